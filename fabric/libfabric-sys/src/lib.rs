@@ -1,0 +1,1 @@
+//! Bindings of the installed libfabric.

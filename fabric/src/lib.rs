@@ -1,0 +1,1 @@
+//! Messages to and from peers over several rails at once.

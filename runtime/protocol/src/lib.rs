@@ -1,0 +1,2 @@
+//! The protocols as pure state machines.
+#![forbid(unsafe_code)]

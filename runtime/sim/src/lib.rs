@@ -1,0 +1,2 @@
+//! The protocols in a simulated world.
+#![forbid(unsafe_code)]
