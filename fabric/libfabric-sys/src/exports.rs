@@ -9,6 +9,7 @@
 
 use crate::bindings::{fi_fabric_attr, fi_info, fid_fabric};
 use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int, c_void};
+use std::mem::transmute;
 use std::os::unix::ffi::OsStrExt;
 
 /// Symbol version of the exported functions that take or give a `struct fi_info`.
@@ -58,27 +59,34 @@ pub enum LoadError {
     },
 }
 
+type GetInfo = unsafe extern "C" fn(
+    version: u32,
+    node: *const c_char,
+    service: *const c_char,
+    flags: u64,
+    hints: *const fi_info,
+    info: *mut *mut fi_info,
+) -> c_int;
+type FreeInfo = unsafe extern "C" fn(info: *mut fi_info);
+type DupInfo = unsafe extern "C" fn(info: *const fi_info) -> *mut fi_info;
+type OpenFabric = unsafe extern "C" fn(
+    attr: *mut fi_fabric_attr,
+    fabric: *mut *mut fid_fabric,
+    context: *mut c_void,
+) -> c_int;
+type Version = unsafe extern "C" fn() -> u32;
+type StrError = unsafe extern "C" fn(error: c_int) -> *const c_char;
+
 /// libfabric's exported functions, as found in one library.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)] // The names are libfabric's; its manual pages are the documentation.
 pub struct Exports {
-    pub fi_getinfo: unsafe extern "C" fn(
-        version: u32,
-        node: *const c_char,
-        service: *const c_char,
-        flags: u64,
-        hints: *const fi_info,
-        info: *mut *mut fi_info,
-    ) -> c_int,
-    pub fi_freeinfo: unsafe extern "C" fn(info: *mut fi_info),
-    pub fi_dupinfo: unsafe extern "C" fn(info: *const fi_info) -> *mut fi_info,
-    pub fi_fabric: unsafe extern "C" fn(
-        attr: *mut fi_fabric_attr,
-        fabric: *mut *mut fid_fabric,
-        context: *mut c_void,
-    ) -> c_int,
-    pub fi_version: unsafe extern "C" fn() -> u32,
-    pub fi_strerror: unsafe extern "C" fn(error: c_int) -> *const c_char,
+    pub fi_getinfo: GetInfo,
+    pub fi_freeinfo: FreeInfo,
+    pub fi_dupinfo: DupInfo,
+    pub fi_fabric: OpenFabric,
+    pub fi_version: Version,
+    pub fi_strerror: StrError,
 }
 
 impl Exports {
@@ -99,22 +107,22 @@ impl Exports {
         let name = library.to_string_lossy().into_owned();
         let handle = open(library, &name)?;
         let find = |symbol, version| lookup(handle, &name, symbol, version);
-        // SAFETY: each function is looked up by its name and by the symbol version that fixes its
-        // signature, the one written in the field; `transmute` turns the address into that type.
+        let fi_getinfo = find(c"fi_getinfo", ABI)?;
+        let fi_freeinfo = find(c"fi_freeinfo", ABI)?;
+        let fi_dupinfo = find(c"fi_dupinfo", ABI)?;
+        let fi_fabric = find(c"fi_fabric", "FABRIC_1.1")?;
+        let fi_version = find(c"fi_version", "FABRIC_1.0")?;
+        let fi_strerror = find(c"fi_strerror", "FABRIC_1.0")?;
+        // SAFETY: each address was looked up by the function's name and by the symbol version that
+        // fixes its signature, which is the type it gets here.
         unsafe {
             Ok(Exports {
-                fi_getinfo: std::mem::transmute::<*mut c_void, _>(find(c"fi_getinfo", ABI)?),
-                fi_freeinfo: std::mem::transmute::<*mut c_void, _>(find(c"fi_freeinfo", ABI)?),
-                fi_dupinfo: std::mem::transmute::<*mut c_void, _>(find(c"fi_dupinfo", ABI)?),
-                fi_fabric: std::mem::transmute::<*mut c_void, _>(find(c"fi_fabric", "FABRIC_1.1")?),
-                fi_version: std::mem::transmute::<*mut c_void, _>(find(
-                    c"fi_version",
-                    "FABRIC_1.0",
-                )?),
-                fi_strerror: std::mem::transmute::<*mut c_void, _>(find(
-                    c"fi_strerror",
-                    "FABRIC_1.0",
-                )?),
+                fi_getinfo: transmute::<*mut c_void, GetInfo>(fi_getinfo),
+                fi_freeinfo: transmute::<*mut c_void, FreeInfo>(fi_freeinfo),
+                fi_dupinfo: transmute::<*mut c_void, DupInfo>(fi_dupinfo),
+                fi_fabric: transmute::<*mut c_void, OpenFabric>(fi_fabric),
+                fi_version: transmute::<*mut c_void, Version>(fi_version),
+                fi_strerror: transmute::<*mut c_void, StrError>(fi_strerror),
             })
         }
     }
