@@ -1,2 +1,5 @@
-//! Muster: every rank of an HPC job knows, within milliseconds, which nodes and ranks
-//! are alive, degraded, hung or dead, and why.
+//! Muster: every rank of an HPC job knows, within milliseconds, which nodes and ranks are
+//! alive, degraded, hung or dead, and why.
+
+#[cfg(feature = "agent")]
+pub mod cli;
