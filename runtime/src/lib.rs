@@ -1,2 +1,8 @@
 //! Muster: every rank of an HPC job knows, within milliseconds, which nodes and ranks
 //! are alive, degraded, hung or dead, and why.
+
+pub mod board;
+pub mod client;
+pub mod doorman;
+pub mod sys;
+pub mod watch;
