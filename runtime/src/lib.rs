@@ -2,4 +2,13 @@
 //! alive, degraded, hung or dead, and why.
 
 #[cfg(feature = "agent")]
+pub mod agent;
+pub mod board;
+#[cfg(feature = "agent")]
 pub mod cli;
+pub mod client;
+#[cfg(feature = "agent")]
+pub mod config;
+pub mod doorman;
+pub mod sys;
+pub mod watch;
