@@ -10,18 +10,19 @@
 use super::resume::Resume;
 use super::signals::Signals;
 use super::worker;
-use crate::board::BoardWriter;
+use crate::board::{BoardError, BoardWriter};
 use crate::config::AgentConfig;
-use crate::doorman::Listener;
+use crate::doorman::{Door, DoorError, Place};
 use crate::sys::process::{Fork, fork};
 use muster_fabric::Libfabric;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, pidfd_open, setsid, waitpid,
+};
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use tracing::{error, info, warn};
@@ -29,35 +30,26 @@ use tracing::{error, info, warn};
 /// More worker deaths than this within the window: the cause is not going away.
 const DEATHS_MAX: usize = 5;
 const DEATH_WINDOW: Duration = Duration::from_secs(10);
-/// How long an agent that could not start tells its clients why.
-const REFUSAL_TIME: Duration = Duration::from_secs(2);
 /// How long a worker may take for an orderly leave.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Why an agent could not serve its job.
 #[derive(Debug, Error)]
-pub enum KeeperError {
-    /// The lock cannot be taken or made.
-    #[error("lock {path}: {source}; set MUSTER_DIR to a directory that you can write to")]
-    Lock {
-        /// The lock file.
-        path: String,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Board, socket or resume record cannot be made.
+pub(super) enum KeeperError {
+    /// Lock or socket cannot be had.
+    #[error(transparent)]
+    Door(#[from] DoorError),
+    /// The board cannot be made.
+    #[error(transparent)]
+    Board(#[from] BoardError),
+    /// Something else that the system refused.
     #[error("{what}: {source}")]
-    Setup {
-        /// Which of them.
-        what: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
+    System { what: &'static str, source: io::Error },
     /// libfabric cannot be loaded.
     #[error(transparent)]
     Libfabric(#[from] muster_fabric::LoadError),
-    /// The worker gave up for a reason that it told its clients.
-    #[error("the worker could not start; it told its clients and the log why")]
+    /// The worker said why it cannot work.
+    #[error("the worker could not start; its clients and the log were told why")]
     Worker,
     /// The worker kept dying.
     #[error("the worker died {DEATHS_MAX} times within {} s", DEATH_WINDOW.as_secs())]
@@ -67,81 +59,69 @@ pub enum KeeperError {
 /// What keeper and workers share.
 pub(super) struct Estate {
     pub(super) board: BoardWriter,
-    pub(super) listener: Listener,
+    pub(super) door: Door,
     pub(super) resume: Resume,
     pub(super) libfabric: Libfabric,
-    /// Held for as long as keeper or worker lives.
-    _lock: OwnedFd,
 }
 
-/// Serves the job until its last client has gone. Returns at once, and without an error, if
-/// another agent already does.
-pub(super) fn run(directory: &Path, config: &AgentConfig) -> Result<(), KeeperError> {
-    let Some(lock) = take_lock(directory)? else {
-        info!("another agent serves this job on this node");
-        return Ok(());
-    };
-    let setup = |what| move |source| KeeperError::Setup { what, source };
-    let mut listener = Listener::bind(&directory.join("sock")).map_err(setup("socket"))?;
+/// Leaves the launcher's sight: another session, another parent, no terminal, nothing
+/// inherited. An inherited descriptor would make `mpirun` wait for us. Returns false in the
+/// process that has to end now.
+pub(super) fn detach() -> io::Result<bool> {
+    // Already a session leader if the client spawned us as one.
+    let _ = setsid();
+    crate::sys::process::drop_inheritance()?;
+    Ok(matches!(fork()?, Fork::Child))
+}
+
+/// Serves the job until its last client has gone.
+pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError> {
+    let system = |what| move |source| KeeperError::System { what, source };
+    let door = Door::open(place)?;
+    // The lock is ours, so the log is too; one run, one log.
+    super::log_to(File::create(place.directory().join("log")).ok());
+    info!(keeper = getpid().as_raw_nonzero().get(), job = place.key(), "agent started");
     let libfabric = match muster_fabric::load() {
         Ok(libfabric) => libfabric,
         Err(error) => {
-            listener.refuse_all(&error.to_string(), REFUSAL_TIME);
+            door.refuse_all(&error.to_string());
             return Err(error.into());
         }
     };
-    let limits = worker::board_limits(config);
-    let board = BoardWriter::create(&limits).map_err(setup("board"))?;
-    let resume = Resume::create().map_err(setup("resume record"))?;
-    let mut estate = Estate { board, listener, resume, libfabric, _lock: lock };
-    let outcome = keep_working(&mut estate, config);
-    if let Err(error) = &outcome {
-        estate.listener.refuse_all(&error.to_string(), REFUSAL_TIME);
-    }
-    estate.listener.remove();
-    outcome
-}
-
-fn take_lock(directory: &Path) -> Result<Option<OwnedFd>, KeeperError> {
-    let path = directory.join("lock");
-    let failed = |source: rustix::io::Errno| KeeperError::Lock {
-        path: path.display().to_string(),
-        source: source.into(),
-    };
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let lock = open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(lock)),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-        Err(error) => Err(failed(error)),
-    }
+    let board = BoardWriter::create(worker::board_limits(config))?;
+    let resume = Resume::create().map_err(system("resume record"))?;
+    keep_working(Estate { board, door, resume, libfabric }, place, config)
 }
 
 /// Forks workers until one ends in order.
-fn keep_working(estate: &mut Estate, config: &AgentConfig) -> Result<(), KeeperError> {
-    let setup = |what| move |source| KeeperError::Setup { what, source };
+fn keep_working(
+    estate: Estate,
+    place: &Place,
+    config: &AgentConfig,
+) -> Result<(), KeeperError> {
+    let system = |what| move |source| KeeperError::System { what, source };
     let mut deaths: VecDeque<Instant> = VecDeque::new();
     loop {
-        let mut signals = Signals::install().map_err(setup("signals"))?;
-        let worker = match fork().map_err(setup("fork"))? {
+        let mut signals = Signals::install().map_err(system("signals"))?;
+        let worker = match fork().map_err(system("fork"))? {
             Fork::Child => {
                 drop(signals);
-                std::process::exit(worker::run(estate, config));
+                std::process::exit(worker::run(estate, place, config));
             }
             Fork::Parent { child } => child,
         };
         info!(worker = worker.as_raw_nonzero().get(), "worker started");
-        let code = wait_for(worker, &mut signals).map_err(setup("waiting for the worker"))?;
-        match code {
+        match wait_for(worker, &mut signals).map_err(system("waiting for the worker"))? {
             Some(worker::ENDED) => return Ok(()),
             Some(worker::GAVE_UP) => return Err(KeeperError::Worker),
-            other => warn!(code = ?other, "the worker died; forking another"),
+            code => warn!(?code, "the worker died; forking another"),
         }
         let now = Instant::now();
         deaths.push_back(now);
         deaths.retain(|death| now.duration_since(*death) < DEATH_WINDOW);
         if deaths.len() >= DEATHS_MAX {
             error!("the worker keeps dying");
+            estate.door.refuse_all(&KeeperError::Crashing.to_string());
             return Err(KeeperError::Crashing);
         }
     }
@@ -156,7 +136,7 @@ fn wait_for(worker: Pid, signals: &mut Signals) -> io::Result<Option<i32>> {
             PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
         ];
-        // No deadline: the worker's end and the signal are all that a keeper lives for.
+        // No deadline: the worker's end and a signal are all that a keeper lives for.
         match poll(&mut fds, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -173,4 +153,9 @@ fn wait_for(worker: Pid, signals: &mut Signals) -> io::Result<Option<i32>> {
             return Ok(status.exit_status());
         }
     }
+}
+
+/// Whether the keeper has gone and the worker is on its own.
+pub(super) fn is_orphan(keeper: Option<Pid>) -> bool {
+    getppid() != keeper
 }
