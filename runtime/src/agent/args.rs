@@ -4,6 +4,7 @@ use crate::config::{
     AgentConfig, ConfigError, KeySource, MemberName, draw_seed, parse_profile, parse_rails, parse_seeds,
     read_key_file, standing_key,
 };
+use crate::doorman::base_directory;
 use clap::{Parser, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -38,9 +39,6 @@ pub(super) struct Args {
     /// Directory of the job's lock and socket on this node.
     #[arg(long, requires = "job")]
     dir: Option<PathBuf>,
-    /// Number of ranks of the job.
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
-    ranks: u32,
     /// How long to stay after the last client has gone, in milliseconds.
     #[arg(long, default_value_t = 2000, env = "MUSTER_LINGER_MS")]
     linger_ms: u64,
@@ -61,17 +59,21 @@ pub(super) enum Mode {
     /// In the foreground, alone, printing events.
     Foreground,
     /// As keeper and worker for the clients of a job.
-    Job { directory: PathBuf },
+    Job { key: String, directory: PathBuf },
 }
 
 impl Args {
     /// Checks everything.
     pub(super) fn resolve(self) -> Result<(AgentConfig, Mode), ConfigError> {
-        let mode = match self.dir {
-            Some(directory) => Mode::Job { directory },
-            None => Mode::Foreground,
+        let mode = match (self.job, self.dir) {
+            (Some(key), Some(directory)) => Mode::Job { key, directory },
+            _ => Mode::Foreground,
         };
-        let name = self.name.unwrap_or_else(host_name);
+        let name = match &mode {
+            // A job's key ends with the node's name.
+            Mode::Job { key, .. } => key.rsplit(':').next().unwrap_or_default().to_owned(),
+            Mode::Foreground => self.name.unwrap_or_else(host_name),
+        };
         let config = AgentConfig {
             name: MemberName::new(&name)?,
             rails: parse_rails(&self.rails)?,
@@ -79,7 +81,6 @@ impl Args {
             profile: parse_profile(&self.profile)?,
             key: key(self.key_file.as_deref(), &mode)?,
             linger: Duration::from_millis(self.linger_ms),
-            rank_limit: self.ranks,
             random_seed: self.random_seed.unwrap_or_else(draw_seed),
         };
         Ok((config, mode))
@@ -93,9 +94,8 @@ fn key(file: Option<&Path>, mode: &Mode) -> Result<KeySource, ConfigError> {
         (Some(path), _) => Ok(KeySource::Given(read_key_file(path)?)),
         (None, Mode::Job { .. }) => Ok(KeySource::FromClients),
         (None, Mode::Foreground) => {
-            let directory = crate::client::base_directory()
-                .map_err(|error| ConfigError::Directory { path: PathBuf::new(), why: error.to_string() })?;
-            Ok(KeySource::Given(standing_key(&directory.join("key"))?))
+            let base = base_directory()?;
+            Ok(KeySource::Given(standing_key(&base.join("key"))?))
         }
     }
 }

@@ -25,7 +25,7 @@ use muster_protocol::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 use tracing::{error, info, warn};
 
@@ -81,7 +81,7 @@ impl<T: Transport> Host<T> {
         let signals = Signals::install()?;
         epoll.add(signals.as_fd(), 0)?;
         for fd in fabric.wait_fds() {
-            epoll.add_edge(borrow(fd), 0)?;
+            epoll.add_edge(fd, 0)?;
         }
         if let Some(job) = &job {
             for fd in job.descriptors() {
@@ -314,7 +314,7 @@ impl<T: Transport> Host<T> {
 
     fn sleep_time(&self) -> Duration {
         let now_us = monotonic_ns() / 1000;
-        let mut until_us = self.engine.poll_timeout().as_micros().min(now_us + SLEEP_MAX_US);
+        let mut until_us = self.engine.poll_timeout().0.min(now_us + SLEEP_MAX_US);
         for other in [self.fabric.next_timeout(), self.snapshot_due_us] {
             until_us = until_us.min(other.unwrap_or(until_us));
         }
@@ -353,5 +353,5 @@ impl<T: Transport> Host<T> {
 }
 
 fn instant(ns: u64) -> Instant {
-    Instant::from_micros(ns / 1000)
+    Instant(ns / 1000)
 }

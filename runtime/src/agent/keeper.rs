@@ -10,14 +10,14 @@
 use super::resume::Resume;
 use super::signals::Signals;
 use super::worker;
-use crate::board::{BoardError, BoardWriter};
+use crate::board::{BoardError, BoardLimits, BoardWriter};
 use crate::config::AgentConfig;
 use crate::doorman::{Door, DoorError, Place};
-use crate::sys::process::{Fork, fork};
+use crate::sys::daemon::{Fork, drop_inheritance, fork};
 use muster_fabric::Libfabric;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, pidfd_open, setsid, waitpid,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, setsid, waitpid,
 };
 use std::collections::VecDeque;
 use std::fs::File;
@@ -70,7 +70,7 @@ pub(super) struct Estate {
 pub(super) fn detach() -> io::Result<bool> {
     // Already a session leader if the client spawned us as one.
     let _ = setsid();
-    crate::sys::process::drop_inheritance()?;
+    drop_inheritance()?;
     Ok(matches!(fork()?, Fork::Child))
 }
 
@@ -88,7 +88,7 @@ pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError
             return Err(error.into());
         }
     };
-    let board = BoardWriter::create(worker::board_limits(config))?;
+    let board = BoardWriter::create(BoardLimits::default())?;
     let resume = Resume::create().map_err(system("resume record"))?;
     keep_working(Estate { board, door, resume, libfabric }, place, config)
 }
@@ -153,9 +153,4 @@ fn wait_for(worker: Pid, signals: &mut Signals) -> io::Result<Option<i32>> {
             return Ok(status.exit_status());
         }
     }
-}
-
-/// Whether the keeper has gone and the worker is on its own.
-pub(super) fn is_orphan(keeper: Option<Pid>) -> bool {
-    getppid() != keeper
 }

@@ -14,7 +14,7 @@ pub(super) fn print(engine: &Overlay, event: &Event) -> io::Result<()> {
     let Some(word) = word(&event.kind) else { return Ok(()) };
     let name = engine.name_of(event.member).unwrap_or("?");
     let mut output = io::stdout().lock();
-    writeln!(output, "{word} {name} {}", event.at.as_micros() * 1000)?;
+    writeln!(output, "{word} {name} {}", event.at.0 * 1000)?;
     output.flush()
 }
 

@@ -7,7 +7,7 @@
 
 use crate::board::{self, BoardWriter, Cause, EventKind as Told, NO_NODE, RankState};
 use muster_protocol::{
-    CauseKind, Event, EventKind, MemberId, NodeState, Overlay, RankFact,
+    CauseKind, Event, EventKind, MemberId, Overlay, RankFact,
     RankState as StatedRankState,
 };
 use std::collections::BTreeMap;
@@ -85,7 +85,8 @@ impl Publisher {
             return false;
         }
         board.set_node_state(node, state);
-        let facts: Vec<_> = engine.rank_facts(event.member).collect();
+        let member = engine.member(event.member);
+        let facts: Vec<RankFact> = member.iter().flat_map(|m| m.ranks()).copied().collect();
         if state == board::NodeState::Failed {
             for fact in &facts {
                 board.set_rank_state(fact.rank, RankState::Failed);
@@ -117,8 +118,8 @@ impl Publisher {
         fact: &RankFact,
     ) -> bool {
         let before = board.view().rank_state(fact.rank);
-        let node_is_there = engine.node_state(event.member).in_view()
-            || event.member == engine.own_id();
+        let node_is_there = event.member == engine.id()
+            || engine.member(event.member).is_some_and(|member| member.state().in_view());
         let state = match fact.state {
             StatedRankState::Alive | StatedRankState::Hung if !node_is_there => RankState::Failed,
             StatedRankState::Alive => RankState::Alive,
@@ -171,7 +172,7 @@ impl Publisher {
         let mut entry = board::Event::new(told, cause);
         entry.node = node;
         entry.silent_us = event.cause.silent_us;
-        entry.at_ns = event.at.as_micros() * 1000;
+        entry.at_ns = event.at.0 * 1000;
         for reporter in event.cause.reporters.iter() {
             let index = self.indices.get(&reporter).copied().unwrap_or(NO_NODE);
             if let Some(place) = entry.reporters.get_mut(entry.reporter_count as usize) {

@@ -10,9 +10,9 @@ pub use key::{KeyError, KeySource, draw_key, draw_seed, read_key_file, standing_
 pub use muster_protocol::Profile;
 pub use profile::{ProfileError, parse_profile};
 
+use crate::doorman::PlaceError;
 use muster_fabric::{Nid, NidError, NidList};
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -38,8 +38,6 @@ pub struct AgentConfig {
     pub key: KeySource,
     /// How long an agent without clients stays.
     pub linger: Duration,
-    /// Number of ranks of the job, as far as the first client knew it.
-    pub rank_limit: u32,
     /// Seed of all randomness in this agent; printed in its log.
     pub random_seed: u64,
 }
@@ -120,14 +118,9 @@ pub enum ConfigError {
     /// A job key that cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The directory of the agent cannot be used.
-    #[error("directory {path}: {why}; set MUSTER_DIR to a directory that only you can write to")]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
+    /// The directory of keys and sockets cannot be used.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
 }
 
 /// Parses rails; each entry may itself be a comma-separated list.
