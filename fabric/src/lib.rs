@@ -42,7 +42,7 @@ pub use fault::{Cut, Direction, FaultCounters, FaultPlan, Faulty};
 pub use libfabric_sys::LoadError;
 pub use net::{Net, NetKind};
 pub use nid::{Address, NIDS_MAX, Nid, NidList, PORT_DEFAULT};
-pub use peer::{PathView, PeerHandle};
+pub use peer::{PathState, PathView, PeerHandle};
 pub use provider::{Interface, Libfabric, load, load_from};
 pub use rail::{RailState, RailView};
 pub use select::Selection;

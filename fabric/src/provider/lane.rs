@@ -12,6 +12,7 @@ use super::info::{Info, Offer};
 use super::library::Libfabric;
 use super::table::Row;
 use crate::error::CallError;
+use crate::stats::DropReason;
 use libfabric_sys as sys;
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -60,6 +61,16 @@ pub(crate) enum Refused {
     Busy,
     /// An error.
     Error(CallError),
+}
+
+impl Refused {
+    /// The reason to count, and the error if there is one.
+    pub(crate) fn reason(self) -> (DropReason, Option<CallError>) {
+        match self {
+            Refused::Busy => (DropReason::RailBusy, None),
+            Refused::Error(error) => (DropReason::ProviderError, Some(error)),
+        }
+    }
 }
 
 /// A completion.
@@ -190,7 +201,7 @@ impl Lane {
 
     /// Whether the descriptor tells of everything that comes from now on.
     pub(crate) fn may_sleep(&mut self) -> bool {
-        if !self.read.is_empty() || !self.unposted.is_empty() {
+        if !self.read.is_empty() {
             return false;
         }
         let mut queues = [self.queue.as_fid()];

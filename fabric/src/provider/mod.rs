@@ -11,5 +11,8 @@ mod lane;
 mod library;
 pub(crate) mod table;
 
+#[cfg(test)]
+mod fork_test;
+
 pub(crate) use lane::{Done, Lane, Limits, Posted, Refused, SendTag};
 pub use library::{Interface, Libfabric, load, load_from};

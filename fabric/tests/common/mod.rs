@@ -8,6 +8,7 @@ use muster_fabric::{
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use std::os::fd::OwnedFd;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Long enough for any machine; a test that waits so long has failed.
@@ -62,7 +63,7 @@ impl<T: Transport> Node<T> {
         while received.len() < count {
             self.drain(0, &mut received);
             if received.len() < count && self.fabric.may_sleep() {
-                self.wait(deadline);
+                self.wait(deadline.saturating_duration_since(Instant::now()));
             }
             assert!(
                 Instant::now() < deadline,
@@ -72,14 +73,42 @@ impl<T: Transport> Node<T> {
         received
     }
 
-    fn wait(&self, deadline: Instant) {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: 0,
+    /// Waits until everything that the other has sent has come. Only if all of it was sent to us.
+    pub fn catch_up<U: Transport>(&mut self, now_us: u64, other: &Node<U>) -> Vec<Received> {
+        let sent: u64 = other
+            .fabric
+            .rails()
+            .iter()
+            .map(|rail| rail.counters.sends)
+            .sum();
+        let mut received = Vec::new();
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            self.drain(now_us, &mut received);
+            let come = self
+                .fabric
+                .rails()
+                .iter()
+                .map(|rail| rail.counters.receives)
+                .sum::<u64>();
+            if come == sent {
+                return received;
+            }
+            if self.fabric.may_sleep() {
+                self.wait(deadline.saturating_duration_since(Instant::now()));
+            }
+            assert!(Instant::now() < deadline, "{come} of {sent} came");
+        }
+    }
+
+    /// Sleeps as a host would, and says whether something woke it.
+    pub fn wait(&self, wait: Duration) -> bool {
+        let wait = Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: wait.subsec_nanos().into(),
         };
         let mut events = Vec::with_capacity(4);
-        epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&left)).unwrap();
+        epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&wait)).unwrap() > 0
     }
 
     /// Everything that has come so far.
@@ -99,4 +128,23 @@ pub fn text(received: &[Received]) -> Vec<String> {
         .iter()
         .map(|(_, bytes)| String::from_utf8_lossy(bytes).into_owned())
         .collect()
+}
+
+/// Runs the test of this name again in a process with these variables. True in that process; false
+/// in the parent, after the child has passed.
+pub fn in_child(test: &str, variables: &[(&str, &str)]) -> bool {
+    const MARK: &str = "MUSTER_TEST_CHILD";
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child
+        .args([test, "--exact"])
+        .envs(variables.iter().copied())
+        .env(MARK, "1");
+    let output = child.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let passed = output.status.success() && text.contains("1 passed");
+    assert!(passed, "{text}{}", String::from_utf8_lossy(&output.stderr));
+    false
 }
