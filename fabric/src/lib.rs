@@ -21,6 +21,8 @@
 //! Absent on purpose: clocks (`now_us` is an argument, any monotonic microseconds will do),
 //! threads, membership, and trust: bytes that arrive may come from anybody.
 
+#![deny(unsafe_code)]
+
 mod config;
 mod error;
 mod fabric;
@@ -29,6 +31,7 @@ mod health;
 mod net;
 mod nid;
 mod peer;
+#[allow(unsafe_code)]
 mod provider;
 mod rail;
 mod select;

@@ -40,6 +40,7 @@ fn more_rails_than_allowed() {
     );
 }
 
+/// cfg-040.
 #[test]
 fn one_interface_twice() {
     let expected = |first: &str, second: &str, address: &str| {

