@@ -25,10 +25,13 @@ impl Board {
         stamp.store(sequence.wrapping_mul(2).wrapping_add(1), Ordering::Relaxed);
         fence(Ordering::Release);
         for (index, word) in event.encode().into_iter().enumerate() {
-            self.map.long(start + index * 8).store(word, Ordering::Relaxed);
+            self.map
+                .long(start + index * 8)
+                .store(word, Ordering::Relaxed);
         }
         stamp.store(sequence.wrapping_mul(2).wrapping_add(2), Ordering::Release);
-        self.head().store(sequence.wrapping_add(1), Ordering::Release);
+        self.head()
+            .store(sequence.wrapping_add(1), Ordering::Release);
         sequence
     }
 
@@ -39,9 +42,8 @@ impl Board {
         if stamp.load(Ordering::Acquire) != complete {
             return None;
         }
-        let words = std::array::from_fn(|index| {
-            self.map.long(start + index * 8).load(Ordering::Relaxed)
-        });
+        let words =
+            std::array::from_fn(|index| self.map.long(start + index * 8).load(Ordering::Relaxed));
         fence(Ordering::Acquire);
         (stamp.load(Ordering::Relaxed) == complete).then_some(words)
     }
@@ -57,7 +59,10 @@ pub struct Cursor {
 impl Cursor {
     /// A cursor that sees what is written from now on.
     pub(super) fn at_head(board: &Board) -> Self {
-        Self { next: board.head().load(Ordering::Acquire), lost: 0 }
+        Self {
+            next: board.head().load(Ordering::Acquire),
+            lost: 0,
+        }
     }
 
     /// Number of the event that comes next.
@@ -96,13 +101,21 @@ impl Cursor {
         // A cursor within the kept half whose entry is unreadable (a scribbled stamp) skips one.
         let oldest = head.wrapping_sub(kept);
         let ahead = oldest.wrapping_sub(from);
-        let lost = if ahead == 0 || ahead > u64::MAX / 2 { 1 } else { ahead };
+        let lost = if ahead == 0 || ahead > u64::MAX / 2 {
+            1
+        } else {
+            ahead
+        };
         self.next = from.wrapping_add(lost);
         self.overflow(from, lost)
     }
 
     fn overflow(&mut self, sequence: u64, lost: u64) -> Event {
         self.lost = self.lost.wrapping_add(lost);
-        Event { sequence, lost, ..Event::new(EventKind::Overflow, Cause::Unspecified) }
+        Event {
+            sequence,
+            lost,
+            ..Event::new(EventKind::Overflow, Cause::Unspecified)
+        }
     }
 }

@@ -68,25 +68,33 @@ impl BoardWriter {
             word.store(u64::from_ne_bytes(part), Ordering::Relaxed);
         }
         // A reader that sees the count sees the name.
-        self.board.header_word(header::NODE_COUNT).store(node + 1, Ordering::Release);
+        self.board
+            .header_word(header::NODE_COUNT)
+            .store(node + 1, Ordering::Release);
         Some(node)
     }
 
     /// Says which index is this node's.
     pub fn set_own_node(&mut self, node: u32) {
-        self.board.header_word(header::OWN_NODE).store(node.wrapping_add(1), Ordering::Release);
+        self.board
+            .header_word(header::OWN_NODE)
+            .store(node.wrapping_add(1), Ordering::Release);
     }
 
     /// Says that the job has at least `count` ranks. It never shrinks; beyond the board's room it
     /// stays at the room.
     pub fn raise_rank_count(&mut self, count: u32) {
         let count = count.min(self.board.layout.limits.ranks);
-        self.board.header_word(header::RANK_COUNT).fetch_max(count, Ordering::AcqRel);
+        self.board
+            .header_word(header::RANK_COUNT)
+            .fetch_max(count, Ordering::AcqRel);
     }
 
     /// Writes a node's state. An index without room is ignored and answered with `false`.
     pub fn set_node_state(&mut self, node: u32, state: NodeState) -> bool {
-        let Some(byte) = self.board.node_state(node) else { return false };
+        let Some(byte) = self.board.node_state(node) else {
+            return false;
+        };
         if byte.swap(state as u8, Ordering::AcqRel) != state as u8 {
             self.count_epoch();
         }
@@ -95,7 +103,9 @@ impl BoardWriter {
 
     /// Writes a rank's state. A rank without room is ignored and answered with `false`.
     pub fn set_rank_state(&mut self, rank: u32, state: RankState) -> bool {
-        let Some(byte) = self.board.rank_state(rank) else { return false };
+        let Some(byte) = self.board.rank_state(rank) else {
+            return false;
+        };
         if byte.swap(state as u8, Ordering::AcqRel) != state as u8 {
             self.count_epoch();
         }
@@ -105,7 +115,9 @@ impl BoardWriter {
 
     /// Writes which node a rank runs on. A rank without room is answered with `false`.
     pub fn set_rank_node(&mut self, rank: u32, node: u32) -> bool {
-        let Some(word) = self.board.rank_node(rank) else { return false };
+        let Some(word) = self.board.rank_node(rank) else {
+            return false;
+        };
         word.store(node.wrapping_add(1), Ordering::Release);
         self.raise_rank_count(rank + 1);
         true
@@ -128,12 +140,17 @@ impl BoardWriter {
     ) -> Result<(u32, u32), ClaimError> {
         let limits = self.board.layout.limits;
         if let Some(rank) = claim.rank.filter(|rank| *rank >= limits.ranks) {
-            return Err(ClaimError::RankTooLarge { rank, ranks: limits.ranks });
+            return Err(ClaimError::RankTooLarge {
+                rank,
+                ranks: limits.ranks,
+            });
         }
         let mut claim = *claim;
         let mut chosen = None;
         for index in 0..limits.slots {
-            let Some(slot) = self.board.slot(index) else { break };
+            let Some(slot) = self.board.slot(index) else {
+                break;
+            };
             let facts = slot.facts();
             let same = facts.pid == claim.pid && facts.start_ticks == claim.start_ticks;
             match facts.occupancy {
@@ -149,7 +166,10 @@ impl BoardWriter {
                 Occupancy::Taken => {
                     let rival = facts.rank.filter(|rank| Some(*rank) == claim.rank);
                     if let Some(rank) = rival.filter(|_| is_alive(facts.pid, facts.start_ticks)) {
-                        return Err(ClaimError::RankTaken { rank, pid: facts.pid });
+                        return Err(ClaimError::RankTaken {
+                            rank,
+                            pid: facts.pid,
+                        });
                     }
                 }
                 Occupancy::Quarantined => {
@@ -159,8 +179,12 @@ impl BoardWriter {
                 }
             }
         }
-        let index = chosen.ok_or(ClaimError::Full { slots: limits.slots })?;
-        let slot = self.board.slot(index).ok_or(ClaimError::Full { slots: limits.slots })?;
+        let index = chosen.ok_or(ClaimError::Full {
+            slots: limits.slots,
+        })?;
+        let slot = self.board.slot(index).ok_or(ClaimError::Full {
+            slots: limits.slots,
+        })?;
         self.board.tick(index).store(0, Ordering::Relaxed);
         Ok((index, slot.take(&claim)))
     }
@@ -168,17 +192,27 @@ impl BoardWriter {
     /// Takes a slot back after the verdict about its process was spoken. A client that left and
     /// still has links into the slot leaves it in quarantine until its process has ended.
     pub fn release_slot(&mut self, slot: u32) {
-        let Some(slot) = self.board.slot(slot) else { return };
+        let Some(slot) = self.board.slot(slot) else {
+            return;
+        };
         let linked = slot.leave().0 == Leave::StillLinked && !slot.is_released();
-        slot.set_occupancy(if linked { Occupancy::Quarantined } else { Occupancy::Free });
+        slot.set_occupancy(if linked {
+            Occupancy::Quarantined
+        } else {
+            Occupancy::Free
+        });
     }
 
     fn count_epoch(&self) {
-        self.board.header_long(header::EPOCH).fetch_add(1, Ordering::AcqRel);
+        self.board
+            .header_long(header::EPOCH)
+            .fetch_add(1, Ordering::AcqRel);
     }
 
     fn count_generation(&self) {
-        self.board.header_word(header::GENERATION).fetch_add(1, Ordering::AcqRel);
+        self.board
+            .header_word(header::GENERATION)
+            .fetch_add(1, Ordering::AcqRel);
     }
 }
 
