@@ -35,7 +35,10 @@ impl Board {
         }
         let found = head.word(header::VERSION).load(Ordering::Relaxed);
         if found != LAYOUT_VERSION {
-            return Err(BoardError::Version { found, known: LAYOUT_VERSION });
+            return Err(BoardError::Version {
+                found,
+                known: LAYOUT_VERSION,
+            });
         }
         let read = |offset: usize| head.word(offset).load(Ordering::Relaxed);
         let layout = Layout::new(BoardLimits {
@@ -47,11 +50,18 @@ impl Board {
         .map_err(|cause| not(cause.to_string()))?;
         let said = head.long(header::SIZE).load(Ordering::Relaxed);
         if layout.size as u64 != size || said != size {
-            return Err(not(format!("{size} bytes where its limits make {}", layout.size)));
+            return Err(not(format!(
+                "{size} bytes where its limits make {}",
+                layout.size
+            )));
         }
         let identity = head.long(header::IDENTITY).load(Ordering::Relaxed);
         let map = SharedMap::map(fd, layout.size).map_err(system("map the board"))?;
-        Ok(Self { map, layout, identity })
+        Ok(Self {
+            map,
+            layout,
+            identity,
+        })
     }
 
     /// Maps fresh, zeroed memory of the layout's size and writes the header, magic last.
@@ -67,10 +77,16 @@ impl Board {
         write(header::RANKS, layout.limits.ranks);
         write(header::SLOTS, layout.limits.slots);
         write(header::EVENTS, layout.limits.events);
-        map.long(header::SIZE).store(layout.size as u64, Ordering::Relaxed);
-        map.long(header::IDENTITY).store(identity, Ordering::Relaxed);
+        map.long(header::SIZE)
+            .store(layout.size as u64, Ordering::Relaxed);
+        map.long(header::IDENTITY)
+            .store(identity, Ordering::Relaxed);
         map.long(header::MAGIC).store(MAGIC, Ordering::Release);
-        Ok(Self { map, layout, identity })
+        Ok(Self {
+            map,
+            layout,
+            identity,
+        })
     }
 
     pub(super) fn header_word(&self, offset: usize) -> &AtomicU32 {

@@ -58,7 +58,12 @@ pub struct BoardLimits {
 impl Default for BoardLimits {
     /// Room for a job of 65536 nodes and 4 million ranks, 1024 of them here.
     fn default() -> Self {
-        Self { nodes: 1 << 16, ranks: 1 << 22, slots: 1024, events: 4096 }
+        Self {
+            nodes: 1 << 16,
+            ranks: 1 << 22,
+            slots: 1024,
+            events: 4096,
+        }
     }
 }
 
@@ -119,7 +124,12 @@ fn within(what: &'static str, value: u32, least: u64, most: u64) -> Result<(), B
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    Err(BoardError::Limit { what, value, least, most })
+    Err(BoardError::Limit {
+        what,
+        value,
+        least,
+        most,
+    })
 }
 
 #[cfg(test)]
@@ -128,7 +138,13 @@ mod tests {
 
     #[test]
     fn no_region_shares_a_page_with_another() {
-        let layout = Layout::new(BoardLimits { nodes: 1, ranks: 1, slots: 1, events: 16 }).unwrap();
+        let layout = Layout::new(BoardLimits {
+            nodes: 1,
+            ranks: 1,
+            slots: 1,
+            events: 16,
+        })
+        .unwrap();
         let starts = [
             0,
             layout.node_states,
@@ -151,6 +167,12 @@ mod tests {
         assert!(Layout::new(good).is_ok());
         assert!(Layout::new(BoardLimits { slots: 0, ..good }).is_err());
         assert!(Layout::new(BoardLimits { events: 48, ..good }).is_err());
-        assert!(Layout::new(BoardLimits { ranks: u32::MAX, ..good }).is_err());
+        assert!(
+            Layout::new(BoardLimits {
+                ranks: u32::MAX,
+                ..good
+            })
+            .is_err()
+        );
     }
 }

@@ -25,10 +25,13 @@ impl Board {
         stamp.store(sequence.wrapping_mul(2).wrapping_add(1), Ordering::Relaxed);
         fence(Ordering::Release);
         for (index, word) in event.encode().into_iter().enumerate() {
-            self.map.long(start + index * 8).store(word, Ordering::Relaxed);
+            self.map
+                .long(start + index * 8)
+                .store(word, Ordering::Relaxed);
         }
         stamp.store(sequence.wrapping_mul(2).wrapping_add(2), Ordering::Release);
-        self.head().store(sequence.wrapping_add(1), Ordering::Release);
+        self.head()
+            .store(sequence.wrapping_add(1), Ordering::Release);
         sequence
     }
 
@@ -39,9 +42,8 @@ impl Board {
         if stamp.load(Ordering::Acquire) != complete {
             return None;
         }
-        let words = std::array::from_fn(|index| {
-            self.map.long(start + index * 8).load(Ordering::Relaxed)
-        });
+        let words =
+            std::array::from_fn(|index| self.map.long(start + index * 8).load(Ordering::Relaxed));
         fence(Ordering::Acquire);
         (stamp.load(Ordering::Relaxed) == complete).then_some(words)
     }
@@ -57,7 +59,10 @@ pub struct Cursor {
 impl Cursor {
     /// A cursor that sees what is written from now on.
     pub(super) fn at_head(board: &Board) -> Self {
-        Self { next: board.head().load(Ordering::Acquire), lost: 0 }
+        Self {
+            next: board.head().load(Ordering::Acquire),
+            lost: 0,
+        }
     }
 
     /// Number of the event that comes next.
@@ -96,13 +101,130 @@ impl Cursor {
         // A cursor within the kept half whose entry is unreadable (a scribbled stamp) skips one.
         let oldest = head.wrapping_sub(kept);
         let ahead = oldest.wrapping_sub(from);
-        let lost = if ahead == 0 || ahead > u64::MAX / 2 { 1 } else { ahead };
+        let lost = if ahead == 0 || ahead > u64::MAX / 2 {
+            1
+        } else {
+            ahead
+        };
         self.next = from.wrapping_add(lost);
         self.overflow(from, lost)
     }
 
     fn overflow(&mut self, sequence: u64, lost: u64) -> Event {
         self.lost = self.lost.wrapping_add(lost);
-        Event { sequence, lost, ..Event::new(EventKind::Overflow, Cause::Unspecified) }
+        Event {
+            sequence,
+            lost,
+            ..Event::new(EventKind::Overflow, Cause::Unspecified)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::board::{BoardLimits, BoardView, BoardWriter};
+
+    /// An event of which every field follows from its number: a torn one betrays itself.
+    fn numbered(sequence: u64) -> Event {
+        let part = sequence.wrapping_mul(0x9e37_79b9) as u32;
+        let mut event = Event::new(EventKind::RankFailed, Cause::KernelFutex);
+        (event.node, event.rank, event.code) = (part, part ^ 1, part as i32 ^ 2);
+        (event.silent_us, event.reporter_count) = (part ^ 3, part ^ 4);
+        event.reporters = [part ^ 5, part ^ 6, part ^ 7];
+        (event.at_ns, event.sequence) = (sequence.wrapping_mul(3), sequence);
+        event
+    }
+
+    fn board(events: u32) -> BoardWriter {
+        let limits = BoardLimits {
+            nodes: 4,
+            ranks: 4,
+            slots: 1,
+            events,
+        };
+        BoardWriter::create(limits).unwrap()
+    }
+
+    /// Reads what is there and checks that every event is whole, in order, and that what is
+    /// missing was said with its exact number.
+    fn read_all(view: &BoardView, cursor: &mut Cursor, expected: &mut u64) -> u64 {
+        let mut lost = 0;
+        while let Some(event) = view.next_event(cursor) {
+            assert_eq!(event.sequence, *expected);
+            if event.kind == EventKind::Overflow {
+                assert!(event.lost > 0);
+                lost += event.lost;
+                *expected += event.lost;
+            } else {
+                assert_eq!(event, numbered(*expected));
+                *expected += 1;
+            }
+            assert_eq!(cursor.position(), *expected);
+        }
+        lost
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_lost_is_said_exactly(bursts in prop::collection::vec(0u64..100, 1..20)) {
+            let mut writer = board(16);
+            let view = writer.view();
+            let (mut cursor, mut expected, mut written) = (view.cursor(), 0, 0);
+            for burst in bursts {
+                for _ in 0..burst {
+                    writer.push_event(&numbered(written));
+                    written += 1;
+                }
+                let lost = read_all(&view, &mut cursor, &mut expected);
+                prop_assert_eq!(expected, written);
+                prop_assert_eq!(lost, if burst > 16 { burst - 8 } else { 0 });
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(12))]
+        #[test]
+        fn no_reader_sees_a_torn_or_misplaced_event(
+            power in 4u32..8, readers in 1usize..4, total in 1000u64..60_000,
+        ) {
+            let mut writer = board(1 << power);
+            let done = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                for _ in 0..readers {
+                    let (view, done) = (writer.view(), &done);
+                    let mut cursor = view.cursor();
+                    scope.spawn(move || {
+                        let (mut expected, mut lost) = (0, 0);
+                        while !done.load(Ordering::Acquire) {
+                            lost += read_all(&view, &mut cursor, &mut expected);
+                        }
+                        lost += read_all(&view, &mut cursor, &mut expected);
+                        assert_eq!((expected, lost), (total, cursor.lost()));
+                    });
+                }
+                (0..total).for_each(|sequence| {
+                    writer.push_event(&numbered(sequence));
+                });
+                done.store(true, Ordering::Release);
+            });
+        }
+    }
+
+    #[test]
+    fn a_writer_that_died_half_way_leaves_nothing_to_see() {
+        let mut writer = board(16);
+        let view = writer.view();
+        let mut cursor = view.cursor();
+        // Half an entry: its stamp is odd and the head has not moved.
+        view.board().entry(0).0.store(1, Ordering::Relaxed);
+        assert_eq!(view.next_event(&mut cursor), None);
+        writer.push_event(&numbered(0));
+        assert_eq!(view.next_event(&mut cursor), Some(numbered(0)));
     }
 }

@@ -178,7 +178,11 @@ impl Slot<'_> {
                 _ => Occupancy::Free,
             },
             pid: self.field(PID).load(Ordering::Relaxed),
-            start_ticks: self.board.map.long(self.start + START).load(Ordering::Relaxed),
+            start_ticks: self
+                .board
+                .map
+                .long(self.start + START)
+                .load(Ordering::Relaxed),
             rank: self.field(RANK).load(Ordering::Relaxed).checked_sub(1),
             generation: self.field(GENERATION).load(Ordering::Relaxed),
             armed: self.field(ARMED).load(Ordering::Relaxed) == 1,
@@ -191,8 +195,10 @@ impl Slot<'_> {
 
     /// For the client: says that it leaves, before it lets go of the word.
     pub(crate) fn announce_leave(&self, linked: bool, exit_code: i32) {
-        self.field(EXIT_CODE).store(exit_code as u32, Ordering::Relaxed);
-        self.field(LEAVE).store(if linked { 2 } else { 1 }, Ordering::Release);
+        self.field(EXIT_CODE)
+            .store(exit_code as u32, Ordering::Relaxed);
+        self.field(LEAVE)
+            .store(if linked { 2 } else { 1 }, Ordering::Release);
     }
 
     /// For the client: takes the word, as it was agreed.
@@ -225,13 +231,22 @@ impl Slot<'_> {
         for offset in (0..super::layout::LINE_SIZE).step_by(4) {
             self.field(offset).store(0, Ordering::Relaxed);
         }
-        let generation = self.field(GENERATION).load(Ordering::Relaxed).wrapping_add(1).max(1);
+        let generation = self
+            .field(GENERATION)
+            .load(Ordering::Relaxed)
+            .wrapping_add(1)
+            .max(1);
         self.field(GENERATION).store(generation, Ordering::Relaxed);
         self.field(PID).store(claim.pid, Ordering::Relaxed);
-        self.board.map.long(self.start + START).store(claim.start_ticks, Ordering::Relaxed);
-        self.field(RANK).store(claim.rank.map_or(0, |rank| rank + 1), Ordering::Relaxed);
+        self.board
+            .map
+            .long(self.start + START)
+            .store(claim.start_ticks, Ordering::Relaxed);
+        self.field(RANK)
+            .store(claim.rank.map_or(0, |rank| rank + 1), Ordering::Relaxed);
         self.field(ARMED).store(0, Ordering::Relaxed);
-        self.field(HOLD).store(u32::from(claim.hold == Hold::Mutex), Ordering::Relaxed);
+        self.field(HOLD)
+            .store(u32::from(claim.hold == Hold::Mutex), Ordering::Relaxed);
         self.field(OCCUPANCY).store(1, Ordering::Release);
         generation
     }

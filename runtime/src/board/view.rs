@@ -31,7 +31,9 @@ impl BoardView {
 
     /// Counts the agent processes that wrote on it, from 1.
     pub fn generation(&self) -> u32 {
-        self.0.header_word(header::GENERATION).load(Ordering::Acquire)
+        self.0
+            .header_word(header::GENERATION)
+            .load(Ordering::Acquire)
     }
 
     /// Grows with every change of a state.
@@ -51,26 +53,38 @@ impl BoardView {
 
     /// Index of this node, once the agent has said it.
     pub fn own_node(&self) -> Option<u32> {
-        self.0.header_word(header::OWN_NODE).load(Ordering::Acquire).checked_sub(1)
+        self.0
+            .header_word(header::OWN_NODE)
+            .load(Ordering::Acquire)
+            .checked_sub(1)
     }
 
     /// A node's state; `Unknown` for an index that is not on the board.
     #[inline]
     pub fn node_state(&self, node: u32) -> NodeState {
-        let byte = self.0.node_state(node).map_or(0, |byte| byte.load(Ordering::Acquire));
+        let byte = self
+            .0
+            .node_state(node)
+            .map_or(0, |byte| byte.load(Ordering::Acquire));
         NodeState::from(byte)
     }
 
     /// A rank's state; `Unknown` for a rank that is not on the board.
     #[inline]
     pub fn rank_state(&self, rank: u32) -> RankState {
-        let byte = self.0.rank_state(rank).map_or(0, |byte| byte.load(Ordering::Acquire));
+        let byte = self
+            .0
+            .rank_state(rank)
+            .map_or(0, |byte| byte.load(Ordering::Acquire));
         RankState::from(byte)
     }
 
     /// Index of the node a rank runs on, if known.
     pub fn rank_node(&self, rank: u32) -> Option<u32> {
-        self.0.rank_node(rank)?.load(Ordering::Acquire).checked_sub(1)
+        self.0
+            .rank_node(rank)?
+            .load(Ordering::Acquire)
+            .checked_sub(1)
     }
 
     /// A node's name; `None` for an index that is not on the board yet.
@@ -82,7 +96,10 @@ impl BoardView {
         for (part, word) in bytes.chunks_exact_mut(8).zip(self.0.name_words(node)?) {
             part.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }
-        let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(NAME_SIZE);
+        let length = bytes
+            .iter()
+            .position(|byte| *byte == 0)
+            .unwrap_or(NAME_SIZE);
         Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
     }
 
@@ -106,13 +123,20 @@ impl BoardView {
     pub fn tick(&self, slot: u32) {
         if slot < self.0.slot_count() {
             let tick = self.0.tick(slot);
-            tick.store(tick.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+            tick.store(
+                tick.load(Ordering::Relaxed).wrapping_add(1),
+                Ordering::Release,
+            );
         }
     }
 
     /// How often a client has ticked.
     pub fn ticks(&self, slot: u32) -> u64 {
-        if slot < self.0.slot_count() { self.0.tick(slot).load(Ordering::Acquire) } else { 0 }
+        if slot < self.0.slot_count() {
+            self.0.tick(slot).load(Ordering::Acquire)
+        } else {
+            0
+        }
     }
 
     pub(crate) fn board(&self) -> &Arc<Board> {

@@ -50,21 +50,34 @@ impl Door {
     pub fn open(place: &Place) -> Result<Self, DoorError> {
         place.prepare()?;
         let path = place.socket();
-        let system = |cause| DoorError::System { path: place.socket(), cause };
+        let system = |cause| DoorError::System {
+            path: place.socket(),
+            cause,
+        };
         let lock = lock::try_lock(&place.lock()).map_err(system)?;
-        let Some(lock) = lock else { return Err(DoorError::Running { lock: place.lock() }) };
+        let Some(lock) = lock else {
+            return Err(DoorError::Running { lock: place.lock() });
+        };
         // Bound under another name first: a client never finds the path without a listener.
         let fresh = place.directory().join("sock.new");
         let _ = fs::remove_file(&fresh);
         let listener = Listener::bind(&fresh).map_err(system)?;
         fs::set_permissions(&fresh, Permissions::from_mode(0o600)).map_err(system)?;
         fs::rename(&fresh, &path).map_err(system)?;
-        Ok(Self { listener, lock, path })
+        Ok(Self {
+            listener,
+            lock,
+            path,
+        })
     }
 
     /// For a worker that was executed afresh and got the descriptors by number.
     pub fn from_descriptors(listener: OwnedFd, lock: OwnedFd, place: &Place) -> Self {
-        Self { listener: listener.into(), lock: lock.into(), path: place.socket() }
+        Self {
+            listener: listener.into(),
+            lock: lock.into(),
+            path: place.socket(),
+        }
     }
 
     /// The listening socket.

@@ -172,9 +172,18 @@ impl ToAgent {
                 put_text(&mut out, &hello.key);
                 out.extend(hello.rank.map_or(u32::MAX, |rank| rank).to_le_bytes());
                 out.extend(hello.job_size.to_le_bytes());
-                let flags = [hello.threadless, hello.ulfm, hello.wants_nudge, hello.held.is_some()];
+                let flags = [
+                    hello.threadless,
+                    hello.ulfm,
+                    hello.wants_nudge,
+                    hello.held.is_some(),
+                ];
                 out.push(bits(flags));
-                let none = Held { board: 0, slot: 0, generation: 0 };
+                let none = Held {
+                    board: 0,
+                    slot: 0,
+                    generation: 0,
+                };
                 let held = hello.held.unwrap_or(none);
                 out.extend(held.board.to_le_bytes());
                 out.extend(held.slot.to_le_bytes());
@@ -215,7 +224,11 @@ impl ToAgent {
                 let job_size = reader.word()?;
                 let [flags] = reader.array()?;
                 let board = u64::from_le_bytes(reader.array()?);
-                let held = Held { board, slot: reader.word()?, generation: reader.word()? };
+                let held = Held {
+                    board,
+                    slot: reader.word()?,
+                    generation: reader.word()?,
+                };
                 Self::Hello(Hello {
                     pid,
                     key,
@@ -298,7 +311,10 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
 }
 
 fn bits(flags: [bool; 4]) -> u8 {
-    flags.iter().enumerate().fold(0, |bits, (place, flag)| bits | u8::from(*flag) << place)
+    flags
+        .iter()
+        .enumerate()
+        .fold(0, |bits, (place, flag)| bits | u8::from(*flag) << place)
 }
 
 struct Reader<'a> {
@@ -308,7 +324,9 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        let (kind, rest) = bytes.split_first().ok_or(DecodeError::Malformed { kind: 0 })?;
+        let (kind, rest) = bytes
+            .split_first()
+            .ok_or(DecodeError::Malformed { kind: 0 })?;
         Ok(Self { kind: *kind, rest })
     }
 
@@ -333,11 +351,17 @@ impl<'a> Reader<'a> {
         }
         let (text, rest) = self.rest.split_at(length);
         self.rest = rest;
-        Ok(std::str::from_utf8(text).map_err(|_| self.malformed())?.to_owned())
+        Ok(std::str::from_utf8(text)
+            .map_err(|_| self.malformed())?
+            .to_owned())
     }
 
     fn end<T>(&self, message: T) -> Result<T, DecodeError> {
-        if self.rest.is_empty() { Ok(message) } else { Err(self.malformed()) }
+        if self.rest.is_empty() {
+            Ok(message)
+        } else {
+            Err(self.malformed())
+        }
     }
 }
 
@@ -355,13 +379,21 @@ mod tests {
             threadless: false,
             ulfm: true,
             wants_nudge: true,
-            held: Some(Held { board: u64::MAX, slot: 5, generation: 2 }),
+            held: Some(Held {
+                board: u64::MAX,
+                slot: 5,
+                generation: 2,
+            }),
         }
     }
 
     #[test]
     fn every_message_comes_back_as_it_was() {
-        let solitary = Hello { rank: None, held: None, ..hello() };
+        let solitary = Hello {
+            rank: None,
+            held: None,
+            ..hello()
+        };
         for message in [
             ToAgent::Hello(hello()),
             ToAgent::Hello(solitary),
@@ -372,7 +404,12 @@ mod tests {
         ] {
             assert_eq!(ToAgent::decode(&message.encode()), Ok(message));
         }
-        let welcome = Welcome { slot: 1, generation: 2, publish: true, address: "a@udp0".into() };
+        let welcome = Welcome {
+            slot: 1,
+            generation: 2,
+            publish: true,
+            address: "a@udp0".into(),
+        };
         for message in [
             ToClient::Welcome(welcome),
             ToClient::Refused(RefusalCode::Full, "all 4 slots".into()),
@@ -389,9 +426,15 @@ mod tests {
     fn another_version_is_told_from_nonsense() {
         let mut bytes = ToAgent::Hello(hello()).encode();
         bytes[5] = 9;
-        assert_eq!(ToAgent::decode(&bytes), Err(DecodeError::Version { found: 9 }));
+        assert_eq!(
+            ToAgent::decode(&bytes),
+            Err(DecodeError::Version { found: 9 })
+        );
         bytes[1] = b'X';
-        assert_eq!(ToAgent::decode(&bytes), Err(DecodeError::Malformed { kind: 1 }));
+        assert_eq!(
+            ToAgent::decode(&bytes),
+            Err(DecodeError::Malformed { kind: 1 })
+        );
     }
 
     #[test]

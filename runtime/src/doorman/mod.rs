@@ -166,7 +166,10 @@ impl Doorman {
 
     /// How many clients are connected and let in.
     pub fn client_count(&self) -> usize {
-        self.connections.values().filter(|connection| connection.place.is_some()).count()
+        self.connections
+            .values()
+            .filter(|connection| connection.place.is_some())
+            .count()
     }
 
     /// What was counted.
@@ -183,7 +186,8 @@ impl Doorman {
         requests: &mut Vec<Request>,
     ) -> io::Result<()> {
         let mut ready: Vec<Ready> = Vec::new();
-        self.epoll.wait(&mut ready, Some(std::time::Duration::ZERO))?;
+        self.epoll
+            .wait(&mut ready, Some(std::time::Duration::ZERO))?;
         for ready in ready {
             if ready.token == DOOR {
                 self.accept(board)?;
@@ -209,7 +213,9 @@ impl Doorman {
             self.address = address.to_owned();
             let message = ToClient::Address(address.to_owned());
             let everybody: Vec<u64> = self.let_in().collect();
-            everybody.into_iter().for_each(|token| self.send(token, &message));
+            everybody
+                .into_iter()
+                .for_each(|token| self.send(token, &message));
         }
         true
     }
@@ -217,7 +223,9 @@ impl Doorman {
     /// Hands the key that this agent made to the client that publishes it. `false` if there is no
     /// such client now.
     pub fn send_key(&mut self, slot: u32, key: [u8; 32]) -> bool {
-        let Some(token) = self.token_of(slot) else { return false };
+        let Some(token) = self.token_of(slot) else {
+            return false;
+        };
         self.send(token, &ToClient::KeyForPublication(key));
         true
     }
@@ -302,11 +310,15 @@ impl Doorman {
         const AT_ONCE: usize = 16;
         let mut buffer = [0; MESSAGE_MAX];
         for _ in 0..AT_ONCE {
-            let Some(connection) = self.connections.get(&token) else { return };
+            let Some(connection) = self.connections.get(&token) else {
+                return;
+            };
             match connection.socket.receive(&mut buffer) {
                 Ok(Received::Nothing) => return,
                 Ok(Received::Message(length, descriptors)) => {
-                    let Some(bytes) = buffer.get(..length) else { return };
+                    let Some(bytes) = buffer.get(..length) else {
+                        return;
+                    };
                     self.heard(token, bytes, descriptors, board, watch, requests);
                 }
                 Ok(Received::HungUp) | Err(_) => {
@@ -329,7 +341,9 @@ impl Doorman {
         watch: &Watch,
         requests: &mut Vec<Request>,
     ) {
-        let Some(connection) = self.connections.get(&token) else { return };
+        let Some(connection) = self.connections.get(&token) else {
+            return;
+        };
         match (ToAgent::decode(bytes), connection.place) {
             (Ok(ToAgent::Hello(hello)), None) => {
                 let event = descriptors.into_iter().next().map(EventFd::from_received);
@@ -378,18 +392,33 @@ impl Doorman {
         board: &mut BoardWriter,
         watch: &Watch,
     ) -> Result<Request, (RefusalCode, String)> {
-        let Some(peer) = self.connections.get(&token).map(|connection| connection.peer) else {
+        let Some(peer) = self
+            .connections
+            .get(&token)
+            .map(|connection| connection.peer)
+        else {
             return Err((RefusalCode::Malformed, "no connection".into()));
         };
         let start_ticks = self.check(hello, peer)?;
-        let hold = if hello.threadless { Hold::Mutex } else { Hold::Thread };
-        let claim = Claim { pid: peer.pid, start_ticks, rank: hello.rank, hold };
+        let hold = if hello.threadless {
+            Hold::Mutex
+        } else {
+            Hold::Thread
+        };
+        let claim = Claim {
+            pid: peer.pid,
+            start_ticks,
+            rank: hello.rank,
+            hold,
+        };
         let kept = hello.held.filter(|held| still_holds(held, &claim, board));
         let again = kept.is_some();
         let (slot, generation) = match kept {
             Some(held) => (held.slot, held.generation),
             None => {
-                let claimed = board.claim_slot(&claim, &procfs::is_alive).map_err(refusal)?;
+                let claimed = board
+                    .claim_slot(&claim, &procfs::is_alive)
+                    .map_err(refusal)?;
                 watch.follow(claimed.0);
                 claimed
             }
@@ -400,7 +429,12 @@ impl Doorman {
         }
         let rank = board.view().slot(slot).and_then(|slot| slot.facts().rank);
         let publish = self.publisher && self.is_lowest(rank);
-        let welcome = Welcome { slot, generation, publish, address: self.address.clone() };
+        let welcome = Welcome {
+            slot,
+            generation,
+            publish,
+            address: self.address.clone(),
+        };
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.place = Some((slot, generation));
             connection.rank = rank;
@@ -412,7 +446,15 @@ impl Doorman {
         }
         self.counters.welcomed += 1;
         let (pid, job_size, ulfm) = (peer.pid, hello.job_size, hello.ulfm);
-        Ok(Request::Attached { slot, generation, pid, rank, job_size, ulfm, again })
+        Ok(Request::Attached {
+            slot,
+            generation,
+            pid,
+            rank,
+            job_size,
+            ulfm,
+            again,
+        })
     }
 
     /// User, visibility and key; returns when the process started.
@@ -427,7 +469,11 @@ impl Doorman {
                 "process {} is {} as seen from here: the agent cannot watch a process of another \
                  pid namespace; start musterd inside the container, or share the host's",
                 hello.pid,
-                if peer.pid == 0 { "invisible".into() } else { format!("process {}", peer.pid) },
+                if peer.pid == 0 {
+                    "invisible".into()
+                } else {
+                    format!("process {}", peer.pid)
+                },
             );
             return Err((RefusalCode::Invisible, reason));
         }
@@ -454,7 +500,9 @@ impl Doorman {
     }
 
     fn send(&mut self, token: u64, message: &ToClient) {
-        let Some(connection) = self.connections.get(&token) else { return };
+        let Some(connection) = self.connections.get(&token) else {
+            return;
+        };
         if connection.socket.send(&message.encode(), None).is_err() {
             self.counters.notes_dropped += 1;
         }
@@ -481,7 +529,9 @@ impl Doorman {
 /// Whether a returning client's slot is still its own.
 fn still_holds(held: &Held, claim: &Claim, board: &BoardWriter) -> bool {
     let view = board.view();
-    let Some(facts) = view.slot(held.slot).map(|slot| slot.facts()) else { return false };
+    let Some(facts) = view.slot(held.slot).map(|slot| slot.facts()) else {
+        return false;
+    };
     held.board == view.identity()
         && facts.occupancy == Occupancy::Taken
         && facts.generation == held.generation

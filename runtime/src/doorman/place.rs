@@ -39,7 +39,9 @@ pub enum PlaceError {
         most: usize,
     },
     /// The socket's path would be too long.
-    #[error("{path}: a socket's path has at most {most} bytes; set MUSTER_DIR to a shorter directory")]
+    #[error(
+        "{path}: a socket's path has at most {most} bytes; set MUSTER_DIR to a shorter directory"
+    )]
     TooLong {
         /// The path.
         path: PathBuf,
@@ -55,7 +57,9 @@ pub enum PlaceError {
         why: String,
     },
     /// The system refused.
-    #[error("cannot use directory {path}: {cause}; set MUSTER_DIR to a directory that can be written")]
+    #[error(
+        "cannot use directory {path}: {cause}; set MUSTER_DIR to a directory that can be written"
+    )]
     System {
         /// The directory.
         path: PathBuf,
@@ -96,13 +100,21 @@ impl Place {
         checked("job name", &job, job_from, JOB_MAX)?;
         checked("node name", &node, node_from, NODE_NAME_MAX)?;
         let user = process::user_id();
-        let base = base.map(Path::to_owned).unwrap_or_else(|| match variable("MUSTER_DIR") {
-            Some(base) => PathBuf::from(base),
-            None => PathBuf::from(format!("/tmp/muster-{user}")),
-        });
+        let base = base
+            .map(Path::to_owned)
+            .unwrap_or_else(|| match variable("MUSTER_DIR") {
+                Some(base) => PathBuf::from(base),
+                None => PathBuf::from(format!("/tmp/muster-{user}")),
+            });
         let key = format!("{user}:{job}:{node}");
         let directory = base.join(hash(&key));
-        Self { key, node, base, directory }.with_fitting_path()
+        Self {
+            key,
+            node,
+            base,
+            directory,
+        }
+        .with_fitting_path()
     }
 
     /// For an agent that was started with `--job KEY --dir DIRECTORY`: exactly these.
@@ -111,8 +123,13 @@ impl Place {
         let node = key.rsplit(':').next().unwrap_or_default().to_owned();
         checked("node name", &node, "--job", NODE_NAME_MAX)?;
         let base = directory.parent().unwrap_or(directory).to_owned();
-        Self { key: key.to_owned(), node, base, directory: directory.to_owned() }
-            .with_fitting_path()
+        Self {
+            key: key.to_owned(),
+            node,
+            base,
+            directory: directory.to_owned(),
+        }
+        .with_fitting_path()
     }
 
     /// `UID:JOB:NODE`.
@@ -207,7 +224,10 @@ fn job_of(variable: impl Fn(&str) -> Option<String>) -> (String, &'static str) {
     }
     if let Some(job) = variable("SLURM_JOB_ID") {
         let step = variable("SLURM_STEP_ID").or_else(|| variable("SLURM_STEPID"));
-        return (format!("{job}.{}", step.as_deref().unwrap_or("batch")), "SLURM_JOB_ID");
+        return (
+            format!("{job}.{}", step.as_deref().unwrap_or("batch")),
+            "SLURM_JOB_ID",
+        );
     }
     (SOLO.into(), "no job")
 }
@@ -231,29 +251,44 @@ fn checked(
     if (1..=most).contains(&value.len()) {
         return Ok(());
     }
-    Err(PlaceError::Name { what, value: value.to_owned(), from, most })
+    Err(PlaceError::Name {
+        what,
+        value: value.to_owned(),
+        from,
+        most,
+    })
 }
 
 fn create(path: &Path) -> Result<(), PlaceError> {
     match DirBuilder::new().mode(0o700).create(path) {
-        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => {
-            Err(PlaceError::System { path: path.to_owned(), cause })
-        }
+        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => Err(PlaceError::System {
+            path: path.to_owned(),
+            cause,
+        }),
         _ => Ok(()),
     }
 }
 
 /// Not through a symbolic link: somebody else may have put it there.
 fn metadata(path: &Path) -> Result<fs::Metadata, PlaceError> {
-    fs::symlink_metadata(path)
-        .map_err(|cause| PlaceError::System { path: path.to_owned(), cause })
+    fs::symlink_metadata(path).map_err(|cause| PlaceError::System {
+        path: path.to_owned(),
+        cause,
+    })
 }
 
 fn not_safe(path: &Path, found: &fs::Metadata, user: u32) -> PlaceError {
     let (owner, mode) = (found.uid(), found.mode() & 0o7777);
-    let kind = if found.is_dir() { "directory" } else { "no directory" };
+    let kind = if found.is_dir() {
+        "directory"
+    } else {
+        "no directory"
+    };
     let why = format!("{kind}, owner {owner} (we are {user}), mode {mode:04o} (must be 0700)");
-    PlaceError::Unsafe { path: path.to_owned(), why }
+    PlaceError::Unsafe {
+        path: path.to_owned(),
+        why,
+    }
 }
 
 /// FNV-1a of 128 bits: the same in every release and on both sides, which the standard library's
@@ -293,10 +328,17 @@ mod tests {
     #[test]
     fn names_and_paths_that_do_not_fit_say_what_to_do() {
         let long = "n".repeat(64);
-        let text = Place::find(Some("j"), Some(&long), None).unwrap_err().to_string();
-        assert!(text.contains("64 bytes") && text.contains("MUSTER_NODE"), "{text}");
+        let text = Place::find(Some("j"), Some(&long), None)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.contains("64 bytes") && text.contains("MUSTER_NODE"),
+            "{text}"
+        );
         let deep = PathBuf::from("/tmp").join("d".repeat(90));
-        let text = Place::find(Some("j"), Some("n"), Some(&deep)).unwrap_err().to_string();
+        let text = Place::find(Some("j"), Some("n"), Some(&deep))
+            .unwrap_err()
+            .to_string();
         assert!(text.contains("MUSTER_DIR"), "{text}");
     }
 
@@ -308,7 +350,10 @@ mod tests {
         place.prepare().unwrap();
         fs::set_permissions(place.directory(), fs::Permissions::from_mode(0o755)).unwrap();
         let text = place.prepare().unwrap_err().to_string();
-        assert!(text.contains("0755") && text.contains("MUSTER_DIR"), "{text}");
+        assert!(
+            text.contains("0755") && text.contains("MUSTER_DIR"),
+            "{text}"
+        );
         fs::remove_dir(place.directory()).unwrap();
         std::os::unix::fs::symlink("/tmp", place.directory()).unwrap();
         assert!(matches!(place.prepare(), Err(PlaceError::Unsafe { .. })));

@@ -80,7 +80,10 @@ impl TimerFd {
 
     fn program(&self, at_ns: u64) -> io::Result<()> {
         let setting = libc::itimerspec {
-            it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
+            it_interval: libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
             it_value: libc::timespec {
                 tv_sec: (at_ns / 1_000_000_000) as libc::time_t,
                 tv_nsec: (at_ns % 1_000_000_000) as libc::c_long,

@@ -43,7 +43,11 @@ pub fn wait_any_works() -> bool {
 
 /// Sleeps until one of the words differs from its value or is woken. `Ok` says only "look again".
 pub fn wait_any(words: &[(&AtomicU32, u32)]) -> io::Result<()> {
-    assert!(words.len() <= WAIT_MAX, "{} words, the kernel takes {WAIT_MAX}", words.len());
+    assert!(
+        words.len() <= WAIT_MAX,
+        "{} words, the kernel takes {WAIT_MAX}",
+        words.len()
+    );
     let mut waiters = [Waiter::default(); WAIT_MAX];
     for (waiter, (word, value)) in waiters.iter_mut().zip(words) {
         *waiter = Waiter {
@@ -86,7 +90,12 @@ pub fn wait(word: &AtomicU32, value: u32) -> io::Result<()> {
 pub fn wake(word: &AtomicU32) {
     // SAFETY: the address is that of a live atomic; waking cannot fail on it.
     unsafe {
-        libc::syscall(libc::SYS_futex, std::ptr::from_ref(word), libc::FUTEX_WAKE, i32::MAX);
+        libc::syscall(
+            libc::SYS_futex,
+            std::ptr::from_ref(word),
+            libc::FUTEX_WAKE,
+            i32::MAX,
+        );
     }
 }
 

@@ -22,15 +22,17 @@ pub const REQUIRED_SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::
 /// they are written.
 pub fn create_sealed(name: &CStr, size: usize) -> io::Result<OwnedFd> {
     // SAFETY: `name` is NUL-terminated.
-    let fd = unsafe {
-        libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
-    };
+    let fd =
+        unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     check("memfd_create", i64::from(fd))?;
     // SAFETY: the kernel has just given us this descriptor.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: plain system calls on a descriptor we own.
     unsafe {
-        check("ftruncate", i64::from(libc::ftruncate(fd.as_raw_fd(), size as libc::off_t)))?;
+        check(
+            "ftruncate",
+            i64::from(libc::ftruncate(fd.as_raw_fd(), size as libc::off_t)),
+        )?;
         let sealed = libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, REQUIRED_SEALS);
         check("fcntl(F_ADD_SEALS)", i64::from(sealed))?;
     }
@@ -116,7 +118,10 @@ impl SharedMap {
     /// The address of `offset`, checked for `width` bytes of range and alignment.
     #[inline]
     pub(super) fn at(&self, offset: usize, width: usize) -> *mut u8 {
-        assert!(offset <= self.size - width && offset.is_multiple_of(width), "offset {offset}");
+        assert!(
+            offset <= self.size - width && offset.is_multiple_of(width),
+            "offset {offset}"
+        );
         // SAFETY: the offset is inside the mapping.
         unsafe { self.base.as_ptr().add(offset) }
     }

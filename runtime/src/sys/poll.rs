@@ -38,7 +38,12 @@ impl Epoll {
 
     /// Adds a descriptor to be watched for reading, told once per change (edge-triggered).
     pub fn add_edge(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_ADD, fd, (libc::EPOLLIN | libc::EPOLLET) as u32, token)
+        self.control(
+            libc::EPOLL_CTL_ADD,
+            fd,
+            (libc::EPOLLIN | libc::EPOLLET) as u32,
+            token,
+        )
     }
 
     /// Takes a descriptor out. One that is not in the set is no error.
@@ -113,7 +118,10 @@ impl Epoll {
     }
 
     fn control(&self, verb: i32, fd: BorrowedFd<'_>, bits: u32, token: u64) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: bits, u64: token };
+        let mut event = libc::epoll_event {
+            events: bits,
+            u64: token,
+        };
         // SAFETY: a valid event and two live descriptors.
         let answer =
             unsafe { libc::epoll_ctl(self.0.as_raw_fd(), verb, fd.as_raw_fd(), &raw mut event) };
@@ -133,7 +141,11 @@ pub fn readable(
     descriptors: &[BorrowedFd<'_>],
     timeout: Option<Duration>,
 ) -> io::Result<[bool; 8]> {
-    let mut entries = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; 8];
+    let mut entries = [libc::pollfd {
+        fd: -1,
+        events: libc::POLLIN,
+        revents: 0,
+    }; 8];
     assert!(descriptors.len() <= entries.len(), "use an Epoll for more");
     for (entry, fd) in entries.iter_mut().zip(descriptors) {
         entry.fd = fd.as_raw_fd();
@@ -171,11 +183,21 @@ mod tests {
         epoll.wait(&mut ready, Some(Duration::ZERO)).unwrap();
         assert!(ready.is_empty());
         event.raise();
-        epoll.wait(&mut ready, Some(Duration::from_secs(30))).unwrap();
-        assert_eq!(ready.iter().map(|ready| ready.token).collect::<Vec<_>>(), [1]);
+        epoll
+            .wait(&mut ready, Some(Duration::from_secs(30)))
+            .unwrap();
+        assert_eq!(
+            ready.iter().map(|ready| ready.token).collect::<Vec<_>>(),
+            [1]
+        );
         assert!(event.drain() && !event.drain());
         timer.set(monotonic_ns() + 50_000).unwrap();
-        epoll.wait(&mut ready, Some(Duration::from_secs(30))).unwrap();
-        assert_eq!(ready.iter().map(|ready| ready.token).collect::<Vec<_>>(), [2]);
+        epoll
+            .wait(&mut ready, Some(Duration::from_secs(30)))
+            .unwrap();
+        assert_eq!(
+            ready.iter().map(|ready| ready.token).collect::<Vec<_>>(),
+            [2]
+        );
     }
 }

@@ -45,7 +45,8 @@ pub fn hold_by_list(map: &SharedMap, line: usize) -> io::Result<()> {
     let next = map.long(line + HEAD);
     let pending = map.long(line + HEAD + 16);
     next.store(head, Ordering::SeqCst);
-    map.long(line + HEAD + 8).store((NODE as u64).wrapping_neg(), Ordering::SeqCst);
+    map.long(line + HEAD + 8)
+        .store((NODE as u64).wrapping_neg(), Ordering::SeqCst);
     pending.store(0, Ordering::SeqCst);
     // SAFETY: `head` is a complete list head in memory that the caller keeps mapped; the thread is
     // the library's own, so no list of the application is lost.
@@ -53,7 +54,8 @@ pub fn hold_by_list(map: &SharedMap, line: usize) -> io::Result<()> {
     super::check("set_robust_list", answer)?;
     // Killed between here and the end, the kernel finds the word through `pending`.
     pending.store(node, Ordering::SeqCst);
-    map.word(line).store(thread_id() | futex::WAITERS, Ordering::SeqCst);
+    map.word(line)
+        .store(thread_id() | futex::WAITERS, Ordering::SeqCst);
     map.long(line + NODE).store(head, Ordering::SeqCst);
     next.store(node, Ordering::SeqCst);
     pending.store(0, Ordering::SeqCst);
@@ -127,7 +129,11 @@ pub fn thread_id() -> u32 {
 }
 
 fn zero_or_code(code: i32) -> io::Result<()> {
-    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(code))
+    }
 }
 
 #[cfg(test)]
@@ -159,7 +165,10 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 hold_by_list(&map, 0).unwrap();
-                assert_eq!(map.word(0).load(Ordering::SeqCst) & futex::OWNER, thread_id());
+                assert_eq!(
+                    map.word(0).load(Ordering::SeqCst) & futex::OWNER,
+                    thread_id()
+                );
                 release_by_list(&map, 0);
             });
         });

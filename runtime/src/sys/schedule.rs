@@ -50,7 +50,10 @@ pub fn demotions() -> u64 {
 }
 
 fn guard(spin_us_max: u64) -> io::Result<()> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: `limit` is valid for both calls, `action` is fully initialised, and the handler only
     // makes a system call and counts.
     unsafe {

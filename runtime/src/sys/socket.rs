@@ -37,7 +37,10 @@ impl Listener {
         // SAFETY: `address` is a valid sockaddr_un of `length` bytes.
         unsafe {
             let pointer = (&raw const address).cast();
-            check("bind", i64::from(libc::bind(fd.as_raw_fd(), pointer, length)))?;
+            check(
+                "bind",
+                i64::from(libc::bind(fd.as_raw_fd(), pointer, length)),
+            )?;
             check("listen", i64::from(libc::listen(fd.as_raw_fd(), 4096)))?;
         }
         Ok(Self(fd))
@@ -48,7 +51,12 @@ impl Listener {
         let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: no address wanted.
         let fd = unsafe {
-            libc::accept4(self.0.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags)
+            libc::accept4(
+                self.0.as_raw_fd(),
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                flags,
+            )
         };
         match check("accept4", i64::from(fd)) {
             // SAFETY: the kernel has just given us this descriptor.
@@ -101,8 +109,7 @@ impl Packets {
         let fd = socket()?;
         let (address, length) = address(path)?;
         // SAFETY: `address` is a valid sockaddr_un of `length` bytes.
-        let answer =
-            unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), length) };
+        let answer = unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), length) };
         check("connect", i64::from(answer))?;
         Ok(Self(fd))
     }
@@ -116,13 +123,20 @@ impl Packets {
         check("socketpair", i64::from(answer))?;
         // SAFETY: the kernel has just given us both.
         unsafe {
-            Ok((Self(OwnedFd::from_raw_fd(ends[0])), Self(OwnedFd::from_raw_fd(ends[1]))))
+            Ok((
+                Self(OwnedFd::from_raw_fd(ends[0])),
+                Self(OwnedFd::from_raw_fd(ends[1])),
+            ))
         }
     }
 
     /// Who is at the other end.
     pub fn peer(&self) -> io::Result<Peer> {
-        let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+        let mut credentials = libc::ucred {
+            pid: 0,
+            uid: u32::MAX,
+            gid: u32::MAX,
+        };
         let mut length = size_of::<libc::ucred>() as libc::socklen_t;
         // SAFETY: room for the credentials, and the length says so.
         let answer = unsafe {
@@ -135,14 +149,19 @@ impl Packets {
             )
         };
         check("getsockopt(SO_PEERCRED)", i64::from(answer))?;
-        Ok(Peer { pid: credentials.pid as u32, uid: credentials.uid })
+        Ok(Peer {
+            pid: credentials.pid as u32,
+            uid: credentials.uid,
+        })
     }
 
     /// Sends one message and at most one descriptor, without blocking (`WouldBlock` if full: then
     /// nothing was sent) and without SIGPIPE.
     pub fn send(&self, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        let mut part =
-            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let mut part = libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        };
         let mut control = ControlBuffer::new();
         // SAFETY: an all-zero header is an empty one.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -158,7 +177,9 @@ impl Packets {
                 (*first).cmsg_level = libc::SOL_SOCKET;
                 (*first).cmsg_type = libc::SCM_RIGHTS;
                 (*first).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
-                libc::CMSG_DATA(first).cast::<RawFd>().write_unaligned(descriptor.as_raw_fd());
+                libc::CMSG_DATA(first)
+                    .cast::<RawFd>()
+                    .write_unaligned(descriptor.as_raw_fd());
             }
         }
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -170,7 +191,10 @@ impl Packets {
     /// Takes the next message into `buffer`. One longer than the buffer is an error
     /// (`InvalidData`), and its descriptors are closed.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
-        let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let mut part = libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        };
         let mut control = ControlBuffer::new();
         // SAFETY: an all-zero header is an empty one.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -182,7 +206,9 @@ impl Packets {
         // SAFETY: header, parts and control buffer are valid for the call.
         let length = unsafe { libc::recvmsg(self.0.as_raw_fd(), &raw mut header, flags) };
         match check("recvmsg", length as i64) {
-            Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Nothing),
+            Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => {
+                return Ok(Received::Nothing);
+            }
             Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {
                 return Ok(Received::Nothing);
             }
@@ -194,7 +220,10 @@ impl Packets {
         }
         let descriptors = take_descriptors(&header);
         if header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
-            let text = format!("message longer than {} bytes or too many descriptors", buffer.len());
+            let text = format!(
+                "message longer than {} bytes or too many descriptors",
+                buffer.len()
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         // A message is never empty in our protocols, so zero bytes are the end.
@@ -257,7 +286,10 @@ fn socket() -> io::Result<OwnedFd> {
 fn address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.len() > PATH_MAX || bytes.contains(&0) {
-        let text = format!("{}: a socket path has at most {PATH_MAX} bytes", path.display());
+        let text = format!(
+            "{}: a socket path has at most {PATH_MAX} bytes",
+            path.display()
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     // SAFETY: an all-zero address is valid.

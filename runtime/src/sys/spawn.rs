@@ -47,7 +47,11 @@ pub fn spawn(path: &Path, arguments: &[CString], environment: &[CString]) -> io:
         libc::posix_spawn_file_actions_destroy(&raw mut actions);
         code
     };
-    if code == 0 { Ok(pid as u32) } else { Err(io::Error::from_raw_os_error(code)) }
+    if code == 0 {
+        Ok(pid as u32)
+    } else {
+        Err(io::Error::from_raw_os_error(code))
+    }
 }
 
 /// `POSIX_SPAWN_SETSID` of glibc (2.26), which the libc crate does not name everywhere.
@@ -55,7 +59,11 @@ const SETSID: i32 = 0x80;
 
 fn pointers(strings: &[CString]) -> Vec<*mut libc::c_char> {
     let ends = std::iter::once(std::ptr::null_mut());
-    strings.iter().map(|string| string.as_ptr().cast_mut()).chain(ends).collect()
+    strings
+        .iter()
+        .map(|string| string.as_ptr().cast_mut())
+        .chain(ends)
+        .collect()
 }
 
 #[cfg(test)]

@@ -35,7 +35,12 @@ const PAUSE: Duration = Duration::from_micros(100);
 pub(super) fn classify(pid: u32, start_ticks: u64) -> Fate {
     for look in 0..LOOKS {
         match look_once(pid, start_ticks) {
-            Picture::Gone => return Fate::Dying { signal: 0, exit_code: 0 },
+            Picture::Gone => {
+                return Fate::Dying {
+                    signal: 0,
+                    exit_code: 0,
+                };
+            }
             Picture::AllExiting { signal, exit_code } => return Fate::Dying { signal, exit_code },
             Picture::AllStay => return Fate::Lives,
             Picture::Mixed if look + 1 < LOOKS => std::thread::sleep(PAUSE),
@@ -58,10 +63,14 @@ fn look_once(pid: u32, start_ticks: u64) -> Picture {
     else {
         return Picture::Gone;
     };
-    let Some(tasks) = procfs::tasks(pid) else { return Picture::Gone };
+    let Some(tasks) = procfs::tasks(pid) else {
+        return Picture::Gone;
+    };
     let (mut leaving, mut staying) = (0, 0);
     for task in tasks {
-        let Some(stat) = procfs::task_stat(pid, task) else { continue };
+        let Some(stat) = procfs::task_stat(pid, task) else {
+            continue;
+        };
         // A leader that ended long ago stays as a zombie: it says nothing about the others.
         if task == pid && stat.state == b'Z' {
             continue;
@@ -73,7 +82,10 @@ fn look_once(pid: u32, start_ticks: u64) -> Picture {
         }
     }
     match (leaving, staying) {
-        (_, 0) => Picture::AllExiting { signal: leader.signal(), exit_code: leader.exit_code() },
+        (_, 0) => Picture::AllExiting {
+            signal: leader.signal(),
+            exit_code: leader.exit_code(),
+        },
         (0, _) => Picture::AllStay,
         _ => Picture::Mixed,
     }
@@ -89,7 +101,10 @@ mod tests {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let start = procfs::start_ticks(child.id()).unwrap();
         assert_eq!(classify(child.id(), start), Fate::Lives);
-        assert!(matches!(classify(child.id(), start + 1), Fate::Dying { .. }));
+        assert!(matches!(
+            classify(child.id(), start + 1),
+            Fate::Dying { .. }
+        ));
         child.kill().unwrap();
         // Killed but not reaped: at every moment from the signal on it is seen as dying.
         assert!(matches!(classify(child.id(), start), Fate::Dying { .. }));

@@ -37,7 +37,11 @@ impl Shared {
                 self.sample(now);
             }
             let pause = Duration::from_nanos(next_sample_ns.saturating_sub(now));
-            if self.epoll.wait(&mut ready, anybody.then_some(pause)).is_err() {
+            if self
+                .epoll
+                .wait(&mut ready, anybody.then_some(pause))
+                .is_err()
+            {
                 self.failures.fetch_add(1, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -70,7 +74,12 @@ impl Shared {
                     continue;
                 }
                 let stat = entry.stat.as_ref().map(|stat| stat.read());
-                (entry.generation, entry.pid, entry.phase == Phase::Detached, stat)
+                (
+                    entry.generation,
+                    entry.pid,
+                    entry.phase == Phase::Detached,
+                    stat,
+                )
             };
             match stat {
                 Some(Ok(stat)) => self.judge(slot, generation, pid, detached, &stat, now_ns),

@@ -65,7 +65,14 @@ impl Watch {
     /// Starts to watch a board on which nobody is yet, in the best mode this kernel has.
     pub fn start(board: &BoardView) -> io::Result<Self> {
         let grouped = futex::wait_any_works();
-        Self::start_in(board, if grouped { WaitMode::Grouped } else { WaitMode::Parked })
+        Self::start_in(
+            board,
+            if grouped {
+                WaitMode::Grouped
+            } else {
+                WaitMode::Parked
+            },
+        )
     }
 
     /// As `start`, in a given mode.
@@ -75,7 +82,9 @@ impl Watch {
             board: Arc::clone(board.board()),
             mode,
             slots: Mutex::new((0..slots).map(|_| Followed::default()).collect()),
-            controls: (0..slots.div_ceil(GROUP_SIZE)).map(|_| AtomicU32::new(0)).collect(),
+            controls: (0..slots.div_ceil(GROUP_SIZE))
+                .map(|_| AtomicU32::new(0))
+                .collect(),
             started: Mutex::new(vec![false; slots.div_ceil(GROUP_SIZE)]),
             outbox: Outbox::new(slots, slots.saturating_mul(2).max(64))?,
             epoll: Epoll::new()?,
@@ -84,7 +93,10 @@ impl Watch {
             failures: AtomicU64::new(0),
         });
         shared.epoll.add(shared.poked.as_fd(), follow::POKED)?;
-        let watch = Self { shared, threads: Mutex::new(Vec::new()) };
+        let watch = Self {
+            shared,
+            threads: Mutex::new(Vec::new()),
+        };
         let shared = Arc::clone(&watch.shared);
         watch.spawn("muster-follow", move || shared.follow())?;
         Ok(watch)
@@ -144,7 +156,11 @@ impl Watch {
 
     /// Looks at a client's leave mark now: for a client that said that it leaves.
     pub fn inspect(&self, slot: u32) {
-        let generation = self.shared.lock().get(slot as usize).map(|entry| entry.generation);
+        let generation = self
+            .shared
+            .lock()
+            .get(slot as usize)
+            .map(|entry| entry.generation);
         if let Some(generation) = generation {
             self.shared.conclude_if_left(slot, generation);
         }
@@ -174,7 +190,11 @@ impl Watch {
         let control = &self.shared.controls[group];
         control.fetch_add(1, Ordering::AcqRel);
         futex::wake(control);
-        let mut started = self.shared.started.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut started = self
+            .shared
+            .started
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if !std::mem::replace(&mut started[group], true) {
             let shared = Arc::clone(&self.shared);
             self.spawn("muster-words", move || shared.wait_grouped(group))?;
@@ -183,7 +203,9 @@ impl Watch {
     }
 
     fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let builder = std::thread::Builder::new().name(name.into()).stack_size(STACK_SIZE);
+        let builder = std::thread::Builder::new()
+            .name(name.into())
+            .stack_size(STACK_SIZE);
         let thread = signal::with_all_blocked(|| builder.spawn(body))?;
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         // Parked threads end with their client: do not keep what is over.
@@ -197,7 +219,10 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.poked.raise();
-        let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let threads = self
+            .threads
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         for thread in threads.drain(..) {
             // A thread may be just about to sleep when it is woken: again until it has ended.
             while !thread.is_finished() {
@@ -263,15 +288,20 @@ impl Shared {
     }
 
     fn begin(&self, slot: u32) {
-        let Some(facts) = self.board.slot(slot).map(|slot| slot.facts()) else { return };
+        let Some(facts) = self.board.slot(slot).map(|slot| slot.facts()) else {
+            return;
+        };
         let pidfd = process::open_pidfd(facts.pid);
         let stat = StatFile::open(facts.pid);
         // The pid may have gone to somebody else between the claim and here.
         let same = stat.as_ref().is_ok_and(|stat| {
-            stat.read().is_ok_and(|stat| stat.start_ticks == facts.start_ticks)
+            stat.read()
+                .is_ok_and(|stat| stat.start_ticks == facts.start_ticks)
         });
         let mut slots = self.lock();
-        let Some(entry) = slots.get_mut(slot as usize) else { return };
+        let Some(entry) = slots.get_mut(slot as usize) else {
+            return;
+        };
         if let Some(old) = entry.pidfd.take() {
             self.epoll.remove(old.as_fd());
         }
@@ -285,7 +315,10 @@ impl Shared {
             ..Followed::default()
         };
         if let Ok(pidfd) = pidfd
-            && self.epoll.add(pidfd.as_fd(), follow::token(slot, facts.generation)).is_ok()
+            && self
+                .epoll
+                .add(pidfd.as_fd(), follow::token(slot, facts.generation))
+                .is_ok()
         {
             entry.pidfd = Some(pidfd);
         }
@@ -300,7 +333,9 @@ impl Shared {
 
     fn forget(&self, slot: u32) {
         let mut slots = self.lock();
-        let Some(entry) = slots.get_mut(slot as usize) else { return };
+        let Some(entry) = slots.get_mut(slot as usize) else {
+            return;
+        };
         if let Some(pidfd) = &entry.pidfd {
             self.epoll.remove(pidfd.as_fd());
         }
@@ -314,7 +349,9 @@ impl Shared {
         if self.conclude_if_left(slot, generation) {
             return;
         }
-        let Some((pid, start_ticks)) = self.identity(slot, generation) else { return };
+        let Some((pid, start_ticks)) = self.identity(slot, generation) else {
+            return;
+        };
         match classify::classify(pid, start_ticks) {
             Fate::Dying { signal, exit_code } => {
                 self.conclude_dead(slot, generation, FailedBy::Futex, signal, exit_code);
@@ -350,14 +387,24 @@ impl Shared {
 
     fn conclude_dead(&self, slot: u32, generation: u32, by: FailedBy, signal: i32, exit_code: i32) {
         if !self.conclude_if_left(slot, generation) {
-            self.conclude(slot, generation, Finding::Failed { by, signal, exit_code });
+            self.conclude(
+                slot,
+                generation,
+                Finding::Failed {
+                    by,
+                    signal,
+                    exit_code,
+                },
+            );
         }
     }
 
     /// Speaks the last word about a slot, once.
     fn conclude(&self, slot: u32, generation: u32, finding: Finding) {
         let mut slots = self.lock();
-        let Some(entry) = slots.get_mut(slot as usize) else { return };
+        let Some(entry) = slots.get_mut(slot as usize) else {
+            return;
+        };
         if entry.generation != generation || matches!(entry.phase, Phase::Idle | Phase::Over) {
             return;
         }
@@ -373,7 +420,13 @@ impl Shared {
 
     fn say(&self, slot: u32, entry: &Followed, finding: Finding) {
         let (generation, rank) = (entry.generation, entry.rank);
-        self.outbox.put(RankNotice { slot, generation, rank, finding, at_ns: monotonic_ns() });
+        self.outbox.put(RankNotice {
+            slot,
+            generation,
+            rank,
+            finding,
+            at_ns: monotonic_ns(),
+        });
     }
 
     /// Makes whoever waits for this slot's word look again.

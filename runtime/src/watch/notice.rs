@@ -103,7 +103,10 @@ impl Outbox {
             unsaid: vec![None; slots],
             dropped: 0,
         };
-        Ok(Self { inner: Mutex::new(inner), raised: EventFd::new()? })
+        Ok(Self {
+            inner: Mutex::new(inner),
+            raised: EventFd::new()?,
+        })
     }
 
     pub(super) fn put(&self, notice: RankNotice) {
@@ -140,7 +143,13 @@ mod tests {
     use super::*;
 
     fn notice(slot: u32, finding: Finding) -> RankNotice {
-        RankNotice { slot, generation: 1, rank: None, finding, at_ns: 0 }
+        RankNotice {
+            slot,
+            generation: 1,
+            rank: None,
+            finding,
+            at_ns: 0,
+        }
     }
 
     #[test]

@@ -68,7 +68,11 @@ impl Stat {
 
     /// The exit code of the exit status, 0 if none or unknown.
     pub fn exit_code(&self) -> i32 {
-        if self.signal() == 0 { (self.exit_status >> 8) & 0xff } else { 0 }
+        if self.signal() == 0 {
+            (self.exit_status >> 8) & 0xff
+        } else {
+            0
+        }
     }
 }
 
@@ -157,7 +161,9 @@ pub fn is_frozen(pid: u32, flags: u32) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     groups.lines().any(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { return false };
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+            return false;
+        };
         if controllers.split(',').any(|name| name == "freezer") {
             let file = format!("/sys/fs/cgroup/freezer{path}/freezer.state");
             return fs::read_to_string(file).is_ok_and(|state| state.trim() != "THAWED");
@@ -170,7 +176,8 @@ pub fn is_frozen(pid: u32, flags: u32) -> bool {
 
 /// The first word after a line's name.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.lines().find_map(|line| line.strip_prefix(name)?.split_ascii_whitespace().next())
+    text.lines()
+        .find_map(|line| line.strip_prefix(name)?.split_ascii_whitespace().next())
 }
 
 #[cfg(test)]
@@ -181,7 +188,10 @@ mod tests {
     fn a_name_full_of_parentheses_moves_no_field() {
         let tail = "S 1 2 2 0 -1 4194308 0 0 0 0 11 22 0 0 20 0 1 0 4711 1 1 0";
         let stat = Stat::parse(format!("7 (a) R (b)) {tail}").as_bytes()).unwrap();
-        assert_eq!((stat.state, stat.start_ticks, stat.cpu_ticks), (b'S', 4711, 33));
+        assert_eq!(
+            (stat.state, stat.start_ticks, stat.cpu_ticks),
+            (b'S', 4711, 33)
+        );
         assert!(stat.is_exiting());
         assert_eq!(Stat::parse(b"7 (x"), None);
         assert_eq!(Stat::parse(b"7 (x) S 1"), None);

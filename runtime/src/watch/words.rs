@@ -64,7 +64,9 @@ impl Shared {
         let first = group * GROUP_SIZE;
         let range = slots.iter().enumerate().skip(first).take(GROUP_SIZE);
         let armed = range.filter(|(_, entry)| entry.phase == Phase::Armed);
-        armed.map(|(slot, entry)| (slot as u32, entry.generation)).collect()
+        armed
+            .map(|(slot, entry)| (slot as u32, entry.generation))
+            .collect()
     }
 
     fn is_armed(&self, slot: u32, generation: u32) -> bool {
