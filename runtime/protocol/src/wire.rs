@@ -47,6 +47,26 @@ pub(crate) struct Strength {
     pub(crate) root: MemberId,
 }
 
+/// "You are held failed", by a view of this weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim<'a> {
+    pub(crate) strength: Strength,
+    pub(crate) about: NodeFact<'a>,
+}
+
+impl<'a> Claim<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let strength = Strength { live: reader.u32()?, root: MemberId(reader.u64()?) };
+        Ok(Self { strength, about: NodeFact::read(reader)? })
+    }
+
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), Full> {
+        writer.u32(self.strength.live)?;
+        writer.u64(self.strength.root.0)?;
+        self.about.write(writer)
+    }
+}
+
 /// A body, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message<'a> {
@@ -58,9 +78,10 @@ pub(crate) enum Message<'a> {
     Answer { suspect: MemberId, version: Version, alive: bool, age_us: u32 },
     News { want_ack: bool, acks: Acks, facts: Vec<Fact<'a>> },
     Ack { acks: Acks },
-    Discover { boot: bool, own: NodeFact<'a> },
-    View { boot: bool, own: NodeFact<'a>, facts: Vec<Fact<'a>> },
-    Claim { strength: Strength, about: NodeFact<'a> },
+    /// With a claim unless it is a newcomer's: then the receiver is held failed.
+    Discover { own: NodeFact<'a>, claim: Option<Claim<'a>> },
+    View { own: NodeFact<'a>, facts: Vec<Fact<'a>> },
+    Claim(Claim<'a>),
 }
 
 /// Sequences of news frames that arrived.
@@ -148,18 +169,15 @@ impl<'a> Message<'a> {
                 facts: read_facts(reader)?,
             },
             Kind::Ack => Self::Ack { acks: Acks::read(reader)? },
-            Kind::Discover => {
-                Self::Discover { boot: reader.flag()?, own: NodeFact::read(reader)? }
-            }
+            Kind::Discover => Self::Discover {
+                own: NodeFact::read(reader)?,
+                claim: if reader.flag()? { None } else { Some(Claim::read(reader)?) },
+            },
             Kind::View => Self::View {
-                boot: reader.flag()?,
                 own: NodeFact::read(reader)?,
                 facts: read_facts(reader)?,
             },
-            Kind::Claim => Self::Claim {
-                strength: Strength { live: reader.u32()?, root: MemberId(reader.u64()?) },
-                about: NodeFact::read(reader)?,
-            },
+            Kind::Claim => Self::Claim(Claim::read(reader)?),
         })
     }
 }

@@ -20,7 +20,7 @@ use crate::network::Network;
 pub type NodeIndex = usize;
 
 /// The key of every simulated job.
-pub const KEY: [u8; 32] = [42; 32];
+const KEY: [u8; 32] = [42; 32];
 /// Datagrams a stopped node's socket holds; later ones are lost.
 const INBOX_MAX: usize = 256;
 /// Virtual time begins here: no host's clock starts at zero.

@@ -1,7 +1,9 @@
 //! Knocking at doors: how a newcomer finds the others, and how the sides of a split find back.
 //!
 //! Targets are drawn at random from the seeds that are not in the view and from the members held
-//! failed. The answer is the target's whole view. Frequent at first, then rarer, at last every
+//! failed; to the latter goes a claim with it, so that whoever lives after all learns of its death
+//! and speaks up: with a higher minor if the verdict does not stand by our rules, with a higher
+//! incarnation if it does (the paper raises the minor in both cases). The answer is the target's whole view. Frequent at first, then rarer, at last every
 //! five seconds; a member that is alone keeps trying more often. Targets do not stay neighbours,
 //! and when there is no target nothing is sent.
 
@@ -54,14 +56,6 @@ impl Overlay {
         }
         let (target, boot) = targets[self.random(targets.len() as u64) as usize];
         self.say(Intent::Discover { target, boot });
-    }
-
-    /// Somebody asks for our view. Unless it is a newcomer, it held us failed: we speak up.
-    pub(super) fn take_discover(&mut self, from: MemberId, boot: bool) {
-        if !boot {
-            self.raise_minor();
-        }
-        self.say(Intent::View { to: from, from: MemberId(0), boot });
     }
 
     /// We were declared failed: for one deadline, or until its view has come, we listen to the

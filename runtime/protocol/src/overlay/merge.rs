@@ -329,10 +329,6 @@ impl Overlay {
         self.spread(Subject::Node(self.own), None);
     }
 
-    pub(super) fn raise_minor(&mut self) {
-        self.renew_own(self.own_version().raised());
-    }
-
     /// We were declared failed, by enough members: say so, and follow the policy.
     ///
     /// Coming back, we forget whom *we* held failed (our view went another way than theirs) and

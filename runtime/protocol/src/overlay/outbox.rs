@@ -27,7 +27,7 @@ pub(super) enum Intent {
     Direct { to: MemberId, subject: Subject, route: Route },
     Discover { target: Target, boot: bool },
     /// The view from this id on, as a reply.
-    View { to: MemberId, from: MemberId, boot: bool },
+    View { to: MemberId, from: MemberId },
     /// "You are held failed."
     Claim { to: MemberId },
     /// The record of our own id's twin, or of an earlier life's successor.

@@ -13,7 +13,7 @@ use crate::overlay::interface::{Phase, Route};
 use crate::overlay::outbox::{Intent, STRAYS_MAX};
 use crate::reject::Reject;
 use crate::state::NodeState;
-use crate::wire::{Fact, Message, NodeFact, ROLE_NEIGHBOUR, ROLE_OBSERVE, Strength};
+use crate::wire::{Claim, Fact, Message, NodeFact, ROLE_NEIGHBOUR, ROLE_OBSERVE};
 
 /// Most links of one member; requests to be a neighbour beyond are refused.
 const LINKS_MAX: usize = 64;
@@ -101,8 +101,9 @@ impl Overlay {
                 Err(Reject::Departed)
             }
             NodeState::Failed => {
-                if let Message::Claim { strength, about } = message {
-                    self.claimed(header.sender, *strength, about);
+                if let Message::Claim(claim) | Message::Discover { claim: Some(claim), .. } = message
+                {
+                    self.claimed(header.sender, claim);
                 }
                 self.claim(header.sender);
                 Err(Reject::Outcast)
@@ -139,15 +140,17 @@ impl Overlay {
                 }
             }
             Message::Ack { acks } => self.take_acks(from, acks.as_slice()),
-            Message::Discover { boot, .. } => self.take_discover(from, boot),
-            Message::View { boot, facts, .. } => {
-                if !boot {
-                    self.raise_minor();
+            Message::Discover { claim, .. } => {
+                if let Some(claim) = claim {
+                    self.claimed(from, &claim);
                 }
+                self.say(Intent::View { to: from, from: MemberId(0) });
+            }
+            Message::View { facts, .. } => {
                 self.take_facts(from, &facts);
                 self.rejoined_with(from);
             }
-            Message::Claim { strength, about } => self.claimed(from, strength, &about),
+            Message::Claim(claim) => self.claimed(from, &claim),
         }
         Ok(())
     }
@@ -263,9 +266,11 @@ impl Overlay {
     }
 
     /// Somebody says that we are held failed.
-    fn claimed(&mut self, from: MemberId, theirs: Strength, about: &NodeFact<'_>) {
+    fn claimed(&mut self, from: MemberId, claim: &Claim<'_>) {
+        let about = &claim.about;
         let own = self.own_version();
-        if about.id != self.own || about.version.incarnation < own.incarnation {
+        let late = about.version.incarnation < own.incarnation;
+        if about.id != self.own || late || about.state != NodeState::Failed {
             return;
         }
         let mutual = self.table.get(from).is_some_and(|m| m.state == NodeState::Failed);
@@ -274,7 +279,7 @@ impl Overlay {
         } else if about.version.minor < own.minor {
             // Our refutation is on its way to them already; hand it over directly.
             self.introduce_to(from);
-        } else if crate::verdict::yields(self.strength(), theirs) {
+        } else if crate::verdict::yields(self.strength(), claim.strength) {
             self.outcast(Some(from), about);
         }
     }
@@ -284,7 +289,8 @@ impl Overlay {
         let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
         let mut due = false;
         self.table.note(to, |member| {
-            due = member.claimed_at.is_none_or(|at| now.since(at) >= heartbeat_us);
+            due = member.state == NodeState::Failed
+                && member.claimed_at.is_none_or(|at| now.since(at) >= heartbeat_us);
             if due {
                 member.claimed_at = Some(now);
             }

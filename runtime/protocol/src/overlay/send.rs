@@ -10,8 +10,9 @@ use crate::link::Subject;
 use crate::overlay::interface::{Class, Phase, Route, Target, Transmit};
 use crate::overlay::outbox::Intent;
 use crate::overlay::Overlay;
+use crate::state::NodeState;
 use crate::time::Instant;
-use crate::wire::{Acks, Fact, NodeFact, write_version};
+use crate::wire::{Acks, Claim, Fact, NodeFact, write_version};
 
 /// Room that acknowledgements may take in a news frame.
 const NEWS_HEAD_MAX: usize = 4 + 8 * crate::wire::ACKS_MAX;
@@ -137,24 +138,22 @@ impl Overlay {
             }
             Intent::Discover { target, boot } => {
                 self.counters.discoveries += 1;
-                writer.u8(u8::from(boot)).ok()?;
                 self.write_own(&mut writer).ok()?;
+                writer.u8(u8::from(boot)).ok()?;
+                if let (false, Target::Member(to)) = (boot, target) {
+                    self.claim_about(to)?.write(&mut writer).ok()?;
+                }
                 (Kind::Discover, target, Class::News, Route::All)
             }
-            Intent::View { to, from, boot } => {
-                self.write_view(&mut writer, to, from, boot).ok()?;
+            Intent::View { to, from } => {
+                self.write_view(&mut writer, to, from).ok()?;
                 (Kind::View, Target::Member(to), Class::News, Route::Next)
             }
             Intent::Claim { to } => {
-                let strength = self.strength();
-                let about = NodeFact::of(self.table.get(to)?);
-                writer.u32(strength.live).ok()?;
-                writer.u64(strength.root.0).ok()?;
-                about.write(&mut writer).ok()?;
+                self.claim_about(to)?.write(&mut writer).ok()?;
                 (Kind::Claim, Target::Member(to), Class::News, Route::Next)
             }
             Intent::Correct { slot, about } => {
-                writer.u8(1).ok()?;
                 self.write_own(&mut writer).ok()?;
                 writer.u16(1).ok()?;
                 self.write_fact(&mut writer, Subject::Node(about)).ok()??;
@@ -163,6 +162,12 @@ impl Overlay {
         };
         let (kind, target, class, route) = written;
         Some((writer.used(), kind, target, class, route))
+    }
+
+    fn claim_about(&self, id: MemberId) -> Option<Claim<'_>> {
+        let member = self.table.get(id).filter(|member| member.state == NodeState::Failed)?;
+        let about = NodeFact::of(member);
+        Some(Claim { strength: self.strength(), about })
     }
 
     fn write_own(&self, writer: &mut Writer<'_>) -> Result<(), Full> {
@@ -214,9 +219,7 @@ impl Overlay {
         writer: &mut Writer<'_>,
         to: MemberId,
         from: MemberId,
-        boot: bool,
     ) -> Result<(), Full> {
-        writer.u8(u8::from(boot))?;
         self.write_own(writer)?;
         let count_at = writer.used();
         writer.u16(0)?;
@@ -225,7 +228,7 @@ impl Overlay {
             let before = writer.used();
             if Fact::Node(NodeFact::of(member)).write(writer).is_err() || count == u16::MAX {
                 writer.rewind(before);
-                self.outbox.push_front(Intent::View { to, from: member.id, boot });
+                self.outbox.push_front(Intent::View { to, from: member.id });
                 break;
             }
             count += 1;
