@@ -13,7 +13,9 @@ impl Chance {
     /// The stream of this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { rng: ChaCha8Rng::seed_from_u64(seed) }
+        Self {
+            rng: ChaCha8Rng::seed_from_u64(seed),
+        }
     }
 
     /// A number from `low` to `high`, both included.

@@ -46,7 +46,11 @@ impl Checker {
                 if !self.up.insert(pair) {
                     self.broken(observer, event, "up twice");
                 }
-                if self.gone.get(&pair).is_some_and(|gone| event.version <= *gone) {
+                if self
+                    .gone
+                    .get(&pair)
+                    .is_some_and(|gone| event.version <= *gone)
+                {
                     self.broken(observer, event, "back from the dead with an old version");
                 }
             }
@@ -72,6 +76,7 @@ impl Checker {
     }
 
     fn broken(&mut self, observer: usize, event: &Event, what: &str) {
-        self.violations.push(Violation(format!("{what}: observer {observer}, {event:?}")));
+        self.violations
+            .push(Violation(format!("{what}: observer {observer}, {event:?}")));
     }
 }

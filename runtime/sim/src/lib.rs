@@ -8,8 +8,8 @@
 //! What is not here: rails, CPUs, clocks that differ.
 #![forbid(unsafe_code)]
 
-mod checker;
 mod chance;
+mod checker;
 mod network;
 mod world;
 

@@ -159,7 +159,10 @@ impl World {
     /// If the node is crashed.
     #[must_use]
     pub fn engine(&self, node: NodeIndex) -> &Overlay {
-        self.nodes[node].engine.as_ref().expect("a crashed node has no engine")
+        self.nodes[node]
+            .engine
+            .as_ref()
+            .expect("a crashed node has no engine")
     }
 
     /// Bytes a node has handed to the network.
@@ -180,8 +183,10 @@ impl World {
         (0..self.nodes.len())
             .filter(|index| {
                 let node = &self.nodes[*index];
-                let running =
-                    node.engine.as_ref().is_some_and(|engine| engine.phase() == Phase::Running);
+                let running = node
+                    .engine
+                    .as_ref()
+                    .is_some_and(|engine| engine.phase() == Phase::Running);
                 running && !node.paused
             })
             .collect()
@@ -200,9 +205,17 @@ impl World {
     /// # Panics
     /// If the engine refuses it.
     pub fn rank(&mut self, node: NodeIndex, rank: u32, state: RankState) {
-        let detail = RankDetail { code: 1, argument: 9 };
-        let told = Told::Rank { rank, state, detail };
-        self.touch(node, Input::Told(told)).expect("a rank fact of one's own node");
+        let detail = RankDetail {
+            code: 1,
+            argument: 9,
+        };
+        let told = Told::Rank {
+            rank,
+            state,
+            detail,
+        };
+        self.touch(node, Input::Told(told))
+            .expect("a rank fact of one's own node");
     }
 
     /// Power off: nothing of the node is left, and nobody is told.
@@ -262,7 +275,9 @@ impl World {
 
     /// Cuts a node off, both ways.
     pub fn isolate(&mut self, node: NodeIndex) {
-        let others: Vec<NodeIndex> = (0..self.nodes.len()).filter(|other| *other != node).collect();
+        let others: Vec<NodeIndex> = (0..self.nodes.len())
+            .filter(|other| *other != node)
+            .collect();
         self.split(&[node], &others);
     }
 
@@ -319,19 +334,26 @@ impl World {
     #[must_use]
     pub fn converged(&self) -> bool {
         let running = self.running();
-        let Some(first) = running.first().map(|index| self.engine(*index)) else { return true };
+        let Some(first) = running.first().map(|index| self.engine(*index)) else {
+            return true;
+        };
         let agree = running.iter().all(|index| {
             let engine = self.engine(*index);
             engine.live() == running.len() && engine.digest() == first.digest()
         });
-        agree && running.iter().all(|index| self.view_is_true(*index, &running))
+        agree
+            && running
+                .iter()
+                .all(|index| self.view_is_true(*index, &running))
     }
 
     fn view_is_true(&self, observer: NodeIndex, running: &[NodeIndex]) -> bool {
         let engine = self.engine(observer);
         running.iter().all(|index| {
             let subject = self.engine(*index);
-            let Some(own) = subject.member(subject.id()) else { return false };
+            let Some(own) = subject.member(subject.id()) else {
+                return false;
+            };
             engine.member(subject.id()).is_some_and(|seen| {
                 seen.version() == own.version()
                     && matches!(seen.state(), NodeState::Alive | NodeState::Degraded)
@@ -369,7 +391,9 @@ impl World {
     }
 
     fn step(&mut self) {
-        let Some(Reverse((at, _, happening))) = self.queue.pop() else { return };
+        let Some(Reverse((at, _, happening))) = self.queue.pop() else {
+            return;
+        };
         self.now = at;
         match happening {
             Happening::Wake(node) => {
@@ -407,7 +431,9 @@ impl World {
     /// One input, and everything that follows from it at once.
     fn touch(&mut self, node: NodeIndex, input: Input<'_>) -> Result<(), Reject> {
         let now = self.now;
-        let Some(engine) = &mut self.nodes[node].engine else { return Err(Reject::Stopped) };
+        let Some(engine) = &mut self.nodes[node].engine else {
+            return Err(Reject::Stopped);
+        };
         let result = engine.handle(now, input);
         self.drain(node);
         result
@@ -429,12 +455,21 @@ impl World {
             }
         }
         self.buffer = buffer;
-        while let Some(event) = self.nodes[node].engine.as_mut().and_then(Overlay::poll_event) {
+        while let Some(event) = self.nodes[node]
+            .engine
+            .as_mut()
+            .and_then(Overlay::poll_event)
+        {
             let running = self.is_blameless(&event);
             self.checker.see(node, &event, running);
-            self.records.push(Record { observer: node, event });
+            self.records.push(Record {
+                observer: node,
+                event,
+            });
         }
-        let Some(engine) = &self.nodes[node].engine else { return };
+        let Some(engine) = &self.nodes[node].engine else {
+            return;
+        };
         let at = engine.poll_timeout();
         if at != Instant::NEVER {
             // An engine that asks for now again and again would stop the world's clock.
