@@ -236,13 +236,14 @@ enum {
     MUSTER_CAUSE_FUTEX = 2,        /* the node's kernel, at once: the process is being torn down */
     MUSTER_CAUSE_PIDFD = 3,        /* the node's kernel: the process has ended */
     MUSTER_CAUSE_CORE_DUMP = 4,    /* the process is writing a core dump */
-    MUSTER_CAUSE_STOPPED = 5,      /* the process is stopped, or stuck in the kernel */
+    MUSTER_CAUSE_STOPPED = 5,      /* the process is stopped by a signal */
     MUSTER_CAUSE_ANNOUNCED = 6,    /* it said so itself */
     MUSTER_CAUSE_UNREACHABLE = 7,  /* the network refuses to reach it */
     MUSTER_CAUSE_TOLD = 8,         /* by the launcher or an administrator */
     MUSTER_CAUSE_NODE_FAILED = 9,  /* its node failed */
     MUSTER_CAUSE_REFUTED = 10,     /* a suspicion was answered */
-    MUSTER_CAUSE_JOINED = 11       /* it is new */
+    MUSTER_CAUSE_JOINED = 11,      /* it is new */
+    MUSTER_CAUSE_STUCK = 12        /* the process does not come back from the kernel */
 };
 
 /* One event. Set struct_size by MUSTER_EVENT_INIT once; the struct may be used again and again. */
@@ -259,9 +260,10 @@ typedef struct muster_event {
     uint32_t silent_us;      /* how long it had been silent, 0 if it was not silence */
     uint32_t reporter_count; /* how many members reported it */
     uint32_t reporters[3];   /* node indices of the first of them, else MUSTER_NONE */
+    uint64_t lost;           /* of MUSTER_EVENT_OVERFLOW: events lost, 0 if it cannot be known */
 } muster_event_t;
 
-#define MUSTER_EVENT_INIT { sizeof(muster_event_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0 } }
+#define MUSTER_EVENT_INIT { sizeof(muster_event_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0 }, 0 }
 
 /* A descriptor for poll, select or epoll that is readable while events wait; do not read from it
  * or close it. The same for the life of the context.
