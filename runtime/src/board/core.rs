@@ -1,0 +1,161 @@
+//! The mapped board and the checked way to each of its fields; shared by writer, view and watch.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use super::layout::{ENTRY_SIZE, LINE_SIZE, Layout, MAGIC, NAME_SIZE, header};
+use super::{BoardError, BoardLimits, LAYOUT_VERSION};
+use crate::sys::memory::{self, SharedMap};
+
+/// A mapping whose layout was checked.
+#[derive(Debug)]
+pub(crate) struct Board {
+    pub(super) map: SharedMap,
+    pub(super) layout: Layout,
+    /// A number that tells one board from another.
+    pub(super) identity: u64,
+}
+
+impl Board {
+    /// Maps a descriptor that somebody sent, after checking seals, magic, version and size.
+    pub(super) fn attach(fd: BorrowedFd<'_>) -> Result<Self, BoardError> {
+        let not = |why: String| BoardError::NotABoard { why };
+        let seals = memory::seals(fd).map_err(|cause| not(format!("no sealed memory: {cause}")))?;
+        if seals & memory::REQUIRED_SEALS != memory::REQUIRED_SEALS {
+            return Err(not("its size is not sealed".into()));
+        }
+        let size = memory::size(fd).map_err(system("learn the board's size"))?;
+        if size < 4096 || size > isize::MAX as u64 {
+            return Err(not(format!("{size} bytes")));
+        }
+        // First the header alone: nothing more is trusted before it was checked.
+        let head = SharedMap::map(fd, 4096).map_err(system("map the board"))?;
+        if head.long(header::MAGIC).load(Ordering::Acquire) != MAGIC {
+            return Err(not("it does not begin with the magic number".into()));
+        }
+        let found = head.word(header::VERSION).load(Ordering::Relaxed);
+        if found != LAYOUT_VERSION {
+            return Err(BoardError::Version {
+                found,
+                known: LAYOUT_VERSION,
+            });
+        }
+        let read = |offset: usize| head.word(offset).load(Ordering::Relaxed);
+        let layout = Layout::new(BoardLimits {
+            nodes: read(header::NODES),
+            ranks: read(header::RANKS),
+            slots: read(header::SLOTS),
+            events: read(header::EVENTS),
+        })
+        .map_err(|cause| not(cause.to_string()))?;
+        let said = head.long(header::SIZE).load(Ordering::Relaxed);
+        if layout.size as u64 != size || said != size {
+            return Err(not(format!(
+                "{size} bytes where its limits make {}",
+                layout.size
+            )));
+        }
+        let identity = head.long(header::IDENTITY).load(Ordering::Relaxed);
+        let map = SharedMap::map(fd, layout.size).map_err(system("map the board"))?;
+        Ok(Self {
+            map,
+            layout,
+            identity,
+        })
+    }
+
+    /// Maps fresh, zeroed memory of the layout's size and writes the header, magic last.
+    pub(super) fn found(
+        fd: BorrowedFd<'_>,
+        layout: Layout,
+        identity: u64,
+    ) -> Result<Self, BoardError> {
+        let map = SharedMap::map(fd, layout.size).map_err(system("map the board"))?;
+        let write = |offset: usize, value: u32| map.word(offset).store(value, Ordering::Relaxed);
+        write(header::VERSION, LAYOUT_VERSION);
+        write(header::NODES, layout.limits.nodes);
+        write(header::RANKS, layout.limits.ranks);
+        write(header::SLOTS, layout.limits.slots);
+        write(header::EVENTS, layout.limits.events);
+        map.long(header::SIZE)
+            .store(layout.size as u64, Ordering::Relaxed);
+        map.long(header::IDENTITY)
+            .store(identity, Ordering::Relaxed);
+        map.long(header::MAGIC).store(MAGIC, Ordering::Release);
+        Ok(Self {
+            map,
+            layout,
+            identity,
+        })
+    }
+
+    pub(super) fn header_word(&self, offset: usize) -> &AtomicU32 {
+        self.map.word(offset)
+    }
+
+    pub(super) fn header_long(&self, offset: usize) -> &AtomicU64 {
+        self.map.long(offset)
+    }
+
+    /// How many nodes have an index, never more than there is room for.
+    #[inline]
+    pub(super) fn node_count(&self) -> u32 {
+        let count = self.map.word(header::NODE_COUNT).load(Ordering::Acquire);
+        count.min(self.layout.limits.nodes)
+    }
+
+    /// How many ranks there are, never more than there is room for.
+    #[inline]
+    pub(super) fn rank_count(&self) -> u32 {
+        let count = self.map.word(header::RANK_COUNT).load(Ordering::Acquire);
+        count.min(self.layout.limits.ranks)
+    }
+
+    #[inline]
+    pub(super) fn node_state(&self, node: u32) -> Option<&AtomicU8> {
+        let inside = node < self.layout.limits.nodes;
+        inside.then(|| self.map.byte(self.layout.node_states + node as usize))
+    }
+
+    #[inline]
+    pub(super) fn rank_state(&self, rank: u32) -> Option<&AtomicU8> {
+        let inside = rank < self.layout.limits.ranks;
+        inside.then(|| self.map.byte(self.layout.rank_states + rank as usize))
+    }
+
+    /// The rank's node index plus one; zero is "not known".
+    #[inline]
+    pub(super) fn rank_node(&self, rank: u32) -> Option<&AtomicU32> {
+        let inside = rank < self.layout.limits.ranks;
+        inside.then(|| self.map.word(self.layout.rank_nodes + rank as usize * 4))
+    }
+
+    /// The eight words of a node's name.
+    pub(super) fn name_words(&self, node: u32) -> Option<impl Iterator<Item = &AtomicU64>> {
+        let start = self.layout.names + node as usize * NAME_SIZE;
+        let inside = node < self.layout.limits.nodes;
+        inside.then(|| (0..NAME_SIZE / 8).map(move |word| self.map.long(start + word * 8)))
+    }
+
+    /// The stamp of the entry where this event lies or will lie, and the offset of its words.
+    #[inline]
+    pub(super) fn entry(&self, sequence: u64) -> (&AtomicU64, usize) {
+        let place = (sequence & u64::from(self.layout.limits.events - 1)) as usize;
+        let start = self.layout.ring + place * ENTRY_SIZE;
+        (self.map.long(start), start + 8)
+    }
+
+    #[inline]
+    pub(super) fn head(&self) -> &AtomicU64 {
+        self.map.long(header::HEAD)
+    }
+
+    /// The tick line of a slot that exists.
+    pub(super) fn tick(&self, slot: u32) -> &AtomicU64 {
+        self.map.long(self.layout.ticks + slot as usize * LINE_SIZE)
+    }
+}
+
+pub(super) fn system(what: &'static str) -> impl FnOnce(std::io::Error) -> BoardError {
+    move |cause| BoardError::System { what, cause }
+}

@@ -1,0 +1,90 @@
+//! The board: one piece of shared memory that says who is alive, and what happened.
+//!
+//! Intuition: a notice board in the hall of a node. One agent writes on it; every rank looks up
+//! when it likes, and looking costs a load, not a question. A strip at the foot belongs to the
+//! ranks: each holds one line there, and the kernel marks the line when the rank ends.
+//!
+//! ```text
+//! header       magic, layout version, limits | counts, epoch | head of the ring
+//! node states  a byte each          rank states  a byte each
+//! rank nodes   u32 each             node names   64 bytes each
+//! ring         the events of this node's agent, 64 bytes each
+//! slots        256 bytes each: a line the client writes, a line the agent writes
+//! ticks        a line of 128 bytes each, one writer
+//! ```
+//!
+//! Every region starts on its own page, so a state never shares a cache line with a slot, a tick
+//! or the ring. Pages that nobody wrote cost nothing, so the limits can be generous.
+//!
+//! **Why one ring and not one per client.** The events are the same for everybody. With one ring
+//! the agent writes each once, whatever the number of ranks, and no slow or stopped rank can make
+//! it wait or cost memory; each reader keeps its own cursor in its own memory and finds out by
+//! itself, with the exact number, that it was lapped.
+//!
+//! The board survives its writer: a new agent process adopts the same memory. It is not a log and
+//! not a queue with acknowledgements; what counts after a loss is the states.
+//!
+//! **Trust.** Only processes of the same user ever get the descriptor. A view still never panics
+//! and never reads outside its mapping whatever is written there: sizes are taken once, checked
+//! against the file, and kept in private memory.
+
+mod core;
+mod event;
+mod layout;
+mod ring;
+mod slot;
+mod state;
+mod view;
+mod writer;
+
+pub(crate) use self::core::Board;
+pub use event::{Cause, Event, EventKind, NO_NODE, NO_RANK};
+pub use layout::{BoardLimits, LAYOUT_VERSION, NODE_NAME_MAX};
+pub use ring::Cursor;
+pub use slot::{Claim, ClaimError, Hold, Leave, Occupancy, Slot, SlotFacts};
+pub use state::{NodeState, RankState};
+pub use view::BoardView;
+pub use writer::BoardWriter;
+
+/// Why a board could not be made or attached.
+#[derive(Debug, thiserror::Error)]
+pub enum BoardError {
+    /// The memory holds no board; nothing was changed.
+    #[error("this is not a board of Muster ({why}); is something else listening on the socket?")]
+    NotABoard {
+        /// What was found instead.
+        why: String,
+    },
+    /// The board was made by another release; nothing was changed.
+    #[error(
+        "board of another version: it has layout {found}, this library knows layout {known}; \
+         use the musterd and the libmuster of one release (MUSTER_AGENT names the musterd), \
+         or end the running agent"
+    )]
+    Version {
+        /// The layout of the board.
+        found: u32,
+        /// The layout of this code.
+        known: u32,
+    },
+    /// A limit outside what the layout can hold.
+    #[error("{what} = {value} is outside {least}..={most}")]
+    Limit {
+        /// Which limit.
+        what: &'static str,
+        /// The value asked for.
+        value: u64,
+        /// The least allowed.
+        least: u64,
+        /// The most allowed.
+        most: u64,
+    },
+    /// The system refused.
+    #[error("cannot {what}: {cause}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's answer.
+        cause: std::io::Error,
+    },
+}

@@ -1,0 +1,121 @@
+//! The ring of events: one writer that never waits, readers that find out when they were lapped.
+//!
+//! Intuition: a strip of paper that runs past a window. The writer overwrites the oldest entry; a
+//! reader that dozed sees from the stamp that its entry is gone and says how many it missed.
+//!
+//! A stamp of `2n+1` says "event n is being written", `2n+2` says "event n is here". The reader
+//! takes the words between two looks at the stamp (a seqlock). The head moves after the entry is
+//! complete, so a writer that died half way leaves nothing that a reader would look at, and its
+//! successor writes the same number again.
+//!
+//! A lapped reader goes on half a ring behind the writer: far enough not to be lapped again at
+//! once, near enough that the latest causes survive. The states on the board were written before
+//! the events that tell of them, so whoever reads them after an overflow has missed nothing.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::core::Board;
+use super::event::{Cause, EVENT_WORDS, Event, EventKind};
+
+impl Board {
+    /// Writes the next event and returns its number. For the one writer only.
+    pub(super) fn push(&self, event: &Event) -> u64 {
+        let sequence = self.head().load(Ordering::Relaxed);
+        let (stamp, start) = self.entry(sequence);
+        stamp.store(sequence.wrapping_mul(2).wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        for (index, word) in event.encode().into_iter().enumerate() {
+            self.map
+                .long(start + index * 8)
+                .store(word, Ordering::Relaxed);
+        }
+        stamp.store(sequence.wrapping_mul(2).wrapping_add(2), Ordering::Release);
+        self.head()
+            .store(sequence.wrapping_add(1), Ordering::Release);
+        sequence
+    }
+
+    /// The words of event `sequence`, `None` if they are overwritten or being overwritten.
+    fn entry_words(&self, sequence: u64) -> Option<[u64; EVENT_WORDS]> {
+        let (stamp, start) = self.entry(sequence);
+        let complete = sequence.wrapping_mul(2).wrapping_add(2);
+        if stamp.load(Ordering::Acquire) != complete {
+            return None;
+        }
+        let words =
+            std::array::from_fn(|index| self.map.long(start + index * 8).load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        (stamp.load(Ordering::Relaxed) == complete).then_some(words)
+    }
+}
+
+/// A reader's place in the ring, in the reader's own memory.
+#[derive(Debug, Clone)]
+pub struct Cursor {
+    next: u64,
+    lost: u64,
+}
+
+impl Cursor {
+    /// A cursor that sees what is written from now on.
+    pub(super) fn at_head(board: &Board) -> Self {
+        Self {
+            next: board.head().load(Ordering::Acquire),
+            lost: 0,
+        }
+    }
+
+    /// Number of the event that comes next.
+    pub fn position(&self) -> u64 {
+        self.next
+    }
+
+    /// How many events this cursor has lost in all.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    pub(super) fn next(&mut self, board: &Board) -> Option<Event> {
+        let head = board.head().load(Ordering::Acquire);
+        if self.next == head {
+            return None;
+        }
+        let behind = head.wrapping_sub(self.next);
+        if behind <= u64::from(board.layout.limits.events)
+            && let Some(words) = board.entry_words(self.next)
+        {
+            let sequence = self.next;
+            self.next = sequence.wrapping_add(1);
+            // An entry that is no event can only come from somebody who scribbles on the board.
+            let event = Event::decode(&words, sequence);
+            return Some(event.unwrap_or_else(|| self.overflow(sequence, 1)));
+        }
+        Some(self.lapped(board))
+    }
+
+    /// Goes on half a ring behind the writer and says what was skipped.
+    fn lapped(&mut self, board: &Board) -> Event {
+        let head = board.head().load(Ordering::Acquire);
+        let kept = u64::from(board.layout.limits.events) / 2;
+        let from = self.next;
+        // A cursor within the kept half whose entry is unreadable (a scribbled stamp) skips one.
+        let oldest = head.wrapping_sub(kept);
+        let ahead = oldest.wrapping_sub(from);
+        let lost = if ahead == 0 || ahead > u64::MAX / 2 {
+            1
+        } else {
+            ahead
+        };
+        self.next = from.wrapping_add(lost);
+        self.overflow(from, lost)
+    }
+
+    fn overflow(&mut self, sequence: u64, lost: u64) -> Event {
+        self.lost = self.lost.wrapping_add(lost);
+        Event {
+            sequence,
+            lost,
+            ..Event::new(EventKind::Overflow, Cause::Unspecified)
+        }
+    }
+}

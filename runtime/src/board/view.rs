@@ -1,0 +1,145 @@
+//! The reader's side of the board.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::core::Board;
+use super::layout::{NAME_SIZE, header};
+use super::{BoardError, BoardLimits, Cursor, Event, NodeState, RankState, Slot};
+
+/// A board to look at. Cheap to clone; the mapping lives as long as any of the clones.
+#[derive(Debug, Clone)]
+pub struct BoardView(pub(super) Arc<Board>);
+
+impl BoardView {
+    /// Maps a board that was received. Checks seals, magic, version and size before it trusts
+    /// anything; on error nothing stays mapped.
+    pub fn attach(fd: BorrowedFd<'_>) -> Result<Self, BoardError> {
+        Board::attach(fd).map(|board| Self(Arc::new(board)))
+    }
+
+    /// The number that tells this board from every other.
+    pub fn identity(&self) -> u64 {
+        self.0.identity
+    }
+
+    /// What it has room for.
+    pub fn limits(&self) -> BoardLimits {
+        self.0.layout.limits
+    }
+
+    /// Counts the agent processes that wrote on it, from 1.
+    pub fn generation(&self) -> u32 {
+        self.0
+            .header_word(header::GENERATION)
+            .load(Ordering::Acquire)
+    }
+
+    /// Grows with every change of a state.
+    pub fn epoch(&self) -> u64 {
+        self.0.header_long(header::EPOCH).load(Ordering::Acquire)
+    }
+
+    /// How many nodes were ever known; their indices are below it.
+    pub fn node_count(&self) -> u32 {
+        self.0.node_count()
+    }
+
+    /// How many ranks the job has, as far as known; their numbers are below it.
+    pub fn rank_count(&self) -> u32 {
+        self.0.rank_count()
+    }
+
+    /// Index of this node, once the agent has said it.
+    pub fn own_node(&self) -> Option<u32> {
+        self.0
+            .header_word(header::OWN_NODE)
+            .load(Ordering::Acquire)
+            .checked_sub(1)
+    }
+
+    /// A node's state; `Unknown` for an index that is not on the board.
+    #[inline]
+    pub fn node_state(&self, node: u32) -> NodeState {
+        let byte = self
+            .0
+            .node_state(node)
+            .map_or(0, |byte| byte.load(Ordering::Acquire));
+        NodeState::from(byte)
+    }
+
+    /// A rank's state; `Unknown` for a rank that is not on the board.
+    #[inline]
+    pub fn rank_state(&self, rank: u32) -> RankState {
+        let byte = self
+            .0
+            .rank_state(rank)
+            .map_or(0, |byte| byte.load(Ordering::Acquire));
+        RankState::from(byte)
+    }
+
+    /// Index of the node a rank runs on, if known.
+    pub fn rank_node(&self, rank: u32) -> Option<u32> {
+        self.0
+            .rank_node(rank)?
+            .load(Ordering::Acquire)
+            .checked_sub(1)
+    }
+
+    /// A node's name; `None` for an index that is not on the board yet.
+    pub fn node_name(&self, node: u32) -> Option<String> {
+        if node >= self.node_count() {
+            return None;
+        }
+        let mut bytes = [0; NAME_SIZE];
+        for (part, word) in bytes.chunks_exact_mut(8).zip(self.0.name_words(node)?) {
+            part.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        let length = bytes
+            .iter()
+            .position(|byte| *byte == 0)
+            .unwrap_or(NAME_SIZE);
+        Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
+    }
+
+    /// A cursor that sees the events from now on.
+    pub fn cursor(&self) -> Cursor {
+        Cursor::at_head(&self.0)
+    }
+
+    /// The next event, an overflow if the cursor was lapped, `None` if there is none.
+    pub fn next_event(&self, cursor: &mut Cursor) -> Option<Event> {
+        cursor.next(&self.0)
+    }
+
+    /// A slot; `None` beyond the last.
+    pub fn slot(&self, slot: u32) -> Option<Slot<'_>> {
+        self.0.slot(slot)
+    }
+
+    /// Advances a client's tick by one. One writer per slot; a slot that does not exist is no
+    /// error.
+    pub fn tick(&self, slot: u32) {
+        if slot < self.0.slot_count() {
+            let tick = self.0.tick(slot);
+            tick.store(
+                tick.load(Ordering::Relaxed).wrapping_add(1),
+                Ordering::Release,
+            );
+        }
+    }
+
+    /// How often a client has ticked.
+    pub fn ticks(&self, slot: u32) -> u64 {
+        if slot < self.0.slot_count() {
+            self.0.tick(slot).load(Ordering::Acquire)
+        } else {
+            0
+        }
+    }
+
+    pub(crate) fn board(&self) -> &Arc<Board> {
+        &self.0
+    }
+}

@@ -1,0 +1,227 @@
+//! The agent's side of the board: the only one that writes states, names and events.
+//!
+//! There is one writer at a time. A worker that died is followed by another that adopts the same
+//! memory; what the dead one left half written is either not yet visible or a plain value.
+
+use std::hash::{BuildHasher, Hasher};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::core::{Board, system};
+use super::layout::{LINE_SIZE, Layout, NAME_SIZE, header};
+use super::{
+    BoardError, BoardLimits, BoardView, Claim, ClaimError, Event, Leave, NODE_NAME_MAX, NodeState,
+    Occupancy, RankState,
+};
+use crate::sys::memory;
+
+/// The board, to write on.
+#[derive(Debug)]
+pub struct BoardWriter {
+    board: Arc<Board>,
+    fd: OwnedFd,
+}
+
+impl BoardWriter {
+    /// Makes a new, empty board.
+    pub fn create(limits: BoardLimits) -> Result<Self, BoardError> {
+        let layout = Layout::new(limits)?;
+        let fd = memory::create_sealed(c"muster-board", layout.size)
+            .map_err(system("create the board's memory"))?;
+        let board = Arc::new(Board::found(fd.as_fd(), layout, random())?);
+        let writer = Self { board, fd };
+        writer.count_generation();
+        Ok(writer)
+    }
+
+    /// Takes over a board that a dead worker left, with every state, slot and event on it.
+    /// The caller knows that no other writer lives.
+    pub fn adopt(fd: OwnedFd) -> Result<Self, BoardError> {
+        let board = Arc::new(Board::attach(fd.as_fd())?);
+        let writer = Self { board, fd };
+        writer.count_generation();
+        Ok(writer)
+    }
+
+    /// The descriptor to hand to clients and to later workers.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The same board, to look at.
+    pub fn view(&self) -> BoardView {
+        BoardView(Arc::clone(&self.board))
+    }
+
+    /// Gives the next node index to a name of 1..=63 bytes. `None` if the name does not fit or the
+    /// board is full; nothing was changed then.
+    pub fn add_node(&mut self, name: &str) -> Option<u32> {
+        if name.is_empty() || name.len() > NODE_NAME_MAX {
+            return None;
+        }
+        let node = self.board.node_count();
+        let mut bytes = [0; NAME_SIZE];
+        bytes[..name.len()].copy_from_slice(name.as_bytes());
+        for (word, part) in self.board.name_words(node)?.zip(bytes.chunks_exact(8)) {
+            let part = part.try_into().expect("chunks of eight");
+            word.store(u64::from_ne_bytes(part), Ordering::Relaxed);
+        }
+        // A reader that sees the count sees the name.
+        self.board
+            .header_word(header::NODE_COUNT)
+            .store(node + 1, Ordering::Release);
+        Some(node)
+    }
+
+    /// Says which index is this node's.
+    pub fn set_own_node(&mut self, node: u32) {
+        self.board
+            .header_word(header::OWN_NODE)
+            .store(node.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Says that the job has at least `count` ranks. It never shrinks; beyond the board's room it
+    /// stays at the room.
+    pub fn raise_rank_count(&mut self, count: u32) {
+        let count = count.min(self.board.layout.limits.ranks);
+        self.board
+            .header_word(header::RANK_COUNT)
+            .fetch_max(count, Ordering::AcqRel);
+    }
+
+    /// Writes a node's state. An index without room is ignored and answered with `false`.
+    pub fn set_node_state(&mut self, node: u32, state: NodeState) -> bool {
+        let Some(byte) = self.board.node_state(node) else {
+            return false;
+        };
+        if byte.swap(state as u8, Ordering::AcqRel) != state as u8 {
+            self.count_epoch();
+        }
+        true
+    }
+
+    /// Writes a rank's state. A rank without room is ignored and answered with `false`.
+    pub fn set_rank_state(&mut self, rank: u32, state: RankState) -> bool {
+        let Some(byte) = self.board.rank_state(rank) else {
+            return false;
+        };
+        if byte.swap(state as u8, Ordering::AcqRel) != state as u8 {
+            self.count_epoch();
+        }
+        self.raise_rank_count(rank + 1);
+        true
+    }
+
+    /// Writes which node a rank runs on. A rank without room is answered with `false`.
+    pub fn set_rank_node(&mut self, rank: u32, node: u32) -> bool {
+        let Some(word) = self.board.rank_node(rank) else {
+            return false;
+        };
+        word.store(node.wrapping_add(1), Ordering::Release);
+        self.raise_rank_count(rank + 1);
+        true
+    }
+
+    /// Writes an event and returns its number. Write the states it tells of before.
+    pub fn push_event(&mut self, event: &Event) -> u64 {
+        self.board.push(event)
+    }
+
+    /// Gives a slot to a process: the one it has already if it is a new image of the same process
+    /// (an exec), else a free one. Returns the slot and its generation.
+    ///
+    /// `is_alive` says whether the process of that pid and start time still lives; it is asked for
+    /// slots that are in the way.
+    pub fn claim_slot(
+        &mut self,
+        claim: &Claim,
+        is_alive: &dyn Fn(u32, u64) -> bool,
+    ) -> Result<(u32, u32), ClaimError> {
+        let limits = self.board.layout.limits;
+        if let Some(rank) = claim.rank.filter(|rank| *rank >= limits.ranks) {
+            return Err(ClaimError::RankTooLarge {
+                rank,
+                ranks: limits.ranks,
+            });
+        }
+        let mut claim = *claim;
+        let mut chosen = None;
+        for index in 0..limits.slots {
+            let Some(slot) = self.board.slot(index) else {
+                break;
+            };
+            let facts = slot.facts();
+            let same = facts.pid == claim.pid && facts.start_ticks == claim.start_ticks;
+            match facts.occupancy {
+                Occupancy::Free => chosen = chosen.or(Some(index)),
+                Occupancy::Taken if same && !slot.is_released() => {
+                    return Err(ClaimError::AlreadyAttached { pid: claim.pid });
+                }
+                Occupancy::Taken if same => {
+                    claim.rank = claim.rank.or(facts.rank);
+                    chosen = Some(index);
+                    break;
+                }
+                Occupancy::Taken => {
+                    let rival = facts.rank.filter(|rank| Some(*rank) == claim.rank);
+                    if let Some(rank) = rival.filter(|_| is_alive(facts.pid, facts.start_ticks)) {
+                        return Err(ClaimError::RankTaken {
+                            rank,
+                            pid: facts.pid,
+                        });
+                    }
+                }
+                Occupancy::Quarantined => {
+                    if chosen.is_none() && !is_alive(facts.pid, facts.start_ticks) {
+                        chosen = Some(index);
+                    }
+                }
+            }
+        }
+        let index = chosen.ok_or(ClaimError::Full {
+            slots: limits.slots,
+        })?;
+        let slot = self.board.slot(index).ok_or(ClaimError::Full {
+            slots: limits.slots,
+        })?;
+        self.board.tick(index).store(0, Ordering::Relaxed);
+        Ok((index, slot.take(&claim)))
+    }
+
+    /// Takes a slot back after the verdict about its process was spoken. A client that left and
+    /// still has links into the slot leaves it in quarantine until its process has ended.
+    pub fn release_slot(&mut self, slot: u32) {
+        let Some(slot) = self.board.slot(slot) else {
+            return;
+        };
+        let linked = slot.leave().0 == Leave::StillLinked && !slot.is_released();
+        slot.set_occupancy(if linked {
+            Occupancy::Quarantined
+        } else {
+            Occupancy::Free
+        });
+    }
+
+    fn count_epoch(&self) {
+        self.board
+            .header_long(header::EPOCH)
+            .fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn count_generation(&self) {
+        self.board
+            .header_word(header::GENERATION)
+            .fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+const _: () = assert!(header::HEAD + 8 <= header::GENERATION + 2 * LINE_SIZE);
+
+/// A number that differs between boards: the standard library seeds its hash keys from the
+/// system's randomness.
+fn random() -> u64 {
+    let mut hasher = std::hash::RandomState::new().build_hasher();
+    hasher.write_u64(crate::sys::clock::monotonic_ns());
+    hasher.finish()
+}

@@ -1,0 +1,15 @@
+//! The one clock of the runtime: CLOCK_MONOTONIC, in nanoseconds.
+//!
+//! It is the same for every process of a node, so a time written to the board by the agent can be
+//! compared with one read by a rank. It is not a date, and it means nothing on another node.
+
+/// Nanoseconds since an arbitrary point in this node's past.
+pub fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is a valid timespec for the kernel to fill.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

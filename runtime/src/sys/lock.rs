@@ -1,0 +1,44 @@
+//! A lock on a file that dies with its last holder: `flock`.
+//!
+//! The lock belongs to the open file, so a forked child shares it and a killed process leaves
+//! nothing behind. The file itself stays and means nothing.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Opens (or creates, 0600) the file and takes its lock; `None` if somebody else has it.
+pub fn try_lock(path: &Path) -> io::Result<Option<File>> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+        .open(path)?;
+    // SAFETY: a plain system call on a descriptor we own.
+    let answer = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+    match super::check("flock", i64::from(answer)) {
+        Ok(_) => Ok(Some(file)),
+        Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(cause) => Err(cause),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_holder_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let held = try_lock(&path).unwrap().unwrap();
+        assert!(try_lock(&path).unwrap().is_none());
+        drop(held);
+        assert!(try_lock(&path).unwrap().is_some());
+    }
+}

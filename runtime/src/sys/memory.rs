@@ -1,0 +1,161 @@
+//! Memory that several processes see: a sealed memfd and a mapping of it.
+//!
+//! A memfd has no name that could go stale, and its seals keep any holder from cutting it short
+//! under the others (which would turn their loads into SIGBUS). All access goes through atomics:
+//! another process may write at any time, so there are no plain references into the mapping.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+use super::check;
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("the board's layout keeps client addresses in 64-bit words");
+
+/// The seals a shared memfd must carry before anyone trusts its size.
+pub const REQUIRED_SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// A new memfd of `size` zero bytes, sealed against change of size. Pages cost nothing until
+/// they are written.
+pub fn create_sealed(name: &CStr, size: usize) -> io::Result<OwnedFd> {
+    // SAFETY: `name` is NUL-terminated.
+    let fd =
+        unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    check("memfd_create", i64::from(fd))?;
+    // SAFETY: the kernel has just given us this descriptor.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: plain system calls on a descriptor we own.
+    unsafe {
+        check(
+            "ftruncate",
+            i64::from(libc::ftruncate(fd.as_raw_fd(), size as libc::off_t)),
+        )?;
+        let sealed = libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, REQUIRED_SEALS);
+        check("fcntl(F_ADD_SEALS)", i64::from(sealed))?;
+    }
+    Ok(fd)
+}
+
+/// The seals of a memfd; an error if it is no memfd at all.
+pub fn seals(fd: BorrowedFd<'_>) -> io::Result<i32> {
+    // SAFETY: F_GET_SEALS takes no argument.
+    let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+    check("fcntl(F_GET_SEALS)", i64::from(seals)).map(|seals| seals as i32)
+}
+
+/// The size of the file behind a descriptor, in bytes.
+pub fn size(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    // SAFETY: an all-zero stat is valid and the kernel fills it.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is valid for writes.
+    let answer = unsafe { libc::fstat(fd.as_raw_fd(), &raw mut stat) };
+    check("fstat", i64::from(answer))?;
+    Ok(stat.st_size as u64)
+}
+
+/// A shared mapping, readable and writable, unmapped when dropped.
+#[derive(Debug)]
+pub struct SharedMap {
+    base: NonNull<u8>,
+    size: usize,
+}
+
+// SAFETY: the mapping is reached through atomics only.
+unsafe impl Send for SharedMap {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMap {}
+
+impl SharedMap {
+    /// Maps the first `size` bytes of `fd`. The caller has checked the file's size and seals.
+    pub fn map(fd: BorrowedFd<'_>, size: usize) -> io::Result<Self> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing of ours.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                size,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at zero"))?;
+        Ok(Self { base, size })
+    }
+
+    /// The mapping's size in bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The byte at `offset`. Panics outside the mapping: offsets come from a checked layout.
+    #[inline]
+    pub fn byte(&self, offset: usize) -> &AtomicU8 {
+        // SAFETY: `at` checked range and alignment; the mapping lives as long as `self`.
+        unsafe { &*self.at(offset, 1).cast::<AtomicU8>() }
+    }
+
+    /// The aligned 32-bit word at `offset`. Panics outside the mapping.
+    #[inline]
+    pub fn word(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: as in `byte`.
+        unsafe { &*self.at(offset, 4).cast::<AtomicU32>() }
+    }
+
+    /// The aligned 64-bit word at `offset`. Panics outside the mapping.
+    #[inline]
+    pub fn long(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: as in `byte`.
+        unsafe { &*self.at(offset, 8).cast::<AtomicU64>() }
+    }
+
+    /// The address of `offset`, checked for `width` bytes of range and alignment.
+    #[inline]
+    pub(super) fn at(&self, offset: usize, width: usize) -> *mut u8 {
+        assert!(
+            offset <= self.size - width && offset.is_multiple_of(width),
+            "offset {offset}"
+        );
+        // SAFETY: the offset is inside the mapping.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+}
+
+impl Drop for SharedMap {
+    fn drop(&mut self) {
+        // SAFETY: base and size are those of the mapping, and no reference outlives `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.size) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn two_mappings_see_each_other_and_the_size_is_sealed() {
+        let fd = create_sealed(c"muster-test", 8192).unwrap();
+        let one = SharedMap::map(fd.as_fd(), 8192).unwrap();
+        let two = SharedMap::map(fd.as_fd(), 8192).unwrap();
+        one.long(4096).store(7, Ordering::Release);
+        assert_eq!(two.long(4096).load(Ordering::Acquire), 7);
+        assert_eq!(seals(fd.as_fd()).unwrap() & REQUIRED_SEALS, REQUIRED_SEALS);
+        // SAFETY: a plain system call; it is meant to fail.
+        assert_eq!(unsafe { libc::ftruncate(fd.as_raw_fd(), 0) }, -1);
+    }
+
+    #[test]
+    #[should_panic(expected = "offset")]
+    fn an_offset_outside_is_refused() {
+        let fd = create_sealed(c"muster-test", 4096).unwrap();
+        SharedMap::map(fd.as_fd(), 4096).unwrap().word(4096);
+    }
+}

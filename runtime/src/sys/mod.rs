@@ -1,0 +1,36 @@
+//! The operating system, one thin safe door per mechanism.
+//!
+//! Everything of this crate that needs `unsafe` lives here (but for the looked-up PMIx functions):
+//! shared memory, futexes, robust lists, sockets that carry descriptors, timers, processes,
+//! scheduling. Each file wraps one mechanism and says what the kernel promises about it.
+//! What is not here: any decision. Nobody in this room knows what a rank or a node is.
+
+pub mod clock;
+pub mod descriptor;
+pub mod fork;
+pub mod futex;
+pub mod lock;
+pub mod memory;
+pub mod poll;
+pub mod process;
+pub mod robust;
+pub mod schedule;
+pub mod signal;
+pub mod socket;
+pub mod spawn;
+
+use std::io;
+
+/// The answer of a system call that says -1 for "look at errno".
+fn check(api: &'static str, answer: i64) -> io::Result<i64> {
+    if answer >= 0 {
+        return Ok(answer);
+    }
+    let cause = io::Error::last_os_error();
+    match cause.kind() {
+        // Callers match on these kinds; a wrapped text must not hide them.
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Err(cause),
+        _ if cause.raw_os_error().is_some() => Err(cause),
+        _ => Err(io::Error::other(format!("{api}: {cause}"))),
+    }
+}

@@ -1,0 +1,83 @@
+//! Real-time scheduling for the one thread that sends and judges heartbeats.
+//!
+//! With busy loops on every core a detector at normal priority falsely kills its peers; at
+//! SCHED_FIFO 1 it does not. The price of a bug there would be a whole core, so a limit on
+//! uninterrupted real-time comes with it: the kernel sends SIGXCPU, whose handler demotes.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::check;
+
+/// What asking for real-time scheduling came to.
+#[derive(Debug)]
+pub enum Granted {
+    /// The calling thread runs at SCHED_FIFO 1, guarded.
+    RealTime,
+    /// The kernel said no; the thread runs as before.
+    Refused(io::Error),
+}
+
+/// How often the guard has demoted a thread.
+static DEMOTIONS: AtomicU64 = AtomicU64::new(0);
+
+/// Asks for SCHED_FIFO 1 for the calling thread (its forked children do not inherit it), with a
+/// guard: more than `spin_us_max` of real-time without sleeping demotes it to normal priority.
+pub fn ask_real_time(spin_us_max: u64) -> Granted {
+    if let Err(cause) = guard(spin_us_max) {
+        return Granted::Refused(cause);
+    }
+    let parameters = libc::sched_param { sched_priority: 1 };
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: valid parameters for the calling thread.
+    let answer = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
+    match check("sched_setscheduler", i64::from(answer)) {
+        Ok(_) => Granted::RealTime,
+        Err(cause) => Granted::Refused(cause),
+    }
+}
+
+/// Whether the calling thread runs at a real-time policy now.
+pub fn is_real_time() -> bool {
+    // SAFETY: no pointers.
+    let policy = unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
+    policy == libc::SCHED_FIFO || policy == libc::SCHED_RR
+}
+
+/// How often the guard has demoted a thread of this process.
+pub fn demotions() -> u64 {
+    DEMOTIONS.load(Ordering::Relaxed)
+}
+
+fn guard(spin_us_max: u64) -> io::Result<()> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is valid for both calls, `action` is fully initialised, and the handler only
+    // makes a system call and counts.
+    unsafe {
+        let answer = libc::getrlimit(libc::RLIMIT_RTTIME, &raw mut limit);
+        check("getrlimit", i64::from(answer))?;
+        limit.rlim_cur = spin_us_max.min(limit.rlim_max);
+        let answer = libc::setrlimit(libc::RLIMIT_RTTIME, &raw const limit);
+        check("setrlimit(RLIMIT_RTTIME)", i64::from(answer))?;
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = demote as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        let answer = libc::sigaction(libc::SIGXCPU, &raw const action, std::ptr::null_mut());
+        check("sigaction(SIGXCPU)", i64::from(answer))?;
+    }
+    Ok(())
+}
+
+extern "C" fn demote(_signal: i32) {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: async-signal-safe; SIGXCPU of this limit may be taken by another thread than the
+    // spinning one, so the main thread (pid) is demoted with the one that took it.
+    unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const parameters);
+        libc::sched_setscheduler(libc::getpid(), libc::SCHED_OTHER, &raw const parameters);
+    }
+    DEMOTIONS.fetch_add(1, Ordering::Relaxed);
+}
