@@ -138,6 +138,11 @@ impl Board {
         inside.then_some(Slot { board: self, start })
     }
 
+    /// The word of a slot that exists.
+    pub(crate) fn word(&self, slot: u32) -> &AtomicU32 {
+        self.map.word(self.layout.slots + slot as usize * SLOT_SIZE)
+    }
+
     pub(crate) fn slot_count(&self) -> u32 {
         self.layout.limits.slots
     }

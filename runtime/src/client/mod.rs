@@ -1,1 +1,397 @@
-//! x
+//! The client: what a rank has of Muster in its own process.
+//!
+//! Intuition: a window onto the node's notice board. Attaching finds (or starts) the agent of this
+//! job on this node, gets a place on the board and ties the kernel's string to it; from then on
+//! every question is answered from shared memory, and at most one thread of the library sleeps
+//! until the agent has news.
+//!
+//! ```no_run
+//! use muster::client::{Client, Options};
+//!
+//! let client = Client::attach(Options::default())?;
+//! while let Some(event) = client.next_event()? {
+//!     println!("{:?}", event.kind);
+//! }
+//! client.finalize(0)?;
+//! # Ok::<(), muster::client::Error>(())
+//! ```
+//!
+//! Dropping a client does not leave: a process that ends without `finalize` counts as failed,
+//! which is the point. Nothing here needs anything but the C library.
+//!
+//! **What is absent on purpose:** no callback on a thread of the library but the porch's, no
+//! signal handler, no exit handler, no environment variable is set.
+
+mod boards;
+mod error;
+mod link;
+mod options;
+mod session;
+pub mod shared;
+mod start;
+mod thread;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::board::{BoardView, Cursor, Event, Hold, NodeState, RankState};
+use crate::doorman::Place;
+use crate::sys::descriptor::EventFd;
+use crate::sys::fork;
+
+use boards::Boards;
+pub use error::Error;
+use link::LinkState;
+pub use link::{AgentLink, Porch};
+pub use options::Options;
+use session::Session;
+
+/// How long `finalize` waits for the library thread, whose own waits are shorter.
+const LEAVE_DEADLINE: Duration = Duration::from_secs(10);
+
+/// An attached process. Clones are the same client.
+#[derive(Debug, Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+/// What does not change while attached.
+#[derive(Debug)]
+struct Setting {
+    place: Place,
+    options: Options,
+    rank: Option<u32>,
+    event: EventFd,
+}
+
+#[derive(Debug)]
+struct Inner {
+    setting: Setting,
+    fork: u32,
+    boards: Boards,
+    link: AgentLink,
+    /// The application's place in the ring, and the board it belongs to.
+    reader: Mutex<(Cursor, usize)>,
+    /// Without a library thread: the dealings, for whoever dispatches. With one: the thread's own.
+    session: Mutex<Option<Session>>,
+    /// With a library thread: tells that it has ended.
+    over: Mutex<Option<Receiver<()>>>,
+    /// Wakes the library thread.
+    command: EventFd,
+    stopping: AtomicBool,
+    phase: AtomicU8,
+    exit_code: AtomicI32,
+    attempts: AtomicU64,
+    reattached: AtomicU64,
+    /// Slot and generation in one word.
+    slot: AtomicU64,
+}
+
+/// Where a client stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Phase {
+    Attached = 0,
+    Lost = 1,
+    Finalized = 2,
+}
+
+impl Client {
+    /// Attaches this process: finds the agent, or starts one, within the options' deadline. On
+    /// error nothing stays behind but possibly the started agent, which ends by itself.
+    pub fn attach(options: Options) -> Result<Self, Error> {
+        let place = Place::find(
+            options.job.as_deref(),
+            options.node.as_deref(),
+            options.directory.as_deref(),
+        )?;
+        let fork = fork::generation();
+        let until = Instant::now() + options.deadline;
+        let event = EventFd::new().map_err(Error::system("create an eventfd"))?;
+        let setting = Setting {
+            place,
+            rank: options.own_rank(),
+            options,
+            event,
+        };
+        let greeted = session::greet(&setting, None, until)?;
+        let session = Session::new(&greeted.welcome, &greeted.board);
+        let link = AgentLink(Arc::new(LinkState::default()));
+        link.0.connect(
+            greeted.socket,
+            greeted.welcome.publish,
+            greeted.welcome.address,
+        );
+        let inner = Arc::new(Inner {
+            setting,
+            fork,
+            reader: Mutex::new((greeted.board.cursor(), 0)),
+            boards: Boards::new(greeted.board),
+            link,
+            session: Mutex::new(None),
+            over: Mutex::new(None),
+            command: EventFd::new().map_err(Error::system("create an eventfd"))?,
+            stopping: AtomicBool::new(false),
+            phase: AtomicU8::new(Phase::Attached as u8),
+            exit_code: AtomicI32::new(0),
+            attempts: AtomicU64::new(0),
+            reattached: AtomicU64::new(0),
+            slot: AtomicU64::new(0),
+        });
+        inner.note_slot(session.slot, session.generation);
+        if inner.setting.options.thread {
+            *lock(&inner.over) = Some(thread::start(&inner, session)?);
+        } else {
+            session.hold(&inner)?;
+            let porch = inner.setting.options.porch.as_ref();
+            porch.inspect(|porch| porch.on_attached(&inner.link));
+            *lock(&inner.session) = Some(session);
+        }
+        Ok(Self { inner })
+    }
+
+    /// How many nodes are known; their indices are below it.
+    pub fn node_count(&self) -> Result<u32, Error> {
+        self.board().map(BoardView::node_count)
+    }
+
+    /// How many ranks are known; their numbers are below it.
+    pub fn rank_count(&self) -> Result<u32, Error> {
+        self.board().map(BoardView::rank_count)
+    }
+
+    /// The state of a node: one load. `Unknown` for an index that is not on the board.
+    #[inline]
+    pub fn node_state(&self, node: u32) -> Result<NodeState, Error> {
+        self.board().map(|board| board.node_state(node))
+    }
+
+    /// The state of a rank: one load. `Unknown` for a rank that is not on the board.
+    #[inline]
+    pub fn rank_state(&self, rank: u32) -> Result<RankState, Error> {
+        self.board().map(|board| board.rank_state(rank))
+    }
+
+    /// Index of the node a rank runs on, if known.
+    pub fn rank_node(&self, rank: u32) -> Result<Option<u32>, Error> {
+        self.board().map(|board| board.rank_node(rank))
+    }
+
+    /// The name of a node, if there is one of this index.
+    pub fn node_name(&self, node: u32) -> Result<Option<String>, Error> {
+        self.board().map(|board| board.node_name(node))
+    }
+
+    /// This process's rank, if it has one.
+    pub fn own_rank(&self) -> Result<Option<u32>, Error> {
+        self.board().map(|_| self.inner.setting.rank)
+    }
+
+    /// Index of this node, once the agent knows it.
+    pub fn own_node(&self) -> Result<Option<u32>, Error> {
+        self.board().map(BoardView::own_node)
+    }
+
+    /// Grows with every change of a state on the board (and starts anew with a new agent's board).
+    pub fn epoch(&self) -> Result<u64, Error> {
+        self.board().map(BoardView::epoch)
+    }
+
+    /// The next event, `None` if there is none now. Never blocks. An overflow says how many were
+    /// lost: look at the states then. Once all events are taken, a lost agent is an error.
+    pub fn next_event(&self) -> Result<Option<Event>, Error> {
+        self.board()?;
+        let inner = &self.inner;
+        let mut reader = lock(&inner.reader);
+        let (cursor, board) = &mut *reader;
+        if let Some(event) = session::next(cursor, board, inner) {
+            return Ok(Some(event));
+        }
+        // First drained, then looked again: what comes in between raises it anew.
+        inner.setting.event.drain();
+        if let Some(event) = session::next(cursor, board, inner) {
+            inner.setting.event.raise();
+            return Ok(Some(event));
+        }
+        drop(reader);
+        self.knock()?;
+        if inner.phase() == Phase::Lost {
+            Err(inner.lost())
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// A descriptor that is readable while there may be events: from the first one until
+    /// `next_event` has answered `None`. The same over restarts of the agent.
+    pub fn descriptor(&self) -> Result<BorrowedFd<'_>, Error> {
+        self.board().map(|_| self.inner.setting.event.as_fd())
+    }
+
+    /// Sees to what is due: without a library thread everything (messages of the agent, its
+    /// restart, the porch); with one only a lost agent, for which it makes the thread try again.
+    pub fn dispatch(&self) -> Result<(), Error> {
+        self.board()?;
+        let inner = &self.inner;
+        if inner.setting.options.thread {
+            if inner.phase() == Phase::Lost {
+                inner.command.raise();
+                return Err(inner.lost());
+            }
+            return self.knock();
+        }
+        let mut session = lock(&inner.session);
+        let Some(session) = session.as_mut() else {
+            return Err(Error::Finalized);
+        };
+        session.hear(inner);
+        if !inner.link.is_connected() {
+            session.mend(inner);
+        }
+        session.feed(inner);
+        if inner.phase() == Phase::Lost {
+            Err(inner.lost())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Gives the porch a moment on the calling thread. Cheap when it has nothing to do.
+    pub fn knock(&self) -> Result<(), Error> {
+        self.board()?;
+        if let Some(porch) = &self.inner.setting.options.porch {
+            porch.on_call();
+        }
+        Ok(())
+    }
+
+    /// Says that this process makes progress: one store, no system call.
+    pub fn tick(&self) -> Result<(), Error> {
+        self.board()?
+            .tick(self.inner.slot.load(Ordering::Relaxed) as u32);
+        Ok(())
+    }
+
+    /// Leaves in order: the agent is told first, then the hold is given back, so that the end of
+    /// this process is no failure. Waits for the agent for at most two seconds; without one the
+    /// mark on the board has to do. In a forked child it does nothing but say so.
+    pub fn finalize(&self, exit_code: i32) -> Result<(), Error> {
+        let inner = &self.inner;
+        self.board()?;
+        if inner.stopping.swap(true, Ordering::AcqRel) {
+            return Err(Error::Finalized);
+        }
+        inner.exit_code.store(exit_code, Ordering::Release);
+        let over = lock(&inner.over).take();
+        let session = lock(&inner.session).take();
+        if let Some(over) = over {
+            inner.command.raise();
+            let _ = over.recv_timeout(LEAVE_DEADLINE);
+        } else if let Some(mut session) = session
+            && session.leave(inner, exit_code)
+        {
+            // Another thread of this process is still linked into the board.
+            std::mem::forget(Arc::clone(inner));
+        }
+        inner.phase.store(Phase::Finalized as u8, Ordering::Release);
+        Ok(())
+    }
+
+    /// The connection to the agent.
+    pub fn link(&self) -> Result<AgentLink, Error> {
+        self.board().map(|_| self.inner.link.clone())
+    }
+
+    /// How often this client came back to an agent that was restarted.
+    pub fn reattached(&self) -> u64 {
+        self.inner.reattached.load(Ordering::Relaxed)
+    }
+
+    /// Whether the agent is lost for now.
+    pub fn is_agent_lost(&self) -> bool {
+        self.inner.phase() == Phase::Lost
+    }
+
+    /// This process's slot on the board and the slot's generation.
+    pub fn slot(&self) -> (u32, u32) {
+        let word = self.inner.slot.load(Ordering::Acquire);
+        (word as u32, (word >> 32) as u32)
+    }
+
+    /// The board, if this process may look at it.
+    #[inline]
+    pub fn board(&self) -> Result<&BoardView, Error> {
+        if fork::current() != self.inner.fork {
+            return Err(Error::Forked);
+        }
+        if self.inner.phase.load(Ordering::Acquire) == Phase::Finalized as u8 {
+            return Err(Error::Finalized);
+        }
+        Ok(self.inner.boards.current())
+    }
+}
+
+impl Inner {
+    fn hold(&self) -> Hold {
+        if self.setting.options.thread {
+            Hold::Thread
+        } else {
+            Hold::Mutex
+        }
+    }
+
+    fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Attached,
+            1 => Phase::Lost,
+            _ => Phase::Finalized,
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    fn exit_code(&self) -> i32 {
+        self.exit_code.load(Ordering::Acquire)
+    }
+
+    fn lost(&self) -> Error {
+        Error::AgentLost {
+            attempts: self.attempts.load(Ordering::Relaxed),
+        }
+    }
+
+    fn note_slot(&self, slot: u32, generation: u32) {
+        let word = u64::from(slot) | u64::from(generation) << 32;
+        self.slot.store(word, Ordering::Release);
+    }
+
+    /// Notes that another agent was found or not. A finalized client stays that.
+    fn note_agent(&self, found: bool, attempts: u64) {
+        self.attempts.store(attempts, Ordering::Relaxed);
+        if found {
+            self.reattached.fetch_add(1, Ordering::Relaxed);
+        }
+        let (from, to) = if found {
+            (Phase::Lost, Phase::Attached)
+        } else {
+            (Phase::Attached, Phase::Lost)
+        };
+        let order = Ordering::AcqRel;
+        let _ = self
+            .phase
+            .compare_exchange(from as u8, to as u8, order, Ordering::Relaxed);
+        if !found {
+            // Whoever waits for events learns it from `next_event`.
+            self.setting.event.raise();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

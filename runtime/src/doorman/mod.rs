@@ -1,1 +1,549 @@
-//! x
+//! The doorman: lets the processes of this node in, and carries notes between them and the agent.
+//!
+//! Intuition: he sits at the door of one house (a job on a node), asks everybody for user, job and
+//! rank, hands out a place on the board, and from then on only passes short notes. What happens in
+//! the world is not told through him but stands on the board; a nudge says "look there".
+//!
+//! He never waits: a note that a client's full socket does not take is dropped and counted. A
+//! nudge that is dropped is no loss, as there is one waiting already. A client that hangs up is
+//! *not* dead; that is for the watch to say.
+//!
+//! ```text
+//! client                                   agent
+//! Hello + eventfd      ------------------>   checks user, pid, key; gives a slot
+//!                      <------------------   Welcome + board, or Refused
+//! (holds its word) Armed  --------------->   watches the word
+//! Seed, Key            ------------------>
+//!                      <------------------   Nudge, Address, KeyForPublication
+//! (leave mark, lets go) Leaving  -------->
+//!                      <------------------   Farewell
+//! ```
+
+mod door;
+mod message;
+mod place;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::board::{BoardWriter, Claim, ClaimError, Hold, Occupancy};
+use crate::sys::descriptor::EventFd;
+use crate::sys::poll::{Epoll, Ready};
+use crate::sys::process;
+use crate::sys::socket::{Packets, Peer, Received};
+use crate::watch::{Finding, RankNotice, Watch, procfs};
+
+pub use door::{Door, DoorError};
+pub use message::{
+    ADDRESS_MAX, DecodeError, Held, Hello, MESSAGE_MAX, REASON_MAX, RefusalCode, ToAgent, ToClient,
+    VERSION, Welcome,
+};
+pub use place::{JOB_MAX, KEY_MAX, Place, PlaceError};
+
+/// The token of the listening socket; connections count from 1.
+const DOOR: u64 = 0;
+/// Connections beyond the slots: those who have not said Hello yet.
+const UNKNOWN_MAX: usize = 64;
+
+/// What a client wants of the agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// A process was let in and followed.
+    Attached {
+        /// Its slot.
+        slot: u32,
+        /// The slot's generation.
+        generation: u32,
+        /// The process.
+        pid: u32,
+        /// Its rank, if it has one.
+        rank: Option<u32>,
+        /// How many ranks it believes the job has, 0 if it does not know.
+        job_size: u32,
+        /// Its application asked for failures to be fed to MPI.
+        ulfm: bool,
+        /// It was attached before (the worker was restarted) and holds what it held.
+        again: bool,
+    },
+    /// It holds its word, which is waited for from now on.
+    Armed {
+        /// Its slot.
+        slot: u32,
+    },
+    /// It found the address of another agent.
+    Seed {
+        /// Its slot.
+        slot: u32,
+        /// The address.
+        address: String,
+    },
+    /// It found the job's key.
+    Key {
+        /// Its slot.
+        slot: u32,
+        /// The key.
+        key: [u8; 32],
+    },
+    /// It announced that it leaves; the watch will say `Left`.
+    Leaving {
+        /// Its slot.
+        slot: u32,
+        /// Its exit code.
+        exit_code: i32,
+    },
+    /// Its connection is gone. No evidence of a death.
+    HungUp {
+        /// Its slot.
+        slot: u32,
+        /// The slot's generation.
+        generation: u32,
+    },
+}
+
+/// What the doorman counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DoorCounters {
+    /// Clients let in.
+    pub welcomed: u64,
+    /// Clients refused, for any reason.
+    pub refused: u64,
+    /// Connections closed because there were too many that had not said Hello.
+    pub turned_away: u64,
+    /// Messages that made no sense.
+    pub malformed: u64,
+    /// Nudges that found the socket full (one is waiting there).
+    pub nudges_dropped: u64,
+    /// Other notes that found the socket full or gone.
+    pub notes_dropped: u64,
+}
+
+/// The agent's end of all its clients' sockets.
+#[derive(Debug)]
+pub struct Doorman {
+    door: Door,
+    key: String,
+    epoll: Epoll,
+    connections: BTreeMap<u64, Connection>,
+    next_token: u64,
+    address: String,
+    publisher: bool,
+    counters: DoorCounters,
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: Packets,
+    peer: Peer,
+    place: Option<(u32, u32)>,
+    rank: Option<u32>,
+    event: Option<EventFd>,
+    wants_nudge: bool,
+}
+
+impl Doorman {
+    /// Sits down at a door.
+    pub fn new(door: Door, place: &Place) -> io::Result<Self> {
+        let epoll = Epoll::new()?;
+        epoll.add(door.listener(), DOOR)?;
+        Ok(Self {
+            door,
+            key: place.key().to_owned(),
+            epoll,
+            connections: BTreeMap::new(),
+            next_token: 1,
+            address: String::new(),
+            publisher: true,
+            counters: DoorCounters::default(),
+        })
+    }
+
+    /// Readable when there is something to serve: one descriptor for the door and all clients
+    /// (an epoll within the caller's epoll; add it level-triggered).
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// How many clients are connected and let in.
+    pub fn client_count(&self) -> usize {
+        self.connections
+            .values()
+            .filter(|connection| connection.place.is_some())
+            .count()
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> DoorCounters {
+        self.counters
+    }
+
+    /// Serves everybody who is at the door now. What they want of the agent is added to
+    /// `requests`; slots and watching are seen to here. Never blocks.
+    pub fn serve(
+        &mut self,
+        board: &mut BoardWriter,
+        watch: &Watch,
+        requests: &mut Vec<Request>,
+    ) -> io::Result<()> {
+        let mut ready: Vec<Ready> = Vec::new();
+        self.epoll
+            .wait(&mut ready, Some(std::time::Duration::ZERO))?;
+        for ready in ready {
+            if ready.token == DOOR {
+                self.accept(board)?;
+            } else {
+                self.listen(ready.token, board, watch, requests);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether clients are asked to publish the agent's address (true at first).
+    pub fn set_publisher(&mut self, wanted: bool) {
+        self.publisher = wanted;
+    }
+
+    /// Tells everybody the agent's NID list, now and later. Texts above [`ADDRESS_MAX`] bytes are
+    /// refused with `false`.
+    pub fn set_address(&mut self, address: &str) -> bool {
+        if address.len() > ADDRESS_MAX {
+            return false;
+        }
+        if self.address != address {
+            self.address = address.to_owned();
+            let message = ToClient::Address(address.to_owned());
+            let everybody: Vec<u64> = self.let_in().collect();
+            everybody
+                .into_iter()
+                .for_each(|token| self.send(token, &message));
+        }
+        true
+    }
+
+    /// Hands the key that this agent made to the client that publishes it. `false` if there is no
+    /// such client now.
+    pub fn send_key(&mut self, slot: u32, key: [u8; 32]) -> bool {
+        let Some(token) = self.token_of(slot) else {
+            return false;
+        };
+        self.send(token, &ToClient::KeyForPublication(key));
+        true
+    }
+
+    /// Says to everybody that there is something new on the board: raises the application's
+    /// eventfd, and nudges the library threads that asked for it.
+    pub fn nudge(&mut self) {
+        let nudge = ToClient::Nudge.encode();
+        for connection in self.connections.values() {
+            if let Some(event) = &connection.event {
+                event.raise();
+            }
+            if connection.wants_nudge && connection.socket.send(&nudge, None).is_err() {
+                self.counters.nudges_dropped += 1;
+            }
+        }
+    }
+
+    /// Puts a client out, for instance because the agent ends (`Closing`).
+    pub fn dismiss(&mut self, slot: u32, code: RefusalCode, reason: &str) {
+        if let Some(token) = self.token_of(slot) {
+            self.send(token, &ToClient::Refused(code, reason.to_owned()));
+            self.drop_connection(token);
+        }
+    }
+
+    /// Clears up after a finding was taken from the watch and spoken: after a final one the
+    /// client's connection is closed and its slot is free for another process.
+    pub fn settle(&mut self, notice: &RankNotice, board: &mut BoardWriter, watch: &Watch) {
+        let facts = board.view().slot(notice.slot).map(|slot| slot.facts());
+        let current = facts.is_some_and(|facts| facts.generation == notice.generation);
+        if !notice.finding.is_final() || !current {
+            return;
+        }
+        if let Some(token) = self.token_of(notice.slot) {
+            if matches!(notice.finding, Finding::Left { .. }) {
+                self.send(token, &ToClient::Farewell);
+            }
+            self.drop_connection(token);
+        }
+        watch.forget(notice.slot);
+        board.release_slot(notice.slot);
+    }
+
+    /// Ends the service: takes the socket away. Clients see a hang-up.
+    pub fn close(self) {
+        self.door.close();
+    }
+
+    fn accept(&mut self, board: &BoardWriter) -> io::Result<()> {
+        while let Some(socket) = self.door.accept()? {
+            let most = board.view().limits().slots as usize + UNKNOWN_MAX;
+            let Ok(peer) = socket.peer() else { continue };
+            if self.connections.len() >= most {
+                self.counters.turned_away += 1;
+                continue;
+            }
+            let token = self.next_token;
+            self.next_token += 1;
+            self.epoll.add(socket.as_fd(), token)?;
+            let connection = Connection {
+                socket,
+                peer,
+                place: None,
+                rank: None,
+                event: None,
+                wants_nudge: false,
+            };
+            self.connections.insert(token, connection);
+        }
+        Ok(())
+    }
+
+    /// Takes what a client sent, a bounded number of messages so that nobody starves the others.
+    fn listen(
+        &mut self,
+        token: u64,
+        board: &mut BoardWriter,
+        watch: &Watch,
+        requests: &mut Vec<Request>,
+    ) {
+        const AT_ONCE: usize = 16;
+        let mut buffer = [0; MESSAGE_MAX];
+        for _ in 0..AT_ONCE {
+            let Some(connection) = self.connections.get(&token) else {
+                return;
+            };
+            match connection.socket.receive(&mut buffer) {
+                Ok(Received::Nothing) => return,
+                Ok(Received::Message(length, descriptors)) => {
+                    let Some(bytes) = buffer.get(..length) else {
+                        return;
+                    };
+                    self.heard(token, bytes, descriptors, board, watch, requests);
+                }
+                Ok(Received::HungUp) | Err(_) => {
+                    if let Some((slot, generation)) = connection.place {
+                        requests.push(Request::HungUp { slot, generation });
+                    }
+                    self.drop_connection(token);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn heard(
+        &mut self,
+        token: u64,
+        bytes: &[u8],
+        descriptors: Vec<OwnedFd>,
+        board: &mut BoardWriter,
+        watch: &Watch,
+        requests: &mut Vec<Request>,
+    ) {
+        let Some(connection) = self.connections.get(&token) else {
+            return;
+        };
+        match (ToAgent::decode(bytes), connection.place) {
+            (Ok(ToAgent::Hello(hello)), None) => {
+                let event = descriptors.into_iter().next().map(EventFd::from_received);
+                match self.admit(token, &hello, event, board, watch) {
+                    Ok(request) => requests.push(request),
+                    Err((code, reason)) => self.refuse(token, code, reason),
+                }
+            }
+            (Ok(ToAgent::Armed), Some((slot, _))) => {
+                if let Some(slot) = board.view().slot(slot) {
+                    slot.set_armed();
+                }
+                // A word that cannot be waited for is covered by pidfd; the watch counts it.
+                let _ = watch.arm(slot);
+                requests.push(Request::Armed { slot });
+            }
+            (Ok(ToAgent::Seed(address)), Some((slot, _))) => {
+                requests.push(Request::Seed { slot, address });
+            }
+            (Ok(ToAgent::Key(key)), Some((slot, _))) => requests.push(Request::Key { slot, key }),
+            (Ok(ToAgent::Leaving(exit_code)), Some((slot, _))) => {
+                requests.push(Request::Leaving { slot, exit_code });
+                self.send(token, &ToClient::Farewell);
+                watch.inspect(slot);
+            }
+            (Err(DecodeError::Version { found }), _) => {
+                let reason = format!(
+                    "the library speaks protocol {found}, this musterd {VERSION}; use the musterd \
+                     and the libmuster of one release (MUSTER_AGENT names the musterd)"
+                );
+                self.refuse(token, RefusalCode::Version, reason);
+            }
+            (Ok(_) | Err(_), _) => {
+                self.counters.malformed += 1;
+                self.refuse(token, RefusalCode::Malformed, "unexpected message".into());
+            }
+        }
+    }
+
+    /// Checks who it is and gives out a slot.
+    fn admit(
+        &mut self,
+        token: u64,
+        hello: &Hello,
+        event: Option<EventFd>,
+        board: &mut BoardWriter,
+        watch: &Watch,
+    ) -> Result<Request, (RefusalCode, String)> {
+        let Some(peer) = self
+            .connections
+            .get(&token)
+            .map(|connection| connection.peer)
+        else {
+            return Err((RefusalCode::Malformed, "no connection".into()));
+        };
+        let start_ticks = self.check(hello, peer)?;
+        let hold = if hello.threadless {
+            Hold::Mutex
+        } else {
+            Hold::Thread
+        };
+        let claim = Claim {
+            pid: peer.pid,
+            start_ticks,
+            rank: hello.rank,
+            hold,
+        };
+        let kept = hello.held.filter(|held| still_holds(held, &claim, board));
+        let again = kept.is_some();
+        let (slot, generation) = match kept {
+            Some(held) => (held.slot, held.generation),
+            None => {
+                let claimed = board
+                    .claim_slot(&claim, &procfs::is_alive)
+                    .map_err(refusal)?;
+                watch.follow(claimed.0);
+                claimed
+            }
+        };
+        // An earlier connection of the same slot is over: an exec, or a client that came back.
+        if let Some(old) = self.token_of(slot) {
+            self.drop_connection(old);
+        }
+        let rank = board.view().slot(slot).and_then(|slot| slot.facts().rank);
+        let publish = self.publisher && self.is_lowest(rank);
+        let welcome = Welcome {
+            slot,
+            generation,
+            publish,
+            address: self.address.clone(),
+        };
+        if let Some(connection) = self.connections.get_mut(&token) {
+            connection.place = Some((slot, generation));
+            connection.rank = rank;
+            connection.event = event;
+            connection.wants_nudge = hello.wants_nudge;
+            let bytes = ToClient::Welcome(welcome).encode();
+            // A client that went away meanwhile is found by its hang-up.
+            let _ = connection.socket.send(&bytes, Some(board.descriptor()));
+        }
+        self.counters.welcomed += 1;
+        let (pid, job_size, ulfm) = (peer.pid, hello.job_size, hello.ulfm);
+        Ok(Request::Attached {
+            slot,
+            generation,
+            pid,
+            rank,
+            job_size,
+            ulfm,
+            again,
+        })
+    }
+
+    /// User, visibility and key; returns when the process started.
+    fn check(&self, hello: &Hello, peer: Peer) -> Result<u64, (RefusalCode, String)> {
+        let own = process::user_id();
+        if peer.uid != own {
+            let reason = format!("user {} knocks at the agent of user {own}", peer.uid);
+            return Err((RefusalCode::User, reason));
+        }
+        if peer.pid == 0 || peer.pid != hello.pid {
+            let reason = format!(
+                "process {} is {} as seen from here: the agent cannot watch a process of another \
+                 pid namespace; start musterd inside the container, or share the host's",
+                hello.pid,
+                if peer.pid == 0 {
+                    "invisible".into()
+                } else {
+                    format!("process {}", peer.pid)
+                },
+            );
+            return Err((RefusalCode::Invisible, reason));
+        }
+        if hello.key != self.key {
+            let reason = format!("client of {:?} at the agent of {:?}", hello.key, self.key);
+            return Err((RefusalCode::Job, reason));
+        }
+        procfs::start_ticks(peer.pid).ok_or_else(|| {
+            let reason = format!("/proc shows no process {}; is /proc mounted?", peer.pid);
+            (RefusalCode::Invisible, reason)
+        })
+    }
+
+    /// Whether no connected client has a lower rank. One without a rank is never the lowest.
+    fn is_lowest(&self, rank: Option<u32>) -> bool {
+        let lower = |other: &Connection| other.rank.is_some() && other.rank < rank;
+        rank.is_some() && !self.connections.values().any(lower)
+    }
+
+    fn refuse(&mut self, token: u64, code: RefusalCode, reason: String) {
+        self.counters.refused += 1;
+        self.send(token, &ToClient::Refused(code, reason));
+        self.drop_connection(token);
+    }
+
+    fn send(&mut self, token: u64, message: &ToClient) {
+        let Some(connection) = self.connections.get(&token) else {
+            return;
+        };
+        if connection.socket.send(&message.encode(), None).is_err() {
+            self.counters.notes_dropped += 1;
+        }
+    }
+
+    fn drop_connection(&mut self, token: u64) {
+        if let Some(connection) = self.connections.remove(&token) {
+            self.epoll.remove(connection.socket.as_fd());
+        }
+    }
+
+    fn token_of(&self, slot: u32) -> Option<u64> {
+        let mut everybody = self.connections.iter();
+        let (token, _) = everybody.find(|(_, other)| other.place.is_some_and(|at| at.0 == slot))?;
+        Some(*token)
+    }
+
+    fn let_in(&self) -> impl Iterator<Item = u64> {
+        let inside = |(token, other): (&u64, &Connection)| other.place.is_some().then_some(*token);
+        self.connections.iter().filter_map(inside)
+    }
+}
+
+/// Whether a returning client's slot is still its own.
+fn still_holds(held: &Held, claim: &Claim, board: &BoardWriter) -> bool {
+    let view = board.view();
+    let Some(facts) = view.slot(held.slot).map(|slot| slot.facts()) else {
+        return false;
+    };
+    held.board == view.identity()
+        && facts.occupancy == Occupancy::Taken
+        && facts.generation == held.generation
+        && (facts.pid, facts.start_ticks) == (claim.pid, claim.start_ticks)
+}
+
+fn refusal(cause: ClaimError) -> (RefusalCode, String) {
+    let code = match cause {
+        ClaimError::Full { .. } => RefusalCode::Full,
+        ClaimError::AlreadyAttached { .. } => RefusalCode::AlreadyAttached,
+        ClaimError::RankTaken { .. } => RefusalCode::RankTaken,
+        ClaimError::RankTooLarge { .. } => RefusalCode::RankTooLarge,
+    };
+    (code, cause.to_string())
+}

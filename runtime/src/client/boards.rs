@@ -1,0 +1,57 @@
+//! The boards a client has seen: one, unless an agent was lost with its keeper.
+//!
+//! Reading a state must stay one load while another thread may be moving to a new board. So boards
+//! are only ever added, and an index says which one counts; an old one stays mapped, as somebody
+//! may be reading it. Losing an agent for good is rare, and the list is bounded.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::board::BoardView;
+
+/// How many agents one process can outlive.
+const BOARDS_MAX: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Boards {
+    seen: [OnceLock<BoardView>; BOARDS_MAX],
+    current: AtomicUsize,
+}
+
+impl Boards {
+    pub(super) fn new(first: BoardView) -> Self {
+        let boards = Self {
+            seen: [const { OnceLock::new() }; BOARDS_MAX],
+            current: AtomicUsize::new(0),
+        };
+        boards.seen[0].get_or_init(|| first);
+        boards
+    }
+
+    /// The board that counts now.
+    #[inline]
+    pub(super) fn current(&self) -> &BoardView {
+        let current = self.current.load(Ordering::Acquire);
+        self.seen[current]
+            .get()
+            .expect("the index follows the board")
+    }
+
+    /// Which board counts now.
+    pub(super) fn index(&self) -> usize {
+        self.current.load(Ordering::Acquire)
+    }
+
+    /// Moves to another board; `false` if there were too many. One caller at a time.
+    pub(super) fn replace(&self, board: BoardView) -> bool {
+        let next = self.index() + 1;
+        let Some(place) = self.seen.get(next) else {
+            return false;
+        };
+        if place.set(board).is_err() {
+            return false;
+        }
+        self.current.store(next, Ordering::Release);
+        true
+    }
+}

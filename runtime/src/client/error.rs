@@ -1,0 +1,95 @@
+//! What can go wrong for a client, each with what it did to the state and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::board::BoardError;
+use crate::doorman::{PlaceError, RefusalCode};
+
+/// Why a call of the client failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no place to meet an agent. Not attached.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The agent's board cannot be used. Not attached, or still on the earlier board.
+    #[error(transparent)]
+    Board(#[from] BoardError),
+    /// The agent does not let us in. Not attached.
+    #[error("the agent refuses this process: {reason}")]
+    Refused {
+        /// Why, for a program.
+        code: RefusalCode,
+        /// Why, for a person.
+        reason: String,
+    },
+    /// There is no `musterd` to start. Not attached.
+    #[error(
+        "no agent is running at {socket} and no musterd was found to start one (looked at \
+         {searched}); set MUSTER_AGENT to its path"
+    )]
+    AgentMissing {
+        /// Where an agent would listen.
+        socket: PathBuf,
+        /// Where a program was looked for.
+        searched: String,
+    },
+    /// `musterd` could not be started, or ended at once. Not attached.
+    #[error("cannot start the agent {path}: {reason}")]
+    AgentStart {
+        /// The program.
+        path: PathBuf,
+        /// What happened.
+        reason: String,
+    },
+    /// No agent answered in time. Not attached, or still without an agent.
+    #[error("no agent answered at {socket} within {waited_ms} ms (last: {last})")]
+    Deadline {
+        /// Where it should listen.
+        socket: PathBuf,
+        /// How long it was waited for.
+        waited_ms: u64,
+        /// What the last attempt said.
+        last: String,
+    },
+    /// The agent is gone and none came in its place. States stay readable as they were last;
+    /// `dispatch` tries again.
+    #[error(
+        "the agent is lost after {attempts} attempts to find or start another; the states are \
+         those of the moment it was lost (dispatch tries again)"
+    )]
+    AgentLost {
+        /// How often another was tried to be found or started.
+        attempts: u64,
+    },
+    /// `finalize` was called before. Nothing was done.
+    #[error("this client has left; attach again before any other call")]
+    Finalized,
+    /// This process is a forked child of the one that attached. Nothing was done.
+    #[error(
+        "this process was forked from the one that attached; only its parent may use the client"
+    )]
+    Forked,
+    /// The other side does not speak the protocol. The connection was closed.
+    #[error("the agent answered with {found} where {expected} was expected")]
+    Protocol {
+        /// What came.
+        found: String,
+        /// What should have come.
+        expected: &'static str,
+    },
+    /// The system refused.
+    #[error("cannot {what}: {cause}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's answer.
+        cause: io::Error,
+    },
+}
+
+impl Error {
+    pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |cause| Self::System { what, cause }
+    }
+}

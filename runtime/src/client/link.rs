@@ -1,0 +1,122 @@
+//! The connection to the agent as everybody in this process may use it, and the porch: whoever
+//! else in this process wants to know (the PMIx bootstrap, the feed to MPI).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::Error;
+use crate::board::Event;
+use crate::doorman::{ADDRESS_MAX, ToAgent};
+use crate::sys::socket::Packets;
+
+/// An extension of the client inside its process. All methods run on the library thread, or in
+/// `attach`, `dispatch` and `finalize` where there is none; `on_call` also runs on threads of the
+/// application. None may block for long, and none may call back into the client's `dispatch` or
+/// `finalize`.
+pub trait Porch: Send + Sync {
+    /// The process was let in, for the first time or by another agent.
+    fn on_attached(&self, link: &AgentLink) {
+        let _ = link;
+    }
+
+    /// These events have come. An overflow is among them if some were lost.
+    fn on_events(&self, events: &[Event]) {
+        let _ = events;
+    }
+
+    /// The application called, or a message of the agent came, or the wake-up asked for is due:
+    /// a moment to try what was not yet possible.
+    fn on_call(&self) {}
+
+    /// When the next `on_call` is wanted even if nothing happens; `None` for never (an idle
+    /// application is not woken).
+    fn next_wake(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The process is about to leave.
+    fn before_detach(&self) {}
+}
+
+/// The connection to the agent. Stays valid over restarts of the agent.
+#[derive(Debug, Clone)]
+pub struct AgentLink(pub(super) Arc<LinkState>);
+
+#[derive(Debug, Default)]
+pub(super) struct LinkState {
+    socket: Mutex<Option<Arc<Packets>>>,
+    address: Mutex<String>,
+    key: Mutex<Option<[u8; 32]>>,
+    publish: AtomicBool,
+}
+
+impl AgentLink {
+    /// Tells the agent where another agent can be reached. `false` if it could not be handed over
+    /// now (no agent, its queue is full, or more than 255 bytes): try again later.
+    pub fn send_seed(&self, address: &str) -> bool {
+        address.len() <= ADDRESS_MAX && self.0.send(&ToAgent::Seed(address.to_owned())).is_ok()
+    }
+
+    /// Tells the agent the job's key. `false` if it could not be handed over now.
+    pub fn send_key(&self, key: [u8; 32]) -> bool {
+        self.0.send(&ToAgent::Key(key)).is_ok()
+    }
+
+    /// The agent's NID list, once it is known.
+    pub fn address(&self) -> Option<String> {
+        Some(lock(&self.0.address).clone()).filter(|address| !address.is_empty())
+    }
+
+    /// The key that the agent made for the job, if this process is to publish it.
+    pub fn key_for_publication(&self) -> Option<[u8; 32]> {
+        *lock(&self.0.key)
+    }
+
+    /// Whether the agent asked this process to publish its address.
+    pub fn is_publisher_wanted(&self) -> bool {
+        self.0.publish.load(Ordering::Acquire)
+    }
+
+    /// Whether there is an agent at the other end, as far as known.
+    pub fn is_connected(&self) -> bool {
+        self.0.socket().is_some()
+    }
+}
+
+impl LinkState {
+    pub(super) fn send(&self, message: &ToAgent) -> Result<(), Error> {
+        let Some(socket) = self.socket() else {
+            return Err(Error::AgentLost { attempts: 0 });
+        };
+        socket
+            .send(&message.encode(), None)
+            .map_err(Error::system("send to the agent"))
+    }
+
+    pub(super) fn socket(&self) -> Option<Arc<Packets>> {
+        lock(&self.socket).clone()
+    }
+
+    pub(super) fn connect(&self, socket: Packets, publish: bool, address: String) {
+        self.publish.store(publish, Ordering::Release);
+        self.set_address(address);
+        *lock(&self.socket) = Some(Arc::new(socket));
+    }
+
+    pub(super) fn disconnect(&self) {
+        *lock(&self.socket) = None;
+    }
+
+    pub(super) fn set_address(&self, address: String) {
+        *lock(&self.address) = address;
+    }
+
+    pub(super) fn set_key(&self, key: [u8; 32]) {
+        *lock(&self.key) = Some(key);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

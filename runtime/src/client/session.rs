@@ -1,0 +1,363 @@
+//! A client's dealings with its agent: the greeting, the hold, messages, restarts, the farewell.
+//!
+//! One thread at a time deals: the library thread, or, where there is none, whoever calls
+//! `dispatch`. In the first case it is also the thread that holds the word, so its end would tell
+//! the agent that something is wrong while the process lives (`Detached`).
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use super::Inner;
+use super::error::Error;
+use super::start;
+use crate::board::{BoardView, Cursor, Event, EventKind, Hold};
+use crate::doorman::{Held, Hello, MESSAGE_MAX, RefusalCode, ToAgent, ToClient, Welcome};
+use crate::sys::poll;
+use crate::sys::socket::{Packets, Received};
+
+/// How long an agent that has accepted a connection may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long a leaving client waits for the farewell. The mark on the board counts anyway.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// How often another agent is looked for before it is called lost, and the first pause between.
+const ATTEMPTS: u32 = 5;
+const BACK_OFF: Duration = Duration::from_millis(50);
+/// How long one attempt may take; leaving waits for it.
+const ATTEMPT: Duration = Duration::from_secs(3);
+/// The most events handed to the porch at once.
+const BATCH: usize = 64;
+
+/// What a client holds, and how far its porch has read.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) slot: u32,
+    pub(super) generation: u32,
+    /// The reader of the porch. Behind it the board it belongs to.
+    cursor: Cursor,
+    cursor_board: usize,
+    /// The agent told us to go: none is started again for us.
+    pub(super) dismissed: Option<(RefusalCode, String)>,
+    pub(super) attempts: u64,
+}
+
+/// A connection on which the greeting has succeeded.
+pub(super) struct Greeted {
+    pub(super) socket: Packets,
+    pub(super) welcome: Welcome,
+    pub(super) board: BoardView,
+}
+
+/// Connects and greets until `until`. An agent that hangs up during the greeting is on its way
+/// out: the next one is looked for.
+pub(super) fn greet(
+    inner: &super::Setting,
+    held: Option<Held>,
+    until: Instant,
+) -> Result<Greeted, Error> {
+    loop {
+        let socket = start::connect(&inner.place, &inner.options, until)?;
+        match greet_on(inner, &socket, held)? {
+            Some((welcome, board)) => {
+                return Ok(Greeted {
+                    socket,
+                    welcome,
+                    board,
+                });
+            }
+            None if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
+            None => {
+                let waited_ms = inner.options.deadline.as_millis() as u64;
+                let last = "the agent hung up during the greeting".into();
+                return Err(Error::Deadline {
+                    socket: inner.place.socket(),
+                    waited_ms,
+                    last,
+                });
+            }
+        }
+    }
+}
+
+/// `None` if the agent hung up.
+fn greet_on(
+    inner: &super::Setting,
+    socket: &Packets,
+    held: Option<Held>,
+) -> Result<Option<(Welcome, BoardView)>, Error> {
+    let hello = Hello {
+        pid: std::process::id(),
+        key: inner.place.key().to_owned(),
+        rank: inner.rank,
+        job_size: inner.options.job_size,
+        threadless: !inner.options.thread,
+        ulfm: inner.options.ulfm,
+        wants_nudge: inner.options.thread && inner.options.porch.is_some(),
+        held,
+    };
+    if socket
+        .send(&ToAgent::Hello(hello).encode(), Some(inner.event.as_fd()))
+        .is_err()
+    {
+        return Ok(None);
+    }
+    let until = Instant::now() + ANSWER;
+    let mut buffer = [0; MESSAGE_MAX];
+    loop {
+        match socket.receive(&mut buffer) {
+            Ok(Received::Message(length, descriptors)) => {
+                let bytes = buffer.get(..length).unwrap_or_default();
+                return match ToClient::decode(bytes) {
+                    Ok(ToClient::Welcome(welcome)) => {
+                        let board = descriptors.first().ok_or_else(|| Error::Protocol {
+                            found: "a welcome without a board".into(),
+                            expected: "a welcome with one",
+                        })?;
+                        Ok(Some((welcome, BoardView::attach(board.as_fd())?)))
+                    }
+                    Ok(ToClient::Refused(code, reason)) => Err(Error::Refused { code, reason }),
+                    other => Err(Error::Protocol {
+                        found: format!("{other:?}"),
+                        expected: "a welcome or a refusal",
+                    }),
+                };
+            }
+            Ok(Received::HungUp) => return Ok(None),
+            Ok(Received::Nothing) => {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    let waited_ms = ANSWER.as_millis() as u64;
+                    let last = "it accepts connections and does not answer".into();
+                    return Err(Error::Deadline {
+                        socket: inner.place.socket(),
+                        waited_ms,
+                        last,
+                    });
+                }
+                poll::readable(&[socket.as_fd()], Some(left))
+                    .map_err(Error::system("wait for the agent"))?;
+            }
+            Err(cause) => {
+                return Err(Error::System {
+                    what: "hear the agent",
+                    cause,
+                });
+            }
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn new(welcome: &Welcome, board: &BoardView) -> Self {
+        Self {
+            slot: welcome.slot,
+            generation: welcome.generation,
+            cursor: board.cursor(),
+            cursor_board: 0,
+            dismissed: None,
+            attempts: 0,
+        }
+    }
+
+    /// Takes the word on the current board for the calling thread and says so.
+    pub(super) fn hold(&self, inner: &Inner) -> Result<(), Error> {
+        let slot = inner
+            .boards
+            .current()
+            .slot(self.slot)
+            .ok_or_else(|| Error::Protocol {
+                found: format!("slot {}", self.slot),
+                expected: "a slot on the board",
+            })?;
+        slot.hold(inner.hold())
+            .map_err(Error::system("hold the word on the board"))?;
+        // If this gets lost the agent is gone, and its successor is told again.
+        let _ = inner.link.0.send(&ToAgent::Armed);
+        Ok(())
+    }
+
+    /// Takes what the agent sent. Never blocks.
+    pub(super) fn hear(&mut self, inner: &Inner) {
+        let mut buffer = [0; MESSAGE_MAX];
+        while let Some(socket) = inner.link.0.socket() {
+            match socket.receive(&mut buffer) {
+                Ok(Received::Nothing) => return,
+                Ok(Received::Message(length, _)) => {
+                    let bytes = buffer.get(..length).unwrap_or_default();
+                    match ToClient::decode(bytes) {
+                        Ok(ToClient::Address(address)) => inner.link.0.set_address(address),
+                        Ok(ToClient::KeyForPublication(key)) => inner.link.0.set_key(key),
+                        Ok(ToClient::Refused(code, reason)) => {
+                            self.dismissed = Some((code, reason));
+                            inner.link.0.disconnect();
+                        }
+                        Ok(ToClient::Nudge | ToClient::Farewell | ToClient::Welcome(_)) => {}
+                        // Nothing of it can be believed, nor what follows.
+                        Err(_) => inner.link.0.disconnect(),
+                    }
+                }
+                Ok(Received::HungUp) | Err(_) => inner.link.0.disconnect(),
+            }
+        }
+    }
+
+    /// Hands new events to the porch, then gives it a moment.
+    pub(super) fn feed(&mut self, inner: &Inner) {
+        let Some(porch) = &inner.setting.options.porch else {
+            return;
+        };
+        loop {
+            let mut batch: Vec<Event> = Vec::new();
+            while batch.len() < BATCH
+                && let Some(event) = next(&mut self.cursor, &mut self.cursor_board, inner)
+            {
+                batch.push(event);
+            }
+            if batch.is_empty() {
+                break;
+            }
+            porch.on_events(&batch);
+        }
+        porch.on_call();
+    }
+
+    /// Finds or starts another agent after a hang-up. Waits between attempts, but not when the
+    /// client is about to leave. Done when connected, dismissed or lost.
+    pub(super) fn mend(&mut self, inner: &Inner) {
+        let mut pause = BACK_OFF;
+        for attempt in 0..ATTEMPTS {
+            if inner.is_stopping() || self.dismissed.is_some() {
+                break;
+            }
+            if attempt > 0 {
+                let command = [inner.command.as_fd()];
+                let _ = poll::readable(&command, Some(pause));
+                pause *= 2;
+            }
+            self.attempts += 1;
+            match self.greet_again(inner) {
+                Ok(()) => {
+                    inner.note_agent(true, self.attempts);
+                    return;
+                }
+                Err(Error::Refused { code, reason }) => self.dismissed = Some((code, reason)),
+                Err(_) => {}
+            }
+        }
+        inner.note_agent(false, self.attempts);
+    }
+
+    fn greet_again(&mut self, inner: &Inner) -> Result<(), Error> {
+        let before = inner.boards.current().identity();
+        let held = Held {
+            board: before,
+            slot: self.slot,
+            generation: self.generation,
+        };
+        let until = Instant::now() + inner.setting.options.deadline.min(ATTEMPT);
+        let greeted = greet(&inner.setting, Some(held), until)?;
+        let welcome = greeted.welcome;
+        let same_board = greeted.board.identity() == before;
+        let same = same_board && (welcome.slot, welcome.generation) == (held.slot, held.generation);
+        if !same && inner.hold() == Hold::Mutex {
+            // Fails in another thread than the holder's: the old link then stays with that thread.
+            let _ = inner
+                .boards
+                .current()
+                .slot(self.slot)
+                .map(|slot| slot.release(Hold::Mutex));
+        }
+        if !same_board && !inner.boards.replace(greeted.board) {
+            let reason = "this process has outlived too many agents".to_owned();
+            return Err(Error::Refused {
+                code: RefusalCode::Closing,
+                reason,
+            });
+        }
+        (self.slot, self.generation) = (welcome.slot, welcome.generation);
+        inner.note_slot(self.slot, self.generation);
+        inner
+            .link
+            .0
+            .connect(greeted.socket, welcome.publish, welcome.address);
+        if same {
+            let _ = inner.link.0.send(&ToAgent::Armed);
+        } else {
+            self.hold(inner)?;
+        }
+        if !same_board {
+            // Whoever waits for events has to look at the states of the new board.
+            inner.setting.event.raise();
+        }
+        if let Some(porch) = &inner.setting.options.porch {
+            porch.on_attached(&inner.link);
+        }
+        Ok(())
+    }
+
+    /// Leaves in order: mark, let go, say so, wait for the farewell. Says whether the slot stayed
+    /// linked into another thread, in which case the board must stay mapped.
+    pub(super) fn leave(&mut self, inner: &Inner, exit_code: i32) -> bool {
+        if let Some(porch) = &inner.setting.options.porch {
+            porch.before_detach();
+        }
+        let mut linked = false;
+        if let Some(slot) = inner.boards.current().slot(self.slot) {
+            // Not ours any more if the agent was replaced by one that did not know us.
+            let ours = slot.facts().generation == self.generation;
+            linked = ours && !slot.is_held_here() && !slot.is_released();
+            if ours {
+                slot.announce_leave(linked, exit_code);
+            }
+            if ours && slot.is_held_here() {
+                let _ = slot.release(inner.hold());
+            }
+        }
+        // From here on the slot may be another's: nothing on it is touched again.
+        if inner.link.0.send(&ToAgent::Leaving(exit_code)).is_ok() {
+            self.await_farewell(inner);
+        }
+        inner.link.0.disconnect();
+        linked
+    }
+
+    fn await_farewell(&self, inner: &Inner) {
+        let until = Instant::now() + FAREWELL;
+        let mut buffer = [0; MESSAGE_MAX];
+        let Some(socket) = inner.link.0.socket() else {
+            return;
+        };
+        loop {
+            match socket.receive(&mut buffer) {
+                Ok(Received::Message(length, _)) => {
+                    let bytes = buffer.get(..length).unwrap_or_default();
+                    if ToClient::decode(bytes) == Ok(ToClient::Farewell) {
+                        return;
+                    }
+                }
+                Ok(Received::Nothing) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() || poll::readable(&[socket.as_fd()], Some(left)).is_err() {
+                        return;
+                    }
+                }
+                Ok(Received::HungUp) | Err(_) => return,
+            }
+        }
+    }
+}
+
+/// The next event for a reader that may still be at an earlier board: the change itself is an
+/// overflow with nothing lost.
+pub(super) fn next(cursor: &mut Cursor, of_board: &mut usize, inner: &Inner) -> Option<Event> {
+    let board = inner.boards.current();
+    let index = inner.boards.index();
+    if *of_board != index {
+        *of_board = index;
+        *cursor = board.cursor();
+        return Some(Event::new(
+            EventKind::Overflow,
+            crate::board::Cause::Unspecified,
+        ));
+    }
+    board.next_event(cursor)
+}

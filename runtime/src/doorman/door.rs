@@ -1,0 +1,98 @@
+//! The agent's socket and its lock: whoever has them is the agent of this place.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use super::place::{Place, PlaceError};
+use crate::sys::lock;
+use crate::sys::socket::{Listener, Packets};
+
+/// Why this process cannot be the agent here. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum DoorError {
+    /// The directory cannot be used.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// There is one already.
+    #[error("an agent is running already: it holds {lock}")]
+    Running {
+        /// The lock it holds.
+        lock: PathBuf,
+    },
+    /// The system refused.
+    #[error("cannot listen at {path}: {cause}")]
+    System {
+        /// The socket.
+        path: PathBuf,
+        /// The system's answer.
+        cause: io::Error,
+    },
+}
+
+/// A listening socket with its lock. Forked workers share both with their keeper; connections
+/// that come while no worker lives wait in the socket's queue.
+#[derive(Debug)]
+pub struct Door {
+    listener: Listener,
+    lock: File,
+    path: PathBuf,
+}
+
+impl Door {
+    /// Prepares the directory, takes the lock and listens. A socket that a killed agent left is
+    /// replaced; a lock that one left is free, as its holder is gone.
+    pub fn open(place: &Place) -> Result<Self, DoorError> {
+        place.prepare()?;
+        let path = place.socket();
+        let system = |cause| DoorError::System {
+            path: place.socket(),
+            cause,
+        };
+        let lock = lock::try_lock(&place.lock()).map_err(system)?;
+        let Some(lock) = lock else {
+            return Err(DoorError::Running { lock: place.lock() });
+        };
+        // Bound under another name first: a client never finds the path without a listener.
+        let fresh = place.directory().join("sock.new");
+        let _ = fs::remove_file(&fresh);
+        let listener = Listener::bind(&fresh).map_err(system)?;
+        fs::set_permissions(&fresh, Permissions::from_mode(0o600)).map_err(system)?;
+        fs::rename(&fresh, &path).map_err(system)?;
+        Ok(Self {
+            listener,
+            lock,
+            path,
+        })
+    }
+
+    /// For a worker that was executed afresh and got the descriptors by number.
+    pub fn from_descriptors(listener: OwnedFd, lock: OwnedFd, place: &Place) -> Self {
+        Self {
+            listener: listener.into(),
+            lock: lock.into(),
+            path: place.socket(),
+        }
+    }
+
+    /// The listening socket.
+    pub fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// The lock's file.
+    pub fn lock(&self) -> BorrowedFd<'_> {
+        self.lock.as_fd()
+    }
+
+    /// Takes the socket away, so that the next client starts a new agent. For an agent that ends.
+    pub fn close(self) {
+        let _ = fs::remove_file(&self.path);
+    }
+
+    pub(super) fn accept(&self) -> io::Result<Option<Packets>> {
+        self.listener.accept()
+    }
+}

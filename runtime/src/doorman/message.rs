@@ -1,0 +1,463 @@
+//! What client and agent say to each other on the Unix socket: one message a packet.
+//!
+//! A kind byte, then fixed little-endian fields and texts with a two-byte length, each with its
+//! own limit. `Hello` begins with a magic number and the version of this protocol, so that two
+//! releases that do not understand each other at least find that out. A decoder never allocates
+//! by a length it has not checked, and every message must be used up to its last byte.
+
+use super::place::KEY_MAX;
+
+/// The version of this protocol.
+pub const VERSION: u16 = 1;
+/// The longest message, in bytes.
+pub const MESSAGE_MAX: usize = 1024;
+/// The longest address text, in bytes.
+pub const ADDRESS_MAX: usize = 255;
+/// The longest text of a refusal, in bytes.
+pub const REASON_MAX: usize = 512;
+const MAGIC: [u8; 4] = *b"MSTR";
+
+/// Why bytes are no message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Too short, too long, or a value that is not allowed.
+    #[error("malformed message of kind {kind}")]
+    Malformed {
+        /// Its first byte; 0 if it has none.
+        kind: u8,
+    },
+    /// A `Hello` of another version.
+    #[error("protocol version {found}, this side speaks {VERSION}")]
+    Version {
+        /// The version it was written in.
+        found: u16,
+    },
+}
+
+/// What a client that lost its agent holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// The board's number.
+    pub board: u64,
+    /// The slot on it.
+    pub slot: u32,
+    /// The slot's generation.
+    pub generation: u32,
+}
+
+/// The first words of a client. A descriptor goes with it: the eventfd of its application.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// Its process, as itself sees it.
+    pub pid: u32,
+    /// `UID:JOB:NODE`.
+    pub key: String,
+    /// Its rank, if it has one.
+    pub rank: Option<u32>,
+    /// How many ranks it believes the job has, 0 if it does not know.
+    pub job_size: u32,
+    /// It has no library thread.
+    pub threadless: bool,
+    /// Its application asked for failures to be fed to MPI.
+    pub ulfm: bool,
+    /// It wants a nudge at every event.
+    pub wants_nudge: bool,
+    /// What it holds from an earlier connection.
+    pub held: Option<Held>,
+}
+
+/// What the agent answers to a client that is let in. The board's descriptor goes with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Welcome {
+    /// The client's slot.
+    pub slot: u32,
+    /// The slot's generation.
+    pub generation: u32,
+    /// The agent wants its address published by this client.
+    pub publish: bool,
+    /// The agent's NID list; empty if it is not known yet.
+    pub address: String,
+}
+
+/// Why a client is not let in. The numbers are for programs; a text goes with each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RefusalCode {
+    /// Another version of this protocol.
+    Version = 1,
+    /// Another user.
+    User = 2,
+    /// The process cannot be seen from here (another pid namespace).
+    Invisible = 3,
+    /// Another job or node.
+    Job = 4,
+    /// No slot is free.
+    Full = 5,
+    /// Another process is that rank.
+    RankTaken = 6,
+    /// The process is attached already.
+    AlreadyAttached = 7,
+    /// The message made no sense.
+    Malformed = 8,
+    /// The agent is on its way out and must not be started again for this client.
+    Closing = 9,
+    /// A rank that cannot be.
+    RankTooLarge = 10,
+}
+
+impl RefusalCode {
+    fn from_number(number: u8) -> Option<Self> {
+        use RefusalCode::*;
+        let all = [
+            Version,
+            User,
+            Invisible,
+            Job,
+            Full,
+            RankTaken,
+            AlreadyAttached,
+            Malformed,
+            Closing,
+            RankTooLarge,
+        ];
+        all.into_iter().find(|code| *code as u8 == number)
+    }
+}
+
+/// From a client to the agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToAgent {
+    /// First of all.
+    Hello(Hello),
+    /// It holds its word now.
+    Armed,
+    /// The address of another agent, found by the client's bootstrap.
+    Seed(String),
+    /// The job's key, found by the client's bootstrap.
+    Key([u8; 32]),
+    /// It leaves; the mark on the board was set before.
+    Leaving(i32),
+}
+
+/// From the agent to a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToClient {
+    /// Let in.
+    Welcome(Welcome),
+    /// Not let in, or put out.
+    Refused(RefusalCode, String),
+    /// There is something new on the board.
+    Nudge,
+    /// The agent's NID list has become known or has changed.
+    Address(String),
+    /// The key that this agent made for the job, to be published.
+    KeyForPublication([u8; 32]),
+    /// The leave was noted.
+    Farewell,
+}
+
+impl ToAgent {
+    /// As bytes. Texts beyond their limits make a message that the other side refuses.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        match self {
+            Self::Hello(hello) => {
+                out.push(1);
+                out.extend(MAGIC);
+                out.extend(VERSION.to_le_bytes());
+                out.extend(hello.pid.to_le_bytes());
+                put_text(&mut out, &hello.key);
+                out.extend(hello.rank.map_or(u32::MAX, |rank| rank).to_le_bytes());
+                out.extend(hello.job_size.to_le_bytes());
+                let flags = [
+                    hello.threadless,
+                    hello.ulfm,
+                    hello.wants_nudge,
+                    hello.held.is_some(),
+                ];
+                out.push(bits(flags));
+                let none = Held {
+                    board: 0,
+                    slot: 0,
+                    generation: 0,
+                };
+                let held = hello.held.unwrap_or(none);
+                out.extend(held.board.to_le_bytes());
+                out.extend(held.slot.to_le_bytes());
+                out.extend(held.generation.to_le_bytes());
+            }
+            Self::Armed => out.push(2),
+            Self::Seed(address) => {
+                out.push(3);
+                put_text(&mut out, address);
+            }
+            Self::Key(key) => {
+                out.push(4);
+                out.extend(key);
+            }
+            Self::Leaving(exit_code) => {
+                out.push(5);
+                out.extend(exit_code.to_le_bytes());
+            }
+        }
+        out
+    }
+
+    /// From bytes of whatever origin.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes)?;
+        let message = match reader.kind {
+            1 => {
+                if reader.array::<4>()? != MAGIC {
+                    return Err(reader.malformed());
+                }
+                let found = u16::from_le_bytes(reader.array()?);
+                if found != VERSION {
+                    return Err(DecodeError::Version { found });
+                }
+                let pid = reader.word()?;
+                let key = reader.text(KEY_MAX)?;
+                let rank = Some(reader.word()?).filter(|rank| *rank != u32::MAX);
+                let job_size = reader.word()?;
+                let [flags] = reader.array()?;
+                let board = u64::from_le_bytes(reader.array()?);
+                let held = Held {
+                    board,
+                    slot: reader.word()?,
+                    generation: reader.word()?,
+                };
+                Self::Hello(Hello {
+                    pid,
+                    key,
+                    rank,
+                    job_size,
+                    threadless: flags & 1 != 0,
+                    ulfm: flags & 2 != 0,
+                    wants_nudge: flags & 4 != 0,
+                    held: (flags & 8 != 0).then_some(held),
+                })
+            }
+            2 => Self::Armed,
+            3 => Self::Seed(reader.text(ADDRESS_MAX)?),
+            4 => Self::Key(reader.array()?),
+            5 => Self::Leaving(i32::from_le_bytes(reader.array()?)),
+            _ => return Err(reader.malformed()),
+        };
+        reader.end(message)
+    }
+}
+
+impl ToClient {
+    /// As bytes. A refusal's text is cut at its limit.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        match self {
+            Self::Welcome(welcome) => {
+                out.push(65);
+                out.extend(welcome.slot.to_le_bytes());
+                out.extend(welcome.generation.to_le_bytes());
+                out.push(u8::from(welcome.publish));
+                put_text(&mut out, &welcome.address);
+            }
+            Self::Refused(code, text) => {
+                out.extend([66, *code as u8]);
+                put_text(&mut out, &text[..text.floor_char_boundary(REASON_MAX)]);
+            }
+            Self::Nudge => out.push(67),
+            Self::Address(address) => {
+                out.push(68);
+                put_text(&mut out, address);
+            }
+            Self::KeyForPublication(key) => {
+                out.push(69);
+                out.extend(key);
+            }
+            Self::Farewell => out.push(70),
+        }
+        out
+    }
+
+    /// From bytes of whatever origin.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes)?;
+        let message = match reader.kind {
+            65 => Self::Welcome(Welcome {
+                slot: reader.word()?,
+                generation: reader.word()?,
+                publish: reader.array::<1>()? != [0],
+                address: reader.text(ADDRESS_MAX)?,
+            }),
+            66 => {
+                let [code] = reader.array()?;
+                let code = RefusalCode::from_number(code).ok_or(reader.malformed())?;
+                Self::Refused(code, reader.text(REASON_MAX)?)
+            }
+            67 => Self::Nudge,
+            68 => Self::Address(reader.text(ADDRESS_MAX)?),
+            69 => Self::KeyForPublication(reader.array()?),
+            70 => Self::Farewell,
+            _ => return Err(reader.malformed()),
+        };
+        reader.end(message)
+    }
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    out.extend((text.len() as u16).to_le_bytes());
+    out.extend(text.as_bytes());
+}
+
+fn bits(flags: [bool; 4]) -> u8 {
+    flags
+        .iter()
+        .enumerate()
+        .fold(0, |bits, (place, flag)| bits | u8::from(*flag) << place)
+}
+
+struct Reader<'a> {
+    kind: u8,
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn new(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let (kind, rest) = bytes
+            .split_first()
+            .ok_or(DecodeError::Malformed { kind: 0 })?;
+        Ok(Self { kind: *kind, rest })
+    }
+
+    fn malformed(&self) -> DecodeError {
+        DecodeError::Malformed { kind: self.kind }
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let (array, rest) = self.rest.split_first_chunk().ok_or(self.malformed())?;
+        self.rest = rest;
+        Ok(*array)
+    }
+
+    fn word(&mut self) -> Result<u32, DecodeError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn text(&mut self, most: usize) -> Result<String, DecodeError> {
+        let length = usize::from(u16::from_le_bytes(self.array()?));
+        if length > most || length > self.rest.len() {
+            return Err(self.malformed());
+        }
+        let (text, rest) = self.rest.split_at(length);
+        self.rest = rest;
+        Ok(std::str::from_utf8(text)
+            .map_err(|_| self.malformed())?
+            .to_owned())
+    }
+
+    fn end<T>(&self, message: T) -> Result<T, DecodeError> {
+        if self.rest.is_empty() {
+            Ok(message)
+        } else {
+            Err(self.malformed())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hello() -> Hello {
+        Hello {
+            pid: 4711,
+            key: "1000:job.0:node7".into(),
+            rank: Some(3),
+            job_size: 16,
+            threadless: false,
+            ulfm: true,
+            wants_nudge: true,
+            held: Some(Held {
+                board: u64::MAX,
+                slot: 5,
+                generation: 2,
+            }),
+        }
+    }
+
+    #[test]
+    fn every_message_comes_back_as_it_was() {
+        let solitary = Hello {
+            rank: None,
+            held: None,
+            ..hello()
+        };
+        for message in [
+            ToAgent::Hello(hello()),
+            ToAgent::Hello(solitary),
+            ToAgent::Armed,
+            ToAgent::Seed("10.0.0.1:7741@udp0".into()),
+            ToAgent::Key([7; 32]),
+            ToAgent::Leaving(-9),
+        ] {
+            assert_eq!(ToAgent::decode(&message.encode()), Ok(message));
+        }
+        let welcome = Welcome {
+            slot: 1,
+            generation: 2,
+            publish: true,
+            address: "a@udp0".into(),
+        };
+        for message in [
+            ToClient::Welcome(welcome),
+            ToClient::Refused(RefusalCode::Full, "all 4 slots".into()),
+            ToClient::Nudge,
+            ToClient::Address(String::new()),
+            ToClient::KeyForPublication([9; 32]),
+            ToClient::Farewell,
+        ] {
+            assert_eq!(ToClient::decode(&message.encode()), Ok(message));
+        }
+    }
+
+    #[test]
+    fn another_version_is_told_from_nonsense() {
+        let mut bytes = ToAgent::Hello(hello()).encode();
+        bytes[5] = 9;
+        assert_eq!(
+            ToAgent::decode(&bytes),
+            Err(DecodeError::Version { found: 9 })
+        );
+        bytes[1] = b'X';
+        assert_eq!(
+            ToAgent::decode(&bytes),
+            Err(DecodeError::Malformed { kind: 1 })
+        );
+    }
+
+    #[test]
+    fn a_refusal_of_any_length_fits_and_can_be_read() {
+        let text = "\u{e9}".repeat(1000);
+        let bytes = ToClient::Refused(RefusalCode::Job, text).encode();
+        assert!(bytes.len() <= MESSAGE_MAX && ToClient::decode(&bytes).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_refused_or_is_exactly_a_message(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(message) = ToAgent::decode(&bytes) {
+                prop_assert!(ToAgent::decode(&message.encode()).is_ok());
+            }
+            if let Ok(message) = ToClient::decode(&bytes) {
+                prop_assert!(ToClient::decode(&message.encode()).is_ok());
+            }
+        }
+
+        #[test]
+        fn a_cut_message_is_refused(cut in 0usize..60) {
+            let bytes = ToAgent::Hello(hello()).encode();
+            if cut < bytes.len() {
+                prop_assert!(ToAgent::decode(&bytes[..cut]).is_err());
+            }
+        }
+    }
+}

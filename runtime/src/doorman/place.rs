@@ -1,0 +1,341 @@
+//! Where client and agent meet: the key of "this job on this node" and the directory that follows.
+//!
+//! Key = user id + job + node. The job is `MUSTER_JOB`, else the PMIx namespace, else Slurm's job
+//! and step; without any of them the user's processes on this node share one agent (`solo`). The
+//! node is `MUSTER_NODE`, else Slurm's node name, else the host name. Several emulated nodes share
+//! one /tmp, so the node is part of the key and not only of the machine.
+//!
+//! The directory's name is a hash of the key (a socket's path has 107 bytes), and every client
+//! says its key when it knocks: a collision is refused, never joined.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::board::NODE_NAME_MAX;
+use crate::sys::{process, socket};
+
+/// The longest job name, in bytes: PMIx allows namespaces of 255.
+pub const JOB_MAX: usize = 255;
+/// The longest key: user id, job and node with two colons.
+pub const KEY_MAX: usize = 10 + 1 + JOB_MAX + 1 + NODE_NAME_MAX;
+
+/// Why there is no place to meet. Nothing but empty directories was created.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// A name that cannot be used.
+    #[error("{what} {value:?} (from {from}) has {length} bytes, allowed are 1 to {most}; set {from} to a shorter name",
+        length = value.len())]
+    Name {
+        /// Job or node.
+        what: &'static str,
+        /// What it is.
+        value: String,
+        /// Where it came from.
+        from: &'static str,
+        /// The most bytes allowed.
+        most: usize,
+    },
+    /// The socket's path would be too long.
+    #[error(
+        "{path}: a socket's path has at most {most} bytes; set MUSTER_DIR to a shorter directory"
+    )]
+    TooLong {
+        /// The path.
+        path: PathBuf,
+        /// The most bytes allowed.
+        most: usize,
+    },
+    /// Somebody else could change what is in the directory.
+    #[error("{path} is not safe: {why}; remove it, or set MUSTER_DIR to a directory of your own")]
+    Unsafe {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The system refused.
+    #[error(
+        "cannot use directory {path}: {cause}; set MUSTER_DIR to a directory that can be written"
+    )]
+    System {
+        /// The directory.
+        path: PathBuf,
+        /// The system's answer.
+        cause: io::Error,
+    },
+}
+
+/// A key and its directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    key: String,
+    node: String,
+    base: PathBuf,
+    directory: PathBuf,
+}
+
+impl Place {
+    /// The place that this process's environment says.
+    pub fn from_environment() -> Result<Self, PlaceError> {
+        Self::find(None, None, None)
+    }
+
+    /// As the environment says, but for what is given.
+    pub fn find(
+        job: Option<&str>,
+        node: Option<&str>,
+        base: Option<&Path>,
+    ) -> Result<Self, PlaceError> {
+        let (job, job_from) = match job {
+            Some(job) => (job.to_owned(), "MUSTER_JOB"),
+            None => job_of(variable),
+        };
+        let (node, node_from) = match node {
+            Some(node) => (node.to_owned(), "MUSTER_NODE"),
+            None => node_of(variable),
+        };
+        checked("job name", &job, job_from, JOB_MAX)?;
+        checked("node name", &node, node_from, NODE_NAME_MAX)?;
+        let user = process::user_id();
+        let base = base
+            .map(Path::to_owned)
+            .unwrap_or_else(|| match variable("MUSTER_DIR") {
+                Some(base) => PathBuf::from(base),
+                None => PathBuf::from(format!("/tmp/muster-{user}")),
+            });
+        let key = format!("{user}:{job}:{node}");
+        let directory = base.join(hash(&key));
+        Self {
+            key,
+            node,
+            base,
+            directory,
+        }
+        .with_fitting_path()
+    }
+
+    /// For an agent that was started with `--job KEY --dir DIRECTORY`: exactly these.
+    pub fn from_key(key: &str, directory: &Path) -> Result<Self, PlaceError> {
+        checked("key", key, "--job", KEY_MAX)?;
+        let node = key.rsplit(':').next().unwrap_or_default().to_owned();
+        checked("node name", &node, "--job", NODE_NAME_MAX)?;
+        let base = directory.parent().unwrap_or(directory).to_owned();
+        Self {
+            key: key.to_owned(),
+            node,
+            base,
+            directory: directory.to_owned(),
+        }
+        .with_fitting_path()
+    }
+
+    /// `UID:JOB:NODE`.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The name of this node.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// The directory that belongs to this key.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The agent's socket.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join("sock")
+    }
+
+    /// Held by the agent while any of its processes lives.
+    pub fn lock(&self) -> PathBuf {
+        self.directory.join("lock")
+    }
+
+    /// Held by the client that starts the agent.
+    pub fn start_lock(&self) -> PathBuf {
+        self.directory.join("start.lock")
+    }
+
+    /// Makes the directory if it is missing and checks that nobody else can change it.
+    pub fn prepare(&self) -> Result<(), PlaceError> {
+        let user = process::user_id();
+        create(&self.base)?;
+        let base = metadata(&self.base)?;
+        // A directory that everybody may write to (as /tmp) protects ours by its sticky bit.
+        let writable_by_others = base.mode() & 0o022 != 0 && base.mode() & 0o1000 == 0;
+        if ![user, 0].contains(&base.uid()) || writable_by_others {
+            return Err(not_safe(&self.base, &base, user));
+        }
+        create(&self.directory)?;
+        let own = metadata(&self.directory)?;
+        if own.uid() != user || own.mode() & 0o077 != 0 || !own.is_dir() {
+            return Err(not_safe(&self.directory, &own, user));
+        }
+        Ok(())
+    }
+
+    fn with_fitting_path(self) -> Result<Self, PlaceError> {
+        let path = self.socket();
+        // The agent binds at a temporary name first, five bytes longer.
+        let most = socket::PATH_MAX - 5;
+        if path.as_os_str().as_bytes().len() > most {
+            return Err(PlaceError::TooLong { path, most });
+        }
+        Ok(self)
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn job_of(variable: impl Fn(&str) -> Option<String>) -> (String, &'static str) {
+    if let Some(job) = variable("MUSTER_JOB") {
+        return (job, "MUSTER_JOB");
+    }
+    if let Some(namespace) = variable("PMIX_NAMESPACE") {
+        return (namespace, "PMIX_NAMESPACE");
+    }
+    if let Some(job) = variable("SLURM_JOB_ID") {
+        let step = variable("SLURM_STEP_ID").or_else(|| variable("SLURM_STEPID"));
+        return (
+            format!("{job}.{}", step.as_deref().unwrap_or("batch")),
+            "SLURM_JOB_ID",
+        );
+    }
+    ("solo".into(), "no job")
+}
+
+fn node_of(variable: impl Fn(&str) -> Option<String>) -> (String, &'static str) {
+    if let Some(node) = variable("MUSTER_NODE") {
+        return (node, "MUSTER_NODE");
+    }
+    if let Some(node) = variable("SLURMD_NODENAME") {
+        return (node, "SLURMD_NODENAME");
+    }
+    (process::host_name().unwrap_or_default(), "MUSTER_NODE")
+}
+
+fn checked(
+    what: &'static str,
+    value: &str,
+    from: &'static str,
+    most: usize,
+) -> Result<(), PlaceError> {
+    if (1..=most).contains(&value.len()) {
+        return Ok(());
+    }
+    Err(PlaceError::Name {
+        what,
+        value: value.to_owned(),
+        from,
+        most,
+    })
+}
+
+fn create(path: &Path) -> Result<(), PlaceError> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => Err(PlaceError::System {
+            path: path.to_owned(),
+            cause,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Not through a symbolic link: somebody else may have put it there.
+fn metadata(path: &Path) -> Result<fs::Metadata, PlaceError> {
+    fs::symlink_metadata(path).map_err(|cause| PlaceError::System {
+        path: path.to_owned(),
+        cause,
+    })
+}
+
+fn not_safe(path: &Path, found: &fs::Metadata, user: u32) -> PlaceError {
+    let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+    let kind = if found.is_dir() {
+        "directory"
+    } else {
+        "no directory"
+    };
+    let why = format!("{kind}, owner {owner} (we are {user}), mode {mode:04o} (must be 0700)");
+    PlaceError::Unsafe {
+        path: path.to_owned(),
+        why,
+    }
+}
+
+/// FNV-1a of 128 bits: the same in every release and on both sides, which the standard library's
+/// hash does not promise. It needs no strength: the key itself is compared at the door.
+fn hash(text: &str) -> String {
+    let mut state: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    for byte in text.bytes() {
+        state = (state ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+    }
+    format!("{:016x}", (state >> 64) as u64 ^ state as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_job_is_taken_from_the_most_certain_source() {
+        let all = |name: &str| Some(format!("value-of-{name}"));
+        assert_eq!(job_of(all).0, "value-of-MUSTER_JOB");
+        let slurm = |name: &str| name.starts_with("SLURM_JOB").then(|| "77".to_owned());
+        assert_eq!(job_of(slurm).0, "77.batch");
+        assert_eq!(job_of(|_| None).0, "solo");
+        assert_eq!(node_of(all).0, "value-of-MUSTER_NODE");
+    }
+
+    #[test]
+    fn different_nodes_of_one_job_meet_in_different_places() {
+        let base = Path::new("/tmp/x");
+        let one = Place::find(Some("j"), Some("n1"), Some(base)).unwrap();
+        let two = Place::find(Some("j"), Some("n2"), Some(base)).unwrap();
+        assert_ne!(one.directory(), two.directory());
+        assert_eq!(Place::from_key(one.key(), one.directory()).unwrap(), one);
+    }
+
+    #[test]
+    fn names_and_paths_that_do_not_fit_say_what_to_do() {
+        let long = "n".repeat(64);
+        let text = Place::find(Some("j"), Some(&long), None)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.contains("64 bytes") && text.contains("MUSTER_NODE"),
+            "{text}"
+        );
+        let deep = PathBuf::from("/tmp").join("d".repeat(90));
+        let text = Place::find(Some("j"), Some("n"), Some(&deep))
+            .unwrap_err()
+            .to_string();
+        assert!(text.contains("MUSTER_DIR"), "{text}");
+    }
+
+    #[test]
+    fn a_directory_open_to_others_is_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let place = Place::find(Some("j"), Some("n"), Some(base.path())).unwrap();
+        place.prepare().unwrap();
+        place.prepare().unwrap();
+        fs::set_permissions(place.directory(), fs::Permissions::from_mode(0o755)).unwrap();
+        let text = place.prepare().unwrap_err().to_string();
+        assert!(
+            text.contains("0755") && text.contains("MUSTER_DIR"),
+            "{text}"
+        );
+        fs::remove_dir(place.directory()).unwrap();
+        std::os::unix::fs::symlink("/tmp", place.directory()).unwrap();
+        assert!(matches!(place.prepare(), Err(PlaceError::Unsafe { .. })));
+    }
+}

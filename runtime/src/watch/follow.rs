@@ -1,0 +1,149 @@
+//! The thread that follows processes by their pidfds and by looking at them twice a second.
+//!
+//! It covers what the words cannot tell: a process that never held its word, one whose holding
+//! thread ended, one that is stopped, stuck, or writes a core dump (which comes *before* the
+//! kernel releases the word, by seconds for a large process). It sleeps for good while there is
+//! nobody to follow.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::classify::{self, Fate};
+use super::procfs::{self, Stat};
+use super::{FailedBy, Finding, HungBy, Phase, Shared};
+use crate::sys::clock::monotonic_ns;
+
+/// The token of the wake-up descriptor; no slot and generation make it.
+pub(super) const POKED: u64 = u64::MAX;
+/// Time between two looks at a process.
+const SAMPLE_NS: u64 = 500_000_000;
+/// How long uninterruptible sleep must last to be called stuck.
+const STUCK_NS: u64 = 2_000_000_000;
+
+/// The epoll token of a slot's pidfd.
+pub(super) fn token(slot: u32, generation: u32) -> u64 {
+    u64::from(slot) | u64::from(generation) << 32
+}
+
+impl Shared {
+    pub(super) fn follow(&self) {
+        let mut ready = Vec::new();
+        let mut next_sample_ns = monotonic_ns() + SAMPLE_NS;
+        while !self.stopping.load(Ordering::Acquire) {
+            let now = monotonic_ns();
+            let anybody = self.lock().iter().any(|entry| entry.phase.is_followed());
+            if now >= next_sample_ns {
+                next_sample_ns = now + SAMPLE_NS;
+                self.sample(now);
+            }
+            let pause = Duration::from_nanos(next_sample_ns.saturating_sub(now));
+            if self
+                .epoll
+                .wait(&mut ready, anybody.then_some(pause))
+                .is_err()
+            {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            for ready in &ready {
+                if ready.token == POKED {
+                    self.poked.drain();
+                } else {
+                    self.ended(ready.token as u32, (ready.token >> 32) as u32);
+                }
+            }
+        }
+    }
+
+    /// The kernel says that the process has ended.
+    fn ended(&self, slot: u32, generation: u32) {
+        let status = self.lock().get(slot as usize).and_then(|entry| {
+            (entry.generation == generation).then_some(())?;
+            entry.stat.as_ref()?.read().ok()
+        });
+        let (signal, code) = status.map_or((0, 0), |stat| (stat.signal(), stat.exit_code()));
+        self.conclude_dead(slot, generation, FailedBy::Pidfd, signal, code);
+    }
+
+    fn sample(&self, now_ns: u64) {
+        for slot in 0..self.board.slot_count() {
+            let (generation, pid, detached, stat) = {
+                let slots = self.lock();
+                let entry = &slots[slot as usize];
+                if !entry.phase.is_followed() {
+                    continue;
+                }
+                let stat = entry.stat.as_ref().map(|stat| stat.read());
+                (
+                    entry.generation,
+                    entry.pid,
+                    entry.phase == Phase::Detached,
+                    stat,
+                )
+            };
+            match stat {
+                Some(Ok(stat)) => self.judge(slot, generation, pid, detached, &stat, now_ns),
+                // Reaped. Without a kept file the pidfd has to tell.
+                Some(Err(_)) => self.conclude_dead(slot, generation, FailedBy::Gone, 0, 0),
+                None => {}
+            }
+        }
+    }
+
+    fn judge(&self, slot: u32, generation: u32, pid: u32, detached: bool, stat: &Stat, now: u64) {
+        if stat.hints_at_core_dump() && procfs::is_dumping_core(pid) == Some(true) {
+            self.conclude_dead(slot, generation, FailedBy::CoreDump, stat.signal(), 0);
+            return;
+        }
+        // A detached process has no word that could tell faster; a zombie without a pidfd neither.
+        if (detached || stat.state == b'Z')
+            && let Fate::Dying { signal, exit_code } = classify::classify(pid, stat.start_ticks)
+        {
+            self.conclude_dead(slot, generation, FailedBy::Gone, signal, exit_code);
+            return;
+        }
+        let stuck = self.is_stuck(slot, generation, stat, now);
+        let hung = match stat.state {
+            b'T' => Some(HungBy::Stopped),
+            b'D' if stuck && !procfs::is_frozen(pid, stat.flags) => Some(HungBy::Stuck),
+            // Traced ('t'): somebody looks at it with a debugger. It keeps what it was.
+            b't' => return,
+            _ => None,
+        };
+        self.note_hung(slot, generation, hung);
+    }
+
+    /// Whether it has been in uninterruptible sleep, without using the processor, for long.
+    fn is_stuck(&self, slot: u32, generation: u32, stat: &Stat, now: u64) -> bool {
+        let mut slots = self.lock();
+        let entry = &mut slots[slot as usize];
+        if entry.generation != generation || stat.state != b'D' {
+            entry.stuck_since = None;
+            return false;
+        }
+        match entry.stuck_since {
+            Some((since, cpu)) if cpu == stat.cpu_ticks => now - since >= STUCK_NS,
+            _ => {
+                entry.stuck_since = Some((now, stat.cpu_ticks));
+                false
+            }
+        }
+    }
+
+    fn note_hung(&self, slot: u32, generation: u32, hung: Option<HungBy>) {
+        let mut slots = self.lock();
+        let entry = &mut slots[slot as usize];
+        if entry.generation != generation || !entry.phase.is_followed() || entry.hung == hung {
+            return;
+        }
+        entry.hung = hung;
+        let finding = hung.map_or(Finding::Resumed, Finding::Hung);
+        self.say(slot, entry, finding);
+    }
+}
+
+impl Phase {
+    fn is_followed(self) -> bool {
+        matches!(self, Self::Claimed | Self::Armed | Self::Detached)
+    }
+}

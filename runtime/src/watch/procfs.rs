@@ -1,0 +1,203 @@
+//! What `/proc` says about a process and its tasks.
+//!
+//! Parsing is separate from reading, so that it can be tested on text. A file that cannot be read
+//! or understood is `None`: for a watcher "gone" and "unreadable" lead to the same next question,
+//! which the pidfd answers.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// The task is on its way out.
+const PF_EXITING: u32 = 0x4;
+/// The task is on its way out through a core dump, or waits for one (PF_POSTCOREDUMP,
+/// PF_DUMPCORE; the meaning of both bits is confirmed by `is_dumping_core`).
+const PF_CORE_HINT: u32 = 0x8 | 0x200;
+/// The task is frozen (kernels before 6.1).
+const PF_FROZEN: u32 = 0x10000;
+/// Bit of SIGKILL in a signal mask.
+const SIGKILL_BIT: u64 = 1 << 8;
+
+/// The fields of a `stat` file that a watcher needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// The state letter.
+    pub state: u8,
+    /// The kernel's task flags.
+    pub flags: u32,
+    /// User and system time used, in ticks.
+    pub cpu_ticks: u64,
+    /// When it started, in ticks since boot.
+    pub start_ticks: u64,
+    /// wait(2)'s status, once the group is exiting and if we may know it; else 0.
+    pub exit_status: i32,
+}
+
+impl Stat {
+    /// Reads the text of a `stat` file. The name in parentheses may hold anything, so fields are
+    /// counted from the last parenthesis.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let close = text.iter().rposition(|byte| *byte == b')')?;
+        let text = std::str::from_utf8(text.get(close + 1..)?).ok()?;
+        let fields: Vec<&str> = text.split_ascii_whitespace().collect();
+        let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+        // Field 3 of proc(5) is index 0 here.
+        Some(Self {
+            state: *fields.first()?.as_bytes().first()?,
+            flags: number(6)? as u32,
+            cpu_ticks: number(11)?.saturating_add(number(12)?),
+            start_ticks: number(19)?,
+            exit_status: number(49).unwrap_or(0) as i32,
+        })
+    }
+
+    /// On its way out, dead or a zombie.
+    pub fn is_exiting(&self) -> bool {
+        self.flags & PF_EXITING != 0 || matches!(self.state, b'Z' | b'X')
+    }
+
+    /// May be writing a core dump: worth a look at `is_dumping_core`.
+    pub fn hints_at_core_dump(&self) -> bool {
+        self.flags & (PF_CORE_HINT | PF_EXITING) != 0
+    }
+
+    /// The signal of the exit status, 0 if none or unknown.
+    pub fn signal(&self) -> i32 {
+        self.exit_status & 0x7f
+    }
+
+    /// The exit code of the exit status, 0 if none or unknown.
+    pub fn exit_code(&self) -> i32 {
+        if self.signal() == 0 {
+            (self.exit_status >> 8) & 0xff
+        } else {
+            0
+        }
+    }
+}
+
+/// A process's `stat` file, kept open: a look costs 2 us, and the file of a pid that was reused
+/// answers "no such process" instead of telling about a stranger.
+#[derive(Debug)]
+pub struct StatFile(File);
+
+impl StatFile {
+    /// Opens it.
+    pub fn open(pid: u32) -> io::Result<Self> {
+        File::open(format!("/proc/{pid}/stat")).map(Self)
+    }
+
+    /// What it says now; an error if the process has been reaped.
+    pub fn read(&self) -> io::Result<Stat> {
+        let mut buffer = [0; 1024];
+        let length = self.0.read_at(&mut buffer, 0)?;
+        Stat::parse(&buffer[..length]).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+/// When a process started, in ticks since boot; `None` if there is no such process.
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    Some(StatFile::open(pid).ok()?.read().ok()?.start_ticks)
+}
+
+/// Whether the process of this pid and start time exists (a zombie does not count).
+pub fn is_alive(pid: u32, start_ticks: u64) -> bool {
+    let stat = StatFile::open(pid).and_then(|file| file.read());
+    match stat {
+        // A leader that ended is a zombie while other threads run on.
+        Ok(stat) if stat.start_ticks == start_ticks => {
+            stat.state != b'Z' || tasks(pid).is_some_and(|tasks| tasks.len() > 1)
+        }
+        _ => false,
+    }
+}
+
+/// The ids of a process's tasks; `None` if there is no such process.
+pub fn tasks(pid: u32) -> Option<Vec<u32>> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let ids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    Some(ids.collect())
+}
+
+/// What a task's `stat` says.
+pub fn task_stat(pid: u32, task: u32) -> Option<Stat> {
+    Stat::parse(&fs::read(format!("/proc/{pid}/task/{task}/stat")).ok()?)
+}
+
+/// Whether SIGKILL waits for a task or for its whole process.
+pub fn is_kill_pending(pid: u32, task: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{task}/status"));
+    status.is_ok_and(|status| {
+        ["SigPnd:", "ShdPnd:"].iter().any(|name| {
+            let mask = field(&status, name).and_then(|text| u64::from_str_radix(text, 16).ok());
+            mask.is_some_and(|mask| mask & SIGKILL_BIT != 0)
+        })
+    })
+}
+
+/// Whether the process writes a core dump. `None` if there is no telling any more.
+pub fn is_dumping_core(pid: u32) -> Option<bool> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    Some(field(&status, "CoreDumping:") == Some("1"))
+}
+
+/// Whether the process is frozen by its control group (`scontrol suspend`, a checkpoint): it looks
+/// stuck (D) or asleep, and is neither dead nor hung.
+pub fn is_frozen(pid: u32, flags: u32) -> bool {
+    if flags & PF_FROZEN != 0 {
+        return true;
+    }
+    let wait = fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
+    if wait.contains("refrigerator") || wait.contains("freeze") {
+        return true;
+    }
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    groups.lines().any(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+            return false;
+        };
+        if controllers.split(',').any(|name| name == "freezer") {
+            let file = format!("/sys/fs/cgroup/freezer{path}/freezer.state");
+            return fs::read_to_string(file).is_ok_and(|state| state.trim() != "THAWED");
+        }
+        let file = format!("/sys/fs/cgroup{path}/cgroup.events");
+        controllers.is_empty()
+            && fs::read_to_string(file).is_ok_and(|text| field(&text, "frozen") == Some("1"))
+    })
+}
+
+/// The first word after a line's name.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(name)?.split_ascii_whitespace().next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_full_of_parentheses_moves_no_field() {
+        let tail = "S 1 2 2 0 -1 4194308 0 0 0 0 11 22 0 0 20 0 1 0 4711 1 1 0";
+        let stat = Stat::parse(format!("7 (a) R (b)) {tail}").as_bytes()).unwrap();
+        assert_eq!(
+            (stat.state, stat.start_ticks, stat.cpu_ticks),
+            (b'S', 4711, 33)
+        );
+        assert!(stat.is_exiting());
+        assert_eq!(Stat::parse(b"7 (x"), None);
+        assert_eq!(Stat::parse(b"7 (x) S 1"), None);
+    }
+
+    #[test]
+    fn this_process_lives_and_its_past_self_does_not() {
+        let pid = std::process::id();
+        let start = start_ticks(pid).unwrap();
+        assert!(is_alive(pid, start));
+        assert!(!is_alive(pid, start + 1));
+        assert!(!task_stat(pid, pid).unwrap().is_exiting());
+        assert!(!is_kill_pending(pid, pid));
+        assert_eq!(is_dumping_core(pid), Some(false));
+    }
+}
