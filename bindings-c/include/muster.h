@@ -107,9 +107,9 @@ typedef struct muster_ctx muster_ctx_t;
 
 /* Bits of muster_config_t.flags. */
 enum {
-    /* Start no thread. Then PMIx and a restarted agent are attended to in muster_next_event and
-     * muster_dispatch only, which must be called now and then; and the end of the thread that
-     * called muster_init is reported as Unknown (detached), not as a failure of the rank. */
+    /* Start no thread. Then PMIx and a restarted agent are attended to in muster_dispatch only,
+     * which must be called now and then; and the end of the thread that called muster_init is
+     * reported as Unknown (detached), not as a failure of the rank. */
     MUSTER_NO_THREAD = 1,
     /* Tell Open MPI's ULFM, in this process, of every rank that is confirmed dead (as MUSTER_ULFM=1
      * in the environment does). MPI cannot take a death back. */

@@ -38,7 +38,10 @@ pub(crate) fn write_text(text: &str, buffer: *mut c_char, size: usize) -> Result
         return Ok(count(text.len()));
     }
     if buffer.is_null() {
-        return Err(Failure::new(Code::Argument, format!("buffer is NULL but size is {size}")));
+        return Err(Failure::new(
+            Code::Argument,
+            format!("buffer is NULL but size is {size}"),
+        ));
     }
     let length = text.len().min(size - 1);
     // SAFETY: the caller gives `size` writable bytes, of which `length + 1` are written.

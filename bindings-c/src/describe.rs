@@ -44,13 +44,22 @@ const CAUSES: [&CStr; 13] = [
     c"stuck",
 ];
 
-const NODE_STATES: [&CStr; 6] =
-    [c"Unknown", c"Alive", c"Degraded", c"Suspect", c"Failed", c"Left"];
+const NODE_STATES: [&CStr; 6] = [
+    c"Unknown",
+    c"Alive",
+    c"Degraded",
+    c"Suspect",
+    c"Failed",
+    c"Left",
+];
 const RANK_STATES: [&CStr; 5] = [c"Unknown", c"Alive", c"Hung", c"Failed", c"Left"];
 
 /// The name at a number; "?" for a number that has none.
 fn name(names: &'static [&'static CStr], number: c_int) -> &'static CStr {
-    usize::try_from(number).ok().and_then(|index| names.get(index).copied()).unwrap_or(c"?")
+    usize::try_from(number)
+        .ok()
+        .and_then(|index| names.get(index).copied())
+        .unwrap_or(c"?")
 }
 
 /// The name of an event.
@@ -80,7 +89,9 @@ pub extern "C" fn muster_rank_state_name(state: c_int) -> *const c_char {
 /// One line about an event; `node_name` answers the name of a node's index.
 pub(crate) fn line(event: &muster_event_t, node_name: impl Fn(u32) -> Option<String>) -> String {
     let node = |index: u32| node_name(index).unwrap_or_else(|| format!("#{index}"));
-    let kind = u16::try_from(event.kind).ok().and_then(EventKind::from_number);
+    let kind = u16::try_from(event.kind)
+        .ok()
+        .and_then(EventKind::from_number);
     let cause = u16::try_from(event.cause).ok().and_then(Cause::from_number);
     let mut text = match kind {
         None => return format!("an event of the unknown kind {}", event.kind),
@@ -99,8 +110,12 @@ pub(crate) fn line(event: &muster_event_t, node_name: impl Fn(u32) -> Option<Str
     if let Some(microseconds) = latency_us(event, cause) {
         let _ = write!(text, ", {}", milliseconds(microseconds));
     }
-    let named: Vec<String> =
-        event.reporters.iter().filter(|index| **index != NO_NODE).map(|index| node(*index)).collect();
+    let named: Vec<String> = event
+        .reporters
+        .iter()
+        .filter(|index| **index != NO_NODE)
+        .map(|index| node(*index))
+        .collect();
     if event.reporter_count > 0 && !named.is_empty() {
         let _ = write!(text, ", reported by {}", named.join(", "));
         let more = (event.reporter_count as usize).saturating_sub(named.len());
@@ -153,9 +168,10 @@ fn reason(event: &muster_event_t, cause: Cause) -> Option<String> {
 fn latency_us(event: &muster_event_t, cause: Option<Cause>) -> Option<u64> {
     match cause {
         Some(Cause::Silence) => (event.silent_us > 0).then_some(u64::from(event.silent_us)),
-        Some(Cause::KernelFutex | Cause::Pidfd | Cause::CoreDump) => {
-            event.delivered_ns.checked_sub(event.verdict_ns).map(|nanoseconds| nanoseconds / 1000)
-        }
+        Some(Cause::KernelFutex | Cause::Pidfd | Cause::CoreDump) => event
+            .delivered_ns
+            .checked_sub(event.verdict_ns)
+            .map(|nanoseconds| nanoseconds / 1000),
         _ => None,
     }
 }
@@ -188,7 +204,9 @@ mod tests {
     }
 
     fn named(index: u32) -> Option<String> {
-        ["nodea", "nodeb", "nodec"].get(index as usize).map(|name| (*name).to_owned())
+        ["nodea", "nodeb", "nodec"]
+            .get(index as usize)
+            .map(|name| (*name).to_owned())
     }
 
     #[test]
@@ -204,8 +222,7 @@ mod tests {
     #[test]
     fn a_silent_node() {
         let mut silent = event(EventKind::NodeFailed, Cause::Silence);
-        (silent.silent_us, silent.reporter_count, silent.reporters) =
-            (61_260, 4, [0, 2, NO_NODE]);
+        (silent.silent_us, silent.reporter_count, silent.reporters) = (61_260, 4, [0, 2, NO_NODE]);
         assert_eq!(
             line(&silent, named),
             "node nodeb FAILED: silent on every rail, 61.3 ms, reported by nodea, nodec and 2 more"
@@ -214,10 +231,16 @@ mod tests {
 
     #[test]
     fn what_needs_no_reason() {
-        assert_eq!(line(&event(EventKind::NodeUp, Cause::Joined), named), "node nodeb is up");
+        assert_eq!(
+            line(&event(EventKind::NodeUp, Cause::Joined), named),
+            "node nodeb is up"
+        );
         let mut lost = event(EventKind::Overflow, Cause::Unspecified);
         lost.lost = 7;
-        assert_eq!(line(&lost, named), "7 events were lost; read the states again");
+        assert_eq!(
+            line(&lost, named),
+            "7 events were lost; read the states again"
+        );
         lost.kind = 99;
         assert_eq!(line(&lost, named), "an event of the unknown kind 99");
     }

@@ -65,7 +65,10 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self {
+            code,
+            message: message.into(),
+        }
     }
 }
 
@@ -117,7 +120,8 @@ pub extern "C" fn muster_error_name(code: c_int) -> *const c_char {
 /// The words of this thread's last failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn muster_last_error_message() -> *const c_char {
-    LAST.try_with(|last| last.get().cast_const().cast::<c_char>()).unwrap_or(c"".as_ptr())
+    LAST.try_with(|last| last.get().cast_const().cast::<c_char>())
+        .unwrap_or(c"".as_ptr())
 }
 
 #[cfg(test)]
@@ -126,14 +130,18 @@ mod tests {
 
     fn last() -> String {
         // SAFETY: the array of this thread always ends with a NUL.
-        unsafe { CStr::from_ptr(muster_last_error_message()) }.to_string_lossy().into_owned()
+        unsafe { CStr::from_ptr(muster_last_error_message()) }
+            .to_string_lossy()
+            .into_owned()
     }
 
     #[test]
     fn no_number_is_given_twice() {
         for (index, (number, name, _)) in CODES.iter().enumerate() {
             assert!(*number < 0, "{name:?}");
-            let again = CODES[..index].iter().any(|(n, other, _)| n == number || other == name);
+            let again = CODES[..index]
+                .iter()
+                .any(|(n, other, _)| n == number || other == name);
             assert!(!again, "{name:?}");
         }
     }

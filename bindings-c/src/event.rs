@@ -4,8 +4,9 @@
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::AsRawFd;
 
-use muster::board::{Event, NO_NODE};
+use muster::board::Event;
 use muster::sys::clock;
 
 use crate::boundary::{count, enter, write_text};
@@ -69,7 +70,10 @@ thread_local! {
 /// Refuses what may not be called from within a callback.
 pub(crate) fn refuse_in_callback(call: &str) -> Result<(), Failure> {
     if IN_CALLBACK.get() {
-        return Err(Failure::new(Code::Busy, format!("{call} called from within a callback")));
+        return Err(Failure::new(
+            Code::Busy,
+            format!("{call} called from within a callback"),
+        ));
     }
     Ok(())
 }
@@ -114,7 +118,10 @@ fn checked<'a>(event: *const muster_event_t) -> Result<&'a muster_event_t, Failu
 /// The descriptor that is readable while events wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn muster_get_fd(context: *mut muster_ctx_t) -> c_int {
-    enter(|| Ok(context::client(context)?.event_fd()))
+    enter(|| {
+        let client = context::client(context)?;
+        Ok(client.descriptor()?.as_raw_fd())
+    })
 }
 
 /// Takes the next event.
@@ -129,7 +136,7 @@ pub unsafe extern "C" fn muster_next_event(
     enter(|| {
         let size = checked(event)?.struct_size;
         let client = context::client(context)?;
-        let Some(news) = client.next_event().map_err(context::failure)? else {
+        let Some(news) = client.next_event()? else {
             return Ok(0);
         };
         let mut taken = muster_event_t::of(&news);
@@ -156,9 +163,13 @@ pub unsafe extern "C" fn muster_dispatch(
         };
         refuse_in_callback("muster_dispatch")?;
         let client = context::client(context)?;
+        // A lost agent: what it said before is handed out all the same, then said by next_event.
+        let _ = client.dispatch();
         let mut called = 0;
         while called < DISPATCH_MOST {
-            let Some(news) = client.next_event().map_err(context::failure)? else { break };
+            let Some(news) = client.next_event()? else {
+                break;
+            };
             let event = muster_event_t::of(&news);
             IN_CALLBACK.set(true);
             // SAFETY: the caller gives a function of this signature; the event lives through it.
@@ -184,11 +195,10 @@ pub unsafe extern "C" fn muster_event_describe(
 ) -> c_int {
     enter(|| {
         let event = checked(event)?;
-        let client = context::client(context)?;
-        let text = describe::line(event, |node| {
-            (node != NO_NODE).then(|| client.node_name(node)).flatten()
-        });
-        write_text(&text, buffer, size)
+        context::with_board(context, |board| {
+            let text = describe::line(event, |node| board.node_name(node));
+            write_text(&text, buffer, size)
+        })
     })
 }
 

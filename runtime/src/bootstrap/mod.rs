@@ -6,3 +6,14 @@
 //! another node by itself.
 
 pub mod pmix;
+
+use std::sync::Arc;
+
+use crate::client::Porch;
+
+/// The porch that fits how this process was started: none where there is nothing to do, so that
+/// its library thread is not woken for nothing. `feed_mpi` as for [`pmix::PmixPorch::new`].
+pub fn porch(feed_mpi: bool) -> Option<Arc<dyn Porch>> {
+    let wanted = feed_mpi || pmix::launched_by_pmix();
+    wanted.then(|| Arc::new(pmix::PmixPorch::new(feed_mpi)) as Arc<dyn Porch>)
+}

@@ -8,8 +8,8 @@
 //! The spokesman of a node is its lowest rank. The other ranks use the porch for one thing only:
 //! telling their own MPI of deaths, where the application asked for it.
 //!
-//! What it is not: it does not wait, anywhere. [`Porch::advance`] does what can be done now and
-//! says when it wants to be called again; answers of PMIx wake the caller.
+//! What it is not: it does not wait, anywhere, and it is not woken by PMIx: it says when it wants
+//! to look again, at first every few milliseconds, and never once all questions are answered.
 //!
 //! An address that is asked for before it is there is asked for again, with growing pauses: a
 //! PRRTE server looks again only every two seconds, but answers "not found" at once if told to
@@ -17,9 +17,14 @@
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
-use std::sync::Arc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use crate::board::{BoardView, Event, EventKind, NO_RANK, RankState};
+use crate::client::{AgentLink, Porch};
+use crate::doorman::ADDRESS_MAX;
 use crate::pmix::{Answer, Error, Inbox, Job, Pmix, Session, Ticket};
+use crate::sys::clock;
 
 /// Under this key each spokesman puts the rails of its node's agent, as text.
 const RAILS: &CStr = c"muster.nids";
@@ -41,22 +46,29 @@ const UNANSWERED_US: u64 = 10_000_000;
 /// After this long an address is not asked for any more: whoever starts later finds us.
 const SEEK_SEEDS_US: u64 = 60_000_000;
 
+/// How often to look whether MPI has come up, in a process that a PMIx launcher started: at first,
+/// and at last.
+const LOOK_FIRST_US: u64 = 5_000;
+const LOOK_MOST_US: u64 = 1_000_000;
+/// How often to look whether an answer has come, at first; doubled each time, up to
+/// [`PAUSE_MOST_US`].
+const ANSWER_LOOK_US: u64 = 1_000;
+
 /// Something for the agent of this node.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Delivery {
+enum Delivery {
     /// The rails of another node's agent, as that agent wrote them.
     Seed(String),
     /// The job's key.
     Key([u8; 32]),
 }
 
-/// What the agent wants the job to know.
+/// What the job shall know of this node's agent.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Notice {
-    /// Its rails, as text.
-    pub rails: String,
-    /// The key that it made; published by rank 0 only.
-    pub key: [u8; 32],
+struct Notice {
+    rails: String,
+    /// The job's key, if this node's agent made it.
+    key: Option<[u8; 32]>,
 }
 
 /// A question to the job, until it is answered.
@@ -76,13 +88,23 @@ enum Subject {
     Key,
 }
 
-/// The spokesman's work, and the feed of deaths to MPI.
-pub struct Porch {
-    wake: Arc<dyn Fn() + Send + Sync>,
+/// The porch of a process whose launcher may speak PMIx. Give it to the client's options.
+pub struct PmixPorch {
+    state: Mutex<State>,
+}
+
+struct State {
+    launched_by_pmix: bool,
     feed_mpi: bool,
+    link: Option<AgentLink>,
     guest: Option<Guest>,
-    /// The job data cannot be read: said once, then left alone.
-    hopeless: bool,
+    /// The job data cannot be read, or this process has left: nothing is tried any more.
+    done: bool,
+    /// When to wake for the next look, on the monotonic clock; `None` for only when called.
+    next_us: Option<u64>,
+    /// Calls before this time do nothing.
+    not_before_us: u64,
+    look_us: u64,
     /// Ranks that MPI was told of, or shall be once it is up.
     told: BTreeSet<u32>,
     pending: Vec<u32>,
@@ -96,109 +118,216 @@ struct Guest {
     published: Option<Notice>,
     questions: Vec<Question>,
     asked: bool,
+    look_us: u64,
+    /// What was learned; told again to an agent that comes in the place of a lost one.
+    learned: Vec<Delivery>,
+    /// How much of it the agent has been told.
+    told_agent: usize,
 }
 
-impl Porch {
-    /// A porch that has looked at nothing yet. `wake` is called from PMIx's thread when there is
-    /// reason to call [`Self::advance`], and must not block; `feed_mpi` says whether confirmed
-    /// deaths are told to this process's MPI.
-    pub fn new(wake: Arc<dyn Fn() + Send + Sync>, feed_mpi: bool) -> Self {
+impl PmixPorch {
+    /// A porch that has looked at nothing yet. `feed_mpi` says whether confirmed deaths are told
+    /// to this process's MPI, which cannot take them back.
+    pub fn new(feed_mpi: bool) -> Self {
+        let launched_by_pmix = std::env::var_os("PMIX_NAMESPACE").is_some();
         Self {
-            wake,
+            state: Mutex::new(State::new(launched_by_pmix, feed_mpi)),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether this process has a PMIx server to talk to.
+pub(super) fn launched_by_pmix() -> bool {
+    std::env::var_os("PMIX_NAMESPACE").is_some()
+}
+
+impl Porch for PmixPorch {
+    fn on_attached(&self, link: &AgentLink) {
+        let mut state = self.state();
+        state.link = Some(link.clone());
+        if let Some(guest) = &mut state.guest {
+            guest.told_agent = 0;
+        }
+        state.next_us = Some(0);
+        state.not_before_us = 0;
+    }
+
+    fn on_events(&self, events: &[Event], board: &BoardView) {
+        let mut state = self.state();
+        if !state.feed_mpi {
+            return;
+        }
+        for event in events {
+            state.take_note(event, board);
+        }
+        state.feed();
+    }
+
+    fn on_call(&self) {
+        // Whoever is in there does what there is to do; an application is not kept waiting.
+        if let Ok(mut state) = self.state.try_lock() {
+            state.advance(clock::monotonic_ns() / 1000);
+        }
+    }
+
+    fn next_wake(&self) -> Option<Duration> {
+        let next_us = self.state().next_us?;
+        let now_us = clock::monotonic_ns() / 1000;
+        Some(Duration::from_micros(next_us.saturating_sub(now_us)))
+    }
+
+    fn before_detach(&self) {
+        let mut state = self.state();
+        state.guest = None;
+        state.link = None;
+        state.next_us = None;
+        state.done = true;
+    }
+}
+
+impl State {
+    fn new(launched_by_pmix: bool, feed_mpi: bool) -> Self {
+        Self {
+            launched_by_pmix,
             feed_mpi,
+            link: None,
             guest: None,
-            hopeless: false,
+            done: false,
+            next_us: None,
+            not_before_us: 0,
+            look_us: LOOK_FIRST_US,
             told: BTreeSet::new(),
             pending: Vec::new(),
         }
     }
 
-    /// Whether there is nothing more to do but feed MPI: no pause, no open question.
-    pub fn settled(&self) -> bool {
-        self.hopeless
-            || self
-                .guest
-                .as_ref()
-                .is_some_and(|guest| guest.asked && guest.questions.is_empty())
-    }
-
-    /// The launcher's map of the job, once MPI is up.
-    pub fn job(&self) -> Option<&Job> {
-        self.guest.as_ref().map(|guest| &guest.job)
-    }
-
-    /// Does what can be done now: takes a reference to PMIx if MPI has come up, publishes
-    /// `notice` (what the agent wants known, once it has said it), asks, and hands answers to
-    /// `deliver`. Returns when to be called again at the latest, on the clock of `now_us`
-    /// (monotonic microseconds); `None`: at the next wake or library call.
-    pub fn advance(
-        &mut self,
-        now_us: u64,
-        notice: Option<&Notice>,
-        mut deliver: impl FnMut(Delivery),
-    ) -> Option<u64> {
-        if self.guest.is_none() && !self.hopeless {
-            self.enter();
-        }
-        let guest = self.guest.as_mut()?;
-        if self.feed_mpi {
-            let own = guest.session.rank();
-            for rank in self.pending.drain(..).filter(|rank| *rank != own) {
-                // A refusal leaves MPI to its own detector; there is nothing better to do here.
-                let _ = guest.session.notify_failed(rank);
+    /// Notes the ranks that an event declares dead, each once.
+    fn take_note(&mut self, event: &Event, board: &BoardView) {
+        match event.kind {
+            EventKind::RankFailed if event.rank != NO_RANK => self.condemn(event.rank),
+            EventKind::NodeFailed => {
+                let name = board.node_name(event.node);
+                let ours = (0..board.rank_count())
+                    .filter(|rank| board.rank_node(*rank) == Some(event.node));
+                let mut ranks: Vec<u32> = ours.collect();
+                // Ranks that never attached are known to the launcher alone.
+                if let (Some(guest), Some(name)) = (&self.guest, name) {
+                    ranks.extend(guest.job.ranks_on(&name));
+                }
+                ranks.into_iter().for_each(|rank| self.condemn(rank));
             }
+            // What was missed is in the states.
+            EventKind::Overflow => (0..board.rank_count())
+                .filter(|rank| board.rank_state(*rank) == RankState::Failed)
+                .for_each(|rank| self.condemn(rank)),
+            _ => {}
         }
-        if !guest.speaks() {
-            guest.asked = true;
-            return None;
-        }
-        guest.publish(notice?);
-        guest.ask_first(now_us);
-        guest.collect(now_us, &mut deliver);
-        guest.ask_again(now_us)
     }
 
-    /// MPI shall know that `rank` is dead (confirmed, for good). Each rank is told once; before
-    /// MPI is up it is kept and told then. Does nothing unless the feed was asked for.
-    pub fn tell_failed(&mut self, rank: u32) {
-        if self.feed_mpi && self.told.insert(rank) {
+    fn condemn(&mut self, rank: u32) {
+        if self.told.insert(rank) {
             self.pending.push(rank);
         }
     }
 
-    /// Becomes a guest of MPI's PMIx, if that is there.
-    fn enter(&mut self) {
-        let Some(pmix) = Pmix::find().filter(Pmix::initialized) else {
+    /// Tells MPI of the dead, if it is up; before that they are kept.
+    fn feed(&mut self) {
+        let Some(guest) = &self.guest else { return };
+        let own = guest.session.rank();
+        for rank in self
+            .pending
+            .drain(..)
+            .filter(|rank| *rank != own && *rank < guest.job.size)
+        {
+            // A refusal (MPI has finalized) leaves nobody to be told.
+            let _ = guest.session.notify_failed(rank);
+        }
+    }
+
+    /// Does what can be done now: takes a reference to PMIx if MPI has come up, publishes, asks,
+    /// hands on what came; and says when it wants to be called again.
+    fn advance(&mut self, now_us: u64) {
+        if self.done || now_us < self.not_before_us {
+            self.next_us = self.next_us.filter(|_| !self.done);
             return;
+        }
+        let Some(link) = self.link.clone() else {
+            return;
+        };
+        if self.guest.is_none() && !self.enter() {
+            // A process that no PMIx launcher started is not woken for this.
+            self.next_us = self
+                .launched_by_pmix
+                .then(|| now_us.saturating_add(self.look_us));
+            self.not_before_us = now_us.saturating_add(LOOK_FIRST_US);
+            self.look_us = (self.look_us * 2).min(LOOK_MOST_US);
+            return;
+        }
+        self.feed();
+        let Some(guest) = &mut self.guest else { return };
+        self.next_us = if guest.speaks() {
+            guest.speak(now_us, &link)
+        } else {
+            None
+        };
+        self.not_before_us = self.next_us.unwrap_or(now_us);
+    }
+
+    /// Becomes a guest of MPI's PMIx, if that is there. `false`: not yet, or never (`done`).
+    fn enter(&mut self) -> bool {
+        let Some(pmix) = Pmix::find().filter(Pmix::initialized) else {
+            return false;
         };
         let session = match pmix.hold() {
             Ok(session) => session,
-            Err(Error::NotInitialized | Error::Held) => return,
+            Err(Error::NotInitialized | Error::Held) => return false,
             Err(_) => {
-                self.hopeless = true;
-                return;
+                self.done = true;
+                return false;
             }
         };
         match session.job() {
-            Ok(job) => {
-                // A question at a time to each node, and one for the key.
-                let room = job.nodes.len().min(ASK_ALL_NODES) + 1;
-                let inbox = Inbox::new(room, Arc::clone(&self.wake));
-                self.guest = Some(Guest {
-                    session,
-                    job,
-                    inbox,
-                    published: None,
-                    questions: Vec::new(),
-                    asked: false,
-                });
-            }
-            Err(_) => self.hopeless = true,
+            Ok(job) => self.guest = Some(Guest::new(session, job)),
+            Err(_) => self.done = true,
         }
+        self.guest.is_some()
     }
 }
 
 impl Guest {
+    fn new(session: Session, job: Job) -> Self {
+        // A question at a time to each node, and one for the key.
+        let inbox = Inbox::new(job.nodes.len().min(ASK_ALL_NODES) + 1);
+        Self {
+            session,
+            job,
+            inbox,
+            published: None,
+            questions: Vec::new(),
+            asked: false,
+            look_us: ANSWER_LOOK_US,
+            learned: Vec::new(),
+            told_agent: 0,
+        }
+    }
+
+    /// The spokesman's round. Answers when the next one is due, `None` when all is done.
+    fn speak(&mut self, now_us: u64, link: &AgentLink) -> Option<u64> {
+        let published = self.publish(link);
+        self.ask_first(now_us);
+        self.collect(now_us);
+        let next_us = self.ask_again(now_us);
+        if !self.tell_agent(link) || !published {
+            // The agent has not said its rails yet, or its socket is full.
+            return Some(now_us.saturating_add(LOOK_FIRST_US));
+        }
+        next_us
+    }
+
     /// Whether this rank is the lowest of its node.
     fn speaks(&self) -> bool {
         self.job
@@ -207,17 +336,53 @@ impl Guest {
             .any(|node| node.spokesman == self.session.rank())
     }
 
-    fn publish(&mut self, notice: &Notice) {
-        if self.published.as_ref() == Some(notice) {
-            return;
+    /// Puts what the agent wants known. `false`: there is more to come from the agent, or PMIx
+    /// did not take it.
+    fn publish(&mut self, link: &AgentLink) -> bool {
+        let Some(rails) = link.address() else {
+            return false;
+        };
+        let makes_key = self.session.rank() == 0;
+        let mut notice = Notice { rails, key: None };
+        if makes_key {
+            // The first key counts: an agent that comes in the place of a lost one gets that.
+            let first = self.learned.iter().find_map(Delivery::key);
+            let Some(key) = first.or_else(|| link.key_for_publication()) else {
+                return false;
+            };
+            if first.is_none() {
+                self.learned.push(Delivery::Key(key));
+            }
+            notice.key = Some(key);
+        }
+        if self.published.as_ref() == Some(&notice) {
+            return true;
         }
         let mut done = self.session.put(RAILS, &notice.rails);
-        if self.session.rank() == 0 {
-            done = done.and_then(|()| self.session.put(KEY, &to_hex(&notice.key)));
+        if let Some(key) = &notice.key {
+            done = done.and_then(|()| self.session.put(KEY, &to_hex(key)));
         }
-        if done.and_then(|()| self.session.commit()).is_ok() {
-            self.published = Some(notice.clone());
+        let done = done.and_then(|()| self.session.commit()).is_ok();
+        if done {
+            self.published = Some(notice);
         }
+        done
+    }
+
+    /// Tells the agent what it has not been told. `false`: its socket is full.
+    fn tell_agent(&mut self, link: &AgentLink) -> bool {
+        while let Some(delivery) = self.learned.get(self.told_agent) {
+            let taken = match delivery {
+                Delivery::Seed(rails) if rails.len() > ADDRESS_MAX => true,
+                Delivery::Seed(rails) => link.send_seed(rails),
+                Delivery::Key(key) => link.send_key(*key),
+            };
+            if !taken {
+                return false;
+            }
+            self.told_agent += 1;
+        }
+        true
     }
 
     /// Lists the questions, once; they are put by [`Self::ask_again`].
@@ -246,8 +411,8 @@ impl Guest {
         );
     }
 
-    /// Hands on what has come; what came to nothing is asked again after a pause.
-    fn collect(&mut self, now_us: u64, deliver: &mut impl FnMut(Delivery)) {
+    /// Takes what has come; what came to nothing is asked again after a pause.
+    fn collect(&mut self, now_us: u64) {
         while let Some(Answer { ticket, value }) = self.inbox.take() {
             let Some(index) = self
                 .questions
@@ -265,7 +430,7 @@ impl Guest {
             match delivery {
                 Some(delivery) => {
                     self.questions.swap_remove(index);
-                    deliver(delivery);
+                    self.learned.push(delivery);
                 }
                 None => question.pause(now_us),
             }
@@ -275,6 +440,7 @@ impl Guest {
     /// Puts the questions that are due, and answers when the next one is.
     fn ask_again(&mut self, now_us: u64) -> Option<u64> {
         let (session, inbox) = (&self.session, &self.inbox);
+        let mut asked = false;
         self.questions.retain_mut(|question| {
             let too_late = question.subject == Subject::Rails
                 && now_us.saturating_sub(question.since_us) > SEEK_SEEDS_US;
@@ -298,19 +464,38 @@ impl Guest {
                     Ok(ticket) => {
                         question.waiting = Some(ticket);
                         question.at_us = now_us;
+                        asked = true;
                     }
                     Err(_) => question.pause(now_us),
                 }
             }
             true
         });
+        self.look_us = if asked {
+            ANSWER_LOOK_US
+        } else {
+            (self.look_us * 2).min(PAUSE_MOST_US)
+        };
+        let look_us = now_us.saturating_add(self.look_us);
         self.questions
             .iter()
-            .map(|question| match question.waiting {
-                Some(_) => question.at_us.saturating_add(UNANSWERED_US + 1),
-                None => question.at_us,
+            .map(|question| {
+                if question.waiting.is_some() {
+                    look_us
+                } else {
+                    question.at_us
+                }
             })
             .min()
+    }
+}
+
+impl Delivery {
+    fn key(&self) -> Option<[u8; 32]> {
+        match self {
+            Self::Key(key) => Some(*key),
+            Self::Seed(_) => None,
+        }
     }
 }
 
@@ -401,23 +586,16 @@ mod tests {
     /// Without MPI there is no PMIx: nothing happens, nothing is given up, nobody is told.
     #[test]
     fn before_mpi_the_porch_waits() {
-        let mut porch = Porch::new(Arc::new(|| {}), true);
-        let notice = Notice {
-            rails: "127.0.0.1:7741@udp0".to_owned(),
-            key: [1; 32],
-        };
-        porch.tell_failed(3);
-        porch.tell_failed(3);
-        for now_us in [0, 1_000_000] {
-            let next = porch.advance(now_us, Some(&notice), |_| panic!("nothing can have come"));
-            assert_eq!(next, None);
-        }
-        assert!(!porch.settled());
+        let mut state = State::new(true, true);
+        state.condemn(3);
+        state.condemn(3);
+        state.feed();
         assert_eq!(
-            porch.pending,
+            state.pending,
             vec![3],
             "each rank once, kept until MPI is up"
         );
+        assert!(!state.enter() && !state.done);
     }
 
     #[test]

@@ -9,9 +9,9 @@
 //! from PMIx, which has none.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::sync::{Arc, Mutex};
 
 use super::ffi::Status;
 use super::lock;
@@ -32,27 +32,19 @@ pub struct Answer {
 pub struct Inbox {
     sender: SyncSender<Answer>,
     receiver: Receiver<Answer>,
-    wake: Arc<dyn Fn() + Send + Sync>,
     mine: Mutex<Vec<Ticket>>,
 }
 
-struct Waiting {
-    sender: SyncSender<Answer>,
-    wake: Arc<dyn Fn() + Send + Sync>,
-}
-
-static WAITING: Mutex<BTreeMap<Ticket, Waiting>> = Mutex::new(BTreeMap::new());
+static WAITING: Mutex<BTreeMap<Ticket, SyncSender<Answer>>> = Mutex::new(BTreeMap::new());
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 
 impl Inbox {
-    /// Room for `capacity` answers; `wake` is called from libpmix's thread after each, and must
-    /// not block.
-    pub fn new(capacity: usize, wake: Arc<dyn Fn() + Send + Sync>) -> Self {
+    /// Room for `capacity` answers.
+    pub fn new(capacity: usize) -> Self {
         let (sender, receiver) = sync_channel(capacity);
         Self {
             sender,
             receiver,
-            wake,
             mine: Mutex::new(Vec::new()),
         }
     }
@@ -77,11 +69,7 @@ impl Inbox {
     /// A new ticket whose answer comes here.
     pub(super) fn expect(&self) -> Ticket {
         let ticket = NEXT.fetch_add(1, Ordering::Relaxed);
-        let waiting = Waiting {
-            sender: self.sender.clone(),
-            wake: Arc::clone(&self.wake),
-        };
-        lock(&WAITING).insert(ticket, waiting);
+        lock(&WAITING).insert(ticket, self.sender.clone());
         lock(&self.mine).push(ticket);
         ticket
     }
@@ -99,10 +87,8 @@ impl Drop for Inbox {
 /// for an inbox that is full (an asker who put in more questions than it has room for).
 pub(super) fn deliver(ticket: Ticket, value: Result<String, Status>) {
     let waiting = lock(&WAITING).remove(&ticket);
-    if let Some(waiting) = waiting
-        && waiting.sender.try_send(Answer { ticket, value }).is_ok()
-    {
-        (waiting.wake)();
+    if let Some(sender) = waiting {
+        let _ = sender.try_send(Answer { ticket, value });
     }
 }
 
@@ -110,18 +96,9 @@ pub(super) fn deliver(ticket: Ticket, value: Result<String, Status>) {
 mod tests {
     use super::*;
 
-    fn inbox(capacity: usize) -> (Inbox, Arc<AtomicUsize>) {
-        let woken = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&woken);
-        let wake = Arc::new(move || {
-            count.fetch_add(1, Ordering::Relaxed);
-        });
-        (Inbox::new(capacity, wake), woken)
-    }
-
     #[test]
-    fn an_answer_comes_once_and_wakes() {
-        let (inbox, woken) = inbox(2);
+    fn an_answer_comes_once() {
+        let inbox = Inbox::new(2);
         let ticket = inbox.expect();
         assert!(inbox.take().is_none());
         deliver(ticket, Ok("127.0.0.1:7741@udp0".to_owned()));
@@ -130,12 +107,11 @@ mod tests {
         assert_eq!(answer.ticket, ticket);
         assert_eq!(answer.value.as_deref(), Ok("127.0.0.1:7741@udp0"));
         assert!(inbox.take().is_none());
-        assert_eq!(woken.load(Ordering::Relaxed), 1);
     }
 
     #[test]
     fn a_late_answer_is_harmless() {
-        let (first, woken) = inbox(2);
+        let first = Inbox::new(2);
         let forgotten = first.expect();
         let orphan = first.expect();
         first.forget(forgotten);
@@ -143,18 +119,16 @@ mod tests {
         assert!(first.take().is_none());
         drop(first);
         deliver(orphan, Ok(String::new()));
-        assert_eq!(woken.load(Ordering::Relaxed), 0);
         assert!(!lock(&WAITING).contains_key(&orphan));
     }
 
     #[test]
     fn a_full_inbox_drops_and_does_not_block() {
-        let (inbox, woken) = inbox(1);
+        let inbox = Inbox::new(1);
         let (one, two) = (inbox.expect(), inbox.expect());
         deliver(one, Ok("1".to_owned()));
         deliver(two, Ok("2".to_owned()));
         assert_eq!(inbox.take().map(|answer| answer.ticket), Some(one));
         assert!(inbox.take().is_none());
-        assert_eq!(woken.load(Ordering::Relaxed), 1);
     }
 }

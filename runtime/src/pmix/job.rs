@@ -56,6 +56,20 @@ impl Job {
     }
 }
 
+impl Job {
+    /// The ranks on the node of this name; none if the launcher knows no such node.
+    pub fn ranks_on(&self, name: &str) -> Vec<u32> {
+        let Some(index) = self.nodes.iter().position(|node| node.name == name) else {
+            return Vec::new();
+        };
+        let on_it = self.node_of_rank.iter().zip(0u32..);
+        on_it
+            .filter(|(node, _)| **node as usize == index)
+            .map(|(_, rank)| rank)
+            .collect()
+    }
+}
+
 /// From the launcher's node id of each rank: the lowest rank of each node, and each rank's node.
 fn arrange(ids: &[u32]) -> (Vec<u32>, Vec<u32>) {
     let mut index_of_id = std::collections::BTreeMap::new();
