@@ -1,1 +1,147 @@
-//! End-to-end tests of the promises.
+//! What the end-to-end tests share: the programs under test, and members on loopback.
+//!
+//! Every wait here is for an event and has a generous deadline; a test that runs into one
+//! says what it had seen until then.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// No event takes this long; who waits longer waits for something that does not come.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The path of a program of this workspace, built first if need be.
+///
+/// # Panics
+/// If it cannot be built: no test could say anything then.
+pub fn program(name: &str) -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let directory = BUILT.get_or_init(|| {
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "-p", "muster", "--bins"])
+            .current_dir(workspace())
+            .status()
+            .expect("cargo can be started");
+        assert!(status.success(), "cargo build -p muster --bins");
+        let test = std::env::current_exe().expect("a test knows its own path");
+        test.ancestors().nth(2).expect("target/debug/deps/test").to_owned()
+    });
+    directory.join(name)
+}
+
+/// The root of the workspace.
+pub fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the workspace")
+}
+
+/// One `musterd --print-events plain`, ended when dropped.
+pub struct Member {
+    child: Child,
+    /// Its name.
+    pub name: String,
+    lines: Receiver<String>,
+}
+
+impl Member {
+    /// Starts a member with the given arguments after its name. `directory` holds its key.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start(directory: &Path, name: &str, arguments: &[&str]) -> Self {
+        let mut child = Command::new(program("musterd"))
+            .args(["--name", name, "--print-events", "plain"])
+            .args(arguments)
+            .env("MUSTER_DIR", directory)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("musterd can be started");
+        let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { child, name: name.to_owned(), lines }
+    }
+
+    /// Waits for the next line, without its time stamp: `UP n3`.
+    ///
+    /// # Panics
+    /// If none comes before the deadline, or the member has ended.
+    pub fn next_line(&self) -> String {
+        match self.lines.recv_timeout(DEADLINE) {
+            Ok(line) => without_stamp(&line),
+            Err(RecvTimeoutError::Timeout) => panic!("{} printed nothing more", self.name),
+            Err(RecvTimeoutError::Disconnected) => panic!("{} has ended", self.name),
+        }
+    }
+
+    /// The lines that have been printed and not been taken yet.
+    pub fn pending_lines(&self) -> Vec<String> {
+        self.lines.try_iter().map(|line| without_stamp(&line)).collect()
+    }
+
+    /// Waits until each of `expected` has been printed once, in any order; anything else in
+    /// between is returned.
+    ///
+    /// # Panics
+    /// If not all have come before the deadline.
+    pub fn wait_for(&self, expected: &[String]) -> Vec<String> {
+        let end = Instant::now() + DEADLINE;
+        let mut missing = expected.to_vec();
+        let mut others = Vec::new();
+        while !missing.is_empty() {
+            let rest = end.saturating_duration_since(Instant::now());
+            let Ok(line) = self.lines.recv_timeout(rest) else {
+                panic!("{}: still missing {missing:?}; besides came {others:?}", self.name);
+            };
+            let line = without_stamp(&line);
+            match missing.iter().position(|wanted| *wanted == line) {
+                Some(index) => drop(missing.swap_remove(index)),
+                None => others.push(line),
+            }
+        }
+        others
+    }
+
+    /// Sends a signal to it.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Kills it and waits for its end.
+    pub fn kill(mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Asks it to leave and waits for its end; true if it ended in order.
+    pub fn leave(mut self) -> bool {
+        self.signal(Signal::TERM);
+        self.child.wait().is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn without_stamp(line: &str) -> String {
+    match line.rsplit_once(' ') {
+        Some((text, stamp)) if stamp.parse::<u64>().is_ok() => text.to_owned(),
+        _ => line.to_owned(),
+    }
+}

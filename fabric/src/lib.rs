@@ -1,1 +1,50 @@
 //! Messages to and from peers over several rails at once.
+//!
+//! A **rail** is a local network interface on one **net** (`udp0`); its name is its **NID**, an
+//! address on a net, such as `192.0.2.7@udp0`. A **peer** is known by all of its NIDs. A message to
+//! a peer takes one **path**, which is a pair of a local rail and a remote NID on the same net; or,
+//! as [`Route::All`], a copy takes every path. The crate chooses the path, avoids rails that fail,
+//! and says when a peer that is heard on one rail has gone silent on another.
+//!
+//! Intuition: a post office with several doors. It knows doors and letters, and which door a letter
+//! from whom came through; it never opens a letter and has no opinion about who is alive.
+//!
+//! One thread drives a [`Fabric`], in this order, and nothing blocks but step 1:
+//!
+//! 1. wait on [`Transport::wait_fds`] (edge-triggered) and the host's own descriptors, but only if
+//!    [`Transport::may_sleep`] says so, and at most until [`Transport::next_timeout`];
+//! 2. [`Transport::poll`] until it says that there is no more, and
+//!    [`heard`](Transport::heard) for every arrival that was proved authentic;
+//! 3. [`Transport::poll_event`] until it is empty;
+//! 4. [`Transport::send`].
+//!
+//! Absent on purpose: clocks (`now_us` is an argument, any monotonic microseconds will do),
+//! threads, membership, and trust: bytes that arrive may come from anybody.
+
+mod config;
+mod error;
+mod fabric;
+mod fault;
+mod health;
+mod net;
+mod nid;
+mod peer;
+mod provider;
+mod rail;
+mod select;
+mod stats;
+mod transport;
+
+pub use config::FabricConfig;
+pub use error::{CallError, NidError, OpenError, PeerError};
+pub use fabric::Fabric;
+pub use fault::{Cut, Direction, FaultCounters, FaultPlan, Faulty};
+pub use libfabric_sys::LoadError;
+pub use net::{Net, NetKind};
+pub use nid::{Address, NIDS_MAX, Nid, NidList, PORT_DEFAULT};
+pub use peer::{PathView, PeerHandle};
+pub use provider::{Interface, Libfabric, load, load_from};
+pub use rail::{RailState, RailView};
+pub use select::Selection;
+pub use stats::{Counters, DropReason};
+pub use transport::{Arrival, Class, FabricEvent, Route, Sent, Transport};

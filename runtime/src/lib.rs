@@ -1,9 +1,15 @@
-//! Muster: every rank of an HPC job knows, within milliseconds, which nodes and ranks
-//! are alive, degraded, hung or dead, and why.
+//! Muster: every rank of an HPC job knows, within milliseconds, which nodes and ranks are
+//! alive, degraded, hung or dead, and why.
 
+#[cfg(feature = "agent")]
+pub mod agent;
 pub mod board;
 pub mod bootstrap;
+#[cfg(feature = "agent")]
+pub mod cli;
 pub mod client;
+#[cfg(feature = "agent")]
+pub mod config;
 pub mod doorman;
 pub mod pmix;
 pub mod sys;

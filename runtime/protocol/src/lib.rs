@@ -1,2 +1,50 @@
-//! The protocols as pure state machines.
+//! Muster's membership protocols as pure state machines.
+//!
+//! Nothing here has a clock, a socket, a thread or an order that changes from run to run: time,
+//! datagrams and randomness are handed in, datagrams and events are taken out, and the same
+//! inputs give the same outputs on every machine. One host drives it over a fabric, another
+//! (`muster-sim`) in a simulated world.
+//!
+//! The loop of a host, after every change of anything:
+//!
+//! 1. [`Overlay::handle`] one [`Input`], with the time now.
+//! 2. [`Overlay::poll_transmit`] until `None`: send what it wrote.
+//! 3. [`Overlay::poll_event`] until `None`: tell the application.
+//! 4. Sleep until [`Overlay::poll_timeout`] or the next datagram; go to 1 with [`Input::Wake`] or
+//!    the datagram. A host that wakes late is found out ([`Overlay::lateness_us`]).
+//!
+//! What is absent: rails (a member has one opaque address; the fabric knows what is in it), PMIx,
+//! Slurm, files, wall-clock time.
 #![forbid(unsafe_code)]
+
+mod codec;
+mod config;
+mod counters;
+mod event;
+mod evidence;
+pub mod frame;
+mod identity;
+mod lateness;
+mod link;
+mod overlay;
+mod reject;
+mod replay;
+mod state;
+mod table;
+mod time;
+mod verdict;
+mod wire;
+
+pub use config::{Config, ConfigError, MTU_MAX, MTU_MIN, Policy, Profile, SEEDS_MAX};
+pub use counters::Counters;
+pub use event::{Cause, CauseKind, Event, EventKind};
+pub use evidence::{EVIDENCE_MAX, Observation, ObservationKind};
+pub use identity::{ADDRESS_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
+pub use lateness::LATE_MAX_US;
+pub use overlay::{
+    Class, Input, MemberView, Overlay, Phase, ResumeError, Route, Target, Told, Transmit,
+};
+pub use reject::Reject;
+pub use state::{NodeState, RankDetail, RankFact, RankState};
+pub use table::{RANKS_MAX, REPORTERS_MAX, Reporters};
+pub use time::Instant;

@@ -5,9 +5,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
+use super::message::{REASON_MAX, RefusalCode, ToClient};
 use super::place::{Place, PlaceError};
 use crate::sys::lock;
+use crate::sys::poll::readable;
 use crate::sys::socket::{Listener, Packets};
 
 /// Why this process cannot be the agent here. Nothing was changed.
@@ -89,6 +92,27 @@ impl Door {
 
     /// Takes the socket away, so that the next client starts a new agent. For an agent that ends.
     pub fn close(self) {
+        let _ = fs::remove_file(&self.path);
+    }
+
+    /// Tells everybody who comes within two seconds why there will be no agent, and takes the
+    /// socket away. For an agent that cannot start: its clients would wait in vain.
+    pub fn refuse_all(&self, reason: &str) {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        let mut reason = reason.to_owned();
+        reason.truncate(reason.floor_char_boundary(REASON_MAX));
+        let refusal = ToClient::Refused(RefusalCode::NoAgent, reason).encode();
+        let end = Instant::now() + PATIENCE;
+        loop {
+            // A client that has gone in the meantime needs no answer.
+            while let Ok(Some(client)) = self.accept() {
+                let _ = client.send(&refusal, None);
+            }
+            let rest = end.saturating_duration_since(Instant::now());
+            if rest.is_zero() || readable(&[self.listener()], Some(rest)).is_err() {
+                break;
+            }
+        }
         let _ = fs::remove_file(&self.path);
     }
 

@@ -103,6 +103,8 @@ pub enum RefusalCode {
     Closing = 9,
     /// A rank that cannot be.
     RankTooLarge = 10,
+    /// The agent could not start.
+    NoAgent = 11,
 }
 
 impl RefusalCode {
@@ -119,6 +121,7 @@ impl RefusalCode {
             Malformed,
             Closing,
             RankTooLarge,
+            NoAgent,
         ];
         all.into_iter().find(|code| *code as u8 == number)
     }

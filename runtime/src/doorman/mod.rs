@@ -39,7 +39,7 @@ pub use message::{
     ADDRESS_MAX, DecodeError, Held, Hello, MESSAGE_MAX, REASON_MAX, RefusalCode, ToAgent, ToClient,
     VERSION, Welcome,
 };
-pub use place::{JOB_MAX, KEY_MAX, Place, PlaceError};
+pub use place::{JOB_MAX, KEY_MAX, Place, PlaceError, base_directory};
 
 /// The token of the listening socket; connections count from 1.
 const DOOR: u64 = 0;

@@ -180,6 +180,11 @@ impl Place {
         Ok(())
     }
 
+    /// Whether there is no job: the user's processes on this node share the agent.
+    pub fn is_solo(&self) -> bool {
+        self.key.split(':').nth(1) == Some(SOLO)
+    }
+
     fn with_fitting_path(self) -> Result<Self, PlaceError> {
         let path = self.socket();
         // The agent binds at a temporary name first, five bytes longer.
@@ -189,6 +194,21 @@ impl Place {
         }
         Ok(self)
     }
+}
+
+/// The job's name where there is no job.
+const SOLO: &str = "solo";
+
+/// The directory under which all places of this user lie, made and checked.
+pub fn base_directory() -> Result<PathBuf, PlaceError> {
+    let place = Place::find(Some(SOLO), Some("base"), None)?;
+    let user = process::user_id();
+    create(&place.base)?;
+    let base = metadata(&place.base)?;
+    if base.uid() != user || base.mode() & 0o077 != 0 || !base.is_dir() {
+        return Err(not_safe(&place.base, &base, user));
+    }
+    Ok(place.base)
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -209,7 +229,7 @@ fn job_of(variable: impl Fn(&str) -> Option<String>) -> (String, &'static str) {
             "SLURM_JOB_ID",
         );
     }
-    ("solo".into(), "no job")
+    (SOLO.into(), "no job")
 }
 
 fn node_of(variable: impl Fn(&str) -> Option<String>) -> (String, &'static str) {

@@ -6,6 +6,8 @@
 //! What is not here: any decision. Nobody in this room knows what a rank or a node is.
 
 pub mod clock;
+#[cfg(feature = "agent")]
+pub mod daemon;
 pub mod descriptor;
 pub mod fork;
 pub mod futex;

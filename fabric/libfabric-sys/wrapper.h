@@ -1,0 +1,7 @@
+/* What bindgen reads: the installed libfabric, whichever version it is. */
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_errno.h>

@@ -1,0 +1,43 @@
+//! What a fabric is opened with: rails and limits.
+
+use crate::nid::Nid;
+use crate::provider::Libfabric;
+
+/// Rails and limits of one [`Fabric`](crate::Fabric). [`FabricConfig::new`] gives the defaults.
+#[derive(Debug, Clone)]
+pub struct FabricConfig {
+    /// The loaded library.
+    pub library: Libfabric,
+    /// The local rails, in order of preference.
+    pub rails: Vec<Nid>,
+    /// Receive buffers that are kept posted on each rail, at least 1. 64 hold what a busy
+    /// neighbourhood sends within one scheduling hiccup; each costs one message of memory.
+    pub receive_buffers: usize,
+    /// Sends on each rail that may be under way at once, at least 4. A quarter of them is kept for
+    /// [`Class::News`](crate::Class::News).
+    pub send_slots: usize,
+    /// Sends to one peer over one rail that may be under way at once, at least 1: a stuck peer
+    /// cannot take all slots of a rail.
+    pub peer_sends_max: usize,
+    /// Peers that may be known at once.
+    pub peers_max: usize,
+    /// Hand small messages to the provider by copy, so that they are done at once and take no slot.
+    /// Off only to exercise the slots.
+    pub inject: bool,
+}
+
+impl FabricConfig {
+    /// The defaults for these rails.
+    #[must_use]
+    pub fn new(library: Libfabric, rails: Vec<Nid>) -> FabricConfig {
+        FabricConfig {
+            library,
+            rails,
+            receive_buffers: 64,
+            send_slots: 64,
+            peer_sends_max: 8,
+            peers_max: 4096,
+            inject: true,
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! What can go wrong, in words that name the value, the reason and the remedy.
+//!
+//! None of these errors leaves anything half done: a NID that is refused is not stored, a fabric
+//! that cannot be opened has closed what it had opened, a peer that is refused is unknown. What goes
+//! wrong while messages flow is no error but a counter ([`DropReason`](crate::DropReason)) or an
+//! event ([`FabricEvent`](crate::FabricEvent)).
+
+use crate::nid::NIDS_MAX;
+
+/// A text that is not a NID, or no list of NIDs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NidError {
+    /// No `@`.
+    #[error("{nid:?} is no NID: it has no net; write address@net, such as 192.0.2.7@udp0")]
+    NoNet {
+        /// The text.
+        nid: String,
+    },
+    /// The word after `@` is no net.
+    #[error(
+        "{net:?} is no net; nets are {} and a number, such as udp0",
+        known_nets()
+    )]
+    UnknownNet {
+        /// The text.
+        net: String,
+    },
+    /// What stands before the net is neither an address nor an interface's name.
+    #[error(
+        "{nid:?} is no NID: what stands before the net is neither an IPv4 address nor the name of \
+         an interface; write 192.0.2.7@udp0 or eth0@udp0"
+    )]
+    BadAddress {
+        /// The text.
+        nid: String,
+    },
+    /// The port is no number of 16 bits.
+    #[error("{nid:?} is no NID: the port is not a number from 0 to 65535")]
+    BadPort {
+        /// The text.
+        nid: String,
+    },
+    /// An IPv6 address.
+    #[error("{nid:?} is an IPv6 address, which no net of this build can use; give an IPv4 address")]
+    Ipv6 {
+        /// The text.
+        nid: String,
+    },
+    /// A list without a NID.
+    #[error("the list of NIDs is empty; give at least one, such as 192.0.2.7@udp0")]
+    EmptyList,
+    /// A list that is too long.
+    #[error("the list has {given} NIDs; at most {NIDS_MAX} are allowed")]
+    LongList {
+        /// How many there were.
+        given: usize,
+    },
+    /// A list with a NID that it already has.
+    #[error("the NID {nid} is in the list twice; name each interface once")]
+    Twice {
+        /// The NID.
+        nid: String,
+    },
+}
+
+/// A call into libfabric that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{call} failed: {text} ({code})")]
+pub struct CallError {
+    /// libfabric's name of the function.
+    pub call: &'static str,
+    /// libfabric's error number, positive; below 256 it is an errno.
+    pub code: i32,
+    /// libfabric's words for that number.
+    pub text: String,
+}
+
+/// Why a fabric could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// No rail was given.
+    #[error("no rail was given; name at least one, such as 192.0.2.7@udp0; this node has: {known}")]
+    NoRail {
+        /// The interfaces that exist.
+        known: String,
+    },
+    /// More rails than a node can have.
+    #[error("{given} rails were given; at most {NIDS_MAX} are allowed")]
+    ManyRails {
+        /// How many there were.
+        given: usize,
+    },
+    /// The net is known, but nothing here can send datagrams on it.
+    #[error("rail {nid}: no datagram lane for net {net} in this build; rails can be on: {known}")]
+    NoDatagramLane {
+        /// The rail as it was given.
+        nid: String,
+        /// Its net.
+        net: String,
+        /// The nets that would do.
+        known: String,
+    },
+    /// libfabric lacks the provider that serves this net.
+    #[error(
+        "rail {nid}: libfabric {version} offers no provider {provider:?} for datagrams ({reason}); \
+         unset FI_PROVIDER if it is set, or install a libfabric that was built with {provider}"
+    )]
+    NoProvider {
+        /// The rail as it was given.
+        nid: String,
+        /// The provider's name.
+        provider: &'static str,
+        /// The library's version.
+        version: String,
+        /// What libfabric answered.
+        reason: CallError,
+    },
+    /// No interface of that name that is up and has an address.
+    #[error(
+        "rail {nid}: there is no interface {interface:?} that is up and has an IPv4 address; this \
+         node has: {known}"
+    )]
+    UnknownInterface {
+        /// The rail as it was given.
+        nid: String,
+        /// The name.
+        interface: String,
+        /// The interfaces that exist.
+        known: String,
+    },
+    /// The address belongs to no interface of this node.
+    #[error(
+        "rail {nid}: the address {address} belongs to no interface of this node; this node has: \
+         {known}"
+    )]
+    ForeignAddress {
+        /// The rail as it was given.
+        nid: String,
+        /// The address.
+        address: String,
+        /// The interfaces that exist.
+        known: String,
+    },
+    /// Two rails on one interface.
+    #[error(
+        "rails {first} and {second} are the same interface ({address}); name each interface once, \
+         two rails on one interface are not two rails"
+    )]
+    SameInterface {
+        /// The rail that was given first.
+        first: String,
+        /// The rail that was given second.
+        second: String,
+        /// The address that both have.
+        address: String,
+    },
+    /// Somebody else has the port.
+    #[error(
+        "rail {nid}: port {port} of {address} is in use by another process; give another port, or \
+         port 0 to let the system choose"
+    )]
+    PortInUse {
+        /// The rail as it was given.
+        nid: String,
+        /// The address.
+        address: String,
+        /// The port.
+        port: u16,
+    },
+    /// Ports below 1024 and the like.
+    #[error("rail {nid}: this user may not use port {port}; give a port above 1023")]
+    PortForbidden {
+        /// The rail as it was given.
+        nid: String,
+        /// The port.
+        port: u16,
+    },
+    /// Anything else that libfabric refused.
+    #[error("rail {nid}: {reason}")]
+    Provider {
+        /// The rail as it was given.
+        nid: String,
+        /// What libfabric answered.
+        reason: CallError,
+    },
+}
+
+/// Why a peer could not be taken in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PeerError {
+    /// None of the peer's NIDs is on a net that a local rail is on.
+    #[error(
+        "the peer {peer} is on no net of this node: its rails are on {peer_nets}, ours on \
+         {own_nets}; give both a rail on one net"
+    )]
+    NoCommonNet {
+        /// The peer's NIDs.
+        peer: String,
+        /// The peer's nets.
+        peer_nets: String,
+        /// The nets of the local rails.
+        own_nets: String,
+    },
+    /// A NID that names an interface, or port 0.
+    #[error("the NID {nid} cannot be sent to: it has no {lacks}")]
+    NoDestination {
+        /// The NID.
+        nid: String,
+        /// "address" or "port".
+        lacks: &'static str,
+    },
+    /// As many peers as were configured.
+    #[error("there are already {limit} peers; raise peers_max to know more")]
+    ManyPeers {
+        /// The limit.
+        limit: usize,
+    },
+    /// libfabric refused the address.
+    #[error("the NID {nid} was refused: {reason}")]
+    Provider {
+        /// The NID.
+        nid: String,
+        /// What libfabric answered.
+        reason: CallError,
+    },
+}
+
+fn known_nets() -> String {
+    let words: Vec<&str> = crate::net::NetKind::ALL
+        .iter()
+        .map(|kind| kind.word())
+        .collect();
+    words.join(", ")
+}

@@ -1,0 +1,462 @@
+//! The fabric: rails, peers, and the messages between them.
+//!
+//! This file only connects: `rail` opens, `peer` pairs, `select` chooses, `health` judges, and the
+//! lanes of `provider` carry. See the crate's own page for the order of calls.
+
+use crate::config::FabricConfig;
+use crate::error::{OpenError, PeerError};
+use crate::health::{Hearing, HearingChange};
+use crate::nid::{NIDS_MAX, Nid, NidList};
+use crate::peer::{self, Path, PathView, Peer, PeerHandle, PeerTable};
+use crate::provider::{Done, Posted, Refused, SendTag};
+use crate::rail::{self, Rail, RailView};
+use crate::select::{self, Candidate, Selection};
+use crate::stats::{Counters, DropReason};
+use crate::transport::{Arrival, Class, FabricEvent, Route, Transport};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+/// Completions of one rail that one call of `poll` handles at most, so that a flooded rail does not
+/// keep the others waiting.
+const POLL_BUDGET: usize = 64;
+
+/// Events that wait for the host at most; further ones are dropped and counted.
+const EVENTS_MAX: usize = 4096;
+
+/// Rails that are open, and the peers that they lead to.
+#[derive(Debug)]
+pub struct Fabric {
+    rails: Vec<Rail>,
+    mtu: usize,
+    peers: PeerTable,
+    peers_max: usize,
+    peer_sends_max: usize,
+    /// Send slots of each rail that beats leave to news.
+    news_slots: usize,
+    events: VecDeque<FabricEvent>,
+    events_dropped: u64,
+    /// Watched peers that were heard since they were judged.
+    to_judge: Vec<PeerHandle>,
+    /// The last `poll` left something unread.
+    more: bool,
+    unknown_peer_drops: u64,
+}
+
+impl Fabric {
+    /// Opens all rails, or none.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; what had been opened is closed again.
+    pub fn open(config: &FabricConfig) -> Result<Fabric, OpenError> {
+        if config.rails.is_empty() {
+            return Err(OpenError::NoRail {
+                known: config.library.known_interfaces(),
+            });
+        }
+        if config.rails.len() > NIDS_MAX {
+            return Err(OpenError::ManyRails {
+                given: config.rails.len(),
+            });
+        }
+        rail::check_distinct(&config.library, &config.rails)?;
+        let opened: Result<Vec<Rail>, OpenError> = config
+            .rails
+            .iter()
+            .map(|nid| Rail::open(config, nid))
+            .collect();
+        let rails = opened?;
+        let mtu = rails
+            .iter()
+            .map(|rail| rail.lane.message_max())
+            .min()
+            .unwrap_or(0);
+        Ok(Fabric {
+            rails,
+            mtu,
+            peers: PeerTable::default(),
+            peers_max: config.peers_max,
+            peer_sends_max: config.peer_sends_max.max(1),
+            news_slots: config.send_slots / 4,
+            events: VecDeque::new(),
+            events_dropped: 0,
+            to_judge: Vec::new(),
+            more: false,
+            unknown_peer_drops: 0,
+        })
+    }
+
+    /// Events that were dropped because the host did not fetch them.
+    #[must_use]
+    pub fn events_dropped(&self) -> u64 {
+        self.events_dropped
+    }
+
+    /// Messages to peers that were unknown.
+    #[must_use]
+    pub fn unknown_peer_drops(&self) -> u64 {
+        self.unknown_peer_drops
+    }
+
+    fn push_event(&mut self, event: FabricEvent) {
+        if self.events.len() < EVENTS_MAX {
+            self.events.push_back(event);
+        } else {
+            self.events_dropped += 1;
+        }
+    }
+
+    /// One completion of one rail.
+    fn complete(
+        &mut self,
+        now_us: u64,
+        rail: usize,
+        done: Done,
+        deliver: &mut dyn FnMut(Arrival<'_>),
+    ) {
+        match done {
+            Done::Received { slot, length } => self.receive(rail, slot, length, deliver),
+            Done::ReceiveFailed => {
+                self.rails[rail]
+                    .counters
+                    .count_drop(DropReason::ReceiveError);
+            }
+            Done::Sent(tag) => {
+                self.send_ended(tag, None);
+                self.rail_succeeded(rail);
+            }
+            Done::SendFailed(tag, error) => {
+                self.send_ended(tag, Some(DropReason::ProviderError));
+                self.rails[rail]
+                    .counters
+                    .count_drop(DropReason::ProviderError);
+                self.rail_failed(now_us, rail, error.to_string());
+            }
+            Done::QueueFailed(error) => self.rail_failed(now_us, rail, error.to_string()),
+        }
+    }
+
+    fn receive(
+        &mut self,
+        rail: usize,
+        slot: usize,
+        length: usize,
+        deliver: &mut dyn FnMut(Arrival<'_>),
+    ) {
+        let Rail { lane, counters, .. } = &mut self.rails[rail];
+        if length > lane.message_max() {
+            counters.count_drop(DropReason::ReceivedOversize);
+        } else {
+            counters.count_receive(length);
+            deliver(Arrival {
+                rail,
+                bytes: lane.message(slot, length),
+            });
+        }
+        lane.repost(slot);
+    }
+
+    /// A send that was under way has come to its end, well or badly.
+    fn send_ended(&mut self, tag: SendTag, drop: Option<DropReason>) {
+        let handle = PeerHandle {
+            index: tag.peer,
+            generation: tag.generation,
+        };
+        let Some(peer) = self.peers.get_mut(handle) else {
+            return;
+        };
+        let Some(path) = peer.paths.get_mut(tag.path as usize) else {
+            return;
+        };
+        path.sends -= 1;
+        if let Some(reason) = drop {
+            path.counters.count_drop(reason);
+        }
+    }
+
+    fn rail_succeeded(&mut self, rail: usize) {
+        if self.rails[rail].health.succeeded() {
+            self.push_event(FabricEvent::RailRecovered { rail });
+        }
+    }
+
+    fn rail_failed(&mut self, now_us: u64, rail: usize, reason: String) {
+        if self.rails[rail].health.failed(now_us) {
+            self.push_event(FabricEvent::RailFailing { rail, reason });
+        }
+    }
+
+    /// Makes the peer's addresses known to the rails; all of them, or none.
+    fn open_paths(&mut self, nids: &NidList) -> Result<Vec<Path>, PeerError> {
+        let own: Vec<Nid> = self.rails.iter().map(|rail| rail.nid.clone()).collect();
+        let pairs = peer::pair(&own, nids);
+        if pairs.is_empty() {
+            return Err(PeerError::NoCommonNet {
+                peer: nids.to_string(),
+                peer_nets: nets(nids.iter()),
+                own_nets: nets(own.iter()),
+            });
+        }
+        let mut paths = Vec::with_capacity(pairs.len());
+        for (rail, remote) in pairs {
+            let nid = &nids.as_slice()[remote];
+            match self.open_path(rail, nid) {
+                Ok(path) => paths.push(path),
+                Err(error) => {
+                    self.close_paths(&paths);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(paths)
+    }
+
+    fn open_path(&mut self, rail: usize, nid: &Nid) -> Result<Path, PeerError> {
+        let lacking = |lacks| PeerError::NoDestination {
+            nid: nid.to_string(),
+            lacks,
+        };
+        let address = nid.socket_address().ok_or_else(|| lacking("address"))?;
+        if address.port() == 0 {
+            return Err(lacking("port"));
+        }
+        let refused = |reason| PeerError::Provider {
+            nid: nid.to_string(),
+            reason,
+        };
+        let address = self.rails[rail].lane.insert(address).map_err(refused)?;
+        let counters = Counters::default();
+        Ok(Path {
+            rail,
+            nid: nid.clone(),
+            address,
+            sends: 0,
+            counters,
+        })
+    }
+
+    fn close_paths(&mut self, paths: &[Path]) {
+        for path in paths {
+            self.rails[path.rail].lane.remove(path.address);
+        }
+    }
+
+    /// Compares, for each peer that was heard, its rails with each other.
+    fn judge(&mut self) {
+        for handle in std::mem::take(&mut self.to_judge) {
+            let Some(peer) = self.peers.get_mut(handle) else {
+                continue;
+            };
+            let mut changes = Vec::new();
+            peer.hearing.judge(|change| changes.push(change));
+            for change in changes {
+                self.push_event(match change {
+                    HearingChange::Silent { rail, silent_us } => FabricEvent::RailSilent {
+                        peer: handle,
+                        rail,
+                        silent_us,
+                    },
+                    HearingChange::Back { rail } => FabricEvent::RailBack { peer: handle, rail },
+                });
+            }
+        }
+    }
+}
+
+impl Transport for Fabric {
+    fn local_nids(&self) -> NidList {
+        let nids = self.rails.iter().map(|rail| rail.nid.clone()).collect();
+        NidList::new(nids).expect("rails are few, at least one, and distinct")
+    }
+
+    fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    fn rails(&self) -> Vec<RailView> {
+        self.rails.iter().map(Rail::view).collect()
+    }
+
+    fn paths(&self, peer: PeerHandle) -> Vec<PathView> {
+        let Some(peer) = self.peers.get(peer) else {
+            return Vec::new();
+        };
+        let view = |path: &Path| PathView {
+            rail: path.rail,
+            nid: path.nid.clone(),
+            silent: peer.hearing.is_silent(path.rail),
+            counters: path.counters.clone(),
+        };
+        peer.paths.iter().map(view).collect()
+    }
+
+    fn peer(&mut self, nids: &NidList) -> Result<PeerHandle, PeerError> {
+        if self.peers.len() >= self.peers_max {
+            return Err(PeerError::ManyPeers {
+                limit: self.peers_max,
+            });
+        }
+        let paths = self.open_paths(nids)?;
+        let used: Vec<bool> = (0..self.rails.len())
+            .map(|rail| paths.iter().any(|path| path.rail == rail))
+            .collect();
+        Ok(self.peers.insert(Peer {
+            paths,
+            hearing: Hearing::new(&used),
+            cursor: 0,
+        }))
+    }
+
+    fn forget(&mut self, peer: PeerHandle) {
+        if let Some(peer) = self.peers.remove(peer) {
+            self.close_paths(&peer.paths);
+        }
+    }
+
+    fn select(&mut self, now_us: u64, peer: PeerHandle, route: Route) -> Selection {
+        let Some(peer) = self.peers.get_mut(peer) else {
+            self.unknown_peer_drops += 1;
+            return Selection::default();
+        };
+        let mut candidates = [Candidate::default(); select::PATHS_MAX];
+        for (candidate, path) in candidates.iter_mut().zip(&peer.paths) {
+            let health = &self.rails[path.rail].health;
+            let silent = peer.hearing.is_silent(path.rail);
+            candidate.healthy = !silent && !health.is_failing();
+            candidate.probe_due = route == Route::Next
+                && (health.probe_due(now_us) || peer.hearing.probe_due(now_us, path.rail));
+        }
+        select::choose(&candidates[..peer.paths.len()], &mut peer.cursor, route)
+    }
+
+    fn post(
+        &mut self,
+        now_us: u64,
+        peer: PeerHandle,
+        path: usize,
+        class: Class,
+        bytes: &[u8],
+    ) -> Result<(), DropReason> {
+        let found = self
+            .peers
+            .get_mut(peer)
+            .and_then(|peer| peer.paths.get_mut(path));
+        let Some(to) = found else {
+            self.unknown_peer_drops += 1;
+            return Err(DropReason::UnknownPeer);
+        };
+        let rail_index = to.rail;
+        let rail = &mut self.rails[rail_index];
+        let tag = SendTag {
+            peer: peer.index,
+            generation: peer.generation,
+            path: path as u32,
+        };
+        let keep_free = if class == Class::Beat {
+            self.news_slots
+        } else {
+            0
+        };
+        let result = if bytes.len() > self.mtu {
+            Err((DropReason::Oversize, None))
+        } else if to.sends >= self.peer_sends_max {
+            Err((DropReason::PeerBusy, None))
+        } else {
+            rail.lane
+                .send(to.address, tag, keep_free, bytes)
+                .map_err(|refused| match refused {
+                    Refused::Busy => (DropReason::RailBusy, None),
+                    Refused::Error(error) => (DropReason::ProviderError, Some(error)),
+                })
+        };
+        match result {
+            Ok(posted) => {
+                to.sends += usize::from(posted == Posted::UnderWay);
+                to.counters.count_send(bytes.len());
+                rail.counters.count_send(bytes.len());
+                if posted == Posted::Done {
+                    self.rail_succeeded(rail_index);
+                }
+                Ok(())
+            }
+            Err((reason, error)) => {
+                to.counters.count_drop(reason);
+                rail.counters.count_drop(reason);
+                if let Some(error) = error {
+                    self.rail_failed(now_us, rail_index, error.to_string());
+                }
+                Err(reason)
+            }
+        }
+    }
+
+    fn poll(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
+        self.more = false;
+        for rail in 0..self.rails.len() {
+            self.rails[rail].lane.repost_late();
+            let mut budget = POLL_BUDGET;
+            while let Some(done) = self.rails[rail].lane.next() {
+                self.complete(now_us, rail, done, deliver);
+                budget -= 1;
+                if budget == 0 {
+                    self.more = true;
+                    break;
+                }
+            }
+        }
+        self.more
+    }
+
+    fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.rails.iter().map(|rail| rail.lane.wait_fd()).collect()
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        !self.more
+            && self.events.is_empty()
+            && self.to_judge.is_empty()
+            && self.rails.iter_mut().all(|rail| rail.lane.may_sleep())
+    }
+
+    fn next_timeout(&self) -> Option<u64> {
+        None
+    }
+
+    fn heard(&mut self, now_us: u64, peer: PeerHandle, rail: usize) {
+        let Some(known) = self.peers.get_mut(peer) else {
+            return;
+        };
+        if let Some(path) = known.paths.iter_mut().find(|path| path.rail == rail) {
+            path.counters.receives += 1;
+        }
+        if known.hearing.heard(now_us, rail) && !self.to_judge.contains(&peer) {
+            self.to_judge.push(peer);
+        }
+    }
+
+    fn watch(&mut self, now_us: u64, peer: PeerHandle, interval_us: u64) {
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.hearing.watch(now_us, interval_us);
+        }
+    }
+
+    fn unwatch(&mut self, peer: PeerHandle) {
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.hearing.unwatch();
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<FabricEvent> {
+        if self.events.is_empty() && !self.more {
+            self.judge();
+        }
+        self.events.pop_front()
+    }
+}
+
+/// The nets of these NIDs, each once, as a text for messages.
+fn nets<'a>(nids: impl Iterator<Item = &'a Nid>) -> String {
+    let mut words: Vec<String> = nids.map(|nid| nid.net.to_string()).collect();
+    words.sort();
+    words.dedup();
+    words.join(", ")
+}

@@ -1,0 +1,90 @@
+//! Nets: which kind of network, and which one of that kind.
+//!
+//! `udp0` is the first network that is spoken to by UDP, `o2ib1` the second InfiniBand network. Two
+//! NIDs can reach each other when their nets are equal; the name is a promise by whoever configured
+//! it. Not here: which provider serves a kind of net, that is `provider::table`.
+
+use crate::error::NidError;
+use std::fmt;
+use std::str::FromStr;
+
+/// A kind of network, by the names that LNet gave them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NetKind {
+    /// UDP over IP.
+    Udp,
+    /// TCP over IP.
+    Tcp,
+    /// InfiniBand or RoCE through verbs.
+    O2ib,
+    /// Omni-Path or InfiniPath through PSM.
+    Psm,
+    /// Shared memory within a node.
+    Shm,
+}
+
+impl NetKind {
+    /// All kinds, in the order in which messages list them.
+    pub const ALL: [NetKind; 5] = [
+        NetKind::Udp,
+        NetKind::Tcp,
+        NetKind::O2ib,
+        NetKind::Psm,
+        NetKind::Shm,
+    ];
+
+    /// The word in a net's name, without the number.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            NetKind::Udp => "udp",
+            NetKind::Tcp => "tcp",
+            NetKind::O2ib => "o2ib",
+            NetKind::Psm => "psm",
+            NetKind::Shm => "shm",
+        }
+    }
+}
+
+/// One network: a kind and a number. Written `udp0`; `udp` is read as `udp0`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Net {
+    /// Which kind of network.
+    pub kind: NetKind,
+    /// Which network of that kind.
+    pub number: u16,
+}
+
+impl fmt::Display for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.kind.word(), self.number)
+    }
+}
+
+impl FromStr for Net {
+    type Err = NidError;
+
+    fn from_str(text: &str) -> Result<Net, NidError> {
+        let unknown = || NidError::UnknownNet {
+            net: text.to_owned(),
+        };
+        let kind = NetKind::ALL
+            .into_iter()
+            .find(|kind| text.starts_with(kind.word()))
+            .ok_or_else(unknown)?;
+        let digits = &text[kind.word().len()..];
+        let canonical = digits.len() == 1 || !digits.starts_with('0');
+        if !canonical || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(unknown());
+        }
+        let number = if digits.is_empty() {
+            Ok(0)
+        } else {
+            digits.parse()
+        };
+        Ok(Net {
+            kind,
+            number: number.map_err(|_| unknown())?,
+        })
+    }
+}

@@ -1,0 +1,187 @@
+//! NIDs: the names of network interfaces, `address@net`.
+//!
+//! `192.0.2.7:7741@udp0` is an address, a port and a net. The port may be left out (then it is
+//! [`PORT_DEFAULT`]) and may be 0 on a local rail (then the system chooses one). In the
+//! configuration of a local rail the address may also be the name of an interface, `eth0@udp0`,
+//! which is resolved when the rail is opened; a peer cannot be reached by such a name.
+//!
+//! The text form is the wire form: what [`NidList`] displays is what members tell each other, and
+//! it reads back to an equal list.
+
+use crate::error::NidError;
+use crate::net::Net;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::str::FromStr;
+
+/// The port of a NID that names none.
+pub const PORT_DEFAULT: u16 = 7741;
+
+/// NIDs in one list, and rails on one node, at most.
+pub const NIDS_MAX: usize = 8;
+
+/// Longest name of a network interface (the kernel's IFNAMSIZ, without its terminator).
+const INTERFACE_NAME_MAX: usize = 15;
+
+/// The part of a NID before the port.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Address {
+    /// An address that can be sent to.
+    Ip(Ipv4Addr),
+    /// A local interface, whose address is looked up when the rail is opened.
+    Interface(String),
+}
+
+/// The name of one network interface on one net.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nid {
+    /// Address, or the name of a local interface.
+    pub address: Address,
+    /// Port, for nets that have ports; 0 lets the system choose.
+    pub port: u16,
+    /// The net that the interface is on.
+    pub net: Net,
+}
+
+impl Nid {
+    /// The address to send to, if this NID holds one.
+    #[must_use]
+    pub fn socket_address(&self) -> Option<SocketAddrV4> {
+        match self.address {
+            Address::Ip(ip) => Some(SocketAddrV4::new(ip, self.port)),
+            Address::Interface(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Nid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.address {
+            Address::Ip(ip) => write!(f, "{ip}")?,
+            Address::Interface(name) => f.write_str(name)?,
+        }
+        if self.port != PORT_DEFAULT {
+            write!(f, ":{}", self.port)?;
+        }
+        write!(f, "@{}", self.net)
+    }
+}
+
+impl FromStr for Nid {
+    type Err = NidError;
+
+    fn from_str(text: &str) -> Result<Nid, NidError> {
+        let nid = || text.to_owned();
+        let (place, net) = text
+            .rsplit_once('@')
+            .ok_or_else(|| NidError::NoNet { nid: nid() })?;
+        if place.starts_with('[') || place.matches(':').count() > 1 {
+            return Err(NidError::Ipv6 { nid: nid() });
+        }
+        let (address, port) = match place.split_once(':') {
+            None => (place, PORT_DEFAULT),
+            Some((address, port)) => (
+                address,
+                parse_port(port).ok_or_else(|| NidError::BadPort { nid: nid() })?,
+            ),
+        };
+        let address = parse_address(address).ok_or_else(|| NidError::BadAddress { nid: nid() })?;
+        Ok(Nid {
+            address,
+            port,
+            net: net.parse()?,
+        })
+    }
+}
+
+/// Digits only: `u16::from_str` would take a sign.
+fn parse_port(text: &str) -> Option<u16> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    if digits { text.parse().ok() } else { None }
+}
+
+fn parse_address(text: &str) -> Option<Address> {
+    if let Ok(ip) = text.parse() {
+        return Some(Address::Ip(ip));
+    }
+    let plausible = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let named = text.bytes().any(|byte| byte.is_ascii_alphabetic());
+    let fits = text.len() <= INTERFACE_NAME_MAX;
+    let is_name = named && fits && text.bytes().all(plausible);
+    is_name.then(|| Address::Interface(text.to_owned()))
+}
+
+/// The NIDs of one node, in order of preference: at least one, at most [`NIDS_MAX`], none twice.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NidList(Vec<Nid>);
+
+impl NidList {
+    /// Makes a list.
+    ///
+    /// # Errors
+    /// An empty list, one that is too long, or one that names a NID twice.
+    pub fn new(nids: Vec<Nid>) -> Result<NidList, NidError> {
+        if nids.is_empty() {
+            return Err(NidError::EmptyList);
+        }
+        if nids.len() > NIDS_MAX {
+            return Err(NidError::LongList { given: nids.len() });
+        }
+        for (index, nid) in nids.iter().enumerate() {
+            if nids[..index].contains(nid) {
+                return Err(NidError::Twice {
+                    nid: nid.to_string(),
+                });
+            }
+        }
+        Ok(NidList(nids))
+    }
+
+    /// The NIDs, in order.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Nid] {
+        &self.0
+    }
+
+    /// The NIDs, in order.
+    pub fn iter(&self) -> std::slice::Iter<'_, Nid> {
+        self.0.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a NidList {
+    type Item = &'a Nid;
+    type IntoIter = std::slice::Iter<'a, Nid>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl fmt::Display for NidList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, nid) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "," };
+            write!(f, "{separator}{nid}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for NidList {
+    type Err = NidError;
+
+    fn from_str(text: &str) -> Result<NidList, NidError> {
+        if text.trim().is_empty() {
+            return Err(NidError::EmptyList);
+        }
+        // Counted before anything is allocated: the text may come from a peer.
+        let given = text.split(',').count();
+        if given > NIDS_MAX {
+            return Err(NidError::LongList { given });
+        }
+        let nids: Result<Vec<Nid>, NidError> =
+            text.split(',').map(|nid| nid.trim().parse()).collect();
+        NidList::new(nids?)
+    }
+}

@@ -1,0 +1,165 @@
+//! What libfabric offers: `fi_getinfo` and the list that it returns.
+
+use super::library::{Interface, Libfabric};
+use super::table::Row;
+use crate::error::CallError;
+use libfabric_sys as sys;
+use std::ffi::{CStr, CString};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ptr::{self, NonNull};
+
+/// The API version whose rules we ask for, whatever the library's own: the oldest that is supported.
+const API: u32 = sys::fi_version_of(1, 17);
+
+/// Modes of memory registration that [`Lane`](super::Lane) can follow.
+const REGISTRATION: u32 =
+    sys::FI_MR_LOCAL | sys::FI_MR_ALLOCATED | sys::FI_MR_VIRT_ADDR | sys::FI_MR_PROV_KEY;
+
+/// A list of offers, at least one; freed when dropped.
+#[derive(Debug)]
+pub(crate) struct Info {
+    library: Libfabric,
+    first: NonNull<sys::fi_info>,
+}
+
+impl Info {
+    /// Asks for this row's provider; with a source, for an endpoint that is bound to it.
+    pub(crate) fn query(
+        library: &Libfabric,
+        row: &Row,
+        source: Option<SocketAddrV4>,
+    ) -> Result<Info, CallError> {
+        let hints = Info::hints(library, row)?;
+        let node = source.map(|source| c_string(source.ip().to_string()));
+        let service = source.map(|source| c_string(source.port().to_string()));
+        let flags = if source.is_some() { sys::FI_SOURCE } else { 0 };
+        let pointer = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |c| c.as_ptr());
+        let mut first = ptr::null_mut();
+        // SAFETY: the texts and the hints outlive the call; `first` is where the answer goes.
+        let returned = unsafe {
+            (library.exports.fi_getinfo)(
+                API,
+                pointer(&node),
+                pointer(&service),
+                flags,
+                hints.first.as_ptr(),
+                &raw mut first,
+            )
+        };
+        library.zero_or_error("fi_getinfo", returned)?;
+        let first = NonNull::new(first).ok_or_else(|| no_data(library))?;
+        Ok(Info {
+            library: *library,
+            first,
+        })
+    }
+
+    fn hints(library: &Libfabric, row: &Row) -> Result<Info, CallError> {
+        // SAFETY: duplicating nothing is libfabric's way to allocate an empty info with all its
+        // attribute structs.
+        let empty = unsafe { (library.exports.fi_dupinfo)(ptr::null()) };
+        let first = NonNull::new(empty).ok_or_else(|| library.error("fi_dupinfo", 12))?;
+        let hints = Info {
+            library: *library,
+            first,
+        };
+        let provider = c_string(row.provider(library.version()).to_owned());
+        // SAFETY: the info was just made, with its attribute structs, and belongs to us alone. The
+        // name must come from malloc, because fi_freeinfo frees it: strdup.
+        unsafe {
+            let info = &mut *first.as_ptr();
+            info.caps = u64::from(sys::FI_MSG);
+            info.mode = sys::FI_CONTEXT | sys::FI_CONTEXT2;
+            info.addr_format = row.address_format;
+            (*info.ep_attr).type_ = row.endpoint;
+            (*info.domain_attr).mr_mode = REGISTRATION as i32;
+            (*info.domain_attr).threading = sys::FI_THREAD_DOMAIN;
+            (*info.fabric_attr).prov_name = libc::strdup(provider.as_ptr());
+        }
+        Ok(hints)
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut sys::fi_info {
+        self.first.as_ptr()
+    }
+
+    /// The first offer.
+    pub(crate) fn offer(&self) -> Offer {
+        // SAFETY: libfabric fills every attribute struct of an info that it returns, and nobody
+        // changes them while `self` is borrowed.
+        unsafe {
+            let info = self.first.as_ref();
+            Offer {
+                message_max: (*info.ep_attr).max_msg_size,
+                inject_max: (*info.tx_attr).inject_size,
+                sends_max: (*info.tx_attr).size,
+                receives_max: (*info.rx_attr).size,
+                registers_memory: (*info.domain_attr).mr_mode as u32 & sys::FI_MR_LOCAL != 0,
+            }
+        }
+    }
+
+    /// The interfaces that the offers are on. IPv6 offers are passed over.
+    pub(crate) fn interfaces(&self) -> Vec<Interface> {
+        let mut interfaces: Vec<Interface> = Vec::new();
+        let mut next = self.first.as_ptr();
+        while let Some(info) = NonNull::new(next) {
+            // SAFETY: a pointer in libfabric's list, which lives as long as `self`; its domain's
+            // name is a C string or null.
+            unsafe {
+                let info = info.as_ref();
+                next = info.next;
+                let name = (*info.domain_attr).name;
+                if let (Some(address), false) = (source_address(info), name.is_null()) {
+                    let name = CStr::from_ptr(name).to_string_lossy().into_owned();
+                    interfaces.push(Interface { name, address });
+                }
+            }
+        }
+        interfaces
+    }
+}
+
+impl Drop for Info {
+    fn drop(&mut self) {
+        // SAFETY: the list came from this library and is freed once.
+        unsafe { (self.library.exports.fi_freeinfo)(self.first.as_ptr()) }
+    }
+}
+
+/// What one offer allows, in numbers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Offer {
+    /// Longest message, bytes.
+    pub(crate) message_max: usize,
+    /// Longest message that can be handed over by copy, bytes.
+    pub(crate) inject_max: usize,
+    /// Sends that may be under way.
+    pub(crate) sends_max: usize,
+    /// Receives that may be posted.
+    pub(crate) receives_max: usize,
+    /// Whether buffers must be registered.
+    pub(crate) registers_memory: bool,
+}
+
+/// The IPv4 address that an offer is bound to.
+///
+/// # Safety
+/// `src_addr`, unless null, points to `src_addrlen` bytes.
+unsafe fn source_address(info: &sys::fi_info) -> Option<Ipv4Addr> {
+    if info.src_addr.is_null() || info.src_addrlen < size_of::<libc::sockaddr_in>() {
+        return None;
+    }
+    // SAFETY: the length was checked; libfabric does not promise alignment.
+    let address = unsafe { ptr::read_unaligned(info.src_addr.cast::<libc::sockaddr_in>()) };
+    let is_ipv4 = i32::from(address.sin_family) == libc::AF_INET;
+    is_ipv4.then(|| Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)))
+}
+
+fn no_data(library: &Libfabric) -> CallError {
+    library.error("fi_getinfo", i64::from(sys::FI_ENODATA))
+}
+
+fn c_string(text: String) -> CString {
+    CString::new(text).expect("numbers and providers' names hold no zero byte")
+}

@@ -1,0 +1,606 @@
+//! One open endpoint of a rail: datagrams out, datagrams in, completions.
+//!
+//! A lane owns its buffers, cut into slots of one message each: the first slots are for receives and
+//! stay posted, the others are for sends that the provider completes later. A slot's index is also
+//! the place of its operation context, so a completion says which slot it is about. A message that
+//! the provider takes by copy (`fi_inject`) uses no slot and gives no completion.
+//!
+//! Nothing here waits: what the provider does not take at once is refused as busy.
+
+use super::handle::Handle;
+use super::info::{Info, Offer};
+use super::library::Libfabric;
+use super::table::Row;
+use crate::error::CallError;
+use libfabric_sys as sys;
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::mem;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr::{self, NonNull};
+
+/// Completions that are read with one call.
+const READ_BATCH: usize = 16;
+
+/// Slots begin on cache lines.
+const SLOT_ALIGNMENT: usize = 64;
+
+/// How many buffers a lane has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) receives: usize,
+    pub(crate) sends: usize,
+    pub(crate) peers: usize,
+    /// Hand over by copy what is short enough.
+    pub(crate) inject: bool,
+}
+
+/// What a send is remembered by until it completes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SendTag {
+    pub(crate) peer: u32,
+    pub(crate) generation: u32,
+    pub(crate) path: u32,
+}
+
+/// A send that was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Posted {
+    /// Done; no completion will follow.
+    Done,
+    /// Under way; a completion will follow.
+    UnderWay,
+}
+
+/// A send that was not taken. Nothing of it was kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// No slot, or no room at the provider.
+    Busy,
+    /// An error.
+    Error(CallError),
+}
+
+/// A completion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// A message lies in this slot, which is the caller's until [`Lane::repost`].
+    Received { slot: usize, length: usize },
+    /// A receive failed; its slot was posted again.
+    ReceiveFailed,
+    /// The send is done with its buffer.
+    Sent(SendTag),
+    /// The send failed.
+    SendFailed(SendTag, CallError),
+    /// The completion queue itself failed.
+    QueueFailed(CallError),
+}
+
+/// An open endpoint with its buffers.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    // libfabric's objects, in the order in which they must be closed; then what they point to.
+    endpoint: Handle<sys::fid_ep>,
+    registration: Option<Handle<sys::fid_mr>>,
+    addresses: Handle<sys::fid_av>,
+    queue: Handle<sys::fid_cq>,
+    /// Kept open for the others.
+    _domain: Handle<sys::fid_domain>,
+    fabric: Handle<sys::fid_fabric>,
+    buffers: Array<u8>,
+    contexts: Array<sys::fi_context2>,
+
+    wait_fd: RawFd,
+    library: Libfabric,
+    offer: Offer,
+    inject: bool,
+    receives: usize,
+    slot_bytes: usize,
+    tags: Vec<SendTag>,
+    free_sends: Vec<usize>,
+    unposted: Vec<usize>,
+    read: VecDeque<Done>,
+}
+
+// SAFETY: libfabric's objects may be used by any one thread at a time (FI_THREAD_DOMAIN), and all
+// that use them take `&mut self` or change nothing; the arrays belong to the lane alone.
+unsafe impl Send for Lane {}
+
+impl Lane {
+    /// Opens an endpoint that is bound to this address, and posts its receive buffers.
+    pub(crate) fn open(
+        library: &Libfabric,
+        row: &Row,
+        source: SocketAddrV4,
+        limits: Limits,
+    ) -> Result<Lane, CallError> {
+        let info = Info::query(library, row, Some(source))?;
+        let offer = info.offer();
+        let receives = limits.receives.clamp(1, offer.receives_max.max(1));
+        let sends = limits.sends.clamp(1, offer.sends_max.max(1));
+        let fabric = open_fabric(library, &info)?;
+        let domain = open_domain(library, &fabric, &info)?;
+        let queue = open_queue(library, &domain, receives + sends)?;
+        let wait_fd = wait_fd_of(library, &queue)?;
+        let addresses = open_addresses(library, &domain, limits.peers)?;
+        let endpoint = open_endpoint(library, &domain, &info, &queue, &addresses)?;
+        // One byte more than the longest message: a longer one is cut by the provider without a
+        // word, and this way it can be told.
+        let slot_bytes = (offer.message_max + 1).next_multiple_of(SLOT_ALIGNMENT);
+        let buffers = Array::new((receives + sends) * slot_bytes, 0u8);
+        let registration = match offer.registers_memory {
+            true => Some(register(library, &domain, &buffers)?),
+            false => None,
+        };
+        let mut lane = Lane {
+            endpoint,
+            registration,
+            addresses,
+            queue,
+            _domain: domain,
+            fabric,
+            buffers,
+            contexts: Array::new(receives + sends, sys::fi_context2::default()),
+            wait_fd,
+            library: *library,
+            offer,
+            inject: limits.inject,
+            receives,
+            slot_bytes,
+            tags: vec![SendTag::default(); sends],
+            free_sends: (receives..receives + sends).rev().collect(),
+            unposted: Vec::with_capacity(receives),
+            read: VecDeque::with_capacity(receives + sends),
+        };
+        for slot in 0..receives {
+            lane.post_receive(slot)?;
+        }
+        Ok(lane)
+    }
+
+    /// Longest message, bytes.
+    pub(crate) fn message_max(&self) -> usize {
+        self.offer.message_max
+    }
+
+    /// The address that the endpoint is bound to, with its port.
+    pub(crate) fn local_address(&self) -> Result<SocketAddrV4, CallError> {
+        let mut length = size_of::<libc::sockaddr_in>();
+        // SAFETY: all zeros is a valid sockaddr_in; libfabric writes at most `length` bytes to it.
+        let (returned, name) = unsafe {
+            let mut name: libc::sockaddr_in = mem::zeroed();
+            let at = (&raw mut name).cast();
+            (
+                sys::fi_getname(self.endpoint.as_fid(), at, &raw mut length),
+                name,
+            )
+        };
+        self.library.zero_or_error("fi_getname", returned)?;
+        let ip = Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr));
+        Ok(SocketAddrV4::new(ip, u16::from_be(name.sin_port)))
+    }
+
+    /// The descriptor that becomes readable when a completion can be read.
+    pub(crate) fn wait_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the queue keeps its descriptor open until it is closed, that is, beyond `self`'s
+        // borrow.
+        unsafe { BorrowedFd::borrow_raw(self.wait_fd) }
+    }
+
+    /// Whether the descriptor tells of everything that comes from now on.
+    pub(crate) fn may_sleep(&mut self) -> bool {
+        if !self.read.is_empty() || !self.unposted.is_empty() {
+            return false;
+        }
+        let mut queues = [self.queue.as_fid()];
+        // SAFETY: one open queue of this fabric.
+        unsafe { sys::fi_trywait(self.fabric.as_ptr(), queues.as_mut_ptr(), 1) == 0 }
+    }
+
+    /// Makes an address known; what is returned stands for it in [`Lane::send`].
+    pub(crate) fn insert(&mut self, address: SocketAddrV4) -> Result<u64, CallError> {
+        let name = socket_name(address);
+        let mut handle = sys::FI_ADDR_UNSPEC;
+        // SAFETY: one address in the format that the endpoint was opened with, and room for one
+        // answer; the insertion is synchronous, because no event queue is bound.
+        let inserted = unsafe {
+            let from = (&raw const name).cast();
+            sys::fi_av_insert(
+                self.addresses.as_ptr(),
+                from,
+                1,
+                &raw mut handle,
+                0,
+                ptr::null_mut(),
+            )
+        };
+        match inserted {
+            1 => Ok(handle),
+            0 => Err(self.library.error("fi_av_insert", i64::from(libc::EINVAL))),
+            returned => Err(self.library.error("fi_av_insert", i64::from(returned))),
+        }
+    }
+
+    /// Forgets an address.
+    pub(crate) fn remove(&mut self, mut handle: u64) {
+        // SAFETY: an address that was inserted. A refusal leaves it in the table, which is bounded.
+        unsafe { sys::fi_av_remove(self.addresses.as_ptr(), &raw mut handle, 1, 0) };
+    }
+
+    /// Sends a message no longer than [`Lane::message_max`]. The slots that are kept free for
+    /// others are not used.
+    pub(crate) fn send(
+        &mut self,
+        to: u64,
+        tag: SendTag,
+        keep_free: usize,
+        bytes: &[u8],
+    ) -> Result<Posted, Refused> {
+        assert!(
+            bytes.len() <= self.offer.message_max,
+            "the caller checks the length"
+        );
+        if self.inject && bytes.len() <= self.offer.inject_max {
+            // SAFETY: the bytes are copied or gone when the call returns.
+            let returned = unsafe {
+                sys::fi_inject(
+                    self.endpoint.as_ptr(),
+                    bytes.as_ptr().cast(),
+                    bytes.len(),
+                    to,
+                )
+            };
+            return self.taken("fi_inject", returned).map(|()| Posted::Done);
+        }
+        if self.free_sends.len() <= keep_free {
+            return Err(Refused::Busy);
+        }
+        let slot = self
+            .free_sends
+            .pop()
+            .expect("one more than those kept free");
+        // SAFETY: a free send slot belongs to nobody but us, and is long enough for any message;
+        // from the call on it is the provider's until its completion.
+        let returned = unsafe {
+            let buffer = self.buffer(slot);
+            ptr::copy_nonoverlapping(bytes.as_ptr(), buffer, bytes.len());
+            sys::fi_send(
+                self.endpoint.as_ptr(),
+                buffer.cast(),
+                bytes.len(),
+                self.descriptor(),
+                to,
+                self.context(slot),
+            )
+        };
+        if let Err(refused) = self.taken("fi_send", returned) {
+            self.free_sends.push(slot);
+            return Err(refused);
+        }
+        self.tags[slot - self.receives] = tag;
+        Ok(Posted::UnderWay)
+    }
+
+    /// The next completion.
+    pub(crate) fn next(&mut self) -> Option<Done> {
+        if self.read.is_empty() {
+            self.read_queue();
+        }
+        self.read.pop_front()
+    }
+
+    /// The message in a slot that was received.
+    pub(crate) fn message(&self, slot: usize, length: usize) -> &[u8] {
+        assert!(slot < self.receives && length <= self.slot_bytes);
+        // SAFETY: within the slot. A received slot is not posted, so nobody writes to it, until
+        // `repost`, which needs the lane mutably.
+        unsafe { std::slice::from_raw_parts(self.buffer(slot), length) }
+    }
+
+    /// Gives a received slot back to the provider.
+    pub(crate) fn repost(&mut self, slot: usize) {
+        if self.post_receive(slot).is_err() {
+            self.unposted.push(slot);
+        }
+    }
+
+    /// Tries again what [`Lane::repost`] could not post.
+    pub(crate) fn repost_late(&mut self) {
+        for slot in mem::take(&mut self.unposted) {
+            self.repost(slot);
+        }
+    }
+
+    fn post_receive(&mut self, slot: usize) -> Result<(), CallError> {
+        // SAFETY: a receive slot that is not posted; from here on it is the provider's until its
+        // completion. Slots are one byte longer than the longest message.
+        let returned = unsafe {
+            sys::fi_recv(
+                self.endpoint.as_ptr(),
+                self.buffer(slot).cast(),
+                self.offer.message_max + 1,
+                self.descriptor(),
+                sys::FI_ADDR_UNSPEC,
+                self.context(slot),
+            )
+        };
+        if returned == 0 {
+            Ok(())
+        } else {
+            Err(self.library.error("fi_recv", returned as i64))
+        }
+    }
+
+    fn read_queue(&mut self) {
+        let mut entries = [sys::fi_cq_msg_entry::default(); READ_BATCH];
+        // SAFETY: the queue was opened with FI_CQ_FORMAT_MSG, and there is room for the batch.
+        let count = unsafe {
+            sys::fi_cq_read(self.queue.as_ptr(), entries.as_mut_ptr().cast(), READ_BATCH)
+        };
+        if count == -(sys::FI_EAGAIN as isize) {
+            return;
+        }
+        if count == -(sys::FI_EAVAIL as isize) {
+            let done = self.read_error();
+            self.read.push_back(done);
+            return;
+        }
+        let Ok(count) = usize::try_from(count) else {
+            let error = self.library.error("fi_cq_read", count as i64);
+            self.read.push_back(Done::QueueFailed(error));
+            return;
+        };
+        for entry in &entries[..count] {
+            let done = match self.slot_of(entry.op_context) {
+                Some(slot) if slot < self.receives => Done::Received {
+                    slot,
+                    length: entry.len,
+                },
+                Some(slot) => Done::Sent(self.free_send(slot)),
+                None => Done::QueueFailed(self.library.error("fi_cq_read", libc::EINVAL.into())),
+            };
+            self.read.push_back(done);
+        }
+    }
+
+    fn read_error(&mut self) -> Done {
+        let mut entry = sys::fi_cq_err_entry::default();
+        // SAFETY: room for one entry; no room for error data is offered (its size is zero).
+        let count = unsafe { sys::fi_cq_readerr(self.queue.as_ptr(), &raw mut entry, 0) };
+        if count != 1 {
+            return Done::QueueFailed(self.library.error("fi_cq_readerr", count as i64));
+        }
+        let error = self.library.error("fi_cq_readerr", i64::from(entry.err));
+        match self.slot_of(entry.op_context) {
+            Some(slot) if slot < self.receives => {
+                self.repost(slot);
+                Done::ReceiveFailed
+            }
+            Some(slot) => Done::SendFailed(self.free_send(slot), error),
+            None => Done::QueueFailed(error),
+        }
+    }
+
+    fn free_send(&mut self, slot: usize) -> SendTag {
+        self.free_sends.push(slot);
+        self.tags[slot - self.receives]
+    }
+
+    fn taken(&self, call: &'static str, returned: isize) -> Result<(), Refused> {
+        match returned {
+            0 => Ok(()),
+            _ if returned == -(sys::FI_EAGAIN as isize) => Err(Refused::Busy),
+            _ => Err(Refused::Error(self.library.error(call, returned as i64))),
+        }
+    }
+
+    fn buffer(&self, slot: usize) -> *mut u8 {
+        self.buffers.at(slot * self.slot_bytes)
+    }
+
+    fn context(&self, slot: usize) -> *mut c_void {
+        self.contexts.at(slot).cast()
+    }
+
+    fn slot_of(&self, context: *mut c_void) -> Option<usize> {
+        let offset = (context as usize).checked_sub(self.contexts.at(0) as usize)?;
+        let slot = offset / size_of::<sys::fi_context2>();
+        (slot < self.contexts.length).then_some(slot)
+    }
+
+    fn descriptor(&self) -> *mut c_void {
+        // SAFETY: an open registration.
+        let of = |registration: &Handle<_>| unsafe { sys::fi_mr_desc(registration.as_ptr()) };
+        self.registration.as_ref().map_or(ptr::null_mut(), of)
+    }
+}
+
+fn open_fabric(library: &Libfabric, info: &Info) -> Result<Handle<sys::fid_fabric>, CallError> {
+    let mut fabric = ptr::null_mut();
+    // SAFETY: the info is complete, as libfabric returned it.
+    unsafe {
+        let attributes = (*info.as_ptr()).fabric_attr;
+        let returned = (library.exports.fi_fabric)(attributes, &raw mut fabric, ptr::null_mut());
+        library.zero_or_error("fi_fabric", returned)?;
+        Ok(Handle::from_open(fabric))
+    }
+}
+
+fn open_domain(
+    library: &Libfabric,
+    fabric: &Handle<sys::fid_fabric>,
+    info: &Info,
+) -> Result<Handle<sys::fid_domain>, CallError> {
+    let mut domain = ptr::null_mut();
+    // SAFETY: the info is the one that the fabric was opened with.
+    unsafe {
+        let returned = sys::fi_domain(
+            fabric.as_ptr(),
+            info.as_ptr(),
+            &raw mut domain,
+            ptr::null_mut(),
+        );
+        library.zero_or_error("fi_domain", returned)?;
+        Ok(Handle::from_open(domain))
+    }
+}
+
+fn open_queue(
+    library: &Libfabric,
+    domain: &Handle<sys::fid_domain>,
+    size: usize,
+) -> Result<Handle<sys::fid_cq>, CallError> {
+    let mut attributes = sys::fi_cq_attr {
+        size,
+        format: sys::FI_CQ_FORMAT_MSG,
+        wait_obj: sys::FI_WAIT_FD,
+        ..Default::default()
+    };
+    let mut queue = ptr::null_mut();
+    // SAFETY: the attributes live through the call.
+    unsafe {
+        let returned = sys::fi_cq_open(
+            domain.as_ptr(),
+            &raw mut attributes,
+            &raw mut queue,
+            ptr::null_mut(),
+        );
+        library.zero_or_error("fi_cq_open", returned)?;
+        Ok(Handle::from_open(queue))
+    }
+}
+
+fn wait_fd_of(library: &Libfabric, queue: &Handle<sys::fid_cq>) -> Result<RawFd, CallError> {
+    let mut fd: RawFd = -1;
+    // SAFETY: the queue was opened with FI_WAIT_FD, so FI_GETWAIT writes one int.
+    let returned = unsafe {
+        let at = (&raw mut fd).cast();
+        sys::fi_control(queue.as_fid(), sys::FI_GETWAIT as i32, at)
+    };
+    library.zero_or_error("fi_control", returned)?;
+    Ok(fd)
+}
+
+fn open_addresses(
+    library: &Libfabric,
+    domain: &Handle<sys::fid_domain>,
+    count: usize,
+) -> Result<Handle<sys::fid_av>, CallError> {
+    let mut attributes = sys::fi_av_attr {
+        type_: sys::FI_AV_TABLE,
+        count,
+        ..Default::default()
+    };
+    let mut addresses = ptr::null_mut();
+    // SAFETY: the attributes live through the call.
+    unsafe {
+        let returned = sys::fi_av_open(
+            domain.as_ptr(),
+            &raw mut attributes,
+            &raw mut addresses,
+            ptr::null_mut(),
+        );
+        library.zero_or_error("fi_av_open", returned)?;
+        Ok(Handle::from_open(addresses))
+    }
+}
+
+fn open_endpoint(
+    library: &Libfabric,
+    domain: &Handle<sys::fid_domain>,
+    info: &Info,
+    queue: &Handle<sys::fid_cq>,
+    addresses: &Handle<sys::fid_av>,
+) -> Result<Handle<sys::fid_ep>, CallError> {
+    let mut endpoint = ptr::null_mut();
+    let both = u64::from(sys::FI_TRANSMIT) | u64::from(sys::FI_RECV);
+    // SAFETY: all objects belong to one domain, and the info is the one it was opened with.
+    unsafe {
+        let returned = sys::fi_endpoint(
+            domain.as_ptr(),
+            info.as_ptr(),
+            &raw mut endpoint,
+            ptr::null_mut(),
+        );
+        library.zero_or_error("fi_endpoint", returned)?;
+        let endpoint = Handle::from_open(endpoint);
+        let returned = sys::fi_ep_bind(endpoint.as_ptr(), queue.as_fid(), both);
+        library.zero_or_error("fi_ep_bind", returned)?;
+        let returned = sys::fi_ep_bind(endpoint.as_ptr(), addresses.as_fid(), 0);
+        library.zero_or_error("fi_ep_bind", returned)?;
+        library.zero_or_error("fi_enable", sys::fi_enable(endpoint.as_ptr()))?;
+        Ok(endpoint)
+    }
+}
+
+/// Registers the buffers once, for providers that demand it.
+fn register(
+    library: &Libfabric,
+    domain: &Handle<sys::fid_domain>,
+    buffers: &Array<u8>,
+) -> Result<Handle<sys::fid_mr>, CallError> {
+    let access = u64::from(sys::FI_SEND) | u64::from(sys::FI_RECV);
+    let mut registration = ptr::null_mut();
+    // SAFETY: the buffers outlive the registration: they stand behind it in `Lane`.
+    unsafe {
+        let returned = sys::fi_mr_reg(
+            domain.as_ptr(),
+            buffers.at(0).cast(),
+            buffers.length,
+            access,
+            0,
+            0,
+            0,
+            &raw mut registration,
+            ptr::null_mut(),
+        );
+        library.zero_or_error("fi_mr_reg", returned)?;
+        Ok(Handle::from_open(registration))
+    }
+}
+
+fn socket_name(address: SocketAddrV4) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: address.port().to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: u32::from(*address.ip()).to_be(),
+        },
+        sin_zero: [0; 8],
+    }
+}
+
+/// A fixed array that the provider writes to: reached by pointers only, never by a reference.
+#[derive(Debug)]
+struct Array<T> {
+    first: NonNull<T>,
+    length: usize,
+}
+
+impl<T: Clone> Array<T> {
+    fn new(length: usize, value: T) -> Array<T> {
+        let items = Box::leak(vec![value; length].into_boxed_slice());
+        Array {
+            first: NonNull::from(items).cast(),
+            length,
+        }
+    }
+}
+
+impl<T> Array<T> {
+    fn at(&self, index: usize) -> *mut T {
+        assert!(index < self.length, "index {index} of {}", self.length);
+        // SAFETY: within the array.
+        unsafe { self.first.as_ptr().add(index) }
+    }
+}
+
+impl<T> Drop for Array<T> {
+    fn drop(&mut self) {
+        let items = ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.length);
+        // SAFETY: leaked from a box of this length in `new`, and taken back once. The objects that
+        // knew the address are closed by now: they stand before the arrays in `Lane`.
+        drop(unsafe { Box::from_raw(items) });
+    }
+}

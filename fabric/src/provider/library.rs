@@ -1,0 +1,120 @@
+//! The loaded library, and what can be asked of it before anything is opened.
+
+use super::info::Info;
+use super::table;
+use crate::error::CallError;
+use crate::net::NetKind;
+use libfabric_sys::{Exports, LoadError};
+use std::ffi::{CStr, OsStr};
+use std::fmt;
+use std::net::Ipv4Addr;
+
+/// libfabric, loaded. A copy is the same library; it stays loaded until the process ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Libfabric {
+    pub(crate) exports: Exports,
+    version: (u32, u32),
+}
+
+/// A local network interface that is up and has an IPv4 address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// The kernel's name, such as `eth0`.
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.address)
+    }
+}
+
+/// Loads libfabric: the library that `MUSTER_LIBFABRIC` names, else `libfabric.so.1`.
+///
+/// Its providers are initialised too, which is what takes the time (0.1 to 0.3 s): a process that
+/// forks workers calls this before, and they start at once.
+///
+/// # Errors
+/// See [`LoadError`].
+pub fn load() -> Result<Libfabric, LoadError> {
+    Exports::load().map(Libfabric::from_exports)
+}
+
+/// Loads the libfabric of this name or path; see [`load`].
+///
+/// # Errors
+/// See [`LoadError`].
+pub fn load_from(library: &OsStr) -> Result<Libfabric, LoadError> {
+    Exports::load_from(library).map(Libfabric::from_exports)
+}
+
+impl Libfabric {
+    fn from_exports(exports: Exports) -> Libfabric {
+        // SAFETY: fi_version has no preconditions.
+        let packed = unsafe { (exports.fi_version)() };
+        let library = Libfabric {
+            exports,
+            version: (packed >> 16, packed & 0xffff),
+        };
+        // The first question initialises the providers. Its answer may be "none": that is an error
+        // only for who wants to open a rail.
+        let _ = library.interfaces();
+        library
+    }
+
+    /// The library's version: major, minor.
+    #[must_use]
+    pub fn version(&self) -> (u32, u32) {
+        self.version
+    }
+
+    /// The interfaces that a rail can be on, loopback last. Empty too if libfabric has no provider
+    /// for IP.
+    #[must_use]
+    pub fn interfaces(&self) -> Vec<Interface> {
+        let row = table::datagram(NetKind::Udp).expect("the table has a row for udp");
+        let Ok(info) = Info::query(self, row, None) else {
+            return Vec::new();
+        };
+        let mut interfaces: Vec<Interface> = info.interfaces();
+        interfaces.sort_by_key(|interface| interface.address.is_loopback());
+        interfaces
+    }
+
+    pub(crate) fn version_text(&self) -> String {
+        format!("{}.{}", self.version.0, self.version.1)
+    }
+
+    /// The interfaces as a text for messages.
+    pub(crate) fn known_interfaces(&self) -> String {
+        let names: Vec<String> = self.interfaces().iter().map(Interface::to_string).collect();
+        if names.is_empty() {
+            "none".to_owned()
+        } else {
+            names.join(", ")
+        }
+    }
+
+    /// The error for a negative return of a libfabric function.
+    pub(crate) fn error(&self, call: &'static str, returned: i64) -> CallError {
+        let code = i32::try_from(returned.unsigned_abs()).unwrap_or(i32::MAX);
+        // SAFETY: fi_strerror takes any number and returns a C string that is never freed.
+        let text = unsafe { CStr::from_ptr((self.exports.fi_strerror)(code)) };
+        CallError {
+            call,
+            code,
+            text: text.to_string_lossy().into_owned(),
+        }
+    }
+
+    /// Turns the usual convention (0, or a negative error number) into a result.
+    pub(crate) fn zero_or_error(&self, call: &'static str, returned: i32) -> Result<(), CallError> {
+        if returned == 0 {
+            Ok(())
+        } else {
+            Err(self.error(call, i64::from(returned)))
+        }
+    }
+}

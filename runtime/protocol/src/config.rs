@@ -1,0 +1,310 @@
+//! What one engine is told before it starts, checked once.
+//!
+//! A value that is out of bounds is refused with its name, the reason and the remedy; after
+//! `check` the engine trusts every field.
+
+use thiserror::Error;
+
+use crate::frame::FRAME_OVERHEAD;
+use crate::identity::{ADDRESS_MAX, INCARNATION_MAX, NAME_MAX};
+
+/// Smallest body the protocol can work with, in bytes: room for the longest fact.
+pub const MTU_MIN: usize = 640;
+/// Largest datagram the protocol will write, in bytes.
+pub const MTU_MAX: usize = 65_000;
+/// Most seeds one engine keeps.
+pub const SEEDS_MAX: usize = 1024;
+
+/// Heartbeat and deadline that go together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// 10 ms and 40 ms: for reserved cores.
+    Fast,
+    /// 20 ms and 60 ms: the default.
+    Standard,
+    /// 200 ms and 1 s: for shared machines and wide nets.
+    Quiet,
+}
+
+impl Profile {
+    /// Time between two beats, in microseconds.
+    #[must_use]
+    pub const fn heartbeat_us(self) -> u64 {
+        match self {
+            Self::Fast => 10_000,
+            Self::Standard => 20_000,
+            Self::Quiet => 200_000,
+        }
+    }
+
+    /// Silence after which an observer reports, in microseconds.
+    #[must_use]
+    pub const fn deadline_us(self) -> u64 {
+        match self {
+            Self::Fast => 40_000,
+            Self::Standard => 60_000,
+            Self::Quiet => 1_000_000,
+        }
+    }
+}
+
+/// What a member does when it learns that it was declared failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Come back with a higher incarnation.
+    Rejoin,
+    /// Fall silent: for jobs whose MPI cannot take a death back.
+    Stop,
+}
+
+/// Everything an engine is told at the start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of this node, unique in the job, 1 to 63 bytes of printable ASCII without spaces.
+    pub name: String,
+    /// Where peers reach it; opaque, 1 to 255 bytes.
+    pub address: Vec<u8>,
+    /// Addresses to knock at while they are not in the view. More can come with `Input::Seed`.
+    pub seeds: Vec<Vec<u8>>,
+    /// The job's key, if it is known already; else it comes with `Input::Key`.
+    pub key: Option<[u8; 32]>,
+    /// This life's number: the launch time in nanoseconds, above every earlier one.
+    pub incarnation: u64,
+    /// Number of the first frame. A worker that takes over must start above its predecessor:
+    /// give the monotonic clock in microseconds.
+    pub first_sequence: u64,
+    /// Decides every random choice of this engine.
+    pub random_seed: u64,
+    /// Time between two beats, in microseconds.
+    pub heartbeat_us: u64,
+    /// Silence after which an observer reports, in microseconds; at least twice the heartbeat.
+    pub deadline_us: u64,
+    /// Distinct reporters that make a failure (the paper's Theta).
+    pub theta: usize,
+    /// Ring successors each member observes (the paper's K_s); at least `theta`.
+    pub successors: usize,
+    /// Random neighbours each member keeps (the paper's K_r).
+    pub neighbours: usize,
+    /// Largest datagram, in bytes.
+    pub mtu: usize,
+    /// What to do when declared failed.
+    pub policy: Policy,
+    /// Most members in the view; strangers beyond are refused and counted.
+    pub members_max: usize,
+    /// Most removed members remembered; the oldest are forgotten first.
+    pub history_max: usize,
+}
+
+impl Config {
+    /// A configuration with the defaults of `profile` for the node `name` at `address`.
+    #[must_use]
+    pub fn new(name: &str, address: &[u8], profile: Profile) -> Self {
+        Self {
+            name: name.to_owned(),
+            address: address.to_vec(),
+            seeds: Vec::new(),
+            key: None,
+            incarnation: 1,
+            first_sequence: 1,
+            random_seed: 0,
+            heartbeat_us: profile.heartbeat_us(),
+            deadline_us: profile.deadline_us(),
+            theta: 2,
+            successors: 2,
+            neighbours: 3,
+            mtu: 1472,
+            policy: Policy::Rejoin,
+            members_max: 4096,
+            history_max: 4096,
+        }
+    }
+
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// The first value out of bounds. Nothing was changed.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let printable = self.name.bytes().all(|byte| byte.is_ascii_graphic());
+        if self.name.is_empty() || self.name.len() > NAME_MAX || !printable {
+            return refuse(
+                "name",
+                &self.name,
+                "a name has 1 to 63 printable ASCII characters and no space",
+                "use the host name, or set MUSTER_NODE",
+            );
+        }
+        if self.address.is_empty() || self.address.len() > ADDRESS_MAX {
+            return refuse_number(
+                "address length",
+                self.address.len(),
+                "an address has 1 to 255 bytes",
+                "give at least one rail, and fewer than fit into 255 bytes of text",
+            );
+        }
+        self.check_seeds()?;
+        if self.incarnation == 0 || self.incarnation >= INCARNATION_MAX {
+            return refuse_number(
+                "incarnation",
+                self.incarnation,
+                "an incarnation lies between 1 and 2^63",
+                "use the launch time in nanoseconds",
+            );
+        }
+        if self.first_sequence >= 1 << 63 {
+            return refuse_number(
+                "first_sequence",
+                self.first_sequence,
+                "sequences start below 2^63 so that they never wrap",
+                "use the monotonic clock in microseconds",
+            );
+        }
+        self.check_timing()?;
+        self.check_sizes()
+    }
+
+    fn check_seeds(&self) -> Result<(), ConfigError> {
+        if self.seeds.len() > SEEDS_MAX {
+            return refuse_number(
+                "seeds",
+                self.seeds.len(),
+                "an engine keeps at most 1024 seeds",
+                "give a sample of the nodes; one that answers is enough",
+            );
+        }
+        match self.seeds.iter().find(|seed| seed.is_empty() || seed.len() > ADDRESS_MAX) {
+            Some(seed) => refuse_number(
+                "seed length",
+                seed.len(),
+                "an address has 1 to 255 bytes",
+                "check the seed list",
+            ),
+            None => Ok(()),
+        }
+    }
+
+    fn check_timing(&self) -> Result<(), ConfigError> {
+        if self.heartbeat_us < 1_000 || self.heartbeat_us > 60_000_000 {
+            return refuse_number(
+                "heartbeat_us",
+                self.heartbeat_us,
+                "a heartbeat lies between 1 ms and 60 s",
+                "choose a profile: fast, standard or quiet",
+            );
+        }
+        if self.deadline_us < 2 * self.heartbeat_us || self.deadline_us > 600_000_000 {
+            return refuse_number(
+                "deadline_us",
+                self.deadline_us,
+                "a deadline is at least twice the heartbeat (a probe needs time) and at most 10 min",
+                "use three to five times the heartbeat",
+            );
+        }
+        Ok(())
+    }
+
+    fn check_sizes(&self) -> Result<(), ConfigError> {
+        if self.theta == 0 || self.theta > crate::table::REPORTERS_MAX {
+            return refuse_number(
+                "theta",
+                self.theta,
+                "a failure takes 1 to 4 distinct reporters",
+                "use 2",
+            );
+        }
+        if self.successors < self.theta || self.successors > 8 {
+            return refuse_number(
+                "successors",
+                self.successors,
+                "completeness needs as many observers as reporters (K_s >= Theta), at most 8",
+                "raise successors or lower theta",
+            );
+        }
+        if self.neighbours > 16 {
+            return refuse_number(
+                "neighbours",
+                self.neighbours,
+                "at most 16 random neighbours",
+                "use 3",
+            );
+        }
+        if self.mtu < MTU_MIN + FRAME_OVERHEAD || self.mtu > MTU_MAX {
+            return refuse_number(
+                "mtu",
+                self.mtu,
+                "a datagram has 688 to 65000 bytes",
+                "use 1472 (Ethernet) or what the fabric reports",
+            );
+        }
+        if self.members_max < 2 || self.members_max > 1 << 20 {
+            return refuse_number(
+                "members_max",
+                self.members_max,
+                "a zone has 2 to 1048576 members",
+                "use 4096, or split the job into zones",
+            );
+        }
+        if self.history_max == 0 || self.history_max > 1 << 20 {
+            return refuse_number(
+                "history_max",
+                self.history_max,
+                "the history holds 1 to 1048576 members: without it the dead come back",
+                "use 4096",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A configuration value that was refused; no engine was made.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{name} = {value}: {reason}; {remedy}")]
+pub struct ConfigError {
+    /// Which value.
+    pub name: &'static str,
+    /// What it was.
+    pub value: String,
+    /// Why it cannot be.
+    pub reason: &'static str,
+    /// What to do instead.
+    pub remedy: &'static str,
+}
+
+fn refuse(
+    name: &'static str,
+    value: &str,
+    reason: &'static str,
+    remedy: &'static str,
+) -> Result<(), ConfigError> {
+    Err(ConfigError { name, value: value.to_owned(), reason, remedy })
+}
+
+fn refuse_number(
+    name: &'static str,
+    value: impl ToString,
+    reason: &'static str,
+    remedy: &'static str,
+) -> Result<(), ConfigError> {
+    refuse(name, &value.to_string(), reason, remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// ZM-06: as many observers as reporters, or no engine.
+    #[test]
+    fn fewer_observers_than_reporters_is_refused_with_a_remedy() {
+        let mut config = Config::new("n0", b"a", Profile::Standard);
+        assert_eq!(config.check(), Ok(()));
+        config.theta = 3;
+        let error = config.check().unwrap_err();
+        assert_eq!(error.name, "successors");
+        assert!(error.to_string().contains("raise successors"), "{error}");
+    }
+
+    #[test]
+    fn a_name_with_a_space_is_refused() {
+        let config = Config::new("node 0", b"a", Profile::Standard);
+        assert_eq!(config.check().unwrap_err().name, "name");
+    }
+}

@@ -1,0 +1,83 @@
+//! What an engine has done, in numbers with names.
+//!
+//! Counters only grow. They explain; nothing is decided by them.
+
+use crate::reject::Reject;
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// Numbers of one engine since its start.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Counters {
+            $($(#[doc = $doc])+ pub $name: u64,)+
+            /// Inputs that were refused, by [`Reject`] number.
+            pub rejected: [u64; Reject::COUNT],
+        }
+
+        impl Counters {
+            /// Every counter with its name, the refusals as `rejected_REASON`.
+            pub fn each(&self, mut visit: impl FnMut(&str, u64)) {
+                $(visit(stringify!($name), self.$name);)+
+                for reject in Reject::ALL {
+                    visit(
+                        &format!("rejected_{}", reject.name()),
+                        self.rejected[reject as usize],
+                    );
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Datagrams handed in.
+    datagrams_received,
+    /// Bytes of them.
+    bytes_received,
+    /// Frames written.
+    frames_sent,
+    /// Bytes of them, once each (a copy per rail is the fabric's matter).
+    bytes_sent,
+    /// Beats among them.
+    beats_sent,
+    /// News frames among them.
+    news_sent,
+    /// News frames whose acknowledgement did not come in time; their facts were sent again.
+    news_resent,
+    /// Base views given to a link.
+    base_views,
+    /// Base views among them because digests went on differing.
+    repairs,
+    /// Direct probes of a silent member.
+    probes_sent,
+    /// Requests to helpers to probe a silent member.
+    asks_sent,
+    /// Own reports against a member.
+    reports,
+    /// Times own lateness stopped the clock of others.
+    own_late,
+    /// Times this member heard nobody and doubted itself first.
+    self_doubts,
+    /// Times this member refuted a report against itself.
+    refutations,
+    /// Times this member learnt that it was declared failed.
+    outcasts,
+    /// Discovery requests sent.
+    discoveries,
+    /// Frames not sent because the outbox was full.
+    outbox_dropped,
+    /// Events not told because nobody drained them (the oldest goes).
+    events_dropped,
+    /// Facts not taken because a table was full.
+    facts_refused,
+    /// Removed members forgotten because the history was full.
+    history_pruned,
+}
+
+impl Counters {
+    /// How many inputs were refused for this reason.
+    #[must_use]
+    pub fn rejected(&self, reason: Reject) -> u64 {
+        self.rejected[reason as usize]
+    }
+}

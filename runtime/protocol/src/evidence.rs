@@ -1,0 +1,80 @@
+//! Who said what about a member, and when: the last sixteen observations of each.
+//!
+//! Evidence explains a verdict (`muster why`); it is not what the verdict is computed from, so
+//! that forgetting the oldest can never change a decision.
+
+use std::collections::VecDeque;
+
+use crate::event::CauseKind;
+use crate::identity::{MemberId, Version};
+use crate::time::Instant;
+
+/// Observations kept for each member.
+pub const EVIDENCE_MAX: usize = 16;
+
+/// What was observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObservationKind {
+    /// It entered the view.
+    Joined,
+    /// It was silent and is being probed over all rails and through helpers.
+    Probed,
+    /// A helper found it alive.
+    Vouched,
+    /// A helper found it silent too.
+    FoundSilent,
+    /// A report against it, with the reporter's kind of evidence.
+    Reported(CauseKind),
+    /// It raised its version.
+    Refuted,
+    /// It was declared failed.
+    Failed(CauseKind),
+    /// It said goodbye.
+    Left,
+    /// The fabric reported its rails silent, some of them.
+    Degraded,
+    /// The fabric reported all its rails well.
+    Recovered,
+    /// The fabric reported it unreachable.
+    Unreachable,
+}
+
+/// One observation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observation {
+    /// When it came to us.
+    pub at: Instant,
+    /// Who made it.
+    pub by: MemberId,
+    /// About which version of the member.
+    pub version: Version,
+    /// What it was.
+    pub kind: ObservationKind,
+}
+
+/// A member's observations, oldest first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Evidence {
+    ring: VecDeque<Observation>,
+}
+
+impl Evidence {
+    /// Adds one; the same observation by the same member again only updates its time.
+    pub(crate) fn push(&mut self, observation: Observation) {
+        if let Some(last) = self.ring.back_mut()
+            && (last.by, last.version, last.kind)
+                == (observation.by, observation.version, observation.kind)
+        {
+            last.at = observation.at;
+            return;
+        }
+        if self.ring.len() == EVIDENCE_MAX {
+            self.ring.pop_front();
+        }
+        self.ring.push_back(observation);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Observation> {
+        self.ring.iter()
+    }
+}

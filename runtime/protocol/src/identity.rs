@@ -1,0 +1,88 @@
+//! Who a member is: its place on the ring and the version of its presence.
+//!
+//! The id is the first eight bytes of the SHA-1 of the *name*. The paper hashes name and network
+//! endpoints together; we leave the endpoints out (a named deviation of ZM-01 and ZM-05), so that
+//! a node that comes back on other rails keeps its place on the ring and is known to be the same.
+//! The price is that a name must be unique within a job; two members of one name find out
+//! (`NameTaken`).
+//!
+//! The version is (incarnation, minor): the incarnation separates lives, the minor counts
+//! refutations within one.
+
+use sha1::{Digest, Sha1};
+
+/// Longest name of a member, in bytes.
+pub const NAME_MAX: usize = 63;
+/// Longest address of a member, in bytes. The protocol never reads what is in it.
+pub const ADDRESS_MAX: usize = 255;
+/// Incarnations stay below this, so that raising one never overflows. Launch times in nanoseconds
+/// reach it in the year 2262.
+pub const INCARNATION_MAX: u64 = 1 << 63;
+
+/// A member's place on the ring, derived from its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberId(pub u64);
+
+impl MemberId {
+    /// The id of the member called `name`: the first eight bytes of SHA-1, big endian.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        let digest = Sha1::digest(name.as_bytes());
+        let mut first = [0; 8];
+        first.copy_from_slice(&digest[..8]);
+        Self(u64::from_be_bytes(first))
+    }
+}
+
+/// Which life of a member, and how many times it has spoken up for itself in it.
+/// Ordered: a higher incarnation first, then a higher minor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// Strictly increasing over restarts and rejoins; from the launch time in nanoseconds.
+    pub incarnation: u64,
+    /// Starts at 1 in every incarnation; only the member itself raises it.
+    pub minor: u32,
+}
+
+impl Version {
+    /// The first version of an incarnation.
+    #[must_use]
+    pub const fn first(incarnation: u64) -> Self {
+        Self { incarnation, minor: 1 }
+    }
+
+    /// The next version in the same life; when the minor is used up, the next life.
+    #[must_use]
+    pub const fn raised(self) -> Self {
+        match self.minor.checked_add(1) {
+            Some(minor) => Self { incarnation: self.incarnation, minor },
+            None => self.reborn(),
+        }
+    }
+
+    /// The first version of the next life.
+    #[must_use]
+    pub const fn reborn(self) -> Self {
+        Self::first(self.incarnation.saturating_add(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// ZM-05: the ring order is the order of SHA-1; "abc" is the test vector of FIPS 180.
+    #[test]
+    fn id_is_the_head_of_sha1_of_the_name() {
+        assert_eq!(MemberId::of("abc"), MemberId(0xa999_3e36_4706_816a));
+    }
+
+    /// ZM-01: incarnation before minor, and no overflow of either.
+    #[test]
+    fn versions_order_by_incarnation_then_minor() {
+        let version = Version { incarnation: 7, minor: u32::MAX };
+        assert!(version.raised() > version);
+        assert_eq!(version.raised(), Version::first(8));
+        assert!(Version::first(8) > version);
+    }
+}

@@ -1,0 +1,73 @@
+//! How late this member runs: measured on itself, never held against others.
+//!
+//! Every engine asks its host for a wake-up at a time. If the host comes much later, the engine
+//! was not running (stopped, starved, its machine suspended), and whatever it did not hear in
+//! between says nothing about the others. Two things follow: their silences are shortened by the
+//! time slept, and a figure of the lateness is kept, which decays, widens our own deadlines and
+//! is advertised in our beats, so that peers widen theirs for us.
+
+use crate::time::Instant;
+
+/// Most that lateness can widen a deadline by, in microseconds.
+pub const LATE_MAX_US: u64 = 1_000_000;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Lateness {
+    tolerance_us: u64,
+    figure_us: u64,
+    asked: Instant,
+}
+
+impl Lateness {
+    pub(crate) fn new(heartbeat_us: u64) -> Self {
+        Self { tolerance_us: heartbeat_us / 2, figure_us: 0, asked: Instant::NEVER }
+    }
+
+    /// Remembers the time the host was asked to come back.
+    pub(crate) fn ask(&mut self, at: Instant) {
+        self.asked = at;
+    }
+
+    /// The host came at `now`; says how long it overslept if that is worth mentioning.
+    pub(crate) fn woke(&mut self, now: Instant) -> Option<u64> {
+        let late_us = now.since(self.asked);
+        // One lateness is measured once, however many inputs follow before the next question.
+        self.asked = Instant::NEVER;
+        if late_us <= self.tolerance_us {
+            return None;
+        }
+        self.figure_us = self.figure_us.max(late_us).min(LATE_MAX_US);
+        Some(late_us)
+    }
+
+    /// Once a heartbeat: an old lateness counts less and less (half after 44 beats).
+    pub(crate) fn decay(&mut self) {
+        self.figure_us -= self.figure_us.div_ceil(64);
+    }
+
+    /// The figure, in microseconds.
+    pub(crate) fn figure_us(&self) -> u64 {
+        self.figure_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn oversleeping_is_measured_once_and_fades() {
+        let mut lateness = Lateness::new(20_000);
+        assert_eq!(lateness.woke(Instant(5)), None);
+        lateness.ask(Instant(100_000));
+        assert_eq!(lateness.woke(Instant(110_000)), None);
+        lateness.ask(Instant(120_000));
+        assert_eq!(lateness.woke(Instant(60_120_000)), Some(60_000_000));
+        assert_eq!(lateness.woke(Instant(60_120_001)), None);
+        assert_eq!(lateness.figure_us(), LATE_MAX_US);
+        for _ in 0..2000 {
+            lateness.decay();
+        }
+        assert_eq!(lateness.figure_us(), 0);
+    }
+}

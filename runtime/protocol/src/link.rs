@@ -1,0 +1,227 @@
+//! A link: what two members who talk regularly know about each other's knowledge.
+//!
+//! Intuition: a shopping list for each friend. What changes is put on the list of every friend
+//! (dirty); when a letter can go out, the list is copied into it, with the facts as they are at
+//! that moment, and the letter is kept in mind until it is acknowledged (in flight). A letter
+//! that is not acknowledged in time puts its items back on the list. Nothing is ever given up
+//! while the friend lives, and nothing is queued: a fact that changes twice before a letter goes
+//! is written once.
+//!
+//! A link has up to four roles, two in each direction: one observes the other (the other beats
+//! to it), one chose the other as a random neighbour. A link without a role is dropped.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::identity::{MemberId, Version};
+use crate::table::Reporters;
+use crate::time::Instant;
+use crate::wire::{ROLE_NEIGHBOUR, ROLE_OBSERVE};
+
+/// News frames under way on one link.
+pub(crate) const FLIGHTS_MAX: usize = 16;
+/// The wait for an acknowledgement doubles up to this many times.
+const BACKOFF_MAX: u32 = 5;
+
+/// Something a fact can be about. Nodes sort before ranks, so they are told first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Subject {
+    Node(MemberId),
+    Rank(MemberId, u32),
+}
+
+#[derive(Clone, Debug)]
+struct Flight {
+    sequence: u64,
+    sent_at: Instant,
+    subjects: Vec<Subject>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    /// We observe the peer: it beats to us.
+    pub(crate) observes: bool,
+    /// The peer observes us: we beat to it.
+    pub(crate) observed: bool,
+    /// We chose the peer as a random neighbour.
+    pub(crate) chose: bool,
+    /// The peer chose us.
+    pub(crate) chosen: bool,
+    /// When we began to observe.
+    pub(crate) since: Instant,
+    /// The roles the peer confirmed.
+    pub(crate) confirmed: Option<u8>,
+    /// When to ask again for them.
+    pub(crate) request_at: Instant,
+    pub(crate) requests: u32,
+    /// The peer has not been compared with yet: a differing digest calls for a base view.
+    pub(crate) fresh: bool,
+    /// A beat to the peer is due.
+    pub(crate) beat_due: bool,
+    /// Rounds of probing in the present silence, and when the next is due.
+    pub(crate) rounds: u32,
+    pub(crate) round_at: Instant,
+    /// Helpers who found the peer silent in the present silence.
+    pub(crate) silent: Reporters,
+    /// The version we reported in the present silence.
+    pub(crate) reported: Option<Version>,
+    /// Beats in a row with another digest while nothing was on the way.
+    pub(crate) mismatches: u32,
+    /// No repair before this.
+    pub(crate) repair_at: Instant,
+    /// Ask the peer for its base view with the next request.
+    pub(crate) want_view: bool,
+    dirty: BTreeSet<Subject>,
+    flights: VecDeque<Flight>,
+    backoff: u32,
+}
+
+impl Link {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            observes: false,
+            observed: false,
+            chose: false,
+            chosen: false,
+            since: now,
+            confirmed: None,
+            request_at: now,
+            requests: 0,
+            fresh: true,
+            beat_due: false,
+            rounds: 0,
+            round_at: now,
+            silent: Reporters::default(),
+            reported: None,
+            mismatches: 0,
+            repair_at: now,
+            want_view: false,
+            dirty: BTreeSet::new(),
+            flights: VecDeque::new(),
+            backoff: 0,
+        }
+    }
+
+    /// What we want from the peer, as the request says it.
+    pub(crate) fn roles(&self) -> u8 {
+        (if self.observes { ROLE_OBSERVE } else { 0 }) | (if self.chose { ROLE_NEIGHBOUR } else { 0 })
+    }
+
+    /// What the peer may count on, as the reply says it.
+    pub(crate) fn accepted_roles(&self) -> u8 {
+        (if self.observed { ROLE_OBSERVE } else { 0 })
+            | (if self.chosen { ROLE_NEIGHBOUR } else { 0 })
+    }
+
+    pub(crate) fn has_role(&self) -> bool {
+        self.observes || self.observed || self.chose || self.chosen
+    }
+
+    pub(crate) fn is_neighbour(&self) -> bool {
+        self.chose || self.chosen
+    }
+
+    /// A request must still be sent (again).
+    pub(crate) fn wants_request(&self) -> bool {
+        self.want_view || (self.roles() != 0 && self.confirmed != Some(self.roles()))
+    }
+
+    /// The peer showed life: its silence is over.
+    pub(crate) fn heard(&mut self) {
+        self.rounds = 0;
+        self.silent = Reporters::default();
+        self.reported = None;
+    }
+
+    pub(crate) fn mark(&mut self, subject: Subject) {
+        self.dirty.insert(subject);
+    }
+
+    /// The peer holds just what we hold: nothing to tell it.
+    pub(crate) fn unmark(&mut self, subject: Subject) {
+        self.dirty.remove(&subject);
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.dirty.is_empty() && self.flights.is_empty()
+    }
+
+    pub(crate) fn can_send(&self) -> bool {
+        !self.dirty.is_empty() && self.flights.len() < FLIGHTS_MAX
+    }
+
+    /// Whether the last letter was lost: then the next goes over every rail.
+    pub(crate) fn is_retrying(&self) -> bool {
+        self.backoff > 0
+    }
+
+    pub(crate) fn dirty(&self) -> impl Iterator<Item = Subject> {
+        self.dirty.iter().copied()
+    }
+
+    /// These subjects went out (or are gone) with frame `sequence`.
+    pub(crate) fn sent(&mut self, now: Instant, sequence: u64, taken: Vec<Subject>) {
+        for subject in &taken {
+            self.dirty.remove(subject);
+        }
+        self.flights.push_back(Flight { sequence, sent_at: now, subjects: taken });
+    }
+
+    pub(crate) fn acked(&mut self, sequence: u64) {
+        let before = self.flights.len();
+        self.flights.retain(|flight| flight.sequence != sequence);
+        if self.flights.len() < before {
+            self.backoff = 0;
+        }
+    }
+
+    /// When the oldest frame under way is to be given up for lost.
+    pub(crate) fn resend_at(&self, wait_us: u64) -> Instant {
+        let wait_us = wait_us << self.backoff;
+        self.flights.front().map_or(Instant::NEVER, |flight| flight.sent_at.after(wait_us))
+    }
+
+    /// Puts overdue subjects back on the list; says how many frames were lost.
+    pub(crate) fn resend(&mut self, now: Instant, wait_us: u64) -> u64 {
+        let mut lost = 0;
+        let wait_us = wait_us << self.backoff;
+        while let Some(flight) = self.flights.front()
+            && now >= flight.sent_at.after(wait_us)
+        {
+            self.dirty.extend(flight.subjects.iter().copied());
+            self.flights.pop_front();
+            lost += 1;
+        }
+        if lost > 0 {
+            self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
+        }
+        lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Subject = Subject::Node(MemberId(1));
+    const B: Subject = Subject::Rank(MemberId(1), 7);
+
+    /// ZM-08: what is not acknowledged is told again; what is acknowledged is not.
+    #[test]
+    fn lost_news_goes_back_on_the_list() {
+        let mut link = Link::new(Instant(0));
+        link.mark(A);
+        link.mark(B);
+        link.sent(Instant(0), 1, vec![A]);
+        link.sent(Instant(0), 2, vec![B]);
+        assert!(!link.can_send());
+        link.acked(1);
+        assert_eq!(link.resend(Instant(9_999), 10_000), 0);
+        assert_eq!(link.resend(Instant(10_000), 10_000), 1);
+        assert_eq!(link.dirty().collect::<Vec<_>>(), [B]);
+        assert!(link.is_retrying());
+        link.sent(Instant(10_000), 3, vec![B]);
+        assert_eq!(link.resend_at(10_000), Instant(30_000));
+        link.acked(3);
+        assert!(link.is_idle() && !link.is_retrying());
+    }
+}

@@ -1,0 +1,289 @@
+//! The words host and engine use: inputs, transmits, and views of members.
+
+use crate::counters::Counters;
+use crate::event::CauseKind;
+use crate::evidence::Observation;
+use crate::identity::{MemberId, Version};
+use crate::overlay::Overlay;
+use crate::state::{NodeState, RankDetail, RankFact, RankState};
+use crate::table::{Member, Reporters};
+use crate::time::Instant;
+
+/// What can happen to an engine.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// The time asked for has come.
+    Wake,
+    /// A datagram arrived.
+    Datagram {
+        /// All of it.
+        bytes: &'a [u8],
+    },
+    /// The fabric cannot reach this member: evidence, to be probed, not a verdict.
+    Unreachable(MemberId),
+    /// Some rail of this member is silent while another answers, or that is over. Local.
+    Degraded {
+        /// Whose rail.
+        member: MemberId,
+        /// Whether it is degraded now.
+        degraded: bool,
+    },
+    /// News from who knows.
+    Told(Told<'a>),
+    /// An address to knock at.
+    Seed {
+        /// As the fabric reads it, 1 to 255 bytes.
+        address: &'a [u8],
+    },
+    /// The job's key.
+    Key([u8; 32]),
+    /// Say goodbye and fall silent.
+    Leave {
+        /// Told to everybody.
+        exit_code: i32,
+    },
+}
+
+/// News from outside the protocol.
+#[derive(Clone, Copy, Debug)]
+pub enum Told<'a> {
+    /// The kernel of this very node, about one of its ranks.
+    Rank {
+        /// Its number in the job.
+        rank: u32,
+        /// Its state now.
+        state: RankState,
+        /// How that is known.
+        detail: RankDetail,
+    },
+    /// A launcher or an administrator: that node is gone. Believed at once and everywhere.
+    NodeFailed {
+        /// Its name.
+        name: &'a str,
+    },
+}
+
+/// How far an engine is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// A member, or on the way to be one.
+    Running,
+    /// Saying goodbye; ends when everybody linked has heard it, or after two deadlines.
+    Leaving,
+    /// Silent for good: left, outcast with policy `Stop`, or its name is taken.
+    Stopped,
+}
+
+/// A frame that was written into the lent buffer and is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Transmit {
+    /// To whom; `Overlay::address_of` knows where that is.
+    pub target: Target,
+    /// Bytes of the buffer that are the frame.
+    pub size: usize,
+    /// In which lane.
+    pub class: Class,
+    /// Over which rails.
+    pub route: Route,
+}
+
+/// Where a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// A member that is known.
+    Member(MemberId),
+    /// The seed with this index, in the order of configuration and `Input::Seed`.
+    Seed(usize),
+    /// Somebody who cannot be reached under its id (it uses the name of another). Ask for the
+    /// address at once: the slot is used again.
+    Stray(usize),
+}
+
+/// Which lane a frame takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// May be drained on the receiver's own tick.
+    Beat,
+    /// Wakes the receiver; never waits behind beats.
+    News,
+}
+
+/// Which rails a frame takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Route {
+    /// The next healthy rail in turn.
+    Next,
+    /// A copy on every rail of the peer.
+    All,
+}
+
+/// One member as this engine sees it now.
+#[derive(Clone, Copy, Debug)]
+pub struct MemberView<'a> {
+    member: &'a Member,
+}
+
+impl<'a> MemberView<'a> {
+    /// Its place on the ring.
+    #[must_use]
+    pub fn id(&self) -> MemberId {
+        self.member.id
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        &self.member.name
+    }
+
+    /// Where it is reached; opaque.
+    #[must_use]
+    pub fn address(&self) -> &'a [u8] {
+        &self.member.address
+    }
+
+    /// Its version.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.member.version
+    }
+
+    /// Its state, with what the fabric said of its rails.
+    #[must_use]
+    pub fn state(&self) -> NodeState {
+        match self.member.state {
+            NodeState::Alive if self.member.degraded => NodeState::Degraded,
+            state => state,
+        }
+    }
+
+    /// The exit code it left with; 0 unless it left.
+    #[must_use]
+    pub fn exit_code(&self) -> i32 {
+        self.member.exit_code
+    }
+
+    /// The evidence that decided its state.
+    #[must_use]
+    pub fn cause(&self) -> CauseKind {
+        self.member.cause
+    }
+
+    /// Who reported its present version.
+    #[must_use]
+    pub fn reporters(&self) -> Reporters {
+        self.member.reporters
+    }
+
+    /// When a frame of it last came to us; zero if none ever did.
+    #[must_use]
+    pub fn last_heard(&self) -> Instant {
+        self.member.last_heard
+    }
+
+    /// How late it says it runs, in microseconds.
+    #[must_use]
+    pub fn lateness_us(&self) -> u64 {
+        self.member.late_us
+    }
+
+    /// What it states about its ranks, by rank number.
+    pub fn ranks(&self) -> impl Iterator<Item = &'a RankFact> + use<'a> {
+        self.member.ranks.values()
+    }
+}
+
+impl Overlay {
+    /// Everybody known, those who are gone included, in ring order. The engine's own member too.
+    pub fn members(&self) -> impl Iterator<Item = MemberView<'_>> {
+        self.table.iter().map(|member| MemberView { member })
+    }
+
+    /// One member.
+    #[must_use]
+    pub fn member(&self, id: MemberId) -> Option<MemberView<'_>> {
+        self.table.get(id).map(|member| MemberView { member })
+    }
+
+    /// The name of a member that is known.
+    #[must_use]
+    pub fn name_of(&self, id: MemberId) -> Option<&str> {
+        self.table.get(id).map(|member| &*member.name)
+    }
+
+    /// Where a frame for this target goes.
+    #[must_use]
+    pub fn address_of(&self, target: Target) -> Option<&[u8]> {
+        match target {
+            Target::Member(id) => self.table.get(id).map(|member| &*member.address),
+            Target::Seed(index) => self.config.seeds.get(index).map(Vec::as_slice),
+            Target::Stray(slot) => self.strays.get(slot).map(Vec::as_slice),
+        }
+    }
+
+    /// The last observations about a member, oldest first: `muster why`.
+    pub fn why(&self, id: MemberId) -> impl Iterator<Item = &Observation> {
+        self.table.get(id).into_iter().flat_map(|member| member.evidence.iter())
+    }
+
+    /// What this engine has done.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The engine's own id.
+    #[must_use]
+    pub fn id(&self) -> MemberId {
+        self.own
+    }
+
+    /// The engine's own version now.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.own_version()
+    }
+
+    /// How far the engine is in its life.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// How many are in the view, the engine's own member included.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.table.live()
+    }
+
+    /// A digest of the view: equal views have equal digests.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.table.digest()
+    }
+
+    /// How late the host calls, decaying, in microseconds; widens every deadline.
+    #[must_use]
+    pub fn lateness_us(&self) -> u64 {
+        self.lateness.figure_us()
+    }
+
+    /// The deadline this engine gives a member now, widened by both sides' lateness, in
+    /// microseconds.
+    #[must_use]
+    pub fn deadline_us(&self, id: MemberId) -> u64 {
+        let theirs_us = self.table.get(id).map_or(0, |member| member.late_us);
+        self.widened_deadline_us(theirs_us)
+    }
+
+    /// Those this engine observes: they beat to it.
+    pub fn observing(&self) -> impl Iterator<Item = MemberId> {
+        self.links.iter().filter(|(_, link)| link.observes).map(|(id, _)| *id)
+    }
+
+    /// Those this engine beats to.
+    pub fn observers(&self) -> impl Iterator<Item = MemberId> {
+        self.links.iter().filter(|(_, link)| link.observed).map(|(id, _)| *id)
+    }
+}

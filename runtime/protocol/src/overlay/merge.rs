@@ -1,0 +1,478 @@
+//! News into the table: Algorithm 1 of the paper, with the additions named in the module above.
+//!
+//! Every change of a record happens here and spreads from here: whatever is new to us goes on the
+//! list of every link but the one it came from. Whatever is old goes back to the one who said it.
+
+use crate::event::{CauseKind, EventKind};
+use crate::evidence::ObservationKind;
+use crate::identity::{INCARNATION_MAX, MemberId, Version};
+use crate::link::Subject;
+use crate::overlay::Overlay;
+use crate::overlay::interface::Phase;
+use crate::state::{NodeState, RankFact};
+use crate::table::{Member, RANKS_MAX, Reporters};
+use crate::config::Policy;
+use crate::verdict::{self, Order};
+use crate::wire::NodeFact;
+
+impl Overlay {
+    /// Merges what `from` says about a member.
+    pub(super) fn merge_node(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+        if fact.id == self.own {
+            return self.merge_own(Some(from), fact);
+        }
+        let Some(member) = self.table.get(fact.id) else {
+            return self.admit_unknown(from, fact);
+        };
+        let subject = Subject::Node(fact.id);
+        match verdict::order((fact.version, fact.state), (member.version, member.state)) {
+            Order::Newer => self.merge_newer(from, fact),
+            Order::Same => {
+                let known = fact.reporters == member.reporters;
+                if member.state == NodeState::Suspect {
+                    self.add_reports(from, fact);
+                } else if let Some(link) = self.links.get_mut(&from)
+                    && known
+                {
+                    link.unmark(subject);
+                }
+            }
+            Order::Older => {
+                if let Some(link) = self.links.get_mut(&from) {
+                    link.mark(subject);
+                }
+            }
+        }
+    }
+
+    fn admit_unknown(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+        if fact.state.in_view() && self.is_full() {
+            self.counters.facts_refused += 1;
+            return;
+        }
+        let mut member = Member::new(fact.id, fact.name, fact.address, fact.version);
+        member.vouched_at = self.now;
+        if !fact.state.in_view() {
+            // Gone before we came: remembered, so that late news of its life is known as late.
+            take_end(&mut member, fact, self.now);
+            self.table.insert(member);
+            self.prune_history();
+            self.spread(Subject::Node(fact.id), Some(from));
+            return;
+        }
+        self.table.insert(member);
+        self.joined(from, fact);
+    }
+
+    fn joined(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+        self.topology_dirty = true;
+        self.observe(fact.id, from, ObservationKind::Joined);
+        let reporters = Reporters::from_iter([from]);
+        self.tell(fact.id, EventKind::NodeUp, CauseKind::Joined, reporters, 0);
+        self.spread(Subject::Node(fact.id), Some(from));
+        if fact.state == NodeState::Suspect {
+            self.add_reports(from, fact);
+        }
+    }
+
+    fn merge_newer(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+        let Some(member) = self.table.get(fact.id) else { return };
+        let (held, state) = (member.version, member.state);
+        if !state.in_view() {
+            return self.merge_newer_removed(from, fact);
+        }
+        match fact.state {
+            NodeState::Left => self.left(from, fact),
+            // A verdict about a life we have not seen: the one we have seen is over anyway.
+            NodeState::Failed if fact.version.incarnation > held.incarnation => {
+                self.table.change(fact.id, |member| member.version = fact.version);
+                self.fail(fact.id, fact.cause, fact.reporters, fact.silent_us, Some(from));
+            }
+            NodeState::Failed | NodeState::Suspect => {
+                if fact.version > held {
+                    self.renew(from, fact);
+                }
+                self.add_reports(from, fact);
+            }
+            _ => self.renew(from, fact),
+        }
+    }
+
+    fn merge_newer_removed(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+        let id = fact.id;
+        if !fact.state.in_view() {
+            let now = self.now;
+            self.table.change(id, |member| {
+                member.version = fact.version;
+                take_end(member, fact, now);
+            });
+            self.spread(Subject::Node(id), Some(from));
+            return;
+        }
+        if self.is_full() {
+            self.counters.facts_refused += 1;
+            return;
+        }
+        // Back from the dead with a higher version.
+        self.adopt(fact);
+        self.joined(from, fact);
+    }
+
+    /// A higher version of somebody in the view.
+    fn renew(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+        let id = fact.id;
+        let Some(member) = self.table.get(id) else { return };
+        let was_suspect = member.state == NodeState::Suspect;
+        let reborn = fact.version.incarnation > member.version.incarnation;
+        if reborn {
+            self.tell(id, EventKind::NodeFailed, CauseKind::Superseded, Reporters::default(), 0);
+            self.checks.remove(&id);
+            self.links.remove(&id);
+            self.adopt(fact);
+            self.joined(from, fact);
+            return;
+        }
+        self.adopt(fact);
+        if was_suspect {
+            self.observe(id, id, ObservationKind::Refuted);
+            let nobody = Reporters::default();
+            self.tell(id, EventKind::NodeRecovered, CauseKind::Refuted, nobody, 0);
+        }
+        if let Some(link) = self.links.get_mut(&id) {
+            link.heard();
+        }
+        self.checks.remove(&id);
+        self.spread(Subject::Node(id), Some(from));
+    }
+
+    /// Takes over a newer version of a living member; reports against the old one are void.
+    fn adopt(&mut self, fact: &NodeFact<'_>) {
+        let now = self.now;
+        self.table.change(fact.id, |member| {
+            if member.version.incarnation != fact.version.incarnation {
+                member.ranks.clear();
+                member.last_heard = crate::time::Instant::default();
+                member.late_us = 0;
+                member.degraded = false;
+            }
+            member.version = fact.version;
+            member.state = NodeState::Alive;
+            member.name = fact.name.into();
+            member.address = fact.address.into();
+            member.reporters = Reporters::default();
+            member.exit_code = 0;
+            member.cause = CauseKind::Joined;
+            member.vouched_at = now;
+            member.claimed_at = None;
+        });
+    }
+
+    fn left(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+        let now = self.now;
+        self.table.change(fact.id, |member| {
+            member.version = fact.version;
+            take_end(member, fact, now);
+        });
+        self.observe(fact.id, from, ObservationKind::Left);
+        let kind = EventKind::NodeLeft { exit_code: fact.exit_code };
+        self.tell(fact.id, kind, CauseKind::Announced, Reporters::default(), 0);
+        self.removed(fact.id, Some(from));
+    }
+
+    /// Reports that came with a suspicion or a verdict, about the version we hold.
+    fn add_reports(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+        let id = fact.id;
+        let Some(member) = self.table.in_view(id).filter(|held| held.version == fact.version)
+        else {
+            return;
+        };
+        let before = member.reporters;
+        let mut reporters = before;
+        for reporter in fact.reporters.iter().filter(|reporter| *reporter != id) {
+            reporters.add(reporter);
+        }
+        if fact.state == NodeState::Failed
+            && verdict::stands(fact.cause, reporters.len(), self.threshold_for(id))
+        {
+            return self.fail(id, fact.cause, reporters, fact.silent_us, Some(from));
+        }
+        if reporters != before {
+            for reporter in reporters.iter().filter(|reporter| !before.contains(*reporter)) {
+                self.observe(id, reporter, ObservationKind::Reported(fact.cause));
+            }
+            self.set_reporters(id, reporters, fact.cause, fact.silent_us, Some(from));
+        }
+        if fact.state == NodeState::Failed {
+            // A verdict with too few reporters for our rule: look for ourselves.
+            self.check(id, None, Some(fact.cause));
+        }
+    }
+
+    /// The reports against a member have changed: judge anew.
+    pub(super) fn set_reporters(
+        &mut self,
+        id: MemberId,
+        reporters: Reporters,
+        cause: CauseKind,
+        silent_us: u32,
+        from: Option<MemberId>,
+    ) {
+        let state = verdict::judge(reporters.len(), self.threshold_for(id));
+        if state == NodeState::Failed {
+            return self.fail(id, cause, reporters, silent_us, from);
+        }
+        let was_suspect = self.table.get(id).is_some_and(|m| m.state == NodeState::Suspect);
+        self.table.change(id, |member| {
+            member.state = state;
+            member.reporters = reporters;
+            member.cause = cause;
+            member.silent_us = silent_us;
+        });
+        if state == NodeState::Suspect && !was_suspect {
+            self.tell(id, EventKind::NodeSuspect, cause, reporters, silent_us);
+        }
+        self.spread(Subject::Node(id), from);
+    }
+
+    /// The verdict. `from` is who told it, if it was not decided here.
+    pub(super) fn fail(
+        &mut self,
+        id: MemberId,
+        cause: CauseKind,
+        reporters: Reporters,
+        silent_us: u32,
+        from: Option<MemberId>,
+    ) {
+        let now = self.now;
+        self.table.change(id, |member| {
+            member.state = NodeState::Failed;
+            member.cause = cause;
+            member.reporters = reporters;
+            member.silent_us = silent_us;
+            member.removed_at = now;
+            member.claimed_at = None;
+        });
+        self.observe(id, from.unwrap_or(self.own), ObservationKind::Failed(cause));
+        self.tell(id, EventKind::NodeFailed, cause, reporters, silent_us);
+        self.removed(id, from);
+    }
+
+    fn removed(&mut self, id: MemberId, from: Option<MemberId>) {
+        self.links.remove(&id);
+        self.checks.remove(&id);
+        self.acks.remove(&id);
+        self.topology_dirty = true;
+        self.prune_history();
+        self.spread(Subject::Node(id), from);
+    }
+
+    /// What others say about ourselves. `from` is `None` for what we remember of a former worker.
+    pub(super) fn merge_own(&mut self, from: Option<MemberId>, fact: &NodeFact<'_>) {
+        let own = self.own_version();
+        if self.phase != Phase::Running {
+            return;
+        }
+        if fact.version.incarnation > own.incarnation {
+            let ours = self.table.get(self.own).is_some_and(|own| *own.address == *fact.address);
+            if fact.state.in_view() && !ours {
+                return self.name_taken();
+            }
+            // A life of this node that we do not remember (its clock went back): stay above it.
+            self.renew_own(fact.version.reborn());
+            return;
+        }
+        if fact.version.incarnation < own.incarnation {
+            // Old news of us: the one who tells it could know better.
+            if let Some(link) = from.and_then(|from| self.links.get_mut(&from)) {
+                link.mark(Subject::Node(self.own));
+            }
+            return;
+        }
+        match fact.state {
+            NodeState::Failed | NodeState::Left | NodeState::Suspect
+                if fact.version.minor < own.minor =>
+            {
+                if let Some(from) = from {
+                    match self.links.get_mut(&from) {
+                        Some(link) => link.mark(Subject::Node(self.own)),
+                        None => self.introduce_to(from),
+                    }
+                }
+            }
+            NodeState::Failed
+                if verdict::stands(
+                    fact.cause,
+                    fact.reporters.len(),
+                    self.threshold_for(self.own),
+                ) =>
+            {
+                self.outcast(from, fact);
+            }
+            NodeState::Failed | NodeState::Suspect | NodeState::Left => {
+                self.counters.refutations += 1;
+                self.renew_own(fact.version.raised());
+                if let Some(from) = from.filter(|from| !self.links.contains_key(from)) {
+                    self.introduce_to(from);
+                }
+            }
+            _ if fact.version.minor > own.minor => self.renew_own(fact.version.raised()),
+            _ => {}
+        }
+    }
+
+    /// Raises the own version and lets everybody know.
+    fn renew_own(&mut self, version: Version) {
+        if version.incarnation >= INCARNATION_MAX {
+            return self.stop();
+        }
+        self.table.change(self.own, |own| own.version = version);
+        self.spread(Subject::Node(self.own), None);
+    }
+
+    pub(super) fn raise_minor(&mut self) {
+        self.renew_own(self.own_version().raised());
+    }
+
+    /// We were declared failed, by enough members: say so, and follow the policy.
+    ///
+    /// Coming back, we forget whom *we* held failed (our view went another way than theirs) and
+    /// which reports we held, and take over the view of the one who told us before we talk to
+    /// anybody else.
+    pub(super) fn outcast(&mut self, from: Option<MemberId>, fact: &NodeFact<'_>) {
+        self.counters.outcasts += 1;
+        self.tell(self.own, EventKind::Outcast, CauseKind::Claimed, fact.reporters, fact.silent_us);
+        if self.config.policy == Policy::Stop {
+            return self.stop();
+        }
+        let failed: Vec<MemberId> = self
+            .table
+            .iter_removed()
+            .filter(|member| member.state == NodeState::Failed)
+            .map(|member| member.id)
+            .collect();
+        for id in failed {
+            if Some(id) == from {
+                self.table.change(id, |member| {
+                    member.state = NodeState::Alive;
+                    member.reporters = Reporters::default();
+                });
+                self.tell(id, EventKind::NodeUp, CauseKind::Joined, Reporters::default(), 0);
+            } else {
+                self.table.remove(id);
+            }
+        }
+        let suspects: Vec<MemberId> = self
+            .table
+            .iter_live()
+            .filter(|member| member.state == NodeState::Suspect)
+            .map(|member| member.id)
+            .collect();
+        for id in suspects {
+            self.table.change(id, |member| {
+                member.state = NodeState::Alive;
+                member.reporters = Reporters::default();
+            });
+            let nobody = Reporters::default();
+            self.tell(id, EventKind::NodeRecovered, CauseKind::Claimed, nobody, 0);
+        }
+        self.links.clear();
+        self.checks.clear();
+        self.acks.clear();
+        self.doubted_since = None;
+        self.heard_any = self.now;
+        self.topology_dirty = true;
+        self.discover_soon();
+        self.grace();
+        self.renew_own(fact.version.max(self.own_version()).reborn());
+        if let Some(with) = from {
+            self.rejoin_with(with);
+        }
+    }
+
+    pub(super) fn name_taken(&mut self) {
+        let nobody = Reporters::default();
+        self.tell(self.own, EventKind::NameTaken, CauseKind::Claimed, nobody, 0);
+        self.stop();
+    }
+
+    /// Merges a rank's state. False if the node's life it belongs to has not been heard of yet.
+    pub(super) fn merge_rank(
+        &mut self,
+        from: MemberId,
+        node: MemberId,
+        incarnation: u64,
+        fact: RankFact,
+    ) -> bool {
+        if node == self.own {
+            return true;
+        }
+        let Some(member) = self.table.get(node) else { return false };
+        if incarnation > member.version.incarnation {
+            return false;
+        }
+        if incarnation < member.version.incarnation || !member.in_view() {
+            return true;
+        }
+        let subject = Subject::Rank(node, fact.rank);
+        let known = member.ranks.get(&fact.rank).map(|held| held.sequence);
+        match known {
+            Some(held) if held >= fact.sequence => {
+                if let Some(link) = self.links.get_mut(&from) {
+                    if held > fact.sequence { link.mark(subject) } else { link.unmark(subject) }
+                }
+            }
+            None if member.ranks.len() >= RANKS_MAX => self.counters.facts_refused += 1,
+            _ => self.set_rank(node, fact, CauseKind::Announced, Some(from)),
+        }
+        true
+    }
+
+    pub(super) fn set_rank(
+        &mut self,
+        node: MemberId,
+        fact: RankFact,
+        cause: CauseKind,
+        from: Option<MemberId>,
+    ) {
+        self.table.change(node, |member| {
+            member.ranks.insert(fact.rank, fact);
+        });
+        let reporters = Reporters::from_iter([node]);
+        self.tell(node, EventKind::RankChanged { fact }, cause, reporters, 0);
+        self.spread(Subject::Rank(node, fact.rank), from);
+    }
+
+    /// Puts a subject on the list of every link but one.
+    pub(super) fn spread(&mut self, subject: Subject, except: Option<MemberId>) {
+        for (id, link) in &mut self.links {
+            if Some(*id) == except {
+                link.unmark(subject);
+            } else {
+                link.mark(subject);
+            }
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.table.live() >= self.config.members_max
+    }
+
+    fn prune_history(&mut self) {
+        while self.table.removed() > self.config.history_max {
+            self.table.forget_oldest_removed();
+            self.counters.history_pruned += 1;
+        }
+    }
+}
+
+/// Writes into a record how its life ended.
+fn take_end(member: &mut Member, fact: &NodeFact<'_>, now: crate::time::Instant) {
+    member.state = fact.state;
+    member.exit_code = fact.exit_code;
+    member.cause = fact.cause;
+    member.silent_us = fact.silent_us;
+    member.reporters = fact.reporters;
+    member.removed_at = now;
+    member.name = fact.name.into();
+    member.address = fact.address.into();
+}

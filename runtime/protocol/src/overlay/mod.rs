@@ -1,0 +1,408 @@
+//! The overlay engine: one member of one zone, behind four doors.
+//!
+//! The doors are here, and what the engine holds. What goes on behind them, one noun a file:
+//! `receive` (who may say what), `merge` (news into the table), `watch` (silence, probes,
+//! helpers, reports), `topology` (whom to link with), `discover` (finding strangers and healing
+//! splits), `send` (writing frames when a slot is free), `snapshot` (handing over to another
+//! worker).
+//!
+//! Named deviations from the paper's zone membership, all additions for speed: indirect probes
+//! before a report; reports and removals leave at once instead of after the aggregation interval
+//! tau; the originator of a removal also tells everybody directly in views of at most 32; news is
+//! acknowledged and repaired by digests; a report is checked against one's own silence first.
+
+mod discover;
+mod interface;
+mod merge;
+mod outbox;
+mod receive;
+mod send;
+mod snapshot;
+mod topology;
+mod watch;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use crate::config::{Config, ConfigError, SEEDS_MAX};
+use crate::counters::Counters;
+use crate::event::{Cause, CauseKind, Event, EventKind};
+use crate::evidence::{Observation, ObservationKind};
+use crate::identity::{ADDRESS_MAX, MemberId, Version};
+use crate::lateness::Lateness;
+use crate::link::{Link, Subject};
+use crate::reject::Reject;
+use crate::replay::ReplayGuard;
+use crate::state::{NodeState, RankFact, RankState};
+use crate::table::{Member, RANKS_MAX, Reporters, Table};
+use crate::time::Instant;
+use crate::wire::Acks;
+
+pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
+use discover::Rejoin;
+use outbox::Outbox;
+pub use snapshot::ResumeError;
+use watch::Check;
+
+/// Most events waiting for the host.
+const EVENTS_MAX: usize = 65_536;
+/// In views up to this size the originator of a removal tells everybody directly.
+const DIRECT_MAX: usize = 32;
+
+/// The overlay engine of one member.
+///
+/// Methods come in four families: `handle` for what happens, `poll_*` for what follows from it
+/// (drain them in the order of the crate's loop), getters for snapshots, and `new`/`resume`.
+#[derive(Clone, Debug)]
+pub struct Overlay {
+    config: Config,
+    own: MemberId,
+    phase: Phase,
+    table: Table,
+    links: BTreeMap<MemberId, Link>,
+    /// Suspects we probe ourselves: for helpers' questions, and to check what we were told.
+    checks: BTreeMap<MemberId, Check>,
+    replay: ReplayGuard,
+    lateness: Lateness,
+    rng: ChaCha8Rng,
+    outbox: Outbox,
+    /// News frames to acknowledge, by sender.
+    acks: BTreeMap<MemberId, Acks>,
+    events: VecDeque<Event>,
+    counters: Counters,
+    /// Sequence of the last frame.
+    sequence: u64,
+    /// Sequence of the last own rank fact.
+    rank_sequence: u32,
+    started: bool,
+    now: Instant,
+    beat_at: Instant,
+    discover_at: Instant,
+    discover_wait_us: u64,
+    topology_dirty: bool,
+    rejoin: Option<Rejoin>,
+    /// Last authentic frame from anybody in the view.
+    heard_any: Instant,
+    doubted_since: Option<Instant>,
+    /// End of a goodbye.
+    leave_until: Instant,
+    /// Addresses of senders that cannot be reached under their id (twins of a name).
+    strays: [Vec<u8>; outbox::STRAYS_MAX],
+    stray_next: usize,
+}
+
+impl Overlay {
+    /// An engine that knows nobody yet.
+    ///
+    /// # Errors
+    /// The first configuration value out of bounds; no engine was made.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        let own = MemberId::of(&config.name);
+        let version = Version::first(config.incarnation);
+        let mut table = Table::default();
+        table.insert(Member::new(own, &config.name, &config.address, version));
+        let mut seed = [0; 32];
+        seed[..8].copy_from_slice(&config.random_seed.to_le_bytes());
+        seed[8..16].copy_from_slice(&own.0.to_le_bytes());
+        seed[16..24].copy_from_slice(&config.incarnation.to_le_bytes());
+        Ok(Self {
+            own,
+            phase: Phase::Running,
+            table,
+            links: BTreeMap::new(),
+            checks: BTreeMap::new(),
+            replay: ReplayGuard::new(config.members_max + 256),
+            lateness: Lateness::new(config.heartbeat_us),
+            rng: ChaCha8Rng::from_seed(seed),
+            outbox: Outbox::default(),
+            acks: BTreeMap::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            sequence: config.first_sequence,
+            rank_sequence: 0,
+            started: false,
+            now: Instant::default(),
+            beat_at: Instant::default(),
+            discover_at: Instant::default(),
+            discover_wait_us: 2 * config.heartbeat_us,
+            topology_dirty: true,
+            rejoin: None,
+            heard_any: Instant::default(),
+            doubted_since: None,
+            leave_until: Instant::NEVER,
+            strays: Default::default(),
+            stray_next: 0,
+            config,
+        })
+    }
+
+    /// Takes one input at time `now`, which never goes back.
+    ///
+    /// # Errors
+    /// Why the input was not taken. It changed nothing but a counter; time and timers went on.
+    pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Result<(), Reject> {
+        self.advance(now);
+        let result = self.take(input);
+        if let Err(reject) = result {
+            self.counters.rejected[reject as usize] += 1;
+        }
+        self.run_timers();
+        self.lateness.ask(self.poll_timeout());
+        result
+    }
+
+    fn take(&mut self, input: Input<'_>) -> Result<(), Reject> {
+        if let Input::Datagram { bytes } = input {
+            self.counters.datagrams_received += 1;
+            self.counters.bytes_received += bytes.len() as u64;
+        }
+        if self.phase == Phase::Stopped && !matches!(input, Input::Wake) {
+            return Err(Reject::Stopped);
+        }
+        match input {
+            Input::Wake => Ok(()),
+            Input::Datagram { bytes } => self.receive(bytes),
+            Input::Unreachable(member) => self.unreachable(member),
+            Input::Degraded { member, degraded } => self.degraded(member, degraded),
+            Input::Told(told) => self.told(told),
+            Input::Seed { address } => self.add_seed(address),
+            Input::Key(key) => {
+                self.config.key = Some(key);
+                self.discover_at = self.now;
+                Ok(())
+            }
+            Input::Leave { exit_code } => {
+                self.leave(exit_code);
+                Ok(())
+            }
+        }
+    }
+
+    /// When to call `handle` with [`Input::Wake`] at the latest. The time of the last `handle` if
+    /// there is something to send already.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Instant {
+        if !self.started {
+            return Instant::default();
+        }
+        match self.phase {
+            Phase::Stopped => Instant::NEVER,
+            _ if self.wants_to_send() => self.now,
+            _ => self.next_timer(),
+        }
+    }
+
+    /// The next event, oldest first.
+    #[must_use]
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Time goes on: the first time starts the timers, a late time is found out.
+    fn advance(&mut self, now: Instant) {
+        let now = now.max(self.now);
+        self.now = now;
+        if !self.started {
+            self.started = true;
+            let phase = self.random(self.config.heartbeat_us);
+            self.beat_at = now.after(phase);
+            self.discover_at = now;
+            self.heard_any = now;
+            self.grace();
+            return;
+        }
+        if let Some(late_us) = self.lateness.woke(now) {
+            self.counters.own_late += 1;
+            self.forgive(late_us);
+        }
+    }
+
+    fn run_timers(&mut self) {
+        match self.phase {
+            Phase::Stopped => return,
+            Phase::Leaving => {
+                let wait_us = self.ack_wait_us();
+                for link in self.links.values_mut() {
+                    self.counters.news_resent += link.resend(self.now, wait_us);
+                }
+                let said = self.links.values().all(Link::is_idle) && !self.wants_to_send();
+                if said || self.now >= self.leave_until {
+                    self.stop();
+                }
+                return;
+            }
+            Phase::Running => {}
+        }
+        if self.config.key.is_none() {
+            return;
+        }
+        if self.now >= self.beat_at {
+            self.tick();
+        }
+        self.run_rejoin();
+        self.run_watch();
+        self.run_links();
+        if self.now >= self.discover_at {
+            self.run_discovery();
+        }
+    }
+
+    /// Once a heartbeat.
+    fn tick(&mut self) {
+        for link in self.links.values_mut() {
+            link.beat_due = link.observed;
+        }
+        self.lateness.decay();
+        self.judge_suspects();
+        let missed = self.now.since(self.beat_at) / self.config.heartbeat_us;
+        self.beat_at = self.beat_at.after((missed + 1) * self.config.heartbeat_us);
+    }
+
+    fn next_timer(&self) -> Instant {
+        if self.phase == Phase::Leaving {
+            return self.next_link_timer().min(self.leave_until);
+        }
+        if self.config.key.is_none() {
+            return Instant::NEVER;
+        }
+        self.beat_at
+            .min(self.discover_at)
+            .min(self.next_rejoin_timer())
+            .min(self.next_watch_timer())
+            .min(self.next_link_timer())
+    }
+
+    /// How long a news frame waits for its acknowledgement the first time.
+    fn ack_wait_us(&self) -> u64 {
+        self.config.heartbeat_us / 2
+    }
+
+    fn add_seed(&mut self, address: &[u8]) -> Result<(), Reject> {
+        if address.is_empty() || address.len() > ADDRESS_MAX {
+            return Err(Reject::Unknown);
+        }
+        if self.config.seeds.iter().any(|seed| seed == address) {
+            return Ok(());
+        }
+        if self.config.seeds.len() >= SEEDS_MAX {
+            return Err(Reject::Full);
+        }
+        self.config.seeds.push(address.to_vec());
+        self.discover_at = self.now;
+        Ok(())
+    }
+
+    fn degraded(&mut self, id: MemberId, degraded: bool) -> Result<(), Reject> {
+        let member = self.table.in_view(id).ok_or(Reject::Unknown)?;
+        if member.degraded == degraded {
+            return Ok(());
+        }
+        let (event, kind) = if degraded {
+            (EventKind::NodeDegraded, ObservationKind::Degraded)
+        } else {
+            (EventKind::NodeRecovered, ObservationKind::Recovered)
+        };
+        self.table.note(id, |member| member.degraded = degraded);
+        self.observe(id, self.own, kind);
+        self.tell(id, event, CauseKind::Rails, Reporters::default(), 0);
+        Ok(())
+    }
+
+    fn told(&mut self, told: Told<'_>) -> Result<(), Reject> {
+        match told {
+            Told::Rank { rank, state, detail } => {
+                let own = self.table.get(self.own).ok_or(Reject::Unknown)?;
+                let known = own.ranks.get(&rank);
+                if known.is_some_and(|fact| (fact.state, fact.detail) == (state, detail)) {
+                    return Ok(());
+                }
+                if state == RankState::Unknown {
+                    return Err(Reject::Unknown);
+                }
+                if known.is_none() && own.ranks.len() >= RANKS_MAX {
+                    return Err(Reject::Full);
+                }
+                self.rank_sequence = self.rank_sequence.checked_add(1).ok_or(Reject::Full)?;
+                let fact = RankFact { rank, state, detail, sequence: self.rank_sequence };
+                self.set_rank(self.own, fact, CauseKind::Announced, None);
+                if state != RankState::Alive {
+                    self.push_directly(Subject::Rank(self.own, rank));
+                }
+                Ok(())
+            }
+            Told::NodeFailed { name } => {
+                let id = MemberId::of(name);
+                if id == self.own || self.table.in_view(id).is_none() {
+                    return Err(Reject::Unknown);
+                }
+                let reporters = Reporters::from_iter([self.own]);
+                self.observe(id, self.own, ObservationKind::Reported(CauseKind::Told));
+                self.fail(id, CauseKind::Told, reporters, 0, None);
+                self.push_directly(Subject::Node(id));
+                Ok(())
+            }
+        }
+    }
+
+    fn leave(&mut self, exit_code: i32) {
+        self.table.change(self.own, |own| {
+            own.version = own.version.raised();
+            own.state = NodeState::Left;
+            own.exit_code = exit_code;
+            own.cause = CauseKind::Announced;
+        });
+        self.phase = Phase::Leaving;
+        self.leave_until = self.now.after(2 * self.config.deadline_us);
+        for link in self.links.values_mut() {
+            link.mark(Subject::Node(self.own));
+        }
+        self.push_directly(Subject::Node(self.own));
+        let kind = EventKind::NodeLeft { exit_code };
+        self.tell(self.own, kind, CauseKind::Announced, Reporters::default(), 0);
+    }
+
+    /// Falls silent for good.
+    fn stop(&mut self) {
+        self.phase = Phase::Stopped;
+        self.links.clear();
+        self.checks.clear();
+        self.acks.clear();
+        self.outbox = Outbox::default();
+    }
+
+    fn tell(
+        &mut self,
+        member: MemberId,
+        kind: EventKind,
+        cause: CauseKind,
+        reporters: Reporters,
+        silent_us: u32,
+    ) {
+        let Some(version) = self.table.get(member).map(|member| member.version) else { return };
+        if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
+            self.counters.events_dropped += 1;
+        }
+        let cause = Cause { kind: cause, reporters, silent_us };
+        self.events.push_back(Event { at: self.now, kind, member, version, cause });
+    }
+
+    fn observe(&mut self, member: MemberId, by: MemberId, kind: ObservationKind) {
+        let at = self.now;
+        self.table.note(member, |member| {
+            let version = member.version;
+            member.evidence.push(Observation { at, by, version, kind });
+        });
+    }
+
+    /// A number below `bound`, from the engine's own fixed generator.
+    fn random(&mut self, bound: u64) -> u64 {
+        if bound == 0 {
+            return 0;
+        }
+        ((u128::from(self.rng.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+}

@@ -1,0 +1,284 @@
+//! Writing frames when a send slot is free: intents first, then news of the links, then beats.
+//!
+//! Everything is written fresh from the table into the caller's buffer. Facts that do not fit
+//! into one datagram stay on their list for the next.
+
+use crate::codec::{Full, Writer};
+use crate::frame::{FRAME_OVERHEAD, HEADER_SIZE, Header, Kind, TAG_SIZE, seal};
+use crate::identity::MemberId;
+use crate::link::Subject;
+use crate::overlay::interface::{Class, Phase, Route, Target, Transmit};
+use crate::overlay::outbox::Intent;
+use crate::overlay::Overlay;
+use crate::time::Instant;
+use crate::wire::{Acks, Fact, NodeFact, write_version};
+
+/// Room that acknowledgements may take in a news frame.
+const NEWS_HEAD_MAX: usize = 4 + 8 * crate::wire::ACKS_MAX;
+
+impl Overlay {
+    /// Writes the next frame into `buffer` and says where it goes; `None` when all is said.
+    /// The buffer has at least `mtu` bytes.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        self.now = self.now.max(now);
+        let transmit = self.next_transmit(buffer);
+        match &transmit {
+            Some(transmit) => {
+                self.counters.frames_sent += 1;
+                self.counters.bytes_sent += transmit.size as u64;
+            }
+            None => self.lateness.ask(self.poll_timeout()),
+        }
+        transmit
+    }
+
+    pub(super) fn wants_to_send(&self) -> bool {
+        self.config.key.is_some()
+            && (!self.outbox.is_empty()
+                || self.links.values().any(|link| link.beat_due || link.can_send()))
+    }
+
+    pub(super) fn say(&mut self, intent: Intent) {
+        if !self.outbox.push(intent) {
+            self.counters.outbox_dropped += 1;
+        }
+    }
+
+    /// Tells a fact to everybody in a small view, beside the links, at once.
+    pub(super) fn push_directly(&mut self, subject: Subject) {
+        if self.table.live() > super::DIRECT_MAX {
+            return;
+        }
+        let about = match subject {
+            Subject::Node(id) | Subject::Rank(id, _) => id,
+        };
+        let others: Vec<MemberId> = self.table.iter_live().map(|member| member.id).collect();
+        for to in others {
+            if to != self.own && to != about && !self.links.contains_key(&to) {
+                self.say(Intent::Direct { to, subject, route: Route::Next });
+            }
+        }
+    }
+
+    fn next_transmit(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        if self.phase == Phase::Stopped {
+            return None;
+        }
+        let key = self.config.key?;
+        let limit = buffer.len().min(self.config.mtu);
+        let buffer = &mut buffer[..limit];
+        debug_assert!(limit > FRAME_OVERHEAD);
+        let body_end = limit - TAG_SIZE;
+        loop {
+            let body = &mut buffer[HEADER_SIZE..body_end];
+            let written = match self.outbox.pop() {
+                Some(intent) => self.write_intent(intent, body),
+                None => match self.write_news(body) {
+                    Some(written) => Some(written),
+                    None => Some(self.write_beat(body)?),
+                },
+            };
+            let Some((size, kind, target, class, route)) = written else { continue };
+            self.sequence += 1;
+            let header = Header {
+                kind,
+                sender: self.own,
+                incarnation: self.own_version().incarnation,
+                sequence: self.sequence,
+                time_us: self.now.0 as u32,
+            };
+            let size = seal(&key, header, buffer, size);
+            return Some(Transmit { target, size, class, route });
+        }
+    }
+
+    fn write_intent(&mut self, intent: Intent, body: &mut [u8]) -> Option<Written> {
+        let mut writer = Writer::new(body);
+        let written = match intent {
+            Intent::Link { to, reply, route } => {
+                self.write_link(&mut writer, to, reply).ok()??;
+                let kind = if reply { Kind::LinkReply } else { Kind::Link };
+                (kind, Target::Member(to), Class::News, route)
+            }
+            Intent::Probe { to } => {
+                self.counters.probes_sent += 1;
+                (Kind::Probe, Target::Member(to), Class::News, Route::All)
+            }
+            Intent::ProbeReply { to, route } => {
+                (Kind::ProbeReply, Target::Member(to), Class::News, route)
+            }
+            Intent::Ask { to, suspect, version } => {
+                self.counters.asks_sent += 1;
+                writer.u64(suspect.0).ok()?;
+                write_version(&mut writer, version).ok()?;
+                (Kind::Ask, Target::Member(to), Class::News, Route::Next)
+            }
+            Intent::Answer { to, suspect, version, alive } => {
+                let heard = self.table.get(suspect)?.last_heard;
+                let age_us = u32::try_from(self.now.since(heard)).unwrap_or(u32::MAX);
+                writer.u64(suspect.0).ok()?;
+                write_version(&mut writer, version).ok()?;
+                writer.u8(u8::from(alive)).ok()?;
+                writer.u32(age_us).ok()?;
+                (Kind::Answer, Target::Member(to), Class::News, Route::Next)
+            }
+            Intent::Ack { to } => {
+                let acks = self.acks.remove(&to)?;
+                acks.write(&mut writer).ok()?;
+                (Kind::Ack, Target::Member(to), Class::News, Route::Next)
+            }
+            Intent::Direct { to, subject, route } => {
+                writer.u8(0).ok()?;
+                Acks::default().write(&mut writer).ok()?;
+                writer.u16(1).ok()?;
+                self.write_fact(&mut writer, subject).ok()??;
+                self.counters.news_sent += 1;
+                (Kind::News, Target::Member(to), Class::News, route)
+            }
+            Intent::Discover { target, boot } => {
+                self.counters.discoveries += 1;
+                writer.u8(u8::from(boot)).ok()?;
+                self.write_own(&mut writer).ok()?;
+                (Kind::Discover, target, Class::News, Route::All)
+            }
+            Intent::View { to, from, boot } => {
+                self.write_view(&mut writer, to, from, boot).ok()?;
+                (Kind::View, Target::Member(to), Class::News, Route::Next)
+            }
+            Intent::Claim { to } => {
+                let strength = self.strength();
+                let about = NodeFact::of(self.table.get(to)?);
+                writer.u32(strength.live).ok()?;
+                writer.u64(strength.root.0).ok()?;
+                about.write(&mut writer).ok()?;
+                (Kind::Claim, Target::Member(to), Class::News, Route::Next)
+            }
+            Intent::Correct { slot, about } => {
+                writer.u8(1).ok()?;
+                self.write_own(&mut writer).ok()?;
+                writer.u16(1).ok()?;
+                self.write_fact(&mut writer, Subject::Node(about)).ok()??;
+                (Kind::View, Target::Stray(slot), Class::News, Route::All)
+            }
+        };
+        let (kind, target, class, route) = written;
+        Some((writer.used(), kind, target, class, route))
+    }
+
+    fn write_own(&self, writer: &mut Writer<'_>) -> Result<(), Full> {
+        match self.table.get(self.own) {
+            Some(own) => NodeFact::of(own).write(writer),
+            None => Err(Full),
+        }
+    }
+
+    /// A request or a reply; `None` inside if there is no longer anything to ask.
+    fn write_link(
+        &mut self,
+        writer: &mut Writer<'_>,
+        to: MemberId,
+        reply: bool,
+    ) -> Result<Option<()>, Full> {
+        let link = self.links.get_mut(&to);
+        let (roles, want_view) = match (&link, reply) {
+            (Some(link), false) => (link.roles(), link.want_view),
+            (Some(link), true) => (link.accepted_roles(), false),
+            (None, _) => (0, false),
+        };
+        writer.u8(roles)?;
+        writer.u8(u8::from(want_view))?;
+        writer.u64(self.table.digest())?;
+        self.write_own(writer)?;
+        Ok(Some(()))
+    }
+
+    /// One fact as the table has it now; `None` inside if there is nothing to say any more.
+    fn write_fact(&self, writer: &mut Writer<'_>, subject: Subject) -> Result<Option<()>, Full> {
+        let fact = match subject {
+            Subject::Node(id) => self.table.get(id).map(|member| Fact::Node(NodeFact::of(member))),
+            Subject::Rank(id, rank) => self.table.in_view(id).and_then(|member| {
+                let incarnation = member.version.incarnation;
+                let fact = *member.ranks.get(&rank)?;
+                Some(Fact::Rank { node: id, incarnation, fact })
+            }),
+        };
+        match fact {
+            Some(fact) => fact.write(writer).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// As many records as fit, from `from` on; the rest follows as the next intent.
+    fn write_view(
+        &mut self,
+        writer: &mut Writer<'_>,
+        to: MemberId,
+        from: MemberId,
+        boot: bool,
+    ) -> Result<(), Full> {
+        writer.u8(u8::from(boot))?;
+        self.write_own(writer)?;
+        let count_at = writer.used();
+        writer.u16(0)?;
+        let mut count = 0;
+        for member in self.table.iter_from(from).filter(|member| member.id != self.own) {
+            let before = writer.used();
+            if Fact::Node(NodeFact::of(member)).write(writer).is_err() || count == u16::MAX {
+                writer.rewind(before);
+                self.outbox.push_front(Intent::View { to, from: member.id, boot });
+                break;
+            }
+            count += 1;
+        }
+        writer.patch_u16(count_at, count);
+        Ok(())
+    }
+
+    /// News for the next link that has some.
+    fn write_news(&mut self, body: &mut [u8]) -> Option<Written> {
+        let to = self.links.iter().find(|(_, link)| link.can_send()).map(|(id, _)| *id)?;
+        let mut writer = Writer::new(body);
+        writer.u8(1).ok()?;
+        debug_assert!(NEWS_HEAD_MAX < crate::config::MTU_MIN);
+        self.acks.remove(&to).unwrap_or_default().write(&mut writer).ok()?;
+        let count_at = writer.used();
+        writer.u16(0).ok()?;
+        let mut count = 0;
+        let mut taken = Vec::new();
+        for subject in self.links.get(&to)?.dirty() {
+            let before = writer.used();
+            match self.write_fact(&mut writer, subject) {
+                Ok(Some(())) => {
+                    count += 1;
+                    taken.push(subject);
+                }
+                Ok(None) => taken.push(subject),
+                Err(Full) => {
+                    writer.rewind(before);
+                    break;
+                }
+            }
+        }
+        writer.patch_u16(count_at, count);
+        let sequence = self.sequence + 1;
+        let link = self.links.get_mut(&to)?;
+        let route = if link.is_retrying() { Route::All } else { Route::Next };
+        link.sent(self.now, sequence, taken);
+        self.counters.news_sent += 1;
+        Some((writer.used(), Kind::News, Target::Member(to), Class::News, route))
+    }
+
+    fn write_beat(&mut self, body: &mut [u8]) -> Option<Written> {
+        let to = self.links.iter().find(|(_, link)| link.beat_due).map(|(id, _)| *id)?;
+        self.links.get_mut(&to)?.beat_due = false;
+        let mut writer = Writer::new(body);
+        writer.u16((self.lateness.figure_us() / 1000) as u16).ok()?;
+        writer.u64(self.table.digest()).ok()?;
+        self.acks.remove(&to).unwrap_or_default().write(&mut writer).ok()?;
+        self.counters.beats_sent += 1;
+        Some((writer.used(), Kind::Beat, Target::Member(to), Class::Beat, Route::Next))
+    }
+}
+
+/// Size of the body, and where it goes how.
+type Written = (usize, Kind, Target, Class, Route);

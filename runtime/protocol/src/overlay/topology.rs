@@ -1,0 +1,133 @@
+//! Whom to link with: the ring successors we observe, and a few random neighbours.
+//!
+//! The ring finds every death (somebody is always next), the random links make news fast and
+//! the overlay hard to cut. When a successor falls silent its own successor is observed as well,
+//! before the verdict: so that of many neighbours on the ring that die at once, the next is
+//! watched while the first is judged.
+
+use std::collections::BTreeSet;
+
+use crate::identity::MemberId;
+use crate::link::Link;
+use crate::overlay::Overlay;
+use crate::overlay::interface::Route;
+use crate::overlay::outbox::Intent;
+use crate::time::Instant;
+
+/// Most members one member observes while some of them are silent.
+const OBSERVED_MAX: usize = 16;
+/// A neighbour that does not answer so many requests is replaced.
+const REQUESTS_MAX: u32 = 8;
+
+impl Overlay {
+    /// Links: requests due, news to send again, and a new topology if the view changed.
+    pub(super) fn run_links(&mut self) {
+        if self.rejoin.is_none() && core::mem::take(&mut self.topology_dirty) {
+            self.choose_successors();
+            self.choose_neighbours();
+        }
+        let wait_us = self.ack_wait_us();
+        let now = self.now;
+        let mut requests = Vec::new();
+        let mut silent_neighbours = Vec::new();
+        for (id, link) in &mut self.links {
+            self.counters.news_resent += link.resend(now, wait_us);
+            if link.wants_request() && now >= link.request_at {
+                link.request_at = now.after(self.config.heartbeat_us);
+                link.requests += 1;
+                if link.requests > REQUESTS_MAX && !link.observes && !link.observed {
+                    silent_neighbours.push(*id);
+                } else {
+                    requests.push((*id, link.requests));
+                }
+            }
+        }
+        for (to, tries) in requests {
+            let route = if tries > 1 { Route::All } else { Route::Next };
+            self.say(Intent::Link { to, reply: false, route });
+        }
+        for id in silent_neighbours {
+            self.links.remove(&id);
+            self.topology_dirty = true;
+        }
+    }
+
+    pub(super) fn next_link_timer(&self) -> Instant {
+        let wait_us = self.ack_wait_us();
+        let next = self.links.values().map(|link| {
+            let request_at =
+                if link.wants_request() { link.request_at } else { Instant::NEVER };
+            link.resend_at(wait_us).min(request_at)
+        });
+        let topology_at = if self.topology_dirty { self.beat_at } else { Instant::NEVER };
+        next.min().unwrap_or(Instant::NEVER).min(topology_at)
+    }
+
+    fn choose_successors(&mut self) {
+        let mut wanted = BTreeSet::new();
+        let mut steady = 0;
+        for member in self.table.successors(self.own).take(OBSERVED_MAX) {
+            if steady == self.config.successors {
+                break;
+            }
+            wanted.insert(member.id);
+            let silent = self.links.get(&member.id).is_some_and(|link| link.rounds > 1);
+            steady += usize::from(!silent);
+        }
+        let now = self.now;
+        for id in &wanted {
+            let link = self.links.entry(*id).or_insert_with(|| Link::new(now));
+            if !link.observes {
+                link.observes = true;
+                link.since = now;
+                link.heard();
+                ask_again(link, now);
+            }
+        }
+        let dropped: Vec<MemberId> = self
+            .links
+            .iter()
+            .filter(|(id, link)| link.observes && !wanted.contains(id))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in dropped {
+            if let Some(link) = self.links.get_mut(&id) {
+                link.observes = false;
+                link.heard();
+                ask_again(link, now);
+                if link.roles() == 0 {
+                    self.say(Intent::Link { to: id, reply: false, route: Route::Next });
+                }
+            }
+        }
+        self.links.retain(|_, link| link.has_role());
+    }
+
+    fn choose_neighbours(&mut self) {
+        let now = self.now;
+        let mut have = self.links.values().filter(|link| link.is_neighbour()).count();
+        if have >= self.config.neighbours {
+            return;
+        }
+        let mut strangers: Vec<MemberId> = self
+            .table
+            .iter_live()
+            .map(|member| member.id)
+            .filter(|id| *id != self.own && !self.links.contains_key(id))
+            .collect();
+        while have < self.config.neighbours && !strangers.is_empty() {
+            let index = self.random(strangers.len() as u64) as usize;
+            let id = strangers.swap_remove(index);
+            let link = self.links.entry(id).or_insert_with(|| Link::new(now));
+            link.chose = true;
+            ask_again(link, now);
+            have += 1;
+        }
+    }
+}
+
+fn ask_again(link: &mut Link, now: Instant) {
+    link.confirmed = None;
+    link.request_at = now;
+    link.requests = 0;
+}

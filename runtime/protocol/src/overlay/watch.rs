@@ -1,0 +1,384 @@
+//! Watching others: silence, probes, helpers, reports. The rules are in `verdict`.
+//!
+//! Those we observe beat to us. When one is silent for one and a half heartbeats we ask it
+//! directly over every rail, and ask up to three helpers to look, every half heartbeat, until it
+//! is heard or the deadline is over. A helper probes for one heartbeat and answers *alive* (with
+//! how long ago it heard it) or *silent*, which counts as its report when our deadline is over.
+
+use crate::event::CauseKind;
+use crate::evidence::ObservationKind;
+use crate::identity::{MemberId, Version};
+use crate::link::Subject;
+use crate::overlay::Overlay;
+use crate::overlay::interface::Route;
+use crate::overlay::outbox::Intent;
+use crate::reject::Reject;
+use crate::state::NodeState;
+use crate::time::Instant;
+use crate::verdict::{self, Silence};
+
+/// Helpers asked in one round.
+const HELPERS: usize = 3;
+/// Members one engine looks after for others at the same time.
+const CHECKS_MAX: usize = 256;
+/// Askers remembered for one suspect.
+const ASKERS_MAX: usize = 8;
+
+/// Looking after one suspect for one heartbeat.
+#[derive(Clone, Debug)]
+pub(super) struct Check {
+    version: Version,
+    until: Instant,
+    probe_at: Instant,
+    askers: Vec<MemberId>,
+    /// Report it ourselves, with this cause, if it stays silent.
+    own: Option<CauseKind>,
+}
+
+impl Overlay {
+    /// An authentic frame of this member's present life came.
+    pub(super) fn heard(&mut self, id: MemberId) {
+        let now = self.now;
+        self.heard_any = now;
+        self.doubted_since = None;
+        self.table.note(id, |member| member.last_heard = now);
+        if let Some(link) = self.links.get_mut(&id) {
+            self.topology_dirty |= link.rounds > 1;
+            link.heard();
+        }
+        if let Some(check) = self.checks.remove(&id) {
+            for to in check.askers {
+                self.say(Intent::Answer { to, suspect: id, version: check.version, alive: true });
+            }
+        }
+    }
+
+    /// A helper's task: look after the suspect, and answer.
+    pub(super) fn asked(&mut self, from: MemberId, suspect: MemberId, version: Version) {
+        let Some(member) = self.table.get(suspect) else { return };
+        if suspect == self.own || member.version != version || !member.in_view() {
+            // Whoever asks is behind, or ahead: the record itself is the better answer.
+            self.say(Intent::Direct {
+                to: from,
+                subject: Subject::Node(suspect),
+                route: Route::Next,
+            });
+            return;
+        }
+        if self.now.since(member.last_heard) < self.config.heartbeat_us / 2 {
+            self.say(Intent::Answer { to: from, suspect, version, alive: true });
+            return;
+        }
+        self.check(suspect, Some(from), None);
+    }
+
+    /// Starts looking after a suspect, or adds an asker to it.
+    pub(super) fn check(&mut self, id: MemberId, asker: Option<MemberId>, own: Option<CauseKind>) {
+        let Some(version) = self.table.in_view(id).map(|member| member.version) else { return };
+        let now = self.now;
+        if !self.checks.contains_key(&id) && self.checks.len() >= CHECKS_MAX {
+            return;
+        }
+        let heartbeat_us = self.config.heartbeat_us;
+        let check = self.checks.entry(id).or_insert_with(|| Check {
+            version,
+            until: now.after(heartbeat_us),
+            probe_at: now,
+            askers: Vec::new(),
+            own: None,
+        });
+        check.own = check.own.or(own);
+        if let Some(asker) = asker
+            && check.askers.len() < ASKERS_MAX
+            && !check.askers.contains(&asker)
+        {
+            check.askers.push(asker);
+        }
+    }
+
+    /// A helper's answer.
+    pub(super) fn answered(
+        &mut self,
+        from: MemberId,
+        suspect: MemberId,
+        version: Version,
+        alive: bool,
+        age_us: u32,
+    ) {
+        let now = self.now;
+        let Some(member) = self.table.in_view(suspect).filter(|held| held.version == version)
+        else {
+            return;
+        };
+        let reported = member.reporters.contains(self.own);
+        if alive {
+            let at = Instant(now.0.saturating_sub(u64::from(age_us)));
+            if at > member.alive_at() {
+                self.table.note(suspect, |member| member.vouched_at = at);
+                self.observe(suspect, from, ObservationKind::Vouched);
+                if let Some(link) = self.links.get_mut(&suspect) {
+                    link.heard();
+                }
+            }
+            return;
+        }
+        self.observe(suspect, from, ObservationKind::FoundSilent);
+        if let Some(link) = self.links.get_mut(&suspect) {
+            link.silent.add(from);
+        }
+        if reported {
+            self.report(suspect, CauseKind::Silence);
+        }
+    }
+
+    /// The fabric cannot reach a member: look at once instead of waiting for its silence.
+    pub(super) fn unreachable(&mut self, id: MemberId) -> Result<(), Reject> {
+        if id == self.own || self.table.in_view(id).is_none() {
+            return Err(Reject::Unknown);
+        }
+        self.observe(id, self.own, ObservationKind::Unreachable);
+        self.check(id, None, Some(CauseKind::Unreachable));
+        Ok(())
+    }
+
+    pub(super) fn run_watch(&mut self) {
+        let watched: Vec<MemberId> =
+            self.links.iter().filter(|(_, link)| link.observes).map(|(id, _)| *id).collect();
+        for id in watched {
+            self.watch(id);
+        }
+        self.run_checks();
+    }
+
+    /// One member we observe, at the time now.
+    fn watch(&mut self, id: MemberId) {
+        let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
+        let Some(member) = self.table.in_view(id) else { return };
+        let version = member.version;
+        let deadline_us = self.widened_deadline_us(member.late_us);
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let alive_at = member.alive_at().max(link.since);
+        let silence = verdict::silence(now, alive_at, heartbeat_us, deadline_us);
+        if silence == Silence::Usual {
+            return;
+        }
+        if link.rounds == 0 || now >= link.round_at {
+            link.rounds += 1;
+            // A silence that goes on after the report is looked at half as often.
+            let pause_us = if link.reported.is_some() { heartbeat_us } else { heartbeat_us / 2 };
+            link.round_at = now.after(pause_us);
+            self.topology_dirty |= link.rounds == 2;
+            self.probe_round(id, version);
+        }
+        if silence == Silence::Report && !self.doubts_itself() {
+            let Some(link) = self.links.get_mut(&id) else { return };
+            if link.reported == Some(version) {
+                return;
+            }
+            link.reported = Some(version);
+            let answered = self.table.get(id).is_some_and(|m| m.last_heard > Instant::default());
+            let cause = if answered { CauseKind::Silence } else { CauseKind::Unanswered };
+            self.report(id, cause);
+        }
+    }
+
+    /// Asks the silent one over all rails, and helpers: its other observers first.
+    fn probe_round(&mut self, id: MemberId, version: Version) {
+        self.observe(id, self.own, ObservationKind::Probed);
+        self.counters.probes_sent += 1;
+        self.say(Intent::Link { to: id, reply: false, route: Route::All });
+        let answered = self.links.get(&id).map(|link| link.silent).unwrap_or_default();
+        let able = |table: &crate::table::Table, helper: MemberId, own: MemberId| {
+            helper != own
+                && helper != id
+                && !answered.contains(helper)
+                && table.get(helper).is_some_and(|m| m.state == NodeState::Alive)
+        };
+        let mut helpers: Vec<MemberId> = self
+            .table
+            .predecessors(id)
+            .take(self.config.successors)
+            .map(|member| member.id)
+            .filter(|helper| able(&self.table, *helper, self.own))
+            .take(HELPERS - 1)
+            .collect();
+        let mut others: Vec<MemberId> = self
+            .table
+            .iter_live()
+            .map(|member| member.id)
+            .filter(|helper| able(&self.table, *helper, self.own) && !helpers.contains(helper))
+            .collect();
+        while helpers.len() < HELPERS && !others.is_empty() {
+            let index = self.random(others.len() as u64) as usize;
+            helpers.push(others.swap_remove(index));
+        }
+        for to in helpers {
+            self.say(Intent::Ask { to, suspect: id, version });
+        }
+    }
+
+    /// Whether we hear nobody at all and should look at ourselves first.
+    fn doubts_itself(&mut self) -> bool {
+        let deadline_us = self.widened_deadline_us(0);
+        let others = self.table.live() - 1;
+        let doubts = verdict::doubts_itself(
+            self.now,
+            self.heard_any,
+            self.doubted_since,
+            others,
+            deadline_us,
+        );
+        if doubts && self.doubted_since.is_none() {
+            self.doubted_since = Some(self.now);
+            self.counters.self_doubts += 1;
+            self.discover_soon();
+            let all: Vec<MemberId> = self.table.iter_live().map(|member| member.id).collect();
+            let to = all[self.random(all.len() as u64) as usize];
+            if to != self.own {
+                self.say(Intent::Probe { to });
+            }
+        }
+        doubts
+    }
+
+    /// Our own report against a member, with what the helpers found.
+    fn report(&mut self, id: MemberId, cause: CauseKind) {
+        let Some(member) = self.table.in_view(id) else { return };
+        let before = member.reporters;
+        let mut reporters = before;
+        let own = reporters.add(self.own);
+        for helper in self.links.get(&id).map(|link| link.silent).unwrap_or_default().iter() {
+            reporters.add(helper);
+        }
+        if reporters == before {
+            return;
+        }
+        let silent_us = u32::try_from(self.now.since(member.alive_at())).unwrap_or(u32::MAX);
+        let cause = if before.is_empty() { cause } else { member.cause };
+        if own {
+            self.counters.reports += 1;
+            self.observe(id, self.own, ObservationKind::Reported(cause));
+        }
+        self.set_reporters(id, reporters, cause, silent_us, None);
+        if self.table.in_view(id).is_some() {
+            // The accused hears of it at once, on every rail: it may object.
+            let subject = Subject::Node(id);
+            self.say(Intent::Direct { to: id, subject, route: Route::All });
+        } else {
+            self.push_directly(Subject::Node(id));
+        }
+    }
+
+    /// Who can report may have changed: judges all suspects again by the reports at hand.
+    pub(super) fn judge_suspects(&mut self) {
+        if self.table.suspects() == 0 {
+            return;
+        }
+        let suspects: Vec<MemberId> = self
+            .table
+            .iter_live()
+            .filter(|member| member.state == NodeState::Suspect)
+            .map(|member| member.id)
+            .collect();
+        for id in suspects {
+            let Some(member) = self.table.get(id) else { continue };
+            let (reporters, cause, silent_us) = (member.reporters, member.cause, member.silent_us);
+            let threshold = self.threshold_for(id);
+            if verdict::judge(reporters.len(), threshold) == NodeState::Failed {
+                self.fail(id, cause, reporters, silent_us, None);
+                self.push_directly(Subject::Node(id));
+            }
+        }
+    }
+
+    fn run_checks(&mut self) {
+        let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
+        let due: Vec<MemberId> = self
+            .checks
+            .iter()
+            .filter(|(_, check)| now >= check.until.min(check.probe_at))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in due {
+            let Some(check) = self.checks.get_mut(&id) else { continue };
+            if now < check.until {
+                check.probe_at = now.after(heartbeat_us / 3);
+                self.say(Intent::Probe { to: id });
+                continue;
+            }
+            let Some(check) = self.checks.remove(&id) else { continue };
+            for to in check.askers {
+                self.say(Intent::Answer { to, suspect: id, version: check.version, alive: false });
+            }
+            if let Some(cause) = check.own
+                && self.table.in_view(id).is_some_and(|m| m.version == check.version)
+                && !self.doubts_itself()
+            {
+                self.report(id, cause);
+            }
+        }
+    }
+
+    pub(super) fn next_watch_timer(&self) -> Instant {
+        let mut next = Instant::NEVER;
+        for (id, link) in self.links.iter().filter(|(_, link)| link.observes) {
+            let Some(member) = self.table.in_view(*id) else { continue };
+            let alive_at = member.alive_at().max(link.since);
+            let probe_at = if link.rounds == 0 {
+                verdict::probe_at(alive_at, self.config.heartbeat_us)
+            } else {
+                link.round_at
+            };
+            next = next.min(probe_at);
+            if link.reported != Some(member.version) {
+                let report_at = alive_at.after(self.widened_deadline_us(member.late_us));
+                // In doubt about ourselves the rounds are the clock.
+                let report_at = if report_at <= self.now { link.round_at } else { report_at };
+                next = next.min(report_at);
+            }
+        }
+        for check in self.checks.values() {
+            next = next.min(check.until).min(check.probe_at);
+        }
+        next
+    }
+
+    /// The deadline, widened by our own lateness and by theirs, at most by one second.
+    pub(super) fn widened_deadline_us(&self, theirs_us: u64) -> u64 {
+        let late_us = self.lateness.figure_us() + theirs_us;
+        self.config.deadline_us + late_us.min(crate::lateness::LATE_MAX_US)
+    }
+
+    /// How many distinct reporters it takes to remove this member: the rule for small views.
+    pub(super) fn threshold_for(&self, id: MemberId) -> usize {
+        let steady = self.table.live() - self.table.suspects();
+        let is_steady = self.table.in_view(id).is_some_and(|m| m.state != NodeState::Suspect);
+        verdict::threshold(self.config.theta, steady - usize::from(is_steady))
+    }
+
+    /// We overslept: nobody's silence in that time counts, and everybody is probed before judged.
+    pub(super) fn forgive(&mut self, late_us: u64) {
+        let now = self.now;
+        let recent = Instant(now.0.saturating_sub(self.config.heartbeat_us));
+        self.table.note_all(|member| {
+            let shifted = member.alive_at().after(late_us).max(recent).min(now);
+            member.vouched_at = member.vouched_at.max(shifted);
+        });
+        for link in self.links.values_mut() {
+            link.heard();
+        }
+        for check in self.checks.values_mut() {
+            check.until = now.after(self.config.heartbeat_us);
+            check.probe_at = now;
+        }
+        self.heard_any = self.heard_any.after(late_us).max(recent).min(now);
+        self.doubted_since = None;
+    }
+
+    /// Everybody starts anew, as if just heard.
+    pub(super) fn grace(&mut self) {
+        let now = self.now;
+        self.table.note_all(|member| member.vouched_at = now);
+        self.heard_any = now;
+    }
+}

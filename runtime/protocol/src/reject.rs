@@ -1,0 +1,107 @@
+//! Why an input was not taken, one word for each reason.
+//!
+//! A refused input changed nothing but a counter; the one exception is named. None of them is
+//! an error of the program: they are what an open network does.
+
+use thiserror::Error;
+
+/// Why `handle` did not take an input. Counted by reason in `Counters`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
+#[repr(u8)]
+pub enum Reject {
+    /// No key yet: nothing is believed and nothing is sent.
+    #[error("the job key has not arrived yet")]
+    NoKey,
+    /// Shorter than the smallest frame.
+    #[error("shorter than a frame")]
+    Truncated,
+    /// Does not start as our frames do.
+    #[error("not a frame of this protocol")]
+    Foreign,
+    /// A frame of another wire version.
+    #[error("another wire version")]
+    WireVersion,
+    /// The proof is wrong: damaged on the way, or not from this job.
+    #[error("the tag does not match")]
+    Forged,
+    /// The proof is right and the content is not: a bug, here or there.
+    #[error("authentic but malformed")]
+    Malformed,
+    /// An authentic copy of a frame that came before: over another rail, or duplicated.
+    #[error("seen before")]
+    Duplicate,
+    /// Older than the replay window reaches.
+    #[error("older than the replay window")]
+    Stale,
+    /// From an earlier life of its sender.
+    #[error("from an earlier incarnation")]
+    OldIncarnation,
+    /// From somebody who has not introduced himself, and the kind of frame that does not do it.
+    #[error("sender not known yet")]
+    Stranger,
+    /// From a member that is held failed. It was told so (a bounded number of times a second).
+    #[error("sender is held failed")]
+    Outcast,
+    /// From a member that has left.
+    #[error("sender has left")]
+    Departed,
+    /// Our own frame came back.
+    #[error("own frame")]
+    Own,
+    /// A table with a bound is full.
+    #[error("no room")]
+    Full,
+    /// The engine has stopped (left, outcast with policy stop, or its name is taken).
+    #[error("the engine has stopped")]
+    Stopped,
+    /// The input names a member or a value that does not exist.
+    #[error("no such member or value")]
+    Unknown,
+}
+
+impl Reject {
+    /// Number of reasons.
+    pub const COUNT: usize = Self::Unknown as usize + 1;
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::NoKey,
+        Self::Truncated,
+        Self::Foreign,
+        Self::WireVersion,
+        Self::Forged,
+        Self::Malformed,
+        Self::Duplicate,
+        Self::Stale,
+        Self::OldIncarnation,
+        Self::Stranger,
+        Self::Outcast,
+        Self::Departed,
+        Self::Own,
+        Self::Full,
+        Self::Stopped,
+        Self::Unknown,
+    ];
+
+    /// A short name for metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoKey => "no_key",
+            Self::Truncated => "truncated",
+            Self::Foreign => "foreign",
+            Self::WireVersion => "wire_version",
+            Self::Forged => "forged",
+            Self::Malformed => "malformed",
+            Self::Duplicate => "duplicate",
+            Self::Stale => "stale",
+            Self::OldIncarnation => "old_incarnation",
+            Self::Stranger => "stranger",
+            Self::Outcast => "outcast",
+            Self::Departed => "departed",
+            Self::Own => "own",
+            Self::Full => "full",
+            Self::Stopped => "stopped",
+            Self::Unknown => "unknown",
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Everybody this member knows: those in the view, and those who were and are gone.
+//!
+//! One table holds both, ordered by id, so that the ring is a walk over it and a member is either
+//! in the view or in the history, never in both. The history is what makes late news about the
+//! dead recognisable as late; it is bounded, and the oldest removal is forgotten first.
+//!
+//! The digest is a sum over the members in the view: two tables with the same view have the same
+//! digest, in whatever order they were filled. The history is not in it, because members forget
+//! at different times.
+//!
+//! The table decides nothing. Which news wins is written in `verdict`.
+
+use std::collections::BTreeMap;
+
+use crate::event::CauseKind;
+use crate::evidence::Evidence;
+use crate::identity::{MemberId, Version};
+use crate::state::{NodeState, RankFact};
+use crate::time::Instant;
+
+/// Most distinct reporters kept against one version of a member; also the largest Theta.
+pub const REPORTERS_MAX: usize = 4;
+/// Most rank facts of one node.
+pub const RANKS_MAX: usize = 4096;
+
+/// Distinct members who reported another, at most four.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reporters {
+    count: u8,
+    ids: [u64; REPORTERS_MAX],
+}
+
+impl Reporters {
+    /// Adds a reporter; false if it is there already or there is no room (then it changes nothing).
+    pub fn add(&mut self, reporter: MemberId) -> bool {
+        if self.contains(reporter) || usize::from(self.count) == REPORTERS_MAX {
+            return false;
+        }
+        self.ids[usize::from(self.count)] = reporter.0;
+        self.count += 1;
+        true
+    }
+
+    /// Whether this member is among them.
+    #[must_use]
+    pub fn contains(&self, reporter: MemberId) -> bool {
+        self.iter().any(|id| id == reporter)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        usize::from(self.count)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The reporters in the order in which they were heard.
+    pub fn iter(&self) -> impl Iterator<Item = MemberId> {
+        self.ids.into_iter().take(usize::from(self.count)).map(MemberId)
+    }
+}
+
+impl FromIterator<MemberId> for Reporters {
+    fn from_iter<I: IntoIterator<Item = MemberId>>(ids: I) -> Self {
+        let mut reporters = Self::default();
+        for id in ids {
+            reporters.add(id);
+        }
+        reporters
+    }
+}
+
+/// One member's record.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) id: MemberId,
+    pub(crate) name: Box<str>,
+    pub(crate) address: Box<[u8]>,
+    pub(crate) version: Version,
+    /// `Alive`, `Suspect`, `Failed` or `Left`; `degraded` is apart because it does not travel.
+    pub(crate) state: NodeState,
+    pub(crate) degraded: bool,
+    pub(crate) exit_code: i32,
+    pub(crate) cause: CauseKind,
+    pub(crate) silent_us: u32,
+    /// When it was removed from the view.
+    pub(crate) removed_at: Instant,
+    /// Who reported this very version; a new version starts without any.
+    pub(crate) reporters: Reporters,
+    pub(crate) ranks: BTreeMap<u32, RankFact>,
+    pub(crate) evidence: Evidence,
+    /// Last authentic frame of this life.
+    pub(crate) last_heard: Instant,
+    /// Last time somebody else's word stood for its life (a helper, its own refutation).
+    pub(crate) vouched_at: Instant,
+    /// How late it says it runs, in microseconds.
+    pub(crate) late_us: u64,
+    /// When we last told it that we hold it failed.
+    pub(crate) claimed_at: Option<Instant>,
+    digest: u64,
+}
+
+impl Member {
+    pub(crate) fn new(id: MemberId, name: &str, address: &[u8], version: Version) -> Self {
+        Self {
+            id,
+            name: name.into(),
+            address: address.into(),
+            version,
+            state: NodeState::Alive,
+            degraded: false,
+            exit_code: 0,
+            cause: CauseKind::Joined,
+            silent_us: 0,
+            removed_at: Instant::default(),
+            reporters: Reporters::default(),
+            ranks: BTreeMap::new(),
+            evidence: Evidence::default(),
+            last_heard: Instant::default(),
+            vouched_at: Instant::default(),
+            late_us: 0,
+            claimed_at: None,
+            digest: 0,
+        }
+    }
+
+    pub(crate) fn in_view(&self) -> bool {
+        self.state.in_view()
+    }
+
+    /// The last moment at which something stood for its life.
+    pub(crate) fn alive_at(&self) -> Instant {
+        self.last_heard.max(self.vouched_at)
+    }
+
+    fn compute_digest(&self) -> u64 {
+        if !self.in_view() {
+            return 0;
+        }
+        let mut digest = mix(self.id.0 ^ mix(self.version.incarnation));
+        digest = mix(digest ^ u64::from(self.version.minor) ^ (u64::from(self.state as u8) << 40));
+        let ranks = self.ranks.values().map(|fact| {
+            mix(digest ^ (u64::from(fact.rank) << 32) ^ u64::from(fact.sequence))
+        });
+        ranks.fold(digest, u64::wrapping_add)
+    }
+}
+
+/// A fixed scrambling of 64 bits (splitmix64's finish). Not a proof of anything: frames carry that.
+fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// All records, with what is counted over them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    members: BTreeMap<MemberId, Member>,
+    live: usize,
+    suspects: usize,
+    digest: u64,
+}
+
+impl Table {
+    pub(crate) fn get(&self, id: MemberId) -> Option<&Member> {
+        self.members.get(&id)
+    }
+
+    pub(crate) fn in_view(&self, id: MemberId) -> Option<&Member> {
+        self.get(id).filter(|member| member.in_view())
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Member> {
+        self.members.values()
+    }
+
+    /// Records from `id` on, for walks that stop and go on later.
+    pub(crate) fn iter_from(&self, id: MemberId) -> impl Iterator<Item = &Member> {
+        self.members.range(id..).map(|(_, member)| member)
+    }
+
+    pub(crate) fn iter_live(&self) -> impl Iterator<Item = &Member> {
+        self.iter().filter(|member| member.in_view())
+    }
+
+    pub(crate) fn iter_removed(&self) -> impl Iterator<Item = &Member> {
+        self.iter().filter(|member| !member.in_view())
+    }
+
+    /// The members in the view after `id` on the ring, once around, without `id` itself.
+    pub(crate) fn successors(&self, id: MemberId) -> impl Iterator<Item = &Member> {
+        let after = (core::ops::Bound::Excluded(id), core::ops::Bound::Unbounded);
+        self.members
+            .range(after)
+            .chain(self.members.range(..id))
+            .map(|(_, member)| member)
+            .filter(|member| member.in_view())
+    }
+
+    /// The members in the view before `id` on the ring, nearest first.
+    pub(crate) fn predecessors(&self, id: MemberId) -> impl Iterator<Item = &Member> {
+        let after = (core::ops::Bound::Excluded(id), core::ops::Bound::Unbounded);
+        self.members
+            .range(..id)
+            .rev()
+            .chain(self.members.range(after).rev())
+            .map(|(_, member)| member)
+            .filter(|member| member.in_view())
+    }
+
+    /// How many are in the view.
+    pub(crate) fn live(&self) -> usize {
+        self.live
+    }
+
+    /// How many of them are suspect.
+    pub(crate) fn suspects(&self) -> usize {
+        self.suspects
+    }
+
+    pub(crate) fn removed(&self) -> usize {
+        self.members.len() - self.live
+    }
+
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    pub(crate) fn insert(&mut self, member: Member) {
+        let id = member.id;
+        self.remove(id);
+        self.members.insert(id, member);
+        self.count(id, true);
+    }
+
+    pub(crate) fn remove(&mut self, id: MemberId) {
+        if self.members.contains_key(&id) {
+            self.count(id, false);
+            self.members.remove(&id);
+        }
+    }
+
+    /// Changes what the digest and the counts depend on. All such changes go through here.
+    pub(crate) fn change(&mut self, id: MemberId, change: impl FnOnce(&mut Member)) {
+        if self.members.contains_key(&id) {
+            self.count(id, false);
+            if let Some(member) = self.members.get_mut(&id) {
+                change(member);
+            }
+            self.count(id, true);
+        }
+    }
+
+    /// Changes what nothing is counted over: times, evidence, the degraded mark.
+    pub(crate) fn note(&mut self, id: MemberId, note: impl FnOnce(&mut Member)) {
+        if let Some(member) = self.members.get_mut(&id) {
+            note(member);
+        }
+    }
+
+    /// Notes something for every member.
+    pub(crate) fn note_all(&mut self, note: impl FnMut(&mut Member)) {
+        self.members.values_mut().for_each(note);
+    }
+
+    /// Forgets the member that was removed longest ago.
+    pub(crate) fn forget_oldest_removed(&mut self) {
+        let oldest = self.iter_removed().min_by_key(|member| member.removed_at);
+        if let Some(id) = oldest.map(|member| member.id) {
+            self.remove(id);
+        }
+    }
+
+    fn count(&mut self, id: MemberId, add: bool) {
+        let Some(member) = self.members.get_mut(&id) else { return };
+        if add {
+            member.digest = member.compute_digest();
+            self.digest = self.digest.wrapping_add(member.digest);
+            self.live += usize::from(member.in_view());
+            self.suspects += usize::from(member.state == NodeState::Suspect);
+        } else {
+            self.digest = self.digest.wrapping_sub(member.digest);
+            self.live -= usize::from(member.in_view());
+            self.suspects -= usize::from(member.state == NodeState::Suspect);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(id: u64) -> Member {
+        Member::new(MemberId(id), "n", b"a", Version::first(1))
+    }
+
+    /// ZM-02: equal views have equal digests, whatever the order; the history does not count.
+    #[test]
+    fn the_digest_knows_the_view_and_not_its_order() {
+        let (mut left, mut right) = (Table::default(), Table::default());
+        for id in 0..20 {
+            left.insert(member(id));
+            right.insert(member(19 - id));
+        }
+        assert_eq!(left.digest(), right.digest());
+        left.change(MemberId(3), |member| member.state = NodeState::Suspect);
+        assert_ne!(left.digest(), right.digest());
+        left.change(MemberId(3), |member| member.state = NodeState::Failed);
+        right.remove(MemberId(3));
+        assert_eq!(left.digest(), right.digest());
+        assert_eq!((left.live(), left.removed(), left.suspects()), (19, 1, 0));
+    }
+
+    /// ZM-05: the ring goes around once and skips those who are gone.
+    #[test]
+    fn the_ring_goes_around_once() {
+        let mut table = Table::default();
+        for id in [1, 4, 6, 9] {
+            table.insert(member(id));
+        }
+        table.change(MemberId(9), |member| member.state = NodeState::Left);
+        let after: Vec<u64> = table.successors(MemberId(4)).map(|member| member.id.0).collect();
+        assert_eq!(after, [6, 1]);
+        let before: Vec<u64> = table.predecessors(MemberId(4)).map(|member| member.id.0).collect();
+        assert_eq!(before, [1, 6]);
+    }
+}

@@ -1,0 +1,291 @@
+//! What members say to each other: the bodies of frames, read and written with checks.
+//!
+//! A body is read as a whole before anything in it is believed; what is left over at the end is
+//! an error too. The facts in it are state, not commands: a record as the sender holds it, so
+//! that hearing one twice, or late, does no harm.
+
+use crate::codec::{Full, Malformed, Reader, Writer};
+use crate::event::CauseKind;
+use crate::frame::Kind;
+use crate::identity::{ADDRESS_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
+use crate::state::{NodeState, RankDetail, RankFact, RankState};
+use crate::table::{Member, REPORTERS_MAX, Reporters};
+
+/// Most acknowledgements in one frame.
+pub(crate) const ACKS_MAX: usize = 24;
+
+/// "I observe you": beat to me.
+pub(crate) const ROLE_OBSERVE: u8 = 1;
+/// "You are my neighbour": news both ways.
+pub(crate) const ROLE_NEIGHBOUR: u8 = 2;
+
+/// A member's record, on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeFact<'a> {
+    pub(crate) id: MemberId,
+    pub(crate) version: Version,
+    pub(crate) state: NodeState,
+    pub(crate) exit_code: i32,
+    pub(crate) cause: CauseKind,
+    pub(crate) silent_us: u32,
+    pub(crate) name: &'a str,
+    pub(crate) address: &'a [u8],
+    pub(crate) reporters: Reporters,
+}
+
+/// One thing known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fact<'a> {
+    Node(NodeFact<'a>),
+    Rank { node: MemberId, incarnation: u64, fact: RankFact },
+}
+
+/// How many live, and who is the first of them: decides which side of a split yields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Strength {
+    pub(crate) live: u32,
+    pub(crate) root: MemberId,
+}
+
+/// A body, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Message<'a> {
+    Beat { late_ms: u16, digest: u64, acks: Acks },
+    Link { reply: bool, roles: u8, want_view: bool, digest: u64, own: NodeFact<'a> },
+    Probe,
+    ProbeReply,
+    Ask { suspect: MemberId, version: Version },
+    Answer { suspect: MemberId, version: Version, alive: bool, age_us: u32 },
+    News { want_ack: bool, acks: Acks, facts: Vec<Fact<'a>> },
+    Ack { acks: Acks },
+    Discover { boot: bool, own: NodeFact<'a> },
+    View { boot: bool, own: NodeFact<'a>, facts: Vec<Fact<'a>> },
+    Claim { strength: Strength, about: NodeFact<'a> },
+}
+
+/// Sequences of news frames that arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Acks {
+    count: u8,
+    sequences: [u64; ACKS_MAX],
+}
+
+impl Acks {
+    /// Adds one; false when there is no room.
+    pub(crate) fn push(&mut self, sequence: u64) -> bool {
+        let at = usize::from(self.count);
+        if at == ACKS_MAX {
+            return false;
+        }
+        self.sequences[at] = sequence;
+        self.count += 1;
+        true
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u64] {
+        &self.sequences[..usize::from(self.count)]
+    }
+
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), Full> {
+        writer.u8(self.count)?;
+        self.as_slice().iter().try_for_each(|sequence| writer.u64(*sequence))
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let count = reader.u8()?;
+        let mut acks = Self::default();
+        for _ in 0..count {
+            if !acks.push(reader.u64()?) {
+                return Err(Malformed::Value);
+            }
+        }
+        Ok(acks)
+    }
+}
+
+impl<'a> Message<'a> {
+    /// Reads a whole body of this kind.
+    pub(crate) fn read(kind: Kind, body: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(body);
+        let message = Self::read_kind(kind, &mut reader)?;
+        if reader.is_empty() { Ok(message) } else { Err(Malformed::Value) }
+    }
+
+    fn read_kind(kind: Kind, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(match kind {
+            Kind::Beat => Self::Beat {
+                late_ms: reader.u16()?,
+                digest: reader.u64()?,
+                acks: Acks::read(reader)?,
+            },
+            Kind::Link | Kind::LinkReply => {
+                let roles = reader.u8()?;
+                if roles & !(ROLE_OBSERVE | ROLE_NEIGHBOUR) != 0 {
+                    return Err(Malformed::Value);
+                }
+                Self::Link {
+                    reply: kind == Kind::LinkReply,
+                    roles,
+                    want_view: reader.flag()?,
+                    digest: reader.u64()?,
+                    own: NodeFact::read(reader)?,
+                }
+            }
+            Kind::Probe => Self::Probe,
+            Kind::ProbeReply => Self::ProbeReply,
+            Kind::Ask => {
+                Self::Ask { suspect: MemberId(reader.u64()?), version: read_version(reader)? }
+            }
+            Kind::Answer => Self::Answer {
+                suspect: MemberId(reader.u64()?),
+                version: read_version(reader)?,
+                alive: reader.flag()?,
+                age_us: reader.u32()?,
+            },
+            Kind::News => Self::News {
+                want_ack: reader.flag()?,
+                acks: Acks::read(reader)?,
+                facts: read_facts(reader)?,
+            },
+            Kind::Ack => Self::Ack { acks: Acks::read(reader)? },
+            Kind::Discover => {
+                Self::Discover { boot: reader.flag()?, own: NodeFact::read(reader)? }
+            }
+            Kind::View => Self::View {
+                boot: reader.flag()?,
+                own: NodeFact::read(reader)?,
+                facts: read_facts(reader)?,
+            },
+            Kind::Claim => Self::Claim {
+                strength: Strength { live: reader.u32()?, root: MemberId(reader.u64()?) },
+                about: NodeFact::read(reader)?,
+            },
+        })
+    }
+}
+
+/// Facts up to the end of the body, after their count. The vector grows with what is really
+/// there, never by the count.
+fn read_facts<'a>(reader: &mut Reader<'a>) -> Result<Vec<Fact<'a>>, Malformed> {
+    let count = reader.u16()?;
+    let mut facts = Vec::new();
+    for _ in 0..count {
+        facts.push(Fact::read(reader)?);
+    }
+    Ok(facts)
+}
+
+const TAG_NODE: u8 = 1;
+const TAG_RANK: u8 = 2;
+
+impl<'a> Fact<'a> {
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        match reader.u8()? {
+            TAG_NODE => Ok(Self::Node(NodeFact::read(reader)?)),
+            TAG_RANK => Ok(Self::Rank {
+                node: MemberId(reader.u64()?),
+                incarnation: reader.u64()?,
+                fact: read_rank(reader)?,
+            }),
+            _ => Err(Malformed::Value),
+        }
+    }
+
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), Full> {
+        match self {
+            Self::Node(fact) => {
+                writer.u8(TAG_NODE)?;
+                fact.write(writer)
+            }
+            Self::Rank { node, incarnation, fact } => {
+                writer.u8(TAG_RANK)?;
+                writer.u64(node.0)?;
+                writer.u64(*incarnation)?;
+                writer.u32(fact.rank)?;
+                writer.u8(fact.state as u8)?;
+                writer.u8(fact.detail.code)?;
+                writer.u8(fact.detail.argument)?;
+                writer.u32(fact.sequence)
+            }
+        }
+    }
+}
+
+fn read_rank(reader: &mut Reader<'_>) -> Result<RankFact, Malformed> {
+    Ok(RankFact {
+        rank: reader.u32()?,
+        state: RankState::from_number(reader.u8()?).ok_or(Malformed::Value)?,
+        detail: RankDetail { code: reader.u8()?, argument: reader.u8()? },
+        sequence: reader.u32()?,
+    })
+}
+
+impl<'a> NodeFact<'a> {
+    /// The record as the table holds it. `Degraded` is local knowledge and stays at home.
+    pub(crate) fn of(member: &'a Member) -> Self {
+        Self {
+            id: member.id,
+            version: member.version,
+            state: member.state,
+            exit_code: member.exit_code,
+            cause: member.cause,
+            silent_us: member.silent_us,
+            name: &member.name,
+            address: &member.address,
+            reporters: member.reporters,
+        }
+    }
+
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let id = MemberId(reader.u64()?);
+        let version = read_version(reader)?;
+        let state = NodeState::from_number(reader.u8()?).ok_or(Malformed::Value)?;
+        if matches!(state, NodeState::Unknown | NodeState::Degraded) {
+            return Err(Malformed::Value);
+        }
+        let exit_code = reader.i32()?;
+        let cause = CauseKind::from_number(reader.u8()?).ok_or(Malformed::Value)?;
+        let silent_us = reader.u32()?;
+        let name = core::str::from_utf8(reader.short()?).map_err(|_| Malformed::Value)?;
+        let address = reader.short()?;
+        if name.is_empty() || name.len() > NAME_MAX || address.is_empty() {
+            return Err(Malformed::Value);
+        }
+        let count = usize::from(reader.u8()?);
+        if count > REPORTERS_MAX {
+            return Err(Malformed::Value);
+        }
+        let mut reporters = Reporters::default();
+        for _ in 0..count {
+            reporters.add(MemberId(reader.u64()?));
+        }
+        Ok(Self { id, version, state, exit_code, cause, silent_us, name, address, reporters })
+    }
+
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), Full> {
+        debug_assert!(self.address.len() <= ADDRESS_MAX);
+        writer.u64(self.id.0)?;
+        write_version(writer, self.version)?;
+        writer.u8(self.state as u8)?;
+        writer.i32(self.exit_code)?;
+        writer.u8(self.cause as u8)?;
+        writer.u32(self.silent_us)?;
+        writer.short(self.name.as_bytes())?;
+        writer.short(self.address)?;
+        writer.u8(self.reporters.len() as u8)?;
+        self.reporters.iter().try_for_each(|reporter| writer.u64(reporter.0))
+    }
+}
+
+fn read_version(reader: &mut Reader<'_>) -> Result<Version, Malformed> {
+    let version = Version { incarnation: reader.u64()?, minor: reader.u32()? };
+    if version.incarnation == 0 || version.incarnation > INCARNATION_MAX || version.minor == 0 {
+        return Err(Malformed::Value);
+    }
+    Ok(version)
+}
+
+pub(crate) fn write_version(writer: &mut Writer<'_>, version: Version) -> Result<(), Full> {
+    writer.u64(version.incarnation)?;
+    writer.u32(version.minor)
+}

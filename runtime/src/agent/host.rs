@@ -1,0 +1,357 @@
+//! The host loop: the one thread that drives protocol, rails and ranks.
+//!
+//! One round, in this order, and nothing blocks but step 7:
+//!
+//! 1. **in by the rails**: what has arrived goes to the protocol, which checks it; an
+//!    authentic frame is also told to the fabric (that rail of that peer works);
+//! 2. **in by the ranks**: requests at the socket and findings of the kernel become inputs;
+//! 3. **time**: the protocol is woken if it asked for it;
+//! 4. **rails' own news**: a silent rail of a living peer is told as "degraded";
+//! 5. **out as events**: onto the board or the screen; whoever waits is woken;
+//! 6. **out by the rails**: the protocol writes datagrams into our buffer until it has no more;
+//! 7. **sleep**, until the next thing or the next deadline.
+//!
+//! A datagram never goes back: what step 1 causes leaves in steps 5 and 6.
+
+use super::job::Job;
+use super::outbox::Outbox;
+use super::printer;
+use super::signals::Signals;
+use crate::sys::clock::monotonic_ns;
+use crate::sys::poll::{Epoll, Ready};
+use muster_fabric::{FabricEvent, PeerHandle, Transport};
+use muster_protocol::{
+    Class, EventKind, Input, Instant, MemberId, Overlay, Phase, Reject, Route, Target, frame,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+use tracing::{error, info, warn};
+
+/// Rounds of step 1 before the other steps get their turn.
+const ARRIVAL_ROUNDS_MAX: usize = 16;
+/// Datagrams of step 6 before the other steps get their turn.
+const TRANSMITS_MAX: usize = 512;
+/// Longest sleep: the loop looks around at least this often.
+const SLEEP_MAX_US: u64 = 1_000_000;
+/// Beats missing on one rail, while others arrive, before that rail counts as silent.
+const RAIL_BEATS_MISSED: u64 = 5;
+/// How often what a worker leaves behind is brought up to date, at most.
+const SNAPSHOT_INTERVAL_US: u64 = 20_000;
+
+/// Why the loop ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Asked to, or no longer needed.
+    InOrder,
+    /// Another living member has our name.
+    NameTaken,
+    /// The others declared us failed, and policy says to stop.
+    Outcast,
+}
+
+/// Everything the loop drives.
+pub(super) struct Host<T: Transport> {
+    fabric: T,
+    engine: Overlay,
+    outbox: Outbox,
+    /// The ranks' side; none in the foreground.
+    job: Option<Job>,
+    signals: Signals,
+    epoll: Epoll,
+    heartbeat_us: u64,
+    /// Peers whose beats the fabric watches, by handle.
+    watched: BTreeMap<PeerHandle, MemberId>,
+    /// Silent rails of each member.
+    silent_rails: BTreeMap<MemberId, BTreeSet<usize>>,
+    buffer: Vec<u8>,
+    ending: Option<Ending>,
+    snapshot_due_us: Option<u64>,
+}
+
+impl<T: Transport> Host<T> {
+    pub(super) fn new(
+        fabric: T,
+        engine: Overlay,
+        job: Option<Job>,
+        heartbeat_us: u64,
+    ) -> io::Result<Self> {
+        let epoll = Epoll::new()?;
+        let signals = Signals::install()?;
+        epoll.add(signals.as_fd(), 0)?;
+        for fd in fabric.wait_fds() {
+            epoll.add_edge(fd, 0)?;
+        }
+        if let Some(job) = &job {
+            for fd in job.descriptors() {
+                epoll.add(fd, 0)?;
+            }
+        }
+        let buffer = vec![0; fabric.mtu()];
+        Ok(Self {
+            fabric,
+            engine,
+            outbox: Outbox::default(),
+            job,
+            signals,
+            epoll,
+            heartbeat_us,
+            watched: BTreeMap::new(),
+            silent_rails: BTreeMap::new(),
+            buffer,
+            ending: None,
+            snapshot_due_us: Some(0),
+        })
+    }
+
+    /// Runs until there is a reason to end.
+    pub(super) fn run(&mut self) -> io::Result<Ending> {
+        let mut ready: Vec<Ready> = Vec::new();
+        loop {
+            let more = self.receive();
+            self.serve_ranks()?;
+            self.wake_engine();
+            self.hear_rails();
+            self.tell_events()?;
+            let sent_all = self.transmit();
+            self.keep_snapshot();
+            if let Some(ending) = self.ending.take() {
+                return Ok(ending);
+            }
+            let sleep = if more || !sent_all || !self.fabric.may_sleep() {
+                Duration::ZERO
+            } else {
+                self.sleep_time()
+            };
+            self.epoll.wait(&mut ready, Some(sleep))?;
+        }
+    }
+
+    /// Step 1. True if there may be more.
+    fn receive(&mut self) -> bool {
+        let mut heard: Vec<(MemberId, usize)> = Vec::new();
+        let mut more = true;
+        for _ in 0..ARRIVAL_ROUNDS_MAX {
+            let now_ns = monotonic_ns();
+            let engine = &mut self.engine;
+            more = self.fabric.poll(now_ns / 1000, &mut |arrival| {
+                let input = Input::Datagram { bytes: arrival.bytes };
+                // A frame that fails is counted inside, and not believed.
+                let authentic = match engine.handle(instant(now_ns), input) {
+                    Ok(()) | Err(Reject::Duplicate) => true,
+                    Err(_) => false,
+                };
+                if let Some(sender) = frame::sender(arrival.bytes).filter(|_| authentic) {
+                    heard.push((sender, arrival.rail));
+                }
+            });
+            for (sender, rail) in heard.drain(..) {
+                if let Some(peer) = self.peer_of(Target::Member(sender)) {
+                    self.fabric.heard(now_ns / 1000, peer, rail);
+                }
+            }
+            if !more {
+                break;
+            }
+        }
+        more
+    }
+
+    /// Step 2.
+    fn serve_ranks(&mut self) -> io::Result<()> {
+        if self.signals.take() {
+            info!("asked to end");
+            self.input(Input::Leave { exit_code: 0 });
+        }
+        let Some(job) = &mut self.job else { return Ok(()) };
+        let engine = &mut self.engine;
+        let now = instant(monotonic_ns());
+        job.serve(&mut |input| {
+            if let Err(reject) = engine.handle(now, input) {
+                warn!(?reject, "an input of the ranks' side was refused");
+            }
+        })?;
+        if job.is_over() && self.engine.phase() == Phase::Running {
+            info!("the last client and its launcher have gone");
+            self.input(Input::Leave { exit_code: 0 });
+        }
+        Ok(())
+    }
+
+    /// Step 3.
+    fn wake_engine(&mut self) {
+        let now = instant(monotonic_ns());
+        if self.engine.poll_timeout() <= now {
+            self.input(Input::Wake);
+        }
+        if self.engine.phase() == Phase::Stopped {
+            self.ending.get_or_insert(Ending::InOrder);
+        }
+    }
+
+    /// Step 4.
+    fn hear_rails(&mut self) {
+        self.watch_beats();
+        while let Some(event) = self.fabric.poll_event() {
+            let (peer, rail, silent) = match event {
+                FabricEvent::RailSilent { peer, rail, .. } => (peer, rail, true),
+                FabricEvent::RailBack { peer, rail } => (peer, rail, false),
+                FabricEvent::RailFailing { rail, reason } => {
+                    warn!(rail, reason, "a rail of this node fails; the others carry");
+                    continue;
+                }
+                FabricEvent::RailRecovered { rail } => {
+                    info!(rail, "a rail of this node works again");
+                    continue;
+                }
+            };
+            let Some(member) = self.watched.get(&peer).copied() else { continue };
+            let rails = self.silent_rails.entry(member).or_default();
+            let was_degraded = !rails.is_empty();
+            if silent { rails.insert(rail) } else { rails.remove(&rail) };
+            let degraded = !rails.is_empty();
+            if degraded != was_degraded {
+                self.input(Input::Degraded { member, degraded });
+            }
+        }
+    }
+
+    /// Has the fabric watch exactly those who beat to us: only they speak regularly on every
+    /// rail, so only of them is silence on one rail a sign.
+    fn watch_beats(&mut self) {
+        let observing: BTreeSet<MemberId> = self.engine.observing().collect();
+        if self.watched.len() == observing.len()
+            && self.watched.values().all(|member| observing.contains(member))
+        {
+            return;
+        }
+        let now_us = monotonic_ns() / 1000;
+        let gone: Vec<_> = self
+            .watched
+            .iter()
+            .filter(|(_, member)| !observing.contains(member))
+            .map(|(peer, member)| (*peer, *member))
+            .collect();
+        for (peer, member) in gone {
+            self.fabric.unwatch(peer);
+            self.watched.remove(&peer);
+            if self.silent_rails.remove(&member).is_some_and(|rails| !rails.is_empty()) {
+                self.input(Input::Degraded { member, degraded: false });
+            }
+        }
+        let rails = self.fabric.rails().len() as u64;
+        let interval_us = self.heartbeat_us * rails * RAIL_BEATS_MISSED;
+        for member in observing {
+            if let Some(peer) = self.peer_of(Target::Member(member))
+                && self.watched.insert(peer, member).is_none()
+            {
+                self.fabric.watch(now_us, peer, interval_us);
+            }
+        }
+    }
+
+    /// Step 5.
+    fn tell_events(&mut self) -> io::Result<()> {
+        let mut news = false;
+        while let Some(event) = self.engine.poll_event() {
+            self.snapshot_due_us.get_or_insert(monotonic_ns() / 1000 + SNAPSHOT_INTERVAL_US);
+            match event.kind {
+                EventKind::NameTaken => {
+                    let name = self.engine.name_of(self.engine.id()).unwrap_or("?");
+                    error!(name, "another living member of this job has our name");
+                    self.ending = Some(Ending::NameTaken);
+                }
+                EventKind::Outcast => {
+                    warn!("the others declared this node failed");
+                    if self.engine.phase() == Phase::Stopped {
+                        self.ending = Some(Ending::Outcast);
+                    }
+                }
+                _ => {}
+            }
+            match &mut self.job {
+                Some(job) => news |= job.tell(&self.engine, &event),
+                None => printer::print(&self.engine, &event)?,
+            }
+        }
+        if let Some(job) = self.job.as_mut().filter(|_| news) {
+            job.nudge();
+        }
+        Ok(())
+    }
+
+    /// Step 6. False if there may be more.
+    fn transmit(&mut self) -> bool {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut sent_all = false;
+        for _ in 0..TRANSMITS_MAX {
+            let now_ns = monotonic_ns();
+            let Some(transmit) = self.engine.poll_transmit(instant(now_ns), &mut buffer) else {
+                sent_all = true;
+                break;
+            };
+            let class = match transmit.class {
+                Class::Beat => muster_fabric::Class::Beat,
+                Class::News => muster_fabric::Class::News,
+            };
+            let route = match transmit.route {
+                Route::Next => muster_fabric::Route::Next,
+                Route::All => muster_fabric::Route::All,
+            };
+            match self.peer_of(transmit.target) {
+                // What cannot be sent is counted by the fabric; the protocol repeats what matters.
+                Some(peer) => {
+                    let bytes = &buffer[..transmit.size];
+                    self.fabric.send(now_ns / 1000, peer, class, route, bytes);
+                }
+                None => self.outbox.undeliverable += 1,
+            }
+        }
+        self.buffer = buffer;
+        sent_all
+    }
+
+    fn sleep_time(&self) -> Duration {
+        let now_us = monotonic_ns() / 1000;
+        let mut until_us = self.engine.poll_timeout().0.min(now_us + SLEEP_MAX_US);
+        for other in [self.fabric.next_timeout(), self.snapshot_due_us] {
+            until_us = until_us.min(other.unwrap_or(until_us));
+        }
+        Duration::from_micros(until_us.saturating_sub(now_us))
+    }
+
+    /// Keeps what the next worker needs, a moment after the last change.
+    fn keep_snapshot(&mut self) {
+        let Some(job) = &mut self.job else {
+            self.snapshot_due_us = None;
+            return;
+        };
+        if self.snapshot_due_us.is_some_and(|due_us| due_us <= monotonic_ns() / 1000) {
+            self.snapshot_due_us = None;
+            job.keep(&self.engine);
+        }
+    }
+
+    fn input(&mut self, input: Input<'_>) {
+        if let Err(reject) = self.engine.handle(instant(monotonic_ns()), input) {
+            warn!(?reject, "an input was refused");
+        }
+    }
+
+    fn peer_of(&mut self, target: Target) -> Option<PeerHandle> {
+        let address = self.engine.address_of(target)?;
+        self.outbox.peer(&mut self.fabric, address)
+    }
+
+    /// Ends the ranks' service in order.
+    pub(super) fn close(self) {
+        if let Some(job) = self.job {
+            job.close();
+        }
+    }
+}
+
+fn instant(ns: u64) -> Instant {
+    Instant(ns / 1000)
+}

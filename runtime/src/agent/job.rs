@@ -1,0 +1,270 @@
+//! The ranks' side of a job's agent: who is attached, what the kernel says about them, what
+//! they are told, and when nobody needs the agent any more.
+
+use super::publisher::Publisher;
+use super::resume::{Record, Resume};
+use super::worker;
+use crate::board::{BoardWriter, Cause, Occupancy};
+use crate::config::{AgentConfig, KeySource, draw_key};
+use crate::doorman::{Door, Doorman, Place, Request};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::poll::readable;
+use crate::sys::process::open_pidfd;
+use crate::watch::{FailedBy, Finding, HungBy, RankNotice, Watch};
+use muster_protocol::{Event, Input, Overlay, RankDetail, RankState, Told};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// How long the first client may take to come: it started us and is on its way.
+const FIRST_CLIENT_DEADLINE: Duration = Duration::from_secs(30);
+/// An agent without clients whose launcher lives on waits this many linger times for new ones.
+const LAUNCHER_LINGERS: u32 = 10;
+/// Launchers that are remembered.
+const LAUNCHERS_MAX: usize = 8;
+
+/// The ranks' side.
+pub(super) struct Job {
+    board: BoardWriter,
+    doorman: Doorman,
+    watch: Watch,
+    publisher: Publisher,
+    resume: Resume,
+    record: Record,
+    key_source: KeySource,
+    /// The key was drawn here and has to be published by whoever has rank 0.
+    key_is_ours: bool,
+    linger: Duration,
+    attached: BTreeSet<u32>,
+    launchers: BTreeMap<u32, OwnedFd>,
+    without_launcher: bool,
+    had_clients: bool,
+    idle_since_ns: u64,
+}
+
+impl Job {
+    /// Takes up the service, from the beginning or where a worker before us stopped.
+    pub(super) fn start(
+        board: BoardWriter,
+        door: Door,
+        mut resume: Resume,
+        record: Record,
+        place: &Place,
+        config: &AgentConfig,
+    ) -> io::Result<Self> {
+        worker::keep(&mut resume, &record);
+        let board = BoardWriter::adopt(board.descriptor().try_clone_to_owned()?)
+            .map_err(io::Error::other)?;
+        let watch = Watch::adopt(&board.view())?;
+        let mut doorman = Doorman::new(door, place)?;
+        doorman.set_address(&record.rails);
+        let publisher = Publisher::adopt(&board);
+        let attached = attached_slots(&board);
+        let mut job = Self {
+            publisher,
+            had_clients: !attached.is_empty(),
+            attached,
+            board,
+            doorman,
+            watch,
+            resume,
+            record,
+            key_source: config.key.clone(),
+            key_is_ours: false,
+            linger: config.linger,
+            launchers: BTreeMap::new(),
+            // Without a launcher's job there is nobody whose end could be waited for.
+            without_launcher: place.is_solo(),
+            idle_since_ns: monotonic_ns(),
+        };
+        job.introduce_self(config.name.as_str());
+        Ok(job)
+    }
+
+    /// This node stands on its own board from the beginning.
+    fn introduce_self(&mut self, name: &str) {
+        let id = muster_protocol::MemberId::of(name);
+        let own = self.publisher.index(&mut self.board, id, name);
+        self.board.set_own_node(own);
+        self.board.set_node_state(own, crate::board::NodeState::Alive);
+    }
+
+    /// What the loop has to wait for.
+    pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.doorman.descriptor(), self.watch.descriptor()]
+    }
+
+    /// Turns requests and findings into inputs of the protocol.
+    pub(super) fn serve(&mut self, input: &mut dyn FnMut(Input<'_>)) -> io::Result<()> {
+        let mut requests = Vec::new();
+        self.doorman.serve(&mut self.board, &self.watch, &mut requests)?;
+        for request in requests {
+            self.serve_request(request, input);
+        }
+        let mut notices = Vec::new();
+        self.watch.take(&mut notices);
+        for notice in notices {
+            self.serve_notice(&notice, input);
+        }
+        Ok(())
+    }
+
+    fn serve_request(&mut self, request: Request, input: &mut dyn FnMut(Input<'_>)) {
+        match request {
+            Request::Attached { slot, pid, rank, job_size, again, .. } => {
+                info!(slot, pid, ?rank, again, "a process attached");
+                self.attached.insert(slot);
+                self.had_clients = true;
+                self.board.raise_rank_count(job_size);
+                self.remember_launcher(pid);
+                self.provide_key(slot, rank, input);
+            }
+            Request::Armed { slot } => {
+                let facts = self.board.view().slot(slot).map(|slot| slot.facts());
+                if let Some(rank) = facts.and_then(|facts| facts.rank) {
+                    tell_rank(input, rank, RankState::Alive, Cause::Joined, 0);
+                }
+            }
+            Request::Seed { address, .. } => input(Input::Seed { address: address.as_bytes() }),
+            Request::Key { key, .. } => {
+                if self.record.key.is_none() {
+                    self.set_key(key, input);
+                }
+            }
+            // The watch sees the mark on the board and speaks the verdict.
+            Request::Leaving { slot, .. } => self.watch.inspect(slot),
+            Request::HungUp { slot, .. } => info!(slot, "a connection ended"),
+        }
+    }
+
+    /// The first rank of a job, or a process without one, makes the agent draw the key.
+    fn provide_key(&mut self, slot: u32, rank: Option<u32>, input: &mut dyn FnMut(Input<'_>)) {
+        if matches!(self.key_source, KeySource::Given(_)) || !matches!(rank, None | Some(0)) {
+            return;
+        }
+        let key = match self.record.key {
+            Some(key) => key,
+            None => {
+                let key = draw_key();
+                self.set_key(key, input);
+                self.key_is_ours = true;
+                key
+            }
+        };
+        if rank == Some(0) && self.key_is_ours && !self.doorman.send_key(slot, key) {
+            warn!("the key cannot be handed to rank 0; the other nodes wait for it");
+        }
+    }
+
+    fn set_key(&mut self, key: [u8; 32], input: &mut dyn FnMut(Input<'_>)) {
+        self.record.key = Some(key);
+        worker::keep(&mut self.resume, &self.record);
+        input(Input::Key(key));
+    }
+
+    fn serve_notice(&mut self, notice: &RankNotice, input: &mut dyn FnMut(Input<'_>)) {
+        info!(slot = notice.slot, rank = ?notice.rank, finding = ?notice.finding, "kernel says");
+        if let Some(rank) = notice.rank {
+            let (state, cause, argument) = describe(notice.finding);
+            tell_rank(input, rank, state, cause, argument);
+        }
+        self.doorman.settle(notice, &mut self.board, &self.watch);
+        if notice.finding.is_final() {
+            self.attached.remove(&notice.slot);
+            if self.attached.is_empty() {
+                self.idle_since_ns = monotonic_ns();
+            }
+        }
+    }
+
+    /// Writes an event on the board. True if there is news for the ranks.
+    pub(super) fn tell(&mut self, engine: &Overlay, event: &Event) -> bool {
+        self.publisher.tell(&mut self.board, engine, event)
+    }
+
+    /// Wakes the ranks: there is something on the board.
+    pub(super) fn nudge(&mut self) {
+        self.doorman.nudge();
+    }
+
+    /// Keeps what a later worker needs.
+    pub(super) fn keep(&mut self, engine: &Overlay) {
+        self.record.engine.clear();
+        engine.snapshot(&mut self.record.engine);
+        worker::keep(&mut self.resume, &self.record);
+    }
+
+    /// Whether the last client has gone, its launcher too, and the linger time is over.
+    pub(super) fn is_over(&self) -> bool {
+        if !self.attached.is_empty() {
+            return false;
+        }
+        let idle = Duration::from_nanos(monotonic_ns().saturating_sub(self.idle_since_ns));
+        if !self.had_clients {
+            return idle > FIRST_CLIENT_DEADLINE;
+        }
+        let launchers_gone = self.without_launcher || self.launchers.values().all(has_ended);
+        idle > if launchers_gone { self.linger } else { self.linger * LAUNCHER_LINGERS }
+    }
+
+    /// A rank's parent is its launcher; while it lives more ranks may come.
+    fn remember_launcher(&mut self, pid: u32) {
+        let Some(launcher) = crate::watch::procfs::parent(pid) else { return };
+        if self.launchers.len() < LAUNCHERS_MAX
+            && !self.launchers.contains_key(&launcher)
+            && let Ok(pidfd) = open_pidfd(launcher)
+        {
+            self.launchers.insert(launcher, pidfd);
+        }
+    }
+
+    /// Ends the service: the socket goes, so that the next client starts a new agent.
+    pub(super) fn close(self) {
+        self.doorman.close();
+    }
+}
+
+fn attached_slots(board: &BoardWriter) -> BTreeSet<u32> {
+    let view = board.view();
+    let taken = |slot: &u32| {
+        view.slot(*slot).is_some_and(|slot| slot.facts().occupancy == Occupancy::Taken)
+    };
+    (0..view.limits().slots).filter(taken).collect()
+}
+
+fn has_ended(pidfd: &OwnedFd) -> bool {
+    readable(&[pidfd.as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
+}
+
+/// State, cause and signal or exit code of a finding.
+fn describe(finding: Finding) -> (RankState, Cause, i32) {
+    match finding {
+        Finding::Left { exit_code } => (RankState::Left, Cause::Announced, exit_code),
+        Finding::Failed { by, signal, exit_code } => {
+            let cause = match by {
+                FailedBy::Futex => Cause::KernelFutex,
+                FailedBy::Pidfd | FailedBy::Gone => Cause::Pidfd,
+                FailedBy::CoreDump => Cause::CoreDump,
+            };
+            (RankState::Failed, cause, if signal == 0 { exit_code } else { signal })
+        }
+        Finding::Detached => (RankState::Unknown, Cause::Unspecified, 0),
+        Finding::Hung(HungBy::Stopped) => (RankState::Hung, Cause::Stopped, 0),
+        Finding::Hung(HungBy::Stuck) => (RankState::Hung, Cause::Stuck, 0),
+        Finding::Resumed => (RankState::Alive, Cause::Joined, 0),
+    }
+}
+
+fn tell_rank(
+    input: &mut dyn FnMut(Input<'_>),
+    rank: u32,
+    state: RankState,
+    cause: Cause,
+    argument: i32,
+) {
+    // Both fit: causes are few, signals and exit codes end at 255.
+    let detail = RankDetail { code: cause as u16 as u8, argument: argument.clamp(0, 255) as u8 };
+    input(Input::Told(Told::Rank { rank, state, detail }));
+}

@@ -1,0 +1,156 @@
+//! The keeper: holds what a job's agent must not lose, and forks the worker that does the work.
+//!
+//! It holds the lock, the socket, the board and the resume record, and has libfabric loaded
+//! (which takes a third of a second from cold). A worker that dies is forked again within
+//! milliseconds, on the same board, with the same incarnation: nobody is declared failed
+//! for it. The keeper itself is single-threaded and does nothing, so there is little that
+//! could kill it; if it is killed all the same the worker goes on alone, and only if both
+//! are gone does a client start a new agent.
+
+use super::resume::Resume;
+use super::signals::Signals;
+use super::worker;
+use crate::board::{BoardError, BoardLimits, BoardWriter};
+use crate::config::AgentConfig;
+use crate::doorman::{Door, DoorError, Place};
+use crate::sys::daemon::{Fork, drop_inheritance, fork};
+use muster_fabric::Libfabric;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, setsid, waitpid,
+};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use tracing::{error, info, warn};
+
+/// More worker deaths than this within the window: the cause is not going away.
+const DEATHS_MAX: usize = 5;
+const DEATH_WINDOW: Duration = Duration::from_secs(10);
+/// How long a worker may take for an orderly leave.
+const LEAVE_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Why an agent could not serve its job.
+#[derive(Debug, Error)]
+pub(super) enum KeeperError {
+    /// Lock or socket cannot be had.
+    #[error(transparent)]
+    Door(#[from] DoorError),
+    /// The board cannot be made.
+    #[error(transparent)]
+    Board(#[from] BoardError),
+    /// Something else that the system refused.
+    #[error("{what}: {source}")]
+    System { what: &'static str, source: io::Error },
+    /// libfabric cannot be loaded.
+    #[error(transparent)]
+    Libfabric(#[from] muster_fabric::LoadError),
+    /// The worker said why it cannot work.
+    #[error("the worker could not start; its clients and the log were told why")]
+    Worker,
+    /// The worker kept dying.
+    #[error("the worker died {DEATHS_MAX} times within {} s", DEATH_WINDOW.as_secs())]
+    Crashing,
+}
+
+/// What keeper and workers share.
+pub(super) struct Estate {
+    pub(super) board: BoardWriter,
+    pub(super) door: Door,
+    pub(super) resume: Resume,
+    pub(super) libfabric: Libfabric,
+}
+
+/// Leaves the launcher's sight: another session, another parent, no terminal, nothing
+/// inherited. An inherited descriptor would make `mpirun` wait for us. Returns false in the
+/// process that has to end now.
+pub(super) fn detach() -> io::Result<bool> {
+    // Already a session leader if the client spawned us as one.
+    let _ = setsid();
+    drop_inheritance()?;
+    Ok(matches!(fork()?, Fork::Child))
+}
+
+/// Serves the job until its last client has gone.
+pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError> {
+    let system = |what| move |source| KeeperError::System { what, source };
+    let door = Door::open(place)?;
+    // The lock is ours, so the log is too; one run, one log.
+    super::log_to(File::create(place.directory().join("log")).ok());
+    info!(keeper = getpid().as_raw_nonzero().get(), job = place.key(), "agent started");
+    let libfabric = match muster_fabric::load() {
+        Ok(libfabric) => libfabric,
+        Err(error) => {
+            door.refuse_all(&error.to_string());
+            return Err(error.into());
+        }
+    };
+    let board = BoardWriter::create(BoardLimits::default())?;
+    let resume = Resume::create().map_err(system("resume record"))?;
+    keep_working(Estate { board, door, resume, libfabric }, place, config)
+}
+
+/// Forks workers until one ends in order.
+fn keep_working(
+    estate: Estate,
+    place: &Place,
+    config: &AgentConfig,
+) -> Result<(), KeeperError> {
+    let system = |what| move |source| KeeperError::System { what, source };
+    let mut deaths: VecDeque<Instant> = VecDeque::new();
+    loop {
+        let mut signals = Signals::install().map_err(system("signals"))?;
+        let worker = match fork().map_err(system("fork"))? {
+            Fork::Child => {
+                drop(signals);
+                std::process::exit(worker::run(estate, place, config));
+            }
+            Fork::Parent { child } => child,
+        };
+        info!(worker = worker.as_raw_nonzero().get(), "worker started");
+        match wait_for(worker, &mut signals).map_err(system("waiting for the worker"))? {
+            Some(worker::ENDED) => return Ok(()),
+            Some(worker::GAVE_UP) => return Err(KeeperError::Worker),
+            code => warn!(?code, "the worker died; forking another"),
+        }
+        let now = Instant::now();
+        deaths.push_back(now);
+        deaths.retain(|death| now.duration_since(*death) < DEATH_WINDOW);
+        if deaths.len() >= DEATHS_MAX {
+            error!("the worker keeps dying");
+            estate.door.refuse_all(&KeeperError::Crashing.to_string());
+            return Err(KeeperError::Crashing);
+        }
+    }
+}
+
+/// Waits for the worker's end; passes a request to terminate on to it. Returns its exit
+/// code, or None if a signal ended it.
+fn wait_for(worker: Pid, signals: &mut Signals) -> io::Result<Option<i32>> {
+    let pidfd = pidfd_open(worker, PidfdFlags::empty())?;
+    loop {
+        let mut fds = [
+            PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
+        ];
+        // No deadline: the worker's end and a signal are all that a keeper lives for.
+        match poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if signals.take() {
+            let _ = kill_process(worker, Signal::TERM);
+            let patience = LEAVE_DEADLINE.try_into().ok();
+            let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
+            if poll(&mut fds, patience.as_ref()) == Ok(0) {
+                let _ = kill_process(worker, Signal::KILL);
+            }
+        }
+        if let Some((_, status)) = waitpid(Some(worker), WaitOptions::NOHANG)? {
+            return Ok(status.exit_status());
+        }
+    }
+}

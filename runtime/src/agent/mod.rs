@@ -1,0 +1,84 @@
+//! The agent: hosts the protocol on a node's rails, and speaks for the node's ranks.
+//!
+//! One loop (`host`), two ways to run it: in the foreground as a member without a job, or as
+//! the worker of a keeper that serves a job's ranks. The agent moves bytes and facts between
+//! rooms; it never finds a verdict itself.
+
+mod args;
+mod host;
+mod job;
+mod keeper;
+mod outbox;
+mod printer;
+mod publisher;
+mod resume;
+mod signals;
+mod worker;
+
+use crate::doorman::{DoorError, Place, PlaceError};
+use args::{Args, Mode};
+use clap::Parser;
+use std::path::Path;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// Exit code for a configuration that was refused.
+const EXIT_CONFIG: u8 = 7;
+
+/// Runs `musterd` and returns its exit code.
+pub fn main() -> ExitCode {
+    let (config, mode) = match Args::parse().resolve() {
+        Ok(resolved) => resolved,
+        Err(error) => return refuse(&error.to_string(), EXIT_CONFIG),
+    };
+    match mode {
+        Mode::Foreground => {
+            log_to(None);
+            match worker::run_alone(&config) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => refuse(&error, 1),
+            }
+        }
+        Mode::Job { key, directory } => match serve_job(&key, &directory, &config) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => refuse(&error, 1),
+        },
+    }
+}
+
+fn serve_job(
+    key: &str,
+    directory: &Path,
+    config: &crate::config::AgentConfig,
+) -> Result<(), String> {
+    let place = Place::from_key(key, directory).map_err(|error: PlaceError| error.to_string())?;
+    if !keeper::detach().map_err(|error| format!("cannot detach: {error}"))? {
+        // The process that the client waits for; its child is the keeper.
+        return Ok(());
+    }
+    match keeper::run(&place, config) {
+        // Another client was faster: its agent serves this one too.
+        Err(keeper::KeeperError::Door(DoorError::Running { .. })) => Ok(()),
+        Err(error) => {
+            tracing::error!(%error, "the agent ends");
+            Err(error.to_string())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Logs to a file, or to standard error if there is none. `MUSTER_LOG` sets the level.
+fn log_to(file: Option<std::fs::File>) {
+    let filter = EnvFilter::try_from_env("MUSTER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
+    match file {
+        Some(file) => builder.with_ansi(false).with_writer(file).init(),
+        None => builder.with_writer(std::io::stderr).init(),
+    }
+}
+
+fn refuse(why: &str, code: u8) -> ExitCode {
+    // In a job standard error leads nowhere; the clients have been told then.
+    eprintln!("musterd: {why}");
+    ExitCode::from(code)
+}

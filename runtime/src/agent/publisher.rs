@@ -1,0 +1,200 @@
+//! Events on the board: states first, then the event that tells of them.
+//!
+//! The protocol speaks of members; the board has indices, given out in the order in which
+//! names were first seen and kept for the board's life. The states of ranks follow from two
+//! things that may arrive in any order, what their node stated about them and whether the
+//! node itself is there; this is the one place where they are put together.
+
+use crate::board::{self, BoardWriter, Cause, EventKind as Told, NO_NODE, RankState};
+use muster_protocol::{
+    CauseKind, Event, EventKind, MemberId, Overlay, RankFact,
+    RankState as StatedRankState,
+};
+use std::collections::BTreeMap;
+use tracing::{info, warn};
+
+/// Writes on the board.
+pub(super) struct Publisher {
+    indices: BTreeMap<MemberId, u32>,
+    /// Members that found no room on the board; they are missing in what ranks see.
+    pub(super) without_room: u64,
+}
+
+impl Publisher {
+    /// Takes up the indices that are on the board already (from a worker before us).
+    pub(super) fn adopt(board: &BoardWriter) -> Self {
+        let view = board.view();
+        let names = (0..view.node_count()).filter_map(|i| Some((view.node_name(i)?, i)));
+        let indices = names.map(|(name, index)| (MemberId::of(&name), index)).collect();
+        Self { indices, without_room: 0 }
+    }
+
+    /// The index of a member on this board; a new one gets the next.
+    pub(super) fn index(&mut self, board: &mut BoardWriter, id: MemberId, name: &str) -> u32 {
+        if let Some(index) = self.indices.get(&id) {
+            return *index;
+        }
+        let Some(index) = board.add_node(name) else {
+            self.without_room += 1;
+            warn!(member = name, "the board has no room for another node");
+            return NO_NODE;
+        };
+        self.indices.insert(id, index);
+        index
+    }
+
+    /// Writes what an event says. True if there is news for the ranks.
+    pub(super) fn tell(
+        &mut self,
+        board: &mut BoardWriter,
+        engine: &Overlay,
+        event: &Event,
+    ) -> bool {
+        let name = engine.name_of(event.member).unwrap_or("?").to_owned();
+        let node = self.index(board, event.member, &name);
+        info!(member = %name, kind = ?event.kind, cause = ?event.cause.kind, "event");
+        match event.kind {
+            EventKind::RankChanged { fact } => self.tell_rank(board, engine, event, node, &fact),
+            EventKind::Outcast => {
+                self.push(board, event, Told::Outcast, cause(event), node);
+                true
+            }
+            EventKind::NameTaken => false,
+            kind => self.tell_node(board, engine, event, node, kind),
+        }
+    }
+
+    fn tell_node(
+        &mut self,
+        board: &mut BoardWriter,
+        engine: &Overlay,
+        event: &Event,
+        node: u32,
+        kind: EventKind,
+    ) -> bool {
+        let (told, state) = match kind {
+            EventKind::NodeUp => (Told::NodeUp, board::NodeState::Alive),
+            EventKind::NodeDegraded => (Told::NodeDegraded, board::NodeState::Degraded),
+            EventKind::NodeRecovered => (Told::NodeRecovered, board::NodeState::Alive),
+            EventKind::NodeSuspect => (Told::NodeSuspect, board::NodeState::Suspect),
+            EventKind::NodeFailed => (Told::NodeFailed, board::NodeState::Failed),
+            _ => (Told::NodeLeft, board::NodeState::Left),
+        };
+        if board.view().node_state(node) == state {
+            // A worker before us has said so already.
+            return false;
+        }
+        board.set_node_state(node, state);
+        let member = engine.member(event.member);
+        let facts: Vec<RankFact> = member.iter().flat_map(|m| m.ranks()).copied().collect();
+        if state == board::NodeState::Failed {
+            for fact in &facts {
+                board.set_rank_state(fact.rank, RankState::Failed);
+            }
+        }
+        self.push(board, event, told, cause(event), node);
+        match told {
+            Told::NodeFailed => {
+                for fact in facts.iter().filter(|fact| is_there(fact.state)) {
+                    self.push_rank(board, event, Told::RankFailed, Cause::NodeFailed, node, fact);
+                }
+            }
+            Told::NodeUp => {
+                for fact in &facts {
+                    self.tell_rank(board, engine, event, node, fact);
+                }
+            }
+            _ => {}
+        }
+        true
+    }
+
+    fn tell_rank(
+        &mut self,
+        board: &mut BoardWriter,
+        engine: &Overlay,
+        event: &Event,
+        node: u32,
+        fact: &RankFact,
+    ) -> bool {
+        let before = board.view().rank_state(fact.rank);
+        let node_is_there = event.member == engine.id()
+            || engine.member(event.member).is_some_and(|member| member.state().in_view());
+        let state = match fact.state {
+            StatedRankState::Alive | StatedRankState::Hung if !node_is_there => RankState::Failed,
+            StatedRankState::Alive => RankState::Alive,
+            StatedRankState::Hung => RankState::Hung,
+            StatedRankState::Failed => RankState::Failed,
+            StatedRankState::Left => RankState::Left,
+            StatedRankState::Unknown => RankState::Unknown,
+        };
+        board.set_rank_node(fact.rank, node);
+        if before == state || !board.set_rank_state(fact.rank, state) {
+            return false;
+        }
+        let told = match state {
+            RankState::Alive if before == RankState::Hung => Told::RankResumed,
+            RankState::Alive => Told::RankUp,
+            RankState::Hung => Told::RankHung,
+            RankState::Failed => Told::RankFailed,
+            RankState::Left => Told::RankLeft,
+            RankState::Unknown => return true,
+        };
+        let cause = Cause::from_number(u16::from(fact.detail.code)).unwrap_or(Cause::Unspecified);
+        self.push_rank(board, event, told, cause, node, fact);
+        true
+    }
+
+    fn push(&self, board: &mut BoardWriter, event: &Event, told: Told, cause: Cause, node: u32) {
+        let mut entry = self.entry(event, told, cause, node);
+        if let EventKind::NodeLeft { exit_code } = event.kind {
+            entry.code = exit_code;
+        }
+        board.push_event(&entry);
+    }
+
+    fn push_rank(
+        &self,
+        board: &mut BoardWriter,
+        event: &Event,
+        told: Told,
+        cause: Cause,
+        node: u32,
+        fact: &RankFact,
+    ) {
+        let mut entry = self.entry(event, told, cause, node);
+        entry.rank = fact.rank;
+        entry.code = i32::from(fact.detail.argument);
+        board.push_event(&entry);
+    }
+
+    fn entry(&self, event: &Event, told: Told, cause: Cause, node: u32) -> board::Event {
+        let mut entry = board::Event::new(told, cause);
+        entry.node = node;
+        entry.silent_us = event.cause.silent_us;
+        entry.at_ns = event.at.0 * 1000;
+        for reporter in event.cause.reporters.iter() {
+            let index = self.indices.get(&reporter).copied().unwrap_or(NO_NODE);
+            if let Some(place) = entry.reporters.get_mut(entry.reporter_count as usize) {
+                *place = index;
+            }
+            entry.reporter_count += 1;
+        }
+        entry
+    }
+}
+
+fn is_there(state: StatedRankState) -> bool {
+    matches!(state, StatedRankState::Alive | StatedRankState::Hung)
+}
+
+fn cause(event: &Event) -> Cause {
+    match event.cause.kind {
+        CauseKind::Joined | CauseKind::Superseded => Cause::Joined,
+        CauseKind::Silence | CauseKind::Rails => Cause::Silence,
+        CauseKind::Unreachable | CauseKind::Unanswered => Cause::Unreachable,
+        CauseKind::Told | CauseKind::Claimed => Cause::Told,
+        CauseKind::Announced => Cause::Announced,
+        CauseKind::Refuted => Cause::Refuted,
+    }
+}

@@ -1,0 +1,155 @@
+//! What a worker leaves behind for the next one: the engine's snapshot and the rails' ports.
+//!
+//! Kept in an anonymous file that the keeper holds, so it lives as long as the keeper does
+//! and no longer. Two halves are written in turn and the header names the valid one: a
+//! worker that dies while it writes leaves the older half, never a mixture.
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::{pread, pwrite};
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Largest record that is kept, in bytes. A larger one is refused and the older one stays.
+pub(crate) const RECORD_BYTES_MAX: usize = 16 << 20;
+const HEADER_BYTES: usize = 16;
+
+/// What is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// The rails as they were opened, ports included.
+    pub(crate) rails: String,
+    /// The job key, once it is known.
+    pub(crate) key: Option<[u8; 32]>,
+    /// The engine's own snapshot; empty before the first one.
+    pub(crate) engine: Vec<u8>,
+}
+
+/// The file.
+pub(crate) struct Resume {
+    file: OwnedFd,
+    /// How often it has been written; odd and even writes go to different halves.
+    writes: u64,
+}
+
+impl Resume {
+    /// Makes an empty one.
+    pub(crate) fn create() -> io::Result<Self> {
+        Ok(Self { file: memfd_create("muster-resume", MemfdFlags::CLOEXEC)?, writes: 0 })
+    }
+
+    /// Keeps a record in place of the last one.
+    pub(crate) fn write(&mut self, record: &Record) -> io::Result<()> {
+        let bytes = record.encode();
+        if bytes.len() > RECORD_BYTES_MAX {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "snapshot exceeds its limit"));
+        }
+        self.writes += 1;
+        write_all(&self.file, &bytes, half_offset(self.writes))?;
+        let mut header = [0; HEADER_BYTES];
+        header[..8].copy_from_slice(&self.writes.to_le_bytes());
+        header[8..].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
+        write_all(&self.file, &header, 0)
+    }
+
+    /// The last complete record, if there is one.
+    pub(crate) fn read(&mut self) -> io::Result<Option<Record>> {
+        let mut header = [0; HEADER_BYTES];
+        if read_all(&self.file, &mut header, 0)? < HEADER_BYTES {
+            return Ok(None);
+        }
+        let number = |at: usize| header[at..at + 8].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
+        let (writes, length) = (number(0), number(8) as usize);
+        if length > RECORD_BYTES_MAX {
+            return Ok(None);
+        }
+        self.writes = writes;
+        let mut bytes = vec![0; length];
+        let got = read_all(&self.file, &mut bytes, half_offset(writes))?;
+        Ok(if got == length { Record::decode(&bytes) } else { None })
+    }
+}
+
+impl Record {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.engine.len() + self.rails.len() + 64);
+        bytes.extend((self.rails.len() as u32).to_le_bytes());
+        bytes.extend(self.rails.as_bytes());
+        bytes.push(u8::from(self.key.is_some()));
+        bytes.extend(self.key.unwrap_or_default());
+        bytes.extend(&self.engine);
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (length, rest) = bytes.split_first_chunk::<4>()?;
+        let (rails, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        let (has_key, rest) = rest.split_first()?;
+        let (key, engine) = rest.split_first_chunk::<32>()?;
+        Some(Self {
+            rails: String::from_utf8(rails.to_vec()).ok()?,
+            key: (*has_key == 1).then_some(*key),
+            engine: engine.to_vec(),
+        })
+    }
+}
+
+fn half_offset(writes: u64) -> u64 {
+    HEADER_BYTES as u64 + (writes % 2) * RECORD_BYTES_MAX as u64
+}
+
+fn write_all(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let count = pwrite(file, bytes, offset)?;
+        bytes = &bytes[count..];
+        offset += count as u64;
+    }
+    Ok(())
+}
+
+fn read_all(file: &OwnedFd, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match pread(file, &mut bytes[filled..], offset + filled as u64)? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(engine: &[u8]) -> Record {
+        Record { rails: "127.0.0.1:1@udp0".into(), key: Some([3; 32]), engine: engine.into() }
+    }
+
+    #[test]
+    fn the_last_record_is_read_back_and_before_it_there_is_none() {
+        let mut resume = Resume::create().unwrap();
+        assert_eq!(resume.read().unwrap(), None);
+        for engine in [&b"one"[..], b"two, longer", b""] {
+            resume.write(&record(engine)).unwrap();
+            assert_eq!(resume.read().unwrap(), Some(record(engine)));
+        }
+    }
+
+    #[test]
+    fn a_write_that_was_cut_short_leaves_the_record_before() {
+        let mut resume = Resume::create().unwrap();
+        resume.write(&record(b"complete")).unwrap();
+        // The next half is written, but the header still names the old one.
+        write_all(&resume.file, b"half a rec", half_offset(resume.writes + 1)).unwrap();
+        assert_eq!(resume.read().unwrap(), Some(record(b"complete")));
+    }
+
+    #[test]
+    fn a_record_over_the_limit_is_refused_and_the_old_one_stays() {
+        let mut resume = Resume::create().unwrap();
+        resume.write(&record(b"small")).unwrap();
+        let large = record(&vec![0; RECORD_BYTES_MAX]);
+        assert!(resume.write(&large).is_err());
+        assert_eq!(resume.read().unwrap(), Some(record(b"small")));
+    }
+}

@@ -1,0 +1,170 @@
+//! The worker: opens the rails, starts the engine, runs the loop.
+//!
+//! The first worker of an agent starts from the configuration; a later one takes up where the
+//! last one stopped, from the board and the resume record, and nobody elsewhere notices more
+//! than a late heartbeat.
+
+use super::host::{Ending, Host};
+use super::job::Job;
+use super::keeper::Estate;
+use super::resume::{Record, Resume};
+use crate::config::{AgentConfig, KeySource, RAILS_MAX};
+use crate::doorman::Place;
+use crate::sys::clock::monotonic_ns;
+use crate::sys::schedule::{Granted, ask_real_time};
+use muster_fabric::{Fabric, FabricConfig, Libfabric, Nid, NidList, Transport};
+use muster_protocol::{Config, Instant, Overlay};
+use rustix::time::{ClockId, clock_gettime};
+use tracing::{error, info, warn};
+
+/// Exit code of a worker that is no longer needed.
+pub(super) const ENDED: i32 = 0;
+/// Exit code of a worker that cannot start, and never will.
+pub(super) const GAVE_UP: i32 = 70;
+/// A real-time thread that computes this long without a pause is out of its mind, and is
+/// put back to normal priority.
+const SPIN_US_MAX: u64 = 50_000;
+
+/// Runs a job's worker; returns its exit code.
+pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i32 {
+    let record = estate.resume.read().unwrap_or_default();
+    let (fabric, engine, record) = match start(estate.libfabric, config, record) {
+        Ok(started) => started,
+        Err(reason) => {
+            error!(%reason, "the agent cannot start");
+            estate.door.refuse_all(&reason);
+            return GAVE_UP;
+        }
+    };
+    match serve(fabric, engine, record, estate, place, config) {
+        Ok(Ending::InOrder | Ending::Outcast) => ENDED,
+        Ok(Ending::NameTaken) => GAVE_UP,
+        Err(cause) => {
+            error!(%cause, "the loop broke");
+            1
+        }
+    }
+}
+
+/// Runs a member without a job, in the foreground, until it is asked to end.
+pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
+    let libfabric = muster_fabric::load().map_err(|error| error.to_string())?;
+    let (fabric, engine, _) = start(libfabric, config, None)?;
+    prefer_this_thread();
+    let mut host = Host::new(fabric, engine, None, config.profile.heartbeat_us())
+        .map_err(|error| format!("cannot start the loop: {error}"))?;
+    match host.run() {
+        Ok(Ending::InOrder | Ending::Outcast) => Ok(()),
+        Ok(Ending::NameTaken) => Err(format!(
+            "another living member is named {}; give this one another name with --name",
+            config.name
+        )),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(format!("the loop broke: {error}")),
+    }
+}
+
+fn serve(
+    fabric: Fabric,
+    engine: Overlay,
+    record: Record,
+    estate: Estate,
+    place: &Place,
+    config: &AgentConfig,
+) -> std::io::Result<Ending> {
+    let Estate { board, door, resume, .. } = estate;
+    let job = Job::start(board, door, resume, record, place, config)?;
+    prefer_this_thread();
+    let mut host = Host::new(fabric, engine, Some(job), config.profile.heartbeat_us())?;
+    let ending = host.run()?;
+    info!(?ending, "the worker ends");
+    host.close();
+    Ok(ending)
+}
+
+/// Opens the rails and starts the engine, anew or from a record.
+fn start(
+    libfabric: Libfabric,
+    config: &AgentConfig,
+    record: Option<Record>,
+) -> Result<(Fabric, Overlay, Record), String> {
+    let rails = match &record {
+        // With the ports that the last worker had: the others know us by them.
+        Some(record) => record.rails.parse::<NidList>().map_err(|e| e.to_string())?.iter().cloned().collect(),
+        None if config.rails.is_empty() => every_interface(&libfabric)?,
+        None => config.rails.clone(),
+    };
+    let fabric = Fabric::open(&FabricConfig::new(libfabric, rails)).map_err(|e| e.to_string())?;
+    let address = fabric.local_nids().to_string();
+    let mut record = record.unwrap_or_default();
+    let mut engine_config = engine_config(config, &address, fabric.mtu());
+    engine_config.key = engine_config.key.or(record.key);
+    let now = Instant(monotonic_ns() / 1000);
+    let engine = if record.engine.is_empty() {
+        Overlay::new(engine_config).map_err(|e| e.to_string())?
+    } else {
+        match Overlay::resume(engine_config.clone(), &record.engine, now) {
+            Ok(engine) => engine,
+            Err(reason) => {
+                // The others will see a new life of this node, which is the truth.
+                warn!(%reason, "the last worker's record cannot be used");
+                Overlay::new(engine_config).map_err(|e| e.to_string())?
+            }
+        }
+    };
+    record.rails.clone_from(&address);
+    info!(name = %config.name, rails = address, seed = config.random_seed, "rails are open");
+    Ok((fabric, engine, record))
+}
+
+fn engine_config(config: &AgentConfig, address: &str, mtu: usize) -> Config {
+    let mut engine = Config::new(config.name.as_str(), address.as_bytes(), config.profile);
+    engine.seeds = config.seeds.iter().map(|seed| seed.to_string().into_bytes()).collect();
+    engine.key = match config.key {
+        KeySource::Given(key) => Some(key),
+        KeySource::FromClients => None,
+    };
+    let now = clock_gettime(ClockId::Realtime);
+    engine.incarnation = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    // Microseconds run ahead of any number of frames, so a successor starts above us.
+    engine.first_sequence = monotonic_ns() / 1000;
+    engine.random_seed = config.random_seed;
+    engine.mtu = mtu.clamp(muster_protocol::MTU_MIN, muster_protocol::MTU_MAX);
+    engine
+}
+
+/// All interfaces that are up; loopback only if there is nothing else.
+fn every_interface(libfabric: &Libfabric) -> Result<Vec<Nid>, String> {
+    let interfaces = libfabric.interfaces();
+    let (loopback, mut chosen): (Vec<_>, Vec<_>) =
+        interfaces.into_iter().partition(|interface| interface.address.is_loopback());
+    if chosen.is_empty() {
+        chosen = loopback;
+    }
+    chosen.truncate(RAILS_MAX);
+    let nids: Result<Vec<Nid>, _> = chosen
+        .iter()
+        .enumerate()
+        .map(|(index, interface)| format!("{}:0@udp{index}", interface.address).parse())
+        .collect();
+    nids.map_err(|error| error.to_string())
+}
+
+/// A detector that waits for its turn behind a rank's busy loop accuses the living.
+fn prefer_this_thread() {
+    match ask_real_time(SPIN_US_MAX) {
+        Granted::RealTime => info!("real-time priority"),
+        Granted::Refused(cause) => warn!(
+            %cause,
+            "no real-time priority: deadlines widen by what this thread is late, up to 1 s; \
+             grant CAP_SYS_NICE or an rtprio limit to avoid that"
+        ),
+    }
+}
+
+/// Makes the record of a worker that has just started the last word.
+pub(super) fn keep(resume: &mut Resume, record: &Record) {
+    if let Err(cause) = resume.write(record) {
+        warn!(%cause, "what a later worker needs cannot be kept");
+    }
+}

@@ -1,0 +1,262 @@
+//! `muster demo`: the whole way, end to end, on one machine.
+//!
+//! A real MPI job starts on emulated nodes. One rank is killed; when the survivors have
+//! gone on, one whole node (its agent, its launcher daemon and its ranks) is stopped, which
+//! Open MPI by itself never notices. The demo shows who was told what, after how many
+//! milliseconds and how it was known, and writes the same as JSON. What counts is computed
+//! here, from the ranks' own logs; the ranks report no figures about themselves.
+
+mod cluster;
+mod journal;
+mod report;
+
+use super::CliError;
+use super::process::{Process, monotonic_ns, wait_until};
+use clap::Args;
+use cluster::Cluster;
+use journal::{Fact, Journal};
+use rand::{Rng, SeedableRng};
+use report::{Fault, FaultKind, Report};
+use rustix::process::Signal;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long the job may take to start, and how long each later step may take.
+const START_DEADLINE: Duration = Duration::from_secs(120);
+const STEP_DEADLINE: Duration = Duration::from_secs(60);
+const END_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Options of `muster demo`.
+#[derive(Args)]
+pub(crate) struct DemoArgs {
+    /// Number of emulated nodes.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=32))]
+    nodes: u32,
+    /// Number of MPI ranks, spread evenly over the nodes.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(3..=256))]
+    ranks: u32,
+    /// Number of rails (network interfaces) of each node.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
+    rails: u32,
+    /// Timing profile of the agents: fast, standard or quiet.
+    #[arg(long, default_value = "standard", value_parser = ["fast", "standard", "quiet"])]
+    profile: String,
+    /// Which rank and which node are hit follows from this number; drawn if not given.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Where to write the result as JSON.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// The MPI launcher: Open MPI 5 or newer, built with ULFM.
+    #[arg(long, default_value = "target/venv/bin/mpirun")]
+    mpirun: PathBuf,
+    /// The MPI program [default: `survive` beside this executable].
+    #[arg(long, default_value_os_t = beside_executable("survive"))]
+    program: PathBuf,
+}
+
+/// Runs the demo; an error also when a promise was not kept.
+pub(crate) fn run(args: &DemoArgs) -> Result<(), CliError> {
+    check_files(args)?;
+    let seed = args.seed.unwrap_or_else(crate::config::draw_seed);
+    println!(
+        "muster demo: {} nodes, {} ranks, {} rails, profile {}, seed {seed}",
+        args.nodes, args.ranks, args.rails, args.profile
+    );
+    let directory = std::env::temp_dir().join(format!("muster-demo-{}", std::process::id()));
+    fs::create_dir_all(directory.join("logs"))
+        .and_then(|()| fs::create_dir_all(directory.join("m")))
+        .and_then(|()| private(&directory.join("m")))
+        .map_err(|e| CliError::new(format!("demo: {}", directory.display()), e))?;
+    let kept = |error: CliError| error.hint(format!("the logs are in {}", directory.display()));
+
+    let report = play(args, seed, &directory).map_err(kept)?;
+    print!("{}", report.timeline());
+    if let Some(out) = &args.out {
+        fs::write(out, report.json())
+            .map_err(|e| CliError::new(format!("demo: {}", out.display()), e))?;
+        println!("\nwritten: {}", out.display());
+    }
+    report.verdict().map_err(|why| kept(CliError::new("demo", why)))?;
+    // Nothing failed: the logs have served their purpose.
+    let _ = fs::remove_dir_all(&directory);
+    Ok(())
+}
+
+/// One rank of the job while it runs.
+struct Rank {
+    rank: u32,
+    node: String,
+    process: Process,
+}
+
+/// Starts the job, injects the faults, lets it finish, and collects what was said.
+fn play(args: &DemoArgs, seed: u64, directory: &Path) -> Result<Report, CliError> {
+    let mut dice = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
+    let journal = Journal::new(&directory.join("logs"));
+    let mut cluster = Cluster::start(args, directory)?;
+    let ranks = wait_ready(args, &journal, &mut cluster)?;
+    let start_ns = monotonic_ns();
+
+    let victim = &ranks[dice.random_range(0..ranks.len())];
+    let killed = kill_rank(victim, &ranks, &journal)?;
+
+    let nodes = other_nodes(&ranks, &victim.node);
+    let silent = nodes[dice.random_range(0..nodes.len())].clone();
+    let stopped = stop_node(&silent, &ranks, &mut cluster);
+    let survivors: Vec<_> =
+        ranks.iter().filter(|r| r.rank != victim.rank && r.node != silent).collect();
+    wait_resumed(&survivors, &journal, 2);
+
+    fs::write(directory.join("logs/stop"), b"")
+        .map_err(|e| CliError::new("demo: stop file", e))?;
+    let finished = wait_until(STEP_DEADLINE, || {
+        survivors.iter().all(|r| journal.facts(r.rank).contains(&Fact::Done { right: true }))
+    });
+    resume_node(&silent, &ranks, &mut cluster);
+    let left_over = cluster.end(END_DEADLINE);
+
+    let all = ranks.iter().map(|r| (r.rank, journal.facts(r.rank))).collect();
+    let survivors = survivors.iter().map(|r| r.rank).collect();
+    Ok(Report::new(seed, start_ns, vec![killed, stopped], all, survivors, finished, left_over))
+}
+
+fn wait_ready(
+    args: &DemoArgs,
+    journal: &Journal,
+    cluster: &mut Cluster,
+) -> Result<Vec<Rank>, CliError> {
+    let ready = |rank| {
+        journal.facts(rank).into_iter().find_map(|fact| match fact {
+            Fact::Ready { pid, node } => Some((pid, node)),
+            _ => None,
+        })
+    };
+    let mut ended = false;
+    let complete = wait_until(START_DEADLINE, || {
+        ended = cluster.has_ended();
+        ended || (0..args.ranks).all(|rank| ready(rank).is_some())
+    });
+    if ended || !complete {
+        let missing: Vec<_> =
+            (0..args.ranks).filter(|&rank| ready(rank).is_none()).map(|r| r.to_string()).collect();
+        let why = if ended { "mpirun ended" } else { "the job did not start in time" };
+        return Err(CliError::timed_out(
+            "demo: the job did not become ready",
+            format!("{why}; ranks that did not report: {}", missing.join(", ")),
+        ));
+    }
+    let mut ranks = Vec::new();
+    for rank in 0..args.ranks {
+        let (pid, node) = ready(rank).unwrap_or_default();
+        let process = Process::find(pid).ok_or_else(|| {
+            CliError::new("demo", format!("rank {rank} (pid {pid}) ended before any fault"))
+        })?;
+        cluster.remember(&process);
+        ranks.push(Rank { rank, node, process });
+    }
+    cluster.agents();
+    println!("ready: every rank sees all {} ranks on {} nodes alive", args.ranks, args.nodes);
+    Ok(ranks)
+}
+
+fn kill_rank(victim: &Rank, ranks: &[Rank], journal: &Journal) -> Result<Fault, CliError> {
+    println!("fault: SIGKILL to rank {} on {}", victim.rank, victim.node);
+    let t0_ns = monotonic_ns();
+    victim.process.signal(Signal::KILL);
+    let survivors: Vec<_> = ranks.iter().filter(|r| r.rank != victim.rank).collect();
+    wait_resumed(&survivors, journal, 1);
+    Ok(Fault {
+        kind: FaultKind::Kill,
+        target: victim.rank.to_string(),
+        lost_ranks: vec![victim.rank],
+        t0_ns,
+        expected: survivors.iter().map(|r| r.rank).collect(),
+    })
+}
+
+fn stop_node(node: &str, ranks: &[Rank], cluster: &mut Cluster) -> Fault {
+    println!("fault: SIGSTOP to all of {node}: its agent, its launcher daemon, its ranks");
+    let agents = cluster.agents();
+    let daemon = launcher_daemon(node, ranks);
+    if let Some(daemon) = &daemon {
+        cluster.remember(daemon);
+    }
+    let t0_ns = monotonic_ns();
+    for (_, agent) in agents.iter().filter(|(name, _)| name == node) {
+        agent.signal(Signal::STOP);
+    }
+    let (lost, others): (Vec<_>, Vec<_>) = ranks.iter().partition(|r| r.node == node);
+    for rank in &lost {
+        rank.process.signal(Signal::STOP);
+    }
+    if let Some(daemon) = daemon {
+        daemon.signal(Signal::STOP);
+    }
+    Fault {
+        kind: FaultKind::Silent,
+        target: node.to_owned(),
+        lost_ranks: lost.iter().map(|r| r.rank).collect(),
+        t0_ns,
+        expected: others.iter().filter(|r| r.process.is_running()).map(|r| r.rank).collect(),
+    }
+}
+
+/// Lets the job end: stopped ranks cannot come back into MPI and are killed, the daemons go on.
+fn resume_node(node: &str, ranks: &[Rank], cluster: &mut Cluster) {
+    let daemon = launcher_daemon(node, ranks);
+    for rank in ranks.iter().filter(|r| r.node == node) {
+        rank.process.signal(Signal::KILL);
+    }
+    if let Some(daemon) = daemon {
+        daemon.signal(Signal::CONT);
+    }
+    for (_, agent) in cluster.agents().iter().filter(|(name, _)| name == node) {
+        agent.signal(Signal::CONT);
+    }
+}
+
+/// The launcher's daemon of a node is the parent of the node's ranks.
+fn launcher_daemon(node: &str, ranks: &[Rank]) -> Option<Process> {
+    ranks.iter().find(|r| r.node == node).and_then(|r| Process::find(r.process.parent()?))
+}
+
+fn other_nodes(ranks: &[Rank], excluded: &str) -> Vec<String> {
+    let mut nodes: Vec<_> =
+        ranks.iter().map(|r| r.node.clone()).filter(|node| node != excluded).collect();
+    nodes.sort();
+    nodes.dedup();
+    nodes
+}
+
+/// Waits until each survivor has gone on `times` times, with MPI or without it.
+fn wait_resumed(survivors: &[&Rank], journal: &Journal, times: usize) {
+    wait_until(STEP_DEADLINE, || {
+        survivors.iter().all(|r| {
+            let facts = journal.facts(r.rank);
+            let alone = facts.iter().any(|fact| matches!(fact, Fact::NotShrunk { .. }));
+            let resumed = facts.iter().filter(|fact| matches!(fact, Fact::Resumed { .. })).count();
+            alone || resumed >= times
+        })
+    });
+}
+
+fn check_files(args: &DemoArgs) -> Result<(), CliError> {
+    for (path, remedy) in [(&args.mpirun, "make setup"), (&args.program, "make build")] {
+        if !path.is_file() {
+            return Err(CliError::new(format!("demo: {}", path.display()), "no such file")
+                .hint(remedy));
+        }
+    }
+    Ok(())
+}
+
+fn private(directory: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o700))
+}
+
+fn beside_executable(name: &str) -> PathBuf {
+    std::env::current_exe().map_or_else(|_| name.into(), |exe| exe.with_file_name(name))
+}

@@ -1,0 +1,309 @@
+//! What the demo found: computed from the ranks' logs, told as a timeline and as JSON.
+
+use super::journal::Fact;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// What was done to the job.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum FaultKind {
+    /// SIGKILL to one rank.
+    Kill,
+    /// SIGSTOP to a whole node.
+    Silent,
+}
+
+/// One fault and whom it concerns.
+pub(crate) struct Fault {
+    pub(crate) kind: FaultKind,
+    /// A rank number, or a node's name.
+    pub(crate) target: String,
+    pub(crate) lost_ranks: Vec<u32>,
+    /// CLOCK_MONOTONIC just before the signal was sent, in ns.
+    pub(crate) t0_ns: u64,
+    /// The ranks that have to be told.
+    pub(crate) expected: Vec<u32>,
+}
+
+/// The result of a demo.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    schema: &'static str,
+    seed: u64,
+    faults: Vec<FaultReport>,
+    false_failures: usize,
+    survivors_finished: bool,
+    shrunk_with_mpi: bool,
+    killed_at_end: usize,
+    #[serde(skip)]
+    story: String,
+}
+
+#[derive(Serialize)]
+struct FaultReport {
+    kind: FaultKind,
+    target: String,
+    t0_ns: u64,
+    told: Vec<Told>,
+    p50_ms: f64,
+    max_ms: f64,
+    missing: usize,
+}
+
+#[derive(Serialize)]
+struct Told {
+    rank: u32,
+    ms: f64,
+    cause: String,
+    #[serde(skip)]
+    text: String,
+}
+
+impl Report {
+    /// Judges the logs `all` of a run that had `faults`; `survivors` had to finish.
+    pub(crate) fn new(
+        seed: u64,
+        start_ns: u64,
+        faults: Vec<Fault>,
+        all: BTreeMap<u32, Vec<Fact>>,
+        survivors: Vec<u32>,
+        finished: bool,
+        killed_at_end: usize,
+    ) -> Self {
+        let facts_of = |rank: &u32| all.get(rank).map_or(&[][..], Vec::as_slice);
+        let reports: Vec<_> = faults.iter().map(|fault| judge(fault, &all)).collect();
+        let shrunk_with_mpi = survivors.iter().all(|rank| {
+            !facts_of(rank).iter().any(|fact| matches!(fact, Fact::NotShrunk { .. }))
+        });
+        let mut report = Self {
+            schema: "muster/demo/v1",
+            seed,
+            faults: reports,
+            false_failures: false_failures(&faults, &all),
+            survivors_finished: finished,
+            shrunk_with_mpi,
+            killed_at_end,
+            story: String::new(),
+        };
+        report.story = report.tell(start_ns, &faults, &all, &survivors);
+        report
+    }
+
+    /// The readable story.
+    pub(crate) fn timeline(&self) -> &str {
+        &self.story
+    }
+
+    /// The same for programs.
+    pub(crate) fn json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    /// Whether every promise was kept; else which was not.
+    pub(crate) fn verdict(&self) -> Result<(), String> {
+        let missing: usize = self.faults.iter().map(|fault| fault.missing).sum();
+        if missing > 0 {
+            return Err(format!("{missing} times a survivor was not told of a failure"));
+        }
+        if self.false_failures > 0 {
+            return Err(format!("{} false failures were reported", self.false_failures));
+        }
+        if !self.survivors_finished {
+            return Err("not every survivor finished its computation".into());
+        }
+        Ok(())
+    }
+
+    fn tell(
+        &self,
+        start_ns: u64,
+        faults: &[Fault],
+        all: &BTreeMap<u32, Vec<Fact>>,
+        survivors: &[u32],
+    ) -> String {
+        let mut story = String::from("\n     time  what\n");
+        for (fault, report) in faults.iter().zip(&self.faults) {
+            let what = match fault.kind {
+                FaultKind::Kill => format!("rank {} is killed (SIGKILL)", fault.target),
+                FaultKind::Silent => format!("node {} falls silent (SIGSTOP)", fault.target),
+            };
+            let at_ms = fault.t0_ns.saturating_sub(start_ns) as f64 / 1e6;
+            let _ = writeln!(story, "{at_ms:>9.1}  {what}");
+            for told in &report.told {
+                let _ = writeln!(
+                    story,
+                    "{:>+9.2}  rank {:<3} is told: {}",
+                    told.ms, told.rank, told.text
+                );
+            }
+            story.push_str(&recovery(fault, all, survivors));
+            let _ = writeln!(
+                story,
+                "           => p50 {:.2} ms, max {:.2} ms, {} of {} not told",
+                report.p50_ms,
+                report.max_ms,
+                report.missing,
+                fault.expected.len()
+            );
+        }
+        let done = if self.survivors_finished { "right" } else { "NOT complete" };
+        let _ = writeln!(
+            story,
+            "result: {} survivors, their computation is {done}; {} false failures{}",
+            survivors.len(),
+            self.false_failures,
+            if self.shrunk_with_mpi { "" } else { "; MPI could not shrink everywhere" },
+        );
+        story
+    }
+}
+
+/// When the survivors had shrunk MPI after a fault.
+fn recovery(fault: &Fault, all: &BTreeMap<u32, Vec<Fact>>, survivors: &[u32]) -> String {
+    let after = |at_ns: u64| at_ns.checked_sub(fault.t0_ns);
+    let mut first: Vec<(u64, u32)> = Vec::new();
+    let mut refused = String::new();
+    for rank in survivors {
+        let facts = all.get(rank).map_or(&[][..], Vec::as_slice);
+        let shrunk = facts.iter().find_map(|fact| match fact {
+            Fact::Shrunk { at_ns, size } => Some((after(*at_ns)?, *size)),
+            _ => None,
+        });
+        first.extend(shrunk);
+        for fact in facts {
+            if let (Fact::NotShrunk { why }, None) = (fact, shrunk) {
+                let _ = writeln!(refused, "           rank {rank}: MPI could not shrink: {why}");
+            }
+        }
+    }
+    match first.iter().max() {
+        Some((ns, size)) => format!(
+            "{:>+9.2}  {} ranks have shrunk MPI_COMM_WORLD to {size} and go on\n{refused}",
+            *ns as f64 / 1e6,
+            first.len()
+        ),
+        None => refused,
+    }
+}
+
+/// Who was told of a fault, after how many milliseconds.
+fn judge(fault: &Fault, all: &BTreeMap<u32, Vec<Fact>>) -> FaultReport {
+    let event = match fault.kind {
+        FaultKind::Kill => "RANK_FAILED",
+        FaultKind::Silent => "NODE_FAILED",
+    };
+    let mut told: Vec<Told> = fault
+        .expected
+        .iter()
+        .filter_map(|&rank| {
+            all.get(&rank)?.iter().find_map(|fact| match fact {
+                Fact::Told { at_ns, event: e, target, cause, text }
+                    if e == event && *target == fault.target =>
+                {
+                    Some(Told {
+                        rank,
+                        ms: at_ns.checked_sub(fault.t0_ns)? as f64 / 1e6,
+                        cause: cause.clone(),
+                        text: text.clone(),
+                    })
+                }
+                _ => None,
+            })
+        })
+        .collect();
+    told.sort_by(|a, b| a.ms.total_cmp(&b.ms));
+    FaultReport {
+        kind: fault.kind,
+        target: fault.target.clone(),
+        t0_ns: fault.t0_ns,
+        p50_ms: told.get(told.len().saturating_sub(1) / 2).map_or(0.0, |t| t.ms),
+        max_ms: told.last().map_or(0.0, |t| t.ms),
+        missing: fault.expected.len() - told.len(),
+        told,
+    }
+}
+
+/// Failures that were reported about somebody whom no fault had hit by then.
+fn false_failures(faults: &[Fault], all: &BTreeMap<u32, Vec<Fact>>) -> usize {
+    let hit = |event: &str, target: &str, at_ns: u64| {
+        faults.iter().any(|fault| {
+            at_ns >= fault.t0_ns
+                && match event {
+                    "NODE_FAILED" => fault.kind == FaultKind::Silent && fault.target == target,
+                    _ => target.parse().is_ok_and(|rank| fault.lost_ranks.contains(&rank)),
+                }
+        })
+    };
+    all.values()
+        .flatten()
+        .filter(|fact| match fact {
+            Fact::Told { at_ns, event, target, .. } => {
+                (event == "NODE_FAILED" || event == "RANK_FAILED") && !hit(event, target, *at_ns)
+            }
+            _ => false,
+        })
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(at_ns: u64, event: &str, target: &str) -> Fact {
+        Fact::Told {
+            at_ns,
+            event: event.into(),
+            target: target.into(),
+            cause: "futex".into(),
+            text: String::new(),
+        }
+    }
+
+    fn report(faults: Vec<Fault>, all: Vec<(u32, Vec<Fact>)>) -> Report {
+        Report::new(1, 0, faults, all.into_iter().collect(), vec![0, 1], true, 0)
+    }
+
+    fn kill_of_2() -> Fault {
+        Fault {
+            kind: FaultKind::Kill,
+            target: "2".into(),
+            lost_ranks: vec![2],
+            t0_ns: 1_000_000,
+            expected: vec![0, 1],
+        }
+    }
+
+    #[test]
+    fn times_are_from_the_signal_to_the_stamp_of_each_rank() {
+        let all = vec![
+            (0, vec![told(2_000_000, "RANK_FAILED", "2")]),
+            (1, vec![told(4_500_000, "RANK_FAILED", "2")]),
+        ];
+        let report = report(vec![kill_of_2()], all);
+        assert_eq!(report.faults[0].p50_ms, 1.0);
+        assert_eq!(report.faults[0].max_ms, 3.5);
+        assert_eq!(report.faults[0].missing, 0);
+        assert_eq!(report.verdict(), Ok(()));
+    }
+
+    #[test]
+    fn a_rank_that_was_not_told_is_missing() {
+        let all = vec![(0, vec![told(2_000_000, "RANK_FAILED", "2")]), (1, vec![])];
+        let report = report(vec![kill_of_2()], all);
+        assert_eq!(report.faults[0].missing, 1);
+        assert!(report.verdict().is_err());
+    }
+
+    #[test]
+    fn a_failure_of_the_living_and_one_before_its_fault_are_false() {
+        let all = vec![
+            (0, vec![told(2_000_000, "RANK_FAILED", "2"), told(3_000_000, "NODE_FAILED", "n1")]),
+            (1, vec![told(999_999, "RANK_FAILED", "2"), told(2_000_000, "RANK_FAILED", "2")]),
+        ];
+        let report = report(vec![kill_of_2()], all);
+        assert_eq!(report.false_failures, 2);
+        assert!(report.verdict().is_err());
+    }
+}

@@ -1,0 +1,80 @@
+//! The command line `muster`: what an operator and a developer type.
+//!
+//! Each subcommand is a file. A failure is one line that says what failed and why, and a
+//! hint with the command that helps; never a panic text. Exit codes: 0 fine, 1 failed,
+//! 2 wrong usage, 3 no agent, 5 time-out.
+
+mod bench;
+mod demo;
+mod process;
+
+use clap::{Parser, Subcommand};
+use std::fmt;
+use std::process::ExitCode;
+
+/// Failure detection and membership for HPC jobs.
+#[derive(Parser)]
+#[command(name = "muster", version, about, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start a real MPI job on emulated nodes, kill a rank, silence a node, and show who
+    /// was told what, when and why.
+    Demo(demo::DemoArgs),
+    /// Measure what Muster costs on this machine.
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
+}
+
+/// Runs the command line of this process and returns its exit code.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Bench(command) => bench::run(&command),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("muster: {error}");
+            ExitCode::from(error.code)
+        }
+    }
+}
+
+/// Why a command failed: what, why, and what to do about it.
+#[derive(Debug)]
+pub(crate) struct CliError {
+    what: String,
+    why: String,
+    hint: Option<String>,
+    code: u8,
+}
+
+impl CliError {
+    pub(crate) fn new(what: impl Into<String>, why: impl fmt::Display) -> Self {
+        Self { what: what.into(), why: why.to_string(), hint: None, code: 1 }
+    }
+
+    pub(crate) fn timed_out(what: impl Into<String>, why: impl fmt::Display) -> Self {
+        Self { code: 5, ..Self::new(what, why) }
+    }
+
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.why)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}

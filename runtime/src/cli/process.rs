@@ -1,0 +1,115 @@
+//! Processes that a command started or found: looked at through `/proc`, ended by pid.
+//!
+//! A pid alone may be reused, so each is kept with its start time and checked before every
+//! signal: a command never touches a process that it did not mean.
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::time::{ClockId, clock_gettime};
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// A process as it was when it was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    /// Start time in clock ticks since boot, field 22 of `/proc/PID/stat`.
+    start_time: u64,
+}
+
+impl Process {
+    /// The process with this pid, if there is one and it is not a zombie.
+    pub(crate) fn find(pid: u32) -> Option<Self> {
+        let fields = stat_fields(pid)?;
+        let start_time = fields.get(19)?.parse().ok()?;
+        (fields.first().map(String::as_str) != Some("Z")).then_some(Self { pid, start_time })
+    }
+
+    /// Whether it still runs (a zombie does not).
+    pub(crate) fn is_running(&self) -> bool {
+        Self::find(self.pid).is_some_and(|now| now.start_time == self.start_time)
+    }
+
+    /// Sends a signal; a process that is gone is no error.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if self.is_running()
+            && let Some(pid) = Pid::from_raw(self.pid as i32)
+        {
+            // The process may end between the look and the signal: nothing to do then.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Parent's pid.
+    pub(crate) fn parent(&self) -> Option<u32> {
+        stat_fields(self.pid)?.get(1)?.parse().ok()
+    }
+
+    /// The value of a variable in the environment that it was started with.
+    pub(crate) fn environment(&self, name: &str) -> Option<String> {
+        let bytes = fs::read(format!("/proc/{}/environ", self.pid)).ok()?;
+        let prefix = format!("{name}=");
+        bytes
+            .split(|&byte| byte == 0)
+            .filter_map(|entry| std::str::from_utf8(entry).ok())
+            .find_map(|entry| entry.strip_prefix(&prefix).map(str::to_owned))
+    }
+
+    /// Time on a CPU in nanoseconds and the number of time slices, over all threads.
+    pub(crate) fn schedule(&self) -> Option<(u64, u64)> {
+        let mut sum = (0, 0);
+        for task in fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?.flatten() {
+            let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+            let mut numbers = text.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
+            sum.0 += numbers.next()?;
+            sum.1 += numbers.nth(1)?;
+        }
+        Some(sum)
+    }
+
+    /// Resident memory in bytes.
+    pub(crate) fn resident(&self) -> Option<u64> {
+        let text = fs::read_to_string(format!("/proc/{}/statm", self.pid)).ok()?;
+        let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+        Some(pages * rustix::param::page_size() as u64)
+    }
+}
+
+/// All running processes whose command name is `name`.
+pub(crate) fn named(name: &str) -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
+        })
+        .filter_map(Process::find)
+        .collect()
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC, the clock of all of Muster's time stamps.
+pub(crate) fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Looks every few milliseconds until `done` says yes; false after the deadline.
+pub(crate) fn wait_until(deadline: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + deadline;
+    loop {
+        if done() {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The fields of `/proc/PID/stat` after the command name: state first.
+fn stat_fields(pid: u32) -> Option<Vec<String>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = text.rsplit_once(')')?;
+    Some(rest.split_whitespace().map(str::to_owned).collect())
+}

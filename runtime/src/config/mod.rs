@@ -1,0 +1,181 @@
+//! What an agent is told before it starts: names, rails, seeds, timing, key.
+//!
+//! Values come from the command line of `musterd` and from `MUSTER_*` variables (a flag
+//! wins over its variable). Everything is checked here, once; later code may rely on it.
+
+mod key;
+mod profile;
+
+pub use key::{KeyError, KeySource, draw_key, draw_seed, read_key_file, standing_key};
+pub use muster_protocol::Profile;
+pub use profile::{ProfileError, parse_profile};
+
+use crate::doorman::PlaceError;
+use muster_fabric::{Nid, NidError, NidList};
+use std::fmt;
+use std::time::Duration;
+use thiserror::Error;
+
+/// Longest member name in bytes.
+pub const NAME_BYTES_MAX: usize = 63;
+/// Most rails of one agent.
+pub const RAILS_MAX: usize = 16;
+/// Most seed addresses.
+pub const SEEDS_MAX: usize = 1024;
+
+/// Everything an agent needs to know to start.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// The member's name, unique among the members of its job.
+    pub name: MemberName,
+    /// Its rails; empty: every interface that is up.
+    pub rails: Vec<Nid>,
+    /// Addresses of members to join, one entry a member.
+    pub seeds: Vec<NidList>,
+    /// Heartbeat and deadline.
+    pub profile: Profile,
+    /// Where the job key comes from.
+    pub key: KeySource,
+    /// How long an agent without clients stays.
+    pub linger: Duration,
+    /// Seed of all randomness in this agent; printed in its log.
+    pub random_seed: u64,
+}
+
+/// A checked member name: 1 to 63 printable ASCII characters without spaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberName(String);
+
+impl MemberName {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// Refuses a name that is empty, too long, or holds anything but printable ASCII.
+    pub fn new(name: &str) -> Result<Self, ConfigError> {
+        let bad = |why| Err(ConfigError::Name { name: name.to_owned(), why });
+        match name {
+            "" => bad("it is empty"),
+            _ if name.len() > NAME_BYTES_MAX => bad("it is longer than 63 bytes"),
+            _ if !name.bytes().all(|b| b.is_ascii_graphic()) => {
+                bad("only printable ASCII without spaces is allowed")
+            }
+            _ => Ok(Self(name.to_owned())),
+        }
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for MemberName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a configuration was refused. Nothing was started.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// A member name that cannot be used.
+    #[error("name {name:?}: {why}; give another one with --name or MUSTER_NODE")]
+    Name {
+        /// The name as given.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A rail that cannot be understood.
+    #[error("rail {text:?}: {source}; write ADDRESS[:PORT]@NET or INTERFACE[:PORT]@NET, for example 10.0.0.1@udp0")]
+    Rail {
+        /// The rail as given.
+        text: String,
+        /// What the parser found.
+        source: NidError,
+    },
+    /// A seed that cannot be understood.
+    #[error("seed {text:?}: {source}; write ADDRESS[:PORT]@NET[,ADDRESS[:PORT]@NET...]")]
+    Seed {
+        /// The seed as given.
+        text: String,
+        /// What the parser found.
+        source: NidError,
+    },
+    /// More of something than an agent can have.
+    #[error("{count} {what} were given, but at most {limit} are possible; leave some out")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many there were.
+        count: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// A profile that does not exist.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// A job key that cannot be used.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The directory of keys and sockets cannot be used.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+}
+
+/// Parses rails; each entry may itself be a comma-separated list.
+///
+/// # Errors
+/// The first rail that cannot be understood, or too many of them.
+pub fn parse_rails(texts: &[String]) -> Result<Vec<Nid>, ConfigError> {
+    let mut rails = Vec::new();
+    for text in texts.iter().flat_map(|text| text.split(',')).map(str::trim) {
+        let nid = text
+            .parse()
+            .map_err(|source| ConfigError::Rail { text: text.to_owned(), source })?;
+        rails.push(nid);
+    }
+    limit("rails", rails.len(), RAILS_MAX)?;
+    Ok(rails)
+}
+
+/// Parses seeds; each entry is one member's list of NIDs.
+///
+/// # Errors
+/// The first seed that cannot be understood, or too many of them.
+pub fn parse_seeds(texts: &[String]) -> Result<Vec<NidList>, ConfigError> {
+    limit("seeds", texts.len(), SEEDS_MAX)?;
+    let parse = |text: &String| {
+        text.parse().map_err(|source| ConfigError::Seed { text: text.clone(), source })
+    };
+    texts.iter().map(parse).collect()
+}
+
+fn limit(what: &'static str, count: usize, limit: usize) -> Result<(), ConfigError> {
+    if count > limit { Err(ConfigError::TooMany { what, count, limit }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_name_is_refused_with_the_reason() {
+        for (name, why) in [("", "empty"), ("a b", "printable"), ("\u{e4}", "printable")] {
+            let error = MemberName::new(name).unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains("--name"), "{error}");
+        }
+        assert!(MemberName::new(&"x".repeat(64)).unwrap_err().to_string().contains("63"));
+        assert_eq!(MemberName::new("n1").unwrap().as_str(), "n1");
+    }
+
+    #[test]
+    fn a_bad_rail_or_seed_is_named_in_the_error() {
+        let error = parse_rails(&["127.0.0.1@udp0,nonsense".into()]).unwrap_err().to_string();
+        assert!(error.contains("nonsense") && error.contains("@udp0"), "{error}");
+        let error = parse_seeds(&["127.0.0.1:99999@udp0".into()]).unwrap_err().to_string();
+        assert!(error.contains("99999"), "{error}");
+        let many = vec!["127.0.0.1@udp0".to_owned(); 17];
+        assert!(parse_rails(&many).unwrap_err().to_string().contains("16"));
+    }
+}

@@ -1,0 +1,37 @@
+//! The whole way, end to end: the demo with the real `mpirun`, as `make demo` runs it.
+
+use muster_tests::workspace;
+use serde_json::Value;
+use std::process::Command;
+
+/// A killed rank and a silent node are told to every survivor, nobody else is accused, and
+/// the survivors finish. The programs are the release ones, which `make build` makes.
+#[test]
+fn a_real_mpi_job_survives_a_killed_rank_and_a_silent_node() {
+    let release = workspace().join("target/release");
+    for needed in [release.join("muster"), release.join("survive")] {
+        assert!(needed.is_file(), "{} is missing: run `make build` first", needed.display());
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("demo.json");
+    let output = Command::new(release.join("muster"))
+        .args(["demo", "--nodes", "4", "--ranks", "8", "--rails", "2", "--out"])
+        .arg(&out)
+        .current_dir(workspace())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "muster demo failed");
+
+    let result: Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
+    let faults = result["faults"].as_array().unwrap();
+    let kinds: Vec<_> = faults.iter().map(|fault| fault["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["kill", "silent"]);
+    for fault in faults {
+        assert_eq!(fault["missing"], 0);
+        assert!(!fault["told"].as_array().unwrap().is_empty());
+    }
+    assert_eq!(result["false_failures"], 0);
+    assert_eq!(result["survivors_finished"], true);
+}

@@ -1,0 +1,76 @@
+//! Sixteen real members on loopback: everybody learns of a death and of a return, exactly once.
+
+use muster_tests::Member;
+use std::path::Path;
+
+const COUNT: usize = 16;
+
+/// Starts member `index`; every member has two rails and joins by the first one's address.
+fn start(directory: &Path, net: u8, index: usize) -> Member {
+    let rail = |rail: usize| format!("127.{net}.{rail}.{index}@udp{rail}");
+    let seed = format!("127.{net}.0.1@udp0,127.{net}.1.1@udp1");
+    let (first, second) = (rail(0), rail(1));
+    let arguments = ["--rail", &first, "--rail", &second, "--seed", &seed];
+    Member::start(directory, &format!("n{index}"), &arguments)
+}
+
+fn names(word: &str, except: usize) -> Vec<String> {
+    (1..=COUNT).filter(|index| *index != except).map(|index| format!("{word} n{index}")).collect()
+}
+
+/// A member that is killed is told DOWN once by each of the others, one that comes back is
+/// told UP once, and nothing else is ever said. Rows ZM-01, ZM-02, ZM-06.
+#[test]
+fn a_killed_member_is_down_and_a_restarted_one_is_up_and_nothing_else_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut members: Vec<_> = (1..=COUNT).map(|index| start(directory.path(), 61, index)).collect();
+    for (index, member) in (1..).zip(&members) {
+        assert_eq!(member.wait_for(&names("UP", index)), Vec::<String>::new());
+    }
+
+    let victim = 7;
+    members.remove(victim - 1).kill();
+    for member in &members {
+        assert_eq!(member.next_line(), format!("DOWN n{victim}"), "at {}", member.name);
+    }
+
+    let back = start(directory.path(), 61, victim);
+    for member in &members {
+        assert_eq!(member.next_line(), format!("UP n{victim}"), "at {}", member.name);
+    }
+    assert_eq!(back.wait_for(&names("UP", victim)), Vec::<String>::new());
+    for member in &members {
+        assert_eq!(member.pending_lines(), Vec::<String>::new(), "at {}", member.name);
+    }
+}
+
+/// A member that is asked to end says so first: the others print LEFT, not DOWN. Row ZM-07.
+#[test]
+fn a_member_that_leaves_in_order_is_not_a_failure() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut members: Vec<_> = (1..=4).map(|index| start(directory.path(), 62, index)).collect();
+    for (index, member) in (1..).zip(&members) {
+        let others: Vec<_> =
+            (1..=4).filter(|other| *other != index).map(|other| format!("UP n{other}")).collect();
+        assert_eq!(member.wait_for(&others), Vec::<String>::new());
+    }
+    assert!(members.remove(2).leave(), "musterd ends with status 0 when it is asked to");
+    for member in &members {
+        assert_eq!(member.next_line(), "LEFT n3", "at {}", member.name);
+    }
+}
+
+/// A stranger with another key is neither believed nor told anything.
+#[test]
+fn a_member_with_another_key_stays_outside() {
+    let ours = tempfile::tempdir().unwrap();
+    let theirs = tempfile::tempdir().unwrap();
+    let first = start(ours.path(), 63, 1);
+    let stranger = start(theirs.path(), 63, 2);
+    let second = start(ours.path(), 63, 3);
+    assert_eq!(first.wait_for(&["UP n3".into()]), Vec::<String>::new());
+    assert_eq!(second.wait_for(&["UP n1".into()]), Vec::<String>::new());
+    assert_eq!(stranger.pending_lines(), Vec::<String>::new());
+    assert!(stranger.leave());
+    assert_eq!(first.pending_lines(), Vec::<String>::new());
+}

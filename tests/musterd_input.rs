@@ -1,0 +1,70 @@
+//! What `musterd` answers to wrong input: the value, the reason, the remedy, and no panic.
+
+use muster_tests::program;
+use std::path::Path;
+use std::process::Command;
+
+/// Runs `musterd` with arguments that cannot work; returns its exit code and what it said.
+fn refused(directory: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(program("musterd"))
+        .args(arguments)
+        .env("MUSTER_DIR", directory)
+        .env_remove("MUSTER_RAILS")
+        .output()
+        .expect("musterd can be started");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!text.contains("panicked"), "{text}");
+    assert!(!output.status.success(), "{arguments:?} were accepted");
+    (output.status.code(), text)
+}
+
+const MEMBER: [&str; 4] = ["--name", "n1", "--print-events", "plain"];
+
+#[test]
+fn each_wrong_input_is_named_with_its_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let cases: [(&[&str], &[&str]); 8] = [
+        (&["--nonsense"], &["--nonsense", "--help"]),
+        (&["--rail", "nonsense"], &["nonsense", "@udp0"]),
+        (&["--rail", "10.0.0.1@quantum0"], &["quantum0"]),
+        (&["--rail", "127.0.0.1:99999@udp0"], &["99999"]),
+        (&["--rail", "nosuchif0@udp0"], &["nosuchif0", "lo"]),
+        (&["--rail", "127.0.0.1@udp0", "--seed", "what"], &["what"]),
+        (&["--profile", "hasty"], &["hasty", "standard"]),
+        (&["--key-file", "/nonexistent/key"], &["/nonexistent/key", "MUSTER_KEY_FILE"]),
+    ];
+    for (arguments, words) in cases {
+        let arguments = [&MEMBER[..], arguments].concat();
+        let (code, text) = refused(directory.path(), &arguments);
+        assert!(matches!(code, Some(1 | 2 | 7)), "{arguments:?} gave {code:?}");
+        for word in words {
+            assert!(text.contains(word), "{arguments:?}: {word:?} is missing in:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let (_, text) = refused(&file, &[&MEMBER[..], &["--rail", "127.64.0.1@udp0"]].concat());
+    assert!(text.contains("file") && text.contains("MUSTER_DIR"), "{text}");
+}
+
+#[test]
+fn a_missing_libfabric_is_an_error_with_a_remedy() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = Command::new(program("musterd"))
+        .args(MEMBER)
+        .args(["--rail", "127.64.0.2@udp0"])
+        .env("MUSTER_DIR", directory.path())
+        .env("MUSTER_LIBFABRIC", "/nonexistent/libfabric.so.1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    for word in ["/nonexistent/libfabric.so.1", "MUSTER_LIBFABRIC"] {
+        assert!(text.contains(word), "{word:?} is missing in:\n{text}");
+    }
+}

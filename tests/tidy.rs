@@ -1,0 +1,98 @@
+//! The house rules, as a test: lengths, banned words, the rooms of `unsafe`.
+
+use muster_tests::workspace;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The rooms in which `unsafe` may stand; each line of it needs its reason there.
+const UNSAFE_ROOMS: [&str; 5] = [
+    "fabric/libfabric-sys/",
+    "fabric/src/provider/",
+    "runtime/src/sys/",
+    "runtime/src/pmix/ffi.rs",
+    "bindings-c/",
+];
+const LINES_MAX: usize = 800;
+const COLUMNS_MAX: usize = 110;
+
+fn tracked(extension: &str) -> Vec<(PathBuf, String)> {
+    let output = Command::new("git")
+        .args(["ls-files", "-co", "--exclude-standard", "--", &format!("*.{extension}")])
+        .current_dir(workspace())
+        .output()
+        .expect("git lists the files");
+    let files: Vec<_> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(PathBuf::from)
+        .filter_map(|path| {
+            let text = std::fs::read_to_string(workspace().join(&path)).ok()?;
+            Some((path, text))
+        })
+        .collect();
+    assert!(!files.is_empty(), "no *.{extension} file was found");
+    files
+}
+
+fn in_unsafe_room(path: &Path) -> bool {
+    UNSAFE_ROOMS.iter().any(|room| path.starts_with(room) || path == Path::new(room))
+}
+
+#[test]
+fn files_open_with_what_they_are_and_stay_short() {
+    for (path, text) in tracked("rs") {
+        let path = path.display();
+        assert!(text.starts_with("//!"), "{path} does not open with //!");
+        let lines = text.lines().count();
+        assert!(lines <= LINES_MAX, "{path} has {lines} lines: more than one noun?");
+        for (number, line) in (1..).zip(text.lines()) {
+            assert!(line.is_ascii(), "{path}:{number} is not ASCII");
+            assert!(line.chars().count() <= COLUMNS_MAX, "{path}:{number} is too long");
+        }
+    }
+}
+
+#[test]
+fn unsafe_stays_in_its_rooms() {
+    let words = [concat!("uns", "afe {"), concat!("uns", "afe fn"), concat!("uns", "afe impl")];
+    for (path, text) in tracked("rs").iter().filter(|(path, _)| !in_unsafe_room(path)) {
+        for (number, line) in (1..).zip(text.lines()) {
+            let found = words.iter().any(|word| line.contains(word));
+            assert!(!found, "{}:{number} is outside the rooms of unsafe", path.display());
+        }
+    }
+}
+
+#[test]
+fn tests_await_events_and_nothing_is_left_to_do() {
+    let sleep = concat!("thread::", "sleep");
+    let later = [concat!("FIX", "ME"), concat!("TO", "DO"), concat!("XX", "X")];
+    for (path, text) in tracked("rs") {
+        let is_test = path.starts_with("tests") || path.iter().any(|part| part == "tests");
+        assert!(!(is_test && text.contains(sleep)), "{} sleeps", path.display());
+        for word in later {
+            assert!(!text.contains(word), "{} says {word}", path.display());
+        }
+    }
+}
+
+/// Every id in the table of `docs/coverage.md` is carried by a file that it names.
+#[test]
+fn coverage_rows_are_proved_where_they_say() {
+    let text = std::fs::read_to_string(workspace().join("docs/coverage.md")).unwrap();
+    let mut rows = 0;
+    for line in text.lines().filter(|line| line.starts_with("| ")) {
+        let mut cells = line.trim_matches('|').split('|').map(str::trim);
+        let (Some(id), Some(place)) = (cells.next(), cells.nth(1)) else { continue };
+        if !id.contains('-') || !id.chars().next().is_some_and(char::is_uppercase) {
+            continue;
+        }
+        rows += 1;
+        for file in place.split(',').map(|file| file.trim().trim_matches('`')) {
+            let path = workspace().join(file);
+            let proof = std::fs::read_to_string(&path)
+                .unwrap_or_else(|error| panic!("{id}: {file}: {error}"));
+            assert!(proof.contains(id), "{id} is not mentioned in {file}");
+        }
+    }
+    assert!(rows > 0, "docs/coverage.md has no rows");
+}
