@@ -1,1 +1,32 @@
-//! The C API.
+//! The C API: `include/muster.h`, as functions.
+//!
+//! Each function is: through the boundary (no panic gets out), check the arguments, call the Rust
+//! client, convert. There is no logic here; what an event means or when an agent is started is the
+//! business of the crate `muster`. `link.sh` makes `libmuster.so` and `libmuster.a` of it.
+//!
+//! Architecture invariant: nothing but the C library is linked, as all this lives in the address
+//! space of applications.
+
+mod boundary;
+mod config;
+mod context;
+mod describe;
+mod error;
+mod event;
+mod view;
+
+pub use config::muster_config_t;
+pub use context::{muster_ctx_t, muster_finalize, muster_init};
+pub use describe::{
+    muster_cause_name, muster_event_name, muster_node_state_name, muster_rank_state_name,
+};
+pub use error::{CODES, Code, muster_error_name, muster_last_error_message, muster_strerror};
+pub use event::{
+    muster_dispatch, muster_event_describe, muster_event_fn, muster_event_t, muster_get_fd,
+    muster_next_event,
+};
+pub use view::{
+    muster_epoch, muster_my_node, muster_my_rank, muster_node_count, muster_node_name,
+    muster_node_state, muster_nodes_in_state, muster_rank_count, muster_rank_node,
+    muster_rank_state, muster_ranks_in_state, muster_version,
+};

@@ -4,11 +4,13 @@
 #[cfg(feature = "agent")]
 pub mod agent;
 pub mod board;
+pub mod bootstrap;
 #[cfg(feature = "agent")]
 pub mod cli;
 pub mod client;
 #[cfg(feature = "agent")]
 pub mod config;
 pub mod doorman;
+pub mod pmix;
 pub mod sys;
 pub mod watch;

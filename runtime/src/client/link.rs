@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Error;
-use crate::board::Event;
+use crate::board::{BoardView, Event};
 use crate::doorman::{ADDRESS_MAX, ToAgent};
 use crate::sys::socket::Packets;
 
@@ -20,9 +20,10 @@ pub trait Porch: Send + Sync {
         let _ = link;
     }
 
-    /// These events have come. An overflow is among them if some were lost.
-    fn on_events(&self, events: &[Event]) {
-        let _ = events;
+    /// These events have come; the board is the one that they are about. An overflow is among them
+    /// if some were lost.
+    fn on_events(&self, events: &[Event], board: &BoardView) {
+        let _ = (events, board);
     }
 
     /// The application called, or a message of the agent came, or the wake-up asked for is due:

@@ -215,7 +215,7 @@ impl Session {
             if batch.is_empty() {
                 break;
             }
-            porch.on_events(&batch);
+            porch.on_events(&batch, inner.boards.current());
         }
         porch.on_call();
     }

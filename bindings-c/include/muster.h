@@ -1,0 +1,302 @@
+/* muster.h - which nodes and ranks of this job are alive, and how that is known.
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * One agent per node watches the ranks of its node and, together with its peers, all nodes of the
+ * job. This library connects the calling process to that agent (and starts it, if nobody has). It
+ * needs nothing but the C library; MPI and PMIx are used if the process has them, before or after
+ * MPI_Init.
+ *
+ * In short:
+ *
+ *     muster_ctx_t *muster;
+ *     muster_config_t config = MUSTER_CONFIG_INIT;
+ *     int status = muster_init(&config, &muster);
+ *     if (status < 0)
+ *         fprintf(stderr, "%s: %s\n", muster_strerror(status), muster_last_error_message());
+ *
+ *     struct pollfd wait = { muster_get_fd(muster), POLLIN, 0 };
+ *     while (poll(&wait, 1, -1) >= 0) {
+ *         muster_event_t event = MUSTER_EVENT_INIT;
+ *         char text[256];
+ *         while (muster_next_event(muster, &event) > 0) {
+ *             muster_event_describe(muster, &event, text, sizeof text);
+ *             puts(text);
+ *         }
+ *     }
+ *
+ * Return values: 0 or a positive count is success, a negative number is one of the codes below.
+ * A code keeps its number and its meaning forever. What a failed call has done is said with the
+ * call; where nothing is said, it has changed nothing.
+ *
+ * Threads: every call may be made from any thread. Each event is handed out once, whichever thread
+ * asks for it. Nothing is ever called back from a thread of the library. The library installs no
+ * signal handler, and its one thread (if it has one) blocks all signals.
+ *
+ * Fork: a forked child has no connection; there, every call with a context returns
+ * MUSTER_ERR_FORKED. A program that was started by exec connects anew.
+ */
+#ifndef MUSTER_H
+#define MUSTER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MUSTER_VERSION_MAJOR 0
+#define MUSTER_VERSION_MINOR 1
+#define MUSTER_VERSION_PATCH 0
+#define MUSTER_VERSION_NUM \
+    (MUSTER_VERSION_MAJOR * 1000000 + MUSTER_VERSION_MINOR * 1000 + MUSTER_VERSION_PATCH)
+#define MUSTER_VERSION_AT_LEAST(major, minor, patch) \
+    (MUSTER_VERSION_NUM >= (major) * 1000000 + (minor) * 1000 + (patch))
+
+/* ------------------------------------------------------------------------------- error codes */
+
+enum {
+    MUSTER_OK = 0,
+
+    /* The call: nothing was done. */
+    MUSTER_ERR_ARGUMENT = -1,        /* an argument is NULL or out of its range */
+    MUSTER_ERR_STRUCT_SIZE = -2,     /* struct_size is not set: use the _INIT macro */
+    MUSTER_ERR_NOT_INITIALIZED = -3, /* before muster_init, or after the last muster_finalize */
+    MUSTER_ERR_FORKED = -4,          /* the context belongs to the parent of this process */
+    MUSTER_ERR_CONFIG = -5,          /* a setting (in the struct or the environment) is wrong */
+    MUSTER_ERR_NO_SUCH_NODE = -6,    /* no node with that index is known */
+    MUSTER_ERR_NO_SUCH_RANK = -7,    /* no rank with that number is known */
+    MUSTER_ERR_BUSY = -8,            /* muster_finalize or muster_dispatch from within a callback */
+
+    /* The agent of this node. */
+    MUSTER_ERR_AGENT_START = -20,    /* it could not be started */
+    MUSTER_ERR_AGENT_REFUSED = -21,  /* it does not accept this process */
+    MUSTER_ERR_AGENT_LOST = -22,     /* it has gone; the next calls try to start it again */
+    MUSTER_ERR_TIMEOUT = -23,        /* no answer before the deadline */
+    MUSTER_ERR_SYSTEM = -24,         /* the operating system refused something */
+    MUSTER_ERR_PERMISSION = -25,     /* a directory, socket or key belongs to somebody else */
+
+    /* This process. */
+    MUSTER_ERR_OUTCAST = -60,        /* the others declared this node failed */
+    MUSTER_ERR_INTERNAL = -99        /* a defect of Muster; the context is not to be used again */
+};
+
+/* A constant sentence for a code (any int). Never NULL, never allocated. */
+const char *muster_strerror(int code);
+
+/* The name of a code, such as "MUSTER_ERR_TIMEOUT"; "MUSTER_OK" for 0 and for counts,
+ * "MUSTER_ERR_UNKNOWN" for a number that is none. Never NULL. */
+const char *muster_error_name(int code);
+
+/* What exactly went wrong in the last call of this thread that failed: which value, why, and what
+ * to do. Valid until this thread's next call that fails. Never NULL; "" before the first failure. */
+const char *muster_last_error_message(void);
+
+/* The version of the library that is loaded (the macros above are those of this header). Each
+ * pointer may be NULL. Returns 0. */
+int muster_version(int *major, int *minor, int *patch);
+
+/* ------------------------------------------------------------------- connecting, disconnecting */
+
+/* A connection to the agent. There is one a process: every muster_init returns the same. */
+typedef struct muster_ctx muster_ctx_t;
+
+/* Find it out: from PMIx, the launcher's environment, or the system. */
+#define MUSTER_AUTO (-1)
+
+/* Bits of muster_config_t.flags. */
+enum {
+    /* Start no thread. Then PMIx and a restarted agent are attended to in muster_dispatch only,
+     * which must be called now and then; and the end of the thread that called muster_init is
+     * reported as Unknown (detached), not as a failure of the rank. */
+    MUSTER_NO_THREAD = 1,
+    /* Tell Open MPI's ULFM, in this process, of every rank that is confirmed dead (as MUSTER_ULFM=1
+     * in the environment does). MPI cannot take a death back. */
+    MUSTER_FEED_ULFM = 2
+};
+
+/* Start from MUSTER_CONFIG_INIT and change what matters; NULL strings and MUSTER_AUTO mean "find
+ * it out". The environment variable in parentheses gives the value that is found first. */
+typedef struct muster_config {
+    size_t struct_size;     /* set by MUSTER_CONFIG_INIT */
+    const char *job;        /* the job (MUSTER_JOB; else PMIx, else Slurm) */
+    const char *node;       /* this node's name in the job (MUSTER_NODE; else Slurm, else host name) */
+    const char *directory;  /* where the agent's socket is, up to 90 characters (MUSTER_DIR) */
+    int32_t rank;           /* this process's rank, or MUSTER_AUTO */
+    int32_t ranks;          /* ranks in the job, or MUSTER_AUTO */
+    uint32_t flags;         /* MUSTER_NO_THREAD, MUSTER_FEED_ULFM */
+    uint32_t timeout_ms;    /* how long muster_init may take; 0 for the default of 10 s */
+} muster_config_t;
+
+#define MUSTER_CONFIG_INIT \
+    { sizeof(muster_config_t), NULL, NULL, NULL, MUSTER_AUTO, MUSTER_AUTO, 0, 0 }
+
+/* Connects this process to its node's agent, and starts the agent if there is none. `config` may
+ * be NULL for the defaults. Counted: a further call returns the same context (its config is
+ * checked but otherwise ignored) and wants a further muster_finalize.
+ *
+ * Returns 0, or MUSTER_ERR_ARGUMENT, _STRUCT_SIZE, _CONFIG, _FORKED, _AGENT_START, _AGENT_REFUSED,
+ * _TIMEOUT, _SYSTEM, _PERMISSION; `*context` is NULL then. */
+int muster_init(const muster_config_t *config, muster_ctx_t **context);
+
+/* Undoes one muster_init. The last one announces that this rank leaves in order (the others see
+ * MUSTER_EVENT_RANK_LEFT), closes the connection and the descriptor of muster_get_fd, and gives the
+ * reference to PMIx back. Call it before or after MPI_Finalize. A process that ends without it is
+ * reported as failed, even if it returns 0.
+ *
+ * Returns 0, or MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _BUSY. */
+int muster_finalize(muster_ctx_t *context);
+
+/* ---------------------------------------------------------------------------------------- view */
+
+/* States of a node. */
+enum {
+    MUSTER_NODE_UNKNOWN = 0,  /* never heard of, or not yet */
+    MUSTER_NODE_ALIVE = 1,
+    MUSTER_NODE_DEGRADED = 2, /* alive; some of its rails are silent */
+    MUSTER_NODE_SUSPECT = 3,  /* silent; may still refute it */
+    MUSTER_NODE_FAILED = 4,   /* confirmed */
+    MUSTER_NODE_LEFT = 5      /* left in order */
+};
+
+/* States of a rank. */
+enum {
+    MUSTER_RANK_UNKNOWN = 0,  /* has not connected yet, or its library's thread alone has ended */
+    MUSTER_RANK_ALIVE = 1,
+    MUSTER_RANK_HUNG = 2,     /* the process is there and does not run */
+    MUSTER_RANK_FAILED = 3,   /* confirmed; also every rank of a failed node */
+    MUSTER_RANK_LEFT = 4      /* finalized in order */
+};
+
+/* "no node", "no rank" in an event. */
+#define MUSTER_NONE UINT32_MAX
+
+/* The state of one node or rank: a read from shared memory, no system call.
+ * Returns one of the states above, or MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED,
+ * _NO_SUCH_NODE, _NO_SUCH_RANK. */
+int muster_node_state(muster_ctx_t *context, uint32_t node);
+int muster_rank_state(muster_ctx_t *context, uint32_t rank);
+
+/* The index of the node that a rank runs on. Returns the index, or as muster_rank_state; a rank
+ * that never connected has no node (MUSTER_ERR_NO_SUCH_NODE). Node indices belong to this process:
+ * two processes may number the same nodes differently; names are the same everywhere. */
+int muster_rank_node(muster_ctx_t *context, uint32_t rank);
+
+/* The name of a node, cut to fit and always terminated. As snprintf: returns the length of the
+ * whole name, so size or more means that it was cut. `buffer` may be NULL if `size` is 0.
+ * Errors: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _NO_SUCH_NODE. */
+int muster_node_name(muster_ctx_t *context, uint32_t node, char *buffer, size_t size);
+
+/* How many nodes, and ranks, are known by index (dead ones included): valid indices are 0 to one
+ * less. Errors: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED. */
+int muster_node_count(muster_ctx_t *context);
+int muster_rank_count(muster_ctx_t *context);
+
+/* How many of them are in one state. Errors: as above; MUSTER_ERR_ARGUMENT also for a number that
+ * is no state. */
+int muster_nodes_in_state(muster_ctx_t *context, int state);
+int muster_ranks_in_state(muster_ctx_t *context, int state);
+
+/* The rank of this process, and the index of its node. MUSTER_ERR_NO_SUCH_RANK if this process has
+ * no rank (no launcher, and none configured). */
+int muster_my_rank(muster_ctx_t *context);
+int muster_my_node(muster_ctx_t *context);
+
+/* A number that grows with every change of any state: equal numbers, equal view. */
+int muster_epoch(muster_ctx_t *context, uint64_t *epoch);
+
+/* "Alive", "Failed" ...; "?" for a number that is no state. Never NULL. */
+const char *muster_node_state_name(int state);
+const char *muster_rank_state_name(int state);
+
+/* -------------------------------------------------------------------------------------- events */
+
+/* What happened. */
+enum {
+    MUSTER_EVENT_NODE_UP = 1,        /* a node joined, or came back */
+    MUSTER_EVENT_NODE_DEGRADED = 2,  /* some of its rails are silent */
+    MUSTER_EVENT_NODE_RECOVERED = 3, /* all its rails answer again */
+    MUSTER_EVENT_NODE_SUSPECT = 4,
+    MUSTER_EVENT_NODE_FAILED = 5,    /* confirmed, and with it all its ranks */
+    MUSTER_EVENT_NODE_LEFT = 6,
+    MUSTER_EVENT_RANK_UP = 7,
+    MUSTER_EVENT_RANK_HUNG = 8,
+    MUSTER_EVENT_RANK_RESUMED = 9,
+    MUSTER_EVENT_RANK_FAILED = 10,   /* confirmed */
+    MUSTER_EVENT_RANK_LEFT = 11,
+    MUSTER_EVENT_OUTCAST = 12,       /* the others declared this node failed; MPI may be lost */
+    MUSTER_EVENT_OVERFLOW = 13       /* events were lost (taken too late): read the states again */
+};
+
+/* How it is known. */
+enum {
+    MUSTER_CAUSE_NONE = 0,
+    MUSTER_CAUSE_SILENCE = 1,      /* no heartbeat on any rail before the deadline */
+    MUSTER_CAUSE_FUTEX = 2,        /* the node's kernel, at once: the process is being torn down */
+    MUSTER_CAUSE_PIDFD = 3,        /* the node's kernel: the process has ended */
+    MUSTER_CAUSE_CORE_DUMP = 4,    /* the process is writing a core dump */
+    MUSTER_CAUSE_STOPPED = 5,      /* the process is stopped by a signal */
+    MUSTER_CAUSE_ANNOUNCED = 6,    /* it said so itself */
+    MUSTER_CAUSE_UNREACHABLE = 7,  /* the network refuses to reach it */
+    MUSTER_CAUSE_TOLD = 8,         /* by the launcher or an administrator */
+    MUSTER_CAUSE_NODE_FAILED = 9,  /* its node failed */
+    MUSTER_CAUSE_REFUTED = 10,     /* a suspicion was answered */
+    MUSTER_CAUSE_JOINED = 11,      /* it is new */
+    MUSTER_CAUSE_STUCK = 12        /* the process does not come back from the kernel */
+};
+
+/* One event. Set struct_size by MUSTER_EVENT_INIT once; the struct may be used again and again. */
+typedef struct muster_event {
+    size_t struct_size;      /* set by MUSTER_EVENT_INIT */
+    uint64_t sequence;       /* the event's number at this node's agent; gaps mean lost events */
+    uint64_t verdict_ns;     /* when this node's agent knew, CLOCK_MONOTONIC of this node */
+    uint64_t delivered_ns;   /* when this call returned it, same clock */
+    int32_t kind;            /* MUSTER_EVENT_NODE_UP ... MUSTER_EVENT_OVERFLOW */
+    int32_t cause;           /* MUSTER_CAUSE_... */
+    uint32_t node;           /* index of the node, or MUSTER_NONE */
+    uint32_t rank;           /* the rank, or MUSTER_NONE if it concerns the whole node */
+    int32_t code;            /* signal number or exit code, 0 if not known */
+    uint32_t silent_us;      /* how long it had been silent, 0 if it was not silence */
+    uint32_t reporter_count; /* how many members reported it */
+    uint32_t reporters[3];   /* node indices of the first of them, else MUSTER_NONE */
+    uint64_t lost;           /* of MUSTER_EVENT_OVERFLOW: events lost, 0 if it cannot be known */
+} muster_event_t;
+
+#define MUSTER_EVENT_INIT { sizeof(muster_event_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0 }, 0 }
+
+/* A descriptor for poll, select or epoll that is readable while events wait; do not read from it
+ * or close it. The same for the life of the context.
+ * Errors: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED. */
+int muster_get_fd(muster_ctx_t *context);
+
+/* Takes the next event. Never blocks. Returns 1 with an event, 0 if there is none, or
+ * MUSTER_ERR_ARGUMENT, _STRUCT_SIZE, _NOT_INITIALIZED, _FORKED, _AGENT_LOST. */
+int muster_next_event(muster_ctx_t *context, muster_event_t *event);
+
+/* Called with each event, on the thread that called muster_dispatch. It may call every function
+ * but muster_finalize and muster_dispatch. Its context and event are valid until it returns. */
+typedef void (*muster_event_fn)(muster_ctx_t *context, const muster_event_t *event,
+                                void *argument);
+
+/* Calls `callback` with each event that waits (at most 1024), in order. Never blocks, but for what
+ * the callback does. Returns the number of events, or as muster_next_event, or MUSTER_ERR_BUSY. */
+int muster_dispatch(muster_ctx_t *context, muster_event_fn callback, void *argument);
+
+/* "RANK_FAILED", "NODE_UP" ...; "?" for a number that is no event. Never NULL. */
+const char *muster_event_name(int kind);
+
+/* "kernel futex", "silence" ...; "?" for a number that is no cause. Never NULL. */
+const char *muster_cause_name(int cause);
+
+/* One line of text: "rank 3 on nodeb FAILED: killed by signal 9 (kernel futex), 0.2 ms", where the
+ * time is how long the silence was, or how long ago the agent knew. As snprintf: returns the length
+ * of the whole text. Errors: MUSTER_ERR_ARGUMENT, _STRUCT_SIZE, _NOT_INITIALIZED, _FORKED. */
+int muster_event_describe(muster_ctx_t *context, const muster_event_t *event, char *buffer,
+                          size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* MUSTER_H */

@@ -1,0 +1,48 @@
+#!/bin/sh
+# Makes the C library that users install from the static library that cargo builds.
+#
+#   link.sh ARCHIVE PREFIX
+#
+# ARCHIVE is target/PROFILE/libmuster_c.a; PREFIX gets lib/libmuster.so.0.1.0 with its two links,
+# lib/libmuster.a, lib/pkgconfig/muster.pc and include/muster.h. A shared library made by rustc
+# itself has no SONAME and takes no version script, hence this step. CC names the compiler.
+set -eu
+
+if [ $# -ne 2 ]; then
+    echo "usage: $0 ARCHIVE PREFIX" >&2
+    exit 2
+fi
+archive=$1
+prefix=$2
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+
+if [ ! -f "$archive" ]; then
+    echo "$0: there is no $archive; run \`cargo build --release -p muster-c\` first" >&2
+    exit 1
+fi
+
+number() {
+    sed -n "s/^#define MUSTER_VERSION_$1 \([0-9][0-9]*\)\$/\1/p" "$here/include/muster.h"
+}
+major=$(number MAJOR)
+version=$major.$(number MINOR).$(number PATCH)
+soname=libmuster.so.$major
+library=libmuster.so.$version
+
+# What the map exports has to be pulled out of the archive; everything else may be left out.
+wanted=$(sed -n 's/^ *\(muster_[a-z_]*\);$/-Wl,-u,\1/p' "$here/muster.map")
+
+mkdir -p "$prefix/lib/pkgconfig" "$prefix/include"
+# -static-libgcc: a rank gets nothing but the C library into its address space.
+# -z nodelete: the library may have a thread and callbacks that outlive a dlclose.
+# shellcheck disable=SC2086 # one word for each symbol
+${CC:-cc} -shared -static-libgcc -o "$prefix/lib/$library.new" \
+    -Wl,-soname,"$soname" -Wl,--version-script="$here/muster.map" \
+    -Wl,--gc-sections -Wl,--as-needed -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,relro -Wl,-z,now \
+    $wanted "$archive" -lpthread -ldl -lrt
+mv "$prefix/lib/$library.new" "$prefix/lib/$library"
+ln -sf "$library" "$prefix/lib/$soname"
+ln -sf "$soname" "$prefix/lib/libmuster.so"
+cp "$archive" "$prefix/lib/libmuster.a"
+cp "$here/include/muster.h" "$prefix/include/muster.h"
+sed "s/@VERSION@/$version/" "$here/muster.pc.in" >"$prefix/lib/pkgconfig/muster.pc"

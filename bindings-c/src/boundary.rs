@@ -1,0 +1,76 @@
+//! The door between C and Rust: nothing unwinds through it.
+//!
+//! Every function of the C API runs its body here. A failure becomes a code (and words for
+//! `muster_last_error_message`), a panic becomes `MUSTER_ERR_INTERNAL`.
+
+use std::ffi::{c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::error::{Code, Failure, remember};
+
+/// Runs the body of a call.
+pub(crate) fn enter(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
+    // After a panic the caller is told not to use the context again, so nobody sees what it left.
+    let failure = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => return value,
+        Ok(Err(failure)) => failure,
+        Err(payload) => {
+            let words = payload
+                .downcast_ref::<&str>()
+                .copied()
+                .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+                .unwrap_or("no message");
+            Failure::new(Code::Internal, format!("internal error: {words}"))
+        }
+    };
+    remember(&failure.message);
+    failure.code as c_int
+}
+
+/// A count or index as C returns it.
+pub(crate) fn count(value: impl TryInto<c_int>) -> c_int {
+    value.try_into().unwrap_or(c_int::MAX)
+}
+
+/// Writes a text as snprintf does: cut to fit, terminated, the whole length returned.
+pub(crate) fn write_text(text: &str, buffer: *mut c_char, size: usize) -> Result<c_int, Failure> {
+    if size == 0 {
+        return Ok(count(text.len()));
+    }
+    if buffer.is_null() {
+        return Err(Failure::new(
+            Code::Argument,
+            format!("buffer is NULL but size is {size}"),
+        ));
+    }
+    let length = text.len().min(size - 1);
+    // SAFETY: the caller gives `size` writable bytes, of which `length + 1` are written.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, length);
+        *buffer.add(length) = 0;
+    }
+    Ok(count(text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_a_code() {
+        let code = enter(|| panic!("{} is broken", "it"));
+        assert_eq!(code, Code::Internal as c_int);
+        // SAFETY: the message of this thread always ends with a NUL.
+        let words = unsafe { std::ffi::CStr::from_ptr(crate::muster_last_error_message()) };
+        assert_eq!(words.to_str(), Ok("internal error: it is broken"));
+    }
+
+    #[test]
+    fn texts_are_cut_and_terminated() {
+        let mut buffer = [c_char::MAX; 4];
+        assert_eq!(write_text("nodeb", buffer.as_mut_ptr(), 4).ok(), Some(5));
+        assert_eq!(buffer.map(|byte| byte as u8), *b"nod\0");
+        assert_eq!(write_text("nodeb", std::ptr::null_mut(), 0).ok(), Some(5));
+        assert!(write_text("nodeb", std::ptr::null_mut(), 4).is_err());
+    }
+}

@@ -1,0 +1,183 @@
+//! The connection of this process: one, counted, and safe to ask for at any time.
+//!
+//! The pointer that C holds is the address of a static, never of the connection. So a call with a
+//! context that was finalized, or that never was one, or from a forked child, finds that out by
+//! comparing, and touches nothing.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+use muster::board::BoardView;
+use muster::bootstrap;
+use muster::client::{Client, Error, Options, shared};
+use muster::doorman::{PlaceError, RefusalCode};
+use muster::sys::fork;
+
+use crate::boundary::enter;
+use crate::config::{Settings, muster_config_t};
+use crate::error::{Code, Failure};
+use crate::event::refuse_in_callback;
+
+/// What C holds a pointer to.
+#[derive(Debug)]
+#[allow(non_camel_case_types, reason = "the name that C sees")]
+pub struct muster_ctx_t {
+    /// Gives the static an address of its own.
+    _opaque: AtomicU8,
+}
+
+static HANDLE: muster_ctx_t = muster_ctx_t {
+    _opaque: AtomicU8::new(0),
+};
+
+/// The connection, while there is one. Who counts the inits is [`shared`].
+static CLIENT: RwLock<Option<Client>> = RwLock::new(None);
+/// The fork generation that connected, plus one; zero before. Looked at before the lock, which a
+/// forked child may find locked by a thread that is not there.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// Connects this process.
+///
+/// # Safety
+/// `config` is NULL or points to a struct whose `struct_size` is right; `context` is NULL or
+/// points to a writable pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_init(
+    config: *const muster_config_t,
+    context: *mut *mut muster_ctx_t,
+) -> c_int {
+    enter(|| {
+        if context.is_null() {
+            return Err(Failure::new(Code::Argument, "context is NULL"));
+        }
+        // SAFETY: not NULL, and the caller's to write to.
+        unsafe { context.write(std::ptr::null_mut()) };
+        let settings = Settings::read(config)?;
+        refuse_forked()?;
+        refuse_in_callback("muster_init")?;
+        connect(settings)?;
+        // SAFETY: as above.
+        unsafe { context.write(handle()) };
+        Ok(0)
+    })
+}
+
+/// Undoes one init.
+#[unsafe(no_mangle)]
+pub extern "C" fn muster_finalize(context: *mut muster_ctx_t) -> c_int {
+    enter(|| {
+        check(context)?;
+        refuse_in_callback("muster_finalize")?;
+        let remaining = shared::finalize(0)?;
+        if remaining == 0 {
+            *CLIENT.write().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        Ok(0)
+    })
+}
+
+fn connect(settings: Settings) -> Result<(), Failure> {
+    let client = shared::init(options(settings))?;
+    OWNER.store(fork::generation() + 1, Ordering::Release);
+    *CLIENT.write().unwrap_or_else(PoisonError::into_inner) = Some(client);
+    Ok(())
+}
+
+fn options(settings: Settings) -> Options {
+    let otherwise = Options::default();
+    let ulfm = settings.feed_ulfm || otherwise.ulfm;
+    Options {
+        job: settings.job,
+        node: settings.node,
+        directory: settings.directory.map(Into::into),
+        rank: settings.rank,
+        job_size: settings.ranks.unwrap_or(0),
+        thread: !settings.no_thread,
+        ulfm,
+        deadline: settings
+            .timeout_ms
+            .map_or(otherwise.deadline, |timeout_ms| {
+                Duration::from_millis(timeout_ms.into())
+            }),
+        porch: bootstrap::porch(ulfm),
+        ..otherwise
+    }
+}
+
+fn handle() -> *mut muster_ctx_t {
+    (&raw const HANDLE).cast_mut()
+}
+
+fn not_initialized() -> Failure {
+    Failure::new(
+        Code::NotInitialized,
+        "there is no connection: call muster_init first",
+    )
+}
+
+fn refuse_forked() -> Result<(), Failure> {
+    let owner = OWNER.load(Ordering::Acquire);
+    if owner != 0 && owner != fork::current() + 1 {
+        return Err(Failure::new(
+            Code::Forked,
+            "this process is a fork of the one that called muster_init; exec a program instead",
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses what is no context, and the forked child of its owner.
+#[inline]
+pub(crate) fn check(context: *const muster_ctx_t) -> Result<(), Failure> {
+    if !std::ptr::eq(context, &raw const HANDLE) {
+        let what = if context.is_null() {
+            "NULL"
+        } else {
+            "not what muster_init returned"
+        };
+        return Err(Failure::new(Code::Argument, format!("context is {what}")));
+    }
+    refuse_forked()
+}
+
+/// The client, kept alive through the call that asks for it.
+pub(crate) fn client(context: *const muster_ctx_t) -> Result<Client, Failure> {
+    check(context)?;
+    let client = CLIENT.read().unwrap_or_else(PoisonError::into_inner);
+    client.clone().ok_or_else(not_initialized)
+}
+
+/// A look at the board, for calls that only read from it.
+#[inline]
+pub(crate) fn with_board(
+    context: *const muster_ctx_t,
+    look: impl FnOnce(&BoardView) -> Result<c_int, Failure>,
+) -> Result<c_int, Failure> {
+    check(context)?;
+    let client = CLIENT.read().unwrap_or_else(PoisonError::into_inner);
+    look(client.as_ref().ok_or_else(not_initialized)?.board()?)
+}
+
+impl From<Error> for Failure {
+    /// What the client's refusal is in C.
+    fn from(error: Error) -> Self {
+        let code = match &error {
+            Error::Place(PlaceError::Name { .. } | PlaceError::TooLong { .. }) => Code::Config,
+            Error::Place(PlaceError::Unsafe { .. }) => Code::Permission,
+            Error::Refused {
+                code: RefusalCode::User,
+                ..
+            } => Code::Permission,
+            Error::Place(PlaceError::System { .. }) | Error::System { .. } => Code::System,
+            Error::Board(_) | Error::Refused { .. } | Error::Protocol { .. } => Code::AgentRefused,
+            Error::AgentMissing { .. } | Error::AgentStart { .. } => Code::AgentStart,
+            Error::Deadline { .. } => Code::Timeout,
+            Error::AgentLost { .. } => Code::AgentLost,
+            Error::Finalized => Code::NotInitialized,
+            Error::Forked => Code::Forked,
+        };
+        Failure::new(code, error.to_string())
+    }
+}

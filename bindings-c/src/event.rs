@@ -1,0 +1,220 @@
+//! Events: the struct that C gets, taken one by one or called back with.
+//!
+//! Callbacks run on the thread that calls `muster_dispatch` and nowhere else.
+
+use std::cell::Cell;
+use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::AsRawFd;
+
+use muster::board::Event;
+use muster::sys::clock;
+
+use crate::boundary::{count, enter, write_text};
+use crate::context::{self, muster_ctx_t};
+use crate::describe;
+use crate::error::{Code, Failure};
+
+/// One event, as in `muster.h`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+#[allow(non_camel_case_types, reason = "the name that C sees")]
+pub struct muster_event_t {
+    /// Size of the caller's struct.
+    pub struct_size: usize,
+    /// Number of the event at this node's agent.
+    pub sequence: u64,
+    /// When the agent knew, CLOCK_MONOTONIC.
+    pub verdict_ns: u64,
+    /// When it was handed out, CLOCK_MONOTONIC.
+    pub delivered_ns: u64,
+    /// What happened.
+    pub kind: i32,
+    /// How it is known.
+    pub cause: i32,
+    /// Node index or `MUSTER_NONE`.
+    pub node: u32,
+    /// Rank or `MUSTER_NONE`.
+    pub rank: u32,
+    /// Signal or exit code.
+    pub code: i32,
+    /// Length of the silence.
+    pub silent_us: u32,
+    /// How many reported it.
+    pub reporter_count: u32,
+    /// The first of them.
+    pub reporters: [u32; 3],
+    /// Events lost before this one.
+    pub lost: u64,
+}
+
+/// The size of the struct in version 0.1: the least that a caller can have.
+const FIRST_SIZE: usize = size_of::<muster_event_t>();
+
+/// A caller's function for events.
+#[allow(non_camel_case_types, reason = "the name that C sees")]
+pub type muster_event_fn = Option<
+    unsafe extern "C" fn(
+        context: *mut muster_ctx_t,
+        event: *const muster_event_t,
+        argument: *mut c_void,
+    ),
+>;
+
+/// As many events as one dispatch hands out, so that it ends even while events pour in.
+const DISPATCH_MOST: usize = 1024;
+
+thread_local! {
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Refuses what may not be called from within a callback.
+pub(crate) fn refuse_in_callback(call: &str) -> Result<(), Failure> {
+    if IN_CALLBACK.get() {
+        return Err(Failure::new(
+            Code::Busy,
+            format!("{call} called from within a callback"),
+        ));
+    }
+    Ok(())
+}
+
+impl muster_event_t {
+    fn of(event: &Event) -> Self {
+        Self {
+            struct_size: FIRST_SIZE,
+            sequence: event.sequence,
+            verdict_ns: event.at_ns,
+            delivered_ns: clock::monotonic_ns(),
+            kind: event.kind as i32,
+            cause: event.cause as i32,
+            node: event.node,
+            rank: event.rank,
+            code: event.code,
+            silent_us: event.silent_us,
+            reporter_count: event.reporter_count,
+            reporters: event.reporters,
+            lost: event.lost,
+        }
+    }
+}
+
+/// The caller's event, if it is one that this version knows.
+fn checked<'a>(event: *const muster_event_t) -> Result<&'a muster_event_t, Failure> {
+    if event.is_null() {
+        return Err(Failure::new(Code::Argument, "event is NULL"));
+    }
+    // SAFETY: not NULL; the first member of every version is its size.
+    let size = unsafe { event.cast::<usize>().read() };
+    if size < FIRST_SIZE {
+        return Err(Failure::new(
+            Code::StructSize,
+            format!("event->struct_size is {size}, at least {FIRST_SIZE}; use MUSTER_EVENT_INIT"),
+        ));
+    }
+    // SAFETY: the caller's struct has all members of this version, by its size.
+    Ok(unsafe { &*event })
+}
+
+/// The descriptor that is readable while events wait.
+#[unsafe(no_mangle)]
+pub extern "C" fn muster_get_fd(context: *mut muster_ctx_t) -> c_int {
+    enter(|| {
+        let client = context::client(context)?;
+        Ok(client.descriptor()?.as_raw_fd())
+    })
+}
+
+/// Takes the next event.
+///
+/// # Safety
+/// `event` is NULL or points to a struct whose `struct_size` is right.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_next_event(
+    context: *mut muster_ctx_t,
+    event: *mut muster_event_t,
+) -> c_int {
+    enter(|| {
+        let size = checked(event)?.struct_size;
+        let client = context::client(context)?;
+        let Some(news) = client.next_event()? else {
+            return Ok(0);
+        };
+        let mut taken = muster_event_t::of(&news);
+        taken.struct_size = size;
+        // SAFETY: the size was checked: the caller's struct holds all members of this version.
+        unsafe { event.write(taken) };
+        Ok(1)
+    })
+}
+
+/// Calls back with each event that waits.
+///
+/// # Safety
+/// `callback` is NULL or a function that may be called with `argument`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_dispatch(
+    context: *mut muster_ctx_t,
+    callback: muster_event_fn,
+    argument: *mut c_void,
+) -> c_int {
+    enter(|| {
+        let Some(callback) = callback else {
+            return Err(Failure::new(Code::Argument, "callback is NULL"));
+        };
+        refuse_in_callback("muster_dispatch")?;
+        let client = context::client(context)?;
+        // A lost agent: what it said before is handed out all the same, then said by next_event.
+        let _ = client.dispatch();
+        let mut called = 0;
+        while called < DISPATCH_MOST {
+            let Some(news) = client.next_event()? else {
+                break;
+            };
+            let event = muster_event_t::of(&news);
+            IN_CALLBACK.set(true);
+            // SAFETY: the caller gives a function of this signature; the event lives through it.
+            unsafe { callback(context, &raw const event, argument) };
+            IN_CALLBACK.set(false);
+            called += 1;
+        }
+        Ok(count(called))
+    })
+}
+
+/// One line of text for an event.
+///
+/// # Safety
+/// `event` is NULL or points to an event; `buffer` has room for `size` bytes, or is NULL if `size`
+/// is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_event_describe(
+    context: *mut muster_ctx_t,
+    event: *const muster_event_t,
+    buffer: *mut c_char,
+    size: usize,
+) -> c_int {
+    enter(|| {
+        let event = checked(event)?;
+        context::with_board(context, |board| {
+            let text = describe::line(event, |node| board.node_name(node));
+            write_text(&text, buffer, size)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_without_its_size_is_refused() {
+        let mut event = muster_event_t::of(&Event::new(
+            muster::board::EventKind::NodeUp,
+            muster::board::Cause::Joined,
+        ));
+        assert!(checked(&raw const event).is_ok());
+        event.struct_size = 0;
+        assert!(checked(&raw const event).is_err_and(|f| f.code == Code::StructSize));
+        assert!(checked(std::ptr::null()).is_err_and(|f| f.code == Code::Argument));
+    }
+}

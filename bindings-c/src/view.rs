@@ -1,0 +1,230 @@
+//! The view: states by index, counts, names.
+
+use std::ffi::{c_char, c_int};
+
+use muster::board::BoardView;
+
+use crate::boundary::{count, enter, write_text};
+use crate::context::{self, muster_ctx_t};
+use crate::error::{Code, Failure};
+
+fn no_such_node(node: u32, nodes: u32) -> Failure {
+    Failure::new(
+        Code::NoSuchNode,
+        format!("node {node} is not known; there are {nodes}"),
+    )
+}
+
+fn no_such_rank(rank: u32, ranks: u32) -> Failure {
+    Failure::new(
+        Code::NoSuchRank,
+        format!("rank {rank} is not known; the job has {ranks}"),
+    )
+}
+
+fn known_node(board: &BoardView, node: u32) -> Result<(), Failure> {
+    let nodes = board.node_count();
+    if node < nodes {
+        Ok(())
+    } else {
+        Err(no_such_node(node, nodes))
+    }
+}
+
+fn known_rank(board: &BoardView, rank: u32) -> Result<(), Failure> {
+    let ranks = board.rank_count();
+    if rank < ranks {
+        Ok(())
+    } else {
+        Err(no_such_rank(rank, ranks))
+    }
+}
+
+/// The state of a node.
+#[unsafe(no_mangle)]
+pub extern "C" fn muster_node_state(context: *mut muster_ctx_t, node: u32) -> c_int {
+    enter(|| {
+        context::with_board(context, |board| {
+            known_node(board, node)?;
+            Ok(board.node_state(node) as c_int)
+        })
+    })
+}
+
+/// The state of a rank.
+#[unsafe(no_mangle)]
+pub extern "C" fn muster_rank_state(context: *mut muster_ctx_t, rank: u32) -> c_int {
+    enter(|| {
+        context::with_board(context, |board| {
+            known_rank(board, rank)?;
+            Ok(board.rank_state(rank) as c_int)
+        })
+    })
+}
+
+/// The node that a rank runs on.
+#[unsafe(no_mangle)]
+pub extern "C" fn muster_rank_node(context: *mut muster_ctx_t, rank: u32) -> c_int {
+    enter(|| {
+        context::with_board(context, |board| {
+            known_rank(board, rank)?;
+            board.rank_node(rank).map(count).ok_or_else(|| {
+                Failure::new(
+                    Code::NoSuchNode,
+                    format!("rank {rank} has not connected yet"),
+                )
+            })
+        })
+    })
+}
+
+/// The name of a node.
+///
+/// # Safety
+/// `buffer` has room for `size` bytes, or is NULL if `size` is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_node_name(
+    context: *mut muster_ctx_t,
+    node: u32,
+    buffer: *mut c_char,
+    size: usize,
+) -> c_int {
+    enter(|| {
+        context::with_board(context, |board| {
+            let name = board
+                .node_name(node)
+                .ok_or_else(|| no_such_node(node, board.node_count()))?;
+            write_text(&name, buffer, size)
+        })
+    })
+}
+
+/// How many nodes are known.
+#[unsafe(no_mangle)]
+pub extern "C" fn muster_node_count(context: *mut muster_ctx_t) -> c_int {
+    enter(|| context::with_board(context, |board| Ok(count(board.node_count()))))
+}
+
+/// How many ranks the job has.
+#[unsafe(no_mangle)]
+pub extern "C" fn muster_rank_count(context: *mut muster_ctx_t) -> c_int {
+    enter(|| context::with_board(context, |board| Ok(count(board.rank_count()))))
+}
+
+fn known_state(state: c_int, last: u8) -> Result<u8, Failure> {
+    u8::try_from(state)
+        .ok()
+        .filter(|state| *state <= last)
+        .ok_or_else(|| {
+            Failure::new(
+                Code::Argument,
+                format!("{state} is no state; they are 0 to {last}"),
+            )
+        })
+}
+
+/// How many nodes are in a state.
+#[unsafe(no_mangle)]
+pub extern "C" fn muster_nodes_in_state(context: *mut muster_ctx_t, state: c_int) -> c_int {
+    enter(|| {
+        context::with_board(context, |board| {
+            let wanted = known_state(state, muster::board::NodeState::Left as u8)?;
+            let nodes = 0..board.node_count();
+            Ok(count(
+                nodes
+                    .filter(|node| board.node_state(*node) as u8 == wanted)
+                    .count(),
+            ))
+        })
+    })
+}
+
+/// How many ranks are in a state.
+#[unsafe(no_mangle)]
+pub extern "C" fn muster_ranks_in_state(context: *mut muster_ctx_t, state: c_int) -> c_int {
+    enter(|| {
+        context::with_board(context, |board| {
+            let wanted = known_state(state, muster::board::RankState::Left as u8)?;
+            let ranks = 0..board.rank_count();
+            Ok(count(
+                ranks
+                    .filter(|rank| board.rank_state(*rank) as u8 == wanted)
+                    .count(),
+            ))
+        })
+    })
+}
+
+/// The rank of this process.
+#[unsafe(no_mangle)]
+pub extern "C" fn muster_my_rank(context: *mut muster_ctx_t) -> c_int {
+    enter(|| {
+        let rank = context::client(context)?.own_rank()?;
+        rank.map(count).ok_or_else(|| {
+            Failure::new(
+                Code::NoSuchRank,
+                "this process has no rank: set muster_config_t.rank, or start it by a launcher",
+            )
+        })
+    })
+}
+
+/// The node of this process.
+#[unsafe(no_mangle)]
+pub extern "C" fn muster_my_node(context: *mut muster_ctx_t) -> c_int {
+    enter(|| {
+        context::with_board(context, |board| {
+            board.own_node().map(count).ok_or_else(|| {
+                Failure::new(
+                    Code::NoSuchNode,
+                    "the agent has not said which node this is yet",
+                )
+            })
+        })
+    })
+}
+
+/// A number that grows with every change of the view.
+///
+/// # Safety
+/// `epoch` is NULL or points to a writable number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_epoch(context: *mut muster_ctx_t, epoch: *mut u64) -> c_int {
+    enter(|| {
+        context::check(context)?;
+        if epoch.is_null() {
+            return Err(Failure::new(Code::Argument, "epoch is NULL"));
+        }
+        context::with_board(context, |board| {
+            // SAFETY: not NULL, and the caller's to write to.
+            unsafe { epoch.write(board.epoch()) };
+            Ok(0)
+        })
+    })
+}
+
+/// The version of this library.
+///
+/// # Safety
+/// Each pointer is NULL or points to a writable number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_version(
+    major: *mut c_int,
+    minor: *mut c_int,
+    patch: *mut c_int,
+) -> c_int {
+    enter(|| {
+        let numbers = [
+            (major, env!("CARGO_PKG_VERSION_MAJOR")),
+            (minor, env!("CARGO_PKG_VERSION_MINOR")),
+            (patch, env!("CARGO_PKG_VERSION_PATCH")),
+        ];
+        for (place, number) in numbers {
+            if !place.is_null() {
+                // SAFETY: not NULL, and the caller's to write to.
+                unsafe { place.write(number.parse().unwrap_or(0)) };
+            }
+        }
+        Ok(0)
+    })
+}

@@ -1,0 +1,103 @@
+//! What the tests of the C API share: the installed tree that link.sh makes, and the compiler.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// The folder of this crate.
+pub(crate) fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Runs a command to its end and hands back what it said; fails the test if it failed.
+pub(crate) fn run(command: &mut Command) -> String {
+    let output = attempt(command);
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{words}",
+        output.status
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs a command to its end.
+pub(crate) fn attempt(command: &mut Command) -> Output {
+    command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
+/// A C or C++ compiler by the variable that names it.
+pub(crate) fn compiler(variable: &str, otherwise: &str) -> Command {
+    Command::new(std::env::var_os(variable).unwrap_or_else(|| otherwise.into()))
+}
+
+/// An installed tree (lib, include), built as `make` builds it: this crate alone, so that nothing
+/// of the agent gets in, then link.sh.
+pub(crate) fn installed() -> &'static Path {
+    static TREE: OnceLock<PathBuf> = OnceLock::new();
+    TREE.get_or_init(|| {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libmuster");
+        let mut build = Command::new(env!("CARGO"));
+        build
+            .args(["build", "--package", "muster-c", "--lib", "--target-dir"])
+            .arg(&target);
+        build.current_dir(here());
+        run(&mut build);
+        let tree = target.join("installed");
+        run(Command::new("sh")
+            .arg(here().join("link.sh"))
+            .arg(target.join("debug/libmuster_c.a"))
+            .arg(&tree));
+        tree
+    })
+}
+
+/// The text of the public header.
+pub(crate) fn header() -> String {
+    std::fs::read_to_string(here().join("include/muster.h")).expect("the header is checked in")
+}
+
+/// A text without comments and preprocessor lines, each run of blanks as one blank.
+pub(crate) fn bare(text: &str) -> String {
+    let mut rest = text;
+    let mut kept = String::new();
+    while let Some((before, after)) = rest.split_once("/*") {
+        kept.push_str(before);
+        rest = after.split_once("*/").map_or("", |(_, after)| after);
+    }
+    kept.push_str(rest);
+    let mut in_directive = false;
+    let lines = kept.lines().filter(|line| {
+        let directive = in_directive || line.trim_start().starts_with('#');
+        in_directive = directive && line.trim_end().ends_with('\\');
+        !directive
+    });
+    let lines: Vec<&str> = lines.collect();
+    lines
+        .join(" ")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// The function declarations of a header: name and normalised text, sorted by name.
+pub(crate) fn functions(header: &str) -> Vec<(String, String)> {
+    let text = bare(header);
+    let mut found: Vec<(String, String)> = text
+        .split(';')
+        .filter_map(|statement| {
+            let statement = statement.trim().trim_start_matches("extern \"C\" {").trim();
+            if statement.contains("typedef") || statement.contains('{') {
+                return None;
+            }
+            let (before, _) = statement.split_once('(')?;
+            let name = before.rsplit([' ', '*']).next()?;
+            name.starts_with("muster_")
+                .then(|| (name.to_owned(), statement.to_owned()))
+        })
+        .collect();
+    found.sort();
+    found
+}

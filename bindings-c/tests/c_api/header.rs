@@ -1,0 +1,123 @@
+//! muster.h: accepted by every C and C++ that we promise, and true to the Rust code.
+
+use crate::common::{bare, compiler, functions, header, here, run};
+
+/// Uses the header as a program would, macros included.
+const PROGRAM: &str = "#include <muster.h>\n\
+    muster_config_t config = MUSTER_CONFIG_INIT;\n\
+    muster_event_t event = MUSTER_EVENT_INIT;\n\
+    #if !MUSTER_VERSION_AT_LEAST(0, 1, 0) || MUSTER_VERSION_AT_LEAST(99, 0, 0)\n\
+    #error version\n\
+    #endif\n\
+    int use(void);\n\
+    int use(void) { return muster_version(NULL, NULL, NULL) + (int)MUSTER_NONE + MUSTER_AUTO; }\n";
+
+#[test]
+fn strict_compilers_accept_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (variable, program, extension, standard) in [
+        ("CC", "cc", "c", "-std=c99"),
+        ("CC", "cc", "c", "-std=c11"),
+        ("CXX", "g++", "cc", "-std=c++11"),
+    ] {
+        let source = folder.path().join(format!("use.{extension}"));
+        std::fs::write(&source, PROGRAM).expect("written");
+        run(compiler(variable, program)
+            .args([
+                standard,
+                "-pedantic",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-fsyntax-only",
+                "-I",
+            ])
+            .arg(here().join("include"))
+            .arg(&source));
+    }
+}
+
+/// What cbindgen reads out of the Rust code.
+fn generated() -> String {
+    let config = cbindgen::Config {
+        language: cbindgen::Language::C,
+        documentation: false,
+        usize_is_size_t: true,
+        style: cbindgen::Style::Type,
+        ..Default::default()
+    };
+    let mut text = Vec::new();
+    cbindgen::Builder::new()
+        .with_config(config)
+        .with_src(here().join("src/lib.rs"))
+        .generate()
+        .expect("cbindgen reads the crate")
+        .write(&mut text);
+    String::from_utf8(text).expect("cbindgen writes UTF-8")
+}
+
+/// Pointers written one way, `(void)` for no arguments.
+fn spelled(declaration: &str) -> String {
+    declaration
+        .replace("* ", "*")
+        .replace(" *", "*")
+        .replace("()", "(void)")
+}
+
+#[test]
+fn functions_are_those_of_the_code() {
+    let from = |text: &str| -> Vec<String> {
+        functions(text)
+            .into_iter()
+            .map(|(_, declaration)| spelled(&declaration))
+            .collect()
+    };
+    let (written, read) = (from(&header()), from(&generated()));
+    assert!(written.len() > 20, "{written:?}");
+    assert_eq!(written, read, "muster.h (left) and the Rust code (right)");
+}
+
+/// The members of a struct in their order.
+fn members(header: &str, name: &str) -> Vec<String> {
+    let text = bare(header);
+    let (before, _) = text
+        .split_once(&format!("}} {name};"))
+        .expect("the struct is there");
+    let (_, body) = before.rsplit_once('{').expect("a struct has a body");
+    body.split(';')
+        .map(|member| spelled(member.trim()))
+        .filter(|m| !m.is_empty())
+        .collect()
+}
+
+#[test]
+fn structs_are_those_of_the_code() {
+    let read = generated();
+    for name in ["muster_config_t", "muster_event_t"] {
+        let written = members(&header(), name);
+        assert!(
+            written.len() >= 8 && written[0] == "size_t struct_size",
+            "{written:?}"
+        );
+        assert_eq!(written, members(&read, name), "{name}");
+    }
+}
+
+/// Every code has its number in the header, and the header has no other.
+#[test]
+fn error_codes_are_those_of_the_code() {
+    let text = bare(&header());
+    let mut written: Vec<(i32, String)> = text
+        .split([',', '{', '}'])
+        .filter_map(|part| part.trim().split_once(" = "))
+        .filter(|(name, _)| name.starts_with("MUSTER_ERR_"))
+        .map(|(name, number)| (number.parse().expect("a number"), name.to_owned()))
+        .collect();
+    written.sort();
+    let mut listed: Vec<(i32, String)> = muster_c::CODES
+        .iter()
+        .map(|(number, name, _)| (*number, name.to_string_lossy().into_owned()))
+        .collect();
+    listed.sort();
+    assert_eq!(written, listed);
+}

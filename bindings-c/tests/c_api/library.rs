@@ -1,0 +1,120 @@
+//! libmuster as it is installed: what it exports, what it needs, what pkg-config says of it.
+
+use crate::common::{attempt, functions, header, here, installed, run};
+use std::process::Command;
+
+/// The functions of the version script.
+fn mapped() -> Vec<String> {
+    let map = std::fs::read_to_string(here().join("muster.map")).expect("the map is checked in");
+    let mut names: Vec<String> = map
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix(';'))
+        .filter(|name| name.starts_with("muster_"))
+        .map(str::to_owned)
+        .collect();
+    names.sort();
+    names
+}
+
+fn dynamic_entries(kind: &str) -> Vec<String> {
+    let listing = run(Command::new("readelf")
+        .arg("-dW")
+        .arg(installed().join("lib/libmuster.so")));
+    listing
+        .lines()
+        .filter(|line| line.contains(kind))
+        .filter_map(|line| Some(line.split_once('[')?.1.split_once(']')?.0.to_owned()))
+        .collect()
+}
+
+#[test]
+fn header_map_and_library_name_the_same_functions() {
+    let declared: Vec<String> = functions(&header())
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(declared, mapped(), "muster.h and muster.map");
+
+    let listing = run(Command::new("nm")
+        .args(["-D", "--defined-only", "--with-symbol-versions"])
+        .arg(installed().join("lib/libmuster.so")));
+    let mut exported: Vec<String> = listing
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2).map(str::to_owned))
+        .filter(|name| name != "MUSTER_0.1" && name != "MUSTER_0.1@@MUSTER_0.1")
+        .collect();
+    exported.sort();
+    let versioned: Vec<String> = declared
+        .iter()
+        .map(|name| format!("{name}@@MUSTER_0.1"))
+        .collect();
+    assert_eq!(exported, versioned, "muster.h and libmuster.so");
+}
+
+/// The promise of an application that stays clean: its ranks get the C library and nothing else.
+#[test]
+fn the_library_needs_the_c_library_only() {
+    let needed = dynamic_entries("(NEEDED)");
+    assert!(needed.iter().any(|name| name == "libc.so.6"), "{needed:?}");
+    let strange: Vec<&String> = needed
+        .iter()
+        .filter(|name| *name != "libc.so.6" && !name.starts_with("ld-linux"))
+        .collect();
+    assert!(strange.is_empty(), "libmuster.so also needs {strange:?}");
+}
+
+#[test]
+fn the_library_has_its_name_and_its_links() {
+    assert_eq!(dynamic_entries("(SONAME)"), ["libmuster.so.0"]);
+    for link in ["libmuster.so", "libmuster.so.0"] {
+        let target = std::fs::canonicalize(installed().join("lib").join(link)).expect("no link");
+        assert_eq!(target.file_name(), Some("libmuster.so.0.1.0".as_ref()));
+    }
+    assert_eq!(
+        env!("CARGO_PKG_VERSION"),
+        "0.1.0",
+        "muster.h and the workspace have one version"
+    );
+}
+
+/// pkg-config finds the tree where it lies now, wherever that is.
+#[test]
+fn pkg_config_finds_a_tree_that_was_moved() {
+    let moved = tempfile::tempdir().expect("a temporary folder");
+    let tree = moved.path().join("opt");
+    run(Command::new("cp").arg("-a").arg(installed()).arg(&tree));
+    let ask = |what: &str| {
+        run(Command::new("pkg-config")
+            .args([what, "muster"])
+            .env("PKG_CONFIG_PATH", tree.join("lib/pkgconfig")))
+    };
+    assert_eq!(ask("--modversion").trim(), "0.1.0");
+    let flags = format!("{} {}", ask("--cflags"), ask("--libs"));
+    for word in flags.split_whitespace() {
+        if let Some(path) = word.strip_prefix("-I").or(word.strip_prefix("-L")) {
+            let path = std::fs::canonicalize(path).expect("pkg-config names a folder");
+            assert!(
+                path.starts_with(std::fs::canonicalize(&tree).expect("exists")),
+                "{path:?}"
+            );
+        }
+    }
+    assert!(flags.contains("-lmuster"), "{flags}");
+}
+
+#[test]
+fn link_says_what_is_missing() {
+    let script = here().join("link.sh");
+    let output = attempt(Command::new("sh").arg(&script));
+    assert_eq!(output.status.code(), Some(2));
+    let output = attempt(
+        Command::new("sh")
+            .arg(&script)
+            .args(["/nowhere/libmuster_c.a", "/tmp"]),
+    );
+    assert!(!output.status.success());
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("cargo build"),
+        "{output:?}"
+    );
+}

@@ -1,0 +1,142 @@
+/* A C program that uses the API wrongly in every way that does not need an agent, and checks that
+ * it is told so. Each check prints what it expected; the exit code is the number of failures. */
+#include <muster.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int failures;
+
+#define CHECK(condition)                                                                        \
+    do {                                                                                        \
+        if (!(condition)) {                                                                     \
+            printf("line %d: %s does not hold; last message: %s\n", __LINE__, #condition,       \
+                   muster_last_error_message());                                                \
+            failures++;                                                                         \
+        }                                                                                       \
+    } while (0)
+
+static void ignore(muster_ctx_t *context, const muster_event_t *event, void *argument)
+{
+    (void)context;
+    (void)event;
+    (void)argument;
+}
+
+/* Every call with a context that is no context. */
+static void check_context(muster_ctx_t *context, int expected)
+{
+    muster_event_t event = MUSTER_EVENT_INIT;
+    uint64_t epoch = 7;
+    char text[8] = "keep";
+    CHECK(muster_get_fd(context) == expected);
+    CHECK(muster_next_event(context, &event) == expected);
+    CHECK(muster_dispatch(context, ignore, NULL) == expected);
+    CHECK(muster_node_state(context, 0) == expected);
+    CHECK(muster_rank_state(context, 0) == expected);
+    CHECK(muster_rank_node(context, 0) == expected);
+    CHECK(muster_node_name(context, 0, text, sizeof text) == expected);
+    CHECK(muster_node_count(context) == expected);
+    CHECK(muster_rank_count(context) == expected);
+    CHECK(muster_nodes_in_state(context, MUSTER_NODE_ALIVE) == expected);
+    CHECK(muster_ranks_in_state(context, MUSTER_RANK_ALIVE) == expected);
+    CHECK(muster_my_rank(context) == expected);
+    CHECK(muster_my_node(context) == expected);
+    CHECK(muster_epoch(context, &epoch) == expected);
+    CHECK(muster_event_describe(context, &event, text, sizeof text) == expected);
+    CHECK(muster_finalize(context) == expected);
+    CHECK(strcmp(text, "keep") == 0 && epoch == 7);
+}
+
+static void check_init(void)
+{
+    muster_ctx_t *context = (muster_ctx_t *)&failures;
+    muster_config_t config = MUSTER_CONFIG_INIT;
+    CHECK(muster_init(&config, NULL) == MUSTER_ERR_ARGUMENT);
+
+    config.struct_size = 0;
+    CHECK(muster_init(&config, &context) == MUSTER_ERR_STRUCT_SIZE);
+    CHECK(context == NULL);
+    CHECK(strstr(muster_last_error_message(), "MUSTER_CONFIG_INIT") != NULL);
+
+    config.struct_size = sizeof config;
+    config.rank = -2;
+    CHECK(muster_init(&config, &context) == MUSTER_ERR_CONFIG);
+    CHECK(strstr(muster_last_error_message(), "rank") != NULL);
+    config.rank = 5;
+    config.ranks = 5;
+    CHECK(muster_init(&config, &context) == MUSTER_ERR_CONFIG);
+    config.rank = config.ranks = MUSTER_AUTO;
+    config.flags = 1u << 31;
+    CHECK(muster_init(&config, &context) == MUSTER_ERR_CONFIG);
+    config.flags = 0;
+    config.job = "\xff\xfe";
+    CHECK(muster_init(&config, &context) == MUSTER_ERR_CONFIG);
+    CHECK(context == NULL);
+}
+
+/* A musterd that cannot be is named in the error. */
+static void check_no_agent(void)
+{
+    muster_ctx_t *context = NULL;
+    muster_config_t config = MUSTER_CONFIG_INIT;
+    config.job = "wrong_use.c";
+    config.rank = 0;
+    config.ranks = 1;
+    config.timeout_ms = 5000;
+    setenv("MUSTER_AGENT", "/nowhere/musterd", 1);
+    CHECK(muster_init(&config, &context) == MUSTER_ERR_AGENT_START);
+    CHECK(context == NULL);
+    CHECK(strstr(muster_last_error_message(), "/nowhere/musterd") != NULL);
+}
+
+static void check_arguments(void)
+{
+    muster_event_t event = MUSTER_EVENT_INIT;
+    event.struct_size = 1;
+    CHECK(muster_next_event(NULL, NULL) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_next_event(NULL, &event) == MUSTER_ERR_STRUCT_SIZE);
+    CHECK(muster_dispatch(NULL, NULL, NULL) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_epoch(NULL, NULL) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_event_describe(NULL, NULL, NULL, 0) == MUSTER_ERR_ARGUMENT);
+}
+
+static void check_names(void)
+{
+    int major = -1, minor = -1, patch = -1;
+    CHECK(muster_version(&major, &minor, &patch) == MUSTER_OK);
+    CHECK(major == MUSTER_VERSION_MAJOR && minor == MUSTER_VERSION_MINOR &&
+          patch == MUSTER_VERSION_PATCH);
+    CHECK(muster_version(NULL, NULL, NULL) == MUSTER_OK);
+    for (int code = -200; code <= 3; code++) {
+        CHECK(strlen(muster_strerror(code)) > 0);
+        CHECK(strncmp(muster_error_name(code), "MUSTER_", 7) == 0);
+        CHECK(strlen(muster_event_name(code)) > 0 && strlen(muster_cause_name(code)) > 0);
+        CHECK(strlen(muster_node_state_name(code)) > 0 && strlen(muster_rank_state_name(code)) > 0);
+    }
+    CHECK(strcmp(muster_error_name(MUSTER_ERR_TIMEOUT), "MUSTER_ERR_TIMEOUT") == 0);
+    CHECK(strcmp(muster_error_name(MUSTER_OK), "MUSTER_OK") == 0);
+    CHECK(strcmp(muster_error_name(-1000), "MUSTER_ERR_UNKNOWN") == 0);
+    CHECK(strcmp(muster_event_name(MUSTER_EVENT_RANK_FAILED), "RANK_FAILED") == 0);
+    CHECK(strcmp(muster_cause_name(MUSTER_CAUSE_FUTEX), "kernel futex") == 0);
+    CHECK(strcmp(muster_node_state_name(MUSTER_NODE_SUSPECT), "Suspect") == 0);
+    CHECK(strcmp(muster_rank_state_name(MUSTER_RANK_HUNG), "Hung") == 0);
+    CHECK(strcmp(muster_event_name(14), "?") == 0 && strcmp(muster_node_state_name(6), "?") == 0);
+}
+
+int main(void)
+{
+    int stranger = 0;
+    CHECK(strcmp(muster_last_error_message(), "") == 0);
+    check_names();
+    check_context(NULL, MUSTER_ERR_ARGUMENT);
+    check_context((muster_ctx_t *)&stranger, MUSTER_ERR_ARGUMENT);
+    check_arguments();
+    check_init();
+    check_no_agent();
+    if (failures)
+        printf("%d checks failed\n", failures);
+    return failures != 0;
+}

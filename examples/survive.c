@@ -1,0 +1,569 @@
+/* survive.c - an MPI computation that loses ranks and nodes and ends with the right answer.
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * Every rank holds the whole state (a ring of cells) and computes a slice of the next state; an
+ * MPI_Allgatherv puts the slices together. The rule for a cell does not depend on who computes it,
+ * so the answer is the same for any number of ranks, bit for bit; and the rule is chaotic, so that
+ * a single wrong bit anywhere in the past would show at the end, where a serial run is compared.
+ *
+ * Three threads a rank:
+ *   main      computes; the only one that calls MPI. A failed call: revoke, shrink, go on.
+ *   listener  sleeps on Muster's descriptor and writes down what it is told, and when.
+ *   watchdog  gives each MPI call a deadline. When MPI cannot go on, it takes the last complete
+ *             state away from the main thread and finishes the computation alone.
+ *
+ * Build:  mpicc -std=c11 -D_GNU_SOURCE survive.c $(pkg-config --cflags --libs muster) -lpthread -lm
+ * Run:    mpirun --with-ft ulfm -x MUSTER_ULFM=1 -n 8 ./survive [--no-muster] [--cells N]
+ * Stop:   touch $SURVIVE_LOG_DIR/stop
+ *
+ * Environment: SURVIVE_LOG_DIR (default "."), SURVIVE_DEADLINE_S for each MPI call (default 15),
+ * SURVIVE_READY_S for the whole job to be seen alive (default 30).
+ *
+ * Facts go to $SURVIVE_LOG_DIR/rank-R.log, one line each, times in ns of CLOCK_MONOTONIC:
+ *   READY rank pid node ns         Muster sees every rank of the job alive
+ *   MISSING ns rank,rank..         it did not within SURVIVE_READY_S; the job is aborted
+ *   TOLD ns event subject cause text     an event from Muster; subject is a rank or a node's name
+ *   SHRUNK ns size                 MPI goes on with so many ranks
+ *   NOSHRINK ns why                MPI cannot go on; this rank finishes alone
+ *   RESUMED ns iteration           computing again
+ *   DONE ns ok|bad iteration hash  the end; ok: equal to a serial run, bit for bit
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <mpi.h>
+#include <mpi-ext.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <muster.h>
+
+/* ------------------------------------------------------------------------------------ the log */
+
+static struct {
+    const char *directory;
+    int fd;
+    int rank;
+} logs = {".", -1, -1};
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* One fact: a line to the log by one write (lines of two threads do not mix), and to people. */
+__attribute__((format(printf, 1, 2))) static void fact(const char *format, ...)
+{
+    char line[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(line, sizeof line - 1, format, arguments);
+    va_end(arguments);
+    if (length < 0)
+        return;
+    if ((size_t)length > sizeof line - 2)
+        length = sizeof line - 2;
+    line[length++] = '\n';
+    if (logs.fd >= 0 && write(logs.fd, line, (size_t)length) != length)
+        fprintf(stderr, "rank %d: cannot write the log: %s\n", logs.rank, strerror(errno));
+    line[length] = '\0';
+    printf("rank %d: %s", logs.rank, line);
+    fflush(stdout);
+}
+
+static void open_log(int rank)
+{
+    char path[4096];
+    logs.rank = rank;
+    snprintf(path, sizeof path, "%s/rank-%d.log", logs.directory, rank);
+    logs.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (logs.fd < 0) {
+        fprintf(stderr, "cannot open %s: %s\n", path, strerror(errno));
+        exit(1);
+    }
+}
+
+static bool stop_requested(void)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/stop", logs.directory);
+    return access(path, F_OK) == 0;
+}
+
+static int environment_number(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+    if (!text || !*text)
+        return otherwise;
+    char *end;
+    long number = strtol(text, &end, 10);
+    if (*end || number < 1 || number > 86400) {
+        fprintf(stderr, "%s is \"%s\", but must be a number of seconds, 1 to 86400\n", name, text);
+        exit(2);
+    }
+    return (int)number;
+}
+
+/* ---------------------------------------------------------------------------- the computation */
+
+/* The last complete state. Main replaces it, the watchdog may take it over; both under the lock. */
+static struct {
+    pthread_mutex_t lock;
+    double *cells; /* [count] */
+    int count;
+    long iteration;
+    bool abandoned; /* taken for good, by the watchdog or for the end */
+} state = {PTHREAD_MUTEX_INITIALIZER, NULL, 1024, 0, false};
+
+/* A coupled map lattice: each cell mixes with its neighbours, then goes through a chaotic map. */
+static double cell_next(const double *cells, int count, int i)
+{
+    double left = cells[i == 0 ? count - 1 : i - 1];
+    double right = cells[i == count - 1 ? 0 : i + 1];
+    double mixed = 0.7 * cells[i] + 0.15 * (left + right);
+    return 1.0 - 1.9 * mixed * mixed;
+}
+
+static void cells_start(double *cells, int count)
+{
+    for (int i = 0; i < count; i++)
+        cells[i] = (double)((i * 7919) % 1000) / 1000.0 - 0.5;
+}
+
+/* One iteration by one process: the serial program, which the parallel one must equal. */
+static void cells_advance(double *cells, double *scratch, int count)
+{
+    for (int i = 0; i < count; i++)
+        scratch[i] = cell_next(cells, count, i);
+    memcpy(cells, scratch, sizeof *cells * (size_t)count);
+}
+
+static double *cells_new(int count)
+{
+    double *cells = calloc((size_t)count, sizeof *cells);
+    if (!cells) {
+        fprintf(stderr, "no memory for %d cells\n", count);
+        exit(1);
+    }
+    return cells;
+}
+
+/* Compares with a serial run from the start, and writes the last facts. */
+static bool verify(void)
+{
+    double *serial = cells_new(state.count), *scratch = cells_new(state.count);
+    cells_start(serial, state.count);
+    for (long i = 0; i < state.iteration; i++)
+        cells_advance(serial, scratch, state.count);
+    size_t size = sizeof *serial * (size_t)state.count;
+    bool same = memcmp(serial, state.cells, size) == 0;
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a, to compare ranks by eye */
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ ((unsigned char *)state.cells)[i]) * 0x100000001b3u;
+    fact("DONE %" PRId64 " %s %ld %016" PRIx64, now_ns(), same ? "ok" : "bad", state.iteration,
+         hash);
+    free(serial);
+    free(scratch);
+    return same;
+}
+
+/* ------------------------------------------------------------------------------- the watchdog */
+
+static struct {
+    _Atomic(const char *) step; /* what main is doing in MPI, NULL if nothing */
+    atomic_llong since_ns;
+    atomic_bool outcast;  /* the others declared this node dead, so MPI did too */
+    atomic_int exit_code; /* of the verified result, -1 before there is one */
+    int64_t deadline_ns;
+} watch = {.exit_code = -1};
+
+static void step_begin(const char *step)
+{
+    atomic_store(&watch.since_ns, now_ns());
+    atomic_store(&watch.step, step);
+}
+
+static void step_end(void)
+{
+    atomic_store(&watch.step, NULL);
+}
+
+static void say_goodbye(void);
+
+/* The last word on the state belongs to one thread; any other that asks for it sleeps for good. */
+static void take_over(void)
+{
+    pthread_mutex_lock(&state.lock);
+    bool late = state.abandoned;
+    state.abandoned = true;
+    pthread_mutex_unlock(&state.lock);
+    while (late)
+        pause();
+}
+
+/* MPI is given up: take the state, go on as a serial program until the driver asks to stop. */
+static void finish_alone(const char *why)
+{
+    take_over();
+    fact("NOSHRINK %" PRId64 " %s", now_ns(), why);
+    fact("RESUMED %" PRId64 " %ld", now_ns(), state.iteration);
+    double *scratch = cells_new(state.count);
+    while (!stop_requested()) {
+        cells_advance(state.cells, scratch, state.count);
+        state.iteration++;
+        nanosleep(&(struct timespec){0, 1000000}, NULL); /* leave the cores to the others */
+    }
+    bool same = verify();
+    say_goodbye();
+    _exit(same ? 0 : 1);
+}
+
+static void *watchdog(void *unused)
+{
+    (void)unused;
+    for (;;) {
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
+        if (atomic_load(&watch.outcast) && atomic_load(&watch.exit_code) < 0)
+            finish_alone("the others declared this node failed, and MPI cannot take that back");
+        const char *step = atomic_load(&watch.step);
+        if (step && now_ns() - atomic_load(&watch.since_ns) > watch.deadline_ns &&
+            step == atomic_load(&watch.step)) {
+            if (atomic_load(&watch.exit_code) >= 0) {
+                printf("rank %d: %s does not end; leaving without it\n", logs.rank, step);
+                fflush(stdout);
+                _exit(atomic_load(&watch.exit_code));
+            }
+            char why[256];
+            snprintf(why, sizeof why, "MPI did not come back from %s within %d s", step,
+                     (int)(watch.deadline_ns / 1000000000));
+            finish_alone(why);
+        }
+    }
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------- the listener */
+
+static struct {
+    muster_ctx_t *context; /* NULL with --no-muster */
+    pthread_t thread;
+    atomic_bool ending;
+} listener;
+
+static void write_down(const muster_event_t *event, int64_t told_ns)
+{
+    char subject[256] = "-", text[512] = "";
+    if (event->rank != MUSTER_NONE)
+        snprintf(subject, sizeof subject, "%" PRIu32, event->rank);
+    else if (event->node != MUSTER_NONE)
+        muster_node_name(listener.context, event->node, subject, sizeof subject);
+    muster_event_describe(listener.context, event, text, sizeof text);
+    /* Words with a blank in them would spoil the columns. */
+    char cause[64];
+    snprintf(cause, sizeof cause, "%s", muster_cause_name(event->cause));
+    for (char *blank = cause; (blank = strchr(blank, ' ')) != NULL;)
+        *blank = '-';
+    fact("TOLD %" PRId64 " %s %s %s %s", told_ns, muster_event_name(event->kind), subject, cause,
+         text);
+    if (event->kind == MUSTER_EVENT_OUTCAST)
+        atomic_store(&watch.outcast, true);
+}
+
+static void *listen_to_muster(void *unused)
+{
+    (void)unused;
+    struct pollfd news = {muster_get_fd(listener.context), POLLIN, 0};
+    while (!atomic_load(&listener.ending)) {
+        if (poll(&news, 1, 100) <= 0)
+            continue;
+        int64_t told_ns = now_ns();
+        muster_event_t event = MUSTER_EVENT_INIT;
+        int status;
+        while ((status = muster_next_event(listener.context, &event)) > 0) {
+            write_down(&event, told_ns);
+            told_ns = now_ns();
+        }
+        if (status < 0) {
+            printf("rank %d: %s: %s\n", logs.rank, muster_strerror(status),
+                   muster_last_error_message());
+            nanosleep(&(struct timespec){0, 10000000}, NULL);
+        }
+    }
+    return NULL;
+}
+
+static void connect_to_muster(int rank, int ranks)
+{
+    muster_config_t config = MUSTER_CONFIG_INIT;
+    config.rank = rank;
+    config.ranks = ranks;
+    int status = muster_init(&config, &listener.context);
+    if (status < 0) {
+        fprintf(stderr, "rank %d: muster_init: %s: %s\n", rank, muster_strerror(status),
+                muster_last_error_message());
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    if (pthread_create(&listener.thread, NULL, listen_to_muster, NULL) != 0) {
+        fprintf(stderr, "rank %d: cannot start the listener\n", rank);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+}
+
+/* Waits until Muster sees every rank alive: only then does a silence mean something. */
+static void wait_until_all_are_seen(int ranks)
+{
+    int64_t give_up_ns = now_ns() + environment_number("SURVIVE_READY_S", 30) * INT64_C(1000000000);
+    for (int rank = 0; rank < ranks; rank++) {
+        while (muster_rank_state(listener.context, (uint32_t)rank) != MUSTER_RANK_ALIVE) {
+            if (now_ns() > give_up_ns) {
+                char missing[512] = "";
+                for (int r = 0; r < ranks && strlen(missing) < 480; r++) {
+                    int seen = muster_rank_state(listener.context, (uint32_t)r);
+                    if (seen != MUSTER_RANK_ALIVE)
+                        snprintf(missing + strlen(missing), 32, "%s%d(%s)", *missing ? "," : "", r,
+                                 seen < 0 ? muster_error_name(seen) : muster_rank_state_name(seen));
+                }
+                fact("MISSING %" PRId64 " %s", now_ns(), missing);
+                MPI_Abort(MPI_COMM_WORLD, 1);
+            }
+            nanosleep(&(struct timespec){0, 1000000}, NULL);
+        }
+    }
+}
+
+static void report_ready(void)
+{
+    char node[256] = "-";
+    if (listener.context)
+        muster_node_name(listener.context, (uint32_t)muster_my_node(listener.context), node,
+                         sizeof node);
+    fact("READY %d %d %s %" PRId64, logs.rank, (int)getpid(), node, now_ns());
+}
+
+/* Leave in order: the others see "left", not "failed". */
+static void say_goodbye(void)
+{
+    if (!listener.context)
+        return;
+    atomic_store(&listener.ending, true);
+    pthread_join(listener.thread, NULL);
+    muster_finalize(listener.context);
+}
+
+/* ------------------------------------------------------------------------------------- the MPI */
+
+static struct {
+    MPI_Comm communicator;
+    int rank, size;
+    int *counts, *places; /* of the slices; a slice carries one number more: "stop" */
+    double *gathered, *slice, *scratch;
+    bool lost_someone;
+} team;
+
+static int slice_start(int rank)
+{
+    return (int)((long)state.count * rank / team.size);
+}
+
+static void team_set(MPI_Comm communicator)
+{
+    team.communicator = communicator;
+    MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(communicator, &team.rank);
+    MPI_Comm_size(communicator, &team.size);
+    for (int rank = 0; rank < team.size; rank++) {
+        team.counts[rank] = slice_start(rank + 1) - slice_start(rank) + 1;
+        team.places[rank] = slice_start(rank) + rank;
+    }
+}
+
+/* Replaces the state by the complete next one, unless the watchdog has taken it. */
+static void commit(const double *next)
+{
+    pthread_mutex_lock(&state.lock);
+    bool abandoned = state.abandoned;
+    if (!abandoned) {
+        memcpy(state.cells, next, sizeof *next * (size_t)state.count);
+        state.iteration++;
+    }
+    pthread_mutex_unlock(&state.lock);
+    while (abandoned)
+        pause(); /* MPI came back after all; the watchdog ends this process */
+}
+
+/* One iteration by the team. Nothing of the state changes unless all slices arrived. */
+static int iterate(bool *stop)
+{
+    int first = slice_start(team.rank), end = slice_start(team.rank + 1);
+    for (int i = first; i < end; i++)
+        team.slice[i - first] = cell_next(state.cells, state.count, i);
+    team.slice[end - first] = stop_requested() ? 1.0 : 0.0;
+
+    step_begin("MPI_Allgatherv");
+    int status = MPI_Allgatherv(team.slice, end - first + 1, MPI_DOUBLE, team.gathered, team.counts,
+                                team.places, MPI_DOUBLE, team.communicator);
+    step_end();
+    if (status != MPI_SUCCESS)
+        return status;
+
+    for (int rank = 0; rank < team.size; rank++) {
+        int start = slice_start(rank), count = team.counts[rank] - 1;
+        const double *from = team.gathered + team.places[rank];
+        memcpy(team.scratch + start, from, sizeof *from * (size_t)count);
+        if (from[count] != 0.0)
+            *stop = true;
+    }
+    commit(team.scratch);
+    return MPI_SUCCESS;
+}
+
+/* Whoever got all slices before the failure is one iteration ahead; the others compute it alone. */
+static int catch_up(void)
+{
+    long furthest = 0, own = state.iteration;
+    step_begin("MPI_Allreduce after the shrink");
+    int status = MPI_Allreduce(&own, &furthest, 1, MPI_LONG, MPI_MAX, team.communicator);
+    step_end();
+    if (status != MPI_SUCCESS)
+        return status;
+    while (state.iteration < furthest) {
+        for (int i = 0; i < state.count; i++)
+            team.scratch[i] = cell_next(state.cells, state.count, i);
+        commit(team.scratch);
+    }
+    return MPI_SUCCESS;
+}
+
+static const char *mpi_text(int status)
+{
+    static char text[MPI_MAX_ERROR_STRING];
+    int length = 0;
+    if (MPI_Error_string(status, text, &length) != MPI_SUCCESS)
+        snprintf(text, sizeof text, "error %d", status);
+    return text;
+}
+
+/* Goes on with whoever is left; each round of the loop loses at least one more rank. */
+static void recover(int status)
+{
+    team.lost_someone = true;
+    for (int round = 0;; round++) {
+        int class = MPI_ERR_OTHER;
+        MPI_Error_class(status, &class);
+        printf("rank %d: MPI says: %s\n", logs.rank, mpi_text(status));
+        if ((class != MPIX_ERR_PROC_FAILED && class != MPIX_ERR_REVOKED &&
+             class != MPIX_ERR_PROC_FAILED_PENDING) ||
+            round > 64) {
+            /* Not a failure that ULFM repairs: leave it to the watchdog's way. */
+            char why[600];
+            snprintf(why, sizeof why, "MPI cannot shrink: %s", mpi_text(status));
+            finish_alone(why);
+        }
+        MPI_Comm shrunk = MPI_COMM_NULL;
+        step_begin("MPIX_Comm_revoke");
+        MPIX_Comm_revoke(team.communicator);
+        step_begin("MPIX_Comm_shrink");
+        status = MPIX_Comm_shrink(team.communicator, &shrunk);
+        step_end();
+        if (status != MPI_SUCCESS)
+            continue;
+        team_set(shrunk); /* the old communicator is not freed: that would need the dead */
+        fact("SHRUNK %" PRId64 " %d", now_ns(), team.size);
+        status = catch_up();
+        if (status == MPI_SUCCESS)
+            break;
+    }
+    fact("RESUMED %" PRId64 " %ld", now_ns(), state.iteration);
+}
+
+static void compute(void)
+{
+    bool stop = false;
+    while (!stop) {
+        int status = iterate(&stop);
+        if (status != MPI_SUCCESS)
+            recover(status);
+    }
+}
+
+/* ------------------------------------------------------------------------------------ the start */
+
+static bool read_arguments(int count, char **words)
+{
+    bool with_muster = true;
+    for (int i = 1; i < count; i++) {
+        if (strcmp(words[i], "--no-muster") == 0) {
+            with_muster = false;
+        } else if (strcmp(words[i], "--cells") == 0 && i + 1 < count && atoi(words[i + 1]) > 0) {
+            state.count = atoi(words[++i]);
+        } else {
+            fprintf(stderr, "usage: survive [--no-muster] [--cells N]\n");
+            exit(2);
+        }
+    }
+    if (getenv("SURVIVE_LOG_DIR"))
+        logs.directory = getenv("SURVIVE_LOG_DIR");
+    return with_muster;
+}
+
+int main(int argc, char **argv)
+{
+    bool with_muster = read_arguments(argc, argv);
+    /* Two things without which Open MPI 5 does not survive, whatever the launcher: its tcp writes
+     * raise SIGPIPE when a peer has died, and its hierarchical collectives crash. */
+    signal(SIGPIPE, SIG_IGN);
+    setenv("OMPI_MCA_coll", "^han", 0);
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0); /* for more ranks than cores */
+    MPI_Init(&argc, &argv);
+
+    int rank, ranks;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    open_log(rank);
+    state.cells = cells_new(state.count);
+    cells_start(state.cells, state.count);
+    team.counts = calloc((size_t)ranks, sizeof *team.counts);
+    team.places = calloc((size_t)ranks, sizeof *team.places);
+    team.gathered = cells_new(state.count + ranks);
+    team.slice = cells_new(state.count + 1);
+    team.scratch = cells_new(state.count);
+    if (!team.counts || !team.places)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    team_set(MPI_COMM_WORLD);
+
+    if (with_muster) {
+        connect_to_muster(rank, ranks);
+        wait_until_all_are_seen(ranks);
+    }
+    MPI_Barrier(MPI_COMM_WORLD); /* from here on every wait has a deadline */
+    pthread_t watchdog_thread;
+    watch.deadline_ns = environment_number("SURVIVE_DEADLINE_S", 15) * INT64_C(1000000000);
+    if (pthread_create(&watchdog_thread, NULL, watchdog, NULL) != 0)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    report_ready();
+
+    compute();
+
+    take_over();
+    int exit_code = verify() ? 0 : 1;
+    atomic_store(&watch.exit_code, exit_code);
+    say_goodbye();
+    if (team.lost_someone)
+        _exit(exit_code); /* MPI_Finalize may wait for the dead */
+    step_begin("MPI_Finalize");
+    MPI_Finalize();
+    step_end();
+    return exit_code;
+}

@@ -1,0 +1,94 @@
+//! Reads the installed PMIx headers and writes the few types and constants that Muster uses.
+//!
+//! Nothing is linked: the process must hold one libpmix only, the one that MPI brought, and that
+//! one is found at run time. The headers give layouts and numbers, which 4.x and 5.x share for
+//! everything on the list below.
+
+use std::path::PathBuf;
+
+const TYPES: &[&str] = &[
+    "pmix_data_range_t",
+    "pmix_info_t",
+    "pmix_op_cbfunc_t",
+    "pmix_proc_t",
+    "pmix_scope_t",
+    "pmix_status_t",
+    "pmix_value_cbfunc_t",
+    "pmix_value_t",
+];
+
+const CONSTANTS: &[&str] = &[
+    "PMIX_BOOL",
+    "PMIX_ERR_NOT_FOUND",
+    "PMIX_ERR_PROC_ABORTED_BY_SIG",
+    "PMIX_ERR_UNREACH",
+    "PMIX_EVENT_AFFECTED_PROC",
+    "PMIX_EVENT_NON_DEFAULT",
+    "PMIX_GET_REFRESH_CACHE",
+    "PMIX_GLOBAL",
+    "PMIX_HOSTNAME",
+    "PMIX_JOB_SIZE",
+    "PMIX_MAX_KEYLEN",
+    "PMIX_MAX_NSLEN",
+    "PMIX_NODEID",
+    "PMIX_OPERATION_SUCCEEDED",
+    "PMIX_OPTIONAL",
+    "PMIX_PROC",
+    "PMIX_RANGE_PROC_LOCAL",
+    "PMIX_STRING",
+    "PMIX_SUCCESS",
+    "PMIX_UINT32",
+];
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    let library = pkg_config::Config::new()
+        .atleast_version("4")
+        .cargo_metadata(false)
+        .probe("pmix")
+        .unwrap_or_else(|error| {
+            stop(&format!(
+                "pkg-config finds no PMIx headers of version 4 or later ({error}).\n\
+                 Install the package libpmix-dev (Debian, Ubuntu) or pmix-devel (Fedora, RHEL), \
+                 or run `make setup`."
+            ))
+        });
+
+    let mut builder = bindgen::Builder::default()
+        .header_contents("muster_pmix.h", "#include <pmix.h>\n")
+        .clang_args(
+            library
+                .include_paths
+                .iter()
+                .map(|path| format!("-I{}", path.display())),
+        )
+        .use_core()
+        .generate_cstr(true)
+        .generate_comments(false)
+        .derive_debug(false)
+        .ignore_functions()
+        .prepend_enum_name(false);
+    for name in TYPES {
+        builder = builder.allowlist_type(name);
+    }
+    for name in CONSTANTS {
+        builder = builder.allowlist_var(name);
+    }
+    let bindings = builder.generate().unwrap_or_else(|error| {
+        stop(&format!(
+            "the PMIx headers at {:?} cannot be read ({error}).\n\
+             bindgen needs libclang: install the package libclang-dev, or run `make setup`.",
+            library.include_paths
+        ))
+    });
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join("bindings.rs");
+    if let Err(error) = bindings.write_to_file(&out) {
+        stop(&format!("cannot write {}: {error}", out.display()));
+    }
+}
+
+/// Ends the build with words that name the remedy, not with a backtrace.
+fn stop(message: &str) -> ! {
+    eprintln!("pmix-sys: {message}");
+    std::process::exit(1);
+}

@@ -1,0 +1,621 @@
+//! The porch: a rank of the job brings its agent together with the others, through MPI's PMIx.
+//!
+//! Picture a village where every house has one spokesman. He nails his house's address to the
+//! village board (`PMIx_Put`), reads those of the others when they appear, and hands them in at
+//! his own door; the spokesman of the first house also nails up the key. Nobody waits for
+//! everybody (no fence), and nobody is asked before the village exists (MPI_Init).
+//!
+//! The spokesman of a node is its lowest rank. The other ranks use the porch for one thing only:
+//! telling their own MPI of deaths, where the application asked for it.
+//!
+//! What it is not: it does not wait, anywhere, and it is not woken by PMIx: it says when it wants
+//! to look again, at first every few milliseconds, and never once all questions are answered.
+//!
+//! An address that is asked for before it is there is asked for again, with growing pauses: a
+//! PRRTE server looks again only every two seconds, but answers "not found" at once if told to
+//! refresh.
+
+use std::collections::BTreeSet;
+use std::ffi::CStr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::board::{BoardView, Event, EventKind, NO_RANK, RankState};
+use crate::client::{AgentLink, Porch};
+use crate::doorman::ADDRESS_MAX;
+use crate::pmix::{Answer, Error, Inbox, Job, Pmix, Session, Ticket};
+use crate::sys::clock;
+
+/// Under this key each spokesman puts the rails of its node's agent, as text.
+const RAILS: &CStr = c"muster.nids";
+/// Under this key rank 0 puts the job's key, as 64 hexadecimal digits.
+const KEY: &CStr = c"muster.key";
+
+/// Nodes up to which every spokesman asks for every other; beyond, for a sample.
+const ASK_ALL_NODES: usize = 64;
+/// How many nodes are asked for in a larger job, the next in order among them. Any one that
+/// answers leads to all others, so this is for the case that the others are dead.
+const SAMPLE_NODES: usize = 16;
+
+/// The first pause before asking again, and the longest.
+const PAUSE_FIRST_US: u64 = 2_000;
+const PAUSE_MOST_US: u64 = 2_000_000;
+/// A question without any answer for this long is put again: the first may have met a server that
+/// has died since.
+const UNANSWERED_US: u64 = 10_000_000;
+/// After this long an address is not asked for any more: whoever starts later finds us.
+const SEEK_SEEDS_US: u64 = 60_000_000;
+
+/// How often to look whether MPI has come up, in a process that a PMIx launcher started: at first,
+/// and at last.
+const LOOK_FIRST_US: u64 = 5_000;
+const LOOK_MOST_US: u64 = 1_000_000;
+/// How often to look whether an answer has come, at first; doubled each time, up to
+/// [`PAUSE_MOST_US`].
+const ANSWER_LOOK_US: u64 = 1_000;
+
+/// Something for the agent of this node.
+#[derive(Clone, PartialEq, Eq)]
+enum Delivery {
+    /// The rails of another node's agent, as that agent wrote them.
+    Seed(String),
+    /// The job's key.
+    Key([u8; 32]),
+}
+
+/// What the job shall know of this node's agent.
+#[derive(Clone, PartialEq, Eq)]
+struct Notice {
+    rails: String,
+    /// The job's key, if this node's agent made it.
+    key: Option<[u8; 32]>,
+}
+
+/// A question to the job, until it is answered.
+struct Question {
+    rank: u32,
+    subject: Subject,
+    waiting: Option<Ticket>,
+    /// When it was last put, or (not waiting) when to put it again.
+    at_us: u64,
+    pause_us: u64,
+    since_us: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    Rails,
+    Key,
+}
+
+/// The porch of a process whose launcher may speak PMIx. Give it to the client's options.
+pub struct PmixPorch {
+    state: Mutex<State>,
+}
+
+struct State {
+    launched_by_pmix: bool,
+    feed_mpi: bool,
+    link: Option<AgentLink>,
+    guest: Option<Guest>,
+    /// The job data cannot be read, or this process has left: nothing is tried any more.
+    done: bool,
+    /// When to wake for the next look, on the monotonic clock; `None` for only when called.
+    next_us: Option<u64>,
+    /// Calls before this time do nothing.
+    not_before_us: u64,
+    look_us: u64,
+    /// Ranks that MPI was told of, or shall be once it is up.
+    told: BTreeSet<u32>,
+    pending: Vec<u32>,
+}
+
+/// The part that exists once MPI is up.
+struct Guest {
+    session: Session,
+    job: Job,
+    inbox: Inbox,
+    published: Option<Notice>,
+    questions: Vec<Question>,
+    asked: bool,
+    look_us: u64,
+    /// What was learned; told again to an agent that comes in the place of a lost one.
+    learned: Vec<Delivery>,
+    /// How much of it the agent has been told.
+    told_agent: usize,
+}
+
+impl PmixPorch {
+    /// A porch that has looked at nothing yet. `feed_mpi` says whether confirmed deaths are told
+    /// to this process's MPI, which cannot take them back.
+    pub fn new(feed_mpi: bool) -> Self {
+        let launched_by_pmix = std::env::var_os("PMIX_NAMESPACE").is_some();
+        Self {
+            state: Mutex::new(State::new(launched_by_pmix, feed_mpi)),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether this process has a PMIx server to talk to.
+pub(super) fn launched_by_pmix() -> bool {
+    std::env::var_os("PMIX_NAMESPACE").is_some()
+}
+
+impl Porch for PmixPorch {
+    fn on_attached(&self, link: &AgentLink) {
+        let mut state = self.state();
+        state.link = Some(link.clone());
+        if let Some(guest) = &mut state.guest {
+            guest.told_agent = 0;
+        }
+        state.next_us = Some(0);
+        state.not_before_us = 0;
+    }
+
+    fn on_events(&self, events: &[Event], board: &BoardView) {
+        let mut state = self.state();
+        if !state.feed_mpi {
+            return;
+        }
+        for event in events {
+            state.take_note(event, board);
+        }
+        state.feed();
+    }
+
+    fn on_call(&self) {
+        // Whoever is in there does what there is to do; an application is not kept waiting.
+        if let Ok(mut state) = self.state.try_lock() {
+            state.advance(clock::monotonic_ns() / 1000);
+        }
+    }
+
+    fn next_wake(&self) -> Option<Duration> {
+        let next_us = self.state().next_us?;
+        let now_us = clock::monotonic_ns() / 1000;
+        Some(Duration::from_micros(next_us.saturating_sub(now_us)))
+    }
+
+    fn before_detach(&self) {
+        let mut state = self.state();
+        state.guest = None;
+        state.link = None;
+        state.next_us = None;
+        state.done = true;
+    }
+}
+
+impl State {
+    fn new(launched_by_pmix: bool, feed_mpi: bool) -> Self {
+        Self {
+            launched_by_pmix,
+            feed_mpi,
+            link: None,
+            guest: None,
+            done: false,
+            next_us: None,
+            not_before_us: 0,
+            look_us: LOOK_FIRST_US,
+            told: BTreeSet::new(),
+            pending: Vec::new(),
+        }
+    }
+
+    /// Notes the ranks that an event declares dead, each once.
+    fn take_note(&mut self, event: &Event, board: &BoardView) {
+        match event.kind {
+            EventKind::RankFailed if event.rank != NO_RANK => self.condemn(event.rank),
+            EventKind::NodeFailed => {
+                let name = board.node_name(event.node);
+                let ours = (0..board.rank_count())
+                    .filter(|rank| board.rank_node(*rank) == Some(event.node));
+                let mut ranks: Vec<u32> = ours.collect();
+                // Ranks that never attached are known to the launcher alone.
+                if let (Some(guest), Some(name)) = (&self.guest, name) {
+                    ranks.extend(guest.job.ranks_on(&name));
+                }
+                ranks.into_iter().for_each(|rank| self.condemn(rank));
+            }
+            // What was missed is in the states.
+            EventKind::Overflow => (0..board.rank_count())
+                .filter(|rank| board.rank_state(*rank) == RankState::Failed)
+                .for_each(|rank| self.condemn(rank)),
+            _ => {}
+        }
+    }
+
+    fn condemn(&mut self, rank: u32) {
+        if self.told.insert(rank) {
+            self.pending.push(rank);
+        }
+    }
+
+    /// Tells MPI of the dead, if it is up; before that they are kept.
+    fn feed(&mut self) {
+        let Some(guest) = &self.guest else { return };
+        let own = guest.session.rank();
+        for rank in self
+            .pending
+            .drain(..)
+            .filter(|rank| *rank != own && *rank < guest.job.size)
+        {
+            // A refusal (MPI has finalized) leaves nobody to be told.
+            let _ = guest.session.notify_failed(rank);
+        }
+    }
+
+    /// Does what can be done now: takes a reference to PMIx if MPI has come up, publishes, asks,
+    /// hands on what came; and says when it wants to be called again.
+    fn advance(&mut self, now_us: u64) {
+        if self.done || now_us < self.not_before_us {
+            self.next_us = self.next_us.filter(|_| !self.done);
+            return;
+        }
+        let Some(link) = self.link.clone() else {
+            return;
+        };
+        if self.guest.is_none() && !self.enter() {
+            // A process that no PMIx launcher started is not woken for this.
+            self.next_us = self
+                .launched_by_pmix
+                .then(|| now_us.saturating_add(self.look_us));
+            self.not_before_us = now_us.saturating_add(LOOK_FIRST_US);
+            self.look_us = (self.look_us * 2).min(LOOK_MOST_US);
+            return;
+        }
+        self.feed();
+        let Some(guest) = &mut self.guest else { return };
+        self.next_us = if guest.speaks() {
+            guest.speak(now_us, &link)
+        } else {
+            None
+        };
+        self.not_before_us = self.next_us.unwrap_or(now_us);
+    }
+
+    /// Becomes a guest of MPI's PMIx, if that is there. `false`: not yet, or never (`done`).
+    fn enter(&mut self) -> bool {
+        let Some(pmix) = Pmix::find().filter(Pmix::initialized) else {
+            return false;
+        };
+        let session = match pmix.hold() {
+            Ok(session) => session,
+            Err(Error::NotInitialized | Error::Held) => return false,
+            Err(_) => {
+                self.done = true;
+                return false;
+            }
+        };
+        match session.job() {
+            Ok(job) => self.guest = Some(Guest::new(session, job)),
+            Err(_) => self.done = true,
+        }
+        self.guest.is_some()
+    }
+}
+
+impl Guest {
+    fn new(session: Session, job: Job) -> Self {
+        // A question at a time to each node, and one for the key.
+        let inbox = Inbox::new(job.nodes.len().min(ASK_ALL_NODES) + 1);
+        Self {
+            session,
+            job,
+            inbox,
+            published: None,
+            questions: Vec::new(),
+            asked: false,
+            look_us: ANSWER_LOOK_US,
+            learned: Vec::new(),
+            told_agent: 0,
+        }
+    }
+
+    /// The spokesman's round. Answers when the next one is due, `None` when all is done.
+    fn speak(&mut self, now_us: u64, link: &AgentLink) -> Option<u64> {
+        let published = self.publish(link);
+        self.ask_first(now_us);
+        self.collect(now_us);
+        let next_us = self.ask_again(now_us);
+        if !self.tell_agent(link) || !published {
+            // The agent has not said its rails yet, or its socket is full.
+            return Some(now_us.saturating_add(LOOK_FIRST_US));
+        }
+        next_us
+    }
+
+    /// Whether this rank is the lowest of its node.
+    fn speaks(&self) -> bool {
+        self.job
+            .nodes
+            .iter()
+            .any(|node| node.spokesman == self.session.rank())
+    }
+
+    /// Puts what the agent wants known. `false`: there is more to come from the agent, or PMIx
+    /// did not take it.
+    fn publish(&mut self, link: &AgentLink) -> bool {
+        let Some(rails) = link.address() else {
+            return false;
+        };
+        let makes_key = self.session.rank() == 0;
+        let mut notice = Notice { rails, key: None };
+        if makes_key {
+            // The first key counts: an agent that comes in the place of a lost one gets that.
+            let first = self.learned.iter().find_map(Delivery::key);
+            let Some(key) = first.or_else(|| link.key_for_publication()) else {
+                return false;
+            };
+            if first.is_none() {
+                self.learned.push(Delivery::Key(key));
+            }
+            notice.key = Some(key);
+        }
+        if self.published.as_ref() == Some(&notice) {
+            return true;
+        }
+        let mut done = self.session.put(RAILS, &notice.rails);
+        if let Some(key) = &notice.key {
+            done = done.and_then(|()| self.session.put(KEY, &to_hex(key)));
+        }
+        let done = done.and_then(|()| self.session.commit()).is_ok();
+        if done {
+            self.published = Some(notice);
+        }
+        done
+    }
+
+    /// Tells the agent what it has not been told. `false`: its socket is full.
+    fn tell_agent(&mut self, link: &AgentLink) -> bool {
+        while let Some(delivery) = self.learned.get(self.told_agent) {
+            let taken = match delivery {
+                Delivery::Seed(rails) if rails.len() > ADDRESS_MAX => true,
+                Delivery::Seed(rails) => link.send_seed(rails),
+                Delivery::Key(key) => link.send_key(*key),
+            };
+            if !taken {
+                return false;
+            }
+            self.told_agent += 1;
+        }
+        true
+    }
+
+    /// Lists the questions, once; they are put by [`Self::ask_again`].
+    fn ask_first(&mut self, now_us: u64) {
+        if std::mem::replace(&mut self.asked, true) {
+            return;
+        }
+        let own = self.session.rank();
+        let question = |rank, subject| Question {
+            rank,
+            subject,
+            waiting: None,
+            at_us: now_us,
+            pause_us: PAUSE_FIRST_US,
+            since_us: now_us,
+        };
+        if own != 0 {
+            self.questions.push(question(0, Subject::Key));
+        }
+        let spokesmen: Vec<u32> = self.job.nodes.iter().map(|node| node.spokesman).collect();
+        let others = whom_to_ask(&spokesmen, own);
+        self.questions.extend(
+            others
+                .into_iter()
+                .map(|rank| question(rank, Subject::Rails)),
+        );
+    }
+
+    /// Takes what has come; what came to nothing is asked again after a pause.
+    fn collect(&mut self, now_us: u64) {
+        while let Some(Answer { ticket, value }) = self.inbox.take() {
+            let Some(index) = self
+                .questions
+                .iter()
+                .position(|q| q.waiting == Some(ticket))
+            else {
+                continue;
+            };
+            let question = &mut self.questions[index];
+            let delivery = match (value, question.subject) {
+                (Ok(rails), Subject::Rails) => Some(Delivery::Seed(rails)),
+                (Ok(hex), Subject::Key) => from_hex(&hex).map(Delivery::Key),
+                (Err(_), _) => None,
+            };
+            match delivery {
+                Some(delivery) => {
+                    self.questions.swap_remove(index);
+                    self.learned.push(delivery);
+                }
+                None => question.pause(now_us),
+            }
+        }
+    }
+
+    /// Puts the questions that are due, and answers when the next one is.
+    fn ask_again(&mut self, now_us: u64) -> Option<u64> {
+        let (session, inbox) = (&self.session, &self.inbox);
+        let mut asked = false;
+        self.questions.retain_mut(|question| {
+            let too_late = question.subject == Subject::Rails
+                && now_us.saturating_sub(question.since_us) > SEEK_SEEDS_US;
+            if let Some(ticket) = question.waiting
+                && (too_late || now_us.saturating_sub(question.at_us) > UNANSWERED_US)
+            {
+                inbox.forget(ticket);
+                question.waiting = None;
+                question.at_us = now_us;
+            }
+            if too_late {
+                return false;
+            }
+            if question.waiting.is_none() && now_us >= question.at_us {
+                let key = if question.subject == Subject::Key {
+                    KEY
+                } else {
+                    RAILS
+                };
+                match session.ask(question.rank, key, true, inbox) {
+                    Ok(ticket) => {
+                        question.waiting = Some(ticket);
+                        question.at_us = now_us;
+                        asked = true;
+                    }
+                    Err(_) => question.pause(now_us),
+                }
+            }
+            true
+        });
+        self.look_us = if asked {
+            ANSWER_LOOK_US
+        } else {
+            (self.look_us * 2).min(PAUSE_MOST_US)
+        };
+        let look_us = now_us.saturating_add(self.look_us);
+        self.questions
+            .iter()
+            .map(|question| {
+                if question.waiting.is_some() {
+                    look_us
+                } else {
+                    question.at_us
+                }
+            })
+            .min()
+    }
+}
+
+impl Delivery {
+    fn key(&self) -> Option<[u8; 32]> {
+        match self {
+            Self::Key(key) => Some(*key),
+            Self::Seed(_) => None,
+        }
+    }
+}
+
+impl Question {
+    fn pause(&mut self, now_us: u64) {
+        self.waiting = None;
+        self.at_us = now_us.saturating_add(self.pause_us);
+        self.pause_us = (self.pause_us * 2).min(PAUSE_MOST_US);
+    }
+}
+
+/// All other spokesmen of a small job; of a large one the next in order, which closes a ring over
+/// all nodes, and some that are spread over the rest.
+fn whom_to_ask(spokesmen: &[u32], own: u32) -> Vec<u32> {
+    let Some(place) = spokesmen.iter().position(|rank| *rank == own) else {
+        return Vec::new();
+    };
+    let count = spokesmen.len();
+    let others = count - 1;
+    let at = |distance: usize| spokesmen[(place + distance) % count];
+    if count <= ASK_ALL_NODES {
+        return (1..=others).map(at).collect();
+    }
+    // Distances 1, then evenly spread with an offset that differs from node to node.
+    let stride = others / SAMPLE_NODES;
+    let offset = place % stride;
+    let mut distances = BTreeSet::from([1]);
+    distances.extend((1..SAMPLE_NODES).map(|i| 1 + (i * stride + offset) % others));
+    distances.into_iter().map(at).collect()
+}
+
+fn to_hex(key: &[u8; 32]) -> String {
+    key.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// 64 hexadecimal digits, nothing else.
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let digits = text.as_bytes();
+    if digits.len() != 64 {
+        return None;
+    }
+    let mut key = [0; 32];
+    for (byte, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
+        let value = |digit: u8| char::from(digit).to_digit(16);
+        *byte = (value(pair[0])? << 4 | value(pair[1])?) as u8;
+    }
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_survives_the_village_board() {
+        let key: [u8; 32] = std::array::from_fn(|i| (i * 37) as u8);
+        assert_eq!(from_hex(&to_hex(&key)), Some(key));
+        assert_eq!(from_hex("00"), None);
+        assert_eq!(from_hex(&"g".repeat(64)), None);
+        assert_eq!(from_hex(&"+1".repeat(32)), None);
+    }
+
+    #[test]
+    fn a_small_job_asks_everybody() {
+        assert_eq!(whom_to_ask(&[0, 2, 4, 6], 4), vec![6, 0, 2]);
+        assert_eq!(whom_to_ask(&[0], 0), Vec::<u32>::new());
+        assert_eq!(
+            whom_to_ask(&[0, 2], 1),
+            Vec::<u32>::new(),
+            "no spokesman, no questions"
+        );
+    }
+
+    /// Everybody asks for the next in order, so that the questions alone connect the whole job.
+    #[test]
+    fn a_large_job_asks_a_few_and_stays_connected() {
+        for count in [65, 66, 100, 1000, 4097] {
+            let spokesmen: Vec<u32> = (0..count).map(|node| node * 16).collect();
+            for (place, own) in spokesmen.iter().enumerate() {
+                let asked = whom_to_ask(&spokesmen, *own);
+                assert!(asked.len() <= SAMPLE_NODES && asked.len() > SAMPLE_NODES / 2);
+                assert!(asked.contains(&spokesmen[(place + 1) % spokesmen.len()]));
+                assert!(!asked.contains(own));
+            }
+        }
+    }
+
+    /// Without MPI there is no PMIx: nothing happens, nothing is given up, nobody is told.
+    #[test]
+    fn before_mpi_the_porch_waits() {
+        let mut state = State::new(true, true);
+        state.condemn(3);
+        state.condemn(3);
+        state.feed();
+        assert_eq!(
+            state.pending,
+            vec![3],
+            "each rank once, kept until MPI is up"
+        );
+        assert!(!state.enter() && !state.done);
+    }
+
+    #[test]
+    fn pauses_grow_to_a_bound() {
+        let mut question = Question {
+            rank: 0,
+            subject: Subject::Key,
+            waiting: Some(1),
+            at_us: 0,
+            pause_us: PAUSE_FIRST_US,
+            since_us: 0,
+        };
+        question.pause(100);
+        assert_eq!(
+            (question.waiting, question.at_us),
+            (None, 100 + PAUSE_FIRST_US)
+        );
+        for _ in 0..20 {
+            question.pause(0);
+        }
+        assert_eq!(question.pause_us, PAUSE_MOST_US);
+    }
+}

@@ -1,0 +1,530 @@
+//! The calls into libpmix, looked up in the library that MPI loaded.
+//!
+//! Every function here takes and returns safe Rust values; what C needs (zero-terminated names,
+//! structs filled by hand, memory that outlives the call) is made here and nowhere else. None of
+//! PMIx's macros are imitated that would call into the library: a 4.x header and a 5.x library
+//! agree on layouts, not on those.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::{Mutex, Once};
+
+use pmix_sys as sys;
+
+use super::inbox::{self, Ticket};
+use super::{Error, lock};
+
+/// An answer of PMIx that is not success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Status(pub i32);
+
+impl Status {
+    /// The key is not known (yet).
+    pub const NOT_FOUND: Self = Self(sys::PMIX_ERR_NOT_FOUND);
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "PMIx status {}", self.0)
+    }
+}
+
+pub(super) const EVERY_RANK: u32 = sys::PMIX_RANK_WILDCARD;
+pub(super) const JOB_SIZE: &CStr = sys::PMIX_JOB_SIZE;
+pub(super) const NODE_ID: &CStr = sys::PMIX_NODEID;
+pub(super) const HOST_NAME: &CStr = sys::PMIX_HOSTNAME;
+
+type Initialized = unsafe extern "C" fn() -> c_int;
+type Init = unsafe extern "C" fn(*mut sys::pmix_proc_t, *mut sys::pmix_info_t, usize) -> c_int;
+type Finalize = unsafe extern "C" fn(*const sys::pmix_info_t, usize) -> c_int;
+type Put = unsafe extern "C" fn(sys::pmix_scope_t, *const c_char, *mut sys::pmix_value_t) -> c_int;
+type Commit = unsafe extern "C" fn() -> c_int;
+type Get = unsafe extern "C" fn(
+    *const sys::pmix_proc_t,
+    *const c_char,
+    *const sys::pmix_info_t,
+    usize,
+    *mut *mut sys::pmix_value_t,
+) -> c_int;
+type GetNonblocking = unsafe extern "C" fn(
+    *const sys::pmix_proc_t,
+    *const c_char,
+    *const sys::pmix_info_t,
+    usize,
+    sys::pmix_value_cbfunc_t,
+    *mut c_void,
+) -> c_int;
+type NotifyEvent = unsafe extern "C" fn(
+    sys::pmix_status_t,
+    *const sys::pmix_proc_t,
+    sys::pmix_data_range_t,
+    *const sys::pmix_info_t,
+    usize,
+    sys::pmix_op_cbfunc_t,
+    *mut c_void,
+) -> c_int;
+
+/// The functions of one loaded libpmix. The library is pinned (never unloaded) once found.
+#[derive(Clone, Copy)]
+pub(super) struct Library {
+    initialized: Initialized,
+    init: Init,
+    finalize: Finalize,
+    put: Put,
+    commit: Commit,
+    get: Get,
+    get_nonblocking: GetNonblocking,
+    notify_event: NotifyEvent,
+}
+
+impl Library {
+    /// The loaded libpmix; if there should be several, the one that is initialised.
+    pub(super) fn find() -> Option<Self> {
+        let found: Vec<Self> = loaded_paths()
+            .iter()
+            .filter_map(|path| Self::open_loaded(path))
+            .collect();
+        found
+            .iter()
+            .find(|library| library.initialized())
+            .or(found.first())
+            .copied()
+    }
+
+    fn open_loaded(path: &CStr) -> Option<Self> {
+        // SAFETY: `path` is zero-terminated; RTLD_NOLOAD runs no initialiser, it only counts a
+        // reference to what is loaded. The handle is kept for ever, which pins the library.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+        if handle.is_null() {
+            return None;
+        }
+        let look_up = |name: &CStr| {
+            // SAFETY: the handle is open and the name zero-terminated.
+            let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
+            (!address.is_null()).then_some(address)
+        };
+        // SAFETY: each address is that of the PMIx function of this name, whose C declaration (the
+        // same from PMIx 3 on) is the type it is given here; a data pointer and a function pointer
+        // have the same size on every system with dlsym.
+        unsafe {
+            Some(Self {
+                initialized: std::mem::transmute::<*mut c_void, Initialized>(look_up(
+                    c"PMIx_Initialized",
+                )?),
+                init: std::mem::transmute::<*mut c_void, Init>(look_up(c"PMIx_Init")?),
+                finalize: std::mem::transmute::<*mut c_void, Finalize>(look_up(c"PMIx_Finalize")?),
+                put: std::mem::transmute::<*mut c_void, Put>(look_up(c"PMIx_Put")?),
+                commit: std::mem::transmute::<*mut c_void, Commit>(look_up(c"PMIx_Commit")?),
+                get: std::mem::transmute::<*mut c_void, Get>(look_up(c"PMIx_Get")?),
+                get_nonblocking: std::mem::transmute::<*mut c_void, GetNonblocking>(look_up(
+                    c"PMIx_Get_nb",
+                )?),
+                notify_event: std::mem::transmute::<*mut c_void, NotifyEvent>(look_up(
+                    c"PMIx_Notify_event",
+                )?),
+            })
+        }
+    }
+
+    pub(super) fn initialized(&self) -> bool {
+        // SAFETY: PMIx_Initialized takes nothing and may be called at any time.
+        unsafe { (self.initialized)() != 0 }
+    }
+
+    /// One more reference; answers who this process is.
+    pub(super) fn init(&self) -> Result<(CString, u32), Error> {
+        let mut me = process(c"", 0);
+        // SAFETY: `me` is a pmix_proc_t to write to; no infos are passed.
+        let status = unsafe { (self.init)(&raw mut me, std::ptr::null_mut(), 0) };
+        // A process without a launcher gets UNREACH from a library that works.
+        if status != sys::PMIX_ERR_UNREACH {
+            succeeded("PMIx_Init", status)?;
+        }
+        Ok((text(&me.nspace), me.rank))
+    }
+
+    pub(super) fn finalize(&self) {
+        // SAFETY: matches one successful `init`; no infos are passed. Its answer changes nothing.
+        let _ = unsafe { (self.finalize)(std::ptr::null(), 0) };
+    }
+
+    pub(super) fn put(&self, key: &CStr, value: &CStr) -> Result<(), Error> {
+        let key = key_of(key)?;
+        let mut entry = string_value(value);
+        // SAFETY: key and value are valid for the call; PMIx copies both.
+        let status = unsafe {
+            (self.put)(
+                sys::PMIX_GLOBAL as sys::pmix_scope_t,
+                key.as_ptr(),
+                &raw mut entry,
+            )
+        };
+        succeeded("PMIx_Put", status)
+    }
+
+    pub(super) fn commit(&self) -> Result<(), Error> {
+        // SAFETY: takes nothing; before init it answers an error.
+        let status = unsafe { (self.commit)() };
+        succeeded("PMIx_Commit", status)
+    }
+
+    /// A number from this process's own copy of the job data; asks no server.
+    pub(super) fn get_number(&self, namespace: &CStr, rank: u32, key: &CStr) -> Result<u32, Error> {
+        self.get_own(namespace, rank, key, |value| {
+            if u32::from(value.type_) != sys::PMIX_UINT32 {
+                return None;
+            }
+            // SAFETY: the type tag says which member of the union was written.
+            Some(unsafe { value.data.uint32 })
+        })
+    }
+
+    /// A string from this process's own copy of the job data; asks no server.
+    pub(super) fn get_text(
+        &self,
+        namespace: &CStr,
+        rank: u32,
+        key: &CStr,
+    ) -> Result<String, Error> {
+        self.get_own(namespace, rank, key, string_of)
+    }
+
+    fn get_own<T>(
+        &self,
+        namespace: &CStr,
+        rank: u32,
+        key: &CStr,
+        read: impl FnOnce(&sys::pmix_value_t) -> Option<T>,
+    ) -> Result<T, Error> {
+        let target = process(namespace, rank);
+        let name = key_of(key)?;
+        let only_here = [flag(sys::PMIX_OPTIONAL)];
+        let mut value: *mut sys::pmix_value_t = std::ptr::null_mut();
+        // SAFETY: all pointers are valid for the call, which does not keep them; PMIX_OPTIONAL
+        // makes it answer from local memory, so it does not wait for another process.
+        let status = unsafe {
+            (self.get)(
+                &raw const target,
+                name.as_ptr(),
+                only_here.as_ptr(),
+                only_here.len(),
+                &raw mut value,
+            )
+        };
+        succeeded("PMIx_Get", status)?;
+        // SAFETY: success without a value would be NULL, which `as_ref` sorts out; else the value
+        // is ours until it is freed below.
+        let Some(answer) = (unsafe { value.as_ref() }) else {
+            return Err(Error::Refused {
+                call: "PMIx_Get",
+                status: Status::NOT_FOUND,
+            });
+        };
+        let found = answer.type_;
+        let result = read(answer);
+        // SAFETY: libpmix allocated the value, and a string within it, with malloc; the caller
+        // frees them. Other types (which the standard forbids for these keys) leak what they own.
+        unsafe {
+            if u32::from(found) == sys::PMIX_STRING {
+                libc::free(answer.data.string.cast());
+            }
+            libc::free(value.cast());
+        }
+        result.ok_or_else(|| Error::UnexpectedType {
+            key: key.to_string_lossy().into_owned(),
+            rank,
+            found,
+        })
+    }
+
+    /// Asks for a string of another rank; [`inbox::deliver`] is called with the ticket.
+    pub(super) fn get_nonblocking(
+        &self,
+        namespace: &CStr,
+        rank: u32,
+        key: &CStr,
+        refresh: bool,
+        ticket: Ticket,
+    ) -> Result<(), Error> {
+        let question = Box::new(Question {
+            target: process(namespace, rank),
+            key: key_of(key)?,
+            infos: [flag(sys::PMIX_GET_REFRESH_CACHE)],
+        });
+        let count = if refresh { question.infos.len() } else { 0 };
+        let infos = if refresh {
+            question.infos.as_ptr()
+        } else {
+            std::ptr::null()
+        };
+        let (target, name) = (&raw const question.target, question.key.as_ptr());
+        // The library may read these until it calls back, so they live as long as the ticket does
+        // (or for ever, some 1.4 kB, if it never does).
+        lock(&QUESTIONS).insert(ticket, question);
+        // SAFETY: what the pointers point to is boxed and kept until the callback; the callback's
+        // argument is a number, not an address.
+        let status = unsafe {
+            (self.get_nonblocking)(
+                target,
+                name,
+                infos,
+                count,
+                Some(on_value),
+                std::ptr::without_provenance_mut(ticket),
+            )
+        };
+        succeeded("PMIx_Get_nb", status).inspect_err(|_| {
+            lock(&QUESTIONS).remove(&ticket);
+        })
+    }
+
+    /// The one event that Open MPI's ULFM takes as a death, for this process only.
+    pub(super) fn notify_failed(&self, namespace: &CStr, rank: u32) -> Result<(), Error> {
+        if !self.initialized() {
+            return Err(Error::NotInitialized);
+        }
+        let mut notice = Box::new(Notice {
+            dead: process(namespace, rank),
+            infos: [
+                flag(sys::PMIX_EVENT_NON_DEFAULT),
+                flag(sys::PMIX_EVENT_AFFECTED_PROC),
+            ],
+        });
+        notice.infos[1].value.type_ = sys::PMIX_PROC as sys::pmix_data_type_t;
+        notice.infos[1].value.data.proc_ = &raw mut notice.dead;
+        let infos = notice.infos.as_ptr();
+        let count = notice.infos.len();
+        let number = notices_add(notice);
+        // SAFETY: the infos live in the box that `notices_add` keeps until `on_notified` (or the
+        // refusal below) removes it; the callback's argument is a number, not an address.
+        let status = unsafe {
+            (self.notify_event)(
+                sys::PMIX_ERR_PROC_ABORTED_BY_SIG,
+                std::ptr::null(),
+                sys::PMIX_RANGE_PROC_LOCAL as sys::pmix_data_range_t,
+                infos,
+                count,
+                Some(on_notified),
+                std::ptr::without_provenance_mut(number),
+            )
+        };
+        if status != sys::PMIX_SUCCESS as c_int {
+            // Done already (OPERATION_SUCCEEDED) or refused: either way no callback follows.
+            lock(&NOTICES).remove(&number);
+        }
+        if status == sys::PMIX_OPERATION_SUCCEEDED {
+            return Ok(());
+        }
+        succeeded("PMIx_Notify_event", status)
+    }
+}
+
+/// Registers [`super::release`] to run at exit, once: a reference that a process takes to its
+/// grave makes `mpirun` report that it "exited improperly".
+pub(super) fn release_at_exit() {
+    extern "C" fn at_exit() {
+        super::release();
+    }
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: `at_exit` is a plain function of this library, which is never unloaded while a
+        // reference is held. If the C library has no room for it, only the remark of mpirun is lost.
+        unsafe { libc::atexit(at_exit) };
+    });
+}
+
+/// What a running `PMIx_Get_nb` may still read.
+struct Question {
+    target: sys::pmix_proc_t,
+    key: Key,
+    infos: [sys::pmix_info_t; 1],
+}
+
+// SAFETY: the only pointers inside are in unused parts of unions (null); nobody follows them.
+unsafe impl Send for Question {}
+
+static QUESTIONS: Mutex<BTreeMap<Ticket, Box<Question>>> = Mutex::new(BTreeMap::new());
+
+/// What a running `PMIx_Notify_event` may still read.
+struct Notice {
+    dead: sys::pmix_proc_t,
+    infos: [sys::pmix_info_t; 2],
+}
+
+// SAFETY: the pointer inside points into the same box, which owns it.
+unsafe impl Send for Notice {}
+
+static NOTICES: Mutex<BTreeMap<usize, Box<Notice>>> = Mutex::new(BTreeMap::new());
+
+fn notices_add(notice: Box<Notice>) -> usize {
+    let mut notices = lock(&NOTICES);
+    let number = notices.last_key_value().map_or(1, |(last, _)| last + 1);
+    notices.insert(number, notice);
+    number
+}
+
+extern "C" fn on_notified(_status: sys::pmix_status_t, number: *mut c_void) {
+    lock(&NOTICES).remove(&number.addr());
+}
+
+extern "C" fn on_value(
+    status: sys::pmix_status_t,
+    value: *mut sys::pmix_value_t,
+    ticket: *mut c_void,
+) {
+    let ticket = ticket.addr();
+    lock(&QUESTIONS).remove(&ticket);
+    // SAFETY: libpmix passes NULL or a value that is its own and valid until this returns.
+    let value = unsafe { value.as_ref() };
+    let answer = if status == sys::PMIX_SUCCESS as c_int {
+        value.and_then(string_of).ok_or(Status::NOT_FOUND)
+    } else {
+        Err(Status(status))
+    };
+    inbox::deliver(ticket, answer);
+}
+
+fn succeeded(call: &'static str, status: c_int) -> Result<(), Error> {
+    if status == sys::PMIX_SUCCESS as c_int {
+        return Ok(());
+    }
+    Err(Error::Refused {
+        call,
+        status: Status(status),
+    })
+}
+
+type Key = [c_char; sys::PMIX_MAX_KEYLEN as usize + 1];
+
+/// A key as PMIx keeps it: the library may copy a whole `pmix_key_t` from the address it is given.
+fn key_of(key: &CStr) -> Result<Key, Error> {
+    let bytes = key.to_bytes();
+    if bytes.len() > sys::PMIX_MAX_KEYLEN as usize {
+        return Err(Error::BadText(key.to_string_lossy().into_owned()));
+    }
+    let mut padded = [0; sys::PMIX_MAX_KEYLEN as usize + 1];
+    copy_text(bytes, &mut padded);
+    Ok(padded)
+}
+
+fn process(namespace: &CStr, rank: u32) -> sys::pmix_proc_t {
+    let mut process = sys::pmix_proc_t {
+        nspace: [0; sys::PMIX_MAX_NSLEN as usize + 1],
+        rank,
+    };
+    copy_text(namespace.to_bytes(), &mut process.nspace);
+    process
+}
+
+/// A true flag under `key`.
+fn flag(key: &CStr) -> sys::pmix_info_t {
+    // SAFETY: all zero is a valid pmix_info_t: empty key, no directives, type undefined, and a
+    // union whose members all admit zero.
+    let mut info: sys::pmix_info_t = unsafe { std::mem::zeroed() };
+    copy_text(key.to_bytes(), &mut info.key);
+    info.value.type_ = sys::PMIX_BOOL as sys::pmix_data_type_t;
+    info.value.data.flag = true;
+    info
+}
+
+/// A string value that borrows its text; for calls that copy it.
+fn string_value(text: &CStr) -> sys::pmix_value_t {
+    // SAFETY: as in `flag`.
+    let mut value: sys::pmix_value_t = unsafe { std::mem::zeroed() };
+    value.type_ = sys::PMIX_STRING as sys::pmix_data_type_t;
+    value.data.string = text.as_ptr().cast_mut();
+    value
+}
+
+fn string_of(value: &sys::pmix_value_t) -> Option<String> {
+    if u32::from(value.type_) != sys::PMIX_STRING {
+        return None;
+    }
+    // SAFETY: the type tag says that `string` was written; PMIx strings are NULL or terminated.
+    unsafe {
+        let string = value.data.string;
+        (!string.is_null()).then(|| CStr::from_ptr(string).to_string_lossy().into_owned())
+    }
+}
+
+/// Copies into a zeroed array and leaves at least one zero at the end.
+fn copy_text(from: &[u8], to: &mut [c_char]) {
+    let room = to.len() - 1;
+    for (target, byte) in to[..room].iter_mut().zip(from) {
+        *target = byte.cast_signed() as c_char;
+    }
+}
+
+/// A C array of characters up to its first zero.
+fn text(array: &[c_char]) -> CString {
+    let bytes: Vec<u8> = array
+        .iter()
+        .take_while(|byte| **byte != 0)
+        .map(|byte| *byte as u8)
+        .collect();
+    CString::new(bytes).unwrap_or_default()
+}
+
+/// The paths of loaded libraries whose file name starts with `libpmix.so`.
+fn loaded_paths() -> Vec<CString> {
+    unsafe extern "C" fn visit(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        paths: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the loader passes a valid entry whose name is NULL or zero-terminated.
+        let name = unsafe {
+            let name = (*info).dlpi_name;
+            if name.is_null() {
+                return 0;
+            }
+            CStr::from_ptr(name)
+        };
+        let file = name
+            .to_bytes()
+            .rsplit(|byte| *byte == b'/')
+            .next()
+            .unwrap_or_default();
+        if file.starts_with(b"libpmix.so") {
+            // SAFETY: `paths` is the vector that `loaded_paths` lends to this walk.
+            unsafe { (*paths.cast::<Vec<CString>>()).push(name.to_owned()) };
+        }
+        0
+    }
+    let mut paths: Vec<CString> = Vec::new();
+    // SAFETY: `visit` has the declared signature and `paths` outlives the walk.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut paths).cast()) };
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_to_fit_and_terminated() {
+        let long = CString::new("n".repeat(300)).expect("no NUL");
+        let process = process(&long, 3);
+        assert_eq!(process.nspace[255], 0);
+        assert_eq!(text(&process.nspace).to_bytes().len(), 255);
+        assert_eq!(
+            text(&super::process(c"job.0", 1).nspace).as_c_str(),
+            c"job.0"
+        );
+    }
+
+    #[test]
+    fn a_key_that_is_too_long_is_refused() {
+        let long = CString::new("k".repeat(512)).expect("no NUL");
+        assert!(matches!(key_of(&long), Err(Error::BadText(_))));
+        assert!(key_of(c"muster.nids").is_ok());
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_no_string() {
+        let mut value = string_value(c"text");
+        assert_eq!(string_of(&value).as_deref(), Some("text"));
+        value.type_ = sys::PMIX_BOOL as sys::pmix_data_type_t;
+        assert_eq!(string_of(&value), None);
+    }
+}

@@ -1,0 +1,134 @@
+//! Answers from other nodes, as they come.
+//!
+//! Think of a cloakroom: each question gets a numbered ticket, and whoever brings an answer shows
+//! the number. A number that was torn up (the asker waited long enough), or is shown twice, finds
+//! nothing and does no harm. That is what makes a late call from libpmix's own thread safe: it
+//! carries a number, never an address.
+//!
+//! What it is not: no deadline of its own (the asker keeps it), and no way to take a question back
+//! from PMIx, which has none.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+
+use super::ffi::Status;
+use super::lock;
+
+/// The number of one question. Unique in the process, never used again.
+pub type Ticket = usize;
+
+/// What came back for one question.
+#[derive(Debug)]
+pub struct Answer {
+    /// The question.
+    pub ticket: Ticket,
+    /// The string, or why there is none.
+    pub value: Result<String, Status>,
+}
+
+/// A bounded place for answers.
+pub struct Inbox {
+    sender: SyncSender<Answer>,
+    receiver: Receiver<Answer>,
+    mine: Mutex<Vec<Ticket>>,
+}
+
+static WAITING: Mutex<BTreeMap<Ticket, SyncSender<Answer>>> = Mutex::new(BTreeMap::new());
+static NEXT: AtomicUsize = AtomicUsize::new(1);
+
+impl Inbox {
+    /// Room for `capacity` answers.
+    pub fn new(capacity: usize) -> Self {
+        let (sender, receiver) = sync_channel(capacity);
+        Self {
+            sender,
+            receiver,
+            mine: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The next answer that has come; never waits.
+    pub fn take(&self) -> Option<Answer> {
+        match self.receiver.try_recv() {
+            Ok(answer) => {
+                lock(&self.mine).retain(|ticket| *ticket != answer.ticket);
+                Some(answer)
+            }
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
+        }
+    }
+
+    /// Tears the ticket up: an answer to it is dropped from now on.
+    pub fn forget(&self, ticket: Ticket) {
+        lock(&WAITING).remove(&ticket);
+        lock(&self.mine).retain(|mine| *mine != ticket);
+    }
+
+    /// A new ticket whose answer comes here.
+    pub(super) fn expect(&self) -> Ticket {
+        let ticket = NEXT.fetch_add(1, Ordering::Relaxed);
+        lock(&WAITING).insert(ticket, self.sender.clone());
+        lock(&self.mine).push(ticket);
+        ticket
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        for ticket in std::mem::take(&mut *lock(&self.mine)) {
+            lock(&WAITING).remove(&ticket);
+        }
+    }
+}
+
+/// Brings an answer; called from libpmix's thread. An unknown ticket is dropped, as is an answer
+/// for an inbox that is full (an asker who put in more questions than it has room for).
+pub(super) fn deliver(ticket: Ticket, value: Result<String, Status>) {
+    let waiting = lock(&WAITING).remove(&ticket);
+    if let Some(sender) = waiting {
+        let _ = sender.try_send(Answer { ticket, value });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_comes_once() {
+        let inbox = Inbox::new(2);
+        let ticket = inbox.expect();
+        assert!(inbox.take().is_none());
+        deliver(ticket, Ok("127.0.0.1:7741@udp0".to_owned()));
+        deliver(ticket, Ok("a second call of the callback".to_owned()));
+        let answer = inbox.take().expect("delivered");
+        assert_eq!(answer.ticket, ticket);
+        assert_eq!(answer.value.as_deref(), Ok("127.0.0.1:7741@udp0"));
+        assert!(inbox.take().is_none());
+    }
+
+    #[test]
+    fn a_late_answer_is_harmless() {
+        let first = Inbox::new(2);
+        let forgotten = first.expect();
+        let orphan = first.expect();
+        first.forget(forgotten);
+        deliver(forgotten, Err(Status(-24)));
+        assert!(first.take().is_none());
+        drop(first);
+        deliver(orphan, Ok(String::new()));
+        assert!(!lock(&WAITING).contains_key(&orphan));
+    }
+
+    #[test]
+    fn a_full_inbox_drops_and_does_not_block() {
+        let inbox = Inbox::new(1);
+        let (one, two) = (inbox.expect(), inbox.expect());
+        deliver(one, Ok("1".to_owned()));
+        deliver(two, Ok("2".to_owned()));
+        assert_eq!(inbox.take().map(|answer| answer.ticket), Some(one));
+        assert!(inbox.take().is_none());
+    }
+}

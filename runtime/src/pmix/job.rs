@@ -1,0 +1,100 @@
+//! The launcher's map of the job: which rank is on which node.
+//!
+//! Every process got this map when PMIx was initialised; reading it asks nobody. Each node has one
+//! spokesman, its lowest rank, so that sixteen ranks on a node do not publish the same thing
+//! sixteen times, and everybody knows whom to ask without asking first.
+
+use super::{Error, Session, ffi};
+
+/// One node of the job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobNode {
+    /// The launcher's name for it; empty if the launcher does not tell.
+    pub name: String,
+    /// The lowest rank on it.
+    pub spokesman: u32,
+}
+
+/// The job as the launcher laid it out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// The launcher's name for the job.
+    pub namespace: String,
+    /// Ranks in the job.
+    pub size: u32,
+    /// The nodes, in the order of their lowest ranks.
+    pub nodes: Vec<JobNode>,
+    /// For each rank the index of its node in `nodes`.
+    pub node_of_rank: Vec<u32>,
+}
+
+impl Job {
+    /// Reads the map; one look-up per rank (some microseconds each) and one per node.
+    pub(super) fn read(session: &Session) -> Result<Self, Error> {
+        let library = session.library;
+        let namespace = session.namespace();
+        let size = library.get_number(namespace, ffi::EVERY_RANK, ffi::JOB_SIZE)?;
+        let ids = (0..size)
+            .map(|rank| library.get_number(namespace, rank, ffi::NODE_ID))
+            .collect::<Result<Vec<u32>, Error>>()?;
+        let (spokesmen, node_of_rank) = arrange(&ids);
+        let nodes = spokesmen
+            .into_iter()
+            .map(|spokesman| JobNode {
+                name: library
+                    .get_text(namespace, spokesman, ffi::HOST_NAME)
+                    .unwrap_or_default(),
+                spokesman,
+            })
+            .collect();
+        Ok(Self {
+            namespace: namespace.to_string_lossy().into_owned(),
+            size,
+            nodes,
+            node_of_rank,
+        })
+    }
+}
+
+impl Job {
+    /// The ranks on the node of this name; none if the launcher knows no such node.
+    pub fn ranks_on(&self, name: &str) -> Vec<u32> {
+        let Some(index) = self.nodes.iter().position(|node| node.name == name) else {
+            return Vec::new();
+        };
+        let on_it = self.node_of_rank.iter().zip(0u32..);
+        on_it
+            .filter(|(node, _)| **node as usize == index)
+            .map(|(_, rank)| rank)
+            .collect()
+    }
+}
+
+/// From the launcher's node id of each rank: the lowest rank of each node, and each rank's node.
+fn arrange(ids: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    let mut index_of_id = std::collections::BTreeMap::new();
+    let mut spokesmen = Vec::new();
+    let mut node_of_rank = Vec::with_capacity(ids.len());
+    for (rank, id) in ids.iter().enumerate() {
+        let index = *index_of_id.entry(*id).or_insert_with(|| {
+            spokesmen.push(rank as u32);
+            spokesmen.len() as u32 - 1
+        });
+        node_of_rank.push(index);
+    }
+    (spokesmen, node_of_rank)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_rank_of_each_node_speaks() {
+        // Launchers place by node, by slot or at random, and number nodes as they like.
+        assert_eq!(arrange(&[7, 7, 3, 3]), (vec![0, 2], vec![0, 0, 1, 1]));
+        assert_eq!(arrange(&[1, 0, 1, 0]), (vec![0, 1], vec![0, 1, 0, 1]));
+        assert_eq!(arrange(&[5]), (vec![0], vec![0]));
+        assert_eq!(arrange(&[]), (vec![], vec![]));
+    }
+}
