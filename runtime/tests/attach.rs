@@ -330,7 +330,7 @@ impl Porch for Recorder {
         self.say("attached".into());
     }
 
-    fn on_events(&self, events: &[Event]) {
+    fn on_events(&self, events: &[Event], _: &muster::board::BoardView) {
         events
             .iter()
             .for_each(|event| self.say(format!("event {}", event.rank)));
