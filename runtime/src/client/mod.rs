@@ -64,7 +64,11 @@ struct Setting {
     place: Place,
     options: Options,
     rank: Option<u32>,
+    /// Raised while there may be events for the application.
     event: EventFd,
+    /// Wakes whoever deals with the agent: to leave, or to look for a lost agent again.
+    command: EventFd,
+    stopping: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -79,9 +83,6 @@ struct Inner {
     session: Mutex<Option<Session>>,
     /// With a library thread: tells that it has ended.
     over: Mutex<Option<Receiver<()>>>,
-    /// Wakes the library thread.
-    command: EventFd,
-    stopping: AtomicBool,
     phase: AtomicU8,
     exit_code: AtomicI32,
     attempts: AtomicU64,
@@ -111,11 +112,15 @@ impl Client {
         let fork = fork::generation();
         let until = Instant::now() + options.deadline;
         let event = EventFd::new().map_err(Error::system("create an eventfd"))?;
+        let command = EventFd::new().map_err(Error::system("create an eventfd"))?;
+        let (rank, stopping) = (options.own_rank(), AtomicBool::new(false));
         let setting = Setting {
             place,
-            rank: options.own_rank(),
+            rank,
             options,
             event,
+            command,
+            stopping,
         };
         let greeted = session::greet(&setting, None, until)?;
         let session = Session::new(&greeted.welcome, &greeted.board);
@@ -133,8 +138,6 @@ impl Client {
             link,
             session: Mutex::new(None),
             over: Mutex::new(None),
-            command: EventFd::new().map_err(Error::system("create an eventfd"))?,
-            stopping: AtomicBool::new(false),
             phase: AtomicU8::new(Phase::Attached as u8),
             exit_code: AtomicI32::new(0),
             attempts: AtomicU64::new(0),
@@ -238,7 +241,7 @@ impl Client {
         let inner = &self.inner;
         if inner.setting.options.thread {
             if inner.phase() == Phase::Lost {
-                inner.command.raise();
+                inner.setting.command.raise();
                 return Err(inner.lost());
             }
             return self.knock();
@@ -281,14 +284,14 @@ impl Client {
     pub fn finalize(&self, exit_code: i32) -> Result<(), Error> {
         let inner = &self.inner;
         self.board()?;
-        if inner.stopping.swap(true, Ordering::AcqRel) {
+        if inner.setting.stopping.swap(true, Ordering::AcqRel) {
             return Err(Error::Finalized);
         }
         inner.exit_code.store(exit_code, Ordering::Release);
         let over = lock(&inner.over).take();
         let session = lock(&inner.session).take();
         if let Some(over) = over {
-            inner.command.raise();
+            inner.setting.command.raise();
             let _ = over.recv_timeout(LEAVE_DEADLINE);
         } else if let Some(mut session) = session
             && session.leave(inner, exit_code)
@@ -334,6 +337,12 @@ impl Client {
     }
 }
 
+impl Setting {
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}
+
 impl Inner {
     fn hold(&self) -> Hold {
         if self.setting.options.thread {
@@ -349,10 +358,6 @@ impl Inner {
             1 => Phase::Lost,
             _ => Phase::Finalized,
         }
-    }
-
-    fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
     }
 
     fn exit_code(&self) -> i32 {
