@@ -85,7 +85,8 @@ struct Inner {
     over: Mutex<Option<Receiver<()>>>,
     phase: AtomicU8,
     exit_code: AtomicI32,
-    attempts: AtomicU64,
+    /// Why the agent is lost, and how often another was looked for.
+    loss: Mutex<(u64, String)>,
     reattached: AtomicU64,
     /// Slot and generation in one word.
     slot: AtomicU64,
@@ -140,7 +141,7 @@ impl Client {
             over: Mutex::new(None),
             phase: AtomicU8::new(Phase::Attached as u8),
             exit_code: AtomicI32::new(0),
-            attempts: AtomicU64::new(0),
+            loss: Mutex::default(),
             reattached: AtomicU64::new(0),
             slot: AtomicU64::new(0),
         });
@@ -365,9 +366,8 @@ impl Inner {
     }
 
     fn lost(&self) -> Error {
-        Error::AgentLost {
-            attempts: self.attempts.load(Ordering::Relaxed),
-        }
+        let (attempts, reason) = lock(&self.loss).clone();
+        Error::AgentLost { attempts, reason }
     }
 
     fn note_slot(&self, slot: u32, generation: u32) {
@@ -375,25 +375,24 @@ impl Inner {
         self.slot.store(word, Ordering::Release);
     }
 
-    /// Notes that another agent was found or not. A finalized client stays that.
-    fn note_agent(&self, found: bool, attempts: u64) {
-        self.attempts.store(attempts, Ordering::Relaxed);
-        if found {
-            self.reattached.fetch_add(1, Ordering::Relaxed);
-        }
-        let (from, to) = if found {
-            (Phase::Lost, Phase::Attached)
-        } else {
-            (Phase::Attached, Phase::Lost)
-        };
+    /// Notes that there is an agent again. A finalized client stays that.
+    fn note_found(&self) {
+        self.reattached.fetch_add(1, Ordering::Relaxed);
+        self.change(Phase::Lost, Phase::Attached);
+    }
+
+    /// Notes that no agent was found. Whoever waits for events learns it from `next_event`.
+    fn note_lost(&self, attempts: u64, reason: String) {
+        *lock(&self.loss) = (attempts, reason);
+        self.change(Phase::Attached, Phase::Lost);
+        self.setting.event.raise();
+    }
+
+    fn change(&self, from: Phase, to: Phase) {
         let order = Ordering::AcqRel;
         let _ = self
             .phase
             .compare_exchange(from as u8, to as u8, order, Ordering::Relaxed);
-        if !found {
-            // Whoever waits for events learns it from `next_event`.
-            self.setting.event.raise();
-        }
     }
 }
 

@@ -228,26 +228,29 @@ impl Session {
     /// client is about to leave. Done when connected, dismissed or lost.
     pub(super) fn mend(&mut self, inner: &Inner) {
         let mut pause = BACK_OFF;
+        let mut last = String::from("the client leaves");
         for attempt in 0..ATTEMPTS {
-            if inner.setting.is_stopping() || self.dismissed.is_some() {
+            if let Some((_, reason)) = &self.dismissed {
+                last.clone_from(reason);
+                break;
+            }
+            if inner.setting.is_stopping() {
                 break;
             }
             if attempt > 0 {
                 let command = [inner.setting.command.as_fd()];
                 let _ = poll::readable(&command, Some(pause));
+                inner.setting.command.drain();
                 pause *= 2;
             }
             self.attempts += 1;
             match self.greet_again(inner) {
-                Ok(()) => {
-                    inner.note_agent(true, self.attempts);
-                    return;
-                }
+                Ok(()) => return inner.note_found(),
                 Err(Error::Refused { code, reason }) => self.dismissed = Some((code, reason)),
-                Err(_) => {}
+                Err(cause) => last = cause.to_string(),
             }
         }
-        inner.note_agent(false, self.attempts);
+        inner.note_lost(self.attempts, last);
     }
 
     fn greet_again(&mut self, inner: &Inner) -> Result<(), Error> {

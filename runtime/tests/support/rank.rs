@@ -174,6 +174,11 @@ pub fn role() {
                 }
                 say("reattached");
             }
+            "stick" => {
+                say("sticking");
+                raw::sleep_uninterruptibly(Path::new(value));
+                say("unstuck");
+            }
             "fork-calls" => {
                 let child = raw::fork(|| {
                     let all = matches!(client.node_state(0), Err(Error::Forked))
