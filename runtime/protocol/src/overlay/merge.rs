@@ -466,9 +466,9 @@ impl Overlay {
             Some(held) if held >= fact.sequence => {
                 if let Some(link) = self.links.get_mut(&from) {
                     if held > fact.sequence {
-                        link.mark(subject)
+                        link.mark(subject);
                     } else {
-                        link.unmark(subject)
+                        link.unmark(subject);
                     }
                 }
             }
