@@ -257,3 +257,56 @@ fn a_worker_is_replaced_and_nobody_dies() {
     assert!((0..8).all(|node| world.told(at, node, failed).is_empty()));
     sound(&world);
 }
+
+/// B6 of the design, simulated: one who is late nine tenths of the time still finds a death.
+#[test]
+fn one_who_stutters_still_finds_the_dead() {
+    let mut world = booted(13, 2, Profile::Standard);
+    for _ in 0..20 {
+        world.pause(0, 90 * MS);
+        world.run(100 * MS);
+    }
+    let at = world.now();
+    world.crash(1);
+    while world
+        .told(at, 1, |kind| *kind == EventKind::NodeFailed)
+        .is_empty()
+    {
+        assert!(world.now().since(at) < 2 * SECOND, "not found");
+        world.pause(0, 90 * MS);
+        world.run(100 * MS);
+    }
+    println!(
+        "simulated: a stuttering observer found a death after {} ms",
+        world.now().since(at) / MS
+    );
+}
+
+/// ZM-06: too few reporters make a suspect, and the suspect's higher minor clears it.
+#[test]
+fn a_suspect_refutes_and_recovers() {
+    let mut world = booted(14, 3, Profile::Standard);
+    let (at, before) = (world.now(), world.engine(2).version());
+    // 0 does not hear 2, and 1 does not hear 0's questions.
+    world.network.cut(2, 0);
+    world.network.cut(0, 1);
+    assert!(world.run_until(SECOND, |world| {
+        !world
+            .told(at, 2, |kind| *kind == EventKind::NodeRecovered)
+            .is_empty()
+    }));
+    assert!(
+        !world
+            .told(at, 2, |kind| *kind == EventKind::NodeSuspect)
+            .is_empty()
+    );
+    assert!(
+        world
+            .told(at, 2, |kind| *kind == EventKind::NodeFailed)
+            .is_empty()
+    );
+    let after = world.engine(2).version();
+    assert!(after.incarnation == before.incarnation && after.minor > before.minor);
+    assert!(world.engine(2).counters().refutations > 0);
+    sound(&world);
+}
