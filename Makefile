@@ -30,7 +30,7 @@ build: setup ## everything in release mode: muster, musterd, libmuster, the exam
 	$(CARGO) build --release --workspace
 	sh bindings-c/link.sh $(RELEASE)/libmuster_c.a $(RELEASE)/c
 	$(MPICC) -std=c11 -O2 -Wall -Wextra -Werror -Ibindings-c/include examples/survive.c \
-		-o $(RELEASE)/survive -L$(RELEASE)/c -lmuster -Wl,-rpath,'$$ORIGIN/c' -lpthread -lm
+		-o $(RELEASE)/survive -L$(RELEASE)/c/lib -lmuster -Wl,-rpath,'$$ORIGIN/c/lib' -lpthread -lm
 
 demo: build ## the main job: 4 nodes, 8 ranks, 2 rails; one rank killed, one node silenced
 	$(RELEASE)/muster demo --nodes 4 --ranks 8 --rails 2 --out target/demo.json
