@@ -27,9 +27,10 @@ $(STAMP): scripts/setup
 	@touch $@
 
 build: setup ## everything in release mode: muster, musterd, libmuster, the examples
-	$(CARGO) build --release --workspace
+	$(CARGO) build --release -p muster --bins
+	$(CARGO) build --release -p muster-c
 	sh bindings-c/link.sh $(RELEASE)/libmuster_c.a $(RELEASE)/c
-	$(MPICC) -std=c11 -O2 -Wall -Wextra -Werror -Ibindings-c/include examples/survive.c \
+	$(MPICC) -std=gnu11 -O2 -Wall -Wextra -Werror -I$(RELEASE)/c/include examples/survive.c \
 		-o $(RELEASE)/survive -L$(RELEASE)/c/lib -lmuster -Wl,-rpath,'$$ORIGIN/c/lib' -lpthread -lm
 
 demo: build ## the main job: 4 nodes, 8 ranks, 2 rails; one rank killed, one node silenced

@@ -38,7 +38,7 @@ mkdir -p "$prefix/lib/pkgconfig" "$prefix/include"
 # shellcheck disable=SC2086 # one word for each symbol
 ${CC:-cc} -shared -static-libgcc -o "$prefix/lib/$library.new" \
     -Wl,-soname,"$soname" -Wl,--version-script="$here/muster.map" \
-    -Wl,--gc-sections -Wl,--as-needed -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,relro -Wl,-z,now \
+    -Wl,--gc-sections -Wl,--strip-debug -Wl,--as-needed -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,relro -Wl,-z,now \
     $wanted "$archive" -lpthread -ldl -lrt
 mv "$prefix/lib/$library.new" "$prefix/lib/$library"
 ln -sf "$library" "$prefix/lib/$soname"

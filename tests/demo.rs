@@ -10,12 +10,18 @@ use std::process::Command;
 fn a_real_mpi_job_survives_a_killed_rank_and_a_silent_node() {
     let release = workspace().join("target/release");
     for needed in [release.join("muster"), release.join("survive")] {
-        assert!(needed.is_file(), "{} is missing: run `make build` first", needed.display());
+        assert!(
+            needed.is_file(),
+            "{} is missing: run `make build` first",
+            needed.display()
+        );
     }
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("demo.json");
     let output = Command::new(release.join("muster"))
-        .args(["demo", "--nodes", "4", "--ranks", "8", "--rails", "2", "--out"])
+        .args([
+            "demo", "--nodes", "4", "--ranks", "8", "--rails", "2", "--out",
+        ])
         .arg(&out)
         .current_dir(workspace())
         .output()
@@ -26,7 +32,10 @@ fn a_real_mpi_job_survives_a_killed_rank_and_a_silent_node() {
 
     let result: Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
     let faults = result["faults"].as_array().unwrap();
-    let kinds: Vec<_> = faults.iter().map(|fault| fault["kind"].as_str().unwrap()).collect();
+    let kinds: Vec<_> = faults
+        .iter()
+        .map(|fault| fault["kind"].as_str().unwrap())
+        .collect();
     assert_eq!(kinds, ["kill", "silent"]);
     for fault in faults {
         assert_eq!(fault["missing"], 0);

@@ -28,14 +28,19 @@ pub fn program(name: &str) -> PathBuf {
             .expect("cargo can be started");
         assert!(status.success(), "cargo build -p muster --bins");
         let test = std::env::current_exe().expect("a test knows its own path");
-        test.ancestors().nth(2).expect("target/debug/deps/test").to_owned()
+        test.ancestors()
+            .nth(2)
+            .expect("target/debug/deps/test")
+            .to_owned()
     });
     directory.join(name)
 }
 
 /// The root of the workspace.
 pub fn workspace() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("tests/ is in the workspace")
 }
 
 /// One `musterd --print-events plain`, ended when dropped.
@@ -69,7 +74,11 @@ impl Member {
                 }
             }
         });
-        Self { child, name: name.to_owned(), lines }
+        Self {
+            child,
+            name: name.to_owned(),
+            lines,
+        }
     }
 
     /// Waits for the next line, without its time stamp: `UP n3`.
@@ -86,7 +95,10 @@ impl Member {
 
     /// The lines that have been printed and not been taken yet.
     pub fn pending_lines(&self) -> Vec<String> {
-        self.lines.try_iter().map(|line| without_stamp(&line)).collect()
+        self.lines
+            .try_iter()
+            .map(|line| without_stamp(&line))
+            .collect()
     }
 
     /// Waits until each of `expected` has been printed once, in any order; anything else in
@@ -101,7 +113,10 @@ impl Member {
         while !missing.is_empty() {
             let rest = end.saturating_duration_since(Instant::now());
             let Ok(line) = self.lines.recv_timeout(rest) else {
-                panic!("{}: still missing {missing:?}; besides came {others:?}", self.name);
+                panic!(
+                    "{}: still missing {missing:?}; besides came {others:?}",
+                    self.name
+                );
             };
             let line = without_stamp(&line);
             match missing.iter().position(|wanted| *wanted == line) {

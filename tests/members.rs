@@ -15,7 +15,10 @@ fn start(directory: &Path, net: u8, index: usize) -> Member {
 }
 
 fn names(word: &str, except: usize) -> Vec<String> {
-    (1..=COUNT).filter(|index| *index != except).map(|index| format!("{word} n{index}")).collect()
+    (1..=COUNT)
+        .filter(|index| *index != except)
+        .map(|index| format!("{word} n{index}"))
+        .collect()
 }
 
 /// A member that is killed is told DOWN once by each of the others, one that comes back is
@@ -23,7 +26,9 @@ fn names(word: &str, except: usize) -> Vec<String> {
 #[test]
 fn a_killed_member_is_down_and_a_restarted_one_is_up_and_nothing_else_is_said() {
     let directory = tempfile::tempdir().unwrap();
-    let mut members: Vec<_> = (1..=COUNT).map(|index| start(directory.path(), 61, index)).collect();
+    let mut members: Vec<_> = (1..=COUNT)
+        .map(|index| start(directory.path(), 61, index))
+        .collect();
     for (index, member) in (1..).zip(&members) {
         assert_eq!(member.wait_for(&names("UP", index)), Vec::<String>::new());
     }
@@ -31,16 +36,31 @@ fn a_killed_member_is_down_and_a_restarted_one_is_up_and_nothing_else_is_said() 
     let victim = 7;
     members.remove(victim - 1).kill();
     for member in &members {
-        assert_eq!(member.next_line(), format!("DOWN n{victim}"), "at {}", member.name);
+        assert_eq!(
+            member.next_line(),
+            format!("DOWN n{victim}"),
+            "at {}",
+            member.name
+        );
     }
 
     let back = start(directory.path(), 61, victim);
     for member in &members {
-        assert_eq!(member.next_line(), format!("UP n{victim}"), "at {}", member.name);
+        assert_eq!(
+            member.next_line(),
+            format!("UP n{victim}"),
+            "at {}",
+            member.name
+        );
     }
     assert_eq!(back.wait_for(&names("UP", victim)), Vec::<String>::new());
     for member in &members {
-        assert_eq!(member.pending_lines(), Vec::<String>::new(), "at {}", member.name);
+        assert_eq!(
+            member.pending_lines(),
+            Vec::<String>::new(),
+            "at {}",
+            member.name
+        );
     }
 }
 
@@ -48,13 +68,20 @@ fn a_killed_member_is_down_and_a_restarted_one_is_up_and_nothing_else_is_said() 
 #[test]
 fn a_member_that_leaves_in_order_is_not_a_failure() {
     let directory = tempfile::tempdir().unwrap();
-    let mut members: Vec<_> = (1..=4).map(|index| start(directory.path(), 62, index)).collect();
+    let mut members: Vec<_> = (1..=4)
+        .map(|index| start(directory.path(), 62, index))
+        .collect();
     for (index, member) in (1..).zip(&members) {
-        let others: Vec<_> =
-            (1..=4).filter(|other| *other != index).map(|other| format!("UP n{other}")).collect();
+        let others: Vec<_> = (1..=4)
+            .filter(|other| *other != index)
+            .map(|other| format!("UP n{other}"))
+            .collect();
         assert_eq!(member.wait_for(&others), Vec::<String>::new());
     }
-    assert!(members.remove(2).leave(), "musterd ends with status 0 when it is asked to");
+    assert!(
+        members.remove(2).leave(),
+        "musterd ends with status 0 when it is asked to"
+    );
     for member in &members {
         assert_eq!(member.next_line(), "LEFT n3", "at {}", member.name);
     }

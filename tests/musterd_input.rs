@@ -31,14 +31,23 @@ fn each_wrong_input_is_named_with_its_reason() {
         (&["--rail", "nosuchif0@udp0"], &["nosuchif0", "lo"]),
         (&["--rail", "127.0.0.1@udp0", "--seed", "what"], &["what"]),
         (&["--profile", "hasty"], &["hasty", "standard"]),
-        (&["--key-file", "/nonexistent/key"], &["/nonexistent/key", "MUSTER_KEY_FILE"]),
+        (
+            &["--key-file", "/nonexistent/key"],
+            &["/nonexistent/key", "MUSTER_KEY_FILE"],
+        ),
     ];
     for (arguments, words) in cases {
         let arguments = [&MEMBER[..], arguments].concat();
         let (code, text) = refused(directory.path(), &arguments);
-        assert!(matches!(code, Some(1 | 2 | 7)), "{arguments:?} gave {code:?}");
+        assert!(
+            matches!(code, Some(1 | 2 | 7)),
+            "{arguments:?} gave {code:?}"
+        );
         for word in words {
-            assert!(text.contains(word), "{arguments:?}: {word:?} is missing in:\n{text}");
+            assert!(
+                text.contains(word),
+                "{arguments:?}: {word:?} is missing in:\n{text}"
+            );
         }
     }
 }
@@ -48,8 +57,14 @@ fn a_directory_that_cannot_be_used_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let (_, text) = refused(&file, &[&MEMBER[..], &["--rail", "127.64.0.1@udp0"]].concat());
-    assert!(text.contains("file") && text.contains("MUSTER_DIR"), "{text}");
+    let (_, text) = refused(
+        &file,
+        &[&MEMBER[..], &["--rail", "127.64.0.1@udp0"]].concat(),
+    );
+    assert!(
+        text.contains("file") && text.contains("MUSTER_DIR"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -17,7 +17,13 @@ const COLUMNS_MAX: usize = 110;
 
 fn tracked(extension: &str) -> Vec<(PathBuf, String)> {
     let output = Command::new("git")
-        .args(["ls-files", "-co", "--exclude-standard", "--", &format!("*.{extension}")])
+        .args([
+            "ls-files",
+            "-co",
+            "--exclude-standard",
+            "--",
+            &format!("*.{extension}"),
+        ])
         .current_dir(workspace())
         .output()
         .expect("git lists the files");
@@ -34,7 +40,9 @@ fn tracked(extension: &str) -> Vec<(PathBuf, String)> {
 }
 
 fn in_unsafe_room(path: &Path) -> bool {
-    UNSAFE_ROOMS.iter().any(|room| path.starts_with(room) || path == Path::new(room))
+    UNSAFE_ROOMS
+        .iter()
+        .any(|room| path.starts_with(room) || path == Path::new(room))
 }
 
 #[test]
@@ -43,21 +51,38 @@ fn files_open_with_what_they_are_and_stay_short() {
         let path = path.display();
         assert!(text.starts_with("//!"), "{path} does not open with //!");
         let lines = text.lines().count();
-        assert!(lines <= LINES_MAX, "{path} has {lines} lines: more than one noun?");
+        assert!(
+            lines <= LINES_MAX,
+            "{path} has {lines} lines: more than one noun?"
+        );
         for (number, line) in (1..).zip(text.lines()) {
             assert!(line.is_ascii(), "{path}:{number} is not ASCII");
-            assert!(line.chars().count() <= COLUMNS_MAX, "{path}:{number} is too long");
+            assert!(
+                line.chars().count() <= COLUMNS_MAX,
+                "{path}:{number} is too long"
+            );
         }
     }
 }
 
 #[test]
 fn unsafe_stays_in_its_rooms() {
-    let words = [concat!("uns", "afe {"), concat!("uns", "afe fn"), concat!("uns", "afe impl")];
-    for (path, text) in tracked("rs").iter().filter(|(path, _)| !in_unsafe_room(path)) {
+    let words = [
+        concat!("uns", "afe {"),
+        concat!("uns", "afe fn"),
+        concat!("uns", "afe impl"),
+    ];
+    for (path, text) in tracked("rs")
+        .iter()
+        .filter(|(path, _)| !in_unsafe_room(path))
+    {
         for (number, line) in (1..).zip(text.lines()) {
             let found = words.iter().any(|word| line.contains(word));
-            assert!(!found, "{}:{number} is outside the rooms of unsafe", path.display());
+            assert!(
+                !found,
+                "{}:{number} is outside the rooms of unsafe",
+                path.display()
+            );
         }
     }
 }
@@ -65,10 +90,18 @@ fn unsafe_stays_in_its_rooms() {
 #[test]
 fn tests_await_events_and_nothing_is_left_to_do() {
     let sleep = concat!("thread::", "sleep");
-    let later = [concat!("FIX", "ME"), concat!("TO", "DO"), concat!("XX", "X")];
+    let later = [
+        concat!("FIX", "ME"),
+        concat!("TO", "DO"),
+        concat!("XX", "X"),
+    ];
     for (path, text) in tracked("rs") {
         let is_test = path.starts_with("tests") || path.iter().any(|part| part == "tests");
-        assert!(!(is_test && text.contains(sleep)), "{} sleeps", path.display());
+        assert!(
+            !(is_test && text.contains(sleep)),
+            "{} sleeps",
+            path.display()
+        );
         for word in later {
             assert!(!text.contains(word), "{} says {word}", path.display());
         }
@@ -82,7 +115,9 @@ fn coverage_rows_are_proved_where_they_say() {
     let mut rows = 0;
     for line in text.lines().filter(|line| line.starts_with("| ")) {
         let mut cells = line.trim_matches('|').split('|').map(str::trim);
-        let (Some(id), Some(place)) = (cells.next(), cells.nth(1)) else { continue };
+        let (Some(id), Some(place)) = (cells.next(), cells.nth(1)) else {
+            continue;
+        };
         if !id.contains('-') || !id.chars().next().is_some_and(char::is_uppercase) {
             continue;
         }

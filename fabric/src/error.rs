@@ -210,7 +210,7 @@ pub enum PeerError {
         lacks: &'static str,
     },
     /// As many peers as were configured.
-    #[error("there are already {limit} peers; raise peers_max to know more")]
+    #[error("the limit of {limit} known peers is reached; raise peers_max, or forget some")]
     ManyPeers {
         /// The limit.
         limit: usize,

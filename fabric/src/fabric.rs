@@ -4,10 +4,10 @@
 //! lanes of `provider` carry. See the crate's own page for the order of calls.
 
 use crate::config::FabricConfig;
-use crate::error::{OpenError, PeerError};
-use crate::health::{Hearing, HearingChange};
+use crate::error::{CallError, OpenError, PeerError};
+use crate::health::{Hearing, HearingChange, SendHealth};
 use crate::nid::{NIDS_MAX, Nid, NidList};
-use crate::peer::{self, Path, PathView, Peer, PeerHandle, PeerTable};
+use crate::peer::{self, Path, PathState, PathView, Peer, PeerHandle, PeerTable};
 use crate::provider::{Done, Posted, Refused, SendTag};
 use crate::rail::{self, Rail, RailView};
 use crate::select::{self, Candidate, Selection};
@@ -120,18 +120,14 @@ impl Fabric {
                     .counters
                     .count_drop(DropReason::ReceiveError);
             }
-            Done::Sent(tag) => {
-                self.send_ended(tag, None);
-                self.rail_succeeded(rail);
-            }
+            Done::Sent(tag) => self.send_ended(now_us, rail, tag, None),
             Done::SendFailed(tag, error) => {
-                self.send_ended(tag, Some(DropReason::ProviderError));
                 self.rails[rail]
                     .counters
                     .count_drop(DropReason::ProviderError);
-                self.rail_failed(now_us, rail, error.to_string());
+                self.send_ended(now_us, rail, tag, Some(&error));
             }
-            Done::QueueFailed(error) => self.rail_failed(now_us, rail, error.to_string()),
+            Done::QueueFailed(error) => self.rail_refused(now_us, rail, None, &error),
         }
     }
 
@@ -156,31 +152,55 @@ impl Fabric {
     }
 
     /// A send that was under way has come to its end, well or badly.
-    fn send_ended(&mut self, tag: SendTag, drop: Option<DropReason>) {
+    fn send_ended(&mut self, now_us: u64, rail: usize, tag: SendTag, error: Option<&CallError>) {
         let handle = PeerHandle {
             index: tag.peer,
             generation: tag.generation,
         };
-        let Some(peer) = self.peers.get_mut(handle) else {
-            return;
-        };
-        let Some(path) = peer.paths.get_mut(tag.path as usize) else {
-            return;
-        };
-        path.sends -= 1;
-        if let Some(reason) = drop {
-            path.counters.count_drop(reason);
+        if let Some(path) = self.peers.path_mut(handle, tag.path as usize) {
+            path.sends -= 1;
+            if error.is_some() {
+                path.counters.count_drop(DropReason::ProviderError);
+            }
+        }
+        match error {
+            None => self.path_taken(rail, handle, tag.path as usize),
+            Some(error) => self.path_refused(now_us, rail, handle, tag.path as usize, error),
         }
     }
 
-    fn rail_succeeded(&mut self, rail: usize) {
-        if self.rails[rail].health.succeeded() {
+    fn path_taken(&mut self, rail: usize, peer: PeerHandle, path: usize) {
+        if let Some(path) = self.peers.path_mut(peer, path) {
+            path.health.succeeded();
+        }
+        if self.rails[rail].taken() {
             self.push_event(FabricEvent::RailRecovered { rail });
         }
     }
 
-    fn rail_failed(&mut self, now_us: u64, rail: usize, reason: String) {
-        if self.rails[rail].health.failed(now_us) {
+    fn path_refused(
+        &mut self,
+        now_us: u64,
+        rail: usize,
+        peer: PeerHandle,
+        path: usize,
+        error: &CallError,
+    ) {
+        if let Some(path) = self.peers.path_mut(peer, path) {
+            path.health.failed(now_us);
+        }
+        self.rail_refused(now_us, rail, Some(peer), error);
+    }
+
+    fn rail_refused(
+        &mut self,
+        now_us: u64,
+        rail: usize,
+        peer: Option<PeerHandle>,
+        error: &CallError,
+    ) {
+        if self.rails[rail].refused(now_us, peer, self.peers.len()) {
+            let reason = error.to_string();
             self.push_event(FabricEvent::RailFailing { rail, reason });
         }
     }
@@ -224,19 +244,29 @@ impl Fabric {
             reason,
         };
         let address = self.rails[rail].lane.insert(address).map_err(refused)?;
-        let counters = Counters::default();
         Ok(Path {
             rail,
             nid: nid.clone(),
             address,
             sends: 0,
-            counters,
+            health: SendHealth::default(),
+            counters: Counters::default(),
         })
     }
 
     fn close_paths(&mut self, paths: &[Path]) {
         for path in paths {
             self.rails[path.rail].lane.remove(path.address);
+        }
+    }
+
+    fn path_state(&self, peer: &Peer, path: &Path) -> PathState {
+        if self.rails[path.rail].health().is_failing() || path.health.is_failing() {
+            PathState::Failing
+        } else if peer.hearing.is_silent(path.rail) {
+            PathState::Silent
+        } else {
+            PathState::Up
         }
     }
 
@@ -283,7 +313,7 @@ impl Transport for Fabric {
         let view = |path: &Path| PathView {
             rail: path.rail,
             nid: path.nid.clone(),
-            silent: peer.hearing.is_silent(path.rail),
+            state: self.path_state(peer, path),
             counters: path.counters.clone(),
         };
         peer.paths.iter().map(view).collect()
@@ -319,11 +349,13 @@ impl Transport for Fabric {
         };
         let mut candidates = [Candidate::default(); select::PATHS_MAX];
         for (candidate, path) in candidates.iter_mut().zip(&peer.paths) {
-            let health = &self.rails[path.rail].health;
-            let silent = peer.hearing.is_silent(path.rail);
-            candidate.healthy = !silent && !health.is_failing();
+            let rail = self.rails[path.rail].health();
+            let failing = rail.is_failing() || path.health.is_failing();
+            candidate.healthy = !failing && !peer.hearing.is_silent(path.rail);
             candidate.probe_due = route == Route::Next
-                && (health.probe_due(now_us) || peer.hearing.probe_due(now_us, path.rail));
+                && (rail.probe_due(now_us)
+                    || path.health.probe_due(now_us)
+                    || peer.hearing.probe_due(now_us, path.rail));
         }
         select::choose(&candidates[..peer.paths.len()], &mut peer.cursor, route)
     }
@@ -336,11 +368,7 @@ impl Transport for Fabric {
         class: Class,
         bytes: &[u8],
     ) -> Result<(), DropReason> {
-        let found = self
-            .peers
-            .get_mut(peer)
-            .and_then(|peer| peer.paths.get_mut(path));
-        let Some(to) = found else {
+        let Some(to) = self.peers.path_mut(peer, path) else {
             self.unknown_peer_drops += 1;
             return Err(DropReason::UnknownPeer);
         };
@@ -363,18 +391,15 @@ impl Transport for Fabric {
         } else {
             rail.lane
                 .send(to.address, tag, keep_free, bytes)
-                .map_err(|refused| match refused {
-                    Refused::Busy => (DropReason::RailBusy, None),
-                    Refused::Error(error) => (DropReason::ProviderError, Some(error)),
-                })
+                .map_err(Refused::reason)
         };
         match result {
             Ok(posted) => {
-                to.sends += usize::from(posted == Posted::UnderWay);
                 to.counters.count_send(bytes.len());
                 rail.counters.count_send(bytes.len());
-                if posted == Posted::Done {
-                    self.rail_succeeded(rail_index);
+                match posted {
+                    Posted::UnderWay => to.sends += 1,
+                    Posted::Done => self.path_taken(rail_index, peer, path),
                 }
                 Ok(())
             }
@@ -382,7 +407,7 @@ impl Transport for Fabric {
                 to.counters.count_drop(reason);
                 rail.counters.count_drop(reason);
                 if let Some(error) = error {
-                    self.rail_failed(now_us, rail_index, error.to_string());
+                    self.path_refused(now_us, rail_index, peer, path, &error);
                 }
                 Err(reason)
             }
@@ -395,10 +420,12 @@ impl Transport for Fabric {
             self.rails[rail].lane.repost_late();
             let mut budget = POLL_BUDGET;
             while let Some(done) = self.rails[rail].lane.next() {
+                let queue_failed = matches!(done, Done::QueueFailed(_));
                 self.complete(now_us, rail, done, deliver);
                 budget -= 1;
-                if budget == 0 {
-                    self.more = true;
+                self.more |= budget == 0;
+                // A queue that fails would do so again at once: not before the next poll.
+                if budget == 0 || queue_failed {
                     break;
                 }
             }

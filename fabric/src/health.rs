@@ -3,16 +3,16 @@
 //! Two small state machines. [`Hearing`] listens for one peer on all rails: *while this rail was
 //! silent, another kept talking for a whole interval*. That compares arrivals with arrivals and
 //! never with the present, so a peer that dies is silent everywhere and accuses no rail, and a host
-//! that was stopped for a minute accuses nobody when it goes on. [`SendHealth`] follows one local
-//! rail: errors in a row make it failing, one success makes it well, and between them it is tried
-//! again after a pause that doubles.
+//! that was stopped for a minute accuses nobody when it goes on. [`SendHealth`] follows one path or
+//! one local rail: errors in a row make it failing, one success makes it well, and between them it
+//! is tried again after a pause that doubles.
 //!
 //! Not here: verdicts about peers. Silence on every rail is the protocol's business.
 
-/// Errors in a row that make a rail failing: one may be a passing lack of buffers.
+/// Errors in a row that make a path or a rail failing: one may be a passing lack of buffers.
 const ERRORS_MAX: u32 = 3;
 
-/// First pause before a failing rail is tried again, microseconds.
+/// First pause before what is failing is tried again, microseconds.
 const PAUSE_MIN_US: u64 = 20_000;
 
 /// Longest pause, microseconds.
@@ -130,7 +130,7 @@ impl Hearing {
     }
 }
 
-/// Whether the provider sends on one local rail.
+/// Whether the provider sends on one path, or on one local rail.
 #[derive(Debug, Default)]
 pub(crate) struct SendHealth {
     errors_in_a_row: u32,
@@ -143,12 +143,12 @@ impl SendHealth {
         self.errors_in_a_row >= ERRORS_MAX
     }
 
-    /// Whether a failing rail is to be tried again now.
+    /// Whether what is failing is to be tried again now.
     pub(crate) fn probe_due(&self, now_us: u64) -> bool {
         self.is_failing() && now_us >= self.probe_us
     }
 
-    /// Notes a refused send; true if the rail has become failing by it.
+    /// Notes a refused send; true if that has made it failing.
     pub(crate) fn failed(&mut self, now_us: u64) -> bool {
         let was_failing = self.is_failing();
         self.errors_in_a_row = self.errors_in_a_row.saturating_add(1);
@@ -160,7 +160,7 @@ impl SendHealth {
         !was_failing
     }
 
-    /// Notes a send that was taken; true if the rail was failing.
+    /// Notes a send that was taken; true if it was failing.
     pub(crate) fn succeeded(&mut self) -> bool {
         let was_failing = self.is_failing();
         *self = SendHealth::default();

@@ -21,6 +21,8 @@
 //! Absent on purpose: clocks (`now_us` is an argument, any monotonic microseconds will do),
 //! threads, membership, and trust: bytes that arrive may come from anybody.
 
+#![deny(unsafe_code)]
+
 mod config;
 mod error;
 mod fabric;
@@ -29,6 +31,7 @@ mod health;
 mod net;
 mod nid;
 mod peer;
+#[allow(unsafe_code)]
 mod provider;
 mod rail;
 mod select;
@@ -42,7 +45,7 @@ pub use fault::{Cut, Direction, FaultCounters, FaultPlan, Faulty};
 pub use libfabric_sys::LoadError;
 pub use net::{Net, NetKind};
 pub use nid::{Address, NIDS_MAX, Nid, NidList, PORT_DEFAULT};
-pub use peer::{PathView, PeerHandle};
+pub use peer::{PathState, PathView, PeerHandle};
 pub use provider::{Interface, Libfabric, load, load_from};
 pub use rail::{RailState, RailView};
 pub use select::Selection;

@@ -4,7 +4,7 @@
 //! going round: two rails and two NIDs make two paths, one rail and two NIDs also two. So every
 //! local rail and every remote NID is used, and a copy on every path reaches each of them.
 
-use crate::health::Hearing;
+use crate::health::{Hearing, SendHealth};
 use crate::nid::{Nid, NidList};
 use crate::stats::Counters;
 
@@ -15,6 +15,18 @@ pub struct PeerHandle {
     pub(crate) generation: u32,
 }
 
+/// Whether a path is used for messages that take one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PathState {
+    /// Nothing speaks against it.
+    Up,
+    /// The peer is silent on the local rail, see
+    /// [`FabricEvent::RailSilent`](crate::FabricEvent::RailSilent).
+    Silent,
+    /// The provider refused several messages in a row, on this path or on the whole rail.
+    Failing,
+}
+
 /// One path to a peer as its owner sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathView {
@@ -22,9 +34,8 @@ pub struct PathView {
     pub rail: usize,
     /// The remote NID.
     pub nid: Nid,
-    /// Whether the peer is silent on the local rail, see
-    /// [`FabricEvent::RailSilent`](crate::FabricEvent::RailSilent).
-    pub silent: bool,
+    /// Whether it is used.
+    pub state: PathState,
     /// What went over it. Receives are counted on the first path of a rail, since what arrives does
     /// not say reliably which of the peer's interfaces it left by.
     pub counters: Counters,
@@ -39,6 +50,7 @@ pub(crate) struct Path {
     pub(crate) address: u64,
     /// Sends under way.
     pub(crate) sends: usize,
+    pub(crate) health: SendHealth,
     pub(crate) counters: Counters,
 }
 
@@ -128,6 +140,10 @@ impl PeerTable {
         } else {
             None
         }
+    }
+
+    pub(crate) fn path_mut(&mut self, handle: PeerHandle, path: usize) -> Option<&mut Path> {
+        self.get_mut(handle)?.paths.get_mut(path)
     }
 
     pub(crate) fn get_mut(&mut self, handle: PeerHandle) -> Option<&mut Peer> {

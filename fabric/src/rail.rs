@@ -7,6 +7,7 @@ use crate::config::FabricConfig;
 use crate::error::{CallError, OpenError};
 use crate::health::SendHealth;
 use crate::nid::{Address, Nid};
+use crate::peer::PeerHandle;
 use crate::provider::{Interface, Lane, Libfabric, Limits, table};
 use crate::stats::Counters;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -42,7 +43,9 @@ pub struct RailView {
 pub(crate) struct Rail {
     pub(crate) nid: Nid,
     pub(crate) lane: Lane,
-    pub(crate) health: SendHealth,
+    health: SendHealth,
+    /// Who the last refused send was to.
+    refused_last: Option<PeerHandle>,
     pub(crate) counters: Counters,
     interface: Option<String>,
     provider: &'static str,
@@ -76,10 +79,32 @@ impl Rail {
             },
             lane,
             health: SendHealth::default(),
+            refused_last: None,
             counters: Counters::default(),
             interface: interface_of(library, *bound.ip()),
             provider,
         })
+    }
+
+    pub(crate) fn health(&self) -> &SendHealth {
+        &self.health
+    }
+
+    /// Notes a refused send; true if the rail has become failing by it. Errors to one peer alone
+    /// speak against that peer's address, not against the rail, unless there is no other peer.
+    pub(crate) fn refused(&mut self, now_us: u64, peer: Option<PeerHandle>, peers: usize) -> bool {
+        let same_again = peer.is_some() && peer == self.refused_last && peers > 1;
+        self.refused_last = peer;
+        if same_again && !self.health.is_failing() {
+            return false;
+        }
+        self.health.failed(now_us)
+    }
+
+    /// Notes a send that was taken; true if the rail was failing.
+    pub(crate) fn taken(&mut self) -> bool {
+        self.refused_last = None;
+        self.health.succeeded()
     }
 
     pub(crate) fn view(&self) -> RailView {
@@ -177,5 +202,29 @@ fn explain(
             port: source.port(),
         },
         _ => OpenError::Provider { nid, reason },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_libfabric_is_explained() {
+        let library = crate::load().expect("libfabric is installed where tests run");
+        let nid: Nid = "192.0.2.7:80@udp".parse().unwrap();
+        let text = |code| {
+            let reason = library.error("fi_endpoint", code);
+            let source = nid.socket_address().unwrap();
+            explain(&library, &nid, source, "udp", reason).to_string()
+        };
+        assert_eq!(
+            text(-i64::from(libc::EACCES)),
+            "rail 192.0.2.7:80@udp0: this user may not use port 80; give a port above 1023"
+        );
+        assert_eq!(
+            text(-i64::from(libc::ENOMEM)),
+            "rail 192.0.2.7:80@udp0: fi_endpoint failed: Cannot allocate memory (12)"
+        );
     }
 }

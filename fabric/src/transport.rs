@@ -170,7 +170,9 @@ pub trait Transport {
     fn heard(&mut self, now_us: u64, peer: PeerHandle, rail: usize);
 
     /// Watches a peer's rails: one that is not heard for longer than the interval, while another
-    /// is, gives [`FabricEvent::RailSilent`].
+    /// is, gives [`FabricEvent::RailSilent`]. Messages go round the rails: with n rails, an interval
+    /// of less than n of the peer's beats would accuse rails that are well. Called again, it only
+    /// changes the interval.
     fn watch(&mut self, now_us: u64, peer: PeerHandle, interval_us: u64);
 
     /// Ends the watch; a rail that was silent counts as healthy again.

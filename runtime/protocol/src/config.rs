@@ -171,7 +171,11 @@ impl Config {
                 "give a sample of the nodes; one that answers is enough",
             );
         }
-        match self.seeds.iter().find(|seed| seed.is_empty() || seed.len() > ADDRESS_MAX) {
+        match self
+            .seeds
+            .iter()
+            .find(|seed| seed.is_empty() || seed.len() > ADDRESS_MAX)
+        {
             Some(seed) => refuse_number(
                 "seed length",
                 seed.len(),
@@ -275,7 +279,12 @@ fn refuse(
     reason: &'static str,
     remedy: &'static str,
 ) -> Result<(), ConfigError> {
-    Err(ConfigError { name, value: value.to_owned(), reason, remedy })
+    Err(ConfigError {
+        name,
+        value: value.to_owned(),
+        reason,
+        remedy,
+    })
 }
 
 fn refuse_number(

@@ -105,8 +105,11 @@ pub(crate) fn open<'a>(key: &[u8; 32], bytes: &'a [u8]) -> Result<(Header, &'a [
     let (signed, tag) = bytes.split_at(bytes.len() - TAG_SIZE);
     let expected = blake3::keyed_hash(key, signed);
     // Every byte is compared, whatever the first ones say: time tells nothing about the tag.
-    let difference =
-        expected.as_bytes().iter().zip(tag).fold(0, |bits, (left, right)| bits | (left ^ right));
+    let difference = expected
+        .as_bytes()
+        .iter()
+        .zip(tag)
+        .fold(0, |bits, (left, right)| bits | (left ^ right));
     if core::hint::black_box(difference) != 0 {
         return Err(Reject::Forged);
     }
@@ -195,6 +198,9 @@ mod tests {
 
     #[test]
     fn another_key_is_forgery() {
-        assert_eq!(open(&[8; 32], &sealed(b"hello")).unwrap_err(), Reject::Forged);
+        assert_eq!(
+            open(&[8; 32], &sealed(b"hello")).unwrap_err(),
+            Reject::Forged
+        );
     }
 }

@@ -48,14 +48,20 @@ impl Version {
     /// The first version of an incarnation.
     #[must_use]
     pub const fn first(incarnation: u64) -> Self {
-        Self { incarnation, minor: 1 }
+        Self {
+            incarnation,
+            minor: 1,
+        }
     }
 
     /// The next version in the same life; when the minor is used up, the next life.
     #[must_use]
     pub const fn raised(self) -> Self {
         match self.minor.checked_add(1) {
-            Some(minor) => Self { incarnation: self.incarnation, minor },
+            Some(minor) => Self {
+                incarnation: self.incarnation,
+                minor,
+            },
             None => self.reborn(),
         }
     }
@@ -80,7 +86,10 @@ mod tests {
     /// ZM-01: incarnation before minor, and no overflow of either.
     #[test]
     fn versions_order_by_incarnation_then_minor() {
-        let version = Version { incarnation: 7, minor: u32::MAX };
+        let version = Version {
+            incarnation: 7,
+            minor: u32::MAX,
+        };
         assert!(version.raised() > version);
         assert_eq!(version.raised(), Version::first(8));
         assert!(Version::first(8) > version);

@@ -20,7 +20,11 @@ pub(crate) struct Lateness {
 
 impl Lateness {
     pub(crate) fn new(heartbeat_us: u64) -> Self {
-        Self { tolerance_us: heartbeat_us / 2, figure_us: 0, asked: Instant::NEVER }
+        Self {
+            tolerance_us: heartbeat_us / 2,
+            figure_us: 0,
+            asked: Instant::NEVER,
+        }
     }
 
     /// Remembers the time the host was asked to come back.

@@ -103,7 +103,8 @@ impl Link {
 
     /// What we want from the peer, as the request says it.
     pub(crate) fn roles(&self) -> u8 {
-        (if self.observes { ROLE_OBSERVE } else { 0 }) | (if self.chose { ROLE_NEIGHBOUR } else { 0 })
+        (if self.observes { ROLE_OBSERVE } else { 0 })
+            | (if self.chose { ROLE_NEIGHBOUR } else { 0 })
     }
 
     /// What the peer may count on, as the reply says it.
@@ -163,7 +164,11 @@ impl Link {
         for subject in &taken {
             self.dirty.remove(subject);
         }
-        self.flights.push_back(Flight { sequence, sent_at: now, subjects: taken });
+        self.flights.push_back(Flight {
+            sequence,
+            sent_at: now,
+            subjects: taken,
+        });
     }
 
     pub(crate) fn acked(&mut self, sequence: u64) {
@@ -177,7 +182,9 @@ impl Link {
     /// When the oldest frame under way is to be given up for lost.
     pub(crate) fn resend_at(&self, wait_us: u64) -> Instant {
         let wait_us = wait_us << self.backoff;
-        self.flights.front().map_or(Instant::NEVER, |flight| flight.sent_at.after(wait_us))
+        self.flights
+            .front()
+            .map_or(Instant::NEVER, |flight| flight.sent_at.after(wait_us))
     }
 
     /// Puts overdue subjects back on the list; says how many frames were lost.

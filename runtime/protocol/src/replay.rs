@@ -27,7 +27,12 @@ struct Window {
 
 impl Window {
     fn new(incarnation: u64, sequence: u64, used_at: u64) -> Self {
-        let mut window = Self { incarnation, highest: sequence, bits: [0; WORDS], used_at };
+        let mut window = Self {
+            incarnation,
+            highest: sequence,
+            bits: [0; WORDS],
+            used_at,
+        };
         window.tick(sequence);
         window
     }
@@ -79,7 +84,11 @@ pub(crate) struct ReplayGuard {
 
 impl ReplayGuard {
     pub(crate) fn new(senders_max: usize) -> Self {
-        Self { windows: BTreeMap::new(), senders_max, uses: 0 }
+        Self {
+            windows: BTreeMap::new(),
+            senders_max,
+            uses: 0,
+        }
     }
 
     /// Ticks the frame off, or says why it is not new. An authentic frame only.
@@ -107,7 +116,8 @@ impl ReplayGuard {
                 self.windows.remove(&id);
             }
         }
-        self.windows.insert(sender, Window::new(incarnation, sequence, self.uses));
+        self.windows
+            .insert(sender, Window::new(incarnation, sequence, self.uses));
         Ok(())
     }
 }

@@ -61,7 +61,10 @@ impl Reporters {
 
     /// The reporters in the order in which they were heard.
     pub fn iter(&self) -> impl Iterator<Item = MemberId> {
-        self.ids.into_iter().take(usize::from(self.count)).map(MemberId)
+        self.ids
+            .into_iter()
+            .take(usize::from(self.count))
+            .map(MemberId)
     }
 }
 
@@ -144,9 +147,10 @@ impl Member {
         }
         let mut digest = mix(self.id.0 ^ mix(self.version.incarnation));
         digest = mix(digest ^ u64::from(self.version.minor) ^ (u64::from(self.state as u8) << 40));
-        let ranks = self.ranks.values().map(|fact| {
-            mix(digest ^ (u64::from(fact.rank) << 32) ^ u64::from(fact.sequence))
-        });
+        let ranks = self
+            .ranks
+            .values()
+            .map(|fact| mix(digest ^ (u64::from(fact.rank) << 32) ^ u64::from(fact.sequence)));
         ranks.fold(digest, u64::wrapping_add)
     }
 }
@@ -279,7 +283,9 @@ impl Table {
     }
 
     fn count(&mut self, id: MemberId, add: bool) {
-        let Some(member) = self.members.get_mut(&id) else { return };
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
         if add {
             member.digest = member.compute_digest();
             self.digest = self.digest.wrapping_add(member.digest);
@@ -326,9 +332,15 @@ mod tests {
             table.insert(member(id));
         }
         table.change(MemberId(9), |member| member.state = NodeState::Left);
-        let after: Vec<u64> = table.successors(MemberId(4)).map(|member| member.id.0).collect();
+        let after: Vec<u64> = table
+            .successors(MemberId(4))
+            .map(|member| member.id.0)
+            .collect();
         assert_eq!(after, [6, 1]);
-        let before: Vec<u64> = table.predecessors(MemberId(4)).map(|member| member.id.0).collect();
+        let before: Vec<u64> = table
+            .predecessors(MemberId(4))
+            .map(|member| member.id.0)
+            .collect();
         assert_eq!(before, [1, 6]);
     }
 }

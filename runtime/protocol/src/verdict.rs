@@ -153,14 +153,38 @@ mod tests {
     fn precedence_of_news() {
         use NodeState::{Alive, Failed, Left, Suspect};
         let cases = [
-            ((version(2, 1), Alive), (version(1, 9), Failed), Order::Newer),
+            (
+                (version(2, 1), Alive),
+                (version(1, 9), Failed),
+                Order::Newer,
+            ),
             ((version(1, 9), Left), (version(2, 1), Alive), Order::Older),
-            ((version(1, 1), Failed), (version(1, 1), Alive), Order::Newer),
+            (
+                (version(1, 1), Failed),
+                (version(1, 1), Alive),
+                Order::Newer,
+            ),
             ((version(1, 1), Left), (version(1, 2), Alive), Order::Older),
-            ((version(1, 2), Alive), (version(1, 1), Failed), Order::Newer),
-            ((version(1, 1), Alive), (version(1, 1), Failed), Order::Older),
-            ((version(1, 1), Suspect), (version(1, 1), Alive), Order::Newer),
-            ((version(1, 2), Alive), (version(1, 1), Suspect), Order::Newer),
+            (
+                (version(1, 2), Alive),
+                (version(1, 1), Failed),
+                Order::Newer,
+            ),
+            (
+                (version(1, 1), Alive),
+                (version(1, 1), Failed),
+                Order::Older,
+            ),
+            (
+                (version(1, 1), Suspect),
+                (version(1, 1), Alive),
+                Order::Newer,
+            ),
+            (
+                (version(1, 2), Alive),
+                (version(1, 1), Suspect),
+                Order::Newer,
+            ),
             ((version(1, 1), Left), (version(1, 1), Failed), Order::Newer),
             ((version(1, 1), Alive), (version(1, 1), Alive), Order::Same),
         ];
@@ -206,10 +230,15 @@ mod tests {
 
     #[test]
     fn exactly_one_side_of_a_split_yields() {
-        let side = |live, root| Strength { live, root: MemberId(root) };
-        for (left, right) in
-            [(side(3, 5), side(7, 9)), (side(8, 5), side(8, 9)), (side(1, 0), side(2, 1))]
-        {
+        let side = |live, root| Strength {
+            live,
+            root: MemberId(root),
+        };
+        for (left, right) in [
+            (side(3, 5), side(7, 9)),
+            (side(8, 5), side(8, 9)),
+            (side(1, 0), side(2, 1)),
+        ] {
             assert_ne!(yields(left, right), yields(right, left));
         }
         assert!(yields(side(3, 1), side(7, 9)));

@@ -37,7 +37,11 @@ pub(crate) struct NodeFact<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fact<'a> {
     Node(NodeFact<'a>),
-    Rank { node: MemberId, incarnation: u64, fact: RankFact },
+    Rank {
+        node: MemberId,
+        incarnation: u64,
+        fact: RankFact,
+    },
 }
 
 /// How many live, and who is the first of them: decides which side of a split yields.
@@ -47,20 +51,77 @@ pub(crate) struct Strength {
     pub(crate) root: MemberId,
 }
 
+/// "You are held failed", by a view of this weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim<'a> {
+    pub(crate) strength: Strength,
+    pub(crate) about: NodeFact<'a>,
+}
+
+impl<'a> Claim<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let strength = Strength {
+            live: reader.u32()?,
+            root: MemberId(reader.u64()?),
+        };
+        Ok(Self {
+            strength,
+            about: NodeFact::read(reader)?,
+        })
+    }
+
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), Full> {
+        writer.u32(self.strength.live)?;
+        writer.u64(self.strength.root.0)?;
+        self.about.write(writer)
+    }
+}
+
 /// A body, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message<'a> {
-    Beat { late_ms: u16, digest: u64, acks: Acks },
-    Link { reply: bool, roles: u8, want_view: bool, digest: u64, own: NodeFact<'a> },
+    Beat {
+        late_ms: u16,
+        digest: u64,
+        acks: Acks,
+    },
+    Link {
+        reply: bool,
+        roles: u8,
+        want_view: bool,
+        digest: u64,
+        own: NodeFact<'a>,
+    },
     Probe,
     ProbeReply,
-    Ask { suspect: MemberId, version: Version },
-    Answer { suspect: MemberId, version: Version, alive: bool, age_us: u32 },
-    News { want_ack: bool, acks: Acks, facts: Vec<Fact<'a>> },
-    Ack { acks: Acks },
-    Discover { boot: bool, own: NodeFact<'a> },
-    View { boot: bool, own: NodeFact<'a>, facts: Vec<Fact<'a>> },
-    Claim { strength: Strength, about: NodeFact<'a> },
+    Ask {
+        suspect: MemberId,
+        version: Version,
+    },
+    Answer {
+        suspect: MemberId,
+        version: Version,
+        alive: bool,
+        age_us: u32,
+    },
+    News {
+        want_ack: bool,
+        acks: Acks,
+        facts: Vec<Fact<'a>>,
+    },
+    Ack {
+        acks: Acks,
+    },
+    /// With a claim unless it is a newcomer's: then the receiver is held failed.
+    Discover {
+        own: NodeFact<'a>,
+        claim: Option<Claim<'a>>,
+    },
+    View {
+        own: NodeFact<'a>,
+        facts: Vec<Fact<'a>>,
+    },
+    Claim(Claim<'a>),
 }
 
 /// Sequences of news frames that arrived.
@@ -88,7 +149,9 @@ impl Acks {
 
     pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), Full> {
         writer.u8(self.count)?;
-        self.as_slice().iter().try_for_each(|sequence| writer.u64(*sequence))
+        self.as_slice()
+            .iter()
+            .try_for_each(|sequence| writer.u64(*sequence))
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -108,7 +171,11 @@ impl<'a> Message<'a> {
     pub(crate) fn read(kind: Kind, body: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
         let message = Self::read_kind(kind, &mut reader)?;
-        if reader.is_empty() { Ok(message) } else { Err(Malformed::Value) }
+        if reader.is_empty() {
+            Ok(message)
+        } else {
+            Err(Malformed::Value)
+        }
     }
 
     fn read_kind(kind: Kind, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
@@ -133,9 +200,10 @@ impl<'a> Message<'a> {
             }
             Kind::Probe => Self::Probe,
             Kind::ProbeReply => Self::ProbeReply,
-            Kind::Ask => {
-                Self::Ask { suspect: MemberId(reader.u64()?), version: read_version(reader)? }
-            }
+            Kind::Ask => Self::Ask {
+                suspect: MemberId(reader.u64()?),
+                version: read_version(reader)?,
+            },
             Kind::Answer => Self::Answer {
                 suspect: MemberId(reader.u64()?),
                 version: read_version(reader)?,
@@ -147,19 +215,22 @@ impl<'a> Message<'a> {
                 acks: Acks::read(reader)?,
                 facts: read_facts(reader)?,
             },
-            Kind::Ack => Self::Ack { acks: Acks::read(reader)? },
-            Kind::Discover => {
-                Self::Discover { boot: reader.flag()?, own: NodeFact::read(reader)? }
-            }
+            Kind::Ack => Self::Ack {
+                acks: Acks::read(reader)?,
+            },
+            Kind::Discover => Self::Discover {
+                own: NodeFact::read(reader)?,
+                claim: if reader.flag()? {
+                    None
+                } else {
+                    Some(Claim::read(reader)?)
+                },
+            },
             Kind::View => Self::View {
-                boot: reader.flag()?,
                 own: NodeFact::read(reader)?,
                 facts: read_facts(reader)?,
             },
-            Kind::Claim => Self::Claim {
-                strength: Strength { live: reader.u32()?, root: MemberId(reader.u64()?) },
-                about: NodeFact::read(reader)?,
-            },
+            Kind::Claim => Self::Claim(Claim::read(reader)?),
         })
     }
 }
@@ -197,7 +268,11 @@ impl<'a> Fact<'a> {
                 writer.u8(TAG_NODE)?;
                 fact.write(writer)
             }
-            Self::Rank { node, incarnation, fact } => {
+            Self::Rank {
+                node,
+                incarnation,
+                fact,
+            } => {
                 writer.u8(TAG_RANK)?;
                 writer.u64(node.0)?;
                 writer.u64(*incarnation)?;
@@ -215,7 +290,10 @@ fn read_rank(reader: &mut Reader<'_>) -> Result<RankFact, Malformed> {
     Ok(RankFact {
         rank: reader.u32()?,
         state: RankState::from_number(reader.u8()?).ok_or(Malformed::Value)?,
-        detail: RankDetail { code: reader.u8()?, argument: reader.u8()? },
+        detail: RankDetail {
+            code: reader.u8()?,
+            argument: reader.u8()?,
+        },
         sequence: reader.u32()?,
     })
 }
@@ -259,7 +337,17 @@ impl<'a> NodeFact<'a> {
         for _ in 0..count {
             reporters.add(MemberId(reader.u64()?));
         }
-        Ok(Self { id, version, state, exit_code, cause, silent_us, name, address, reporters })
+        Ok(Self {
+            id,
+            version,
+            state,
+            exit_code,
+            cause,
+            silent_us,
+            name,
+            address,
+            reporters,
+        })
     }
 
     pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), Full> {
@@ -273,12 +361,17 @@ impl<'a> NodeFact<'a> {
         writer.short(self.name.as_bytes())?;
         writer.short(self.address)?;
         writer.u8(self.reporters.len() as u8)?;
-        self.reporters.iter().try_for_each(|reporter| writer.u64(reporter.0))
+        self.reporters
+            .iter()
+            .try_for_each(|reporter| writer.u64(reporter.0))
     }
 }
 
 fn read_version(reader: &mut Reader<'_>) -> Result<Version, Malformed> {
-    let version = Version { incarnation: reader.u64()?, minor: reader.u32()? };
+    let version = Version {
+        incarnation: reader.u64()?,
+        minor: reader.u32()?,
+    };
     if version.incarnation == 0 || version.incarnation > INCARNATION_MAX || version.minor == 0 {
         return Err(Malformed::Value);
     }

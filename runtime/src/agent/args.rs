@@ -1,8 +1,8 @@
 //! The command line of `musterd`.
 
 use crate::config::{
-    AgentConfig, ConfigError, KeySource, MemberName, draw_seed, parse_profile, parse_rails, parse_seeds,
-    read_key_file, standing_key,
+    AgentConfig, ConfigError, KeySource, MemberName, draw_seed, parse_profile, parse_rails,
+    parse_seeds, read_key_file, standing_key,
 };
 use crate::doorman::base_directory;
 use clap::{Parser, ValueEnum};
@@ -22,7 +22,12 @@ pub(super) struct Args {
     #[arg(long = "rail", value_name = "ADDR@NET", env = "MUSTER_RAILS")]
     rails: Vec<String>,
     /// The address of a member to join; repeat it for more.
-    #[arg(long = "seed", value_name = "ADDR@NET", env = "MUSTER_SEEDS", value_delimiter = ' ')]
+    #[arg(
+        long = "seed",
+        value_name = "ADDR@NET",
+        env = "MUSTER_SEEDS",
+        value_delimiter = ' '
+    )]
     seeds: Vec<String>,
     /// Timing: fast (10/40 ms), standard (20/60 ms) or quiet (200/1000 ms).
     #[arg(long, default_value = "standard", env = "MUSTER_PROFILE")]
@@ -101,5 +106,8 @@ fn key(file: Option<&Path>, mode: &Mode) -> Result<KeySource, ConfigError> {
 }
 
 fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }

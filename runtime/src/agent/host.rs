@@ -136,7 +136,9 @@ impl<T: Transport> Host<T> {
             let now_ns = monotonic_ns();
             let engine = &mut self.engine;
             more = self.fabric.poll(now_ns / 1000, &mut |arrival| {
-                let input = Input::Datagram { bytes: arrival.bytes };
+                let input = Input::Datagram {
+                    bytes: arrival.bytes,
+                };
                 // A frame that fails is counted inside, and not believed.
                 let authentic = match engine.handle(instant(now_ns), input) {
                     Ok(()) | Err(Reject::Duplicate) => true,
@@ -164,7 +166,9 @@ impl<T: Transport> Host<T> {
             info!("asked to end");
             self.input(Input::Leave { exit_code: 0 });
         }
-        let Some(job) = &mut self.job else { return Ok(()) };
+        let Some(job) = &mut self.job else {
+            return Ok(());
+        };
         let engine = &mut self.engine;
         let now = instant(monotonic_ns());
         job.serve(&mut |input| {
@@ -206,10 +210,16 @@ impl<T: Transport> Host<T> {
                     continue;
                 }
             };
-            let Some(member) = self.watched.get(&peer).copied() else { continue };
+            let Some(member) = self.watched.get(&peer).copied() else {
+                continue;
+            };
             let rails = self.silent_rails.entry(member).or_default();
             let was_degraded = !rails.is_empty();
-            if silent { rails.insert(rail) } else { rails.remove(&rail) };
+            if silent {
+                rails.insert(rail)
+            } else {
+                rails.remove(&rail)
+            };
             let degraded = !rails.is_empty();
             if degraded != was_degraded {
                 self.input(Input::Degraded { member, degraded });
@@ -222,7 +232,10 @@ impl<T: Transport> Host<T> {
     fn watch_beats(&mut self) {
         let observing: BTreeSet<MemberId> = self.engine.observing().collect();
         if self.watched.len() == observing.len()
-            && self.watched.values().all(|member| observing.contains(member))
+            && self
+                .watched
+                .values()
+                .all(|member| observing.contains(member))
         {
             return;
         }
@@ -236,8 +249,15 @@ impl<T: Transport> Host<T> {
         for (peer, member) in gone {
             self.fabric.unwatch(peer);
             self.watched.remove(&peer);
-            if self.silent_rails.remove(&member).is_some_and(|rails| !rails.is_empty()) {
-                self.input(Input::Degraded { member, degraded: false });
+            if self
+                .silent_rails
+                .remove(&member)
+                .is_some_and(|rails| !rails.is_empty())
+            {
+                self.input(Input::Degraded {
+                    member,
+                    degraded: false,
+                });
             }
         }
         let rails = self.fabric.rails().len() as u64;
@@ -255,7 +275,8 @@ impl<T: Transport> Host<T> {
     fn tell_events(&mut self) -> io::Result<()> {
         let mut news = false;
         while let Some(event) = self.engine.poll_event() {
-            self.snapshot_due_us.get_or_insert(monotonic_ns() / 1000 + SNAPSHOT_INTERVAL_US);
+            self.snapshot_due_us
+                .get_or_insert(monotonic_ns() / 1000 + SNAPSHOT_INTERVAL_US);
             match event.kind {
                 EventKind::NameTaken => {
                     let name = self.engine.name_of(self.engine.id()).unwrap_or("?");
@@ -327,7 +348,10 @@ impl<T: Transport> Host<T> {
             self.snapshot_due_us = None;
             return;
         };
-        if self.snapshot_due_us.is_some_and(|due_us| due_us <= monotonic_ns() / 1000) {
+        if self
+            .snapshot_due_us
+            .is_some_and(|due_us| due_us <= monotonic_ns() / 1000)
+        {
             self.snapshot_due_us = None;
             job.keep(&self.engine);
         }

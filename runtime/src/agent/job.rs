@@ -88,7 +88,8 @@ impl Job {
         let id = muster_protocol::MemberId::of(name);
         let own = self.publisher.index(&mut self.board, id, name);
         self.board.set_own_node(own);
-        self.board.set_node_state(own, crate::board::NodeState::Alive);
+        self.board
+            .set_node_state(own, crate::board::NodeState::Alive);
     }
 
     /// What the loop has to wait for.
@@ -99,7 +100,8 @@ impl Job {
     /// Turns requests and findings into inputs of the protocol.
     pub(super) fn serve(&mut self, input: &mut dyn FnMut(Input<'_>)) -> io::Result<()> {
         let mut requests = Vec::new();
-        self.doorman.serve(&mut self.board, &self.watch, &mut requests)?;
+        self.doorman
+            .serve(&mut self.board, &self.watch, &mut requests)?;
         for request in requests {
             self.serve_request(request, input);
         }
@@ -113,7 +115,14 @@ impl Job {
 
     fn serve_request(&mut self, request: Request, input: &mut dyn FnMut(Input<'_>)) {
         match request {
-            Request::Attached { slot, pid, rank, job_size, again, .. } => {
+            Request::Attached {
+                slot,
+                pid,
+                rank,
+                job_size,
+                again,
+                ..
+            } => {
                 info!(slot, pid, ?rank, again, "a process attached");
                 self.attached.insert(slot);
                 self.had_clients = true;
@@ -127,7 +136,9 @@ impl Job {
                     tell_rank(input, rank, RankState::Alive, Cause::Joined, 0);
                 }
             }
-            Request::Seed { address, .. } => input(Input::Seed { address: address.as_bytes() }),
+            Request::Seed { address, .. } => input(Input::Seed {
+                address: address.as_bytes(),
+            }),
             Request::Key { key, .. } => {
                 if self.record.key.is_none() {
                     self.set_key(key, input);
@@ -206,12 +217,18 @@ impl Job {
             return idle > FIRST_CLIENT_DEADLINE;
         }
         let launchers_gone = self.without_launcher || self.launchers.values().all(has_ended);
-        idle > if launchers_gone { self.linger } else { self.linger * LAUNCHER_LINGERS }
+        idle > if launchers_gone {
+            self.linger
+        } else {
+            self.linger * LAUNCHER_LINGERS
+        }
     }
 
     /// A rank's parent is its launcher; while it lives more ranks may come.
     fn remember_launcher(&mut self, pid: u32) {
-        let Some(launcher) = crate::watch::procfs::parent(pid) else { return };
+        let Some(launcher) = crate::watch::procfs::parent(pid) else {
+            return;
+        };
         if self.launchers.len() < LAUNCHERS_MAX
             && !self.launchers.contains_key(&launcher)
             && let Ok(pidfd) = open_pidfd(launcher)
@@ -229,7 +246,8 @@ impl Job {
 fn attached_slots(board: &BoardWriter) -> BTreeSet<u32> {
     let view = board.view();
     let taken = |slot: &u32| {
-        view.slot(*slot).is_some_and(|slot| slot.facts().occupancy == Occupancy::Taken)
+        view.slot(*slot)
+            .is_some_and(|slot| slot.facts().occupancy == Occupancy::Taken)
     };
     (0..view.limits().slots).filter(taken).collect()
 }
@@ -242,13 +260,21 @@ fn has_ended(pidfd: &OwnedFd) -> bool {
 fn describe(finding: Finding) -> (RankState, Cause, i32) {
     match finding {
         Finding::Left { exit_code } => (RankState::Left, Cause::Announced, exit_code),
-        Finding::Failed { by, signal, exit_code } => {
+        Finding::Failed {
+            by,
+            signal,
+            exit_code,
+        } => {
             let cause = match by {
                 FailedBy::Futex => Cause::KernelFutex,
                 FailedBy::Pidfd | FailedBy::Gone => Cause::Pidfd,
                 FailedBy::CoreDump => Cause::CoreDump,
             };
-            (RankState::Failed, cause, if signal == 0 { exit_code } else { signal })
+            (
+                RankState::Failed,
+                cause,
+                if signal == 0 { exit_code } else { signal },
+            )
         }
         Finding::Detached => (RankState::Unknown, Cause::Unspecified, 0),
         Finding::Hung(HungBy::Stopped) => (RankState::Hung, Cause::Stopped, 0),
@@ -265,6 +291,13 @@ fn tell_rank(
     argument: i32,
 ) {
     // Both fit: causes are few, signals and exit codes end at 255.
-    let detail = RankDetail { code: cause as u16 as u8, argument: argument.clamp(0, 255) as u8 };
-    input(Input::Told(Told::Rank { rank, state, detail }));
+    let detail = RankDetail {
+        code: cause as u16 as u8,
+        argument: argument.clamp(0, 255) as u8,
+    };
+    input(Input::Told(Told::Rank {
+        rank,
+        state,
+        detail,
+    }));
 }

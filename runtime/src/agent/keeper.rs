@@ -14,6 +14,7 @@ use crate::board::{BoardError, BoardLimits, BoardWriter};
 use crate::config::AgentConfig;
 use crate::doorman::{Door, DoorError, Place};
 use crate::sys::daemon::{Fork, drop_inheritance, fork};
+use crate::sys::signal::keeping_handlers;
 use muster_fabric::Libfabric;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
@@ -44,7 +45,10 @@ pub(super) enum KeeperError {
     Board(#[from] BoardError),
     /// Something else that the system refused.
     #[error("{what}: {source}")]
-    System { what: &'static str, source: io::Error },
+    System {
+        what: &'static str,
+        source: io::Error,
+    },
     /// libfabric cannot be loaded.
     #[error(transparent)]
     Libfabric(#[from] muster_fabric::LoadError),
@@ -80,8 +84,12 @@ pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError
     let door = Door::open(place)?;
     // The lock is ours, so the log is too; one run, one log.
     super::log_to(File::create(place.directory().join("log")).ok());
-    info!(keeper = getpid().as_raw_nonzero().get(), job = place.key(), "agent started");
-    let libfabric = match muster_fabric::load() {
+    info!(
+        keeper = getpid().as_raw_nonzero().get(),
+        job = place.key(),
+        "agent started"
+    );
+    let libfabric = match keeping_handlers(muster_fabric::load) {
         Ok(libfabric) => libfabric,
         Err(error) => {
             door.refuse_all(&error.to_string());
@@ -90,15 +98,20 @@ pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError
     };
     let board = BoardWriter::create(BoardLimits::default())?;
     let resume = Resume::create().map_err(system("resume record"))?;
-    keep_working(Estate { board, door, resume, libfabric }, place, config)
+    keep_working(
+        Estate {
+            board,
+            door,
+            resume,
+            libfabric,
+        },
+        place,
+        config,
+    )
 }
 
 /// Forks workers until one ends in order.
-fn keep_working(
-    estate: Estate,
-    place: &Place,
-    config: &AgentConfig,
-) -> Result<(), KeeperError> {
+fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(), KeeperError> {
     let system = |what| move |source| KeeperError::System { what, source };
     let mut deaths: VecDeque<Instant> = VecDeque::new();
     loop {

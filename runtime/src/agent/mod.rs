@@ -70,7 +70,9 @@ fn serve_job(
 /// Logs to a file, or to standard error if there is none. `MUSTER_LOG` sets the level.
 fn log_to(file: Option<std::fs::File>) {
     let filter = EnvFilter::try_from_env("MUSTER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false);
     match file {
         Some(file) => builder.with_ansi(false).with_writer(file).init(),
         None => builder.with_writer(std::io::stderr).init(),

@@ -11,7 +11,9 @@ use std::io::{self, Write};
 /// # Errors
 /// Standard output cannot be written; nobody reads us any more.
 pub(super) fn print(engine: &Overlay, event: &Event) -> io::Result<()> {
-    let Some(word) = word(&event.kind) else { return Ok(()) };
+    let Some(word) = word(&event.kind) else {
+        return Ok(());
+    };
     let name = engine.name_of(event.member).unwrap_or("?");
     let mut output = io::stdout().lock();
     writeln!(output, "{word} {name} {}", event.at.0 * 1000)?;

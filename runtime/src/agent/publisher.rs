@@ -7,8 +7,7 @@
 
 use crate::board::{self, BoardWriter, Cause, EventKind as Told, NO_NODE, RankState};
 use muster_protocol::{
-    CauseKind, Event, EventKind, MemberId, Overlay, RankFact,
-    RankState as StatedRankState,
+    CauseKind, Event, EventKind, MemberId, Overlay, RankFact, RankState as StatedRankState,
 };
 use std::collections::BTreeMap;
 use tracing::{info, warn};
@@ -25,8 +24,13 @@ impl Publisher {
     pub(super) fn adopt(board: &BoardWriter) -> Self {
         let view = board.view();
         let names = (0..view.node_count()).filter_map(|i| Some((view.node_name(i)?, i)));
-        let indices = names.map(|(name, index)| (MemberId::of(&name), index)).collect();
-        Self { indices, without_room: 0 }
+        let indices = names
+            .map(|(name, index)| (MemberId::of(&name), index))
+            .collect();
+        Self {
+            indices,
+            without_room: 0,
+        }
     }
 
     /// The index of a member on this board; a new one gets the next.
@@ -96,7 +100,14 @@ impl Publisher {
         match told {
             Told::NodeFailed => {
                 for fact in facts.iter().filter(|fact| is_there(fact.state)) {
-                    self.push_rank(board, event, Told::RankFailed, Cause::NodeFailed, node, fact);
+                    self.push_rank(
+                        board,
+                        event,
+                        Told::RankFailed,
+                        Cause::NodeFailed,
+                        node,
+                        fact,
+                    );
                 }
             }
             Told::NodeUp => {
@@ -119,7 +130,9 @@ impl Publisher {
     ) -> bool {
         let before = board.view().rank_state(fact.rank);
         let node_is_there = event.member == engine.id()
-            || engine.member(event.member).is_some_and(|member| member.state().in_view());
+            || engine
+                .member(event.member)
+                .is_some_and(|member| member.state().in_view());
         let state = match fact.state {
             StatedRankState::Alive | StatedRankState::Hung if !node_is_there => RankState::Failed,
             StatedRankState::Alive => RankState::Alive,

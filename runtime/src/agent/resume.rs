@@ -34,14 +34,20 @@ pub(crate) struct Resume {
 impl Resume {
     /// Makes an empty one.
     pub(crate) fn create() -> io::Result<Self> {
-        Ok(Self { file: memfd_create("muster-resume", MemfdFlags::CLOEXEC)?, writes: 0 })
+        Ok(Self {
+            file: memfd_create("muster-resume", MemfdFlags::CLOEXEC)?,
+            writes: 0,
+        })
     }
 
     /// Keeps a record in place of the last one.
     pub(crate) fn write(&mut self, record: &Record) -> io::Result<()> {
         let bytes = record.encode();
         if bytes.len() > RECORD_BYTES_MAX {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "snapshot exceeds its limit"));
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "snapshot exceeds its limit",
+            ));
         }
         self.writes += 1;
         write_all(&self.file, &bytes, half_offset(self.writes))?;
@@ -57,7 +63,12 @@ impl Resume {
         if read_all(&self.file, &mut header, 0)? < HEADER_BYTES {
             return Ok(None);
         }
-        let number = |at: usize| header[at..at + 8].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
+        let number = |at: usize| {
+            header[at..at + 8]
+                .iter()
+                .rev()
+                .fold(0, |n, b| n << 8 | u64::from(*b))
+        };
         let (writes, length) = (number(0), number(8) as usize);
         if length > RECORD_BYTES_MAX {
             return Ok(None);
@@ -65,7 +76,11 @@ impl Resume {
         self.writes = writes;
         let mut bytes = vec![0; length];
         let got = read_all(&self.file, &mut bytes, half_offset(writes))?;
-        Ok(if got == length { Record::decode(&bytes) } else { None })
+        Ok(if got == length {
+            Record::decode(&bytes)
+        } else {
+            None
+        })
     }
 }
 
@@ -122,7 +137,11 @@ mod tests {
     use super::*;
 
     fn record(engine: &[u8]) -> Record {
-        Record { rails: "127.0.0.1:1@udp0".into(), key: Some([3; 32]), engine: engine.into() }
+        Record {
+            rails: "127.0.0.1:1@udp0".into(),
+            key: Some([3; 32]),
+            engine: engine.into(),
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::config::{AgentConfig, KeySource, RAILS_MAX};
 use crate::doorman::Place;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::schedule::{Granted, ask_real_time};
+use crate::sys::signal::keeping_handlers;
 use muster_fabric::{Fabric, FabricConfig, Libfabric, Nid, NidList, Transport};
 use muster_protocol::{Config, Instant, Overlay};
 use rustix::time::{ClockId, clock_gettime};
@@ -48,7 +49,7 @@ pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i3
 
 /// Runs a member without a job, in the foreground, until it is asked to end.
 pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
-    let libfabric = muster_fabric::load().map_err(|error| error.to_string())?;
+    let libfabric = keeping_handlers(muster_fabric::load).map_err(|error| error.to_string())?;
     let (fabric, engine, _) = start(libfabric, config, None)?;
     prefer_this_thread();
     let mut host = Host::new(fabric, engine, None, config.profile.heartbeat_us())
@@ -72,7 +73,12 @@ fn serve(
     place: &Place,
     config: &AgentConfig,
 ) -> std::io::Result<Ending> {
-    let Estate { board, door, resume, .. } = estate;
+    let Estate {
+        board,
+        door,
+        resume,
+        ..
+    } = estate;
     let job = Job::start(board, door, resume, record, place, config)?;
     prefer_this_thread();
     let mut host = Host::new(fabric, engine, Some(job), config.profile.heartbeat_us())?;
@@ -90,7 +96,13 @@ fn start(
 ) -> Result<(Fabric, Overlay, Record), String> {
     let rails = match &record {
         // With the ports that the last worker had: the others know us by them.
-        Some(record) => record.rails.parse::<NidList>().map_err(|e| e.to_string())?.iter().cloned().collect(),
+        Some(record) => record
+            .rails
+            .parse::<NidList>()
+            .map_err(|e| e.to_string())?
+            .iter()
+            .cloned()
+            .collect(),
         None if config.rails.is_empty() => every_interface(&libfabric)?,
         None => config.rails.clone(),
     };
@@ -119,7 +131,11 @@ fn start(
 
 fn engine_config(config: &AgentConfig, address: &str, mtu: usize) -> Config {
     let mut engine = Config::new(config.name.as_str(), address.as_bytes(), config.profile);
-    engine.seeds = config.seeds.iter().map(|seed| seed.to_string().into_bytes()).collect();
+    engine.seeds = config
+        .seeds
+        .iter()
+        .map(|seed| seed.to_string().into_bytes())
+        .collect();
     engine.key = match config.key {
         KeySource::Given(key) => Some(key),
         KeySource::FromClients => None,
@@ -136,8 +152,9 @@ fn engine_config(config: &AgentConfig, address: &str, mtu: usize) -> Config {
 /// All interfaces that are up; loopback only if there is nothing else.
 fn every_interface(libfabric: &Libfabric) -> Result<Vec<Nid>, String> {
     let interfaces = libfabric.interfaces();
-    let (loopback, mut chosen): (Vec<_>, Vec<_>) =
-        interfaces.into_iter().partition(|interface| interface.address.is_loopback());
+    let (loopback, mut chosen): (Vec<_>, Vec<_>) = interfaces
+        .into_iter()
+        .partition(|interface| interface.address.is_loopback());
     if chosen.is_empty() {
         chosen = loopback;
     }

@@ -119,3 +119,112 @@ impl Cursor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::board::{BoardLimits, BoardView, BoardWriter};
+
+    /// An event of which every field follows from its number: a torn one betrays itself.
+    fn numbered(sequence: u64) -> Event {
+        let part = sequence.wrapping_mul(0x9e37_79b9) as u32;
+        let mut event = Event::new(EventKind::RankFailed, Cause::KernelFutex);
+        (event.node, event.rank, event.code) = (part, part ^ 1, part as i32 ^ 2);
+        (event.silent_us, event.reporter_count) = (part ^ 3, part ^ 4);
+        event.reporters = [part ^ 5, part ^ 6, part ^ 7];
+        (event.at_ns, event.sequence) = (sequence.wrapping_mul(3), sequence);
+        event
+    }
+
+    fn board(events: u32) -> BoardWriter {
+        let limits = BoardLimits {
+            nodes: 4,
+            ranks: 4,
+            slots: 1,
+            events,
+        };
+        BoardWriter::create(limits).unwrap()
+    }
+
+    /// Reads what is there and checks that every event is whole, in order, and that what is
+    /// missing was said with its exact number.
+    fn read_all(view: &BoardView, cursor: &mut Cursor, expected: &mut u64) -> u64 {
+        let mut lost = 0;
+        while let Some(event) = view.next_event(cursor) {
+            assert_eq!(event.sequence, *expected);
+            if event.kind == EventKind::Overflow {
+                assert!(event.lost > 0);
+                lost += event.lost;
+                *expected += event.lost;
+            } else {
+                assert_eq!(event, numbered(*expected));
+                *expected += 1;
+            }
+            assert_eq!(cursor.position(), *expected);
+        }
+        lost
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_lost_is_said_exactly(bursts in prop::collection::vec(0u64..100, 1..20)) {
+            let mut writer = board(16);
+            let view = writer.view();
+            let (mut cursor, mut expected, mut written) = (view.cursor(), 0, 0);
+            for burst in bursts {
+                for _ in 0..burst {
+                    writer.push_event(&numbered(written));
+                    written += 1;
+                }
+                let lost = read_all(&view, &mut cursor, &mut expected);
+                prop_assert_eq!(expected, written);
+                prop_assert_eq!(lost, if burst > 16 { burst - 8 } else { 0 });
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(12))]
+        #[test]
+        fn no_reader_sees_a_torn_or_misplaced_event(
+            power in 4u32..8, readers in 1usize..4, total in 1000u64..60_000,
+        ) {
+            let mut writer = board(1 << power);
+            let done = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                for _ in 0..readers {
+                    let (view, done) = (writer.view(), &done);
+                    let mut cursor = view.cursor();
+                    scope.spawn(move || {
+                        let (mut expected, mut lost) = (0, 0);
+                        while !done.load(Ordering::Acquire) {
+                            lost += read_all(&view, &mut cursor, &mut expected);
+                        }
+                        lost += read_all(&view, &mut cursor, &mut expected);
+                        assert_eq!((expected, lost), (total, cursor.lost()));
+                    });
+                }
+                (0..total).for_each(|sequence| {
+                    writer.push_event(&numbered(sequence));
+                });
+                done.store(true, Ordering::Release);
+            });
+        }
+    }
+
+    #[test]
+    fn a_writer_that_died_half_way_leaves_nothing_to_see() {
+        let mut writer = board(16);
+        let view = writer.view();
+        let mut cursor = view.cursor();
+        // Half an entry: its stamp is odd and the head has not moved.
+        view.board().entry(0).0.store(1, Ordering::Relaxed);
+        assert_eq!(view.next_event(&mut cursor), None);
+        writer.push_event(&numbered(0));
+        assert_eq!(view.next_event(&mut cursor), Some(numbered(0)));
+    }
+}

@@ -225,3 +225,197 @@ fn random() -> u64 {
     hasher.write_u64(crate::sys::clock::monotonic_ns());
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::{Hold, LAYOUT_VERSION};
+    use crate::sys::memory::{SharedMap, create_sealed};
+    use proptest::prelude::*;
+
+    fn board() -> BoardWriter {
+        let limits = BoardLimits {
+            nodes: 8,
+            ranks: 8,
+            slots: 2,
+            events: 16,
+        };
+        BoardWriter::create(limits).unwrap()
+    }
+
+    fn claim(pid: u32, rank: Option<u32>) -> Claim {
+        Claim {
+            pid,
+            start_ticks: 1,
+            rank,
+            hold: Hold::Thread,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_out_of_range_is_refused() {
+        let mut writer = board();
+        let view = BoardView::attach(writer.descriptor()).unwrap();
+        assert_eq!(writer.add_node("node0"), Some(0));
+        assert_eq!(writer.add_node(&"n".repeat(64)), None);
+        writer.set_own_node(0);
+        assert!(writer.set_node_state(0, NodeState::Alive));
+        assert!(!writer.set_node_state(8, NodeState::Alive));
+        assert!(writer.set_rank_state(7, RankState::Hung) && writer.set_rank_node(7, 0));
+        assert!(!writer.set_rank_state(8, RankState::Hung));
+        assert_eq!(
+            (view.node_count(), view.rank_count(), view.epoch()),
+            (1, 8, 2)
+        );
+        assert_eq!(
+            (view.node_name(0).as_deref(), view.node_name(1)),
+            (Some("node0"), None)
+        );
+        assert_eq!(
+            (view.node_state(0), view.node_state(9)),
+            (NodeState::Alive, NodeState::Unknown)
+        );
+        assert_eq!(
+            (view.rank_state(7), view.rank_node(7)),
+            (RankState::Hung, Some(0))
+        );
+        assert_eq!((view.own_node(), view.rank_node(3)), (Some(0), None));
+    }
+
+    #[test]
+    fn a_new_worker_finds_everything_as_it_was() {
+        let mut first = board();
+        first.add_node("node0");
+        first.set_node_state(0, NodeState::Suspect);
+        let slot = first.claim_slot(&claim(5, Some(3)), &|_, _| true).unwrap();
+        let fd = first.descriptor().try_clone_to_owned().unwrap();
+        drop(first);
+        let second = BoardWriter::adopt(fd).unwrap();
+        let view = second.view();
+        assert_eq!(
+            (view.generation(), view.node_state(0)),
+            (2, NodeState::Suspect)
+        );
+        let facts = view.slot(slot.0).unwrap().facts();
+        assert_eq!((facts.pid, facts.rank, facts.generation), (5, Some(3), 1));
+    }
+
+    #[test]
+    fn slots_go_to_whom_they_belong() {
+        let (mut writer, alive) = (board(), |_, _| true);
+        assert_eq!(writer.claim_slot(&claim(5, Some(3)), &alive), Ok((0, 1)));
+        // The same process again, its word released: it was an exec. It keeps slot and rank.
+        assert_eq!(writer.claim_slot(&claim(5, None), &alive), Ok((0, 2)));
+        let rank = writer.view().slot(0).unwrap().facts().rank;
+        assert_eq!(rank, Some(3));
+        // Held by the same process: a second copy of the library.
+        writer
+            .view()
+            .slot(0)
+            .unwrap()
+            .word()
+            .store(77, Ordering::Release);
+        let again = writer.claim_slot(&claim(5, None), &alive);
+        assert_eq!(again, Err(ClaimError::AlreadyAttached { pid: 5 }));
+        let rival = writer.claim_slot(&claim(6, Some(3)), &alive);
+        assert_eq!(rival, Err(ClaimError::RankTaken { rank: 3, pid: 5 }));
+        let beyond = writer.claim_slot(&claim(6, Some(8)), &alive);
+        assert_eq!(beyond, Err(ClaimError::RankTooLarge { rank: 8, ranks: 8 }));
+        assert_eq!(writer.claim_slot(&claim(6, None), &alive), Ok((1, 1)));
+        let full = writer.claim_slot(&claim(7, None), &alive);
+        assert_eq!(full, Err(ClaimError::Full { slots: 2 }));
+        writer.release_slot(1);
+        assert_eq!(writer.claim_slot(&claim(7, None), &alive), Ok((1, 2)));
+    }
+
+    #[test]
+    fn a_slot_that_is_still_linked_waits_for_the_end_of_its_process() {
+        let mut writer = board();
+        writer.claim_slot(&claim(5, None), &|_, _| true).unwrap();
+        let view = writer.view();
+        view.slot(0).unwrap().word().store(77, Ordering::Release);
+        view.slot(0).unwrap().announce_leave(true, 0);
+        writer.release_slot(0);
+        assert_eq!(writer.claim_slot(&claim(6, None), &|_, _| true), Ok((1, 1)));
+        assert_eq!(
+            writer.claim_slot(&claim(7, None), &|_, _| true),
+            Err(ClaimError::Full { slots: 2 })
+        );
+        assert_eq!(
+            writer.claim_slot(&claim(7, None), &|_, _| false),
+            Ok((0, 2))
+        );
+    }
+
+    #[test]
+    fn a_board_of_another_version_is_named_with_the_remedy() {
+        let writer = board();
+        writer
+            .view()
+            .board()
+            .header_word(header::VERSION)
+            .store(9, Ordering::Release);
+        let cause = BoardView::attach(writer.descriptor()).unwrap_err();
+        let text = cause.to_string();
+        assert!(matches!(
+            cause,
+            BoardError::Version {
+                found: 9,
+                known: LAYOUT_VERSION
+            }
+        ));
+        assert!(
+            text.contains("layout 9") && text.contains("MUSTER_AGENT"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn memory_that_is_no_board_is_refused() {
+        let empty = create_sealed(c"muster-test", 1 << 16).unwrap();
+        assert!(matches!(
+            BoardView::attach(empty.as_fd()),
+            Err(BoardError::NotABoard { .. })
+        ));
+        let file = tempfile::tempfile().unwrap();
+        assert!(matches!(
+            BoardView::attach(file.as_fd()),
+            Err(BoardError::NotABoard { .. })
+        ));
+    }
+
+    proptest! {
+        /// A header scribbled over is refused or harmless, never a panic or a wild read.
+        #[test]
+        fn garbage_on_the_board_never_panics(
+            words in prop::collection::vec((0usize..12, any::<u32>()), 1..6),
+            body in prop::collection::vec((0usize..8000, any::<u64>()), 0..300),
+        ) {
+            let writer = board();
+            let map = SharedMap::map(writer.descriptor(), writer.board.layout.size).unwrap();
+            for (place, value) in words {
+                map.word(place * 4).store(value, Ordering::Relaxed);
+            }
+            for (place, value) in body {
+                // Past the first line, which the view keeps checked copies of.
+                let offset = 128 + place * 8;
+                if offset + 8 <= writer.board.layout.size {
+                    map.long(offset).store(value, Ordering::Relaxed);
+                }
+            }
+            // The one that trusts its header and the one that has just checked it.
+            for view in [Some(writer.view()), BoardView::attach(writer.descriptor()).ok()] {
+                let Some(view) = view else { continue };
+                let mut cursor = view.cursor();
+                for index in 0..view.node_count().min(10) + 1 {
+                    let _ = (view.node_state(index), view.node_name(index));
+                    let _ = (view.rank_state(index), view.rank_node(index), view.ticks(index));
+                    let _ = view.slot(index).map(|slot| (slot.facts(), slot.leave()));
+                }
+                for _ in 0..40 {
+                    let _ = view.next_event(&mut cursor);
+                }
+            }
+        }
+    }
+}

@@ -57,15 +57,26 @@ pub(crate) struct CliError {
 
 impl CliError {
     pub(crate) fn new(what: impl Into<String>, why: impl fmt::Display) -> Self {
-        Self { what: what.into(), why: why.to_string(), hint: None, code: 1 }
+        Self {
+            what: what.into(),
+            why: why.to_string(),
+            hint: None,
+            code: 1,
+        }
     }
 
     pub(crate) fn timed_out(what: impl Into<String>, why: impl fmt::Display) -> Self {
-        Self { code: 5, ..Self::new(what, why) }
+        Self {
+            code: 5,
+            ..Self::new(what, why)
+        }
     }
 
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
-        Self { hint: Some(hint.into()), ..self }
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
     }
 }
 

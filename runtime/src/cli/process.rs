@@ -57,9 +57,14 @@ impl Process {
     /// Time on a CPU in nanoseconds and the number of time slices, over all threads.
     pub(crate) fn schedule(&self) -> Option<(u64, u64)> {
         let mut sum = (0, 0);
-        for task in fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?.flatten() {
+        for task in fs::read_dir(format!("/proc/{}/task", self.pid))
+            .ok()?
+            .flatten()
+        {
             let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
-            let mut numbers = text.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
+            let mut numbers = text
+                .split_whitespace()
+                .filter_map(|word| word.parse::<u64>().ok());
             sum.0 += numbers.next()?;
             sum.1 += numbers.nth(1)?;
         }
@@ -76,7 +81,9 @@ impl Process {
 
 /// All running processes whose command name is `name`.
 pub(crate) fn named(name: &str) -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())

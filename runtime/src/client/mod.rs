@@ -392,6 +392,17 @@ impl Inner {
     }
 }
 
+impl Drop for Inner {
+    /// Without a library thread the handle can go while a thread of the application is still
+    /// linked into the board: the kernel and the C library follow that link when the thread ends,
+    /// so the mapping stays for the life of the process.
+    fn drop(&mut self) {
+        if self.phase() != Phase::Finalized {
+            std::mem::forget(self.boards.current().clone());
+        }
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -33,7 +33,9 @@ pub enum KeyError {
         source: io::Error,
     },
     /// Others can read it.
-    #[error("key file {path}: its mode is {mode:04o}, so others can read the key; chmod 600 {path}")]
+    #[error(
+        "key file {path}: its mode is {mode:04o}, so others can read the key; chmod 600 {path}"
+    )]
     Mode {
         /// The file.
         path: PathBuf,
@@ -41,7 +43,9 @@ pub enum KeyError {
         mode: u32,
     },
     /// It belongs to somebody else.
-    #[error("key file {path}: it belongs to uid {owner}, not to you (uid {own}); use a file of your own")]
+    #[error(
+        "key file {path}: it belongs to uid {owner}, not to you (uid {own}); use a file of your own"
+    )]
     Owner {
         /// The file.
         path: PathBuf,
@@ -65,20 +69,33 @@ pub enum KeyError {
 /// # Errors
 /// See [`KeyError`].
 pub fn read_key_file(path: &Path) -> Result<[u8; 32], KeyError> {
-    let io_error = |source| KeyError::Io { path: path.to_owned(), source };
+    let io_error = |source| KeyError::Io {
+        path: path.to_owned(),
+        source,
+    };
     let file = File::open(path).map_err(io_error)?;
     let metadata = file.metadata().map_err(io_error)?;
     let own = rustix::process::getuid().as_raw();
     if metadata.uid() != own {
-        return Err(KeyError::Owner { path: path.to_owned(), owner: metadata.uid(), own });
+        return Err(KeyError::Owner {
+            path: path.to_owned(),
+            owner: metadata.uid(),
+            own,
+        });
     }
     let mode = metadata.mode() & 0o7777;
     if mode & 0o077 != 0 {
-        return Err(KeyError::Mode { path: path.to_owned(), mode });
+        return Err(KeyError::Mode {
+            path: path.to_owned(),
+            mode,
+        });
     }
     let mut text = String::new();
     file.take(256).read_to_string(&mut text).map_err(io_error)?;
-    parse_key(text.trim()).map_err(|why| KeyError::Content { path: path.to_owned(), why })
+    parse_key(text.trim()).map_err(|why| KeyError::Content {
+        path: path.to_owned(),
+        why,
+    })
 }
 
 /// The standing key of this user: read from `path`, made there first if it is missing.
@@ -86,7 +103,10 @@ pub fn read_key_file(path: &Path) -> Result<[u8; 32], KeyError> {
 /// # Errors
 /// See [`KeyError`].
 pub fn standing_key(path: &Path) -> Result<[u8; 32], KeyError> {
-    let io_error = |source| KeyError::Io { path: path.to_owned(), source };
+    let io_error = |source| KeyError::Io {
+        path: path.to_owned(),
+        source,
+    };
     if !path.exists() {
         // Written under another name and linked, so that nobody ever reads half a key and
         // of several first starts exactly one wins.
@@ -117,7 +137,9 @@ pub fn draw_key() -> [u8; 32] {
 
 /// A seed for an agent's or a demo's random choices, from the system's entropy.
 pub fn draw_seed() -> u64 {
-    draw_key()[..8].iter().fold(0, |seed, byte| seed << 8 | u64::from(*byte))
+    draw_key()[..8]
+        .iter()
+        .fold(0, |seed, byte| seed << 8 | u64::from(*byte))
 }
 
 fn key_text(key: &[u8; 32]) -> String {
@@ -158,15 +180,28 @@ mod tests {
         let path = directory.path().join("key");
         fs::write(&path, key_text(&[7; 32])).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        assert!(read_key_file(&path).unwrap_err().to_string().contains("chmod 600"));
+        assert!(
+            read_key_file(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("chmod 600")
+        );
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         assert_eq!(read_key_file(&path).unwrap(), [7; 32]);
         fs::write(&path, "abc").unwrap();
         assert!(read_key_file(&path).unwrap_err().to_string().contains("64"));
         fs::write(&path, "zz".repeat(32)).unwrap();
-        assert!(matches!(read_key_file(&path), Err(KeyError::Content { .. })));
+        assert!(matches!(
+            read_key_file(&path),
+            Err(KeyError::Content { .. })
+        ));
         let missing = directory.path().join("missing");
-        assert!(read_key_file(&missing).unwrap_err().to_string().contains("missing"));
+        assert!(
+            read_key_file(&missing)
+                .unwrap_err()
+                .to_string()
+                .contains("missing")
+        );
     }
 
     #[test]

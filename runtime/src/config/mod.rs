@@ -52,7 +52,12 @@ impl MemberName {
     /// # Errors
     /// Refuses a name that is empty, too long, or holds anything but printable ASCII.
     pub fn new(name: &str) -> Result<Self, ConfigError> {
-        let bad = |why| Err(ConfigError::Name { name: name.to_owned(), why });
+        let bad = |why| {
+            Err(ConfigError::Name {
+                name: name.to_owned(),
+                why,
+            })
+        };
         match name {
             "" => bad("it is empty"),
             _ if name.len() > NAME_BYTES_MAX => bad("it is longer than 63 bytes"),
@@ -87,7 +92,9 @@ pub enum ConfigError {
         why: &'static str,
     },
     /// A rail that cannot be understood.
-    #[error("rail {text:?}: {source}; write ADDRESS[:PORT]@NET or INTERFACE[:PORT]@NET, for example 10.0.0.1@udp0")]
+    #[error(
+        "rail {text:?}: {source}; write ADDRESS[:PORT]@NET or INTERFACE[:PORT]@NET, for example 10.0.0.1@udp0"
+    )]
     Rail {
         /// The rail as given.
         text: String,
@@ -130,9 +137,10 @@ pub enum ConfigError {
 pub fn parse_rails(texts: &[String]) -> Result<Vec<Nid>, ConfigError> {
     let mut rails = Vec::new();
     for text in texts.iter().flat_map(|text| text.split(',')).map(str::trim) {
-        let nid = text
-            .parse()
-            .map_err(|source| ConfigError::Rail { text: text.to_owned(), source })?;
+        let nid = text.parse().map_err(|source| ConfigError::Rail {
+            text: text.to_owned(),
+            source,
+        })?;
         rails.push(nid);
     }
     limit("rails", rails.len(), RAILS_MAX)?;
@@ -146,13 +154,20 @@ pub fn parse_rails(texts: &[String]) -> Result<Vec<Nid>, ConfigError> {
 pub fn parse_seeds(texts: &[String]) -> Result<Vec<NidList>, ConfigError> {
     limit("seeds", texts.len(), SEEDS_MAX)?;
     let parse = |text: &String| {
-        text.parse().map_err(|source| ConfigError::Seed { text: text.clone(), source })
+        text.parse().map_err(|source| ConfigError::Seed {
+            text: text.clone(),
+            source,
+        })
     };
     texts.iter().map(parse).collect()
 }
 
 fn limit(what: &'static str, count: usize, limit: usize) -> Result<(), ConfigError> {
-    if count > limit { Err(ConfigError::TooMany { what, count, limit }) } else { Ok(()) }
+    if count > limit {
+        Err(ConfigError::TooMany { what, count, limit })
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -165,15 +180,27 @@ mod tests {
             let error = MemberName::new(name).unwrap_err().to_string();
             assert!(error.contains(why) && error.contains("--name"), "{error}");
         }
-        assert!(MemberName::new(&"x".repeat(64)).unwrap_err().to_string().contains("63"));
+        assert!(
+            MemberName::new(&"x".repeat(64))
+                .unwrap_err()
+                .to_string()
+                .contains("63")
+        );
         assert_eq!(MemberName::new("n1").unwrap().as_str(), "n1");
     }
 
     #[test]
     fn a_bad_rail_or_seed_is_named_in_the_error() {
-        let error = parse_rails(&["127.0.0.1@udp0,nonsense".into()]).unwrap_err().to_string();
-        assert!(error.contains("nonsense") && error.contains("@udp0"), "{error}");
-        let error = parse_seeds(&["127.0.0.1:99999@udp0".into()]).unwrap_err().to_string();
+        let error = parse_rails(&["127.0.0.1@udp0,nonsense".into()])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("nonsense") && error.contains("@udp0"),
+            "{error}"
+        );
+        let error = parse_seeds(&["127.0.0.1:99999@udp0".into()])
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("99999"), "{error}");
         let many = vec!["127.0.0.1@udp0".to_owned(); 17];
         assert!(parse_rails(&many).unwrap_err().to_string().contains("16"));

@@ -165,13 +165,7 @@ impl Place {
     /// Makes the directory if it is missing and checks that nobody else can change it.
     pub fn prepare(&self) -> Result<(), PlaceError> {
         let user = process::user_id();
-        create(&self.base)?;
-        let base = metadata(&self.base)?;
-        // A directory that everybody may write to (as /tmp) protects ours by its sticky bit.
-        let writable_by_others = base.mode() & 0o022 != 0 && base.mode() & 0o1000 == 0;
-        if ![user, 0].contains(&base.uid()) || writable_by_others {
-            return Err(not_safe(&self.base, &base, user));
-        }
+        prepare_base(&self.base, user)?;
         create(&self.directory)?;
         let own = metadata(&self.directory)?;
         if own.uid() != user || own.mode() & 0o077 != 0 || !own.is_dir() {
@@ -202,13 +196,19 @@ const SOLO: &str = "solo";
 /// The directory under which all places of this user lie, made and checked.
 pub fn base_directory() -> Result<PathBuf, PlaceError> {
     let place = Place::find(Some(SOLO), Some("base"), None)?;
-    let user = process::user_id();
-    create(&place.base)?;
-    let base = metadata(&place.base)?;
-    if base.uid() != user || base.mode() & 0o077 != 0 || !base.is_dir() {
-        return Err(not_safe(&place.base, &base, user));
-    }
+    prepare_base(&place.base, process::user_id())?;
     Ok(place.base)
+}
+
+fn prepare_base(path: &Path, user: u32) -> Result<(), PlaceError> {
+    create(path)?;
+    let base = metadata(path)?;
+    // A directory that everybody may write to (as /tmp) protects ours by its sticky bit.
+    let writable_by_others = base.mode() & 0o022 != 0 && base.mode() & 0o1000 == 0;
+    if ![user, 0].contains(&base.uid()) || writable_by_others || !base.is_dir() {
+        return Err(not_safe(path, &base, user));
+    }
+    Ok(())
 }
 
 fn variable(name: &str) -> Option<String> {

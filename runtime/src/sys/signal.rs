@@ -21,3 +21,25 @@ pub fn with_all_blocked<T>(body: impl FnOnce() -> T) -> T {
     }
     answer
 }
+
+/// Runs `work` and puts every signal handler back to what it was before. Libraries that
+/// libfabric loads (psm) install handlers that end the process on SIGTERM.
+#[cfg(feature = "agent")]
+pub fn keeping_handlers<T>(work: impl FnOnce() -> T) -> T {
+    const LAST: i32 = 31;
+    let before: Vec<(i32, libc::sigaction)> = (1..=LAST)
+        .filter_map(|signal| {
+            // SAFETY: all-zero is a valid sigaction for the call to fill.
+            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+            // SAFETY: asks only; `action` is writable.
+            let answer = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
+            (answer == 0).then_some((signal, action))
+        })
+        .collect();
+    let answer = work();
+    for (signal, action) in before {
+        // SAFETY: the action was in force before; SIGKILL and SIGSTOP are refused, harmlessly.
+        unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    }
+    answer
+}

@@ -104,7 +104,12 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
 pub fn parent(pid: u32) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = text.rsplit_once(')')?;
-    fields.split_whitespace().nth(1)?.parse().ok().filter(|parent| *parent > 1)
+    fields
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
+        .filter(|parent| *parent > 1)
 }
 
 /// Whether the process of this pid and start time exists (a zombie does not count).

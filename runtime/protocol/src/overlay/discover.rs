@@ -1,7 +1,9 @@
 //! Knocking at doors: how a newcomer finds the others, and how the sides of a split find back.
 //!
 //! Targets are drawn at random from the seeds that are not in the view and from the members held
-//! failed. The answer is the target's whole view. Frequent at first, then rarer, at last every
+//! failed; to the latter goes a claim with it, so that whoever lives after all learns of its death
+//! and speaks up: with a higher minor if the verdict does not stand by our rules, with a higher
+//! incarnation if it does (the paper raises the minor in both cases). The answer is the target's whole view. Frequent at first, then rarer, at last every
 //! five seconds; a member that is alone keeps trying more often. Targets do not stay neighbours,
 //! and when there is no target nothing is sent.
 
@@ -34,7 +36,11 @@ impl Overlay {
 
     pub(super) fn run_discovery(&mut self) {
         let alone = self.table.live() == 1 || self.doubted_since.is_some();
-        let cap_us = if alone { ALONE_BEATS * self.config.heartbeat_us } else { WAIT_MAX_US };
+        let cap_us = if alone {
+            ALONE_BEATS * self.config.heartbeat_us
+        } else {
+            WAIT_MAX_US
+        };
         self.discover_wait_us =
             (self.discover_wait_us + self.discover_wait_us / 2).min(cap_us.min(WAIT_MAX_US));
         let jitter_us = self.random(self.discover_wait_us / 4);
@@ -44,10 +50,18 @@ impl Overlay {
             .seeds
             .iter()
             .enumerate()
-            .filter(|(_, seed)| !self.table.iter_live().any(|member| *member.address == ***seed))
+            .filter(|(_, seed)| {
+                !self
+                    .table
+                    .iter_live()
+                    .any(|member| *member.address == ***seed)
+            })
             .map(|(index, _)| (Target::Seed(index), true))
             .collect();
-        let failed = self.table.iter_removed().filter(|m| m.state == NodeState::Failed);
+        let failed = self
+            .table
+            .iter_removed()
+            .filter(|m| m.state == NodeState::Failed);
         targets.extend(failed.map(|member| (Target::Member(member.id), false)));
         if targets.is_empty() {
             return;
@@ -56,24 +70,22 @@ impl Overlay {
         self.say(Intent::Discover { target, boot });
     }
 
-    /// Somebody asks for our view. Unless it is a newcomer, it held us failed: we speak up.
-    pub(super) fn take_discover(&mut self, from: MemberId, boot: bool) {
-        if !boot {
-            self.raise_minor();
-        }
-        self.say(Intent::View { to: from, from: MemberId(0), boot });
-    }
-
     /// We were declared failed: for one deadline, or until its view has come, we listen to the
     /// one who told us and to nobody else.
     pub(super) fn rejoin_with(&mut self, with: MemberId) {
         let until = self.now.after(self.config.deadline_us);
-        self.rejoin = Some(Rejoin { with, ask_at: self.now, until });
+        self.rejoin = Some(Rejoin {
+            with,
+            ask_at: self.now,
+            until,
+        });
         self.run_rejoin();
     }
 
     pub(super) fn run_rejoin(&mut self) {
-        let Some(rejoin) = &mut self.rejoin else { return };
+        let Some(rejoin) = &mut self.rejoin else {
+            return;
+        };
         if self.now >= rejoin.until {
             self.rejoin = None;
             self.topology_dirty = true;
@@ -87,18 +99,28 @@ impl Overlay {
     /// A view came. It may have more datagrams: we give them half a heartbeat.
     pub(super) fn rejoined_with(&mut self, from: MemberId) {
         if let Some(rejoin) = self.rejoin.as_mut().filter(|rejoin| rejoin.with == from) {
-            rejoin.until = rejoin.until.min(self.now.after(self.config.heartbeat_us / 2));
+            rejoin.until = rejoin
+                .until
+                .min(self.now.after(self.config.heartbeat_us / 2));
             rejoin.ask_at = Instant::NEVER;
         }
     }
 
     pub(super) fn next_rejoin_timer(&self) -> Instant {
-        self.rejoin.map_or(Instant::NEVER, |rejoin| rejoin.until.min(rejoin.ask_at))
+        self.rejoin
+            .map_or(Instant::NEVER, |rejoin| rejoin.until.min(rejoin.ask_at))
     }
 
     /// How much our view weighs when two sides of a split meet.
     pub(super) fn strength(&self) -> Strength {
-        let root = self.table.iter_live().next().map_or(self.own, |member| member.id);
-        Strength { live: u32::try_from(self.table.live()).unwrap_or(u32::MAX), root }
+        let root = self
+            .table
+            .iter_live()
+            .next()
+            .map_or(self.own, |member| member.id);
+        Strength {
+            live: u32::try_from(self.table.live()).unwrap_or(u32::MAX),
+            root,
+        }
     }
 }

@@ -224,7 +224,10 @@ impl Overlay {
 
     /// The last observations about a member, oldest first: `muster why`.
     pub fn why(&self, id: MemberId) -> impl Iterator<Item = &Observation> {
-        self.table.get(id).into_iter().flat_map(|member| member.evidence.iter())
+        self.table
+            .get(id)
+            .into_iter()
+            .flat_map(|member| member.evidence.iter())
     }
 
     /// What this engine has done.
@@ -279,11 +282,17 @@ impl Overlay {
 
     /// Those this engine observes: they beat to it.
     pub fn observing(&self) -> impl Iterator<Item = MemberId> {
-        self.links.iter().filter(|(_, link)| link.observes).map(|(id, _)| *id)
+        self.links
+            .iter()
+            .filter(|(_, link)| link.observes)
+            .map(|(id, _)| *id)
     }
 
     /// Those this engine beats to.
     pub fn observers(&self) -> impl Iterator<Item = MemberId> {
-        self.links.iter().filter(|(_, link)| link.observed).map(|(id, _)| *id)
+        self.links
+            .iter()
+            .filter(|(_, link)| link.observed)
+            .map(|(id, _)| *id)
     }
 }

@@ -3,6 +3,7 @@
 //! Every change of a record happens here and spreads from here: whatever is new to us goes on the
 //! list of every link but the one it came from. Whatever is old goes back to the one who said it.
 
+use crate::config::Policy;
 use crate::event::{CauseKind, EventKind};
 use crate::evidence::ObservationKind;
 use crate::identity::{INCARNATION_MAX, MemberId, Version};
@@ -11,7 +12,6 @@ use crate::overlay::Overlay;
 use crate::overlay::interface::Phase;
 use crate::state::{NodeState, RankFact};
 use crate::table::{Member, RANKS_MAX, Reporters};
-use crate::config::Policy;
 use crate::verdict::{self, Order};
 use crate::wire::NodeFact;
 
@@ -76,7 +76,9 @@ impl Overlay {
     }
 
     fn merge_newer(&mut self, from: MemberId, fact: &NodeFact<'_>) {
-        let Some(member) = self.table.get(fact.id) else { return };
+        let Some(member) = self.table.get(fact.id) else {
+            return;
+        };
         let (held, state) = (member.version, member.state);
         if !state.in_view() {
             return self.merge_newer_removed(from, fact);
@@ -85,8 +87,15 @@ impl Overlay {
             NodeState::Left => self.left(from, fact),
             // A verdict about a life we have not seen: the one we have seen is over anyway.
             NodeState::Failed if fact.version.incarnation > held.incarnation => {
-                self.table.change(fact.id, |member| member.version = fact.version);
-                self.fail(fact.id, fact.cause, fact.reporters, fact.silent_us, Some(from));
+                self.table
+                    .change(fact.id, |member| member.version = fact.version);
+                self.fail(
+                    fact.id,
+                    fact.cause,
+                    fact.reporters,
+                    fact.silent_us,
+                    Some(from),
+                );
             }
             NodeState::Failed | NodeState::Suspect => {
                 if fact.version > held {
@@ -121,11 +130,19 @@ impl Overlay {
     /// A higher version of somebody in the view.
     fn renew(&mut self, from: MemberId, fact: &NodeFact<'_>) {
         let id = fact.id;
-        let Some(member) = self.table.get(id) else { return };
+        let Some(member) = self.table.get(id) else {
+            return;
+        };
         let was_suspect = member.state == NodeState::Suspect;
         let reborn = fact.version.incarnation > member.version.incarnation;
         if reborn {
-            self.tell(id, EventKind::NodeFailed, CauseKind::Superseded, Reporters::default(), 0);
+            self.tell(
+                id,
+                EventKind::NodeFailed,
+                CauseKind::Superseded,
+                Reporters::default(),
+                0,
+            );
             self.checks.remove(&id);
             self.links.remove(&id);
             self.adopt(fact);
@@ -174,7 +191,9 @@ impl Overlay {
             take_end(member, fact, now);
         });
         self.observe(fact.id, from, ObservationKind::Left);
-        let kind = EventKind::NodeLeft { exit_code: fact.exit_code };
+        let kind = EventKind::NodeLeft {
+            exit_code: fact.exit_code,
+        };
         self.tell(fact.id, kind, CauseKind::Announced, Reporters::default(), 0);
         self.removed(fact.id, Some(from));
     }
@@ -182,7 +201,10 @@ impl Overlay {
     /// Reports that came with a suspicion or a verdict, about the version we hold.
     fn add_reports(&mut self, from: MemberId, fact: &NodeFact<'_>) {
         let id = fact.id;
-        let Some(member) = self.table.in_view(id).filter(|held| held.version == fact.version)
+        let Some(member) = self
+            .table
+            .in_view(id)
+            .filter(|held| held.version == fact.version)
         else {
             return;
         };
@@ -197,7 +219,10 @@ impl Overlay {
             return self.fail(id, fact.cause, reporters, fact.silent_us, Some(from));
         }
         if reporters != before {
-            for reporter in reporters.iter().filter(|reporter| !before.contains(*reporter)) {
+            for reporter in reporters
+                .iter()
+                .filter(|reporter| !before.contains(*reporter))
+            {
                 self.observe(id, reporter, ObservationKind::Reported(fact.cause));
             }
             self.set_reporters(id, reporters, fact.cause, fact.silent_us, Some(from));
@@ -221,7 +246,10 @@ impl Overlay {
         if state == NodeState::Failed {
             return self.fail(id, cause, reporters, silent_us, from);
         }
-        let was_suspect = self.table.get(id).is_some_and(|m| m.state == NodeState::Suspect);
+        let was_suspect = self
+            .table
+            .get(id)
+            .is_some_and(|m| m.state == NodeState::Suspect);
         self.table.change(id, |member| {
             member.state = state;
             member.reporters = reporters;
@@ -273,7 +301,10 @@ impl Overlay {
             return;
         }
         if fact.version.incarnation > own.incarnation {
-            let ours = self.table.get(self.own).is_some_and(|own| *own.address == *fact.address);
+            let ours = self
+                .table
+                .get(self.own)
+                .is_some_and(|own| *own.address == *fact.address);
             if fact.state.in_view() && !ours {
                 return self.name_taken();
             }
@@ -329,10 +360,6 @@ impl Overlay {
         self.spread(Subject::Node(self.own), None);
     }
 
-    pub(super) fn raise_minor(&mut self) {
-        self.renew_own(self.own_version().raised());
-    }
-
     /// We were declared failed, by enough members: say so, and follow the policy.
     ///
     /// Coming back, we forget whom *we* held failed (our view went another way than theirs) and
@@ -340,7 +367,13 @@ impl Overlay {
     /// anybody else.
     pub(super) fn outcast(&mut self, from: Option<MemberId>, fact: &NodeFact<'_>) {
         self.counters.outcasts += 1;
-        self.tell(self.own, EventKind::Outcast, CauseKind::Claimed, fact.reporters, fact.silent_us);
+        self.tell(
+            self.own,
+            EventKind::Outcast,
+            CauseKind::Claimed,
+            fact.reporters,
+            fact.silent_us,
+        );
         if self.config.policy == Policy::Stop {
             return self.stop();
         }
@@ -356,7 +389,13 @@ impl Overlay {
                     member.state = NodeState::Alive;
                     member.reporters = Reporters::default();
                 });
-                self.tell(id, EventKind::NodeUp, CauseKind::Joined, Reporters::default(), 0);
+                self.tell(
+                    id,
+                    EventKind::NodeUp,
+                    CauseKind::Joined,
+                    Reporters::default(),
+                    0,
+                );
             } else {
                 self.table.remove(id);
             }
@@ -391,7 +430,13 @@ impl Overlay {
 
     pub(super) fn name_taken(&mut self) {
         let nobody = Reporters::default();
-        self.tell(self.own, EventKind::NameTaken, CauseKind::Claimed, nobody, 0);
+        self.tell(
+            self.own,
+            EventKind::NameTaken,
+            CauseKind::Claimed,
+            nobody,
+            0,
+        );
         self.stop();
     }
 
@@ -406,7 +451,9 @@ impl Overlay {
         if node == self.own {
             return true;
         }
-        let Some(member) = self.table.get(node) else { return false };
+        let Some(member) = self.table.get(node) else {
+            return false;
+        };
         if incarnation > member.version.incarnation {
             return false;
         }
@@ -418,7 +465,11 @@ impl Overlay {
         match known {
             Some(held) if held >= fact.sequence => {
                 if let Some(link) = self.links.get_mut(&from) {
-                    if held > fact.sequence { link.mark(subject) } else { link.unmark(subject) }
+                    if held > fact.sequence {
+                        link.mark(subject)
+                    } else {
+                        link.unmark(subject)
+                    }
                 }
             }
             None if member.ranks.len() >= RANKS_MAX => self.counters.facts_refused += 1,

@@ -40,8 +40,8 @@ use crate::table::{Member, RANKS_MAX, Reporters, Table};
 use crate::time::Instant;
 use crate::wire::Acks;
 
-pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
 use discover::Rejoin;
+pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
 use outbox::Outbox;
 pub use snapshot::ResumeError;
 use watch::Check;
@@ -313,7 +313,11 @@ impl Overlay {
 
     fn told(&mut self, told: Told<'_>) -> Result<(), Reject> {
         match told {
-            Told::Rank { rank, state, detail } => {
+            Told::Rank {
+                rank,
+                state,
+                detail,
+            } => {
                 let own = self.table.get(self.own).ok_or(Reject::Unknown)?;
                 let known = own.ranks.get(&rank);
                 if known.is_some_and(|fact| (fact.state, fact.detail) == (state, detail)) {
@@ -326,7 +330,12 @@ impl Overlay {
                     return Err(Reject::Full);
                 }
                 self.rank_sequence = self.rank_sequence.checked_add(1).ok_or(Reject::Full)?;
-                let fact = RankFact { rank, state, detail, sequence: self.rank_sequence };
+                let fact = RankFact {
+                    rank,
+                    state,
+                    detail,
+                    sequence: self.rank_sequence,
+                };
                 self.set_rank(self.own, fact, CauseKind::Announced, None);
                 if state != RankState::Alive {
                     self.push_directly(Subject::Rank(self.own, rank));
@@ -361,7 +370,13 @@ impl Overlay {
         }
         self.push_directly(Subject::Node(self.own));
         let kind = EventKind::NodeLeft { exit_code };
-        self.tell(self.own, kind, CauseKind::Announced, Reporters::default(), 0);
+        self.tell(
+            self.own,
+            kind,
+            CauseKind::Announced,
+            Reporters::default(),
+            0,
+        );
     }
 
     /// Falls silent for good.
@@ -381,20 +396,37 @@ impl Overlay {
         reporters: Reporters,
         silent_us: u32,
     ) {
-        let Some(version) = self.table.get(member).map(|member| member.version) else { return };
+        let Some(version) = self.table.get(member).map(|member| member.version) else {
+            return;
+        };
         if self.events.len() == EVENTS_MAX {
             self.events.pop_front();
             self.counters.events_dropped += 1;
         }
-        let cause = Cause { kind: cause, reporters, silent_us };
-        self.events.push_back(Event { at: self.now, kind, member, version, cause });
+        let cause = Cause {
+            kind: cause,
+            reporters,
+            silent_us,
+        };
+        self.events.push_back(Event {
+            at: self.now,
+            kind,
+            member,
+            version,
+            cause,
+        });
     }
 
     fn observe(&mut self, member: MemberId, by: MemberId, kind: ObservationKind) {
         let at = self.now;
         self.table.note(member, |member| {
             let version = member.version;
-            member.evidence.push(Observation { at, by, version, kind });
+            member.evidence.push(Observation {
+                at,
+                by,
+                version,
+                kind,
+            });
         });
     }
 

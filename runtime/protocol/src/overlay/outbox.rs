@@ -17,21 +17,56 @@ pub(super) const STRAYS_MAX: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Intent {
-    Link { to: MemberId, reply: bool, route: Route },
-    Probe { to: MemberId },
-    ProbeReply { to: MemberId, route: Route },
-    Ask { to: MemberId, suspect: MemberId, version: Version },
-    Answer { to: MemberId, suspect: MemberId, version: Version, alive: bool },
-    Ack { to: MemberId },
+    Link {
+        to: MemberId,
+        reply: bool,
+        route: Route,
+    },
+    Probe {
+        to: MemberId,
+    },
+    ProbeReply {
+        to: MemberId,
+        route: Route,
+    },
+    Ask {
+        to: MemberId,
+        suspect: MemberId,
+        version: Version,
+    },
+    Answer {
+        to: MemberId,
+        suspect: MemberId,
+        version: Version,
+        alive: bool,
+    },
+    Ack {
+        to: MemberId,
+    },
     /// One fact, not acknowledged: the links carry it too.
-    Direct { to: MemberId, subject: Subject, route: Route },
-    Discover { target: Target, boot: bool },
+    Direct {
+        to: MemberId,
+        subject: Subject,
+        route: Route,
+    },
+    Discover {
+        target: Target,
+        boot: bool,
+    },
     /// The view from this id on, as a reply.
-    View { to: MemberId, from: MemberId, boot: bool },
+    View {
+        to: MemberId,
+        from: MemberId,
+    },
     /// "You are held failed."
-    Claim { to: MemberId },
+    Claim {
+        to: MemberId,
+    },
     /// The record of our own id's twin, or of an earlier life's successor.
-    Correct { slot: usize, about: MemberId },
+    Correct {
+        slot: usize,
+        about: MemberId,
+    },
 }
 
 #[derive(Clone, Debug, Default)]

@@ -13,7 +13,7 @@ use crate::overlay::interface::{Phase, Route};
 use crate::overlay::outbox::{Intent, STRAYS_MAX};
 use crate::reject::Reject;
 use crate::state::NodeState;
-use crate::wire::{Fact, Message, NodeFact, ROLE_NEIGHBOUR, ROLE_OBSERVE, Strength};
+use crate::wire::{Claim, Fact, Message, NodeFact, ROLE_NEIGHBOUR, ROLE_OBSERVE};
 
 /// Most links of one member; requests to be a neighbour beyond are refused.
 const LINKS_MAX: usize = 64;
@@ -33,7 +33,10 @@ impl Overlay {
         if header.sender == self.own {
             return self.receive_own(header);
         }
-        match self.replay.accept(header.sender, header.incarnation, header.sequence) {
+        match self
+            .replay
+            .accept(header.sender, header.incarnation, header.sequence)
+        {
             Err(Reject::OldIncarnation) => return Err(self.receive_old(&message)),
             other => other?,
         }
@@ -46,7 +49,10 @@ impl Overlay {
         if self.phase != Phase::Running {
             return Ok(());
         }
-        if self.rejoin.is_some_and(|rejoin| rejoin.with != header.sender) {
+        if self
+            .rejoin
+            .is_some_and(|rejoin| rejoin.with != header.sender)
+        {
             return Err(Reject::Stranger);
         }
         self.admit(header, &message)?;
@@ -65,13 +71,19 @@ impl Overlay {
     /// A frame from an earlier life than one we know. If somebody introduces itself with it, it
     /// may be a twin, or a node whose clock went back: it is shown the record of its id.
     fn receive_old(&mut self, message: &Message<'_>) -> Reject {
-        if let Message::Discover { own, .. } | Message::Link { own, reply: false, .. } = message
+        if let Message::Discover { own, .. }
+        | Message::Link {
+            own, reply: false, ..
+        } = message
             && self.table.get(own.id).is_some()
         {
             let slot = self.stray_next % STRAYS_MAX;
             self.stray_next += 1;
             self.strays[slot] = own.address.to_vec();
-            self.say(Intent::Correct { slot, about: own.id });
+            self.say(Intent::Correct {
+                slot,
+                about: own.id,
+            });
         }
         Reject::OldIncarnation
     }
@@ -85,7 +97,11 @@ impl Overlay {
             self.merge_node(header.sender, own);
         }
         let Some(member) = self.table.get(header.sender) else {
-            return Err(if self.is_full() { Reject::Full } else { Reject::Stranger });
+            return Err(if self.is_full() {
+                Reject::Full
+            } else {
+                Reject::Stranger
+            });
         };
         if header.incarnation > member.version.incarnation {
             return Err(Reject::Stranger);
@@ -101,8 +117,12 @@ impl Overlay {
                 Err(Reject::Departed)
             }
             NodeState::Failed => {
-                if let Message::Claim { strength, about } = message {
-                    self.claimed(header.sender, *strength, about);
+                if let Message::Claim(claim)
+                | Message::Discover {
+                    claim: Some(claim), ..
+                } = message
+                {
+                    self.claimed(header.sender, claim);
                 }
                 self.claim(header.sender);
                 Err(Reject::Outcast)
@@ -114,24 +134,52 @@ impl Overlay {
     fn dispatch(&mut self, header: Header, message: Message<'_>) -> Result<(), Reject> {
         let from = header.sender;
         match message {
-            Message::Beat { late_ms, digest, acks } => {
+            Message::Beat {
+                late_ms,
+                digest,
+                acks,
+            } => {
                 self.take_acks(from, acks.as_slice());
-                self.table.note(from, |member| member.late_us = u64::from(late_ms) * 1000);
+                self.table
+                    .note(from, |member| member.late_us = u64::from(late_ms) * 1000);
                 self.take_beat(from, digest);
             }
-            Message::Link { reply: false, roles, want_view, digest, .. } => {
+            Message::Link {
+                reply: false,
+                roles,
+                want_view,
+                digest,
+                ..
+            } => {
                 self.take_request(from, roles, want_view, digest);
             }
-            Message::Link { reply: true, roles, digest, .. } => {
+            Message::Link {
+                reply: true,
+                roles,
+                digest,
+                ..
+            } => {
                 self.take_reply(from, roles, digest);
             }
-            Message::Probe => self.say(Intent::ProbeReply { to: from, route: Route::All }),
+            Message::Probe => self.say(Intent::ProbeReply {
+                to: from,
+                route: Route::All,
+            }),
             Message::ProbeReply => {}
             Message::Ask { suspect, version } => self.asked(from, suspect, version),
-            Message::Answer { suspect, version, alive, age_us } => {
+            Message::Answer {
+                suspect,
+                version,
+                alive,
+                age_us,
+            } => {
                 self.answered(from, suspect, version, alive, age_us);
             }
-            Message::News { want_ack, acks, facts } => {
+            Message::News {
+                want_ack,
+                acks,
+                facts,
+            } => {
                 self.take_acks(from, acks.as_slice());
                 let taken = self.take_facts(from, &facts);
                 if want_ack && taken {
@@ -139,15 +187,20 @@ impl Overlay {
                 }
             }
             Message::Ack { acks } => self.take_acks(from, acks.as_slice()),
-            Message::Discover { boot, .. } => self.take_discover(from, boot),
-            Message::View { boot, facts, .. } => {
-                if !boot {
-                    self.raise_minor();
+            Message::Discover { claim, .. } => {
+                if let Some(claim) = claim {
+                    self.claimed(from, &claim);
                 }
+                self.say(Intent::View {
+                    to: from,
+                    from: MemberId(0),
+                });
+            }
+            Message::View { facts, .. } => {
                 self.take_facts(from, &facts);
                 self.rejoined_with(from);
             }
-            Message::Claim { strength, about } => self.claimed(from, strength, &about),
+            Message::Claim(claim) => self.claimed(from, &claim),
         }
         Ok(())
     }
@@ -178,7 +231,11 @@ impl Overlay {
                     Fact::Node(node) if stage_of(node.state) == stage => {
                         self.merge_node(from, node);
                     }
-                    Fact::Rank { node, incarnation, fact } if stage == 3 => {
+                    Fact::Rank {
+                        node,
+                        incarnation,
+                        fact,
+                    } if stage == 3 => {
                         taken &= self.merge_rank(from, *node, *incarnation, *fact);
                     }
                     _ => {}
@@ -193,7 +250,11 @@ impl Overlay {
         let repair_us = REPAIR_BEATS * self.config.heartbeat_us;
         let Some(link) = self.links.get_mut(&from).filter(|link| link.observes) else {
             // It believes that we observe it. Tell it what we want.
-            self.say(Intent::Link { to: from, reply: false, route: Route::Next });
+            self.say(Intent::Link {
+                to: from,
+                reply: false,
+                route: Route::Next,
+            });
             return;
         };
         if same || !link.is_idle() {
@@ -230,11 +291,17 @@ impl Overlay {
         }
         // The way the request came may be the only one that works: answer on all.
         let route = if is_new { Route::Next } else { Route::All };
-        self.say(Intent::Link { to: from, reply: true, route });
+        self.say(Intent::Link {
+            to: from,
+            reply: true,
+            route,
+        });
     }
 
     fn take_reply(&mut self, from: MemberId, roles: u8, digest: u64) {
-        let Some(link) = self.links.get_mut(&from) else { return };
+        let Some(link) = self.links.get_mut(&from) else {
+            return;
+        };
         link.want_view = false;
         link.requests = 0;
         if link.chose && roles & ROLE_NEIGHBOUR == 0 {
@@ -252,29 +319,39 @@ impl Overlay {
 
     /// Everything we know goes on the list of this link.
     fn give_base_view(&mut self, to: MemberId) {
-        let Some(link) = self.links.get_mut(&to) else { return };
+        let Some(link) = self.links.get_mut(&to) else {
+            return;
+        };
         self.counters.base_views += 1;
         for member in self.table.iter() {
             link.mark(Subject::Node(member.id));
             if member.in_view() {
-                member.ranks.keys().for_each(|rank| link.mark(Subject::Rank(member.id, *rank)));
+                member
+                    .ranks
+                    .keys()
+                    .for_each(|rank| link.mark(Subject::Rank(member.id, *rank)));
             }
         }
     }
 
     /// Somebody says that we are held failed.
-    fn claimed(&mut self, from: MemberId, theirs: Strength, about: &NodeFact<'_>) {
+    fn claimed(&mut self, from: MemberId, claim: &Claim<'_>) {
+        let about = &claim.about;
         let own = self.own_version();
-        if about.id != self.own || about.version.incarnation < own.incarnation {
+        let late = about.version.incarnation < own.incarnation;
+        if about.id != self.own || late || about.state != NodeState::Failed {
             return;
         }
-        let mutual = self.table.get(from).is_some_and(|m| m.state == NodeState::Failed);
+        let mutual = self
+            .table
+            .get(from)
+            .is_some_and(|m| m.state == NodeState::Failed);
         if !mutual {
             self.merge_own(Some(from), about);
         } else if about.version.minor < own.minor {
             // Our refutation is on its way to them already; hand it over directly.
             self.introduce_to(from);
-        } else if crate::verdict::yields(self.strength(), theirs) {
+        } else if crate::verdict::yields(self.strength(), claim.strength) {
             self.outcast(Some(from), about);
         }
     }
@@ -284,7 +361,10 @@ impl Overlay {
         let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
         let mut due = false;
         self.table.note(to, |member| {
-            due = member.claimed_at.is_none_or(|at| now.since(at) >= heartbeat_us);
+            due = member.state == NodeState::Failed
+                && member
+                    .claimed_at
+                    .is_none_or(|at| now.since(at) >= heartbeat_us);
             if due {
                 member.claimed_at = Some(now);
             }
@@ -295,11 +375,16 @@ impl Overlay {
     }
 
     pub(super) fn introduce_to(&mut self, to: MemberId) {
-        self.say(Intent::Discover { target: super::Target::Member(to), boot: true });
+        self.say(Intent::Discover {
+            target: super::Target::Member(to),
+            boot: true,
+        });
     }
 
     pub(super) fn own_version(&self) -> Version {
-        self.table.get(self.own).map_or(Version::first(self.config.incarnation), |own| own.version)
+        self.table
+            .get(self.own)
+            .map_or(Version::first(self.config.incarnation), |own| own.version)
     }
 }
 
@@ -320,4 +405,3 @@ fn stage_of(state: NodeState) -> usize {
         _ => 1,
     }
 }
-

@@ -7,11 +7,12 @@ use crate::codec::{Full, Writer};
 use crate::frame::{FRAME_OVERHEAD, HEADER_SIZE, Header, Kind, TAG_SIZE, seal};
 use crate::identity::MemberId;
 use crate::link::Subject;
+use crate::overlay::Overlay;
 use crate::overlay::interface::{Class, Phase, Route, Target, Transmit};
 use crate::overlay::outbox::Intent;
-use crate::overlay::Overlay;
+use crate::state::NodeState;
 use crate::time::Instant;
-use crate::wire::{Acks, Fact, NodeFact, write_version};
+use crate::wire::{Acks, Claim, Fact, NodeFact, write_version};
 
 /// Room that acknowledgements may take in a news frame.
 const NEWS_HEAD_MAX: usize = 4 + 8 * crate::wire::ACKS_MAX;
@@ -35,7 +36,10 @@ impl Overlay {
     pub(super) fn wants_to_send(&self) -> bool {
         self.config.key.is_some()
             && (!self.outbox.is_empty()
-                || self.links.values().any(|link| link.beat_due || link.can_send()))
+                || self
+                    .links
+                    .values()
+                    .any(|link| link.beat_due || link.can_send()))
     }
 
     pub(super) fn say(&mut self, intent: Intent) {
@@ -55,7 +59,11 @@ impl Overlay {
         let others: Vec<MemberId> = self.table.iter_live().map(|member| member.id).collect();
         for to in others {
             if to != self.own && to != about && !self.links.contains_key(&to) {
-                self.say(Intent::Direct { to, subject, route: Route::Next });
+                self.say(Intent::Direct {
+                    to,
+                    subject,
+                    route: Route::Next,
+                });
             }
         }
     }
@@ -78,7 +86,9 @@ impl Overlay {
                     None => Some(self.write_beat(body)?),
                 },
             };
-            let Some((size, kind, target, class, route)) = written else { continue };
+            let Some((size, kind, target, class, route)) = written else {
+                continue;
+            };
             self.sequence += 1;
             let header = Header {
                 kind,
@@ -88,7 +98,12 @@ impl Overlay {
                 time_us: self.now.0 as u32,
             };
             let size = seal(&key, header, buffer, size);
-            return Some(Transmit { target, size, class, route });
+            return Some(Transmit {
+                target,
+                size,
+                class,
+                route,
+            });
         }
     }
 
@@ -107,13 +122,22 @@ impl Overlay {
             Intent::ProbeReply { to, route } => {
                 (Kind::ProbeReply, Target::Member(to), Class::News, route)
             }
-            Intent::Ask { to, suspect, version } => {
+            Intent::Ask {
+                to,
+                suspect,
+                version,
+            } => {
                 self.counters.asks_sent += 1;
                 writer.u64(suspect.0).ok()?;
                 write_version(&mut writer, version).ok()?;
                 (Kind::Ask, Target::Member(to), Class::News, Route::Next)
             }
-            Intent::Answer { to, suspect, version, alive } => {
+            Intent::Answer {
+                to,
+                suspect,
+                version,
+                alive,
+            } => {
                 let heard = self.table.get(suspect)?.last_heard;
                 let age_us = u32::try_from(self.now.since(heard)).unwrap_or(u32::MAX);
                 writer.u64(suspect.0).ok()?;
@@ -137,24 +161,22 @@ impl Overlay {
             }
             Intent::Discover { target, boot } => {
                 self.counters.discoveries += 1;
-                writer.u8(u8::from(boot)).ok()?;
                 self.write_own(&mut writer).ok()?;
+                writer.u8(u8::from(boot)).ok()?;
+                if let (false, Target::Member(to)) = (boot, target) {
+                    self.claim_about(to)?.write(&mut writer).ok()?;
+                }
                 (Kind::Discover, target, Class::News, Route::All)
             }
-            Intent::View { to, from, boot } => {
-                self.write_view(&mut writer, to, from, boot).ok()?;
+            Intent::View { to, from } => {
+                self.write_view(&mut writer, to, from).ok()?;
                 (Kind::View, Target::Member(to), Class::News, Route::Next)
             }
             Intent::Claim { to } => {
-                let strength = self.strength();
-                let about = NodeFact::of(self.table.get(to)?);
-                writer.u32(strength.live).ok()?;
-                writer.u64(strength.root.0).ok()?;
-                about.write(&mut writer).ok()?;
+                self.claim_about(to)?.write(&mut writer).ok()?;
                 (Kind::Claim, Target::Member(to), Class::News, Route::Next)
             }
             Intent::Correct { slot, about } => {
-                writer.u8(1).ok()?;
                 self.write_own(&mut writer).ok()?;
                 writer.u16(1).ok()?;
                 self.write_fact(&mut writer, Subject::Node(about)).ok()??;
@@ -163,6 +185,18 @@ impl Overlay {
         };
         let (kind, target, class, route) = written;
         Some((writer.used(), kind, target, class, route))
+    }
+
+    fn claim_about(&self, id: MemberId) -> Option<Claim<'_>> {
+        let member = self
+            .table
+            .get(id)
+            .filter(|member| member.state == NodeState::Failed)?;
+        let about = NodeFact::of(member);
+        Some(Claim {
+            strength: self.strength(),
+            about,
+        })
     }
 
     fn write_own(&self, writer: &mut Writer<'_>) -> Result<(), Full> {
@@ -195,11 +229,18 @@ impl Overlay {
     /// One fact as the table has it now; `None` inside if there is nothing to say any more.
     fn write_fact(&self, writer: &mut Writer<'_>, subject: Subject) -> Result<Option<()>, Full> {
         let fact = match subject {
-            Subject::Node(id) => self.table.get(id).map(|member| Fact::Node(NodeFact::of(member))),
+            Subject::Node(id) => self
+                .table
+                .get(id)
+                .map(|member| Fact::Node(NodeFact::of(member))),
             Subject::Rank(id, rank) => self.table.in_view(id).and_then(|member| {
                 let incarnation = member.version.incarnation;
                 let fact = *member.ranks.get(&rank)?;
-                Some(Fact::Rank { node: id, incarnation, fact })
+                Some(Fact::Rank {
+                    node: id,
+                    incarnation,
+                    fact,
+                })
             }),
         };
         match fact {
@@ -214,18 +255,23 @@ impl Overlay {
         writer: &mut Writer<'_>,
         to: MemberId,
         from: MemberId,
-        boot: bool,
     ) -> Result<(), Full> {
-        writer.u8(u8::from(boot))?;
         self.write_own(writer)?;
         let count_at = writer.used();
         writer.u16(0)?;
         let mut count = 0;
-        for member in self.table.iter_from(from).filter(|member| member.id != self.own) {
+        for member in self
+            .table
+            .iter_from(from)
+            .filter(|member| member.id != self.own)
+        {
             let before = writer.used();
             if Fact::Node(NodeFact::of(member)).write(writer).is_err() || count == u16::MAX {
                 writer.rewind(before);
-                self.outbox.push_front(Intent::View { to, from: member.id, boot });
+                self.outbox.push_front(Intent::View {
+                    to,
+                    from: member.id,
+                });
                 break;
             }
             count += 1;
@@ -236,11 +282,19 @@ impl Overlay {
 
     /// News for the next link that has some.
     fn write_news(&mut self, body: &mut [u8]) -> Option<Written> {
-        let to = self.links.iter().find(|(_, link)| link.can_send()).map(|(id, _)| *id)?;
+        let to = self
+            .links
+            .iter()
+            .find(|(_, link)| link.can_send())
+            .map(|(id, _)| *id)?;
         let mut writer = Writer::new(body);
         writer.u8(1).ok()?;
         debug_assert!(NEWS_HEAD_MAX < crate::config::MTU_MIN);
-        self.acks.remove(&to).unwrap_or_default().write(&mut writer).ok()?;
+        self.acks
+            .remove(&to)
+            .unwrap_or_default()
+            .write(&mut writer)
+            .ok()?;
         let count_at = writer.used();
         writer.u16(0).ok()?;
         let mut count = 0;
@@ -262,21 +316,45 @@ impl Overlay {
         writer.patch_u16(count_at, count);
         let sequence = self.sequence + 1;
         let link = self.links.get_mut(&to)?;
-        let route = if link.is_retrying() { Route::All } else { Route::Next };
+        let route = if link.is_retrying() {
+            Route::All
+        } else {
+            Route::Next
+        };
         link.sent(self.now, sequence, taken);
         self.counters.news_sent += 1;
-        Some((writer.used(), Kind::News, Target::Member(to), Class::News, route))
+        Some((
+            writer.used(),
+            Kind::News,
+            Target::Member(to),
+            Class::News,
+            route,
+        ))
     }
 
     fn write_beat(&mut self, body: &mut [u8]) -> Option<Written> {
-        let to = self.links.iter().find(|(_, link)| link.beat_due).map(|(id, _)| *id)?;
+        let to = self
+            .links
+            .iter()
+            .find(|(_, link)| link.beat_due)
+            .map(|(id, _)| *id)?;
         self.links.get_mut(&to)?.beat_due = false;
         let mut writer = Writer::new(body);
         writer.u16((self.lateness.figure_us() / 1000) as u16).ok()?;
         writer.u64(self.table.digest()).ok()?;
-        self.acks.remove(&to).unwrap_or_default().write(&mut writer).ok()?;
+        self.acks
+            .remove(&to)
+            .unwrap_or_default()
+            .write(&mut writer)
+            .ok()?;
         self.counters.beats_sent += 1;
-        Some((writer.used(), Kind::Beat, Target::Member(to), Class::Beat, Route::Next))
+        Some((
+            writer.used(),
+            Kind::Beat,
+            Target::Member(to),
+            Class::Beat,
+            Route::Next,
+        ))
     }
 }
 

@@ -56,7 +56,14 @@ impl Overlay {
             append(bytes, &Fact::Node(NodeFact::of(member)));
             let incarnation = member.version.incarnation;
             for fact in member.ranks.values() {
-                append(bytes, &Fact::Rank { node: member.id, incarnation, fact: *fact });
+                append(
+                    bytes,
+                    &Fact::Rank {
+                        node: member.id,
+                        incarnation,
+                        fact: *fact,
+                    },
+                );
             }
         }
     }

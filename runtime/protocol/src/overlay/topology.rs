@@ -44,7 +44,11 @@ impl Overlay {
         }
         for (to, tries) in requests {
             let route = if tries > 1 { Route::All } else { Route::Next };
-            self.say(Intent::Link { to, reply: false, route });
+            self.say(Intent::Link {
+                to,
+                reply: false,
+                route,
+            });
         }
         for id in silent_neighbours {
             self.links.remove(&id);
@@ -55,11 +59,18 @@ impl Overlay {
     pub(super) fn next_link_timer(&self) -> Instant {
         let wait_us = self.ack_wait_us();
         let next = self.links.values().map(|link| {
-            let request_at =
-                if link.wants_request() { link.request_at } else { Instant::NEVER };
+            let request_at = if link.wants_request() {
+                link.request_at
+            } else {
+                Instant::NEVER
+            };
             link.resend_at(wait_us).min(request_at)
         });
-        let topology_at = if self.topology_dirty { self.beat_at } else { Instant::NEVER };
+        let topology_at = if self.topology_dirty {
+            self.beat_at
+        } else {
+            Instant::NEVER
+        };
         next.min().unwrap_or(Instant::NEVER).min(topology_at)
     }
 
@@ -71,7 +82,10 @@ impl Overlay {
                 break;
             }
             wanted.insert(member.id);
-            let silent = self.links.get(&member.id).is_some_and(|link| link.rounds > 1);
+            let silent = self
+                .links
+                .get(&member.id)
+                .is_some_and(|link| link.rounds > 1);
             steady += usize::from(!silent);
         }
         let now = self.now;
@@ -96,7 +110,11 @@ impl Overlay {
                 link.heard();
                 ask_again(link, now);
                 if link.roles() == 0 {
-                    self.say(Intent::Link { to: id, reply: false, route: Route::Next });
+                    self.say(Intent::Link {
+                        to: id,
+                        reply: false,
+                        route: Route::Next,
+                    });
                 }
             }
         }
@@ -105,7 +123,11 @@ impl Overlay {
 
     fn choose_neighbours(&mut self) {
         let now = self.now;
-        let mut have = self.links.values().filter(|link| link.is_neighbour()).count();
+        let mut have = self
+            .links
+            .values()
+            .filter(|link| link.is_neighbour())
+            .count();
         if have >= self.config.neighbours {
             return;
         }

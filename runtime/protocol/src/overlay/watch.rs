@@ -48,14 +48,21 @@ impl Overlay {
         }
         if let Some(check) = self.checks.remove(&id) {
             for to in check.askers {
-                self.say(Intent::Answer { to, suspect: id, version: check.version, alive: true });
+                self.say(Intent::Answer {
+                    to,
+                    suspect: id,
+                    version: check.version,
+                    alive: true,
+                });
             }
         }
     }
 
     /// A helper's task: look after the suspect, and answer.
     pub(super) fn asked(&mut self, from: MemberId, suspect: MemberId, version: Version) {
-        let Some(member) = self.table.get(suspect) else { return };
+        let Some(member) = self.table.get(suspect) else {
+            return;
+        };
         if suspect == self.own || member.version != version || !member.in_view() {
             // Whoever asks is behind, or ahead: the record itself is the better answer.
             self.say(Intent::Direct {
@@ -66,7 +73,12 @@ impl Overlay {
             return;
         }
         if self.now.since(member.last_heard) < self.config.heartbeat_us / 2 {
-            self.say(Intent::Answer { to: from, suspect, version, alive: true });
+            self.say(Intent::Answer {
+                to: from,
+                suspect,
+                version,
+                alive: true,
+            });
             return;
         }
         self.check(suspect, Some(from), None);
@@ -74,7 +86,9 @@ impl Overlay {
 
     /// Starts looking after a suspect, or adds an asker to it.
     pub(super) fn check(&mut self, id: MemberId, asker: Option<MemberId>, own: Option<CauseKind>) {
-        let Some(version) = self.table.in_view(id).map(|member| member.version) else { return };
+        let Some(version) = self.table.in_view(id).map(|member| member.version) else {
+            return;
+        };
         let now = self.now;
         if !self.checks.contains_key(&id) && self.checks.len() >= CHECKS_MAX {
             return;
@@ -106,7 +120,10 @@ impl Overlay {
         age_us: u32,
     ) {
         let now = self.now;
-        let Some(member) = self.table.in_view(suspect).filter(|held| held.version == version)
+        let Some(member) = self
+            .table
+            .in_view(suspect)
+            .filter(|held| held.version == version)
         else {
             return;
         };
@@ -142,8 +159,12 @@ impl Overlay {
     }
 
     pub(super) fn run_watch(&mut self) {
-        let watched: Vec<MemberId> =
-            self.links.iter().filter(|(_, link)| link.observes).map(|(id, _)| *id).collect();
+        let watched: Vec<MemberId> = self
+            .links
+            .iter()
+            .filter(|(_, link)| link.observes)
+            .map(|(id, _)| *id)
+            .collect();
         for id in watched {
             self.watch(id);
         }
@@ -153,10 +174,14 @@ impl Overlay {
     /// One member we observe, at the time now.
     fn watch(&mut self, id: MemberId) {
         let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
-        let Some(member) = self.table.in_view(id) else { return };
+        let Some(member) = self.table.in_view(id) else {
+            return;
+        };
         let version = member.version;
         let deadline_us = self.widened_deadline_us(member.late_us);
-        let Some(link) = self.links.get_mut(&id) else { return };
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
         let alive_at = member.alive_at().max(link.since);
         let silence = verdict::silence(now, alive_at, heartbeat_us, deadline_us);
         if silence == Silence::Usual {
@@ -165,19 +190,32 @@ impl Overlay {
         if link.rounds == 0 || now >= link.round_at {
             link.rounds += 1;
             // A silence that goes on after the report is looked at half as often.
-            let pause_us = if link.reported.is_some() { heartbeat_us } else { heartbeat_us / 2 };
+            let pause_us = if link.reported.is_some() {
+                heartbeat_us
+            } else {
+                heartbeat_us / 2
+            };
             link.round_at = now.after(pause_us);
             self.topology_dirty |= link.rounds == 2;
             self.probe_round(id, version);
         }
         if silence == Silence::Report && !self.doubts_itself() {
-            let Some(link) = self.links.get_mut(&id) else { return };
+            let Some(link) = self.links.get_mut(&id) else {
+                return;
+            };
             if link.reported == Some(version) {
                 return;
             }
             link.reported = Some(version);
-            let answered = self.table.get(id).is_some_and(|m| m.last_heard > Instant::default());
-            let cause = if answered { CauseKind::Silence } else { CauseKind::Unanswered };
+            let answered = self
+                .table
+                .get(id)
+                .is_some_and(|m| m.last_heard > Instant::default());
+            let cause = if answered {
+                CauseKind::Silence
+            } else {
+                CauseKind::Unanswered
+            };
             self.report(id, cause);
         }
     }
@@ -186,13 +224,23 @@ impl Overlay {
     fn probe_round(&mut self, id: MemberId, version: Version) {
         self.observe(id, self.own, ObservationKind::Probed);
         self.counters.probes_sent += 1;
-        self.say(Intent::Link { to: id, reply: false, route: Route::All });
-        let answered = self.links.get(&id).map(|link| link.silent).unwrap_or_default();
+        self.say(Intent::Link {
+            to: id,
+            reply: false,
+            route: Route::All,
+        });
+        let answered = self
+            .links
+            .get(&id)
+            .map(|link| link.silent)
+            .unwrap_or_default();
         let able = |table: &crate::table::Table, helper: MemberId, own: MemberId| {
             helper != own
                 && helper != id
                 && !answered.contains(helper)
-                && table.get(helper).is_some_and(|m| m.state == NodeState::Alive)
+                && table
+                    .get(helper)
+                    .is_some_and(|m| m.state == NodeState::Alive)
         };
         let mut helpers: Vec<MemberId> = self
             .table
@@ -213,7 +261,11 @@ impl Overlay {
             helpers.push(others.swap_remove(index));
         }
         for to in helpers {
-            self.say(Intent::Ask { to, suspect: id, version });
+            self.say(Intent::Ask {
+                to,
+                suspect: id,
+                version,
+            });
         }
     }
 
@@ -243,18 +295,30 @@ impl Overlay {
 
     /// Our own report against a member, with what the helpers found.
     fn report(&mut self, id: MemberId, cause: CauseKind) {
-        let Some(member) = self.table.in_view(id) else { return };
+        let Some(member) = self.table.in_view(id) else {
+            return;
+        };
         let before = member.reporters;
         let mut reporters = before;
         let own = reporters.add(self.own);
-        for helper in self.links.get(&id).map(|link| link.silent).unwrap_or_default().iter() {
+        for helper in self
+            .links
+            .get(&id)
+            .map(|link| link.silent)
+            .unwrap_or_default()
+            .iter()
+        {
             reporters.add(helper);
         }
         if reporters == before {
             return;
         }
         let silent_us = u32::try_from(self.now.since(member.alive_at())).unwrap_or(u32::MAX);
-        let cause = if before.is_empty() { cause } else { member.cause };
+        let cause = if before.is_empty() {
+            cause
+        } else {
+            member.cause
+        };
         if own {
             self.counters.reports += 1;
             self.observe(id, self.own, ObservationKind::Reported(cause));
@@ -263,7 +327,11 @@ impl Overlay {
         if self.table.in_view(id).is_some() {
             // The accused hears of it at once, on every rail: it may object.
             let subject = Subject::Node(id);
-            self.say(Intent::Direct { to: id, subject, route: Route::All });
+            self.say(Intent::Direct {
+                to: id,
+                subject,
+                route: Route::All,
+            });
         } else {
             self.push_directly(Subject::Node(id));
         }
@@ -281,7 +349,9 @@ impl Overlay {
             .map(|member| member.id)
             .collect();
         for id in suspects {
-            let Some(member) = self.table.get(id) else { continue };
+            let Some(member) = self.table.get(id) else {
+                continue;
+            };
             let (reporters, cause, silent_us) = (member.reporters, member.cause, member.silent_us);
             let threshold = self.threshold_for(id);
             if verdict::judge(reporters.len(), threshold) == NodeState::Failed {
@@ -300,18 +370,30 @@ impl Overlay {
             .map(|(id, _)| *id)
             .collect();
         for id in due {
-            let Some(check) = self.checks.get_mut(&id) else { continue };
+            let Some(check) = self.checks.get_mut(&id) else {
+                continue;
+            };
             if now < check.until {
                 check.probe_at = now.after(heartbeat_us / 3);
                 self.say(Intent::Probe { to: id });
                 continue;
             }
-            let Some(check) = self.checks.remove(&id) else { continue };
+            let Some(check) = self.checks.remove(&id) else {
+                continue;
+            };
             for to in check.askers {
-                self.say(Intent::Answer { to, suspect: id, version: check.version, alive: false });
+                self.say(Intent::Answer {
+                    to,
+                    suspect: id,
+                    version: check.version,
+                    alive: false,
+                });
             }
             if let Some(cause) = check.own
-                && self.table.in_view(id).is_some_and(|m| m.version == check.version)
+                && self
+                    .table
+                    .in_view(id)
+                    .is_some_and(|m| m.version == check.version)
                 && !self.doubts_itself()
             {
                 self.report(id, cause);
@@ -322,7 +404,9 @@ impl Overlay {
     pub(super) fn next_watch_timer(&self) -> Instant {
         let mut next = Instant::NEVER;
         for (id, link) in self.links.iter().filter(|(_, link)| link.observes) {
-            let Some(member) = self.table.in_view(*id) else { continue };
+            let Some(member) = self.table.in_view(*id) else {
+                continue;
+            };
             let alive_at = member.alive_at().max(link.since);
             let probe_at = if link.rounds == 0 {
                 verdict::probe_at(alive_at, self.config.heartbeat_us)
@@ -333,7 +417,11 @@ impl Overlay {
             if link.reported != Some(member.version) {
                 let report_at = alive_at.after(self.widened_deadline_us(member.late_us));
                 // In doubt about ourselves the rounds are the clock.
-                let report_at = if report_at <= self.now { link.round_at } else { report_at };
+                let report_at = if report_at <= self.now {
+                    link.round_at
+                } else {
+                    report_at
+                };
                 next = next.min(report_at);
             }
         }
@@ -352,7 +440,10 @@ impl Overlay {
     /// How many distinct reporters it takes to remove this member: the rule for small views.
     pub(super) fn threshold_for(&self, id: MemberId) -> usize {
         let steady = self.table.live() - self.table.suspects();
-        let is_steady = self.table.in_view(id).is_some_and(|m| m.state != NodeState::Suspect);
+        let is_steady = self
+            .table
+            .in_view(id)
+            .is_some_and(|m| m.state != NodeState::Suspect);
         verdict::threshold(self.config.theta, steady - usize::from(is_steady))
     }
 

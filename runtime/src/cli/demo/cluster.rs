@@ -49,8 +49,14 @@ impl Cluster {
             .map_err(|e| CliError::new(format!("demo: {}", shell.display()), e))?;
         let mpirun = command(args, directory, &shell, &rails)?
             .spawn()
-            .map_err(|e| CliError::new(format!("demo: {}", args.mpirun.display()), e).hint("make setup"))?;
-        Ok(Self { mpirun, directory: directory.to_owned(), known: Vec::new() })
+            .map_err(|e| {
+                CliError::new(format!("demo: {}", args.mpirun.display()), e).hint("make setup")
+            })?;
+        Ok(Self {
+            mpirun,
+            directory: directory.to_owned(),
+            known: Vec::new(),
+        })
     }
 
     /// Remembers a process for the clean-up.
@@ -70,7 +76,10 @@ impl Cluster {
         let ours = self.directory.join("m");
         let agents: Vec<_> = process::named("musterd")
             .into_iter()
-            .filter(|p| p.environment("MUSTER_DIR").is_some_and(|dir| Path::new(&dir) == ours))
+            .filter(|p| {
+                p.environment("MUSTER_DIR")
+                    .is_some_and(|dir| Path::new(&dir) == ours)
+            })
             .filter_map(|p| Some((p.environment("MUSTER_NODE")?, p)))
             .collect();
         for (_, process) in &agents {
@@ -85,7 +94,9 @@ impl Cluster {
         self.agents();
         wait_until(patience, || matches!(self.mpirun.try_wait(), Ok(Some(_))));
         // The agents go by themselves when their last client has gone and they have lingered.
-        wait_until(patience, || self.known.iter().all(|process| !process.is_running()));
+        wait_until(patience, || {
+            self.known.iter().all(|process| !process.is_running())
+        });
         self.kill_all()
     }
 
@@ -117,8 +128,9 @@ impl Drop for Cluster {
 fn rail_table(args: &DemoArgs) -> String {
     let mut table = String::new();
     for node in 1..=args.nodes {
-        let rails: Vec<_> =
-            (1..=args.rails).map(|rail| format!("127.77.{node}.{rail}:0@udp{}", rail - 1)).collect();
+        let rails: Vec<_> = (1..=args.rails)
+            .map(|rail| format!("127.77.{node}.{rail}:0@udp{}", rail - 1))
+            .collect();
         table.push_str(&format!("n{node} {}\n", rails.join(",")));
     }
     table
@@ -130,15 +142,27 @@ fn command(
     shell: &Path,
     rails: &Path,
 ) -> Result<Command, CliError> {
-    let log = File::create(directory.join("job.log")).map_err(|e| CliError::new("demo: job.log", e))?;
-    let log_too = log.try_clone().map_err(|e| CliError::new("demo: job.log", e))?;
+    let log =
+        File::create(directory.join("job.log")).map_err(|e| CliError::new("demo: job.log", e))?;
+    let log_too = log
+        .try_clone()
+        .map_err(|e| CliError::new("demo: job.log", e))?;
     let per_node = args.ranks.div_ceil(args.nodes);
-    let hosts: Vec<_> = (1..=args.nodes).map(|node| format!("n{node}:{per_node}")).collect();
+    let hosts: Vec<_> = (1..=args.nodes)
+        .map(|node| format!("n{node}:{per_node}"))
+        .collect();
     let mut command = Command::new(&args.mpirun);
     command
         .args(["--prtemca", "plm_ssh_agent"])
         .arg(shell)
-        .args(["--host", &hosts.join(","), "--with-ft", "ulfm", "--bind-to", "none"])
+        .args([
+            "--host",
+            &hosts.join(","),
+            "--with-ft",
+            "ulfm",
+            "--bind-to",
+            "none",
+        ])
         .args(["-n", &args.ranks.to_string()])
         .arg(&args.program)
         .env("MUSTER_DEMO_RAILS", rails)

@@ -12,7 +12,13 @@ pub(crate) enum Fact {
     /// The rank sees the whole job alive.
     Ready { pid: u32, node: String },
     /// An event reached the application.
-    Told { at_ns: u64, event: String, target: String, cause: String, text: String },
+    Told {
+        at_ns: u64,
+        event: String,
+        target: String,
+        cause: String,
+        text: String,
+    },
     /// MPI shrank its communicator.
     Shrunk { at_ns: u64, size: u32 },
     /// MPI could not shrink; the rank goes on alone.
@@ -30,7 +36,9 @@ pub(crate) struct Journal {
 
 impl Journal {
     pub(crate) fn new(directory: &Path) -> Self {
-        Self { directory: directory.to_owned() }
+        Self {
+            directory: directory.to_owned(),
+        }
     }
 
     /// Every fact that a rank has written so far, in order. Unknown lines are skipped: the
@@ -52,7 +60,10 @@ fn parse(line: &str) -> Option<Fact> {
         "READY" => {
             let _rank = rest_words.next()?;
             let pid = rest_words.next()?.parse().ok()?;
-            Some(Fact::Ready { pid, node: rest_words.next()?.to_owned() })
+            Some(Fact::Ready {
+                pid,
+                node: rest_words.next()?.to_owned(),
+            })
         }
         "TOLD" => {
             let mut fields = rest.splitn(5, ' ');
@@ -70,10 +81,16 @@ fn parse(line: &str) -> Option<Fact> {
         }),
         "NOSHRINK" => {
             let why = rest.split_once(' ').map_or(rest, |(_, why)| why);
-            Some(Fact::NotShrunk { why: why.to_owned() })
+            Some(Fact::NotShrunk {
+                why: why.to_owned(),
+            })
         }
-        "RESUMED" => Some(Fact::Resumed { at_ns: rest_words.next()?.parse().ok()? }),
-        "DONE" => Some(Fact::Done { right: rest_words.nth(1)? == "ok" }),
+        "RESUMED" => Some(Fact::Resumed {
+            at_ns: rest_words.next()?.parse().ok()?,
+        }),
+        "DONE" => Some(Fact::Done {
+            right: rest_words.nth(1)? == "ok",
+        }),
         _ => None,
     }
 }
@@ -94,7 +111,10 @@ mod tests {
         assert_eq!(
             facts,
             vec![
-                Fact::Ready { pid: 4711, node: "n2".into() },
+                Fact::Ready {
+                    pid: 4711,
+                    node: "n2".into()
+                },
                 Fact::Told {
                     at_ns: 1000,
                     event: "RANK_FAILED".into(),
@@ -102,8 +122,13 @@ mod tests {
                     cause: "futex".into(),
                     text: "rank 5 on n3 failed: killed".into(),
                 },
-                Fact::Shrunk { at_ns: 2000, size: 7 },
-                Fact::NotShrunk { why: "not within 20 s".into() },
+                Fact::Shrunk {
+                    at_ns: 2000,
+                    size: 7
+                },
+                Fact::NotShrunk {
+                    why: "not within 20 s".into()
+                },
                 Fact::Resumed { at_ns: 3000 },
                 Fact::Done { right: true },
             ]

@@ -78,7 +78,9 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), CliError> {
             .map_err(|e| CliError::new(format!("demo: {}", out.display()), e))?;
         println!("\nwritten: {}", out.display());
     }
-    report.verdict().map_err(|why| kept(CliError::new("demo", why)))?;
+    report
+        .verdict()
+        .map_err(|why| kept(CliError::new("demo", why)))?;
     // Nothing failed: the logs have served their purpose.
     let _ = fs::remove_dir_all(&directory);
     Ok(())
@@ -105,21 +107,35 @@ fn play(args: &DemoArgs, seed: u64, directory: &Path) -> Result<Report, CliError
     let nodes = other_nodes(&ranks, &victim.node);
     let silent = nodes[dice.random_range(0..nodes.len())].clone();
     let stopped = stop_node(&silent, &ranks, &mut cluster);
-    let survivors: Vec<_> =
-        ranks.iter().filter(|r| r.rank != victim.rank && r.node != silent).collect();
+    let survivors: Vec<_> = ranks
+        .iter()
+        .filter(|r| r.rank != victim.rank && r.node != silent)
+        .collect();
     wait_resumed(&survivors, &journal, 2);
 
-    fs::write(directory.join("logs/stop"), b"")
-        .map_err(|e| CliError::new("demo: stop file", e))?;
+    fs::write(directory.join("logs/stop"), b"").map_err(|e| CliError::new("demo: stop file", e))?;
     let finished = wait_until(STEP_DEADLINE, || {
-        survivors.iter().all(|r| journal.facts(r.rank).contains(&Fact::Done { right: true }))
+        survivors
+            .iter()
+            .all(|r| journal.facts(r.rank).contains(&Fact::Done { right: true }))
     });
     resume_node(&silent, &ranks, &mut cluster);
     let left_over = cluster.end(END_DEADLINE);
 
-    let all = ranks.iter().map(|r| (r.rank, journal.facts(r.rank))).collect();
+    let all = ranks
+        .iter()
+        .map(|r| (r.rank, journal.facts(r.rank)))
+        .collect();
     let survivors = survivors.iter().map(|r| r.rank).collect();
-    Ok(Report::new(seed, start_ns, vec![killed, stopped], all, survivors, finished, left_over))
+    Ok(Report::new(
+        seed,
+        start_ns,
+        vec![killed, stopped],
+        all,
+        survivors,
+        finished,
+        left_over,
+    ))
 }
 
 fn wait_ready(
@@ -139,9 +155,15 @@ fn wait_ready(
         ended || (0..args.ranks).all(|rank| ready(rank).is_some())
     });
     if ended || !complete {
-        let missing: Vec<_> =
-            (0..args.ranks).filter(|&rank| ready(rank).is_none()).map(|r| r.to_string()).collect();
-        let why = if ended { "mpirun ended" } else { "the job did not start in time" };
+        let missing: Vec<_> = (0..args.ranks)
+            .filter(|&rank| ready(rank).is_none())
+            .map(|r| r.to_string())
+            .collect();
+        let why = if ended {
+            "mpirun ended"
+        } else {
+            "the job did not start in time"
+        };
         return Err(CliError::timed_out(
             "demo: the job did not become ready",
             format!("{why}; ranks that did not report: {}", missing.join(", ")),
@@ -151,13 +173,23 @@ fn wait_ready(
     for rank in 0..args.ranks {
         let (pid, node) = ready(rank).unwrap_or_default();
         let process = Process::find(pid).ok_or_else(|| {
-            CliError::new("demo", format!("rank {rank} (pid {pid}) ended before any fault"))
+            CliError::new(
+                "demo",
+                format!("rank {rank} (pid {pid}) ended before any fault"),
+            )
         })?;
         cluster.remember(&process);
-        ranks.push(Rank { rank, node, process });
+        ranks.push(Rank {
+            rank,
+            node,
+            process,
+        });
     }
     cluster.agents();
-    println!("ready: every rank sees all {} ranks on {} nodes alive", args.ranks, args.nodes);
+    println!(
+        "ready: every rank sees all {} ranks on {} nodes alive",
+        args.ranks, args.nodes
+    );
     Ok(ranks)
 }
 
@@ -199,7 +231,11 @@ fn stop_node(node: &str, ranks: &[Rank], cluster: &mut Cluster) -> Fault {
         target: node.to_owned(),
         lost_ranks: lost.iter().map(|r| r.rank).collect(),
         t0_ns,
-        expected: others.iter().filter(|r| r.process.is_running()).map(|r| r.rank).collect(),
+        expected: others
+            .iter()
+            .filter(|r| r.process.is_running())
+            .map(|r| r.rank)
+            .collect(),
     }
 }
 
@@ -219,12 +255,18 @@ fn resume_node(node: &str, ranks: &[Rank], cluster: &mut Cluster) {
 
 /// The launcher's daemon of a node is the parent of the node's ranks.
 fn launcher_daemon(node: &str, ranks: &[Rank]) -> Option<Process> {
-    ranks.iter().find(|r| r.node == node).and_then(|r| Process::find(r.process.parent()?))
+    ranks
+        .iter()
+        .find(|r| r.node == node)
+        .and_then(|r| Process::find(r.process.parent()?))
 }
 
 fn other_nodes(ranks: &[Rank], excluded: &str) -> Vec<String> {
-    let mut nodes: Vec<_> =
-        ranks.iter().map(|r| r.node.clone()).filter(|node| node != excluded).collect();
+    let mut nodes: Vec<_> = ranks
+        .iter()
+        .map(|r| r.node.clone())
+        .filter(|node| node != excluded)
+        .collect();
     nodes.sort();
     nodes.dedup();
     nodes
@@ -235,8 +277,13 @@ fn wait_resumed(survivors: &[&Rank], journal: &Journal, times: usize) {
     wait_until(STEP_DEADLINE, || {
         survivors.iter().all(|r| {
             let facts = journal.facts(r.rank);
-            let alone = facts.iter().any(|fact| matches!(fact, Fact::NotShrunk { .. }));
-            let resumed = facts.iter().filter(|fact| matches!(fact, Fact::Resumed { .. })).count();
+            let alone = facts
+                .iter()
+                .any(|fact| matches!(fact, Fact::NotShrunk { .. }));
+            let resumed = facts
+                .iter()
+                .filter(|fact| matches!(fact, Fact::Resumed { .. }))
+                .count();
             alone || resumed >= times
         })
     });
@@ -245,8 +292,9 @@ fn wait_resumed(survivors: &[&Rank], journal: &Journal, times: usize) {
 fn check_files(args: &DemoArgs) -> Result<(), CliError> {
     for (path, remedy) in [(&args.mpirun, "make setup"), (&args.program, "make build")] {
         if !path.is_file() {
-            return Err(CliError::new(format!("demo: {}", path.display()), "no such file")
-                .hint(remedy));
+            return Err(
+                CliError::new(format!("demo: {}", path.display()), "no such file").hint(remedy),
+            );
         }
     }
     Ok(())

@@ -75,7 +75,9 @@ impl Report {
         let facts_of = |rank: &u32| all.get(rank).map_or(&[][..], Vec::as_slice);
         let reports: Vec<_> = faults.iter().map(|fault| judge(fault, &all)).collect();
         let shrunk_with_mpi = survivors.iter().all(|rank| {
-            !facts_of(rank).iter().any(|fact| matches!(fact, Fact::NotShrunk { .. }))
+            !facts_of(rank)
+                .iter()
+                .any(|fact| matches!(fact, Fact::NotShrunk { .. }))
         });
         let mut report = Self {
             schema: "muster/demo/v1",
@@ -105,10 +107,15 @@ impl Report {
     pub(crate) fn verdict(&self) -> Result<(), String> {
         let missing: usize = self.faults.iter().map(|fault| fault.missing).sum();
         if missing > 0 {
-            return Err(format!("{missing} times a survivor was not told of a failure"));
+            return Err(format!(
+                "{missing} times a survivor was not told of a failure"
+            ));
         }
         if self.false_failures > 0 {
-            return Err(format!("{} false failures were reported", self.false_failures));
+            return Err(format!(
+                "{} false failures were reported",
+                self.false_failures
+            ));
         }
         if !self.survivors_finished {
             return Err("not every survivor finished its computation".into());
@@ -148,13 +155,21 @@ impl Report {
                 fault.expected.len()
             );
         }
-        let done = if self.survivors_finished { "right" } else { "NOT complete" };
+        let done = if self.survivors_finished {
+            "right"
+        } else {
+            "NOT complete"
+        };
         let _ = writeln!(
             story,
             "result: {} survivors, their computation is {done}; {} false failures{}",
             survivors.len(),
             self.false_failures,
-            if self.shrunk_with_mpi { "" } else { "; MPI could not shrink everywhere" },
+            if self.shrunk_with_mpi {
+                ""
+            } else {
+                "; MPI could not shrink everywhere"
+            },
         );
         story
     }
@@ -174,7 +189,10 @@ fn recovery(fault: &Fault, all: &BTreeMap<u32, Vec<Fact>>, survivors: &[u32]) ->
         first.extend(shrunk);
         for fact in facts {
             if let (Fact::NotShrunk { why }, None) = (fact, shrunk) {
-                let _ = writeln!(refused, "           rank {rank}: MPI could not shrink: {why}");
+                let _ = writeln!(
+                    refused,
+                    "           rank {rank}: MPI could not shrink: {why}"
+                );
             }
         }
     }
@@ -199,16 +217,18 @@ fn judge(fault: &Fault, all: &BTreeMap<u32, Vec<Fact>>) -> FaultReport {
         .iter()
         .filter_map(|&rank| {
             all.get(&rank)?.iter().find_map(|fact| match fact {
-                Fact::Told { at_ns, event: e, target, cause, text }
-                    if e == event && *target == fault.target =>
-                {
-                    Some(Told {
-                        rank,
-                        ms: at_ns.checked_sub(fault.t0_ns)? as f64 / 1e6,
-                        cause: cause.clone(),
-                        text: text.clone(),
-                    })
-                }
+                Fact::Told {
+                    at_ns,
+                    event: e,
+                    target,
+                    cause,
+                    text,
+                } if e == event && *target == fault.target => Some(Told {
+                    rank,
+                    ms: at_ns.checked_sub(fault.t0_ns)? as f64 / 1e6,
+                    cause: cause.clone(),
+                    text: text.clone(),
+                }),
                 _ => None,
             })
         })
@@ -218,7 +238,9 @@ fn judge(fault: &Fault, all: &BTreeMap<u32, Vec<Fact>>) -> FaultReport {
         kind: fault.kind,
         target: fault.target.clone(),
         t0_ns: fault.t0_ns,
-        p50_ms: told.get(told.len().saturating_sub(1) / 2).map_or(0.0, |t| t.ms),
+        p50_ms: told
+            .get(told.len().saturating_sub(1) / 2)
+            .map_or(0.0, |t| t.ms),
         max_ms: told.last().map_or(0.0, |t| t.ms),
         missing: fault.expected.len() - told.len(),
         told,
@@ -232,16 +254,21 @@ fn false_failures(faults: &[Fault], all: &BTreeMap<u32, Vec<Fact>>) -> usize {
             at_ns >= fault.t0_ns
                 && match event {
                     "NODE_FAILED" => fault.kind == FaultKind::Silent && fault.target == target,
-                    _ => target.parse().is_ok_and(|rank| fault.lost_ranks.contains(&rank)),
+                    _ => target
+                        .parse()
+                        .is_ok_and(|rank| fault.lost_ranks.contains(&rank)),
                 }
         })
     };
     all.values()
         .flatten()
         .filter(|fact| match fact {
-            Fact::Told { at_ns, event, target, .. } => {
-                (event == "NODE_FAILED" || event == "RANK_FAILED") && !hit(event, target, *at_ns)
-            }
+            Fact::Told {
+                at_ns,
+                event,
+                target,
+                ..
+            } => (event == "NODE_FAILED" || event == "RANK_FAILED") && !hit(event, target, *at_ns),
             _ => false,
         })
         .count()
@@ -299,8 +326,20 @@ mod tests {
     #[test]
     fn a_failure_of_the_living_and_one_before_its_fault_are_false() {
         let all = vec![
-            (0, vec![told(2_000_000, "RANK_FAILED", "2"), told(3_000_000, "NODE_FAILED", "n1")]),
-            (1, vec![told(999_999, "RANK_FAILED", "2"), told(2_000_000, "RANK_FAILED", "2")]),
+            (
+                0,
+                vec![
+                    told(2_000_000, "RANK_FAILED", "2"),
+                    told(3_000_000, "NODE_FAILED", "n1"),
+                ],
+            ),
+            (
+                1,
+                vec![
+                    told(999_999, "RANK_FAILED", "2"),
+                    told(2_000_000, "RANK_FAILED", "2"),
+                ],
+            ),
         ];
         let report = report(vec![kill_of_2()], all);
         assert_eq!(report.false_failures, 2);

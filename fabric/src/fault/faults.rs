@@ -1,20 +1,12 @@
-//! Faults on purpose: a wrapper that loses, delays, doubles, reorders, damages and cuts.
+//! The plan at work: messages go in, and come out later, changed, or not at all.
 //!
-//! [`Faulty`] wraps any transport. What arrives passes through the plan before the host sees it;
-//! what is sent is untouched but for cuts, so that a message between two wrapped hosts meets the
-//! random faults once, at its receiver. One seed decides everything: the same seed, plan and
-//! arrivals give the same deliveries. A sender is never told of a fault, as no network would.
+//! Everything that comes in is copied and held until it is due, even if that is at once, so there is
+//! one order in which messages leave: by due time, then by the order in which they were held.
 
-use crate::error::PeerError;
-use crate::nid::NidList;
-use crate::peer::{PathView, PeerHandle};
-use crate::rail::RailView;
-use crate::select::Selection;
-use crate::stats::DropReason;
-use crate::transport::{Arrival, Class, FabricEvent, Route, Transport};
+use super::plan::{Direction, FaultCounters, FaultPlan};
+use crate::transport::Arrival;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use std::os::fd::BorrowedFd;
 
 /// Messages that are held back at once, at most; further ones are lost and counted.
 const HELD_MAX: usize = 4096;
@@ -22,226 +14,29 @@ const HELD_MAX: usize = 4096;
 /// One in a million, the unit of all shares.
 const MILLION: u32 = 1_000_000;
 
-/// Which way a cut works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// What arrives is lost.
-    In,
-    /// What is sent is lost.
-    Out,
-}
-
-/// A rail that is cut one way for some time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
-    /// Index of the local rail.
-    pub rail: usize,
-    /// Which way.
-    pub direction: Direction,
-    /// First moment of the cut, microseconds of the host's clock.
-    pub from_us: u64,
-    /// First moment after the cut; `u64::MAX` for ever.
-    pub until_us: u64,
-}
-
-/// Which faults, how often. The default has none.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FaultPlan {
-    /// Decides everything that is left to chance.
-    pub seed: u64,
-    /// Share of messages that are lost, in millionths.
-    pub drop_ppm: u32,
-    /// Share of messages that arrive twice, in millionths.
-    pub duplicate_ppm: u32,
-    /// Share of messages of which one bit is flipped, in millionths.
-    pub corrupt_ppm: u32,
-    /// Share of messages that are held back until the next one on their rail has passed, or for
-    /// `delay_max_us` if none comes, in millionths.
-    pub reorder_ppm: u32,
-    /// Share of messages that are delayed, in millionths.
-    pub delay_ppm: u32,
-    /// Longest delay, microseconds; each delay is between 0 and this.
-    pub delay_max_us: u32,
-    /// Rails that are cut.
-    pub cuts: Vec<Cut>,
-}
-
-impl FaultPlan {
-    fn is_cut(&self, now_us: u64, rail: usize, direction: Direction) -> bool {
-        self.cuts.iter().any(|cut| {
-            let now = cut.from_us <= now_us && now_us < cut.until_us;
-            now && cut.rail == rail && cut.direction == direction
-        })
-    }
-}
-
-/// What the plan has done so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FaultCounters {
-    /// Lost by chance.
-    pub dropped: u64,
-    /// Lost by a cut.
-    pub cut: u64,
-    /// Delivered twice.
-    pub duplicated: u64,
-    /// Damaged.
-    pub corrupted: u64,
-    /// Held back for the next one to pass.
-    pub reordered: u64,
-    /// Delayed.
-    pub delayed: u64,
-    /// Lost because too many were held back.
-    pub overflowed: u64,
-}
-
-/// A transport with faults.
+/// A plan, its dice, and the messages that are held back.
 #[derive(Debug)]
-pub struct Faulty<T> {
-    inner: T,
-    faults: Faults,
-}
-
-impl<T: Transport> Faulty<T> {
-    /// Wraps a transport.
-    pub fn new(inner: T, plan: FaultPlan) -> Faulty<T> {
-        Faulty {
-            inner,
-            faults: Faults::new(plan),
-        }
-    }
-
-    /// The plan, to be changed between two calls. A new seed has no effect.
-    pub fn plan_mut(&mut self) -> &mut FaultPlan {
-        &mut self.faults.plan
-    }
-
-    /// What the plan has done so far.
-    #[must_use]
-    pub fn fault_counters(&self) -> FaultCounters {
-        self.faults.counters
-    }
-
-    /// The transport inside.
-    pub fn inner(&self) -> &T {
-        &self.inner
-    }
-}
-
-impl<T: Transport> Transport for Faulty<T> {
-    fn local_nids(&self) -> NidList {
-        self.inner.local_nids()
-    }
-
-    fn mtu(&self) -> usize {
-        self.inner.mtu()
-    }
-
-    fn rails(&self) -> Vec<RailView> {
-        self.inner.rails()
-    }
-
-    fn paths(&self, peer: PeerHandle) -> Vec<PathView> {
-        self.inner.paths(peer)
-    }
-
-    fn peer(&mut self, nids: &NidList) -> Result<PeerHandle, PeerError> {
-        self.inner.peer(nids)
-    }
-
-    fn forget(&mut self, peer: PeerHandle) {
-        self.inner.forget(peer);
-    }
-
-    fn select(&mut self, now_us: u64, peer: PeerHandle, route: Route) -> Selection {
-        self.inner.select(now_us, peer, route)
-    }
-
-    fn post(
-        &mut self,
-        now_us: u64,
-        peer: PeerHandle,
-        path: usize,
-        class: Class,
-        bytes: &[u8],
-    ) -> Result<(), DropReason> {
-        if !self.faults.plan.cuts.is_empty() {
-            let rail = self.inner.paths(peer).get(path).map(|path| path.rail);
-            let cut = |rail| self.faults.plan.is_cut(now_us, rail, Direction::Out);
-            if rail.is_some_and(cut) {
-                self.faults.counters.cut += 1;
-                return Ok(());
-            }
-        }
-        self.inner.post(now_us, peer, path, class, bytes)
-    }
-
-    fn poll(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
-        let faults = &mut self.faults;
-        let more = self
-            .inner
-            .poll(now_us, &mut |arrival| faults.admit(now_us, arrival));
-        while let Some(held) = faults.release(now_us) {
-            deliver(Arrival {
-                rail: held.rail,
-                bytes: &held.bytes,
-            });
-        }
-        more
-    }
-
-    fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
-        self.inner.wait_fds()
-    }
-
-    fn may_sleep(&mut self) -> bool {
-        self.inner.may_sleep()
-    }
-
-    fn next_timeout(&self) -> Option<u64> {
-        let held = self.faults.held.iter().map(|held| held.due_us).min();
-        held.into_iter().chain(self.inner.next_timeout()).min()
-    }
-
-    fn heard(&mut self, now_us: u64, peer: PeerHandle, rail: usize) {
-        self.inner.heard(now_us, peer, rail);
-    }
-
-    fn watch(&mut self, now_us: u64, peer: PeerHandle, interval_us: u64) {
-        self.inner.watch(now_us, peer, interval_us);
-    }
-
-    fn unwatch(&mut self, peer: PeerHandle) {
-        self.inner.unwatch(peer);
-    }
-
-    fn poll_event(&mut self) -> Option<FabricEvent> {
-        self.inner.poll_event()
-    }
-}
-
-/// The plan at work: messages go in, and come out later, changed, or not at all.
-#[derive(Debug)]
-struct Faults {
-    plan: FaultPlan,
+pub(super) struct Faults {
+    pub(super) plan: FaultPlan,
     random: ChaCha8Rng,
     held: Vec<Held>,
     /// Gives messages that are due at the same time their order.
     order: u64,
-    counters: FaultCounters,
+    pub(super) counters: FaultCounters,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Held {
+pub(super) struct Held {
     due_us: u64,
     order: u64,
-    rail: usize,
+    pub(super) rail: usize,
     /// Held back until another message of the rail has passed.
     for_next: bool,
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
 }
 
 impl Faults {
-    fn new(plan: FaultPlan) -> Faults {
+    pub(super) fn new(plan: FaultPlan) -> Faults {
         let random = ChaCha8Rng::seed_from_u64(plan.seed);
         Faults {
             plan,
@@ -254,7 +49,7 @@ impl Faults {
 
     /// Takes an arrival in. The same number of dice is thrown for each, whatever comes of it, so
     /// that one fault more in a plan does not change all the others.
-    fn admit(&mut self, now_us: u64, arrival: Arrival<'_>) {
+    pub(super) fn admit(&mut self, now_us: u64, arrival: Arrival<'_>) {
         let drop = self.roll(self.plan.drop_ppm);
         let duplicate = self.roll(self.plan.duplicate_ppm);
         let corrupt = self.roll(self.plan.corrupt_ppm);
@@ -340,10 +135,15 @@ impl Faults {
     }
 
     /// The next message that is due, in the order of their times.
-    fn release(&mut self, now_us: u64) -> Option<Held> {
+    pub(super) fn release(&mut self, now_us: u64) -> Option<Held> {
         let due = |held: &Held| (held.due_us, held.order);
         let next = (0..self.held.len()).min_by_key(|&index| due(&self.held[index]))?;
         (self.held[next].due_us <= now_us).then(|| self.held.swap_remove(next))
+    }
+
+    /// When the next message is due.
+    pub(super) fn next_timeout(&self) -> Option<u64> {
+        self.held.iter().map(|held| held.due_us).min()
     }
 
     fn roll(&mut self, ppm: u32) -> bool {
@@ -357,6 +157,7 @@ impl Faults {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Cut;
     use super::*;
 
     const RAIL: usize = 1;

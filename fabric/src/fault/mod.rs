@@ -1,0 +1,146 @@
+//! Faults on purpose: a wrapper that loses, delays, doubles, reorders, damages and cuts.
+//!
+//! [`Faulty`] wraps any transport. What arrives passes through the plan before the host sees it;
+//! what is sent is untouched but for cuts, so that a message between two wrapped hosts meets the
+//! random faults once, at its receiver. One seed decides everything: the same seed, plan and
+//! arrivals give the same deliveries. A sender is never told of a fault, as no network would.
+
+mod faults;
+mod plan;
+
+pub use plan::{Cut, Direction, FaultCounters, FaultPlan};
+
+use crate::error::PeerError;
+use crate::nid::NidList;
+use crate::peer::{PathView, PeerHandle};
+use crate::rail::RailView;
+use crate::select::Selection;
+use crate::stats::DropReason;
+use crate::transport::{Arrival, Class, FabricEvent, Route, Transport};
+use faults::Faults;
+use std::os::fd::BorrowedFd;
+
+/// A transport with faults.
+#[derive(Debug)]
+pub struct Faulty<T> {
+    inner: T,
+    faults: Faults,
+}
+
+impl<T: Transport> Faulty<T> {
+    /// Wraps a transport.
+    pub fn new(inner: T, plan: FaultPlan) -> Faulty<T> {
+        Faulty {
+            inner,
+            faults: Faults::new(plan),
+        }
+    }
+
+    /// The plan, to be changed between two calls. A new seed has no effect.
+    pub fn plan_mut(&mut self) -> &mut FaultPlan {
+        &mut self.faults.plan
+    }
+
+    /// What the plan has done so far.
+    #[must_use]
+    pub fn fault_counters(&self) -> FaultCounters {
+        self.faults.counters
+    }
+
+    /// The transport inside.
+    pub fn inner(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T: Transport> Transport for Faulty<T> {
+    fn local_nids(&self) -> NidList {
+        self.inner.local_nids()
+    }
+
+    fn mtu(&self) -> usize {
+        self.inner.mtu()
+    }
+
+    fn rails(&self) -> Vec<RailView> {
+        self.inner.rails()
+    }
+
+    fn paths(&self, peer: PeerHandle) -> Vec<PathView> {
+        self.inner.paths(peer)
+    }
+
+    fn peer(&mut self, nids: &NidList) -> Result<PeerHandle, PeerError> {
+        self.inner.peer(nids)
+    }
+
+    fn forget(&mut self, peer: PeerHandle) {
+        self.inner.forget(peer);
+    }
+
+    fn select(&mut self, now_us: u64, peer: PeerHandle, route: Route) -> Selection {
+        self.inner.select(now_us, peer, route)
+    }
+
+    fn post(
+        &mut self,
+        now_us: u64,
+        peer: PeerHandle,
+        path: usize,
+        class: Class,
+        bytes: &[u8],
+    ) -> Result<(), DropReason> {
+        if !self.faults.plan.cuts.is_empty() {
+            let rail = self.inner.paths(peer).get(path).map(|path| path.rail);
+            let cut = |rail| self.faults.plan.is_cut(now_us, rail, Direction::Out);
+            if rail.is_some_and(cut) {
+                self.faults.counters.cut += 1;
+                return Ok(());
+            }
+        }
+        self.inner.post(now_us, peer, path, class, bytes)
+    }
+
+    fn poll(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
+        let faults = &mut self.faults;
+        let more = self
+            .inner
+            .poll(now_us, &mut |arrival| faults.admit(now_us, arrival));
+        while let Some(held) = faults.release(now_us) {
+            deliver(Arrival {
+                rail: held.rail,
+                bytes: &held.bytes,
+            });
+        }
+        more
+    }
+
+    fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.inner.wait_fds()
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        self.inner.may_sleep()
+    }
+
+    fn next_timeout(&self) -> Option<u64> {
+        let held = self.faults.next_timeout();
+        held.into_iter().chain(self.inner.next_timeout()).min()
+    }
+
+    fn heard(&mut self, now_us: u64, peer: PeerHandle, rail: usize) {
+        self.inner.heard(now_us, peer, rail);
+    }
+
+    fn watch(&mut self, now_us: u64, peer: PeerHandle, interval_us: u64) {
+        self.inner.watch(now_us, peer, interval_us);
+    }
+
+    fn unwatch(&mut self, peer: PeerHandle) {
+        self.inner.unwatch(peer);
+    }
+
+    fn poll_event(&mut self) -> Option<FabricEvent> {
+        self.inner.poll_event()
+    }
+}

@@ -1,0 +1,63 @@
+//! A library that was loaded before a fork serves the child.
+//!
+//! The keeper loads libfabric once and forks workers; were the providers to be initialised again in
+//! each, or not to survive the fork, a worker's restart would cost a false failure. In this folder
+//! because a fork is `unsafe`.
+
+use crate::{Arrival, Class, Fabric, FabricConfig, Route, Transport};
+use std::os::fd::AsRawFd;
+
+/// Longest wait of the child for its own message, milliseconds.
+const DEADLINE_MS: i32 = 20_000;
+
+#[test]
+fn a_forked_child_opens_rails_and_receives_its_own_message() {
+    let library = crate::load().expect("libfabric is installed where tests run");
+    // SAFETY: the child runs nothing but `child`, which uses only what it opens itself and memory
+    // of its own, and ends without running the parent's destructors.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let told = std::panic::catch_unwind(|| child(library)).unwrap_or(Some("panic"));
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(i32::from(told.is_some())) };
+    }
+    let mut status = -1;
+    // SAFETY: our own child, and room for its status.
+    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!((waited, status), (pid, 0), "the child's wait status");
+}
+
+/// Says what went wrong, if anything.
+fn child(library: crate::Libfabric) -> Option<&'static str> {
+    let Ok(rail) = "127.41.9.1:0@udp".parse() else {
+        return Some("NID");
+    };
+    let Ok(mut fabric) = Fabric::open(&FabricConfig::new(library, vec![rail])) else {
+        return Some("open");
+    };
+    let Ok(own) = fabric.peer(&fabric.local_nids()) else {
+        return Some("peer");
+    };
+    fabric.send(0, own, Class::Beat, Route::Next, b"to myself");
+    let mut received = false;
+    while !received {
+        fabric.poll(0, &mut |arrival: Arrival<'_>| {
+            received |= arrival.bytes == b"to myself";
+        });
+        if !received && fabric.may_sleep() && !wait(&fabric) {
+            return Some("nothing came");
+        }
+    }
+    None
+}
+
+fn wait(fabric: &Fabric) -> bool {
+    let fd = fabric.wait_fds()[0].as_raw_fd();
+    let mut readable = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one descriptor that is open.
+    unsafe { libc::poll(&raw mut readable, 1, DEADLINE_MS) == 1 }
+}

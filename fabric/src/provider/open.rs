@@ -1,0 +1,164 @@
+//! Opens libfabric's objects, one after the other, each from those before it.
+//!
+//! A rail has its own fabric, domain, completion queue, address vector and endpoint, so that nothing
+//! that happens on one rail can hold up another.
+
+use super::array::Array;
+use super::handle::Handle;
+use super::info::Info;
+use super::library::Libfabric;
+use crate::error::CallError;
+use libfabric_sys as sys;
+use std::os::fd::RawFd;
+use std::ptr;
+
+pub(super) fn fabric(
+    library: &Libfabric,
+    info: &Info,
+) -> Result<Handle<sys::fid_fabric>, CallError> {
+    let mut fabric = ptr::null_mut();
+    // SAFETY: the info is complete, as libfabric returned it.
+    unsafe {
+        let attributes = (*info.as_ptr()).fabric_attr;
+        let returned = (library.exports.fi_fabric)(attributes, &raw mut fabric, ptr::null_mut());
+        library.zero_or_error("fi_fabric", returned)?;
+        Ok(Handle::from_open(fabric))
+    }
+}
+
+pub(super) fn domain(
+    library: &Libfabric,
+    fabric: &Handle<sys::fid_fabric>,
+    info: &Info,
+) -> Result<Handle<sys::fid_domain>, CallError> {
+    let mut domain = ptr::null_mut();
+    // SAFETY: the info is the one that the fabric was opened with.
+    unsafe {
+        let returned = sys::fi_domain(
+            fabric.as_ptr(),
+            info.as_ptr(),
+            &raw mut domain,
+            ptr::null_mut(),
+        );
+        library.zero_or_error("fi_domain", returned)?;
+        Ok(Handle::from_open(domain))
+    }
+}
+
+pub(super) fn queue(
+    library: &Libfabric,
+    domain: &Handle<sys::fid_domain>,
+    size: usize,
+) -> Result<Handle<sys::fid_cq>, CallError> {
+    let mut attributes = sys::fi_cq_attr {
+        size,
+        format: sys::FI_CQ_FORMAT_MSG,
+        wait_obj: sys::FI_WAIT_FD,
+        ..Default::default()
+    };
+    let mut queue = ptr::null_mut();
+    // SAFETY: the attributes live through the call.
+    unsafe {
+        let returned = sys::fi_cq_open(
+            domain.as_ptr(),
+            &raw mut attributes,
+            &raw mut queue,
+            ptr::null_mut(),
+        );
+        library.zero_or_error("fi_cq_open", returned)?;
+        Ok(Handle::from_open(queue))
+    }
+}
+
+/// The descriptor of a queue that was opened by [`queue`].
+pub(super) fn wait_fd(
+    library: &Libfabric,
+    queue: &Handle<sys::fid_cq>,
+) -> Result<RawFd, CallError> {
+    let mut fd: RawFd = -1;
+    // SAFETY: the queue was opened with FI_WAIT_FD, so FI_GETWAIT writes one int.
+    let returned = unsafe {
+        let at = (&raw mut fd).cast();
+        sys::fi_control(queue.as_fid(), sys::FI_GETWAIT as i32, at)
+    };
+    library.zero_or_error("fi_control", returned)?;
+    Ok(fd)
+}
+
+pub(super) fn addresses(
+    library: &Libfabric,
+    domain: &Handle<sys::fid_domain>,
+    count: usize,
+) -> Result<Handle<sys::fid_av>, CallError> {
+    let mut attributes = sys::fi_av_attr {
+        type_: sys::FI_AV_TABLE,
+        count,
+        ..Default::default()
+    };
+    let mut addresses = ptr::null_mut();
+    // SAFETY: the attributes live through the call.
+    unsafe {
+        let returned = sys::fi_av_open(
+            domain.as_ptr(),
+            &raw mut attributes,
+            &raw mut addresses,
+            ptr::null_mut(),
+        );
+        library.zero_or_error("fi_av_open", returned)?;
+        Ok(Handle::from_open(addresses))
+    }
+}
+
+pub(super) fn endpoint(
+    library: &Libfabric,
+    domain: &Handle<sys::fid_domain>,
+    info: &Info,
+    queue: &Handle<sys::fid_cq>,
+    addresses: &Handle<sys::fid_av>,
+) -> Result<Handle<sys::fid_ep>, CallError> {
+    let mut endpoint = ptr::null_mut();
+    let both = u64::from(sys::FI_TRANSMIT) | u64::from(sys::FI_RECV);
+    // SAFETY: all objects belong to one domain, and the info is the one it was opened with.
+    unsafe {
+        let returned = sys::fi_endpoint(
+            domain.as_ptr(),
+            info.as_ptr(),
+            &raw mut endpoint,
+            ptr::null_mut(),
+        );
+        library.zero_or_error("fi_endpoint", returned)?;
+        let endpoint = Handle::from_open(endpoint);
+        let returned = sys::fi_ep_bind(endpoint.as_ptr(), queue.as_fid(), both);
+        library.zero_or_error("fi_ep_bind", returned)?;
+        let returned = sys::fi_ep_bind(endpoint.as_ptr(), addresses.as_fid(), 0);
+        library.zero_or_error("fi_ep_bind", returned)?;
+        library.zero_or_error("fi_enable", sys::fi_enable(endpoint.as_ptr()))?;
+        Ok(endpoint)
+    }
+}
+
+/// Registers the buffers once, for providers that demand it.
+pub(super) fn registration(
+    library: &Libfabric,
+    domain: &Handle<sys::fid_domain>,
+    buffers: &Array<u8>,
+) -> Result<Handle<sys::fid_mr>, CallError> {
+    let access = u64::from(sys::FI_SEND) | u64::from(sys::FI_RECV);
+    let mut registration = ptr::null_mut();
+    // SAFETY: the buffers outlive the registration: they stand behind it in `Lane`.
+    unsafe {
+        let returned = sys::fi_mr_reg(
+            domain.as_ptr(),
+            buffers.at(0).cast(),
+            buffers.length(),
+            access,
+            0,
+            0,
+            0,
+            &raw mut registration,
+            ptr::null_mut(),
+        );
+        library.zero_or_error("fi_mr_reg", returned)?;
+        Ok(Handle::from_open(registration))
+    }
+}

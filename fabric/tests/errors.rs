@@ -1,0 +1,187 @@
+//! What a fabric says when it cannot be opened, or a peer cannot be taken in.
+
+mod common;
+
+use common::{config, in_child, library};
+use muster_fabric::{Fabric, FabricConfig, Transport};
+
+/// What the machine that runs the test has, as the messages show it.
+fn known() -> String {
+    let interfaces = library().interfaces();
+    let names: Vec<String> = interfaces.iter().map(ToString::to_string).collect();
+    assert!(names.contains(&"lo (127.0.0.1)".to_owned()), "{names:?}");
+    names.join(", ")
+}
+
+fn refusal(rails: &str) -> String {
+    Fabric::open(&config(rails)).expect_err(rails).to_string()
+}
+
+#[test]
+fn no_rail() {
+    let error = Fabric::open(&FabricConfig::new(library(), Vec::new())).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "no rail was given; name at least one, such as 192.0.2.7@udp0; this node has: {}",
+            known()
+        )
+    );
+}
+
+#[test]
+fn more_rails_than_allowed() {
+    let rails: Vec<String> = (1..=9)
+        .map(|host| format!("127.42.1.{host}:0@udp"))
+        .collect();
+    assert_eq!(
+        refusal(&rails.join(",")),
+        "9 rails were given; at most 8 are allowed"
+    );
+}
+
+/// cfg-040.
+#[test]
+fn one_interface_twice() {
+    let expected = |first: &str, second: &str, address: &str| {
+        format!(
+            "rails {first} and {second} are the same interface ({address}); name each interface \
+             once, two rails on one interface are not two rails"
+        )
+    };
+    assert_eq!(
+        refusal("127.42.2.1:7001@udp,127.42.2.2:0@udp,127.42.2.1:7002@udp1"),
+        expected("127.42.2.1:7001@udp0", "127.42.2.1:7002@udp1", "127.42.2.1")
+    );
+    assert_eq!(
+        refusal("lo:0@udp,127.0.0.1:0@udp"),
+        expected("lo:0@udp0", "127.0.0.1:0@udp0", "127.0.0.1")
+    );
+}
+
+#[test]
+fn an_interface_that_does_not_exist() {
+    assert_eq!(
+        refusal("ib77@udp"),
+        format!(
+            "rail ib77@udp0: there is no interface \"ib77\" that is up and has an IPv4 address; \
+             this node has: {}",
+            known()
+        )
+    );
+}
+
+#[test]
+fn an_address_of_another_node() {
+    assert_eq!(
+        refusal("203.0.113.5:0@udp"),
+        format!(
+            "rail 203.0.113.5:0@udp0: the address 203.0.113.5 belongs to no interface of this \
+             node; this node has: {}",
+            known()
+        )
+    );
+}
+
+#[test]
+fn a_port_that_is_in_use() {
+    let first = Fabric::open(&config("127.42.3.1:0@udp")).unwrap();
+    let port = first.local_nids().as_slice()[0].port;
+    let nid = format!("127.42.3.1:{port}@udp0");
+    assert_eq!(
+        refusal(&nid),
+        format!(
+            "rail {nid}: port {port} of 127.42.3.1 is in use by another process; give another \
+             port, or port 0 to let the system choose"
+        )
+    );
+    drop(first);
+    Fabric::open(&config(&nid)).expect("a fabric that is closed gives its port back");
+}
+
+#[test]
+fn a_net_without_a_datagram_lane() {
+    for (net, name) in [
+        ("tcp", "tcp0"),
+        ("o2ib2", "o2ib2"),
+        ("psm", "psm0"),
+        ("shm", "shm0"),
+    ] {
+        assert_eq!(
+            refusal(&format!("127.42.4.1@{net}")),
+            format!(
+                "rail 127.42.4.1@{name}: no datagram lane for net {name} in this build; rails can \
+                 be on: udp"
+            )
+        );
+    }
+}
+
+#[test]
+fn a_rail_that_cannot_be_opened_closes_those_before_it() {
+    let port = {
+        let fabric = Fabric::open(&config("127.42.5.1:0@udp")).unwrap();
+        fabric.local_nids().as_slice()[0].port
+    };
+    refusal(&format!("127.42.5.1:{port}@udp,203.0.113.5@udp"));
+    Fabric::open(&config(&format!("127.42.5.1:{port}@udp"))).expect("the port is free again");
+}
+
+#[test]
+fn a_peer_that_cannot_be_reached_from_here() {
+    let mut fabric = Fabric::open(&config("127.42.6.1:0@udp")).unwrap();
+    let mut refusal = |nids: &str| fabric.peer(&nids.parse().unwrap()).unwrap_err().to_string();
+    assert_eq!(
+        refusal("192.0.2.7@udp1,192.0.2.7@o2ib0"),
+        "the peer 192.0.2.7@udp1,192.0.2.7@o2ib0 is on no net of this node: its rails are on \
+         o2ib0, udp1, ours on udp0; give both a rail on one net"
+    );
+    assert_eq!(
+        refusal("eth0@udp"),
+        "the NID eth0@udp0 cannot be sent to: it has no address"
+    );
+    assert_eq!(
+        refusal("127.42.6.2@udp,127.42.6.2:0@udp"),
+        "the NID 127.42.6.2:0@udp0 cannot be sent to: it has no port"
+    );
+}
+
+#[test]
+fn more_peers_than_allowed() {
+    let mut config = config("127.42.7.1:0@udp");
+    config.peers_max = 1;
+    let mut fabric = Fabric::open(&config).unwrap();
+    let first = fabric.peer(&"127.42.7.2@udp".parse().unwrap()).unwrap();
+    let second = "127.42.7.3@udp".parse().unwrap();
+    assert_eq!(
+        fabric.peer(&second).unwrap_err().to_string(),
+        "the limit of 1 known peers is reached; raise peers_max, or forget some"
+    );
+    fabric.forget(first);
+    assert_ne!(
+        fabric.peer(&second).unwrap(),
+        first,
+        "a handle is never given twice"
+    );
+}
+
+#[test]
+fn a_libfabric_without_the_provider() {
+    // libfabric reads FI_PROVIDER once, when it is loaded: another process.
+    if !in_child(
+        "a_libfabric_without_the_provider",
+        &[("FI_PROVIDER", "tcp")],
+    ) {
+        return;
+    }
+    let (major, minor) = library().version();
+    assert_eq!(
+        refusal("127.42.8.1:0@udp"),
+        format!(
+            "rail 127.42.8.1:0@udp0: libfabric {major}.{minor} offers no provider \"udp\" for \
+             datagrams (fi_getinfo failed: No data available (61)); unset FI_PROVIDER if it is \
+             set, or install a libfabric that was built with udp"
+        )
+    );
+    assert_eq!(library().interfaces(), []);
+}

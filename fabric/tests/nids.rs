@@ -1,0 +1,129 @@
+//! NIDs: what is read is what was written, and what is malformed is refused with a remedy.
+
+use muster_fabric::{Address, Net, NetKind, Nid, NidList, PORT_DEFAULT};
+use proptest::prelude::*;
+use std::net::Ipv4Addr;
+
+fn any_net() -> impl Strategy<Value = Net> {
+    let kind = prop::sample::select(NetKind::ALL.to_vec());
+    (kind, any::<u16>()).prop_map(|(kind, number)| Net { kind, number })
+}
+
+fn any_nid() -> impl Strategy<Value = Nid> {
+    let ip = any::<u32>().prop_map(|bits| Address::Ip(Ipv4Addr::from(bits)));
+    let interface = "[a-z][a-z0-9._-]{0,14}".prop_map(Address::Interface);
+    let port = prop_oneof![Just(PORT_DEFAULT), any::<u16>()];
+    (prop_oneof![ip, interface], port, any_net()).prop_map(|(address, port, net)| Nid {
+        address,
+        port,
+        net,
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_nid_is_read_back_as_it_was_written(nid in any_nid()) {
+        prop_assert_eq!(nid.to_string().parse::<Nid>(), Ok(nid));
+    }
+
+    #[test]
+    fn a_list_is_read_back_as_it_was_written(nids in prop::collection::vec(any_nid(), 1..8)) {
+        // A list that names a NID twice is refused, which is another test.
+        let Ok(list) = NidList::new(nids) else { return Ok(()) };
+        prop_assert_eq!(list.to_string().parse::<NidList>(), Ok(list));
+    }
+
+    #[test]
+    fn no_text_makes_the_reader_panic(text in ".*") {
+        let _ = text.parse::<NidList>();
+    }
+
+    #[test]
+    fn almost_a_nid_does_not_make_the_reader_panic(
+        text in "[0-9a-z.:\\[\\]]{0,20}@?[a-z0-9]{0,6}(,[0-9.:]*@udp[0-9]{0,6}){0,3}",
+    ) {
+        if let Ok(list) = text.parse::<NidList>() {
+            prop_assert_eq!(list.to_string().parse::<NidList>(), Ok(list));
+        }
+    }
+}
+
+fn refusal(text: &str) -> String {
+    text.parse::<NidList>().expect_err(text).to_string()
+}
+
+#[test]
+fn the_short_forms_mean_the_long_ones() {
+    let short: Nid = "192.0.2.7@udp".parse().unwrap();
+    let long: Nid = "192.0.2.7:7741@udp0".parse().unwrap();
+    assert_eq!(
+        (short.clone(), short.to_string().as_str()),
+        (long, "192.0.2.7@udp0")
+    );
+    let interface: Nid = "eth0:0@o2ib1".parse().unwrap();
+    assert_eq!(interface.address, Address::Interface("eth0".to_owned()));
+    assert_eq!(interface.to_string(), "eth0:0@o2ib1");
+}
+
+#[test]
+fn each_refusal_names_the_value_the_reason_and_the_remedy() {
+    assert_eq!(
+        refusal("192.0.2.7"),
+        "\"192.0.2.7\" is no NID: it has no net; write address@net, such as 192.0.2.7@udp0"
+    );
+    for net in [
+        "", "eth", "udp00", "udp-1", "udp+1", "udp65536", "o2ib0x", "UDP",
+    ] {
+        assert_eq!(
+            refusal(&format!("192.0.2.7@{net}")),
+            format!(
+                "{net:?} is no net; nets are udp, tcp, o2ib, psm, shm and a number, such as udp0"
+            )
+        );
+    }
+    for address in [
+        "",
+        "192.0.2.300",
+        "1.2.3",
+        "eth 0",
+        "a-name-that-is-too-long",
+        "eth/0",
+    ] {
+        assert_eq!(
+            refusal(&format!("{address}@udp")),
+            format!(
+                "\"{address}@udp\" is no NID: what stands before the net is neither an IPv4 \
+                 address nor the name of an interface; write 192.0.2.7@udp0 or eth0@udp0"
+            )
+        );
+    }
+    for port in ["", "65536", "+1", "x"] {
+        assert_eq!(
+            refusal(&format!("192.0.2.7:{port}@udp")),
+            format!("\"192.0.2.7:{port}@udp\" is no NID: the port is not a number from 0 to 65535")
+        );
+    }
+    assert_eq!(
+        refusal("[2001:db8::1]:7741@udp"),
+        "\"[2001:db8::1]:7741@udp\" is an IPv6 address, which no net of this build can use; give \
+         an IPv4 address"
+    );
+}
+
+#[test]
+fn a_list_has_at_least_one_nid_at_most_eight_and_none_twice() {
+    let empty = "the list of NIDs is empty; give at least one, such as 192.0.2.7@udp0";
+    assert_eq!(
+        (refusal(""), refusal("  ")),
+        (empty.to_owned(), empty.to_owned())
+    );
+    let many: Vec<String> = (1..=9).map(|host| format!("192.0.2.{host}@udp")).collect();
+    assert_eq!(
+        refusal(&many.join(",")),
+        "the list has 9 NIDs; at most 8 are allowed"
+    );
+    assert_eq!(
+        refusal("192.0.2.7@udp, 192.0.2.7:7741@udp0"),
+        "the NID 192.0.2.7@udp0 is in the list twice; name each interface once"
+    );
+}

@@ -1,0 +1,93 @@
+//! The network: what becomes of a datagram on its way.
+//!
+//! Each is lost, doubled, damaged or delayed by itself, with the odds given; a delay that is long
+//! enough lets later ones overtake. Cuts are one way: two of them make a broken link.
+
+use std::collections::BTreeSet;
+
+use crate::chance::Chance;
+
+/// The odds, and the cuts.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// Lost, in a thousand.
+    pub loss_permille: u32,
+    /// Doubled, in a thousand.
+    pub duplicate_permille: u32,
+    /// One bit flipped, in a thousand.
+    pub corrupt_permille: u32,
+    /// Delayed by up to `reorder_us` more, in a thousand.
+    pub reorder_permille: u32,
+    /// Shortest way, in microseconds.
+    pub delay_min_us: u64,
+    /// Longest usual way, in microseconds.
+    pub delay_max_us: u64,
+    /// Longest extra delay of the reordered, in microseconds.
+    pub reorder_us: u64,
+    cuts: BTreeSet<(usize, usize)>,
+}
+
+impl Default for Network {
+    /// A healthy machine room: 30 to 200 microseconds, nothing lost.
+    fn default() -> Self {
+        Self {
+            loss_permille: 0,
+            duplicate_permille: 0,
+            corrupt_permille: 0,
+            reorder_permille: 0,
+            delay_min_us: 30,
+            delay_max_us: 200,
+            reorder_us: 0,
+            cuts: BTreeSet::new(),
+        }
+    }
+}
+
+impl Network {
+    /// Nothing arrives at `to` from `from` any more.
+    pub fn cut(&mut self, from: usize, to: usize) {
+        self.cuts.insert((from, to));
+    }
+
+    /// All cuts are over.
+    pub fn heal(&mut self) {
+        self.cuts.clear();
+    }
+
+    /// Whether the way from `from` to `to` is cut.
+    #[must_use]
+    pub fn is_cut(&self, from: usize, to: usize) -> bool {
+        self.cuts.contains(&(from, to))
+    }
+
+    /// Every copy that arrives, with its delay in microseconds.
+    pub(crate) fn carry(
+        &self,
+        chance: &mut Chance,
+        from: usize,
+        to: usize,
+        bytes: &[u8],
+    ) -> Vec<(u64, Vec<u8>)> {
+        if self.is_cut(from, to) {
+            return Vec::new();
+        }
+        let copies = 1 + usize::from(chance.permille(self.duplicate_permille));
+        let mut arrivals = Vec::new();
+        for _ in 0..copies {
+            if chance.permille(self.loss_permille) {
+                continue;
+            }
+            let mut delay_us = chance.between(self.delay_min_us, self.delay_max_us);
+            if chance.permille(self.reorder_permille) {
+                delay_us += chance.between(0, self.reorder_us);
+            }
+            let mut bytes = bytes.to_vec();
+            if chance.permille(self.corrupt_permille) {
+                let bit = chance.between(0, bytes.len() as u64 * 8 - 1) as usize;
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+            arrivals.push((delay_us, bytes));
+        }
+        arrivals
+    }
+}

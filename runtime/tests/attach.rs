@@ -1,0 +1,574 @@
+//! Attaching, reading, restarts of the agent, leaving, and every way in which that is refused.
+
+mod support;
+
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use muster::board::{Cause, Event, EventKind, NodeState, RankState};
+use muster::client::{AgentLink, Client, Error, Options, Porch, shared};
+use muster::doorman::{Door, DoorError, Held, Hello, RefusalCode, Request, ToAgent, ToClient};
+use muster::sys::poll;
+use muster::sys::socket::{Listener, Packets, Received};
+use muster::watch::Finding;
+use support::DEADLINE;
+use support::agent::{Agent, Order, Seen, options, place};
+use support::rank::{Rank, role as act};
+use tempfile::tempdir;
+
+#[test]
+fn role() {
+    act();
+}
+
+fn await_readable(fd: std::os::fd::BorrowedFd<'_>) {
+    assert!(
+        poll::readable(&[fd], Some(DEADLINE)).unwrap()[0],
+        "not readable in time"
+    );
+}
+
+fn is_readable(client: &Client) -> bool {
+    let now = Some(std::time::Duration::ZERO);
+    poll::readable(&[client.descriptor().unwrap()], now).unwrap()[0]
+}
+
+fn event(rank: u32) -> Event {
+    Event {
+        rank,
+        ..Event::new(EventKind::RankHung, Cause::Stopped)
+    }
+}
+
+#[test]
+fn what_the_agent_writes_is_read_and_events_raise_the_descriptor() {
+    let base = tempdir().unwrap();
+    let agent = Agent::start(base.path());
+    let client = Client::attach(Options {
+        rank: Some(4),
+        ..options(base.path())
+    })
+    .unwrap();
+    assert_eq!(client.node_count().unwrap(), 1);
+    assert_eq!(client.node_name(0).unwrap().as_deref(), Some("node0"));
+    assert_eq!(client.node_state(0).unwrap(), NodeState::Unknown);
+    assert_eq!(
+        (client.own_rank().unwrap(), client.own_node().unwrap()),
+        (Some(4), Some(0))
+    );
+    assert_eq!(client.rank_state(4).unwrap(), RankState::Alive);
+    assert_eq!(client.rank_node(4).unwrap(), Some(0));
+    assert_eq!(client.rank_count().unwrap(), 5);
+    assert_eq!(client.next_event().unwrap(), None);
+    assert!(!is_readable(&client));
+    agent.order(Order::Event(event(1)));
+    agent.order(Order::Event(event(2)));
+    for rank in [1, 2] {
+        let found = loop {
+            await_readable(client.descriptor().unwrap());
+            if let Some(found) = client.next_event().unwrap() {
+                break found;
+            }
+        };
+        assert_eq!((found.kind, found.rank), (EventKind::RankHung, rank));
+    }
+    assert_eq!(client.next_event().unwrap(), None);
+    assert!(!is_readable(&client));
+    client.tick().unwrap();
+    client.tick().unwrap();
+    assert_eq!(agent.view.ticks(client.slot().0), 2);
+    client.finalize(0).unwrap();
+}
+
+#[test]
+fn after_finalize_every_call_says_so() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let client = Client::attach(options(base.path())).unwrap();
+    let slot = agent.await_armed();
+    client.finalize(5).unwrap();
+    assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 5 });
+    assert!(matches!(client.node_state(0), Err(Error::Finalized)));
+    assert!(matches!(client.next_event(), Err(Error::Finalized)));
+    assert!(matches!(client.dispatch(), Err(Error::Finalized)));
+    assert!(matches!(client.finalize(0), Err(Error::Finalized)));
+    // The process may attach again, as somebody new.
+    let client = Client::attach(options(base.path())).unwrap();
+    client.finalize(0).unwrap();
+}
+
+/// The only test of this binary that uses the shared client: it is one per process.
+#[test]
+fn the_last_user_of_the_shared_client_leaves() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    assert!(matches!(shared::current(), Err(Error::Finalized)));
+    let one = shared::init(options(base.path())).unwrap();
+    let two = shared::init(Options::default()).unwrap();
+    assert_eq!(one.slot(), two.slot());
+    let slot = agent.await_armed();
+    assert_eq!(shared::finalize(0).unwrap(), 1);
+    assert!(one.node_count().is_ok() && shared::current().is_ok());
+    assert_eq!(shared::finalize(0).unwrap(), 0);
+    assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
+    assert!(matches!(shared::finalize(0), Err(Error::Finalized)));
+    assert!(matches!(one.node_count(), Err(Error::Finalized)));
+}
+
+#[test]
+fn a_second_copy_of_the_library_in_one_process_is_refused() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let client = Client::attach(options(base.path())).unwrap();
+    agent.await_armed();
+    let cause = Client::attach(options(base.path())).unwrap_err();
+    assert!(
+        matches!(
+            cause,
+            Error::Refused {
+                code: RefusalCode::AlreadyAttached,
+                ..
+            }
+        ),
+        "{cause}"
+    );
+    client.finalize(0).unwrap();
+}
+
+#[test]
+fn a_rank_that_lives_elsewhere_is_refused() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let rank = Rank::start(base.path(), 3);
+    agent.await_armed();
+    let cause = Client::attach(Options {
+        rank: Some(3),
+        ..options(base.path())
+    })
+    .unwrap_err();
+    assert!(
+        cause.to_string().contains(&rank.pid().to_string()),
+        "{cause}"
+    );
+    assert!(matches!(
+        cause,
+        Error::Refused {
+            code: RefusalCode::RankTaken,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn a_forked_child_may_not_use_its_parents_client() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let mut rank = Rank::start(base.path(), 0);
+    let slot = agent.await_armed();
+    rank.tell("fork-calls");
+    assert_eq!(rank.hear("forked"), "0");
+    // The child's end was nobody's death, and the parent leaves as itself.
+    rank.tell("finalize");
+    rank.hear("finalized");
+    assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
+}
+
+#[test]
+fn a_restarted_worker_finds_its_ranks_where_they_were() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let mut stays = Rank::start(base.path(), 1);
+    agent.await_armed();
+    let mut dies = Rank::start(base.path(), 2);
+    let dead_slot = agent.await_armed();
+    stays.tell("slot");
+    let before = stays.hear("slot");
+    let (place, estate) = agent.kill_worker();
+    // Nobody watches now.
+    dies.signal(libc::SIGKILL);
+    dies.wait();
+    let mut agent = Agent::resume(place, estate);
+    let finding = agent.await_finding(dead_slot);
+    assert!(matches!(finding, Finding::Failed { .. }), "{finding:?}");
+    stays.tell("await-reattached 1");
+    stays.hear("reattached");
+    let again = agent.await_seen("attached", |seen| match seen {
+        Seen::Request(Request::Attached { rank, again, .. }) => Some((*rank, *again)),
+        _ => None,
+    });
+    assert_eq!(again, (Some(1), true));
+    stays.tell("slot");
+    assert_eq!(stays.hear("slot"), before);
+    assert_eq!(agent.view.rank_state(1), RankState::Alive);
+    stays.tell("finalize");
+    stays.hear("finalized");
+    let slot: u32 = before.split(' ').next().unwrap().parse().unwrap();
+    assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
+}
+
+#[test]
+fn a_client_that_leaves_while_no_worker_lives_has_left() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let client = Client::attach(options(base.path())).unwrap();
+    let slot = agent.await_armed();
+    let (place, estate) = agent.kill_worker();
+    client.finalize(9).unwrap();
+    let mut agent = Agent::resume(place, estate);
+    assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 9 });
+}
+
+#[test]
+fn clients_move_to_the_board_of_an_agent_that_was_started_anew() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let client = Client::attach(Options {
+        rank: Some(0),
+        ..options(base.path())
+    })
+    .unwrap();
+    agent.await_armed();
+    let first = client.board().unwrap().identity();
+    drop(agent);
+    let mut agent = Agent::start(base.path());
+    let slot = agent.await_armed();
+    await_readable(client.descriptor().unwrap());
+    while client.reattached() == 0 {
+        std::thread::yield_now();
+    }
+    assert_ne!(client.board().unwrap().identity(), first);
+    let told = client.next_event().unwrap().unwrap();
+    assert_eq!((told.kind, told.lost), (EventKind::Overflow, 0));
+    client.finalize(0).unwrap();
+    assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
+}
+
+#[test]
+fn without_a_thread_dispatch_sees_to_restarts() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let client = Client::attach(Options {
+        thread: false,
+        ..options(base.path())
+    })
+    .unwrap();
+    let slot = agent.await_armed();
+    let (place, estate) = agent.kill_worker();
+    let mut agent = Agent::resume(place, estate);
+    client.dispatch().unwrap();
+    assert_eq!(client.reattached(), 1);
+    assert_eq!(agent.await_armed(), slot);
+    client.finalize(0).unwrap();
+    assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
+}
+
+#[test]
+fn a_lost_agent_is_an_error_and_the_states_stay() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let deadline = std::time::Duration::from_millis(20);
+    let client = Client::attach(Options {
+        deadline,
+        rank: Some(0),
+        ..options(base.path())
+    });
+    let client = client.unwrap();
+    agent.await_armed();
+    let place = agent.place.clone();
+    drop(agent);
+    await_readable(client.descriptor().unwrap());
+    let cause = loop {
+        if let Err(cause) = client.next_event() {
+            break cause;
+        }
+    };
+    assert!(
+        matches!(cause, Error::AgentLost { attempts: 5.. }),
+        "{cause}"
+    );
+    assert!(client.is_agent_lost());
+    assert_eq!(client.rank_state(0).unwrap(), RankState::Alive);
+    let _agent = Agent::start(base.path());
+    assert!(place.socket().exists());
+    assert!(client.dispatch().is_err());
+    while client.is_agent_lost() {
+        await_readable(client.descriptor().unwrap());
+        let _ = client.dispatch();
+    }
+    client.dispatch().unwrap();
+    client.finalize(0).unwrap();
+}
+
+#[derive(Default)]
+struct Recorder {
+    link: Mutex<Option<AgentLink>>,
+    heard: Option<Mutex<Sender<String>>>,
+}
+
+impl Recorder {
+    fn new() -> (Arc<Self>, Receiver<String>) {
+        let (sender, heard) = channel();
+        (
+            Arc::new(Self {
+                link: Mutex::default(),
+                heard: Some(Mutex::new(sender)),
+            }),
+            heard,
+        )
+    }
+
+    fn say(&self, text: String) {
+        let _ = self.heard.as_ref().unwrap().lock().unwrap().send(text);
+    }
+}
+
+impl Porch for Recorder {
+    fn on_attached(&self, link: &AgentLink) {
+        *self.link.lock().unwrap() = Some(link.clone());
+        self.say("attached".into());
+    }
+
+    fn on_events(&self, events: &[Event], _: &muster::board::BoardView) {
+        events
+            .iter()
+            .for_each(|event| self.say(format!("event {}", event.rank)));
+    }
+
+    fn on_call(&self) {
+        let link = self.link.lock().unwrap();
+        let Some(link) = link.as_ref() else { return };
+        if let (Some(address), Some(key)) = (link.address(), link.key_for_publication()) {
+            self.say(format!("{address} {}", key[0]));
+        }
+    }
+
+    fn before_detach(&self) {
+        self.say("detach".into());
+    }
+}
+
+fn await_text(heard: &Receiver<String>, wanted: &str) {
+    while heard
+        .recv_timeout(DEADLINE)
+        .unwrap_or_else(|_| panic!("waiting for {wanted}"))
+        != wanted
+    {}
+}
+
+#[test]
+fn the_porch_hears_of_everything_and_talks_to_the_agent() {
+    for thread in [true, false] {
+        let base = tempdir().unwrap();
+        let mut agent = Agent::start(base.path());
+        let (porch, heard) = Recorder::new();
+        let own: Arc<dyn Porch> = Arc::clone(&porch) as Arc<dyn Porch>;
+        let options = Options {
+            porch: Some(own),
+            thread,
+            rank: Some(0),
+            ..options(base.path())
+        };
+        let client = Client::attach(options).unwrap();
+        await_text(&heard, "attached");
+        let slot = agent.await_armed();
+        let link = porch.link.lock().unwrap().clone().unwrap();
+        assert!(link.is_publisher_wanted() && link.is_connected());
+        assert!(link.send_seed("10.0.0.2@udp0") && link.send_key([7; 32]));
+        assert!(!link.send_seed(&"x".repeat(300)));
+        for wanted in [
+            Request::Seed {
+                slot,
+                address: "10.0.0.2@udp0".into(),
+            },
+            Request::Key { slot, key: [7; 32] },
+        ] {
+            agent.await_seen("seed and key", |seen| {
+                (*seen == Seen::Request(wanted.clone())).then_some(())
+            });
+        }
+        agent.order(Order::SendKey(slot, [9; 32]));
+        agent.order(Order::Address("10.0.0.1@udp0".into()));
+        agent.order(Order::Event(event(8)));
+        await_readable(client.descriptor().unwrap());
+        client.dispatch().unwrap();
+        // Everything that the agent sent came before the event was pushed.
+        await_text(&heard, "event 8");
+        await_text(&heard, "10.0.0.1@udp0 9");
+        client.finalize(0).unwrap();
+        await_text(&heard, "detach");
+    }
+}
+
+#[test]
+fn a_slow_reader_is_told_how_much_it_has_lost() {
+    let base = tempdir().unwrap();
+    let agent = Agent::start(base.path());
+    let client = Client::attach(options(base.path())).unwrap();
+    for rank in 0..100 {
+        agent.order(Order::Event(event(rank)));
+    }
+    while agent.view.cursor().position() < 100 {
+        std::thread::yield_now();
+    }
+    let first = client.next_event().unwrap().unwrap();
+    // Half of the 64 entries are kept.
+    assert_eq!((first.kind, first.lost), (EventKind::Overflow, 68));
+    assert_eq!(client.next_event().unwrap().unwrap().rank, 68);
+    client.finalize(0).unwrap();
+}
+
+#[test]
+fn a_socket_left_by_a_killed_agent_is_replaced() {
+    let base = tempdir().unwrap();
+    let place = place(base.path());
+    place.prepare().unwrap();
+    drop(Listener::bind(&place.socket()).unwrap());
+    assert!(Packets::connect(&place.socket()).is_err());
+    let mut agent = Agent::start(base.path());
+    let client = Client::attach(options(base.path())).unwrap();
+    agent.await_armed();
+    assert!(matches!(Door::open(&place), Err(DoorError::Running { .. })));
+    client.finalize(0).unwrap();
+}
+
+#[test]
+fn nobody_there_and_nothing_to_start_are_told_apart() {
+    let base = tempdir().unwrap();
+    let soon = std::time::Duration::from_millis(50);
+    let nobody = Client::attach(Options {
+        deadline: soon,
+        ..options(base.path())
+    })
+    .unwrap_err();
+    assert!(matches!(nobody, Error::Deadline { .. }), "{nobody}");
+    let start = |agent: &str| {
+        let agent = Some(agent.into());
+        Client::attach(Options {
+            start_agent: true,
+            agent,
+            ..options(base.path())
+        })
+        .unwrap_err()
+    };
+    let missing = start("/nonexistent/musterd");
+    assert!(matches!(missing, Error::AgentStart { .. }), "{missing}");
+    let gave_up = start("/bin/false");
+    assert!(gave_up.to_string().contains("exit code 1"), "{gave_up}");
+}
+
+/// A start lock whose holder was killed is free; one whose holder lives makes the others wait.
+#[test]
+fn the_holder_of_the_start_lock_starts_the_agent_and_the_others_wait() {
+    let base = tempdir().unwrap();
+    let place = place(base.path());
+    place.prepare().unwrap();
+    let held = muster::sys::lock::try_lock(&place.start_lock()).unwrap();
+    assert!(held.is_some());
+    // Would fail at once if it tried to start the agent itself.
+    let agent = Some("/bin/false".into());
+    let options = Options {
+        start_agent: true,
+        agent,
+        ..options(base.path())
+    };
+    let client = std::thread::spawn(move || Client::attach(options));
+    let mut agent = Agent::start(base.path());
+    agent.await_armed();
+    client.join().unwrap().unwrap().finalize(0).unwrap();
+}
+
+#[test]
+fn a_directory_that_others_may_change_is_refused() {
+    let base = tempdir().unwrap();
+    std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let agent = Some("/bin/true".into());
+    let options = Options {
+        start_agent: true,
+        agent,
+        ..options(base.path())
+    };
+    let text = Client::attach(options).unwrap_err().to_string();
+    assert!(text.contains("not safe") && text.contains("0777"), "{text}");
+}
+
+/// What a client of another release, job or making gets to hear at the door.
+#[test]
+fn strangers_are_refused_with_the_reason() {
+    let base = tempdir().unwrap();
+    let agent = Agent::start(base.path());
+    let hello = Hello {
+        pid: std::process::id(),
+        key: agent.place.key().into(),
+        rank: None,
+        job_size: 0,
+        threadless: false,
+        ulfm: false,
+        wants_nudge: false,
+        held: None,
+    };
+    let ask = |bytes: Vec<u8>| {
+        let socket = Packets::connect(&agent.place.socket()).unwrap();
+        socket.send(&bytes, None).unwrap();
+        await_readable(socket.as_fd());
+        let mut buffer = [0; 1024];
+        let Ok(Received::Message(length, _)) = socket.receive(&mut buffer) else {
+            panic!("no answer")
+        };
+        match ToClient::decode(&buffer[..length]).unwrap() {
+            ToClient::Refused(code, reason) => (code, reason),
+            other => panic!("{other:?}"),
+        }
+    };
+    let other_job = Hello {
+        key: "0:other:node0".into(),
+        ..hello.clone()
+    };
+    assert_eq!(ask(ToAgent::Hello(other_job).encode()).0, RefusalCode::Job);
+    let other_namespace = Hello {
+        pid: 1,
+        ..hello.clone()
+    };
+    let (code, reason) = ask(ToAgent::Hello(other_namespace).encode());
+    assert!(
+        code == RefusalCode::Invisible && reason.contains("pid namespace"),
+        "{reason}"
+    );
+    let too_large = Hello {
+        rank: Some(100_000),
+        ..hello.clone()
+    };
+    assert_eq!(
+        ask(ToAgent::Hello(too_large).encode()).0,
+        RefusalCode::RankTooLarge
+    );
+    let mut other_version = ToAgent::Hello(hello.clone()).encode();
+    other_version[5] = 99;
+    let (code, reason) = ask(other_version);
+    assert!(
+        code == RefusalCode::Version && reason.contains("MUSTER_AGENT"),
+        "{reason}"
+    );
+    assert_eq!(ask(b"nonsense".to_vec()).0, RefusalCode::Malformed);
+    assert_eq!(ask(ToAgent::Armed.encode()).0, RefusalCode::Malformed);
+    // Who claims to hold what it does not is let in as somebody new.
+    let held = Some(Held {
+        board: 1,
+        slot: 3,
+        generation: 9,
+    });
+    let socket = Packets::connect(&agent.place.socket()).unwrap();
+    socket
+        .send(&ToAgent::Hello(Hello { held, ..hello }).encode(), None)
+        .unwrap();
+    await_readable(socket.as_fd());
+    let mut buffer = [0; 1024];
+    let Ok(Received::Message(length, board)) = socket.receive(&mut buffer) else {
+        panic!()
+    };
+    let Ok(ToClient::Welcome(welcome)) = ToClient::decode(&buffer[..length]) else {
+        panic!()
+    };
+    assert_eq!((welcome.slot, welcome.generation, board.len()), (0, 1, 1));
+}

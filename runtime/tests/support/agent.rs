@@ -1,0 +1,250 @@
+//! The miniature agent.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use muster::board::{BoardLimits, BoardView, BoardWriter, Cause, Event, EventKind, RankState};
+use muster::client::Options;
+use muster::doorman::{Door, Doorman, Place, Request};
+use muster::sys::descriptor::EventFd;
+use muster::sys::poll::Epoll;
+use muster::watch::{Finding, RankNotice, WaitMode, Watch};
+
+use super::DEADLINE;
+
+/// What the agent saw.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen {
+    Request(Request),
+    Notice(RankNotice),
+}
+
+/// What a worker leaves to the next: what its keeper holds.
+pub struct Estate {
+    door: Door,
+    board: std::os::fd::OwnedFd,
+}
+
+pub struct Agent {
+    pub place: Place,
+    pub view: BoardView,
+    seen: Receiver<Seen>,
+    stop: Arc<(AtomicBool, EventFd)>,
+    thread: Option<JoinHandle<()>>,
+    estate: Option<Estate>,
+    orders: Sender<Order>,
+    /// What was seen and not yet asked for.
+    pending: Vec<Seen>,
+}
+
+/// What a test wants the agent to do.
+pub enum Order {
+    Event(Event),
+    Address(String),
+    SendKey(u32, [u8; 32]),
+}
+
+pub fn limits() -> BoardLimits {
+    BoardLimits {
+        nodes: 16,
+        ranks: 512,
+        slots: 256,
+        events: 64,
+    }
+}
+
+impl Agent {
+    pub fn start(base: &Path) -> Self {
+        Self::start_in(base, None, limits())
+    }
+
+    pub fn start_in(base: &Path, mode: Option<WaitMode>, limits: BoardLimits) -> Self {
+        let place = place(base);
+        let door = Door::open(&place).unwrap();
+        let mut board = BoardWriter::create(limits).unwrap();
+        board.add_node("node0");
+        board.set_own_node(0);
+        let watch = match mode {
+            None => Watch::start(&board.view()),
+            Some(mode) => Watch::start_in(&board.view(), mode),
+        };
+        Self::run(place, door, board, watch.unwrap())
+    }
+
+    /// A worker after the death of the one before it.
+    pub fn resume(place: Place, estate: Estate) -> Self {
+        let board = BoardWriter::adopt(estate.board).unwrap();
+        let watch = Watch::adopt(&board.view()).unwrap();
+        Self::run(place, estate.door, board, watch)
+    }
+
+    fn run(place: Place, door: Door, board: BoardWriter, watch: Watch) -> Self {
+        let keep = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().unwrap();
+        let kept = Door::from_descriptors(keep(door.listener()), keep(door.lock()), &place);
+        let estate = Estate {
+            door: kept,
+            board: keep(board.descriptor()),
+        };
+        let (view, doorman) = (board.view(), Doorman::new(door, &place).unwrap());
+        let stop = Arc::new((AtomicBool::new(false), EventFd::new().unwrap()));
+        let (sender, seen) = channel();
+        let (orders, ordered) = channel();
+        let own = Arc::clone(&stop);
+        let thread =
+            std::thread::spawn(move || serve(board, doorman, watch, &sender, &ordered, &own));
+        let (thread, estate, pending) = (Some(thread), Some(estate), Vec::new());
+        Self {
+            place,
+            view,
+            seen,
+            stop,
+            thread,
+            estate,
+            orders,
+            pending,
+        }
+    }
+
+    /// The worker ends as if killed; what its keeper holds stays.
+    pub fn kill_worker(mut self) -> (Place, Estate) {
+        self.end();
+        (self.place.clone(), self.estate.take().unwrap())
+    }
+
+    pub fn order(&self, order: Order) {
+        self.orders.send(order).unwrap();
+        self.stop.1.raise();
+    }
+
+    /// Waits for the first thing seen that `wanted` likes; what was seen before stays for others.
+    pub fn await_seen<T>(&mut self, what: &str, wanted: impl Fn(&Seen) -> Option<T>) -> T {
+        if let Some(place) = self.pending.iter().position(|seen| wanted(seen).is_some()) {
+            return wanted(&self.pending.remove(place)).unwrap();
+        }
+        loop {
+            let Ok(seen) = self.seen.recv_timeout(DEADLINE) else {
+                panic!("waiting for {what}; seen: {:?}", self.pending);
+            };
+            match wanted(&seen) {
+                Some(answer) => return answer,
+                None => self.pending.push(seen),
+            }
+        }
+    }
+
+    pub fn await_armed(&mut self) -> u32 {
+        self.await_seen("armed", |seen| match seen {
+            Seen::Request(Request::Armed { slot }) => Some(*slot),
+            _ => None,
+        })
+    }
+
+    /// The next finding about a slot.
+    pub fn await_finding(&mut self, slot: u32) -> Finding {
+        self.await_notice(slot).finding
+    }
+
+    pub fn await_notice(&mut self, slot: u32) -> RankNotice {
+        self.await_seen("a finding", |seen| match seen {
+            Seen::Notice(notice) if notice.slot == slot => Some(*notice),
+            _ => None,
+        })
+    }
+
+    fn end(&mut self) {
+        self.stop.0.store(true, Ordering::Release);
+        self.stop.1.raise();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+pub fn place(base: &Path) -> Place {
+    Place::find(Some("job"), Some("node0"), Some(base)).unwrap()
+}
+
+pub fn options(base: &Path) -> Options {
+    Options {
+        job: Some("job".into()),
+        node: Some("node0".into()),
+        directory: Some(base.to_owned()),
+        start_agent: false,
+        deadline: DEADLINE,
+        ..Options::default()
+    }
+}
+
+fn serve(
+    mut board: BoardWriter,
+    mut doorman: Doorman,
+    watch: Watch,
+    sender: &Sender<Seen>,
+    ordered: &Receiver<Order>,
+    stop: &(AtomicBool, EventFd),
+) {
+    let epoll = Epoll::new().unwrap();
+    epoll.add(doorman.descriptor(), 0).unwrap();
+    epoll.add(watch.descriptor(), 1).unwrap();
+    epoll.add(stop.1.as_fd(), 2).unwrap();
+    let (mut ready, mut requests, mut notices) = (Vec::new(), Vec::new(), Vec::new());
+    while !stop.0.load(Ordering::Acquire) {
+        epoll.wait(&mut ready, None).unwrap();
+        stop.1.drain();
+        for order in ordered.try_iter() {
+            match order {
+                Order::Event(event) => {
+                    board.push_event(&event);
+                    doorman.nudge();
+                }
+                Order::Address(address) => assert!(doorman.set_address(&address)),
+                Order::SendKey(slot, key) => assert!(doorman.send_key(slot, key)),
+            }
+        }
+        doorman.serve(&mut board, &watch, &mut requests).unwrap();
+        watch.take(&mut notices);
+        for request in requests.drain(..) {
+            if let Request::Attached {
+                rank: Some(rank), ..
+            } = request
+            {
+                board.set_rank_state(rank, RankState::Alive);
+                board.set_rank_node(rank, 0);
+            }
+            let _ = sender.send(Seen::Request(request));
+        }
+        for notice in notices.drain(..) {
+            speak(&mut board, &notice);
+            doorman.settle(&notice, &mut board, &watch);
+            doorman.nudge();
+            let _ = sender.send(Seen::Notice(notice));
+        }
+    }
+}
+
+fn speak(board: &mut BoardWriter, notice: &RankNotice) {
+    let (Some(rank), finding) = (notice.rank, notice.finding) else {
+        return;
+    };
+    let (state, kind, cause) = match finding {
+        Finding::Left { .. } => (RankState::Left, EventKind::RankLeft, Cause::Announced),
+        Finding::Failed { .. } => (RankState::Failed, EventKind::RankFailed, Cause::KernelFutex),
+        Finding::Hung(_) => (RankState::Hung, EventKind::RankHung, Cause::Stopped),
+        Finding::Resumed => (RankState::Alive, EventKind::RankResumed, Cause::Unspecified),
+        Finding::Detached => return,
+    };
+    board.set_rank_state(rank, state);
+    let mut event = Event::new(kind, cause);
+    (event.rank, event.node, event.at_ns) = (rank, 0, notice.at_ns);
+    board.push_event(&event);
+}

@@ -1,0 +1,117 @@
+//! The few system calls that only these tests make. Each is wrapped once.
+
+/// Forks. The child runs `child` and ends with its answer as exit code; the parent gets its pid.
+pub fn fork(child: impl FnOnce() -> i32) -> u32 {
+    // SAFETY: the child runs test code that takes no lock another thread may hold, then ends.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let code = child();
+        // SAFETY: ends the child without running the parent's exit handlers.
+        unsafe { libc::_exit(code) };
+    }
+    assert!(pid > 0, "fork failed");
+    pid as u32
+}
+
+/// Sleeps until killed.
+pub fn pause_forever() -> ! {
+    loop {
+        // SAFETY: takes nothing.
+        unsafe { libc::pause() };
+    }
+}
+
+/// Waits for a child; its exit code, or minus its signal.
+pub fn reap(pid: u32) -> i32 {
+    let mut status = 0;
+    // SAFETY: `status` is writable.
+    let answer = unsafe { libc::waitpid(pid as i32, &raw mut status, 0) };
+    assert_eq!(answer, pid as i32);
+    if libc::WIFSIGNALED(status) {
+        -libc::WTERMSIG(status)
+    } else {
+        libc::WEXITSTATUS(status)
+    }
+}
+
+/// Raises the limit of core dumps as far as allowed; says whether there may be any.
+pub fn allow_core_dumps() -> bool {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is valid for both calls.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_CORE, &raw mut limit);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const limit) == 0 && limit.rlim_max > 0
+    }
+}
+
+/// A segmentation fault, as an application would have one.
+pub fn segmentation_fault() -> ! {
+    // SAFETY: restores the default action and raises the signal; the process ends here.
+    unsafe {
+        libc::signal(libc::SIGSEGV, libc::SIG_DFL);
+        libc::raise(libc::SIGSEGV);
+    }
+    pause_forever()
+}
+
+/// Stops a process under ptrace, as a debugger does.
+pub fn trace_and_stop(pid: u32) {
+    // SAFETY: no pointers are followed for these requests.
+    unsafe {
+        assert_eq!(
+            libc::ptrace(libc::PTRACE_SEIZE, pid as i32, 0usize, 0usize),
+            0
+        );
+        assert_eq!(
+            libc::ptrace(libc::PTRACE_INTERRUPT, pid as i32, 0usize, 0usize),
+            0
+        );
+    }
+    let mut status = 0;
+    // SAFETY: `status` is writable.
+    let answer = unsafe { libc::waitpid(pid as i32, &raw mut status, libc::__WALL) };
+    assert_eq!(answer, pid as i32);
+}
+
+/// Lets a traced process go on, without the tracer.
+pub fn trace_no_more(pid: u32) {
+    // SAFETY: no pointers are followed for this request.
+    unsafe {
+        assert_eq!(
+            libc::ptrace(libc::PTRACE_DETACH, pid as i32, 0usize, 0usize),
+            0
+        )
+    };
+}
+
+/// A robust mutex as an application may have one, in memory that lives for good.
+pub struct RobustMutex(*mut libc::pthread_mutex_t);
+
+// SAFETY: a pthread mutex is made to be used by several threads.
+unsafe impl Send for RobustMutex {}
+// SAFETY: as above.
+unsafe impl Sync for RobustMutex {}
+
+impl RobustMutex {
+    pub fn new() -> Self {
+        // SAFETY: all-zero is a valid state to initialise, and the memory is never freed.
+        unsafe {
+            let mutex = Box::leak(Box::new(std::mem::zeroed()));
+            let mut attributes = std::mem::zeroed();
+            libc::pthread_mutexattr_init(&raw mut attributes);
+            libc::pthread_mutexattr_setrobust(&raw mut attributes, libc::PTHREAD_MUTEX_ROBUST);
+            assert_eq!(libc::pthread_mutex_init(mutex, &raw const attributes), 0);
+            Self(mutex)
+        }
+    }
+
+    /// Locks it; the code of the C library, EOWNERDEAD if its owner has ended.
+    pub fn lock(&self) -> i32 {
+        // SAFETY: initialised in `new`.
+        unsafe { libc::pthread_mutex_lock(self.0) }
+    }
+}
