@@ -20,7 +20,7 @@ use std::ffi::CStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::board::{BoardView, Event, EventKind, NO_RANK, RankState};
+use crate::board::{BoardView, Cause, Event, EventKind, NO_RANK, RankState};
 use crate::client::{AgentLink, Porch};
 use crate::doorman::ADDRESS_MAX;
 use crate::pmix::{Answer, Error, Inbox, Job, Pmix, Session, Ticket};
@@ -209,6 +209,9 @@ impl State {
     fn take_note(&mut self, event: &Event, board: &BoardView) {
         match event.kind {
             EventKind::RankFailed if event.rank != NO_RANK => self.condemn(event.rank),
+            // An agent came back with a new incarnation before it was missed: its predecessor is
+            // dead, the ranks of the node are not.
+            EventKind::NodeFailed if event.cause == Cause::Joined => {}
             EventKind::NodeFailed => {
                 let name = board.node_name(event.node);
                 let ours = (0..board.rank_count())
