@@ -260,6 +260,8 @@ fn many_die(mode: WaitMode) {
         });
     }
     ranks.iter_mut().for_each(Rank::wait);
+    // The classifier took no killed process for one that lives on, not even for a moment.
+    assert!(!agent.has_seen(|seen| matches!(seen, Seen::Notice(_))));
     assert!((0..RANKS).all(|rank| agent.view.rank_state(rank) == RankState::Failed));
 }
 
