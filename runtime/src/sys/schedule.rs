@@ -24,7 +24,8 @@ static DEMOTIONS: AtomicU64 = AtomicU64::new(0);
 static GUARDED: AtomicI32 = AtomicI32::new(0);
 
 /// Asks for SCHED_FIFO 1 for the calling thread (its forked children and new threads do not inherit
-/// it; one thread per process), with a guard: more than `spin_us_max` of real-time without sleeping demotes it to normal priority.
+/// it; one thread per process), with a guard: more than `spin_us_max` of real-time without sleeping
+/// demotes it to normal priority.
 pub fn ask_real_time(spin_us_max: u64) -> Granted {
     if let Err(cause) = guard(spin_us_max) {
         return Granted::Refused(cause);
