@@ -179,6 +179,10 @@ impl Overlay {
                 self.discover_at = self.now;
                 Ok(())
             }
+            Input::Policy(policy) => {
+                self.config.policy = policy;
+                Ok(())
+            }
             Input::Leave { exit_code } => {
                 self.leave(exit_code);
                 Ok(())
