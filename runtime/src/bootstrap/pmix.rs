@@ -551,6 +551,7 @@ fn from_hex(text: &str) -> Option<[u8; 32]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::board::{BoardLimits, BoardWriter};
 
     #[test]
     fn a_key_survives_the_village_board() {
@@ -599,6 +600,52 @@ mod tests {
             "each rank once, kept until MPI is up"
         );
         assert!(!state.enter() && !state.done);
+    }
+
+    /// Ranks 0 and 1 on node 0, ranks 2 and 3 on node 1.
+    fn board() -> BoardWriter {
+        let mut board = BoardWriter::create(BoardLimits::default()).expect("memory for a board");
+        for (node, ranks) in [("nodea", [0, 1]), ("nodeb", [2, 3])] {
+            let node = board.add_node(node).expect("room for a node");
+            for rank in ranks {
+                board.raise_rank_count(rank + 1);
+                board.set_rank_node(rank, node);
+                board.set_rank_state(rank, RankState::Alive);
+            }
+        }
+        board
+    }
+
+    fn condemned(board: &BoardWriter, events: &[Event]) -> Vec<u32> {
+        let mut state = State::new(true, true);
+        for event in events {
+            state.take_note(event, &board.view());
+        }
+        state.pending
+    }
+
+    /// What MPI is told can never be taken back, so it is told confirmed deaths, each rank once.
+    #[test]
+    fn only_confirmed_deaths_are_told() {
+        let mut board = board();
+        let event = |kind, cause, node, rank| Event {
+            node,
+            rank,
+            ..Event::new(kind, cause)
+        };
+        let killed = event(EventKind::RankFailed, Cause::KernelFutex, 1, 3);
+        let lost = event(EventKind::NodeFailed, Cause::Silence, 1, NO_RANK);
+        assert_eq!(condemned(&board, &[killed, lost, lost]), vec![3, 2]);
+
+        let suspected = event(EventKind::NodeSuspect, Cause::Silence, 1, NO_RANK);
+        let hung = event(EventKind::RankHung, Cause::Stopped, 1, 2);
+        let left = event(EventKind::RankLeft, Cause::Announced, 1, 2);
+        let restarted = event(EventKind::NodeFailed, Cause::Joined, 1, NO_RANK);
+        assert!(condemned(&board, &[suspected, hung, left, restarted]).is_empty());
+
+        board.set_rank_state(1, RankState::Failed);
+        let missed = Event::new(EventKind::Overflow, Cause::Unspecified);
+        assert_eq!(condemned(&board, &[missed]), vec![1]);
     }
 
     #[test]
