@@ -141,8 +141,8 @@ typedef struct muster_config {
 int muster_init(const muster_config_t *config, muster_ctx_t **context);
 
 /* Undoes one muster_init. The last one announces that this rank leaves in order (the others see
- * MUSTER_EVENT_RANK_LEFT), closes the connection and the descriptor of muster_get_fd, and gives the
- * reference to PMIx back. Call it before or after MPI_Finalize. A process that ends without it is
+ * MUSTER_EVENT_RANK_LEFT), closes the connection, and gives the reference to PMIx back. The
+ * descriptor of muster_get_fd is not to be used after it. Call it before or after MPI_Finalize. A process that ends without it is
  * reported as failed, even if it returns 0.
  *
  * Returns 0, or MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _BUSY. */
