@@ -285,7 +285,7 @@ fn a_lost_agent_is_an_error_and_the_states_stay() {
         }
     };
     assert!(
-        matches!(cause, Error::AgentLost { attempts: 5.. }),
+        matches!(cause, Error::AgentLost { attempts: 5.., .. }),
         "{cause}"
     );
     assert!(client.is_agent_lost());
@@ -523,7 +523,7 @@ fn strangers_are_refused_with_the_reason() {
     };
     let other_job = Hello {
         key: "0:other:node0".into(),
-        ..hello.clone()
+        ..hello
     };
     assert_eq!(ask(ToAgent::Hello(other_job).encode()).0, RefusalCode::Job);
     let other_namespace = Hello {

@@ -145,13 +145,15 @@ fn an_exec_detaches_and_the_new_image_keeps_slot_and_rank() {
     let mut rank = Rank::start(base.path(), 5);
     let slot = agent.await_armed();
     rank.tell("exec");
-    rank.hear("attached");
-    assert_eq!(agent.await_armed(), slot);
+    rank.hear("executed");
     let finding = agent.await_notice(slot);
     assert_eq!(
         (finding.finding, finding.generation),
         (Finding::Detached, 1)
     );
+    rank.tell("attach");
+    rank.hear("attached");
+    assert_eq!(agent.await_armed(), slot);
     assert_eq!(agent.view.rank_state(5), RankState::Alive);
     rank.signal(libc::SIGKILL);
     let finding = agent.await_notice(slot);

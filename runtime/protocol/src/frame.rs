@@ -177,7 +177,7 @@ mod tests {
         ) {
             let mut bytes = sealed(&body);
             let at = at.index(bytes.len());
-            bytes[at] ^= 1 << bit;
+            bytes[at] ^= 1_u8 << bit;
             prop_assert!(open(&KEY, &bytes).is_err());
         }
 

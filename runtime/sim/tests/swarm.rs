@@ -37,7 +37,7 @@ impl Options {
             members: chance.between(4, 24) as usize,
             network,
             faults: chance.between(1, 8),
-            safety_ms: chance.between(400, 900),
+            safety_ms: chance.between(1500, 3000),
         }
     }
 }

@@ -47,7 +47,7 @@ pub(super) struct Job {
 impl Job {
     /// Takes up the service, from the beginning or where a worker before us stopped.
     pub(super) fn start(
-        board: BoardWriter,
+        board: &BoardWriter,
         door: Door,
         mut resume: Resume,
         record: Record,

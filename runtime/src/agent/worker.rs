@@ -79,7 +79,7 @@ fn serve(
         resume,
         ..
     } = estate;
-    let job = Job::start(board, door, resume, record, place, config)?;
+    let job = Job::start(&board, door, resume, record, place, config)?;
     prefer_this_thread();
     let mut host = Host::new(fabric, engine, Some(job), config.profile.heartbeat_us())?;
     let ending = host.run()?;

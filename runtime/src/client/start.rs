@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{Error, Options};
+use super::{Error, Options, Setting};
 use crate::doorman::Place;
 use crate::sys::socket::Packets;
 use crate::sys::{lock, process, spawn};
@@ -20,7 +20,8 @@ const PAUSE_FIRST: Duration = Duration::from_millis(1);
 const PAUSE_LONGEST: Duration = Duration::from_millis(20);
 
 /// Connects to the agent, after starting one if there is none and the options allow it.
-pub(super) fn connect(place: &Place, options: &Options, until: Instant) -> Result<Packets, Error> {
+pub(super) fn connect(setting: &Setting, until: Instant) -> Result<Packets, Error> {
+    let Setting { place, options, .. } = setting;
     let begun = Instant::now();
     let mut pause = Pause(PAUSE_FIRST);
     let mut last = String::from("nobody listens");
@@ -33,6 +34,9 @@ pub(super) fn connect(place: &Place, options: &Options, until: Instant) -> Resul
                 }
             }
             None => {}
+        }
+        if setting.is_stopping() {
+            return Err(Error::Finalized);
         }
         if Instant::now() >= until {
             let waited_ms = begun.elapsed().as_millis() as u64;

@@ -99,8 +99,11 @@ impl Door {
     /// socket away. For an agent that cannot start: its clients would wait in vain.
     pub fn refuse_all(&self, reason: &str) {
         const PATIENCE: Duration = Duration::from_secs(2);
-        let mut reason = reason.to_owned();
-        reason.truncate(reason.floor_char_boundary(REASON_MAX));
+        let mut length = reason.len().min(REASON_MAX);
+        while !reason.is_char_boundary(length) {
+            length -= 1;
+        }
+        let reason = reason[..length].to_owned();
         let refusal = ToClient::Refused(RefusalCode::NoAgent, reason).encode();
         let end = Instant::now() + PATIENCE;
         loop {

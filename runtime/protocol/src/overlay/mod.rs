@@ -1,8 +1,8 @@
 //! The overlay engine: one member of one zone, behind four doors.
 //!
 //! The doors are here, and what the engine holds. What goes on behind them, one noun a file:
-//! `receive` (who may say what), `merge` (news into the table), `watch` (silence, probes,
-//! helpers, reports), `topology` (whom to link with), `discover` (finding strangers and healing
+//! `receive` (who may say what), `merge` (news into the table), `own` (news about ourselves),
+//! `watch` (silence, probes, reports), `helper` (looking after a suspect for others), `topology` (whom to link with), `discover` (finding strangers and healing
 //! splits), `send` (writing frames when a slot is free), `snapshot` (handing over to another
 //! worker).
 //!
@@ -12,9 +12,11 @@
 //! acknowledged and repaired by digests; a report is checked against one's own silence first.
 
 mod discover;
+mod helper;
 mod interface;
 mod merge;
 mod outbox;
+mod own;
 mod receive;
 mod send;
 mod snapshot;
@@ -41,10 +43,10 @@ use crate::time::Instant;
 use crate::wire::Acks;
 
 use discover::Rejoin;
+use helper::Check;
 pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
 use outbox::Outbox;
 pub use snapshot::ResumeError;
-use watch::Check;
 
 /// Most events waiting for the host.
 const EVENTS_MAX: usize = 65_536;

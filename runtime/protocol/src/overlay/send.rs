@@ -14,9 +14,6 @@ use crate::state::NodeState;
 use crate::time::Instant;
 use crate::wire::{Acks, Claim, Fact, NodeFact, write_version};
 
-/// Room that acknowledgements may take in a news frame.
-const NEWS_HEAD_MAX: usize = 4 + 8 * crate::wire::ACKS_MAX;
-
 impl Overlay {
     /// Writes the next frame into `buffer` and says where it goes; `None` when all is said.
     /// The buffer has at least `mtu` bytes.
@@ -289,7 +286,6 @@ impl Overlay {
             .map(|(id, _)| *id)?;
         let mut writer = Writer::new(body);
         writer.u8(1).ok()?;
-        debug_assert!(NEWS_HEAD_MAX < crate::config::MTU_MIN);
         self.acks
             .remove(&to)
             .unwrap_or_default()

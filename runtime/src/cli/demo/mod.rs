@@ -126,15 +126,10 @@ fn play(args: &DemoArgs, seed: u64, directory: &Path) -> Result<Report, CliError
         .iter()
         .map(|r| (r.rank, journal.facts(r.rank)))
         .collect();
-    let survivors = survivors.iter().map(|r| r.rank).collect();
+    let survivors: Vec<_> = survivors.iter().map(|r| r.rank).collect();
+    let faults = [killed, stopped];
     Ok(Report::new(
-        seed,
-        start_ns,
-        vec![killed, stopped],
-        all,
-        survivors,
-        finished,
-        left_over,
+        seed, start_ns, &faults, &all, &survivors, finished, left_over,
     ))
 }
 
