@@ -132,7 +132,8 @@ proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(
         kind in 0..KINDS.len(), bytes in proptest::collection::vec(any::<u8>(), 0..1500),
-        facts in proptest::collection::vec(fact(), 1..4), at in any::<prop::sample::Index>(), value in any::<u8>(),
+        facts in proptest::collection::vec(fact(), 1..4),
+        at in any::<prop::sample::Index>(), value in any::<u8>(),
     ) {
         let _ = Message::read(KINDS[kind], &bytes);
         let mut bytes = news(&facts, &[3]);

@@ -193,3 +193,20 @@ fn idle_costs_few_bytes() {
     println!("simulated: idle at standard, 16 members: {bytes} B/s and {frames} frames/s a member");
     assert!(bytes < 10_000, "{bytes} B/s");
 }
+
+/// B3 of the design, simulated: the same in views too large for direct pushes.
+#[test]
+fn detection_of_silence_in_larger_views() {
+    let mut times = Vec::new();
+    for seed in 0..6 {
+        let mut world = booted(seed, 128, Profile::Standard);
+        world.run(seed * 3300);
+        let at = world.now();
+        world.crash(seed as usize);
+        assert!(world.run_until(SECOND, World::converged), "seed={seed}");
+        times.push(world.now().since(at) / MS);
+        sound(&world);
+    }
+    println!("simulated: 128 members, standard: silence known to all after {times:?} ms");
+    assert!(times.iter().all(|ms| *ms < 100), "{times:?}");
+}

@@ -310,3 +310,87 @@ fn a_suspect_refutes_and_recovers() {
     assert!(world.engine(2).counters().refutations > 0);
     sound(&world);
 }
+
+/// The machine of one member is suspended for a minute, and nothing that was sent to it in that
+/// time is kept: it still accuses nobody, and is back within 200 ms (B7 of the design).
+#[test]
+fn one_who_was_suspended_accuses_nobody() {
+    for count in [2, 3, 8] {
+        let mut world = booted(15, count, Profile::Standard);
+        let at = world.now();
+        (1..count).for_each(|other| world.network.cut(other, 0));
+        world.pause(0, 60 * SECOND);
+        world.run(60 * SECOND - MS);
+        world.network.heal();
+        world.run(MS + 200 * MS);
+        assert!(world.converged(), "{count} members");
+        for other in 1..count {
+            assert!(
+                world
+                    .told(at, other, |kind| *kind == EventKind::NodeFailed)
+                    .is_empty()
+            );
+        }
+        sound(&world);
+    }
+}
+
+/// ZM-02: a member that could not take everybody in, for want of room, gets to know the rest
+/// when there is room: beats carry a digest, and a difference that stays is repaired.
+#[test]
+fn a_view_that_differs_is_repaired() {
+    let mut repaired = 0;
+    for seed in 0..8 {
+        let mut world = World::new(seed);
+        for index in 0..9 {
+            let mut config = world.config(&format!("node{index}"), Profile::Standard);
+            config.neighbours = 0;
+            config.members_max = if index == 8 { 8 } else { 4096 };
+            world.add(config);
+        }
+        world.run(2 * SECOND);
+        assert_eq!(world.engine(8).live(), 8, "one of nine has no room there");
+        assert!(world.engine(8).counters().facts_refused > 0);
+        let stranger = (0..8).find(|node| world.engine(8).member(world.id(*node)).is_none());
+        let victim = (1..8).find(|node| Some(*node) != stranger).unwrap();
+        world.crash(victim);
+        assert!(world.run_until(5 * SECOND, World::converged), "seed={seed}");
+        repaired += (0..9)
+            .filter(|node| *node != victim)
+            .map(|node| world.engine(node).counters().repairs)
+            .sum::<u64>();
+        sound(&world);
+    }
+    assert!(repaired > 0);
+}
+
+/// ZM-03: the history is bounded; the oldest removal is forgotten first.
+#[test]
+fn the_history_is_bounded() {
+    let mut world = World::new(16);
+    for index in 0..10 {
+        let mut config = world.config(&format!("node{index}"), Profile::Standard);
+        config.history_max = 3;
+        world.add(config);
+    }
+    assert!(world.run_until(SECOND, World::converged));
+    for node in 4..10 {
+        world.crash(node);
+        assert!(world.run_until(SECOND, World::converged));
+    }
+    let history: Vec<&str> = world
+        .engine(0)
+        .members()
+        .filter(|member| member.state() == NodeState::Failed)
+        .map(|member| member.name())
+        .collect();
+    assert_eq!(history.len(), 3);
+    assert!(
+        ["node7", "node8", "node9"]
+            .iter()
+            .all(|name| history.contains(name)),
+        "{history:?}"
+    );
+    assert_eq!(world.engine(0).counters().history_pruned, 3);
+    sound(&world);
+}

@@ -4,7 +4,7 @@
 //! starts the servant, the others wait at the door. The lock dies with its holder, so a rank that
 //! is killed while it starts an agent blocks nobody.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -145,23 +145,19 @@ fn start(place: &Place, path: &Path) -> Result<u32, Error> {
     let texts = texts.into_iter().chain([directory]);
     let arguments: Result<Vec<_>, _> = texts.map(|text| CString::new(text.as_bytes())).collect();
     let arguments = arguments.map_err(|cause| failed(cause.into()))?;
-    spawn::spawn(path, &arguments, &environment()).map_err(failed)
+    spawn::spawn(path, &arguments, &environment(std::env::vars_os())).map_err(failed)
 }
 
 /// This process's environment without what would make the agent part of it: preloaded libraries
 /// and the identity of an MPI process.
-fn environment() -> Vec<CString> {
-    let ours = |name: &OsStr| {
+fn environment(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<CString> {
+    let of_the_rank = |name: &OsStr| {
         let name = name.as_bytes();
         name == b"LD_PRELOAD" || name.starts_with(b"PMIX_") || name.starts_with(b"PMI_")
     };
-    let variables = std::env::vars_os().filter(|(name, _)| !ours(name));
-    let lines = variables.map(|(name, value)| {
-        let mut line = name.as_bytes().to_vec();
-        line.push(b'=');
-        line.extend_from_slice(value.as_bytes());
-        CString::new(line)
-    });
+    let lines = variables
+        .filter(|(name, _)| !of_the_rank(name))
+        .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()));
     lines.filter_map(Result::ok).collect()
 }
 
@@ -207,5 +203,30 @@ impl Pause {
     fn take(&mut self) {
         std::thread::sleep(self.0);
         self.0 = (self.0 * 2).min(PAUSE_LONGEST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agent_does_not_inherit_what_makes_a_process_a_rank() {
+        let names = [
+            "LD_PRELOAD",
+            "PMIX_RANK",
+            "PMI_FD",
+            "LD_LIBRARY_PATH",
+            "MUSTER_JOB",
+        ];
+        let variables = names.into_iter().map(|name| (name.into(), "x=y".into()));
+        let kept = environment(variables);
+        assert_eq!(
+            kept,
+            [
+                c"LD_LIBRARY_PATH=x=y".to_owned(),
+                c"MUSTER_JOB=x=y".to_owned()
+            ]
+        );
     }
 }

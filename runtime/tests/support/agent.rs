@@ -136,6 +136,11 @@ impl Agent {
         }
     }
 
+    /// Whether something was seen and not asked for.
+    pub fn has_seen(&self, unwanted: impl Fn(&Seen) -> bool) -> bool {
+        self.pending.iter().any(unwanted)
+    }
+
     pub fn await_armed(&mut self) -> u32 {
         self.await_seen("armed", |seen| match seen {
             Seen::Request(Request::Armed { slot }) => Some(*slot),

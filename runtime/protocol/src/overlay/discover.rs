@@ -3,9 +3,10 @@
 //! Targets are drawn at random from the seeds that are not in the view and from the members held
 //! failed; to the latter goes a claim with it, so that whoever lives after all learns of its death
 //! and speaks up: with a higher minor if the verdict does not stand by our rules, with a higher
-//! incarnation if it does (the paper raises the minor in both cases). The answer is the target's whole view. Frequent at first, then rarer, at last every
-//! five seconds; a member that is alone keeps trying more often. Targets do not stay neighbours,
-//! and when there is no target nothing is sent.
+//! incarnation if it does (the paper raises the minor in both cases). The answer is the
+//! target's whole view. Frequent at first, then rarer, at last every five seconds; a member that
+//! is alone keeps trying more often. Targets do not stay neighbours, and when there is no target
+//! nothing is sent.
 
 use crate::identity::MemberId;
 use crate::overlay::Overlay;
