@@ -22,6 +22,7 @@
 mod codec;
 mod config;
 mod counters;
+pub mod describe;
 mod event;
 mod evidence;
 pub mod frame;
@@ -29,6 +30,7 @@ mod identity;
 mod lateness;
 mod link;
 mod overlay;
+pub mod planted;
 mod reject;
 mod replay;
 mod state;
@@ -44,7 +46,7 @@ pub use evidence::{EVIDENCE_MAX, Observation, ObservationKind};
 pub use identity::{ADDRESS_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
 pub use lateness::LATE_MAX_US;
 pub use overlay::{
-    Class, Input, MemberView, Overlay, Phase, ResumeError, Route, Target, Told, Transmit,
+    Class, Input, MemberView, Overlay, Phase, ResumeError, Route, Sizes, Target, Told, Transmit,
 };
 pub use reject::Reject;
 pub use state::{NodeState, RankDetail, RankFact, RankState};

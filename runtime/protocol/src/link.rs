@@ -13,6 +13,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::identity::{MemberId, Version};
+use crate::planted::{self, Fault};
 use crate::table::Reporters;
 use crate::time::Instant;
 use crate::wire::{ROLE_NEIGHBOUR, ROLE_OBSERVE};
@@ -150,6 +151,11 @@ impl Link {
         !self.dirty.is_empty() && self.flights.len() < FLIGHTS_MAX
     }
 
+    /// Letters that wait for their acknowledgement.
+    pub(crate) fn flights(&self) -> usize {
+        self.flights.len()
+    }
+
     /// Whether the last letter was lost: then the next goes over every rail.
     pub(crate) fn is_retrying(&self) -> bool {
         self.backoff > 0
@@ -162,6 +168,9 @@ impl Link {
     /// These subjects went out (or are gone) with frame `sequence`.
     pub(crate) fn sent(&mut self, now: Instant, sequence: u64, taken: Vec<Subject>) {
         for subject in &taken {
+            if planted::on(Fault::ListNeverCleared) {
+                break;
+            }
             self.dirty.remove(subject);
         }
         self.flights.push_back(Flight {
@@ -194,7 +203,9 @@ impl Link {
         while let Some(flight) = self.flights.front()
             && now >= flight.sent_at.after(wait_us)
         {
-            self.dirty.extend(flight.subjects.iter().copied());
+            if !planted::on(Fault::NoResend) {
+                self.dirty.extend(flight.subjects.iter().copied());
+            }
             self.flights.pop_front();
             lost += 1;
         }

@@ -42,6 +42,7 @@
 
 use crate::event::CauseKind;
 use crate::identity::Version;
+use crate::planted::{self, Fault};
 use crate::state::NodeState;
 use crate::time::Instant;
 use crate::wire::Strength;
@@ -65,6 +66,13 @@ pub(crate) fn order(news: (Version, NodeState), held: (Version, NodeState)) -> O
         NodeState::Suspect => 1,
         NodeState::Alive | NodeState::Degraded | NodeState::Unknown => 0,
     };
+    if planted::on(Fault::FinalityIgnored) && held.1 != NodeState::Suspect {
+        return match news.0.cmp(&held.0) {
+            core::cmp::Ordering::Less => Order::Older,
+            _ if news == held => Order::Same,
+            _ => Order::Newer,
+        };
+    }
     match (news.0, finality(news.1)).cmp(&(held.0, finality(held.1))) {
         core::cmp::Ordering::Greater => Order::Newer,
         core::cmp::Ordering::Equal => Order::Same,
@@ -74,6 +82,9 @@ pub(crate) fn order(news: (Version, NodeState), held: (Version, NodeState)) -> O
 
 /// How many distinct reporters it takes, when `able` members could report.
 pub(crate) fn threshold(theta: usize, able: usize) -> usize {
+    if planted::on(Fault::ThetaIgnored) {
+        return 1;
+    }
     theta.min(able).max(1)
 }
 

@@ -5,15 +5,29 @@
 //! minute of a job takes a blink, and a failure found once is found again by its seed.
 //!
 //! The checkers stand outside the members and see all of them; no member helps to check itself.
-//! What is not here: rails, CPUs, clocks that differ.
+//! A [`Scenario`] says what can happen; a seed draws from it what does happen; a [`Report`] says
+//! how it ended, and the scenario of a failure is shrunk until nothing in it can be left out.
+//! What is not here: rails, CPUs.
 #![forbid(unsafe_code)]
 
 mod chance;
 mod checker;
+mod clock;
 mod network;
+mod run;
+mod scenario;
+mod shrink;
+mod story;
+mod sweep;
+mod trace;
 mod world;
 
 pub use chance::Chance;
-pub use checker::{Checker, Violation};
+pub use checker::{Bounds, Checker, Violation};
 pub use network::Network;
+pub use run::{Figures, Outcome, Report, run};
+pub use shrink::{Shrunk, shrink};
+pub use story::story;
+pub use sweep::{Sweep, sweep};
+pub use scenario::{Fault, FaultKind, Scenario, ScenarioError, Span};
 pub use world::{NodeIndex, Record, World};

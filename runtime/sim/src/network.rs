@@ -1,7 +1,7 @@
 //! The network: what becomes of a datagram on its way.
 //!
 //! Each is lost, doubled, damaged or delayed by itself, with the odds given; a delay that is long
-//! enough lets later ones overtake. Cuts are one way: two of them make a broken link.
+//! enough lets later ones overtake, and somebody may keep a copy and send it again much later. Cuts are one way: two of them make a broken link.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,11 @@ pub struct Network {
     pub delay_max_us: u64,
     /// Longest extra delay of the reordered, in microseconds.
     pub reorder_us: u64,
-    cuts: BTreeSet<(usize, usize)>,
+    /// Comes a second time, much later, in a thousand.
+    pub replay_permille: u32,
+    /// Longest time until then, in microseconds.
+    pub replay_us: u64,
+    pub(crate) cuts: BTreeSet<(usize, usize)>,
 }
 
 impl Default for Network {
@@ -38,6 +42,8 @@ impl Default for Network {
             delay_min_us: 30,
             delay_max_us: 200,
             reorder_us: 0,
+            replay_permille: 0,
+            replay_us: 0,
             cuts: BTreeSet::new(),
         }
     }
@@ -47,6 +53,17 @@ impl Network {
     /// Nothing arrives at `to` from `from` any more.
     pub fn cut(&mut self, from: usize, to: usize) {
         self.cuts.insert((from, to));
+    }
+
+    /// The cut from `from` to `to` is over.
+    pub fn mend(&mut self, from: usize, to: usize) {
+        self.cuts.remove(&(from, to));
+    }
+
+    /// Whether anything is cut.
+    #[must_use]
+    pub fn has_cuts(&self) -> bool {
+        !self.cuts.is_empty()
     }
 
     /// All cuts are over.
@@ -87,6 +104,9 @@ impl Network {
                 bytes[bit / 8] ^= 1 << (bit % 8);
             }
             arrivals.push((delay_us, bytes));
+        }
+        if self.replay_permille > 0 && chance.permille(self.replay_permille) {
+            arrivals.push((chance.between(0, self.replay_us), bytes.to_vec()));
         }
         arrivals
     }

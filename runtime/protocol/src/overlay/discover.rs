@@ -12,6 +12,7 @@ use crate::identity::MemberId;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Target;
 use crate::overlay::outbox::Intent;
+use crate::planted::{self, Fault};
 use crate::state::NodeState;
 use crate::time::Instant;
 use crate::wire::Strength;
@@ -64,7 +65,7 @@ impl Overlay {
         let failed = self
             .table
             .iter_removed()
-            .filter(|m| m.state == NodeState::Failed);
+            .filter(|m| m.state == NodeState::Failed && !planted::on(Fault::NoDiscovery));
         targets.extend(failed.map(|member| (Target::Member(member.id), false)));
         for _ in 0..if alone { ALONE_KNOCKS } else { 1 } {
             if targets.is_empty() {

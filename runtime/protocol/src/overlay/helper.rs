@@ -13,7 +13,7 @@ use crate::overlay::outbox::Intent;
 use crate::time::Instant;
 
 /// Members one engine looks after for others at the same time.
-const CHECKS_MAX: usize = 256;
+pub(super) const CHECKS_MAX: usize = 256;
 /// Askers remembered for one suspect.
 const ASKERS_MAX: usize = 8;
 

@@ -8,6 +8,7 @@ use crate::evidence::ObservationKind;
 use crate::identity::MemberId;
 use crate::link::Subject;
 use crate::overlay::Overlay;
+use crate::planted::{self, Fault};
 use crate::state::{NodeState, RankFact};
 use crate::table::{Member, RANKS_MAX, Reporters};
 use crate::verdict::{self, Order};
@@ -23,6 +24,12 @@ impl Overlay {
             return self.admit_unknown(from, fact);
         };
         let subject = Subject::Node(fact.id);
+        if planted::on(Fault::FailedBeatsNewerLife)
+            && fact.state == NodeState::Failed
+            && member.in_view()
+        {
+            return self.fail(fact.id, fact.cause, fact.reporters, 0, Some(from));
+        }
         match verdict::order((fact.version, fact.state), (member.version, member.state)) {
             Order::Newer => self.merge_newer(from, fact),
             Order::Same => {
@@ -134,13 +141,15 @@ impl Overlay {
         let was_suspect = member.state == NodeState::Suspect;
         let reborn = fact.version.incarnation > member.version.incarnation;
         if reborn {
-            self.tell(
-                id,
-                EventKind::NodeFailed,
-                CauseKind::Superseded,
-                Reporters::default(),
-                0,
-            );
+            if !planted::on(Fault::EndNotTold) {
+                self.tell(
+                    id,
+                    EventKind::NodeFailed,
+                    CauseKind::Superseded,
+                    Reporters::default(),
+                    0,
+                );
+            }
             self.checks.remove(&id);
             self.links.remove(&id);
             self.adopt(fact);
@@ -148,6 +157,9 @@ impl Overlay {
             return;
         }
         self.adopt(fact);
+        if planted::on(Fault::ToldTwice) {
+            return self.joined(from, fact);
+        }
         if was_suspect {
             self.observe(id, id, ObservationKind::Refuted);
             let nobody = Reporters::default();
@@ -174,7 +186,9 @@ impl Overlay {
             member.state = NodeState::Alive;
             member.name = fact.name.into();
             member.address = fact.address.into();
-            member.reporters = Reporters::default();
+            if !planted::on(Fault::SuspicionLeaks) {
+                member.reporters = Reporters::default();
+            }
             member.exit_code = 0;
             member.cause = CauseKind::Joined;
             member.vouched_at = now;
@@ -315,6 +329,9 @@ impl Overlay {
         let subject = Subject::Rank(node, fact.rank);
         let known = member.ranks.get(&fact.rank).map(|held| held.sequence);
         match known {
+            Some(held) if held > fact.sequence && planted::on(Fault::RankSequenceIgnored) => {
+                self.set_rank(node, fact, CauseKind::Announced, Some(from));
+            }
             Some(held) if held >= fact.sequence => {
                 if let Some(link) = self.links.get_mut(&from) {
                     if held > fact.sequence {
@@ -347,6 +364,9 @@ impl Overlay {
 
     /// Puts a subject on the list of every link but one.
     pub(super) fn spread(&mut self, subject: Subject, except: Option<MemberId>) {
+        if planted::on(Fault::LostDirtyMark) {
+            return;
+        }
         for (id, link) in &mut self.links {
             if Some(*id) == except {
                 link.unmark(subject);
@@ -361,7 +381,13 @@ impl Overlay {
     }
 
     fn prune_history(&mut self) {
-        while self.table.removed() > self.config.history_max {
+        let mut history_max = self.config.history_max;
+        if planted::on(Fault::ForgottenHistory) {
+            history_max = 0;
+        } else if planted::on(Fault::HistoryUnbounded) {
+            return;
+        }
+        while self.table.removed() > history_max {
             self.table.forget_oldest_removed();
             self.counters.history_pruned += 1;
         }

@@ -22,6 +22,7 @@ mod outbox;
 mod own;
 mod receive;
 mod send;
+mod sizes;
 mod snapshot;
 mod topology;
 mod watch;
@@ -49,6 +50,7 @@ use discover::Rejoin;
 use helper::Check;
 pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
 use outbox::Outbox;
+pub use sizes::Sizes;
 pub use snapshot::ResumeError;
 
 /// Most events waiting for the host.

@@ -97,6 +97,10 @@ impl Outbox {
         self.intents.pop_front()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.intents.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.intents.is_empty()
     }

@@ -10,6 +10,7 @@ use crate::identity::{INCARNATION_MAX, MemberId, Version};
 use crate::link::Subject;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Phase;
+use crate::planted::{self, Fault};
 use crate::state::NodeState;
 use crate::table::Reporters;
 use crate::verdict;
@@ -61,6 +62,7 @@ impl Overlay {
             {
                 self.outcast(from, fact);
             }
+            _ if planted::on(Fault::SkippedRefutation) => {}
             NodeState::Failed | NodeState::Suspect | NodeState::Left => {
                 self.counters.refutations += 1;
                 self.renew_own(fact.version.raised());

@@ -11,12 +11,13 @@ use crate::link::{Link, Subject};
 use crate::overlay::Overlay;
 use crate::overlay::interface::{Phase, Route};
 use crate::overlay::outbox::{Intent, STRAYS_MAX};
+use crate::planted::{self, Fault};
 use crate::reject::Reject;
 use crate::state::NodeState;
 use crate::wire::{Claim, Fact, Message, NodeFact, ROLE_NEIGHBOUR, ROLE_OBSERVE};
 
 /// Most links of one member; requests to be a neighbour beyond are refused.
-const LINKS_MAX: usize = 64;
+pub(super) const LINKS_MAX: usize = 64;
 /// Beats in a row with another digest before a base view is exchanged again.
 const MISMATCHES_MAX: u32 = 3;
 /// Heartbeats between two repairs of one link.
@@ -257,7 +258,7 @@ impl Overlay {
             });
             return;
         };
-        if same || !link.is_idle() {
+        if same || !link.is_idle() || planted::on(Fault::NoDigestRepair) {
             link.mismatches = 0;
             return;
         }

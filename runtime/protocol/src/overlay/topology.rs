@@ -15,7 +15,7 @@ use crate::overlay::outbox::Intent;
 use crate::time::Instant;
 
 /// Most members one member observes while some of them are silent.
-const OBSERVED_MAX: usize = 16;
+pub(super) const OBSERVED_MAX: usize = 16;
 /// A neighbour that does not answer so many requests is replaced.
 const REQUESTS_MAX: u32 = 8;
 

@@ -12,6 +12,7 @@ use crate::link::Subject;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Route;
 use crate::overlay::outbox::Intent;
+use crate::planted::{self, Fault};
 use crate::reject::Reject;
 use crate::state::NodeState;
 use crate::time::Instant;
@@ -116,6 +117,9 @@ impl Overlay {
 
     /// Asks the silent one over all rails, and helpers: its other observers first.
     fn probe_round(&mut self, id: MemberId, version: Version) {
+        if planted::on(Fault::NoProbes) {
+            return;
+        }
         self.observe(id, self.own, ObservationKind::Probed);
         self.counters.probes_sent += 1;
         self.say(Intent::Link {

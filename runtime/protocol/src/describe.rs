@@ -1,0 +1,100 @@
+//! A frame in words, for traces: what it says and about whom.
+//!
+//! Nothing is proven here and nothing decided: the tag is not looked at.
+
+use crate::frame::{self, HEADER_SIZE, TAG_SIZE};
+use crate::identity::{MemberId, Version};
+use crate::wire::{Fact, Message, NodeFact};
+
+/// Most facts written out.
+const FACTS_MAX: usize = 6;
+
+/// What a frame says, and the members it is about (its sender apart).
+/// `None` if it cannot be read.
+#[must_use]
+pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
+    let header = frame::peek(bytes)?;
+    let body = bytes.get(HEADER_SIZE..bytes.len().checked_sub(TAG_SIZE)?)?;
+    let message = Message::read(header, body).ok()?;
+    let mut about = Vec::new();
+    let text = match message {
+        Message::Beat { late_ms, .. } => format!("beat, late by {late_ms} ms"),
+        Message::Link {
+            own, reply, roles, ..
+        } => {
+            let word = if reply { "link reply" } else { "link request" };
+            format!("{word}, roles {roles}; I am {}", node(&own, &mut about))
+        }
+        Message::Probe => "are you alive?".to_owned(),
+        Message::ProbeReply => "I am alive".to_owned(),
+        Message::Ask { suspect, version } => {
+            about.push(suspect);
+            format!("is {suspect:?} {} alive?", short(version))
+        }
+        Message::Answer {
+            suspect,
+            version,
+            alive,
+            age_us,
+        } => {
+            about.push(suspect);
+            let word = if alive { "alive" } else { "silent" };
+            let version = short(version);
+            format!("{suspect:?} {version} is {word}, heard {age_us} us ago")
+        }
+        Message::News { facts, .. } => format!("news: {}", all(&facts, &mut about)),
+        Message::Ack { .. } => "acknowledged".to_owned(),
+        Message::Discover { own, claim, .. } => {
+            let own = node(&own, &mut about);
+            match claim {
+                Some(claim) => {
+                    let about = node(&claim.about, &mut about);
+                    format!("knock: I am {own}; you are held {about}")
+                }
+                None => format!("knock: I am {own}"),
+            }
+        }
+        Message::View { facts, .. } => format!("view: {}", all(&facts, &mut about)),
+        Message::Claim(claim) => format!("you are held {}", node(&claim.about, &mut about)),
+    };
+    Some((text, about))
+}
+
+fn all(facts: &[Fact<'_>], about: &mut Vec<MemberId>) -> String {
+    let words: Vec<String> = facts
+        .iter()
+        .map(|fact| match fact {
+            Fact::Node(fact) => node(fact, about),
+            Fact::Rank {
+                node: id,
+                incarnation,
+                fact,
+            } => {
+                about.push(*id);
+                format!(
+                    "rank {} of {id:?} ({incarnation}) {:?}#{}",
+                    fact.rank, fact.state, fact.sequence
+                )
+            }
+        })
+        .collect();
+    let more = words.len().saturating_sub(FACTS_MAX);
+    let mut text = words[..words.len().min(FACTS_MAX)].join(", ");
+    if more > 0 {
+        text.push_str(&format!(" and {more} more"));
+    }
+    text
+}
+
+fn node(fact: &NodeFact<'_>, about: &mut Vec<MemberId>) -> String {
+    about.push(fact.id);
+    let version = short(fact.version);
+    match fact.reporters.len() {
+        0 => format!("{} {:?} {version}", fact.name, fact.state),
+        some => format!("{} {:?} {version} by {some}", fact.name, fact.state),
+    }
+}
+
+fn short(version: Version) -> String {
+    format!("v{}.{}", version.incarnation, version.minor)
+}

@@ -1,0 +1,66 @@
+//! How much an engine keeps, and how much it may: for those who check that memory is bounded.
+
+use crate::link::FLIGHTS_MAX;
+use crate::overlay::outbox::OUTBOX_MAX;
+use crate::overlay::{EVENTS_MAX, Overlay, helper, receive, topology};
+
+/// Numbers of things kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Members in the view, ourselves included.
+    pub live: usize,
+    /// Removed members remembered.
+    pub removed: usize,
+    /// Links.
+    pub links: usize,
+    /// Facts on the lists of all links.
+    pub dirty: usize,
+    /// News frames of all links that wait for their acknowledgement.
+    pub flights: usize,
+    /// Replay windows.
+    pub replay: usize,
+    /// Intents in the outbox.
+    pub intents: usize,
+    /// Suspects looked after.
+    pub checks: usize,
+    /// Events waiting for the host.
+    pub events: usize,
+}
+
+impl Overlay {
+    /// How much is kept now.
+    #[must_use]
+    pub fn sizes(&self) -> Sizes {
+        Sizes {
+            live: self.table.live(),
+            removed: self.table.removed(),
+            links: self.links.len(),
+            dirty: self.links.values().map(|link| link.dirty().count()).sum(),
+            flights: self.links.values().map(|link| link.flights()).sum(),
+            replay: self.replay.len(),
+            intents: self.outbox.len(),
+            checks: self.checks.len(),
+            events: self.events.len(),
+        }
+    }
+
+    /// How much may be kept at most, by the configuration and by constants.
+    #[must_use]
+    pub fn limits(&self) -> Sizes {
+        // Requests beyond the bound are refused, own choices are not.
+        let links = receive::LINKS_MAX + topology::OBSERVED_MAX + self.config.neighbours;
+        let ranks: usize = self.table.iter().map(|member| member.ranks.len()).sum();
+        let records = self.config.members_max + self.config.history_max;
+        Sizes {
+            live: self.config.members_max,
+            removed: self.config.history_max,
+            links,
+            dirty: links * (records + ranks),
+            flights: links * FLIGHTS_MAX,
+            replay: self.config.members_max + 256,
+            intents: OUTBOX_MAX + 1,
+            checks: helper::CHECKS_MAX,
+            events: EVENTS_MAX,
+        }
+    }
+}

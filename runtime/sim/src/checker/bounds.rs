@@ -1,0 +1,79 @@
+//! The checkers of bounds: memory and traffic, looked at from time to time.
+
+use muster_protocol::{Overlay, Sizes};
+
+use super::Violation;
+use crate::world::World;
+
+/// What a member may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes a member may send in a second of quiet, on the average of all members.
+    pub quiet_bytes: u64,
+    /// Bytes a member may send in a second, whatever happens, on the average of all members.
+    pub storm_bytes: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            quiet_bytes: 60_000,
+            storm_bytes: 2_000_000,
+        }
+    }
+}
+
+/// `memory`: nothing a member keeps is above what its configuration allows.
+pub(crate) fn memory(world: &World) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for node in world.running() {
+        let engine = world.engine(node);
+        for (what, size, limit) in excesses(engine) {
+            found.push(Violation {
+                checker: "memory",
+                at: world.now(),
+                member: Some(engine.id()),
+                what: format!("node {node} keeps {size} {what}, the bound is {limit}"),
+            });
+        }
+    }
+    found
+}
+
+fn excesses(engine: &Overlay) -> impl Iterator<Item = (&'static str, usize, usize)> {
+    let (sizes, limits): (Sizes, Sizes) = (engine.sizes(), engine.limits());
+    [
+        ("members in the view", sizes.live, limits.live),
+        ("removed members", sizes.removed, limits.removed),
+        ("links", sizes.links, limits.links),
+        ("letters in flight", sizes.flights, limits.flights),
+        ("facts on lists", sizes.dirty, limits.dirty),
+        ("replay windows", sizes.replay, limits.replay),
+        ("intents", sizes.intents, limits.intents),
+        ("checks", sizes.checks, limits.checks),
+        ("events", sizes.events, limits.events),
+    ]
+    .into_iter()
+    .filter(|(_, size, limit)| size > limit)
+}
+
+/// `traffic`: what was sent between two looks, against a bound.
+pub(crate) fn traffic(
+    world: &World,
+    sent_before: u64,
+    duration_us: u64,
+    bound: u64,
+) -> Option<Violation> {
+    let members = world.running().len().max(1) as u64;
+    let sent = world.bytes_sent_by_all().saturating_sub(sent_before);
+    let each = sent * 1_000_000 / duration_us.max(1) / members;
+    (each > bound).then(|| Violation {
+        checker: "traffic",
+        at: world.now(),
+        member: None,
+        what: format!(
+            "{each} bytes a second and member over {} ms, the bound is {bound}",
+            duration_us / 1000
+        ),
+    })
+}

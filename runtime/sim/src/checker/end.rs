@@ -1,0 +1,92 @@
+//! The checkers of the end: what is not yet equal, complete, or known to all.
+//!
+//! Asked when a world had its time to come to rest and did not, to say what is wrong with it.
+
+use muster_protocol::NodeState;
+
+use super::Violation;
+use crate::world::World;
+
+/// `completeness`: every view holds exactly the members that run, in their present versions.
+pub(crate) fn completeness(world: &World) -> Vec<Violation> {
+    let running = world.running();
+    let mut found = Vec::new();
+    for observer in &running {
+        let engine = world.engine(*observer);
+        for subject in &running {
+            let member = world.engine(*subject);
+            let seen = engine.member(member.id());
+            let state = seen.map(|seen| (seen.version(), seen.state()));
+            let right = state.is_some_and(|(version, state)| {
+                version == member.version()
+                    && matches!(state, NodeState::Alive | NodeState::Degraded)
+            });
+            if !right {
+                let what = format!(
+                    "node {observer} sees running node {subject} ({:?}) as {state:?}",
+                    member.version()
+                );
+                found.push(broken("completeness", world, *subject, what));
+            }
+        }
+        for subject in (0..world.len()).filter(|subject| !running.contains(subject)) {
+            let seen = engine.member(world.id(subject));
+            if seen.is_some_and(|seen| seen.state().in_view()) && !world.is_foreign(subject) {
+                let what = format!("node {observer} still sees node {subject}, which is gone");
+                found.push(broken("completeness", world, subject, what));
+            }
+        }
+    }
+    found
+}
+
+/// `equality`: all views are the same.
+pub(crate) fn equality(world: &World) -> Vec<Violation> {
+    let running = world.running();
+    let Some(first) = running.first() else {
+        return Vec::new();
+    };
+    let view = |node: usize| {
+        let members = world.engine(node).members();
+        members
+            .filter(|member| member.state().in_view())
+            .map(|member| (member.id(), member.version()))
+            .collect::<Vec<_>>()
+    };
+    let expected = view(*first);
+    let others = running.iter().filter(|node| view(**node) != expected);
+    others
+        .map(|node| {
+            let what = format!("node {node} has another view than node {first}");
+            broken("equality", world, *node, what)
+        })
+        .collect()
+}
+
+/// `ranks`: every member knows what every running node says of its ranks.
+pub(crate) fn ranks(world: &World) -> Vec<Violation> {
+    let running = world.running();
+    let mut found = Vec::new();
+    for subject in &running {
+        let Some(own) = world.engine(*subject).member(world.id(*subject)) else {
+            continue;
+        };
+        for observer in &running {
+            let seen = world.engine(*observer).member(own.id());
+            if seen.is_some_and(|seen| !seen.ranks().eq(own.ranks())) {
+                let what = format!("node {observer} does not know the ranks of node {subject}");
+                found.push(broken("ranks", world, *subject, what));
+            }
+        }
+    }
+    found
+}
+
+fn broken(checker: &'static str, world: &World, node: usize, what: String) -> Violation {
+    Violation {
+        checker,
+        at: world.now(),
+        member: Some(world.id(node)),
+        what,
+    }
+}

@@ -1,0 +1,135 @@
+//! What must hold, seen from outside: separate checkers, each with a name.
+//!
+//! Those that watch every event, all the time:
+//! - `alternation`: up and down alternate, for each observer and member.
+//! - `resurrection`: nobody comes back with a version that was gone.
+//! - `accuracy`: nobody is declared failed who runs and was not excused by a fault.
+//! - `incarnations`: the versions an observer tells of a member only grow, and so does a member's
+//!   own.
+//! - `rank-order`: the facts an observer tells of a rank only get newer.
+//!
+//! Those that look at the world from time to time: `memory` and `traffic` ([`bounds`]). Those that
+//! look at the end: `equality`, `completeness`, `ranks` ([`end`]).
+//!
+//! They only collect violations; no member helps to check itself, and no checker decides what
+//! happens. An observer that was itself cast out starts over with the others' view: what it told
+//! before does not bind it.
+
+mod always;
+pub(crate) mod bounds;
+pub(crate) mod end;
+
+use std::fmt;
+
+use muster_protocol::{Event, EventKind, Instant, MemberId};
+
+use always::{Accuracy, Alternation, Incarnations, RankOrder, Resurrection};
+pub use bounds::Bounds;
+
+/// Most violations kept: the first ones tell the story.
+const VIOLATIONS_MAX: usize = 64;
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Name of the checker that found it.
+    pub checker: &'static str,
+    /// When, in the world's time.
+    pub at: Instant,
+    /// Whom it is about, if one member.
+    pub member: Option<MemberId>,
+    /// In words.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.checker, self.what)
+    }
+}
+
+/// One event, as the checkers see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'a> {
+    pub(crate) observer: usize,
+    pub(crate) event: &'a Event,
+    /// The member runs in this version's incarnation and no fault excuses its death.
+    pub(crate) blameless: bool,
+}
+
+/// A checker that watches every event.
+trait Check: fmt::Debug + Send {
+    fn name(&self) -> &'static str;
+    /// Says in words what is broken, if something is.
+    fn see(&mut self, seen: &Seen<'_>) -> Option<String>;
+    /// An observer starts a new life and knows nobody.
+    fn forget(&mut self, observer: usize);
+    /// An observer was cast out and takes over the others' view.
+    fn start_over(&mut self, _observer: usize) {}
+}
+
+/// All checkers, and what they found.
+#[derive(Debug)]
+pub struct Checker {
+    checks: Vec<Box<dyn Check>>,
+    violations: Vec<Violation>,
+}
+
+impl Default for Checker {
+    fn default() -> Self {
+        Self {
+            checks: vec![
+                Box::<Alternation>::default(),
+                Box::<Resurrection>::default(),
+                Box::<Accuracy>::default(),
+                Box::<Incarnations>::default(),
+                Box::<RankOrder>::default(),
+            ],
+            violations: Vec::new(),
+        }
+    }
+}
+
+impl Checker {
+    /// What was broken so far.
+    #[must_use]
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// Nothing is watched any more: for measuring worlds of millions of events.
+    pub fn watch_nothing(&mut self) {
+        self.checks.clear();
+    }
+
+    /// Adds what was found elsewhere.
+    pub(crate) fn add(&mut self, violation: Violation) {
+        if self.violations.len() < VIOLATIONS_MAX {
+            self.violations.push(violation);
+        }
+    }
+
+    pub(crate) fn forget(&mut self, observer: usize) {
+        for check in &mut self.checks {
+            check.forget(observer);
+        }
+    }
+
+    pub(crate) fn see(&mut self, at: Instant, seen: &Seen<'_>) {
+        for check in &mut self.checks {
+            if let Some(what) = check.see(seen)
+                && self.violations.len() < VIOLATIONS_MAX
+            {
+                self.violations.push(Violation {
+                    checker: check.name(),
+                    at,
+                    member: Some(seen.event.member),
+                    what: format!("{what}: observer {}, {:?}", seen.observer, seen.event),
+                });
+            }
+            if seen.event.kind == EventKind::Outcast {
+                check.start_over(seen.observer);
+            }
+        }
+    }
+}

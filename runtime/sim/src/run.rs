@@ -1,0 +1,496 @@
+//! One run: boot, the phase of faults, coming to rest, calm; and how it ended.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use muster_protocol::{EventKind, Input, RankState};
+
+use crate::checker::{Violation, bounds, end};
+use crate::scenario::{Fault, FaultKind, Scenario, Span};
+use crate::world::World;
+
+const MS: u64 = 1000;
+/// How often the checkers of bounds look.
+const LOOK_US: u64 = 100 * MS;
+/// How often it is asked whether all views are right.
+const STEP_US: u64 = MS;
+/// Members everybody knows the address of.
+const SEEDS: usize = 8;
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All promises were kept.
+    Sound,
+    /// A promise was broken.
+    Incorrect(Vec<Violation>),
+    /// A phase did not come to its end in time; what is wrong with the views then.
+    NotLive {
+        /// Which phase.
+        phase: &'static str,
+        /// What the checkers of the end found.
+        found: Vec<Violation>,
+    },
+    /// The code panicked.
+    Crashed(String),
+}
+
+impl Outcome {
+    /// In one word, and the checkers that found it.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Sound => "sound",
+            Self::Incorrect(_) => "correctness",
+            Self::NotLive { .. } => "liveness",
+            Self::Crashed(_) => "crash",
+        }
+    }
+
+    /// What was found.
+    #[must_use]
+    pub fn violations(&self) -> &[Violation] {
+        match self {
+            Self::Incorrect(found) | Self::NotLive { found, .. } => found,
+            Self::Sound | Self::Crashed(_) => &[],
+        }
+    }
+
+    /// What makes two failures the same for shrinking: the kind and the first checker.
+    pub(crate) fn signature(&self) -> (&'static str, Option<&'static str>) {
+        let first = self.violations().first();
+        (self.kind(), first.map(|violation| violation.checker))
+    }
+}
+
+/// What a run was like, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// From the start of the last member until all views were right, in microseconds.
+    pub boot_us: u64,
+    /// From the end of the faults until all views were right, in microseconds.
+    pub rest_us: u64,
+    /// Virtual time in all, in microseconds.
+    pub virtual_us: u64,
+    /// Datagrams of all members.
+    pub frames: u64,
+    /// Bytes of all members.
+    pub bytes: u64,
+    /// Events told by all members.
+    pub events: u64,
+}
+
+/// One run of one seed.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// The scenario with everything drawn.
+    pub drawn: Scenario,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What it was like.
+    pub figures: Figures,
+}
+
+/// Runs a scenario with a seed.
+#[must_use]
+pub fn run(scenario: &Scenario, seed: u64) -> Report {
+    let drawn = scenario.draw(seed);
+    let (outcome, figures, _) = run_drawn(&drawn, false);
+    Report {
+        seed,
+        drawn,
+        outcome,
+        figures,
+    }
+}
+
+/// Runs a drawn scenario, with a trace if a story is wanted.
+pub(crate) fn run_drawn(drawn: &Scenario, traced: bool) -> (Outcome, Figures, Option<World>) {
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        let mut run = Run::new(drawn, traced);
+        let outcome = run.all();
+        (outcome, run.figures, run.world)
+    }));
+    match result {
+        Ok((outcome, figures, world)) => (outcome, figures, Some(world)),
+        Err(panic) => {
+            let text = panic
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            let text = text.unwrap_or_else(|| "a panic without words".to_owned());
+            (Outcome::Crashed(text), Figures::default(), None)
+        }
+    }
+}
+
+struct Run<'a> {
+    drawn: &'a Scenario,
+    world: World,
+    members: usize,
+    figures: Figures,
+    /// Storms that are blowing: the network's loss is the worst of them.
+    looked_at: u64,
+    joined: usize,
+}
+
+impl<'a> Run<'a> {
+    fn new(drawn: &'a Scenario, traced: bool) -> Self {
+        let mut world = World::new(drawn.seed.unwrap_or(0));
+        world.network = drawn.network.network();
+        if traced {
+            world.start_trace();
+        }
+        Self {
+            drawn,
+            world,
+            members: drawn.zone.members.value() as usize,
+            figures: Figures::default(),
+            looked_at: 0,
+            joined: 0,
+        }
+    }
+
+    fn all(&mut self) -> Outcome {
+        let phases = [Self::boot, Self::faults, Self::rest, Self::calm];
+        let mut outcome = Outcome::Sound;
+        for phase in phases {
+            if let Err(ended) = phase(self) {
+                outcome = ended;
+                break;
+            }
+            if !self.world.checker.violations().is_empty() {
+                break;
+            }
+        }
+        self.figures.virtual_us = self.world.now().since(crate::world::START);
+        self.figures.frames = self.world.frames_sent_by_all();
+        self.figures.bytes = self.world.bytes_sent_by_all();
+        self.figures.events = self.world.records().len() as u64;
+        match self.world.checker.violations() {
+            [] => outcome,
+            found => Outcome::Incorrect(found.to_vec()),
+        }
+    }
+
+    fn add(&mut self, name: &str, foreign: bool) {
+        let mut config = self.world.config(name, self.drawn.profile());
+        self.drawn.configure(&mut config, false);
+        // One seed would be a single point of failure, and the seeds must outlive the faults.
+        let seeds = self.members.min(SEEDS) as u32;
+        config.seeds = (0..seeds)
+            .map(|index| format!("address-{index}").into_bytes())
+            .collect();
+        // Who comes later is told of some who are there: the first ones may be gone by then.
+        if self.world.len() >= self.members {
+            for node in self.world.running().into_iter().take(SEEDS) {
+                config.seeds.push(self.world.address(node).to_vec());
+            }
+        }
+        if foreign {
+            config.key = Some([7; 32]);
+        }
+        self.world.add(config);
+    }
+
+    fn boot(&mut self) -> Result<(), Outcome> {
+        let spread_us = self.drawn.zone.start_spread_ms.value() * MS;
+        let mut starts: Vec<u64> = (0..self.members)
+            .map(|_| self.world.chance().between(0, spread_us))
+            .collect();
+        starts.sort_unstable();
+        let mut gone_us = 0;
+        for (index, at_us) in starts.into_iter().enumerate() {
+            if at_us > gone_us {
+                self.world.run(at_us - gone_us);
+                gone_us = at_us;
+            }
+            self.add(&format!("node{index}"), false);
+        }
+        let since = self.world.now();
+        let limit_us = self.drawn.zone.boot_within_ms.value() * MS;
+        if !self.converge(limit_us) {
+            return Err(self.not_live("boot"));
+        }
+        self.figures.boot_us = self.world.now().since(since);
+        Ok(())
+    }
+
+    fn faults(&mut self) -> Result<(), Outcome> {
+        let start = self.world.now();
+        let sent = self.world.bytes_sent_by_all();
+        let faults = &self.drawn.safety.fault;
+        let mut steps: Vec<(u64, bool, &Fault)> = Vec::new();
+        for fault in faults {
+            steps.push((fault.at() * MS, true, fault));
+            if fault.for_ms.is_some() {
+                steps.push((fault.end_ms() * MS, false, fault));
+            }
+        }
+        steps.sort_by_key(|(at, begins, _)| (*at, *begins));
+        let duration_us = self.drawn.safety.duration_ms.value() * MS;
+        for (at_us, begins, fault) in steps {
+            self.go_on(start.after(at_us).since(self.world.now()));
+            let text = format!(
+                "*** {} of {:?} {:?}",
+                if begins { "begin" } else { "end" },
+                fault.kind,
+                fault.targets(self.members)
+            );
+            self.world.tell_story(text, Vec::new());
+            if begins {
+                self.begin(fault);
+            } else {
+                self.end(fault);
+            }
+        }
+        self.go_on(start.after(duration_us).since(self.world.now()));
+        let spent_us = self.world.now().since(start);
+        if spent_us >= LOOK_US {
+            let bound = self.drawn.expect.storm_bytes.value();
+            if let Some(violation) = bounds::traffic(&self.world, sent, spent_us, bound) {
+                self.world.checker.add(violation);
+            }
+        }
+        Ok(())
+    }
+
+    fn rest(&mut self) -> Result<(), Outcome> {
+        self.world.tell_story("*** faults are over".to_owned(), Vec::new());
+        self.world.network.heal();
+        self.world
+            .end_storm(self.drawn.network.loss_permille.value() as u32);
+        self.world.quick();
+        if self.drawn.liveness.revive {
+            for node in (0..self.world.len()).filter(|node| *node < self.members) {
+                if self.world.is_crashed(node) {
+                    self.world.restart(node);
+                }
+            }
+        }
+        let since = self.world.now();
+        let limit_us = self.drawn.liveness.within_ms.value() * MS;
+        if !self.converge(limit_us) {
+            return Err(self.not_live("liveness"));
+        }
+        self.figures.rest_us = self.world.now().since(since);
+        Ok(())
+    }
+
+    /// Nothing is excused any more, and nothing may happen.
+    fn calm(&mut self) -> Result<(), Outcome> {
+        self.expect();
+        let calm_us = self.drawn.liveness.calm_ms.value() * MS;
+        if calm_us == 0 {
+            return Ok(());
+        }
+        self.world.excuse_nobody();
+        // What is on its way may still arrive; news of the last change may still spread.
+        self.go_on(LOOK_US);
+        let sent = self.world.bytes_sent_by_all();
+        self.go_on(calm_us);
+        let bound = self.drawn.expect.quiet_bytes.value();
+        if let Some(violation) = bounds::traffic(&self.world, sent, calm_us, bound) {
+            self.world.checker.add(violation);
+        }
+        // A suspicion that is being refuted just now is no unrest.
+        if self.converge(2000 * MS) {
+            Ok(())
+        } else {
+            Err(self.not_live("calm"))
+        }
+    }
+
+    fn expect(&mut self) {
+        let expect = &self.drawn.expect;
+        let mut found = Vec::new();
+        for record in self.world.records() {
+            let event = &record.event;
+            let (checker, what) = match event.kind {
+                EventKind::NodeFailed if expect.no_false_failure => {
+                    let runs = (0..self.world.len()).any(|node| {
+                        self.world.id(node) == event.member
+                            && !self.world.is_crashed(node)
+                            && self.world.engine(node).version().incarnation
+                                == event.version.incarnation
+                    });
+                    if !runs {
+                        continue;
+                    }
+                    ("no-false-failure", "failed, and it runs")
+                }
+                EventKind::Outcast if expect.no_outcast => ("no-outcast", "an outcast"),
+                _ => continue,
+            };
+            found.push(Violation {
+                checker,
+                at: record.at,
+                member: Some(event.member),
+                what: format!("{what}: observer {}, {event:?}", record.observer),
+            });
+        }
+        found
+            .into_iter()
+            .for_each(|violation| self.world.checker.add(violation));
+    }
+
+    /// Lets time go by, and looks at the bounds now and then.
+    fn go_on(&mut self, mut duration_us: u64) {
+        while duration_us > 0 {
+            let part_us = duration_us.min(LOOK_US);
+            self.world.run(part_us);
+            duration_us -= part_us;
+            self.look();
+        }
+    }
+
+    fn look(&mut self) {
+        let now = self.world.now().0;
+        if now < self.looked_at + LOOK_US {
+            return;
+        }
+        self.looked_at = now;
+        for violation in bounds::memory(&self.world) {
+            self.world.checker.add(violation);
+        }
+    }
+
+    fn converge(&mut self, limit_us: u64) -> bool {
+        let mut spent_us = 0;
+        loop {
+            // Who stands still is not in the question, and must not make it easy.
+            if !self.world.anybody_paused() && self.world.converged() {
+                return true;
+            }
+            if spent_us >= limit_us || !self.world.checker.violations().is_empty() {
+                return false;
+            }
+            self.world.run(STEP_US);
+            spent_us += STEP_US;
+            self.look();
+        }
+    }
+
+    fn not_live(&self, phase: &'static str) -> Outcome {
+        let mut found = end::completeness(&self.world);
+        found.extend(end::equality(&self.world));
+        found.extend(end::ranks(&self.world));
+        Outcome::NotLive { phase, found }
+    }
+
+    fn begin(&mut self, fault: &Fault) {
+        let targets = fault.targets(self.members);
+        match fault.kind {
+            FaultKind::Join => {
+                self.joined += 1;
+                return self.add(&format!("joined{}", self.joined), false);
+            }
+            FaultKind::Foreign => {
+                self.joined += 1;
+                return self.add(&format!("foreign{}", self.joined), true);
+            }
+            FaultKind::Split => {
+                let others: Vec<usize> = (0..self.world.len())
+                    .filter(|node| !targets.contains(node))
+                    .collect();
+                return self.world.split(&targets, &others);
+            }
+            FaultKind::Blackout => {
+                for node in 0..self.world.len() {
+                    self.world.isolate(node);
+                }
+                return;
+            }
+            FaultKind::Storm => {
+                let loss_permille = fault.loss_permille.map_or(0, Span::value) as u32;
+                return self.world.storm(loss_permille);
+            }
+            _ => {}
+        }
+        for node in targets {
+            self.begin_at(fault, node);
+        }
+    }
+
+    fn begin_at(&mut self, fault: &Fault, node: usize) {
+        let runs = self.world.running().contains(&node);
+        let last = self.world.running().len() < 2;
+        match fault.kind {
+            FaultKind::Crash | FaultKind::Restart if runs && last => {}
+            FaultKind::Crash => self.world.crash(node),
+            FaultKind::Restart => self.world.crash(node),
+            FaultKind::Pause if runs => {
+                self.world.pause(node, fault.for_ms.map_or(0, Span::value) * MS);
+            }
+            FaultKind::Slow if runs => {
+                self.world.slow(node, fault.slow_us.map_or(0, Span::value));
+            }
+            FaultKind::Clock => {
+                let rate_ppm = fault.rate_ppm.map_or(0, |rate| rate.low);
+                self.world.set_clock_rate(node, rate_ppm);
+            }
+            FaultKind::Worker if runs => {
+                self.world
+                    .resume_worker(node, fault.gap_us.map_or(0, Span::value));
+            }
+            FaultKind::Leave if runs && !last => {
+                self.world.input(node, Input::Leave { exit_code: 3 }).ok();
+            }
+            FaultKind::Rank if runs => {
+                let rank = fault.rank.map_or(0, Span::value) as u32;
+                let states = [
+                    RankState::Alive,
+                    RankState::Hung,
+                    RankState::Failed,
+                    RankState::Left,
+                ];
+                let pick = self.world.chance().between(0, 3) as usize;
+                self.world.rank(node, rank, states[pick]);
+            }
+            FaultKind::OneWay => {
+                let to = fault.to.map_or(0, Span::value) as usize;
+                if to != node {
+                    self.world.cut_one_way(node, to);
+                }
+            }
+            FaultKind::Isolate => self.world.isolate(node),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, fault: &Fault) {
+        let targets = fault.targets(self.members);
+        let all = 0..self.world.len();
+        match fault.kind {
+            FaultKind::Restart => {
+                for node in targets {
+                    if self.world.is_crashed(node) {
+                        self.world.restart(node);
+                    }
+                }
+            }
+            FaultKind::Slow => targets.into_iter().for_each(|node| self.world.slow(node, 0)),
+            FaultKind::OneWay => {
+                let to = fault.to.map_or(0, Span::value) as usize;
+                for node in targets {
+                    self.world.network.mend(node, to);
+                }
+            }
+            FaultKind::Isolate | FaultKind::Split => {
+                for node in targets {
+                    for other in all.clone() {
+                        self.world.network.mend(node, other);
+                        self.world.network.mend(other, node);
+                    }
+                }
+            }
+            FaultKind::Blackout => self.world.network.heal(),
+            FaultKind::Storm => {
+                let usual = self.drawn.network.loss_permille.value() as u32;
+                self.world.end_storm(usual);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! A scenario: what kind of world, what can go wrong in it, and what must come of it.
+//!
+//! Written in TOML. Wherever a number stands, a range `[low, high]` may stand: each seed draws its
+//! own number, and the drawn scenario, in which every number is fixed and every fault has its
+//! time and place, is a scenario file again. That is what is printed, run, and shrunk.
+//!
+//! What is not here: code. A scenario that needs a condition is a story in `tests/`.
+
+mod fault;
+mod span;
+
+use muster_protocol::{Config, Profile};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::chance::Chance;
+use crate::checker::Bounds;
+use crate::network::Network;
+
+pub use fault::{Fault, FaultKind};
+pub use span::Span;
+
+/// Most members of a scenario.
+const MEMBERS_MAX: i64 = 4096;
+/// Most faults after drawing.
+const FAULTS_MAX: usize = 1000;
+
+/// A world, its faults, and what must hold.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Its name.
+    pub name: String,
+    /// What it guards, in a sentence.
+    pub guards: String,
+    /// The seed of a drawn scenario; of any other, the one that is used if none is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// The members.
+    pub zone: Zone,
+    /// The network, the same in all phases.
+    #[serde(default)]
+    pub network: Ills,
+    /// The faults.
+    #[serde(default)]
+    pub safety: Safety,
+    /// Coming to rest.
+    #[serde(default)]
+    pub liveness: Liveness,
+    /// What else must hold.
+    #[serde(default)]
+    pub expect: Expect,
+}
+
+/// The members and their configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Zone {
+    /// How many.
+    pub members: Span,
+    /// `fast`, `standard` or `quiet`.
+    #[serde(default = "standard")]
+    pub profile: String,
+    /// Another heartbeat than the profile's, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_us: Option<Span>,
+    /// Another deadline than the profile's, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_us: Option<Span>,
+    /// Distinct reporters that make a failure.
+    #[serde(default = "two")]
+    pub theta: Span,
+    /// Ring successors each member observes.
+    #[serde(default = "two")]
+    pub successors: Span,
+    /// Random neighbours.
+    #[serde(default = "three")]
+    pub neighbours: Span,
+    /// Removed members remembered.
+    #[serde(default = "history")]
+    pub history_max: Span,
+    /// The members start within this time, in milliseconds.
+    #[serde(default = "zero")]
+    pub start_spread_ms: Span,
+    /// All views must be right this soon after the start, in milliseconds.
+    #[serde(default = "ten_seconds")]
+    pub boot_within_ms: Span,
+}
+
+/// What the network does to datagrams.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ills {
+    /// Shortest way, in microseconds.
+    pub delay_min_us: Span,
+    /// Added to the shortest way: the longest usual way, in microseconds.
+    pub jitter_us: Span,
+    /// Lost, in a thousand.
+    pub loss_permille: Span,
+    /// Doubled, in a thousand.
+    pub duplicate_permille: Span,
+    /// One bit flipped, in a thousand.
+    pub corrupt_permille: Span,
+    /// Delayed by up to `reorder_us` more, in a thousand.
+    pub reorder_permille: Span,
+    /// See there, in microseconds.
+    pub reorder_us: Span,
+    /// Sent again up to `replay_ms` later, in a thousand.
+    pub replay_permille: Span,
+    /// See there, in milliseconds.
+    pub replay_ms: Span,
+}
+
+/// The phase of faults.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Safety {
+    /// Its length, in milliseconds.
+    pub duration_ms: Span,
+    /// What goes wrong.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fault: Vec<Fault>,
+}
+
+/// The phase without faults: cuts are healed, stops end, slow nodes are quick again.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Liveness {
+    /// Crashed nodes start again.
+    pub revive: bool,
+    /// All views must be right this soon, in milliseconds.
+    pub within_ms: Span,
+    /// Then nothing may happen for so long, in milliseconds.
+    pub calm_ms: Span,
+}
+
+/// What must hold beside what always must.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Expect {
+    /// Bytes a member may send in a second of calm, on the average.
+    pub quiet_bytes: Span,
+    /// Bytes a member may send in a second of the phase of faults, on the average.
+    pub storm_bytes: Span,
+    /// Nobody who runs is called failed, whatever the faults excuse.
+    pub no_false_failure: bool,
+    /// Nobody learns that it was declared failed.
+    pub no_outcast: bool,
+}
+
+fn standard() -> String {
+    "standard".to_owned()
+}
+fn zero() -> Span {
+    Span::just(0)
+}
+fn two() -> Span {
+    Span::just(2)
+}
+fn three() -> Span {
+    Span::just(3)
+}
+fn history() -> Span {
+    Span::just(4096)
+}
+fn ten_seconds() -> Span {
+    Span::just(10_000)
+}
+
+impl Default for Ills {
+    fn default() -> Self {
+        Self {
+            delay_min_us: Span::just(30),
+            jitter_us: Span::just(170),
+            loss_permille: zero(),
+            duplicate_permille: zero(),
+            corrupt_permille: zero(),
+            reorder_permille: zero(),
+            reorder_us: zero(),
+            replay_permille: zero(),
+            replay_ms: zero(),
+        }
+    }
+}
+
+impl Default for Safety {
+    fn default() -> Self {
+        Self {
+            duration_ms: Span::just(1000),
+            fault: Vec::new(),
+        }
+    }
+}
+
+impl Default for Liveness {
+    fn default() -> Self {
+        Self {
+            revive: false,
+            within_ms: Span::just(30_000),
+            calm_ms: Span::just(500),
+        }
+    }
+}
+
+impl Default for Expect {
+    fn default() -> Self {
+        let bounds = Bounds::default();
+        Self {
+            quiet_bytes: Span::just(bounds.quiet_bytes as i64),
+            storm_bytes: Span::just(bounds.storm_bytes as i64),
+            no_false_failure: false,
+            no_outcast: false,
+        }
+    }
+}
+
+/// A scenario that was refused: nothing was run.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ScenarioError {
+    /// It is no TOML, has a key that does not exist, or a value of another kind.
+    #[error("{0}; see tests/scenarios for files that work")]
+    Written(String),
+    /// A value is out of bounds.
+    #[error("{name} = {value}: {reason}; {remedy}")]
+    Value {
+        /// Which value.
+        name: String,
+        /// What it was.
+        value: String,
+        /// Why it cannot be.
+        reason: String,
+        /// What to do instead.
+        remedy: String,
+    },
+}
+
+pub(crate) fn refused(
+    name: &str,
+    value: &dyn ToString,
+    reason: &str,
+    remedy: &str,
+) -> ScenarioError {
+    ScenarioError::Value {
+        name: name.to_owned(),
+        value: value.to_string(),
+        reason: reason.to_owned(),
+        remedy: remedy.to_owned(),
+    }
+}
+
+pub(crate) fn within(name: &str, span: Span, low: i64, high: i64) -> Result<(), ScenarioError> {
+    let value = format!("[{}, {}]", span.low, span.high);
+    if span.low > span.high {
+        let remedy = "write the smaller number first";
+        return Err(refused(name, &value, "an empty range", remedy));
+    }
+    if span.low < low || span.high > high {
+        let reason = format!("it lies between {low} and {high}");
+        return Err(refused(name, &value, &reason, "choose a number within"));
+    }
+    Ok(())
+}
+
+impl Scenario {
+    /// Reads and checks a scenario file.
+    ///
+    /// # Errors
+    /// What is wrong with it, where, and what would be right.
+    pub fn read(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self =
+            toml::from_str(text).map_err(|error| ScenarioError::Written(error.to_string()))?;
+        scenario.check()?;
+        Ok(scenario)
+    }
+
+    /// The scenario as a file.
+    ///
+    /// # Panics
+    /// Never: a scenario can always be written.
+    #[must_use]
+    pub fn write(&self) -> String {
+        toml::to_string(self).expect("numbers, words and tables")
+    }
+
+    fn check(&self) -> Result<(), ScenarioError> {
+        let zone = &self.zone;
+        within("zone.members", zone.members, 1, MEMBERS_MAX)?;
+        if !["fast", "standard", "quiet"].contains(&zone.profile.as_str()) {
+            let (reason, remedy) = ("no such profile", "use fast, standard or quiet");
+            return Err(refused("zone.profile", &zone.profile, reason, remedy));
+        }
+        within("zone.start_spread_ms", zone.start_spread_ms, 0, 60_000)?;
+        within("zone.boot_within_ms", zone.boot_within_ms, 1, 600_000)?;
+        within("zone.theta", zone.theta, 1, 4)?;
+        within("zone.successors", zone.successors, 1, 8)?;
+        within("zone.neighbours", zone.neighbours, 0, 16)?;
+        within("zone.history_max", zone.history_max, 1, 1 << 20)?;
+        for span in [zone.heartbeat_us, zone.deadline_us].into_iter().flatten() {
+            within("zone.heartbeat_us", span, 1000, 600_000_000)?;
+        }
+        for high in [true, false] {
+            let mut config = Config::new("n", b"a", self.profile());
+            self.configure(&mut config, high);
+            config.check().map_err(|error| {
+                refused(error.name, &error.value, error.reason, error.remedy)
+            })?;
+        }
+        self.network.check()?;
+        within("safety.duration_ms", self.safety.duration_ms, 0, 600_000)?;
+        within("liveness.within_ms", self.liveness.within_ms, 1, 600_000)?;
+        within("liveness.calm_ms", self.liveness.calm_ms, 0, 600_000)?;
+        within("expect.quiet_bytes", self.expect.quiet_bytes, 1, i64::MAX)?;
+        within("expect.storm_bytes", self.expect.storm_bytes, 1, i64::MAX)?;
+        let mut most = 0;
+        for fault in &self.safety.fault {
+            fault.check(self.zone.members.low)?;
+            most += fault.count.high as usize;
+        }
+        if most > FAULTS_MAX {
+            let remedy = "lower count";
+            return Err(refused("safety.fault", &most, "at most 1000 faults", remedy));
+        }
+        Ok(())
+    }
+
+    /// Everything that chance decides before the run, decided by this seed. A drawn scenario
+    /// drawn again with its own seed stays what it is.
+    #[must_use]
+    pub fn draw(&self, seed: u64) -> Self {
+        let mut chance = Chance::new(seed ^ 0x5eed);
+        let mut drawn = self.clone();
+        drawn.seed = Some(seed);
+        let zone = &mut drawn.zone;
+        for span in [
+            &mut zone.members,
+            &mut zone.theta,
+            &mut zone.successors,
+            &mut zone.neighbours,
+            &mut zone.history_max,
+            &mut zone.start_spread_ms,
+            &mut zone.boot_within_ms,
+        ] {
+            span.draw(&mut chance);
+        }
+        let others = [&mut zone.heartbeat_us, &mut zone.deadline_us];
+        for span in others.into_iter().flatten() {
+            span.draw(&mut chance);
+        }
+        for span in drawn.network.spans() {
+            span.1.draw(&mut chance);
+        }
+        for span in [
+            &mut drawn.safety.duration_ms,
+            &mut drawn.liveness.within_ms,
+            &mut drawn.liveness.calm_ms,
+            &mut drawn.expect.quiet_bytes,
+            &mut drawn.expect.storm_bytes,
+        ] {
+            span.draw(&mut chance);
+        }
+        let members = drawn.zone.members.low;
+        let duration_ms = drawn.safety.duration_ms.low;
+        let faults = core::mem::take(&mut drawn.safety.fault);
+        for fault in faults {
+            fault.draw(&mut chance, members, duration_ms, &mut drawn.safety.fault);
+        }
+        drawn
+            .safety
+            .fault
+            .sort_by_key(|fault| fault.at_ms.map(|at| at.low));
+        drawn
+    }
+
+    pub(crate) fn profile(&self) -> Profile {
+        match self.zone.profile.as_str() {
+            "fast" => Profile::Fast,
+            "quiet" => Profile::Quiet,
+            _ => Profile::Standard,
+        }
+    }
+
+    /// Sets what the scenario says about a member's configuration.
+    pub(crate) fn configure(&self, config: &mut Config, high: bool) {
+        let pick = |span: Span| if high { span.high } else { span.low };
+        let zone = &self.zone;
+        if let Some(heartbeat_us) = zone.heartbeat_us {
+            config.heartbeat_us = pick(heartbeat_us) as u64;
+        }
+        if let Some(deadline_us) = zone.deadline_us {
+            config.deadline_us = pick(deadline_us) as u64;
+        }
+        config.theta = pick(zone.theta) as usize;
+        config.successors = pick(zone.successors) as usize;
+        config.neighbours = pick(zone.neighbours) as usize;
+        config.history_max = pick(zone.history_max) as usize;
+    }
+}
+
+impl Ills {
+    fn spans(&mut self) -> [(&'static str, &mut Span); 9] {
+        [
+            ("delay_min_us", &mut self.delay_min_us),
+            ("jitter_us", &mut self.jitter_us),
+            ("loss_permille", &mut self.loss_permille),
+            ("duplicate_permille", &mut self.duplicate_permille),
+            ("corrupt_permille", &mut self.corrupt_permille),
+            ("reorder_permille", &mut self.reorder_permille),
+            ("reorder_us", &mut self.reorder_us),
+            ("replay_permille", &mut self.replay_permille),
+            ("replay_ms", &mut self.replay_ms),
+        ]
+    }
+
+    fn check(&self) -> Result<(), ScenarioError> {
+        for (name, span) in self.clone().spans() {
+            let most = if name.ends_with("permille") {
+                1000
+            } else {
+                60_000_000
+            };
+            within(&format!("network.{name}"), *span, 0, most)?;
+        }
+        Ok(())
+    }
+
+    /// The network of a drawn scenario.
+    pub(crate) fn network(&self) -> Network {
+        let delay_min_us = self.delay_min_us.value();
+        Network {
+            loss_permille: self.loss_permille.value() as u32,
+            duplicate_permille: self.duplicate_permille.value() as u32,
+            corrupt_permille: self.corrupt_permille.value() as u32,
+            reorder_permille: self.reorder_permille.value() as u32,
+            replay_permille: self.replay_permille.value() as u32,
+            delay_min_us,
+            delay_max_us: delay_min_us + self.jitter_us.value(),
+            reorder_us: self.reorder_us.value(),
+            replay_us: self.replay_ms.value() * 1000,
+            ..Network::default()
+        }
+    }
+}

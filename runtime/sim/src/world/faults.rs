@@ -1,0 +1,176 @@
+//! What can be done to a node: told, crashed, restarted, handed over, stopped, slowed, cut off.
+
+use muster_protocol::{
+    Input, Instant, Overlay, RankDetail, RankState, Reject, Told,
+};
+
+use super::{Happening, NodeIndex, World};
+
+impl World {
+    /// Hands an input to a node's engine now.
+    ///
+    /// # Errors
+    /// What the engine said.
+    pub fn input(&mut self, node: NodeIndex, input: Input<'_>) -> Result<(), Reject> {
+        self.touch(node, input)
+    }
+
+    /// The kernel of a node says what became of a rank.
+    ///
+    /// # Panics
+    /// If the engine refuses it.
+    pub fn rank(&mut self, node: NodeIndex, rank: u32, state: RankState) {
+        let detail = RankDetail {
+            code: 1,
+            argument: 9,
+        };
+        let told = Told::Rank {
+            rank,
+            state,
+            detail,
+        };
+        self.touch(node, Input::Told(told))
+            .expect("a rank fact of one's own node");
+    }
+
+    /// Power off: nothing of the node is left, and nobody is told.
+    pub fn crash(&mut self, node: NodeIndex) {
+        let node = &mut self.nodes[node];
+        node.engine = None;
+        node.paused = false;
+        node.inbox.clear();
+        node.wake_at = Instant::NEVER;
+    }
+
+    /// A crashed node (or one that runs) starts a new life.
+    ///
+    /// # Panics
+    /// If the configuration is refused.
+    pub fn restart(&mut self, node: NodeIndex) {
+        self.crash(node);
+        self.checker.forget(node);
+        let excused = self.is_beyond_bounds();
+        let entry = &mut self.nodes[node];
+        let own_now = entry.clock.own(self.now);
+        // Launch times only grow; a clock that was set back is stories' matter.
+        entry.config.incarnation = (own_now.0 * 1000).max(entry.version.incarnation + 1);
+        entry.config.first_sequence = own_now.0;
+        entry.excused = excused;
+        entry.engine = Some(Overlay::new(entry.config.clone()).expect("checked before"));
+        self.touch(node, Input::Wake).ok();
+    }
+
+    /// The worker of a node dies and another takes over from its snapshot, `gap_us` later.
+    ///
+    /// # Panics
+    /// If the node is crashed or its snapshot cannot be read.
+    pub fn resume_worker(&mut self, node: NodeIndex, gap_us: u64) {
+        let mut bytes = Vec::new();
+        self.engine(node).snapshot(&mut bytes);
+        self.crash(node);
+        let now = self.now.after(gap_us);
+        let entry = &mut self.nodes[node];
+        let own_now = entry.clock.own(now);
+        entry.config.first_sequence = own_now.0;
+        let engine = Overlay::resume(entry.config.clone(), &bytes, own_now);
+        entry.engine = Some(engine.expect("a snapshot made just now"));
+        entry.paused = true;
+        self.schedule(now, Happening::Continue(node));
+    }
+
+    /// SIGSTOP: the node does nothing for so long; its socket holds what arrives, up to a bound.
+    pub fn pause(&mut self, node: NodeIndex, duration_us: u64) {
+        if duration_us >= self.nodes[node].config.deadline_us / 3 {
+            self.excuse(node);
+        }
+        self.nodes[node].paused = true;
+        self.schedule(self.now.after(duration_us), Happening::Continue(node));
+    }
+
+    /// Nobody is blamed for calling this node failed from now on (until it restarts).
+    pub fn excuse(&mut self, node: NodeIndex) {
+        self.nodes[node].excused = true;
+    }
+
+    /// Cuts a node off, both ways.
+    pub fn isolate(&mut self, node: NodeIndex) {
+        let others: Vec<NodeIndex> = (0..self.nodes.len())
+            .filter(|other| *other != node)
+            .collect();
+        self.split(&[node], &others);
+    }
+
+    /// Cuts all ways between two groups; everybody in them is excused.
+    pub fn split(&mut self, left: &[NodeIndex], right: &[NodeIndex]) {
+        for a in left {
+            self.excuse(*a);
+            for b in right {
+                self.excuse(*b);
+                self.network.cut(*a, *b);
+                self.network.cut(*b, *a);
+            }
+        }
+    }
+
+    /// From now on the node is late for whatever comes, each time by up to so much.
+    pub fn slow(&mut self, node: NodeIndex, slow_us: u64) {
+        if slow_us >= self.nodes[node].config.deadline_us / 3 {
+            self.excuse(node);
+        }
+        self.nodes[node].slow_us = slow_us;
+    }
+
+    /// From now on the node's clock gains so many microseconds in a second.
+    pub fn set_clock_rate(&mut self, node: NodeIndex, rate_ppm: i64) {
+        let now = self.now;
+        let entry = &mut self.nodes[node];
+        entry.clock.set_rate(now, rate_ppm);
+        // The alarm that is set goes by the new rate.
+        if let Some(engine) = &entry.engine {
+            let at = engine.poll_timeout();
+            if at != Instant::NEVER {
+                let at = entry.clock.world(at).max(now.after(1));
+                entry.wake_at = at;
+                self.schedule(at, Happening::Wake(node));
+            }
+        }
+    }
+
+    /// Nothing from `from` arrives at `to` any more. One such link is within bounds; of more than
+    /// one, or in a zone so small that nobody is left to look, both ends are excused.
+    pub fn cut_one_way(&mut self, from: NodeIndex, to: NodeIndex) {
+        if self.network.has_cuts() || self.running().len() < 5 {
+            self.excuse(from);
+            self.excuse(to);
+        }
+        self.network.cut(from, to);
+    }
+
+    /// Whether the network is so broken that who starts now is excused too.
+    pub(super) fn is_beyond_bounds(&self) -> bool {
+        self.network.has_cuts() || self.stormy
+    }
+
+    /// More is lost than the promises allow for: everybody is excused, until it is over.
+    pub fn storm(&mut self, loss_permille: u32) {
+        (0..self.nodes.len()).for_each(|node| self.excuse(node));
+        self.network.loss_permille = loss_permille;
+        self.stormy = true;
+    }
+
+    /// The storm is over, and so many in a thousand are lost.
+    pub fn end_storm(&mut self, loss_permille: u32) {
+        self.network.loss_permille = loss_permille;
+        self.stormy = false;
+    }
+
+    /// All slow nodes are quick again.
+    pub fn quick(&mut self) {
+        self.nodes.iter_mut().for_each(|node| node.slow_us = 0);
+    }
+
+    /// From now on nobody is excused for what was.
+    pub fn excuse_nobody(&mut self) {
+        self.nodes.iter_mut().for_each(|node| node.excused = false);
+    }
+}

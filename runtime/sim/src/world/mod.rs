@@ -1,0 +1,518 @@
+//! The world: engines, the network between them, virtual time, and faults.
+//!
+//! Time jumps from one happening to the next; two at the same time happen in the order in which
+//! they were caused. After each, the engine that was touched is drained as every host must do it:
+//! transmits, events, time-out.
+//!
+//! `faults` is what can be done to nodes, `views` what can be asked about all of them.
+
+mod faults;
+mod views;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use muster_protocol::{
+    Config, Event, Input, Instant, MemberId, Overlay, Phase, Profile, Reject, Version, describe,
+};
+
+use crate::chance::Chance;
+use crate::checker::{Checker, Seen, Violation};
+use crate::clock::Clock;
+use crate::network::Network;
+use crate::trace::{Line, Trace};
+
+/// Number of a node in its world.
+pub type NodeIndex = usize;
+
+/// The key of every simulated job.
+const KEY: [u8; 32] = [42; 32];
+/// Datagrams a stopped node's socket holds; later ones are lost.
+const INBOX_MAX: usize = 256;
+/// Virtual time begins here: no host's clock starts at zero.
+pub(crate) const START: Instant = Instant(10_000_000);
+
+/// One event and who told it.
+#[derive(Clone, Copy, Debug)]
+pub struct Record {
+    /// The node whose engine told it.
+    pub observer: NodeIndex,
+    /// When, in the world's time; the event itself has the observer's own.
+    pub at: Instant,
+    /// What it told.
+    pub event: Event,
+}
+
+#[derive(Debug)]
+struct Node {
+    config: Config,
+    /// `None` while it is crashed.
+    engine: Option<Overlay>,
+    paused: bool,
+    inbox: Vec<Vec<u8>>,
+    wake_at: Instant,
+    /// A fault excuses others for calling it failed, in lives up to this one.
+    excused: bool,
+    /// It holds the key of another job.
+    foreign: bool,
+    clock: Clock,
+    /// Longest time by which it is late for whatever comes, in microseconds.
+    slow_us: u64,
+    /// The highest version it ever had.
+    version: Version,
+    bytes_sent: u64,
+    frames_sent: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    Wake(NodeIndex),
+    Arrival(NodeIndex, Vec<u8>),
+    Continue(NodeIndex),
+    /// A slow node gets to a wake-up.
+    SlowWake(NodeIndex),
+}
+
+/// A simulated job.
+#[derive(Debug)]
+pub struct World {
+    /// The network's odds and cuts; change them at any time.
+    pub network: Network,
+    /// What must always hold.
+    pub checker: Checker,
+    now: Instant,
+    nodes: Vec<Node>,
+    by_address: BTreeMap<Vec<u8>, NodeIndex>,
+    queue: BinaryHeap<Reverse<(Instant, u64, Happening)>>,
+    order: u64,
+    chance: Chance,
+    records: Vec<Record>,
+    keep_records: bool,
+    stormy: bool,
+    trace: Option<Trace>,
+    buffer: Vec<u8>,
+}
+
+impl World {
+    /// An empty world; everything in it follows from the seed and the calls.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            network: Network::default(),
+            checker: Checker::default(),
+            now: START,
+            nodes: Vec::new(),
+            by_address: BTreeMap::new(),
+            queue: BinaryHeap::new(),
+            order: 0,
+            chance: Chance::new(seed),
+            records: Vec::new(),
+            keep_records: true,
+            stormy: false,
+            trace: None,
+            buffer: vec![0; 65_536],
+        }
+    }
+
+    /// A world of `count` nodes that all know the address of the first, and have just started.
+    #[must_use]
+    pub fn booted(seed: u64, count: usize, profile: Profile) -> Self {
+        let mut world = Self::new(seed);
+        for index in 0..count {
+            let config = world.config(&format!("node{index}"), profile);
+            world.add(config);
+        }
+        world
+    }
+
+    /// A configuration for a node of this name, at an address of its own, with the first node as
+    /// its seed.
+    #[must_use]
+    pub fn config(&mut self, name: &str, profile: Profile) -> Config {
+        let address = format!("address-{}", self.nodes.len());
+        let mut config = Config::new(name, address.as_bytes(), profile);
+        config.key = Some(KEY);
+        config.random_seed = self.chance.between(0, u64::MAX - 1);
+        config.seeds = vec![b"address-0".to_vec()];
+        config.incarnation = self.now.0 * 1000;
+        config.first_sequence = self.now.0;
+        config
+    }
+
+    /// Starts a node.
+    ///
+    /// # Panics
+    /// If the configuration is refused.
+    pub fn add(&mut self, config: Config) -> NodeIndex {
+        let index = self.nodes.len();
+        self.by_address.insert(config.address.clone(), index);
+        let excused = self.is_beyond_bounds();
+        let engine = Overlay::new(config.clone()).expect("the configuration of a simulated node");
+        self.nodes.push(Node {
+            foreign: config.key.is_some_and(|key| key != KEY),
+            clock: Clock::new(self.now),
+            slow_us: 0,
+            version: engine.version(),
+            frames_sent: 0,
+            config,
+            engine: Some(engine),
+            paused: false,
+            inbox: Vec::new(),
+            wake_at: Instant::NEVER,
+            excused,
+            bytes_sent: 0,
+        });
+        self.touch(index, Input::Wake).ok();
+        index
+    }
+
+    /// Virtual time now.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Everything told so far, in order.
+    #[must_use]
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// How many nodes there are, whatever became of them.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is no node.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Events are not kept from now on: for worlds of millions of them.
+    pub fn keep_no_records(&mut self) {
+        self.keep_records = false;
+    }
+
+    /// Every fault, frame and event is written down from now on.
+    pub(crate) fn start_trace(&mut self) {
+        self.trace = Some(Trace::default());
+    }
+
+    pub(crate) fn trace(&self) -> Option<&Trace> {
+        self.trace.as_ref()
+    }
+
+    /// The world's own stream of chance.
+    pub fn chance(&mut self) -> &mut Chance {
+        &mut self.chance
+    }
+
+    /// A node's engine.
+    ///
+    /// # Panics
+    /// If the node is crashed.
+    #[must_use]
+    pub fn engine(&self, node: NodeIndex) -> &Overlay {
+        self.nodes[node]
+            .engine
+            .as_ref()
+            .expect("a crashed node has no engine")
+    }
+
+    /// Where a node can be reached.
+    #[must_use]
+    pub fn address(&self, node: NodeIndex) -> &[u8] {
+        &self.nodes[node].config.address
+    }
+
+    /// Bytes a node has handed to the network.
+    #[must_use]
+    pub fn bytes_sent(&self, node: NodeIndex) -> u64 {
+        self.nodes[node].bytes_sent
+    }
+
+    /// Bytes all nodes have handed to the network.
+    #[must_use]
+    pub fn bytes_sent_by_all(&self) -> u64 {
+        self.nodes.iter().map(|node| node.bytes_sent).sum()
+    }
+
+    /// Datagrams all nodes have handed to the network.
+    #[must_use]
+    pub fn frames_sent_by_all(&self) -> u64 {
+        self.nodes.iter().map(|node| node.frames_sent).sum()
+    }
+
+    /// The id of a node.
+    #[must_use]
+    pub fn id(&self, node: NodeIndex) -> MemberId {
+        MemberId::of(&self.nodes[node].config.name)
+    }
+
+    /// Bytes arrive at a node from nowhere.
+    ///
+    /// # Errors
+    /// What the engine said.
+    pub fn inject(&mut self, node: NodeIndex, bytes: &[u8]) -> Result<(), Reject> {
+        self.touch(node, Input::Datagram { bytes })
+    }
+
+    /// Lets this much time go by.
+    pub fn run(&mut self, duration_us: u64) {
+        let end = self.now.after(duration_us);
+        while let Some(at) = self.next_at()
+            && at <= end
+        {
+            self.step();
+        }
+        self.now = end;
+    }
+
+    /// Runs until `done` says so; false if it did not within the time.
+    pub fn run_until(&mut self, limit_us: u64, mut done: impl FnMut(&Self) -> bool) -> bool {
+        let end = self.now.after(limit_us);
+        loop {
+            if done(self) {
+                return true;
+            }
+            match self.next_at() {
+                Some(at) if at <= end => self.step(),
+                _ => {
+                    self.now = end;
+                    return done(self);
+                }
+            }
+        }
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        self.queue.peek().map(|Reverse((at, _, _))| *at)
+    }
+
+    fn schedule(&mut self, at: Instant, happening: Happening) {
+        self.order += 1;
+        self.queue.push(Reverse((at, self.order, happening)));
+    }
+
+    fn step(&mut self) {
+        let Some(Reverse((at, _, happening))) = self.queue.pop() else {
+            return;
+        };
+        self.now = at;
+        match happening {
+            Happening::Wake(node) => {
+                let entry = &self.nodes[node];
+                if entry.wake_at != at || entry.paused || entry.engine.is_none() {
+                    return;
+                }
+                if entry.slow_us > 0 {
+                    let late_us = self.chance.between(0, entry.slow_us);
+                    self.schedule(at.after(late_us), Happening::SlowWake(node));
+                } else {
+                    self.touch(node, Input::Wake).ok();
+                }
+            }
+            Happening::SlowWake(node) => {
+                let entry = &self.nodes[node];
+                if !entry.paused && entry.engine.is_some() {
+                    self.touch(node, Input::Wake).ok();
+                }
+            }
+            Happening::Arrival(node, bytes) => {
+                let entry = &mut self.nodes[node];
+                if entry.engine.is_none() {
+                    return;
+                }
+                if entry.paused {
+                    if entry.inbox.len() < INBOX_MAX {
+                        entry.inbox.push(bytes);
+                    }
+                    return;
+                }
+                self.touch(node, Input::Datagram { bytes: &bytes }).ok();
+            }
+            Happening::Continue(node) => {
+                if self.nodes[node].engine.is_none() {
+                    return;
+                }
+                self.nodes[node].paused = false;
+                for bytes in core::mem::take(&mut self.nodes[node].inbox) {
+                    self.touch(node, Input::Datagram { bytes: &bytes }).ok();
+                }
+                self.touch(node, Input::Wake).ok();
+            }
+        }
+    }
+
+    /// One input, and everything that follows from it at once.
+    fn touch(&mut self, node: NodeIndex, input: Input<'_>) -> Result<(), Reject> {
+        let own_now = self.nodes[node].clock.own(self.now);
+        let Some(engine) = &mut self.nodes[node].engine else {
+            return Err(Reject::Stopped);
+        };
+        let result = engine.handle(own_now, input);
+        self.drain(node, own_now);
+        result
+    }
+
+    fn drain(&mut self, node: NodeIndex, own_now: Instant) {
+        self.drain_transmits(node, own_now);
+        while let Some(event) = self.nodes[node]
+            .engine
+            .as_mut()
+            .and_then(Overlay::poll_event)
+        {
+            self.take_event(node, event);
+        }
+        let now = self.now;
+        let entry = &mut self.nodes[node];
+        let Some(engine) = &entry.engine else {
+            return;
+        };
+        let version = engine.version();
+        if version < entry.version {
+            let what = format!("own version went back from {:?} to {version:?}", entry.version);
+            self.checker.add(Violation {
+                checker: "incarnations",
+                at: now,
+                member: Some(engine.id()),
+                what,
+            });
+        }
+        entry.version = entry.version.max(version);
+        let at = engine.poll_timeout();
+        if at != Instant::NEVER {
+            // An engine that asks for now again and again would stop the world's clock.
+            let at = entry.clock.world(at).max(now.after(1));
+            if entry.wake_at != at {
+                entry.wake_at = at;
+                self.schedule(at, Happening::Wake(node));
+            }
+        }
+    }
+
+    fn drain_transmits(&mut self, node: NodeIndex, own_now: Instant) {
+        let now = self.now;
+        let mut buffer = core::mem::take(&mut self.buffer);
+        while let Some(engine) = &mut self.nodes[node].engine
+            && let Some(transmit) = engine.poll_transmit(own_now, &mut buffer)
+        {
+            let target = engine.address_of(transmit.target);
+            let target = target.and_then(|address| self.by_address.get(address).copied());
+            self.nodes[node].bytes_sent += transmit.size as u64;
+            self.nodes[node].frames_sent += 1;
+            let Some(to) = target else { continue };
+            let bytes = &buffer[..transmit.size];
+            let copies = self.network.carry(&mut self.chance, node, to, bytes);
+            if self.trace.is_some() {
+                self.trace_frame(node, to, bytes, &copies);
+            }
+            let slow_us = self.nodes[to].slow_us;
+            for (mut delay_us, bytes) in copies {
+                if slow_us > 0 {
+                    delay_us += self.chance.between(0, slow_us);
+                }
+                self.schedule(now.after(delay_us), Happening::Arrival(to, bytes));
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    fn take_event(&mut self, observer: NodeIndex, event: Event) {
+        if self.nodes[observer].foreign {
+            return;
+        }
+        let seen = Seen {
+            observer,
+            event: &event,
+            blameless: self.is_blameless(&event),
+        };
+        self.checker.see(self.now, &seen);
+        if self.trace.is_some() {
+            let by: Vec<MemberId> = event.cause.reporters.iter().collect();
+            let by = match by[..] {
+                [] => String::new(),
+                _ => format!(", by {}", self.names(&by)),
+            };
+            let text = format!(
+                "{} TELLS {} v{}.{}: {:?} ({:?}{by})",
+                self.nodes[observer].config.name,
+                self.names(&[event.member]),
+                event.version.incarnation,
+                event.version.minor,
+                event.kind,
+                event.cause.kind,
+            );
+            self.tell_story(text, vec![event.member]);
+        }
+        if self.keep_records {
+            self.records.push(Record {
+                observer,
+                at: self.now,
+                event,
+            });
+        }
+    }
+
+    /// Whether the member of an event runs in that very life and no fault excuses its death.
+    fn is_blameless(&self, event: &Event) -> bool {
+        event.kind == muster_protocol::EventKind::NodeFailed
+            && self.nodes.iter().any(|node| {
+                !node.excused
+                    && node.engine.as_ref().is_some_and(|engine| {
+                        engine.id() == event.member
+                            && engine.phase() == Phase::Running
+                            && engine.version().incarnation == event.version.incarnation
+                    })
+            })
+    }
+
+    fn trace_frame(&mut self, from: NodeIndex, to: NodeIndex, bytes: &[u8], copies: &[(u64, Vec<u8>)]) {
+        let Some((text, mut about)) = describe::frame(bytes) else {
+            return;
+        };
+        let fate = match copies {
+            [] => "lost".to_owned(),
+            [(delay_us, _)] => format!("{delay_us} us"),
+            [(delay_us, _), ..] => format!("{} copies, first {delay_us} us", copies.len()),
+        };
+        let text = format!(
+            "{} -> {} [{fate}] {}",
+            self.nodes[from].config.name,
+            self.nodes[to].config.name,
+            self.with_names(&text)
+        );
+        about.push(self.id(from));
+        about.push(self.id(to));
+        self.tell_story(text, about);
+    }
+
+    pub(crate) fn tell_story(&mut self, text: String, about: Vec<MemberId>) {
+        let at = self.now;
+        if let Some(trace) = &mut self.trace {
+            trace.push(Line { at, text, about });
+        }
+    }
+
+    fn names(&self, ids: &[MemberId]) -> String {
+        let name = |id: &MemberId| {
+            let node = self.nodes.iter().find(|n| MemberId::of(&n.config.name) == *id);
+            node.map_or_else(|| format!("{id:?}"), |node| node.config.name.clone())
+        };
+        ids.iter().map(name).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Ids in a text become names.
+    pub(crate) fn with_names(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        if text.contains("MemberId(") {
+            for node in &self.nodes {
+                let id = format!("{:?}", MemberId::of(&node.config.name));
+                text = text.replace(&id, &node.config.name);
+            }
+        }
+        text
+    }
+}
