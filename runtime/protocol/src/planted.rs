@@ -22,10 +22,9 @@ pub enum Fault {
     FailedBeatsNewerLife,
     /// What changes is not put on the lists of the links.
     LostDirtyMark,
-    /// A lost letter is not sent again.
-    NoResend,
-    /// Views that differ are not compared and repaired.
-    NoDigestRepair,
+    /// A lost letter is not sent again, and views that differ are not repaired. (Without one of
+    /// the two the other does its work, which is why there are two.)
+    NoRepair,
     /// One report is enough.
     ThetaIgnored,
     /// An older fact of a rank overwrites a newer one.
@@ -38,8 +37,6 @@ pub enum Fault {
     ToldTwice,
     /// A life that follows another is told without the end of the first.
     EndNotTold,
-    /// Whom we held failed is not looked for, and split sides do not find back.
-    NoDiscovery,
     /// Every letter stays on the list after it was sent.
     ListNeverCleared,
     /// The history is not pruned.
@@ -48,7 +45,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 17] = [
         Self::SkippedRefutation,
         Self::ForgottenHistory,
         Self::FinalityIgnored,
@@ -57,15 +54,13 @@ impl Fault {
         Self::SuspicionLeaks,
         Self::FailedBeatsNewerLife,
         Self::LostDirtyMark,
-        Self::NoResend,
-        Self::NoDigestRepair,
+        Self::NoRepair,
         Self::ThetaIgnored,
         Self::RankSequenceIgnored,
         Self::NoProbes,
         Self::TagIgnored,
         Self::ToldTwice,
         Self::EndNotTold,
-        Self::NoDiscovery,
         Self::ListNeverCleared,
         Self::HistoryUnbounded,
     ];

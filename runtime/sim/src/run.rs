@@ -1,18 +1,21 @@
 //! One run: boot, the phase of faults, coming to rest, calm; and how it ended.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use muster_protocol::{EventKind, Input, RankState};
+use muster_protocol::{EventKind, Input, Instant, MemberId, RankState};
 
 use crate::checker::{Violation, bounds, end};
 use crate::scenario::{Fault, FaultKind, Scenario, Span};
-use crate::world::World;
+use crate::world::{Record, World};
 
 const MS: u64 = 1000;
 /// How often the checkers of bounds look.
 const LOOK_US: u64 = 100 * MS;
 /// How often it is asked whether all views are right.
 const STEP_US: u64 = MS;
+/// How long what a fault has begun may go on when it is over.
+const SETTLE_DEADLINES: u64 = 4;
 /// Members everybody knows the address of.
 const SEEDS: usize = 8;
 
@@ -130,7 +133,8 @@ struct Run<'a> {
     world: World,
     members: usize,
     figures: Figures,
-    /// Storms that are blowing: the network's loss is the worst of them.
+    /// Lives that ended by a crash, and when.
+    crashes: BTreeMap<(MemberId, u64), Instant>,
     looked_at: u64,
     joined: usize,
 }
@@ -147,6 +151,7 @@ impl<'a> Run<'a> {
             world,
             members: drawn.zone.members.value() as usize,
             figures: Figures::default(),
+            crashes: BTreeMap::new(),
             looked_at: 0,
             joined: 0,
         }
@@ -257,7 +262,8 @@ impl<'a> Run<'a> {
     }
 
     fn rest(&mut self) -> Result<(), Outcome> {
-        self.world.tell_story("*** faults are over".to_owned(), Vec::new());
+        self.world
+            .tell_story("*** faults are over".to_owned(), Vec::new());
         self.world.network.heal();
         self.world
             .end_storm(self.drawn.network.loss_permille.value() as u32);
@@ -275,7 +281,14 @@ impl<'a> Run<'a> {
             return Err(self.not_live("liveness"));
         }
         self.figures.rest_us = self.world.now().since(since);
-        Ok(())
+        // Views can be right because nobody has noticed yet: what the last fault has begun ends
+        // within some deadlines, and is excused so long.
+        self.go_on(SETTLE_DEADLINES * self.deadline_us());
+        if self.converge(limit_us) {
+            Ok(())
+        } else {
+            Err(self.not_live("liveness"))
+        }
     }
 
     /// Nothing is excused any more, and nothing may happen.
@@ -302,37 +315,48 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// What the scenario expects beyond what must always hold.
     fn expect(&mut self) {
-        let expect = &self.drawn.expect;
         let mut found = Vec::new();
+        let mut outcasts = BTreeSet::new();
         for record in self.world.records() {
             let event = &record.event;
-            let (checker, what) = match event.kind {
-                EventKind::NodeFailed if expect.no_false_failure => {
-                    let runs = (0..self.world.len()).any(|node| {
-                        self.world.id(node) == event.member
-                            && !self.world.is_crashed(node)
-                            && self.world.engine(node).version().incarnation
-                                == event.version.incarnation
-                    });
-                    if !runs {
-                        continue;
-                    }
-                    ("no-false-failure", "failed, and it runs")
+            let broken = match event.kind {
+                EventKind::Outcast => {
+                    outcasts.insert(record.observer);
+                    let many = outcasts.len() as u64 > self.drawn.expect.outcasts_max.value();
+                    many.then_some(("outcasts", "one outcast too many"))
                 }
-                EventKind::Outcast if expect.no_outcast => ("no-outcast", "an outcast"),
-                _ => continue,
+                EventKind::NodeFailed => self.judge_failure(record),
+                _ => None,
             };
-            found.push(Violation {
+            found.extend(broken.map(|(checker, what)| Violation {
                 checker,
                 at: record.at,
                 member: Some(event.member),
                 what: format!("{what}: observer {}, {event:?}", record.observer),
-            });
+            }));
         }
         found
             .into_iter()
             .for_each(|violation| self.world.checker.add(violation));
+    }
+
+    fn judge_failure(&self, record: &Record) -> Option<(&'static str, &'static str)> {
+        let event = &record.event;
+        let incarnation = event.version.incarnation;
+        let runs = (0..self.world.len()).any(|node| {
+            self.world.id(node) == event.member
+                && !self.world.is_crashed(node)
+                && self.world.engine(node).version().incarnation == incarnation
+        });
+        if self.drawn.expect.no_false_failure && runs {
+            return Some(("no-false-failure", "failed, and it runs"));
+        }
+        let crash = self.crashes.get(&(event.member, incarnation))?;
+        let limit_us = self.drawn.expect.detect_within_ms.value() * MS;
+        let late = record.at.since(*crash) > limit_us;
+        late.then_some(("detection", "a crash was told too late"))
     }
 
     /// Lets time go by, and looks at the bounds now and then.
@@ -343,6 +367,12 @@ impl<'a> Run<'a> {
             duration_us -= part_us;
             self.look();
         }
+    }
+
+    fn deadline_us(&self) -> u64 {
+        let mut config = muster_protocol::Config::new("n", b"a", self.drawn.profile());
+        self.drawn.configure(&mut config, false);
+        config.deadline_us
     }
 
     fn look(&mut self) {
@@ -418,10 +448,21 @@ impl<'a> Run<'a> {
         let last = self.world.running().len() < 2;
         match fault.kind {
             FaultKind::Crash | FaultKind::Restart if runs && last => {}
-            FaultKind::Crash => self.world.crash(node),
-            FaultKind::Restart => self.world.crash(node),
+            FaultKind::Crash | FaultKind::Restart => {
+                if runs && fault.kind == FaultKind::Crash {
+                    let incarnation = self.world.engine(node).version().incarnation;
+                    let life = (self.world.id(node), incarnation);
+                    self.crashes.insert(life, self.world.now());
+                }
+                self.world.crash(node);
+            }
+            FaultKind::Suspend if runs => {
+                self.world
+                    .suspend(node, fault.for_ms.map_or(0, Span::value) * MS);
+            }
             FaultKind::Pause if runs => {
-                self.world.pause(node, fault.for_ms.map_or(0, Span::value) * MS);
+                self.world
+                    .pause(node, fault.for_ms.map_or(0, Span::value) * MS);
             }
             FaultKind::Slow if runs => {
                 self.world.slow(node, fault.slow_us.map_or(0, Span::value));
@@ -470,7 +511,9 @@ impl<'a> Run<'a> {
                     }
                 }
             }
-            FaultKind::Slow => targets.into_iter().for_each(|node| self.world.slow(node, 0)),
+            FaultKind::Slow => targets
+                .into_iter()
+                .for_each(|node| self.world.slow(node, 0)),
             FaultKind::OneWay => {
                 let to = fault.to.map_or(0, Span::value) as usize;
                 for node in targets {

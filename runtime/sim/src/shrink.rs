@@ -104,7 +104,12 @@ fn candidates(from: &Scenario) -> Vec<Scenario> {
     add(&|scenario| scenario.network.jitter_us = none);
     add(&|scenario| scenario.zone.start_spread_ms = none);
     add(&|scenario| {
-        let last = scenario.safety.fault.iter().map(|fault| fault.end_ms()).max();
+        let last = scenario
+            .safety
+            .fault
+            .iter()
+            .map(|fault| fault.end_ms())
+            .max();
         let duration_ms = last.unwrap_or(0) as i64 + 100;
         let now = scenario.safety.duration_ms;
         scenario.safety.duration_ms = Span::just(duration_ms.min(now.low));

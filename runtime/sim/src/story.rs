@@ -25,12 +25,23 @@ pub fn story(drawn: &Scenario, lines: usize) -> String {
     let about = first.and_then(|violation| violation.member);
     for line in trace.last(until, about, lines) {
         let at_us = line.at.since(START);
-        let _ = writeln!(text, "{:>9}.{:03} ms  {}", at_us / 1000, at_us % 1000, line.text);
+        let _ = writeln!(
+            text,
+            "{:>9}.{:03} ms  {}",
+            at_us / 1000,
+            at_us % 1000,
+            line.text
+        );
     }
     if let Some(violation) = first {
         let at_us = until.since(START);
         let what = world.with_names(&violation.to_string());
-        let _ = writeln!(text, "{:>9}.{:03} ms  !!! {what}", at_us / 1000, at_us % 1000);
+        let _ = writeln!(
+            text,
+            "{:>9}.{:03} ms  !!! {what}",
+            at_us / 1000,
+            at_us % 1000
+        );
     }
     text
 }

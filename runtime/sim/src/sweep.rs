@@ -46,7 +46,9 @@ pub fn sweep(
             scope.spawn(work);
         }
     });
-    let mut found = found.into_inner().unwrap_or_else(|error| error.into_inner());
+    let mut found = found
+        .into_inner()
+        .unwrap_or_else(|error| error.into_inner());
     found.failed.sort_by_key(|report| report.seed);
     found
 }

@@ -34,12 +34,7 @@ impl Trace {
     }
 
     /// The last `count` lines until `until` that concern `about` (or everybody), in order.
-    pub(crate) fn last(
-        &self,
-        until: Instant,
-        about: Option<MemberId>,
-        count: usize,
-    ) -> Vec<&Line> {
+    pub(crate) fn last(&self, until: Instant, about: Option<MemberId>, count: usize) -> Vec<&Line> {
         let concerns = |line: &&Line| {
             line.at <= until
                 && about.is_none_or(|id| line.about.is_empty() || line.about.contains(&id))

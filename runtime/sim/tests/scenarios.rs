@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use muster_sim::{Scenario, shrink, story, sweep};
+use muster_sim::{Scenario, Span, run, shrink, story, sweep};
+
+/// First seed: others than those the developers looked at.
+const FRESH: u64 = 1_000_000;
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios")
@@ -27,13 +30,130 @@ fn sound(name: &str, first: u64, count: u64) {
     let failed: Vec<_> = found
         .failed
         .iter()
-        .map(|report| (report.seed, report.outcome.kind(), report.outcome.violations().first()))
+        .map(|report| {
+            (
+                report.seed,
+                report.outcome.kind(),
+                report.outcome.violations().first(),
+            )
+        })
         .map(|(seed, kind, first)| format!("{seed} {kind} {first:?}"))
         .collect();
-    assert!(failed.is_empty(), "{name}: {}\n{}", failed.len(), failed.join("\n"));
+    assert!(
+        failed.is_empty(),
+        "{name}: {}\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
 }
 
+/// ZM-02, ZM-06, ZM-08: everything that can go wrong, 250 worlds.
 #[test]
-fn two_hundred_worlds_with_all_faults() {
-    sound("zone-all-faults.toml", 0, 1000);
+fn zones_with_all_faults_keep_their_promises() {
+    sound("zone-all-faults.toml", FRESH, 250);
+}
+
+/// Every other scenario with some seeds; each is named after the bug of others that it guards.
+#[test]
+fn every_regression_scenario_is_sound() {
+    let mut names: Vec<String> = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !name.starts_with("zone-"))
+        .collect();
+    names.sort();
+    assert!(names.len() >= 15, "{names:?}");
+    for name in names {
+        let members = read(&name).zone.members.high;
+        let count = if members > 100 { 1 } else { 12 };
+        sound(&name, FRESH, count);
+        let stem = name.trim_end_matches(".toml");
+        assert_eq!(read(&name).name, stem, "a scenario is named as its file");
+    }
+}
+
+/// What is drawn is a scenario file again, and drawn again it stays what it is.
+#[test]
+fn a_drawn_scenario_is_a_scenario_file() {
+    let drawn = read("zone-all-faults.toml").draw(11);
+    let again = Scenario::read(&drawn.write()).unwrap();
+    assert_eq!(again, drawn);
+    assert_eq!(again.draw(11), drawn);
+    let (left, right) = (run(&drawn, 11), run(&read("zone-all-faults.toml"), 11));
+    assert_eq!(left.figures, right.figures);
+}
+
+/// One seed gives one answer, whatever the number of threads.
+#[test]
+fn the_answer_does_not_depend_on_the_threads() {
+    let scenario = read("zone-all-faults.toml");
+    let alone = sweep(&scenario, 5, 12, 1, |_| {});
+    let many = sweep(&scenario, 5, 12, 5, |_| {});
+    assert_eq!(alone.figures, many.figures);
+}
+
+/// A bad file is refused with the name, the reason and the remedy; nothing is run.
+#[test]
+fn bad_scenarios_are_refused_with_a_remedy() {
+    let head = "name = 'x'\nguards = 'y'\n[zone]\n";
+    let cases = [
+        ("members = 5\ncolour = 3", "colour"),
+        ("members = 'many'", "members"),
+        ("members = 0", "zone.members"),
+        ("members = [9, 3]", "write the smaller number first"),
+        (
+            "members = 5\nprofile = 'slow'",
+            "use fast, standard or quiet",
+        ),
+        ("members = 5\ntheta = 3", "raise successors"),
+        (
+            "members = 5\n[network]\nloss_permille = 2000",
+            "network.loss_permille",
+        ),
+        ("members = 5\n[[safety.fault]]\nkind = 'explode'", "explode"),
+        (
+            "members = 5\n[[safety.fault]]\nkind = 'crash'\nfor_ms = 5",
+            "leave it out",
+        ),
+        (
+            "members = 5\n[[safety.fault]]\nkind = 'crash'\nnode = 5",
+            "fault.node",
+        ),
+        (
+            "members = 5\n[[safety.fault]]\nkind = 'crash'\nnodes = 6",
+            "fault.nodes",
+        ),
+        (
+            "members = 5\n[[safety.fault]]\nkind = 'crash'\ncount = 1001",
+            "fault.count",
+        ),
+    ];
+    for (text, expected) in cases {
+        let error = Scenario::read(&format!("{head}{text}"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(expected), "{text}: {error}");
+        assert!(error.contains("; "), "no remedy: {error}");
+    }
+    let error = Scenario::read("[zone]").unwrap_err().to_string();
+    assert!(error.contains("missing field"), "{error}");
+}
+
+/// A scenario that cannot be sound fails, is shrunk, still fails alike, and has a story.
+#[test]
+fn a_failure_is_shrunk_and_told() {
+    let mut scenario = read("zone-all-faults.toml");
+    scenario.expect.quiet_bytes = Span::just(1);
+    let report = run(&scenario, 3);
+    assert_eq!(report.outcome.kind(), "correctness");
+    let shrunk = shrink(&report.drawn).scenario;
+    assert!(shrunk.safety.fault.is_empty(), "{}", shrunk.write());
+    assert!(shrunk.zone.members.low <= report.drawn.zone.members.low);
+    let again = run(&shrunk, 3);
+    assert_eq!(again.outcome.violations()[0].checker, "traffic");
+    let story = story(&shrunk, 20);
+    assert!(
+        story.contains("beat") && story.contains("!!! traffic"),
+        "{story}"
+    );
 }

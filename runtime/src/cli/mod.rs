@@ -2,11 +2,13 @@
 //!
 //! Each subcommand is a file. A failure is one line that says what failed and why, and a
 //! hint with the command that helps; never a panic text. Exit codes: 0 fine, 1 failed,
-//! 2 wrong usage, 3 no agent, 5 time-out.
+//! 2 wrong usage, 3 no agent, 5 time-out; 20, 21, 22 a simulated world failed (see `sim`).
 
 mod bench;
 mod demo;
 mod process;
+mod sim;
+mod sim_figures;
 
 use clap::{Parser, Subcommand};
 use std::fmt;
@@ -28,6 +30,9 @@ enum Command {
     /// Measure what Muster costs on this machine.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Run the protocols in a simulated world, where one seed decides everything.
+    #[command(subcommand)]
+    Sim(sim::SimCommand),
 }
 
 /// Runs the command line of this process and returns its exit code.
@@ -36,6 +41,7 @@ pub fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Demo(args) => demo::run(&args),
         Command::Bench(command) => bench::run(&command),
+        Command::Sim(command) => sim::main(&command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -70,6 +76,15 @@ impl CliError {
             code: 5,
             ..Self::new(what, why)
         }
+    }
+
+    /// The command line is right, what it names is not.
+    pub(crate) fn usage(what: impl Into<String>, why: impl fmt::Display) -> Self {
+        Self::new(what, why).exit_code(2)
+    }
+
+    pub(crate) fn exit_code(self, code: u8) -> Self {
+        Self { code, ..self }
     }
 
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {

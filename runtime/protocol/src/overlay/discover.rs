@@ -12,7 +12,6 @@ use crate::identity::MemberId;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Target;
 use crate::overlay::outbox::Intent;
-use crate::planted::{self, Fault};
 use crate::state::NodeState;
 use crate::time::Instant;
 use crate::wire::Strength;
@@ -65,7 +64,7 @@ impl Overlay {
         let failed = self
             .table
             .iter_removed()
-            .filter(|m| m.state == NodeState::Failed && !planted::on(Fault::NoDiscovery));
+            .filter(|m| m.state == NodeState::Failed);
         targets.extend(failed.map(|member| (Target::Member(member.id), false)));
         for _ in 0..if alone { ALONE_KNOCKS } else { 1 } {
             if targets.is_empty() {

@@ -258,7 +258,7 @@ impl Overlay {
             });
             return;
         };
-        if same || !link.is_idle() || planted::on(Fault::NoDigestRepair) {
+        if same || !link.is_idle() || planted::on(Fault::NoRepair) {
             link.mismatches = 0;
             return;
         }

@@ -15,6 +15,8 @@ pub enum FaultKind {
     Restart,
     /// It does nothing for `for_ms`; its socket holds what arrives.
     Pause,
+    /// As `pause`, of the whole machine: what arrives meanwhile is lost.
+    Suspend,
     /// It is late for whatever comes, by up to `slow_us`, for `for_ms`.
     Slow,
     /// Its clock gains `rate_ppm` from now on.
@@ -98,13 +100,16 @@ struct Field<'a> {
 impl Fault {
     fn fields(&mut self) -> [Field<'_>; 6] {
         use FaultKind::{
-            Blackout, Clock, Isolate, OneWay, Pause, Rank, Restart, Slow, Split, Storm, Worker,
+            Blackout, Clock, Isolate, OneWay, Pause, Rank, Restart, Slow, Split, Storm, Suspend,
+            Worker,
         };
         [
             Field {
                 name: "for_ms",
                 value: &mut self.for_ms,
-                kinds: &[Restart, Pause, Slow, OneWay, Isolate, Split, Blackout, Storm],
+                kinds: &[
+                    Restart, Pause, Suspend, Slow, OneWay, Isolate, Split, Blackout, Storm,
+                ],
                 most: (0, 600_000),
                 usual: Span::between(0, 300),
             },

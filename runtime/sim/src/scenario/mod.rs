@@ -144,8 +144,10 @@ pub struct Expect {
     pub storm_bytes: Span,
     /// Nobody who runs is called failed, whatever the faults excuse.
     pub no_false_failure: bool,
-    /// Nobody learns that it was declared failed.
-    pub no_outcast: bool,
+    /// So many members at most learn that they were declared failed.
+    pub outcasts_max: Span,
+    /// A crash is told by everybody this soon, in milliseconds.
+    pub detect_within_ms: Span,
 }
 
 fn standard() -> String {
@@ -209,7 +211,8 @@ impl Default for Expect {
             quiet_bytes: Span::just(bounds.quiet_bytes as i64),
             storm_bytes: Span::just(bounds.storm_bytes as i64),
             no_false_failure: false,
-            no_outcast: false,
+            outcasts_max: Span::just(MEMBERS_MAX),
+            detect_within_ms: Span::just(600_000),
         }
     }
 }
@@ -301,15 +304,23 @@ impl Scenario {
         for high in [true, false] {
             let mut config = Config::new("n", b"a", self.profile());
             self.configure(&mut config, high);
-            config.check().map_err(|error| {
-                refused(error.name, &error.value, error.reason, error.remedy)
-            })?;
+            config
+                .check()
+                .map_err(|error| refused(error.name, &error.value, error.reason, error.remedy))?;
         }
         self.network.check()?;
         within("safety.duration_ms", self.safety.duration_ms, 0, 600_000)?;
         within("liveness.within_ms", self.liveness.within_ms, 1, 600_000)?;
         within("liveness.calm_ms", self.liveness.calm_ms, 0, 600_000)?;
         within("expect.quiet_bytes", self.expect.quiet_bytes, 1, i64::MAX)?;
+        within(
+            "expect.outcasts_max",
+            self.expect.outcasts_max,
+            0,
+            MEMBERS_MAX,
+        )?;
+        let detect_within_ms = self.expect.detect_within_ms;
+        within("expect.detect_within_ms", detect_within_ms, 1, 600_000)?;
         within("expect.storm_bytes", self.expect.storm_bytes, 1, i64::MAX)?;
         let mut most = 0;
         for fault in &self.safety.fault {
@@ -318,7 +329,12 @@ impl Scenario {
         }
         if most > FAULTS_MAX {
             let remedy = "lower count";
-            return Err(refused("safety.fault", &most, "at most 1000 faults", remedy));
+            return Err(refused(
+                "safety.fault",
+                &most,
+                "at most 1000 faults",
+                remedy,
+            ));
         }
         Ok(())
     }
@@ -355,6 +371,8 @@ impl Scenario {
             &mut drawn.liveness.calm_ms,
             &mut drawn.expect.quiet_bytes,
             &mut drawn.expect.storm_bytes,
+            &mut drawn.expect.outcasts_max,
+            &mut drawn.expect.detect_within_ms,
         ] {
             span.draw(&mut chance);
         }

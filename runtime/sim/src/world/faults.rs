@@ -1,8 +1,6 @@
 //! What can be done to a node: told, crashed, restarted, handed over, stopped, slowed, cut off.
 
-use muster_protocol::{
-    Input, Instant, Overlay, RankDetail, RankState, Reject, Told,
-};
+use muster_protocol::{Input, Instant, Overlay, RankDetail, RankState, Reject, Told};
 
 use super::{Happening, NodeIndex, World};
 
@@ -85,6 +83,12 @@ impl World {
         }
         self.nodes[node].paused = true;
         self.schedule(self.now.after(duration_us), Happening::Continue(node));
+    }
+
+    /// The whole machine stands still for so long, and what arrives meanwhile is lost.
+    pub fn suspend(&mut self, node: NodeIndex, duration_us: u64) {
+        self.nodes[node].deaf = true;
+        self.pause(node, duration_us);
     }
 
     /// Nobody is blamed for calling this node failed from now on (until it restarts).

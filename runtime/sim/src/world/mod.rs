@@ -49,6 +49,8 @@ struct Node {
     /// `None` while it is crashed.
     engine: Option<Overlay>,
     paused: bool,
+    /// What arrives while it is paused is lost.
+    deaf: bool,
     inbox: Vec<Vec<u8>>,
     wake_at: Instant,
     /// A fault excuses others for calling it failed, in lives up to this one.
@@ -157,6 +159,7 @@ impl World {
             config,
             engine: Some(engine),
             paused: false,
+            deaf: false,
             inbox: Vec::new(),
             wake_at: Instant::NEVER,
             excused,
@@ -326,7 +329,7 @@ impl World {
                     return;
                 }
                 if entry.paused {
-                    if entry.inbox.len() < INBOX_MAX {
+                    if entry.inbox.len() < INBOX_MAX && !entry.deaf {
                         entry.inbox.push(bytes);
                     }
                     return;
@@ -338,6 +341,7 @@ impl World {
                     return;
                 }
                 self.nodes[node].paused = false;
+                self.nodes[node].deaf = false;
                 for bytes in core::mem::take(&mut self.nodes[node].inbox) {
                     self.touch(node, Input::Datagram { bytes: &bytes }).ok();
                 }
@@ -373,7 +377,10 @@ impl World {
         };
         let version = engine.version();
         if version < entry.version {
-            let what = format!("own version went back from {:?} to {version:?}", entry.version);
+            let what = format!(
+                "own version went back from {:?} to {version:?}",
+                entry.version
+            );
             self.checker.add(Violation {
                 checker: "incarnations",
                 at: now,
@@ -469,7 +476,13 @@ impl World {
             })
     }
 
-    fn trace_frame(&mut self, from: NodeIndex, to: NodeIndex, bytes: &[u8], copies: &[(u64, Vec<u8>)]) {
+    fn trace_frame(
+        &mut self,
+        from: NodeIndex,
+        to: NodeIndex,
+        bytes: &[u8],
+        copies: &[(u64, Vec<u8>)],
+    ) {
         let Some((text, mut about)) = describe::frame(bytes) else {
             return;
         };
@@ -498,7 +511,10 @@ impl World {
 
     fn names(&self, ids: &[MemberId]) -> String {
         let name = |id: &MemberId| {
-            let node = self.nodes.iter().find(|n| MemberId::of(&n.config.name) == *id);
+            let node = self
+                .nodes
+                .iter()
+                .find(|n| MemberId::of(&n.config.name) == *id);
             node.map_or_else(|| format!("{id:?}"), |node| node.config.name.clone())
         };
         ids.iter().map(name).collect::<Vec<_>>().join(" ")
