@@ -89,7 +89,9 @@ fn read(path: &Path) -> Result<Scenario, CliError> {
 }
 
 fn fresh_seed() -> u64 {
-    u64::from(rand::random::<u32>())
+    let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    // Short enough to be typed again.
+    u64::from(since.subsec_nanos()) ^ (since.as_secs() & 0xffff_ffff)
 }
 
 /// Says how to see a failure again.

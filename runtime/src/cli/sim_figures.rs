@@ -5,8 +5,8 @@ use clap::Args;
 use muster_protocol::Profile;
 use muster_sim::{Measured, ZoneSetting, study};
 use plotters::prelude::{
-    BLACK, BLUE, ChartBuilder, Circle, EmptyElement, IntoDrawingArea, IntoLogRange, LineSeries,
-    PointSeries, RED, SVGBackend, Text, WHITE,
+    BLACK, BLUE, ChartBuilder, Circle, EmptyElement, IntoDrawingArea, IntoFont, IntoLogRange,
+    LineSeries, PointSeries, RED, SVGBackend, Text, WHITE,
 };
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,9 @@ pub(crate) struct FiguresArgs {
     /// Round trip of the simulated network, in microseconds.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
     round_trip_us: u64,
+    /// Only one of the two timings: ours, or the paper's parameters.
+    #[arg(long, value_parser = ["ours", "paper"])]
+    timing: Option<String>,
     /// Draw the boot times into this SVG file.
     #[arg(long)]
     plot: Option<PathBuf>,
@@ -103,6 +106,9 @@ pub(crate) fn main(args: &FiguresArgs) -> Result<(), CliError> {
         ("ours", Profile::Standard, 2, 2),
         ("paper", Profile::Quiet, 1, 1),
     ] {
+        if args.timing.as_deref().is_some_and(|only| only != timing) {
+            continue;
+        }
         for members in &args.members {
             let setting = ZoneSetting {
                 members: *members as usize,
@@ -187,11 +193,19 @@ fn plot(study: &Study, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
             &|at, size, style| EmptyElement::at(at) + Circle::new((0, 0), size, style),
         ))?;
         let at = (72, 52 + row as i32 * 18);
-        area.draw(&Text::new(label, at, ("sans-serif", 14, &colour)))?;
+        area.draw(&Text::new(
+            label,
+            at,
+            ("sans-serif", 14).into_font().color(&colour),
+        ))?;
     }
     chart.draw_series([Circle::new(PAPER, 5, RED)])?;
     let label = "measured by the paper at 2048: 5.7 s";
-    area.draw(&Text::new(label, (72, 88), ("sans-serif", 14, &RED)))?;
+    area.draw(&Text::new(
+        label,
+        (72, 88),
+        ("sans-serif", 14).into_font().color(&RED),
+    ))?;
     area.present()?;
     Ok(())
 }
