@@ -1,7 +1,8 @@
 //! The network: what becomes of a datagram on its way.
 //!
 //! Each is lost, doubled, damaged or delayed by itself, with the odds given; a delay that is long
-//! enough lets later ones overtake, and somebody may keep a copy and send it again much later. Cuts are one way: two of them make a broken link.
+//! enough lets later ones overtake, and somebody may keep a copy and send it again much later.
+//! Cuts are one way: two of them make a broken link.
 
 use std::collections::BTreeSet;
 

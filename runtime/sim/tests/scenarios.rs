@@ -65,7 +65,7 @@ fn every_regression_scenario_is_sound() {
     assert!(names.len() >= 15, "{names:?}");
     for name in names {
         let members = read(&name).zone.members.high;
-        let count = if members > 100 { 1 } else { 12 };
+        let count = if members > 100 { 1 } else { 4 };
         sound(&name, FRESH, count);
         let stem = name.trim_end_matches(".toml");
         assert_eq!(read(&name).name, stem, "a scenario is named as its file");
