@@ -37,7 +37,7 @@ mod time;
 mod verdict;
 mod wire;
 
-pub use config::{Config, ConfigError, MTU_MAX, MTU_MIN, Policy, Profile, SEEDS_MAX};
+pub use config::{Config, ConfigError, MTU_MAX, MTU_MIN, Mode, Policy, Profile, SEEDS_MAX};
 pub use counters::Counters;
 pub use event::{Cause, CauseKind, Event, EventKind};
 pub use evidence::{EVIDENCE_MAX, Observation, ObservationKind};
