@@ -19,6 +19,7 @@
 //! Slurm, files, wall-clock time.
 #![forbid(unsafe_code)]
 
+mod arrivals;
 mod codec;
 mod config;
 mod counters;
@@ -37,6 +38,7 @@ mod time;
 mod verdict;
 mod wire;
 
+pub use arrivals::Arrivals;
 pub use config::{Config, ConfigError, MTU_MAX, MTU_MIN, Mode, Policy, Profile, SEEDS_MAX};
 pub use counters::Counters;
 pub use event::{Cause, CauseKind, Event, EventKind};
