@@ -44,6 +44,8 @@ counters! {
     news_sent,
     /// News frames whose acknowledgement did not come in time; their facts were sent again.
     news_resent,
+    /// Facts in news frames that said what was known already.
+    news_duplicates,
     /// Base views given to a link.
     base_views,
     /// Base views among them because digests went on differing.

@@ -158,6 +158,14 @@ impl Link {
         self.dirty.remove(&subject);
     }
 
+    /// The peer holds what we hold about all of whom this is true: nothing to tell it of them.
+    pub(crate) fn unmark_all(&mut self, mut known: impl FnMut(Subject) -> bool) {
+        self.dirty.retain(|subject| !known(*subject));
+        for flight in &mut self.flights {
+            flight.subjects.retain(|told| !known(*told));
+        }
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.dirty.is_empty() && self.flights.is_empty()
     }
@@ -178,7 +186,7 @@ impl Link {
     /// A letter that is begun now waits until `at`; one that is begun already does not wait longer.
     pub(crate) fn wait_until(&mut self, at: Instant) {
         if self.dirty.is_empty() {
-            self.open_at = at;
+            self.open_at = self.open_at.max(at);
         }
     }
 
@@ -271,6 +279,20 @@ mod tests {
         assert_eq!(link.resend_at(10_000), Instant(30_000));
         link.acked(3);
         assert!(link.is_idle() && !link.is_retrying());
+    }
+
+    /// What the peer turned out to know is not told again, even if the letter with it was lost.
+    #[test]
+    fn what_the_peer_knows_is_not_repeated() {
+        let mut link = Link::new(Instant(0));
+        link.mark(A);
+        link.mark(B);
+        link.sent(Instant(0), 1, vec![A, B], 0);
+        link.unmark_all(|subject| subject == A);
+        assert_eq!(link.resend(Instant(10_000), 10_000), 1);
+        assert_eq!(link.dirty().collect::<Vec<_>>(), [B]);
+        link.unmark(B);
+        assert!(link.is_idle());
     }
 
     /// ZM-08: the first change after quiet leaves at once, those that follow within the pause wait

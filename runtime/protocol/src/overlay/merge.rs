@@ -13,6 +13,9 @@ use crate::table::{Member, RANKS_MAX, Reporters};
 use crate::verdict::{self, Order};
 use crate::wire::NodeFact;
 
+/// How long what is passed on waits on links that somebody else chose, in microseconds.
+const RELAY_PAUSE_US: u64 = 1_000;
+
 impl Overlay {
     /// Merges what `from` says about a member.
     pub(super) fn merge_node(&mut self, from: MemberId, fact: &NodeFact<'_>) {
@@ -351,7 +354,9 @@ impl Overlay {
         self.spread(Subject::Rank(node, fact.rank), from);
     }
 
-    /// Puts a subject on the list of every link but one.
+    /// Puts a subject on the list of every link but one. What we only pass on goes at once to the
+    /// neighbours we chose, a tree of sorts; the others most likely have it by the time we would
+    /// tell them, and say so by telling us.
     pub(super) fn spread(&mut self, subject: Subject, except: Option<MemberId>) {
         if self.is_paper() {
             return self.aggregate(subject);
@@ -360,6 +365,9 @@ impl Overlay {
             if Some(*id) == except {
                 link.unmark(subject);
             } else {
+                if except.is_some() && !link.chose {
+                    link.wait_until(self.now.after(RELAY_PAUSE_US));
+                }
                 link.mark(subject);
             }
         }

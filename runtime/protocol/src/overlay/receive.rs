@@ -192,6 +192,8 @@ impl Overlay {
                 facts,
             } => {
                 self.take_acks(from, acks.as_slice());
+                self.counters.news_duplicates +=
+                    facts.iter().filter(|fact| self.is_known(fact)).count() as u64;
                 let taken = self.take_facts(from, &facts);
                 if want_ack && taken {
                     self.acknowledge(from, header.sequence);
@@ -279,9 +281,38 @@ impl Overlay {
         taken
     }
 
+    /// Whether a fact says just what we hold.
+    fn is_known(&self, fact: &Fact<'_>) -> bool {
+        match fact {
+            Fact::Node(node) => self.table.get(node.id).is_some_and(|held| {
+                (held.version, held.state, held.reporters)
+                    == (node.version, node.state, node.reporters)
+            }),
+            Fact::Rank {
+                node,
+                incarnation,
+                fact,
+            } => self.table.get(*node).is_some_and(|held| {
+                held.version.incarnation == *incarnation
+                    && held.ranks.get(&fact.rank).map(|rank| rank.sequence) == Some(fact.sequence)
+            }),
+            Fact::Suspicion { .. } => false,
+        }
+    }
+
     fn take_beat(&mut self, from: MemberId, digest: u64) {
         let (now, same) = (self.now, digest == self.table.digest());
         let is_paper = self.is_paper();
+        if same && !is_paper {
+            // The digest is over the view: of those in it nothing needs to be told there.
+            let table = &self.table;
+            if let Some(link) = self.links.get_mut(&from) {
+                link.unmark_all(|subject| match subject {
+                    Subject::Node(id) | Subject::Rank(id, _) => table.in_view(id).is_some(),
+                    Subject::Suspicion { .. } => false,
+                });
+            }
+        }
         let repair_us = REPAIR_BEATS * self.config.heartbeat_us;
         let Some(link) = self.links.get_mut(&from).filter(|link| link.observes) else {
             // It believes that we observe it. Tell it what we want.
