@@ -4,6 +4,7 @@
 //! `NodeLeft`, then `NodeUp` again. Suspicion and degradation lie between.
 
 use crate::identity::{MemberId, Version};
+use crate::parameters::Parameter;
 use crate::state::RankFact;
 use crate::table::Reporters;
 use crate::time::Instant;
@@ -33,6 +34,11 @@ pub enum EventKind {
     },
     /// This member learnt that it was declared failed.
     Outcast,
+    /// A member of this job has other parameters than we have; neither listens to the other.
+    Refused {
+        /// Which one differs.
+        parameter: Parameter,
+    },
     /// Another living member uses our name; the engine has fallen silent.
     NameTaken,
 }

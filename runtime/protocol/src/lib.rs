@@ -30,6 +30,7 @@ mod identity;
 mod lateness;
 mod link;
 mod overlay;
+mod parameters;
 mod reject;
 mod replay;
 mod state;
@@ -48,6 +49,7 @@ pub use lateness::LATE_MAX_US;
 pub use overlay::{
     Class, Input, MemberView, Overlay, Phase, ResumeError, Route, Target, Told, Transmit,
 };
+pub use parameters::Parameter;
 pub use reject::Reject;
 pub use state::{NodeState, RankDetail, RankFact, RankState};
 pub use table::{RANKS_MAX, REPORTERS_MAX, Reporters};

@@ -54,6 +54,9 @@ pub enum Reject {
     /// The engine has stopped (left, outcast with policy stop, or its name is taken).
     #[error("the engine has stopped")]
     Stopped,
+    /// From a member whose parameters differ from ours. Named in an event, once for each life.
+    #[error("other parameters than ours")]
+    Parameters,
     /// The input names a member or a value that does not exist.
     #[error("no such member or value")]
     Unknown,
@@ -79,6 +82,7 @@ impl Reject {
         Self::Own,
         Self::Full,
         Self::Stopped,
+        Self::Parameters,
         Self::Unknown,
     ];
 
@@ -101,6 +105,7 @@ impl Reject {
             Self::Own => "own",
             Self::Full => "full",
             Self::Stopped => "stopped",
+            Self::Parameters => "parameters",
             Self::Unknown => "unknown",
         }
     }

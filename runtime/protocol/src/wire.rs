@@ -8,6 +8,7 @@ use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::event::CauseKind;
 use crate::frame::Kind;
 use crate::identity::{ADDRESS_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
+use crate::parameters::Parameters;
 use crate::state::{NodeState, RankDetail, RankFact, RankState};
 use crate::table::{Member, REPORTERS_MAX, Reporters};
 
@@ -101,6 +102,7 @@ pub(crate) enum Message<'a> {
         roles: u8,
         want_view: bool,
         digest: u64,
+        parameters: Parameters,
         own: NodeFact<'a>,
     },
     Probe,
@@ -128,6 +130,7 @@ pub(crate) enum Message<'a> {
     Discover {
         own: NodeFact<'a>,
         boot: bool,
+        parameters: Parameters,
         claim: Option<Claim<'a>>,
     },
     /// The answer; `boot` as in the question.
@@ -137,6 +140,11 @@ pub(crate) enum Message<'a> {
         facts: Vec<Fact<'a>>,
     },
     Claim(Claim<'a>),
+    /// "Your parameters differ from mine."
+    Refusal {
+        own: NodeFact<'a>,
+        parameters: Parameters,
+    },
 }
 
 /// Sequences of news frames that arrived.
@@ -212,6 +220,7 @@ impl<'a> Message<'a> {
                     roles,
                     want_view: reader.flag()?,
                     digest: reader.u64()?,
+                    parameters: Parameters::read(reader)?,
                     own: NodeFact::read(reader)?,
                 }
             }
@@ -238,6 +247,7 @@ impl<'a> Message<'a> {
             Kind::Discover => Self::Discover {
                 own: NodeFact::read(reader)?,
                 boot: reader.flag()?,
+                parameters: Parameters::read(reader)?,
                 claim: if reader.flag()? {
                     Some(Claim::read(reader)?)
                 } else {
@@ -250,6 +260,10 @@ impl<'a> Message<'a> {
                 facts: read_facts(reader)?,
             },
             Kind::Claim => Self::Claim(Claim::read(reader)?),
+            Kind::Refusal => Self::Refusal {
+                own: NodeFact::read(reader)?,
+                parameters: Parameters::read(reader)?,
+            },
         })
     }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 13] = [
     Kind::Beat,
     Kind::Link,
     Kind::LinkReply,
@@ -17,6 +17,7 @@ const KINDS: [Kind; 12] = [
     Kind::Discover,
     Kind::View,
     Kind::Claim,
+    Kind::Refusal,
 ];
 
 fn version() -> impl Strategy<Value = Version> {

@@ -10,7 +10,9 @@ use muster_protocol::{
 use proptest::prelude::*;
 
 mod common;
-use common::{ALIVE, KEY, LEFT, NEWS, Peer, give, kinds_sent, node_fact, suspicion_fact};
+use common::{
+    ALIVE, KEY, LEFT, NEWS, Peer, give, kinds_sent, node_fact, parameters, suspicion_fact,
+};
 
 const TAU_US: u64 = 200_000;
 const START: Instant = Instant(1_000_000);
@@ -139,6 +141,7 @@ fn engine(theta: usize, peer: &mut Peer, roles: u8) -> Overlay {
     config.deadline_us = 600_000_000;
     config.theta = theta;
     config.successors = 4;
+    peer.parameters = parameters(60_000_000, 600_000_000, theta as u8, true);
     let mut engine = Overlay::new(config).unwrap();
     engine.handle(START, Input::Wake).unwrap();
     give(&mut engine, START, &peer.introduction(roles)).unwrap();

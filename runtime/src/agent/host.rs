@@ -296,6 +296,16 @@ impl<T: Transport> Host<T> {
                     warn!("the others declared this node failed");
                     self.is_outcast = true;
                 }
+                EventKind::Refused { parameter } => {
+                    let (name, parameter) = (self.engine.name_of(event.member), parameter.name());
+                    error!(
+                        peer = name.unwrap_or("?"),
+                        id = event.member.0,
+                        parameter,
+                        "a member of this job has another value of this parameter; \
+                         neither listens to the other"
+                    );
+                }
                 _ => {}
             }
             match &mut self.job {

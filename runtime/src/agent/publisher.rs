@@ -63,7 +63,7 @@ impl Publisher {
                 self.push(board, event, Told::Outcast, cause(event), node);
                 true
             }
-            EventKind::NameTaken => false,
+            EventKind::NameTaken | EventKind::Refused { .. } => false,
             kind => self.tell_node(board, engine, event, node, kind),
         }
     }

@@ -210,10 +210,11 @@ impl Overlay {
         self.table.get(id).map(|member| MemberView { member })
     }
 
-    /// The name of a member that is known.
+    /// The name of a member that is known, or refused.
     #[must_use]
     pub fn name_of(&self, id: MemberId) -> Option<&str> {
-        self.table.get(id).map(|member| &*member.name)
+        let known = self.table.get(id).map(|member| &*member.name);
+        known.or_else(|| self.refused_name(id))
     }
 
     /// Where a frame for this target goes.

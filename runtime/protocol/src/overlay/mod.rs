@@ -1,7 +1,7 @@
 //! The overlay engine: one member of one zone, behind four doors.
 //!
 //! The doors are here, and what the engine holds. What goes on behind them, one noun a file:
-//! `receive` (who may say what), `merge` (news into the table), `own` (news about ourselves),
+//! `receive` (who may say what), `agree` (on the same parameters), `merge` (news into the table), `own` (news about ourselves),
 //! `watch` (silence, probes, reports), `helper` (looking after a suspect for others), `topology`
 //! (whom to observe), `neighbours` (the random links), `discover` (finding strangers and healing splits), `send` (writing frames
 //! when a slot is free), `snapshot` (handing over to another worker), `paper` (the plain
@@ -15,6 +15,7 @@
 //! higher incarnation, not minor, and takes over the others' view; of two sides of a split only
 //! the smaller does so.
 
+mod agree;
 mod discover;
 mod helper;
 mod interface;
@@ -93,6 +94,8 @@ pub struct Overlay {
     rejoin: Option<Rejoin>,
     /// In paper mode: who reported whom in which version.
     suspicions: BTreeMap<MemberId, BTreeMap<MemberId, Version>>,
+    /// Members whose parameters differ.
+    refused: agree::RefusedMembers,
     /// Last authentic frame from anybody in the view.
     heard_any: Instant,
     doubted_since: Option<Instant>,
@@ -141,6 +144,7 @@ impl Overlay {
             topology_dirty: true,
             rejoin: None,
             suspicions: BTreeMap::new(),
+            refused: BTreeMap::new(),
             heard_any: Instant::default(),
             doubted_since: None,
             leave_until: Instant::NEVER,
@@ -419,22 +423,26 @@ impl Overlay {
         let Some(version) = self.table.get(member).map(|member| member.version) else {
             return;
         };
-        if self.events.len() == EVENTS_MAX {
-            self.events.pop_front();
-            self.counters.events_dropped += 1;
-        }
         let cause = Cause {
             kind: cause,
             reporters,
             silent_us,
         };
-        self.events.push_back(Event {
+        self.push_event(Event {
             at: self.now,
             kind,
             member,
             version,
             cause,
         });
+    }
+
+    fn push_event(&mut self, event: Event) {
+        if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
+            self.counters.events_dropped += 1;
+        }
+        self.events.push_back(event);
     }
 
     fn observe(&mut self, member: MemberId, by: MemberId, kind: ObservationKind) {

@@ -64,6 +64,10 @@ pub(super) enum Intent {
     Claim {
         to: MemberId,
     },
+    /// "Your parameters differ from ours."
+    Refuse {
+        slot: usize,
+    },
     /// The record of our own id's twin, or of an earlier life's successor.
     Correct {
         slot: usize,

@@ -25,7 +25,13 @@ const REPAIR_BEATS: u64 = 16;
 impl Overlay {
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), Reject> {
         let key = self.config.key.ok_or(Reject::NoKey)?;
-        let (header, body) = frame::open(&key, bytes)?;
+        let opened = frame::open(&key, bytes);
+        if opened == Err(Reject::WireVersion)
+            && let Some(sender) = frame::other_release(&key, bytes)
+        {
+            self.refuse_release(sender);
+        }
+        let (header, body) = opened?;
         let message = Message::read(header.kind, body).map_err(|_| Reject::Malformed)?;
         if introduction(&message).is_some_and(|own| own.id != header.sender) {
             return Err(Reject::Malformed);
@@ -55,6 +61,7 @@ impl Overlay {
         {
             return Err(Reject::Stranger);
         }
+        self.agree(header, &message)?;
         self.admit(header, &message)?;
         self.heard(header.sender);
         self.dispatch(header, message)
@@ -77,15 +84,21 @@ impl Overlay {
         } = message
             && self.table.get(own.id).is_some()
         {
-            let slot = self.stray_next % STRAYS_MAX;
-            self.stray_next += 1;
-            self.strays[slot] = own.address.to_vec();
+            let slot = self.stray(own.address);
             self.say(Intent::Correct {
                 slot,
                 about: own.id,
             });
         }
         Reject::OldIncarnation
+    }
+
+    /// Keeps an address that belongs to no member we know, for one frame.
+    pub(super) fn stray(&mut self, address: &[u8]) -> usize {
+        let slot = self.stray_next % STRAYS_MAX;
+        self.stray_next += 1;
+        self.strays[slot] = address.to_vec();
+        slot
     }
 
     /// Decides whether the sender is somebody to listen to; takes its introduction first.
@@ -225,7 +238,7 @@ impl Overlay {
                 self.rejoined_with(from);
             }
             Message::Claim(claim) if !self.is_paper() => self.claimed(from, &claim),
-            Message::Claim(_) => {}
+            Message::Claim(_) | Message::Refusal { .. } => {}
         }
         Ok(())
     }
@@ -499,9 +512,10 @@ impl Overlay {
 /// The sender's own record, in the kinds of frame that carry it.
 fn introduction<'a, 'b>(message: &'b Message<'a>) -> Option<&'b NodeFact<'a>> {
     match message {
-        Message::Link { own, .. } | Message::Discover { own, .. } | Message::View { own, .. } => {
-            Some(own)
-        }
+        Message::Link { own, .. }
+        | Message::Discover { own, .. }
+        | Message::View { own, .. }
+        | Message::Refusal { own, .. } => Some(own),
         _ => None,
     }
 }

@@ -10,6 +10,7 @@ use crate::link::Subject;
 use crate::overlay::Overlay;
 use crate::overlay::interface::{Class, Phase, Route, Target, Transmit};
 use crate::overlay::outbox::Intent;
+use crate::parameters::Parameters;
 use crate::state::NodeState;
 use crate::time::Instant;
 use crate::wire::{ASKED_SHIFT, Acks, Claim, Fact, NodeFact, write_version};
@@ -182,6 +183,7 @@ impl Overlay {
                 self.counters.discoveries += 1;
                 self.write_own(writer).ok()?;
                 writer.u8(u8::from(boot)).ok()?;
+                Parameters::of(&self.config).write(writer).ok()?;
                 match target {
                     Target::Member(to) if !boot && !self.is_paper() => {
                         writer.u8(1).ok()?;
@@ -198,6 +200,11 @@ impl Overlay {
             Intent::Claim { to } => {
                 self.claim_about(to)?.write(writer).ok()?;
                 (Kind::Claim, Target::Member(to), Route::Next)
+            }
+            Intent::Refuse { slot } => {
+                self.write_own(writer).ok()?;
+                Parameters::of(&self.config).write(writer).ok()?;
+                (Kind::Refusal, Target::Stray(slot), Route::All)
             }
             Intent::Correct { slot, about } => {
                 self.write_own(writer).ok()?;
@@ -245,6 +252,7 @@ impl Overlay {
         writer.u8(roles | asked.unwrap_or(0) << ASKED_SHIFT)?;
         writer.u8(u8::from(want_view))?;
         writer.u64(self.table.digest())?;
+        Parameters::of(&self.config).write(writer)?;
         self.write_own(writer)?;
         Ok(Some(()))
     }

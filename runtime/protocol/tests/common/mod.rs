@@ -16,6 +16,8 @@ pub(crate) struct Peer {
     pub(crate) name: String,
     pub(crate) version: Version,
     pub(crate) sequence: u64,
+    /// Heartbeat, deadline, Theta, mode.
+    pub(crate) parameters: Vec<u8>,
 }
 
 impl Peer {
@@ -25,6 +27,7 @@ impl Peer {
             name: name.to_owned(),
             version: Version::first(1),
             sequence: 0,
+            parameters: parameters(20_000, 60_000, 2, false),
         }
     }
 
@@ -46,6 +49,7 @@ impl Peer {
     pub(crate) fn introduction(&mut self, roles: u8) -> Vec<u8> {
         let mut body = vec![roles, 0];
         body.extend(0_u64.to_le_bytes());
+        body.extend(&self.parameters);
         body.extend(node(&self.name, self.version, ALIVE));
         self.frame(LINK, &body)
     }
@@ -57,6 +61,19 @@ impl Peer {
         body.extend(facts.concat());
         self.frame(NEWS, &body)
     }
+}
+
+/// Parameters as they travel.
+pub(crate) fn parameters(
+    heartbeat_us: u32,
+    deadline_us: u32,
+    theta: u8,
+    is_paper: bool,
+) -> Vec<u8> {
+    let mut bytes = heartbeat_us.to_le_bytes().to_vec();
+    bytes.extend(deadline_us.to_le_bytes());
+    bytes.extend([theta, u8::from(is_paper)]);
+    bytes
 }
 
 /// Adds the proof.
