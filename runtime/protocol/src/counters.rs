@@ -72,6 +72,8 @@ counters! {
     events_dropped,
     /// Facts not taken because a table was full.
     facts_refused,
+    /// Claims of an incarnation that no clock gives.
+    incarnations_refused,
     /// Removed members forgotten because the history was full.
     history_pruned,
 }

@@ -15,6 +15,9 @@ pub enum Reject {
     /// Shorter than the smallest frame.
     #[error("shorter than a frame")]
     Truncated,
+    /// Longer than the longest frame.
+    #[error("longer than a frame")]
+    Oversized,
     /// Does not start as our frames do.
     #[error("not a frame of this protocol")]
     Foreign,
@@ -69,6 +72,7 @@ impl Reject {
     pub const ALL: [Self; Self::COUNT] = [
         Self::NoKey,
         Self::Truncated,
+        Self::Oversized,
         Self::Foreign,
         Self::WireVersion,
         Self::Forged,
@@ -92,6 +96,7 @@ impl Reject {
         match self {
             Self::NoKey => "no_key",
             Self::Truncated => "truncated",
+            Self::Oversized => "oversized",
             Self::Foreign => "foreign",
             Self::WireVersion => "wire_version",
             Self::Forged => "forged",

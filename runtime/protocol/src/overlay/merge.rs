@@ -5,7 +5,7 @@
 
 use crate::event::{CauseKind, EventKind};
 use crate::evidence::ObservationKind;
-use crate::identity::MemberId;
+use crate::identity::{MemberId, is_plausible};
 use crate::link::Subject;
 use crate::overlay::Overlay;
 use crate::state::{NodeState, RankFact};
@@ -19,6 +19,11 @@ const RELAY_PAUSE_US: u64 = 1_000;
 impl Overlay {
     /// Merges what `from` says about a member.
     pub(super) fn merge_node(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+        let held = self.table.get(fact.id).map_or(0, |m| m.version.incarnation);
+        if !is_plausible(fact.version.incarnation, held) {
+            self.counters.incarnations_refused += 1;
+            return;
+        }
         if fact.id == self.own {
             return self.merge_own(Some(from), fact);
         }

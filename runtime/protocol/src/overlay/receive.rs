@@ -5,6 +5,7 @@
 //! failed is told so instead of being listened to, because what it says about others comes from
 //! a view that went another way.
 
+use crate::config::MTU_MAX;
 use crate::frame::{self, Header};
 use crate::identity::{MemberId, Version};
 use crate::link::{Link, Subject};
@@ -25,6 +26,9 @@ const REPAIR_BEATS: u64 = 16;
 impl Overlay {
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), Reject> {
         let key = self.config.key.ok_or(Reject::NoKey)?;
+        if bytes.len() > MTU_MAX {
+            return Err(Reject::Oversized);
+        }
         let opened = frame::open(&key, bytes);
         if opened == Err(Reject::WireVersion)
             && let Some(sender) = frame::other_release(&key, bytes)
