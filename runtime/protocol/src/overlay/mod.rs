@@ -1,15 +1,17 @@
 //! The overlay engine: one member of one zone, behind four doors.
 //!
 //! The doors are here, and what the engine holds. What goes on behind them, one noun a file:
-//! `receive` (who may say what), `agree` (on the same parameters), `merge` (news into the table), `own` (news about ourselves),
-//! `watch` (silence, probes, reports), `helper` (looking after a suspect for others), `topology`
-//! (whom to observe), `neighbours` (the random links), `discover` (finding strangers and healing splits), `send` (writing frames
-//! when a slot is free), `snapshot` (handing over to another worker), `paper` (the plain
-//! algorithm, for comparison).
+//! `receive` (who may say what), `agree` (on the same parameters), `handshake` (links made, changed
+//! and ended), `merge` (news into the table), `own` (news about ourselves), `watch` (silence,
+//! probes, reports), `helper` (looking after a suspect for others), `topology` (whom to observe),
+//! `neighbours` (the random links), `discover` (finding strangers and healing splits), `send`
+//! (writing frames when a slot is free), `snapshot` (handing over to another worker), `paper` (the
+//! plain algorithm, for comparison).
 //!
 //! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
-//! the first change after quiet leaves at once, only those that follow wait for tau; the originator of a
-//! removal also tells everybody directly in views of at most 32. For truth: news is acknowledged
+//! the first change after quiet leaves at once, only those that follow wait for tau; what is only
+//! passed on waits a millisecond on links that the other side chose; the originator of a removal
+//! also tells everybody directly in views of at most 32. For truth: news is acknowledged
 //! and repaired by digests; a verdict from elsewhere counts as the reports it carries; one who
 //! hears nobody doubts itself first; who was declared failed by enough members comes back with a
 //! higher incarnation, not minor, and takes over the others' view; of two sides of a split only
@@ -17,6 +19,7 @@
 
 mod agree;
 mod discover;
+mod handshake;
 mod helper;
 mod interface;
 mod merge;
