@@ -24,7 +24,7 @@ use std::time::Instant;
 /// Rails of every node.
 const RAILS: usize = 2;
 /// Jobs that one test process can have without using an address twice.
-const JOBS_MAX: u32 = 8;
+const JOBS_MAX: u32 = 16;
 
 /// A job: its directory, key and addresses. Ends all its agents when dropped.
 pub struct Job {
@@ -234,7 +234,7 @@ impl Rank {
     ///
     /// # Panics
     /// If none comes before the deadline, or the rank has ended.
-    pub fn await_line(&self, wanted: impl Fn(&str) -> bool) -> String {
+    pub fn await_line(&self, mut wanted: impl FnMut(&str) -> bool) -> String {
         let end = Instant::now() + DEADLINE;
         loop {
             let rest = end.saturating_duration_since(Instant::now());
@@ -251,10 +251,26 @@ impl Rank {
     /// # Panics
     /// See [`Rank::await_line`].
     pub fn await_words(&self, words: &[&str]) -> String {
-        self.await_line(|line| {
-            let mut parts = line.split(' ');
-            words.iter().all(|word| parts.any(|part| part == *word))
-        })
+        self.await_line(|line| has_words(line, words))
+    }
+
+    /// Waits until a line with each of these lists of words has come, in any order.
+    ///
+    /// # Panics
+    /// See [`Rank::await_line`].
+    pub fn await_each(&self, lists: &[&[&str]]) {
+        let mut missing = lists.to_vec();
+        while !missing.is_empty() {
+            let mut found = None;
+            let line = self.await_line(|line| {
+                found = missing.iter().position(|words| has_words(line, words));
+                found.is_some()
+            });
+            match found {
+                Some(index) => drop(missing.swap_remove(index)),
+                None => self.passed.borrow_mut().push_back(line),
+            }
+        }
     }
 
     /// The lines that were passed over until now.
@@ -311,6 +327,12 @@ impl Drop for Rank {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Whether a line has these words, in this order.
+fn has_words(line: &str, words: &[&str]) -> bool {
+    let mut parts = line.split(' ');
+    words.iter().all(|word| parts.any(|part| part == *word))
 }
 
 /// Sends a signal to one process; one that has gone is no error.

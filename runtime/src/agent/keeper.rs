@@ -15,13 +15,14 @@ use crate::config::AgentConfig;
 use crate::doorman::{Door, DoorError, Place};
 use crate::sys::daemon::{Fork, drop_inheritance, fork};
 use crate::sys::signal::keeping_handlers;
+use crate::sys::socket::Packets;
 use muster_fabric::Libfabric;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, setsid, waitpid,
+    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, getpid, getrlimit, kill_process,
+    pidfd_open, setrlimit, setsid, waitpid,
 };
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -33,6 +34,9 @@ const DEATHS_MAX: usize = 5;
 const DEATH_WINDOW: Duration = Duration::from_secs(10);
 /// How long a worker may take for an orderly leave.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(2);
+/// How long an agent that is on its way out is waited for, and the pause between two looks.
+const PREDECESSOR_DEADLINE: Duration = Duration::from_secs(5);
+const PREDECESSOR_PAUSE: Duration = Duration::from_millis(2);
 
 /// Why an agent could not serve its job.
 #[derive(Debug, Error)]
@@ -80,34 +84,75 @@ pub(super) fn detach() -> io::Result<bool> {
 
 /// Serves the job until its last client has gone.
 pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError> {
-    let system = |what| move |source| KeeperError::System { what, source };
-    let door = Door::open(place)?;
+    let door = take_door(place)?;
     // The lock is ours, so the log is too; one run, one log.
-    super::log_to(File::create(place.directory().join("log")).ok());
-    info!(
-        keeper = getpid().as_raw_nonzero().get(),
-        job = place.key(),
-        "agent started"
-    );
-    let libfabric = match keeping_handlers(muster_fabric::load) {
-        Ok(libfabric) => libfabric,
+    super::log::to_file(&place.log());
+    let keeper = getpid().as_raw_nonzero().get();
+    info!(keeper, job = place.key(), "agent started");
+    match furnish() {
+        Ok((board, resume, libfabric)) => {
+            let estate = Estate {
+                board,
+                door,
+                resume,
+                libfabric,
+            };
+            keep_working(estate, place, config)
+        }
         Err(error) => {
             door.refuse_all(&error.to_string());
-            return Err(error.into());
+            Err(error)
         }
-    };
+    }
+}
+
+/// Takes lock and socket. An agent that is on its way out has taken its socket away and lets the
+/// lock go when its last process ends: that is waited for, as our client waits for us.
+fn take_door(place: &Place) -> Result<Door, DoorError> {
+    let until = Instant::now() + PREDECESSOR_DEADLINE;
+    loop {
+        match Door::open(place) {
+            Err(DoorError::Running { .. })
+                if Instant::now() < until && !somebody_listens(place) =>
+            {
+                std::thread::sleep(PREDECESSOR_PAUSE);
+            }
+            answer => return answer,
+        }
+    }
+}
+
+fn somebody_listens(place: &Place) -> bool {
+    use io::ErrorKind::{ConnectionRefused, NotFound};
+    match Packets::connect(&place.socket()) {
+        Ok(_) => true,
+        // A full queue, for instance, has somebody behind it.
+        Err(cause) => !matches!(cause.kind(), NotFound | ConnectionRefused),
+    }
+}
+
+fn furnish() -> Result<(BoardWriter, Resume, Libfabric), KeeperError> {
+    allow_descriptors();
+    let libfabric = keeping_handlers(muster_fabric::load)?;
     let board = BoardWriter::create(BoardLimits::default())?;
-    let resume = Resume::create().map_err(system("resume record"))?;
-    keep_working(
-        Estate {
-            board,
-            door,
-            resume,
-            libfabric,
-        },
-        place,
-        config,
-    )
+    let resume = Resume::create().map_err(|source| KeeperError::System {
+        what: "cannot make the resume record",
+        source,
+    })?;
+    Ok((board, resume, libfabric))
+}
+
+/// Every client costs the worker four descriptors; the usual limit of 1024 is for programs that
+/// still use select.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(cause) = setrlimit(Resource::Nofile, raised) {
+        warn!(%cause, "the limit of open files stays as it is");
+    }
 }
 
 /// Forks workers until one ends in order.
@@ -115,19 +160,31 @@ fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(
     let system = |what| move |source| KeeperError::System { what, source };
     let mut deaths: VecDeque<Instant> = VecDeque::new();
     loop {
-        let mut signals = Signals::install().map_err(system("signals"))?;
-        let worker = match fork().map_err(system("fork"))? {
-            Fork::Child => {
+        let mut signals = Signals::install().map_err(system("cannot receive signals"))?;
+        let worker = match fork() {
+            Ok(Fork::Child) => {
                 drop(signals);
                 std::process::exit(worker::run(estate, place, config));
             }
-            Fork::Parent { child } => child,
+            Ok(Fork::Parent { child }) => child,
+            Err(source) => {
+                let error = system("cannot fork a worker")(source);
+                estate.door.refuse_all(&error.to_string());
+                return Err(error);
+            }
         };
         info!(worker = worker.as_raw_nonzero().get(), "worker started");
-        match wait_for(worker, &mut signals).map_err(system("waiting for the worker"))? {
-            Some(worker::ENDED) => return Ok(()),
-            Some(worker::GAVE_UP) => return Err(KeeperError::Worker),
-            code => warn!(?code, "the worker died; forking another"),
+        let wait = wait_for(worker, &mut signals);
+        match wait.map_err(system("cannot wait for the worker"))? {
+            End::Code(worker::ENDED) => return Ok(()),
+            End::Code(worker::GAVE_UP) => return Err(KeeperError::Worker),
+            End::Requested => {
+                // The worker has done so, unless it had to be killed.
+                estate.door.close();
+                return Ok(());
+            }
+            End::Code(code) => warn!(code, "the worker failed; forking another"),
+            End::Killed => warn!("the worker was killed; forking another"),
         }
         let now = Instant::now();
         deaths.push_back(now);
@@ -140,10 +197,20 @@ fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(
     }
 }
 
-/// Waits for the worker's end; passes a request to terminate on to it. Returns its exit
-/// code, or None if a signal ended it.
-fn wait_for(worker: Pid, signals: &mut Signals) -> io::Result<Option<i32>> {
+/// How a worker ended.
+enum End {
+    /// By itself, with this exit code.
+    Code(i32),
+    /// By a signal of somebody else.
+    Killed,
+    /// Because this keeper was asked to end.
+    Requested,
+}
+
+/// Waits for the worker's end; passes a request to terminate on to it.
+fn wait_for(worker: Pid, signals: &mut Signals) -> io::Result<End> {
     let pidfd = pidfd_open(worker, PidfdFlags::empty())?;
+    let mut requested = false;
     loop {
         let mut fds = [
             PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN),
@@ -155,6 +222,7 @@ fn wait_for(worker: Pid, signals: &mut Signals) -> io::Result<Option<i32>> {
             Err(error) => return Err(error.into()),
         }
         if signals.take() {
+            requested = true;
             let _ = kill_process(worker, Signal::TERM);
             let patience = LEAVE_DEADLINE.try_into().ok();
             let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
@@ -163,7 +231,11 @@ fn wait_for(worker: Pid, signals: &mut Signals) -> io::Result<Option<i32>> {
             }
         }
         if let Some((_, status)) = waitpid(Some(worker), WaitOptions::NOHANG)? {
-            return Ok(status.exit_status());
+            return Ok(match status.exit_status() {
+                _ if requested => End::Requested,
+                Some(code) => End::Code(code),
+                None => End::Killed,
+            });
         }
     }
 }
