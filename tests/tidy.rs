@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The rooms in which `unsafe` may stand; each line of it needs its reason there.
-const UNSAFE_ROOMS: [&str; 5] = [
+const UNSAFE_ROOMS: [&str; 6] = [
     "fabric/libfabric-sys/",
     "fabric/src/provider/",
     "runtime/src/sys/",
     "runtime/src/pmix/ffi.rs",
     "bindings-c/",
+    // Plays the process that is killed, stopped, traced and dumped.
+    "runtime/tests/support/raw.rs",
 ];
 const LINES_MAX: usize = 800;
-const COLUMNS_MAX: usize = 110;
+const COLUMNS_MAX: usize = 120;
 
 fn tracked(extension: &str) -> Vec<(PathBuf, String)> {
     let output = Command::new("git")

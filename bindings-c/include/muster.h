@@ -67,7 +67,7 @@ enum {
     MUSTER_ERR_CONFIG = -5,          /* a setting (in the struct or the environment) is wrong */
     MUSTER_ERR_NO_SUCH_NODE = -6,    /* no node with that index is known */
     MUSTER_ERR_NO_SUCH_RANK = -7,    /* no rank with that number is known */
-    MUSTER_ERR_BUSY = -8,            /* muster_finalize or muster_dispatch from within a callback */
+    MUSTER_ERR_BUSY = -8,            /* not from within a callback */
 
     /* The agent of this node. */
     MUSTER_ERR_AGENT_START = -20,    /* it could not be started */
@@ -90,7 +90,8 @@ const char *muster_strerror(int code);
 const char *muster_error_name(int code);
 
 /* What exactly went wrong in the last call of this thread that failed: which value, why, and what
- * to do. Valid until this thread's next call that fails. Never NULL; "" before the first failure. */
+ * to do. Valid until this thread's next call that fails. Never NULL; "" before the
+ * first failure. */
 const char *muster_last_error_message(void);
 
 /* The version of the library that is loaded (the macros above are those of this header). Each
@@ -121,7 +122,7 @@ enum {
 typedef struct muster_config {
     size_t struct_size;     /* set by MUSTER_CONFIG_INIT */
     const char *job;        /* the job (MUSTER_JOB; else PMIx, else Slurm) */
-    const char *node;       /* this node's name in the job (MUSTER_NODE; else Slurm, else host name) */
+    const char *node;       /* this node's name (MUSTER_NODE; else Slurm, else the host's) */
     const char *directory;  /* where the agent's socket is, up to 90 characters (MUSTER_DIR) */
     int32_t rank;           /* this process's rank, or MUSTER_AUTO */
     int32_t ranks;          /* ranks in the job, or MUSTER_AUTO */
@@ -141,9 +142,9 @@ typedef struct muster_config {
 int muster_init(const muster_config_t *config, muster_ctx_t **context);
 
 /* Undoes one muster_init. The last one announces that this rank leaves in order (the others see
- * MUSTER_EVENT_RANK_LEFT), closes the connection and the descriptor of muster_get_fd, and gives the
- * reference to PMIx back. Call it before or after MPI_Finalize. A process that ends without it is
- * reported as failed, even if it returns 0.
+ * MUSTER_EVENT_RANK_LEFT), closes the connection, and gives the reference to PMIx back. The
+ * descriptor of muster_get_fd is not to be used after it. Call it before or after MPI_Finalize. A
+ * process that ends without it is reported as failed, even if it returns 0.
  *
  * Returns 0, or MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _BUSY. */
 int muster_finalize(muster_ctx_t *context);

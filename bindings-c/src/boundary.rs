@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::error::{Code, Failure, remember};
 
 /// Runs the body of a call.
+#[inline]
 pub(crate) fn enter(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
     // After a panic the caller is told not to use the context again, so nobody sees what it left.
     let failure = match catch_unwind(AssertUnwindSafe(body)) {

@@ -4,8 +4,9 @@
 //! context that was finalized, or that never was one, or from a forked child, finds that out by
 //! comparing, and touches nothing.
 
+use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ static HANDLE: muster_ctx_t = muster_ctx_t {
 
 /// The connection, while there is one. Who counts the inits is [`shared`].
 static CLIENT: RwLock<Option<Client>> = RwLock::new(None);
+/// Counts the changes of [`CLIENT`], from 1.
+static CHANGES: AtomicU64 = AtomicU64::new(1);
 /// The fork generation that connected, plus one; zero before. Looked at before the lock, which a
 /// forked child may find locked by a thread that is not there.
 static OWNER: AtomicU32 = AtomicU32::new(0);
@@ -72,7 +75,7 @@ pub extern "C" fn muster_finalize(context: *mut muster_ctx_t) -> c_int {
         refuse_in_callback("muster_finalize")?;
         let remaining = shared::finalize(0)?;
         if remaining == 0 {
-            *CLIENT.write().unwrap_or_else(PoisonError::into_inner) = None;
+            set_client(None);
         }
         Ok(0)
     })
@@ -81,8 +84,13 @@ pub extern "C" fn muster_finalize(context: *mut muster_ctx_t) -> c_int {
 fn connect(settings: Settings) -> Result<(), Failure> {
     let client = shared::init(options(settings))?;
     OWNER.store(fork::generation() + 1, Ordering::Release);
-    *CLIENT.write().unwrap_or_else(PoisonError::into_inner) = Some(client);
+    set_client(Some(client));
     Ok(())
+}
+
+fn set_client(client: Option<Client>) {
+    *CLIENT.write().unwrap_or_else(PoisonError::into_inner) = client;
+    CHANGES.fetch_add(1, Ordering::AcqRel);
 }
 
 fn options(settings: Settings) -> Options {
@@ -149,6 +157,13 @@ pub(crate) fn client(context: *const muster_ctx_t) -> Result<Client, Failure> {
     client.clone().ok_or_else(not_initialized)
 }
 
+thread_local! {
+    /// What this thread saw last in [`CLIENT`], and at which [`CHANGES`]. It saves each query the
+    /// lock, whose two locked instructions cost more than the query. A client that has left stays
+    /// in memory until each thread that used it has called again, or ended.
+    static SEEN: RefCell<(u64, Option<Client>)> = const { RefCell::new((0, None)) };
+}
+
 /// A look at the board, for calls that only read from it.
 #[inline]
 pub(crate) fn with_board(
@@ -156,8 +171,26 @@ pub(crate) fn with_board(
     look: impl FnOnce(&BoardView) -> Result<c_int, Failure>,
 ) -> Result<c_int, Failure> {
     check(context)?;
-    let client = CLIENT.read().unwrap_or_else(PoisonError::into_inner);
-    look(client.as_ref().ok_or_else(not_initialized)?.board()?)
+    let look = Cell::new(Some(look));
+    let looked = SEEN.try_with(|seen| {
+        // Looked at before the lock is: a change in between is then found at the next call.
+        let changes = CHANGES.load(Ordering::Acquire);
+        if seen.borrow().0 != changes {
+            let client = CLIENT
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone();
+            let _before = seen.replace((changes, client));
+        }
+        let seen = seen.borrow();
+        let board = seen.1.as_ref().ok_or_else(not_initialized)?.board()?;
+        look.take().map_or(Ok(0), |look| look(board))
+    });
+    looked.unwrap_or_else(|_| {
+        // A destructor of an ending thread asks, after the place above is gone.
+        let client = client(context)?;
+        look.take().map_or(Ok(0), |look| look(client.board()?))
+    })
 }
 
 impl From<Error> for Failure {

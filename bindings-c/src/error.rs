@@ -8,7 +8,10 @@ use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int};
 
 macro_rules! codes {
-    ($($(#[$outer:meta])* $variant:ident = $number:literal, $name:literal, $sentence:literal;)*) => {
+    ($(
+        $(#[$outer:meta])*
+        $variant:ident = $number:literal, $name:literal, $sentence:literal;
+    )*) => {
         /// What a call that failed returns.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(i32)]
@@ -23,9 +26,11 @@ codes! {
     /// An argument is NULL or out of its range.
     Argument = -1, c"MUSTER_ERR_ARGUMENT", c"an argument is NULL or out of its range";
     /// `struct_size` is not that of a known version.
-    StructSize = -2, c"MUSTER_ERR_STRUCT_SIZE", c"struct_size is not set; start from the _INIT macro";
+    StructSize = -2, c"MUSTER_ERR_STRUCT_SIZE",
+        c"struct_size is not set; start from the _INIT macro";
     /// Before init or after finalize.
-    NotInitialized = -3, c"MUSTER_ERR_NOT_INITIALIZED", c"muster_init was not called, or the last muster_finalize was";
+    NotInitialized = -3, c"MUSTER_ERR_NOT_INITIALIZED",
+        c"muster_init was not called, or the last muster_finalize was";
     /// In a child of the process that called init.
     Forked = -4, c"MUSTER_ERR_FORKED", c"the context belongs to the parent of this process";
     /// A setting is wrong.
@@ -40,15 +45,18 @@ codes! {
     /// The agent could not be started.
     AgentStart = -20, c"MUSTER_ERR_AGENT_START", c"the agent of this node could not be started";
     /// The agent does not accept this process.
-    AgentRefused = -21, c"MUSTER_ERR_AGENT_REFUSED", c"the agent of this node does not accept this process";
+    AgentRefused = -21, c"MUSTER_ERR_AGENT_REFUSED",
+        c"the agent of this node does not accept this process";
     /// The agent has gone.
-    AgentLost = -22, c"MUSTER_ERR_AGENT_LOST", c"the agent of this node has gone; it will be started again";
+    AgentLost = -22, c"MUSTER_ERR_AGENT_LOST",
+        c"the agent of this node has gone; it will be started again";
     /// No answer in time.
     Timeout = -23, c"MUSTER_ERR_TIMEOUT", c"no answer before the deadline";
     /// The operating system refused something.
     System = -24, c"MUSTER_ERR_SYSTEM", c"the operating system refused something";
     /// Something belongs to somebody else.
-    Permission = -25, c"MUSTER_ERR_PERMISSION", c"a directory, socket or key belongs to somebody else";
+    Permission = -25, c"MUSTER_ERR_PERMISSION",
+        c"a directory, socket or key belongs to somebody else";
 
     /// The others declared this node failed.
     Outcast = -60, c"MUSTER_ERR_OUTCAST", c"the other nodes declared this node failed";

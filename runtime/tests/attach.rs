@@ -285,7 +285,7 @@ fn a_lost_agent_is_an_error_and_the_states_stay() {
         }
     };
     assert!(
-        matches!(cause, Error::AgentLost { attempts: 5.. }),
+        matches!(cause, Error::AgentLost { attempts: 5.., .. }),
         "{cause}"
     );
     assert!(client.is_agent_lost());
@@ -458,6 +458,41 @@ fn nobody_there_and_nothing_to_start_are_told_apart() {
     assert!(gave_up.to_string().contains("exit code 1"), "{gave_up}");
 }
 
+#[test]
+fn the_agent_is_started_with_its_key_and_directory() {
+    let base = tempdir().unwrap();
+    let place = place(base.path());
+    let (program, said) = (base.path().join("agent"), base.path().join("said"));
+    let text = format!(
+        "#!/bin/sh\nprintf '%s\\n' \"$@\" > {}\nexit 3\n",
+        said.display()
+    );
+    // Copied by another process: a file that any process has open for writing cannot be run, and
+    // the other tests of this one start processes all the time.
+    let draft = base.path().join("draft");
+    std::fs::write(&draft, text).unwrap();
+    let copied = std::process::Command::new("cp")
+        .arg(&draft)
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let agent = Some(program);
+    let options = Options {
+        start_agent: true,
+        agent,
+        ..options(base.path())
+    };
+    let cause = Client::attach(options).unwrap_err();
+    assert!(cause.to_string().contains("exit code 3"), "{cause}");
+    let wanted = format!(
+        "--job\n{}\n--dir\n{}\n",
+        place.key(),
+        place.directory().display()
+    );
+    assert_eq!(std::fs::read_to_string(said).unwrap(), wanted);
+}
+
 /// A start lock whose holder was killed is free; one whose holder lives makes the others wait.
 #[test]
 fn the_holder_of_the_start_lock_starts_the_agent_and_the_others_wait() {
@@ -523,7 +558,7 @@ fn strangers_are_refused_with_the_reason() {
     };
     let other_job = Hello {
         key: "0:other:node0".into(),
-        ..hello.clone()
+        ..hello
     };
     assert_eq!(ask(ToAgent::Hello(other_job).encode()).0, RefusalCode::Job);
     let other_namespace = Hello {

@@ -30,7 +30,16 @@ fn a_killed_rank_has_failed() {
     assert_eq!(agent.view.rank_state(3), RankState::Alive);
     rank.signal(libc::SIGKILL);
     let finding = agent.await_finding(slot);
-    assert!(is_failed(finding), "{finding:?}");
+    assert!(
+        matches!(
+            finding,
+            Finding::Failed {
+                signal: libc::SIGKILL,
+                ..
+            }
+        ),
+        "{finding:?}"
+    );
     assert_eq!(agent.view.rank_state(3), RankState::Failed);
 }
 
@@ -86,7 +95,14 @@ fn an_exit_without_finalize_is_a_failure() {
     rank.tell("exit 3");
     let finding = agent.await_finding(slot);
     assert!(
-        matches!(finding, Finding::Failed { signal: 0, .. }),
+        matches!(
+            finding,
+            Finding::Failed {
+                signal: 0,
+                exit_code: 3,
+                ..
+            }
+        ),
         "{finding:?}"
     );
 }
@@ -145,13 +161,15 @@ fn an_exec_detaches_and_the_new_image_keeps_slot_and_rank() {
     let mut rank = Rank::start(base.path(), 5);
     let slot = agent.await_armed();
     rank.tell("exec");
-    rank.hear("attached");
-    assert_eq!(agent.await_armed(), slot);
+    rank.hear("executed");
     let finding = agent.await_notice(slot);
     assert_eq!(
         (finding.finding, finding.generation),
         (Finding::Detached, 1)
     );
+    rank.tell("attach");
+    rank.hear("attached");
+    assert_eq!(agent.await_armed(), slot);
     assert_eq!(agent.view.rank_state(5), RankState::Alive);
     rank.signal(libc::SIGKILL);
     let finding = agent.await_notice(slot);
@@ -227,7 +245,16 @@ fn a_core_dump_is_a_failure_before_the_word_is_released() {
     rank.hear("core");
     let finding = agent.await_finding(slot);
     // A fast disk, or none for core dumps: then the futex tells.
-    assert!(is_failed(finding), "{finding:?}");
+    assert!(
+        matches!(
+            finding,
+            Finding::Failed {
+                signal: libc::SIGSEGV,
+                ..
+            }
+        ),
+        "{finding:?}"
+    );
     rank.wait();
 }
 
@@ -258,6 +285,8 @@ fn many_die(mode: WaitMode) {
         });
     }
     ranks.iter_mut().for_each(Rank::wait);
+    // The classifier took no killed process for one that lives on, not even for a moment.
+    assert!(!agent.has_seen(|seen| matches!(seen, Seen::Notice(_))));
     assert!((0..RANKS).all(|rank| agent.view.rank_state(rank) == RankState::Failed));
 }
 

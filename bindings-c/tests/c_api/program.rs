@@ -1,12 +1,19 @@
-//! A C program against libmuster, shared and static: wrong use gets a code, not a crash.
+//! C programs against libmuster, shared and static: wrong use gets a code, not a crash; right use
+//! sees a killed rank.
 
-use crate::common::{attempt, compiler, here, installed, run};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn check(how: &str, link: &[&str]) {
+use crate::common::{attempt, compiler, here, installed, run};
+
+const SHARED: &[&str] = &["-lmuster"];
+const STATIC: &[&str] = &["-l:libmuster.a", "-lpthread", "-ldl", "-lgcc_eh", "-lgcc"];
+
+/// Compiles and runs one of the programs beside this file, away from every other agent.
+fn check(program: &str, link: &[&str], agent: Option<&Path>) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let program = folder.path().join("wrong_use");
     let lib = installed().join("lib");
+    let binary = folder.path().join(program);
     run(compiler("CC", "cc")
         .args([
             "-std=c11",
@@ -17,30 +24,61 @@ fn check(how: &str, link: &[&str]) {
             "-I",
         ])
         .arg(installed().join("include"))
-        .arg(here().join("tests/c_api/wrong_use.c"))
+        .arg(here().join(format!("tests/c_api/{program}.c")))
         .arg("-o")
-        .arg(&program)
+        .arg(&binary)
         .arg(format!("-L{}", lib.display()))
         .args(link));
-    // Its own folder for sockets, so that it meets nobody's agent.
-    let output = attempt(
-        Command::new(&program)
-            .env("LD_LIBRARY_PATH", &lib)
-            .env("MUSTER_DIR", folder.path()),
-    );
+    let mut command = Command::new(&binary);
+    command
+        .env("LD_LIBRARY_PATH", &lib)
+        .env("MUSTER_DIR", folder.path());
+    command
+        .env("MUSTER_RAILS", "127.0.0.1:0@udp0")
+        .env("MUSTER_LINGER_MS", "0");
+    for inherited in [
+        "MUSTER_JOB",
+        "MUSTER_NODE",
+        "MUSTER_ULFM",
+        "PMIX_NAMESPACE",
+        "PMIX_RANK",
+    ] {
+        command.env_remove(inherited);
+    }
+    if let Some(agent) = agent {
+        command.env("MUSTER_AGENT", agent);
+    }
+    let output = attempt(&mut command);
     let words = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{how}: {}\n{words}", output.status);
+    assert!(
+        output.status.success(),
+        "{program}: {}\n{words}",
+        output.status
+    );
 }
 
 #[test]
 fn wrong_use_of_the_shared_library() {
-    check("shared", &["-lmuster"]);
+    check("wrong_use", SHARED, None);
 }
 
 #[test]
 fn wrong_use_of_the_static_library() {
-    check(
-        "static",
-        &["-l:libmuster.a", "-lpthread", "-ldl", "-lgcc_eh", "-lgcc"],
-    );
+    check("wrong_use", STATIC, None);
+}
+
+/// A musterd of this source, as `make` builds it.
+fn musterd() -> PathBuf {
+    run(Command::new(env!("CARGO"))
+        .args(["build", "--package", "muster", "--bin", "musterd"])
+        .current_dir(here()));
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .parent()
+        .expect("target/tmp is in target");
+    target.join("debug/musterd")
+}
+
+#[test]
+fn two_ranks_one_killed() {
+    check("right_use", SHARED, Some(&musterd()));
 }

@@ -1,54 +1,8 @@
 /* A C program that uses the API wrongly in every way that does not need an agent, and checks that
  * it is told so. Each check prints what it expected; the exit code is the number of failures. */
-#include <muster.h>
-#include <stdio.h>
+#include "check.h"
+
 #include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-static int failures;
-
-#define CHECK(condition)                                                                        \
-    do {                                                                                        \
-        if (!(condition)) {                                                                     \
-            printf("line %d: %s does not hold; last message: %s\n", __LINE__, #condition,       \
-                   muster_last_error_message());                                                \
-            failures++;                                                                         \
-        }                                                                                       \
-    } while (0)
-
-static void ignore(muster_ctx_t *context, const muster_event_t *event, void *argument)
-{
-    (void)context;
-    (void)event;
-    (void)argument;
-}
-
-/* Every call with a context that is no context. */
-static void check_context(muster_ctx_t *context, int expected)
-{
-    muster_event_t event = MUSTER_EVENT_INIT;
-    uint64_t epoch = 7;
-    char text[8] = "keep";
-    CHECK(muster_get_fd(context) == expected);
-    CHECK(muster_next_event(context, &event) == expected);
-    CHECK(muster_dispatch(context, ignore, NULL) == expected);
-    CHECK(muster_node_state(context, 0) == expected);
-    CHECK(muster_rank_state(context, 0) == expected);
-    CHECK(muster_rank_node(context, 0) == expected);
-    CHECK(muster_node_name(context, 0, text, sizeof text) == expected);
-    CHECK(muster_node_count(context) == expected);
-    CHECK(muster_rank_count(context) == expected);
-    CHECK(muster_nodes_in_state(context, MUSTER_NODE_ALIVE) == expected);
-    CHECK(muster_ranks_in_state(context, MUSTER_RANK_ALIVE) == expected);
-    CHECK(muster_my_rank(context) == expected);
-    CHECK(muster_my_node(context) == expected);
-    CHECK(muster_epoch(context, &epoch) == expected);
-    CHECK(muster_event_describe(context, &event, text, sizeof text) == expected);
-    CHECK(muster_finalize(context) == expected);
-    CHECK(strcmp(text, "keep") == 0 && epoch == 7);
-}
 
 static void check_init(void)
 {

@@ -136,7 +136,7 @@ impl Config {
         if self.address.is_empty() || self.address.len() > ADDRESS_MAX {
             return refuse_number(
                 "address length",
-                self.address.len(),
+                &self.address.len(),
                 "an address has 1 to 255 bytes",
                 "give at least one rail, and fewer than fit into 255 bytes of text",
             );
@@ -145,7 +145,7 @@ impl Config {
         if self.incarnation == 0 || self.incarnation >= INCARNATION_MAX {
             return refuse_number(
                 "incarnation",
-                self.incarnation,
+                &self.incarnation,
                 "an incarnation lies between 1 and 2^63",
                 "use the launch time in nanoseconds",
             );
@@ -153,7 +153,7 @@ impl Config {
         if self.first_sequence >= 1 << 63 {
             return refuse_number(
                 "first_sequence",
-                self.first_sequence,
+                &self.first_sequence,
                 "sequences start below 2^63 so that they never wrap",
                 "use the monotonic clock in microseconds",
             );
@@ -166,7 +166,7 @@ impl Config {
         if self.seeds.len() > SEEDS_MAX {
             return refuse_number(
                 "seeds",
-                self.seeds.len(),
+                &self.seeds.len(),
                 "an engine keeps at most 1024 seeds",
                 "give a sample of the nodes; one that answers is enough",
             );
@@ -178,7 +178,7 @@ impl Config {
         {
             Some(seed) => refuse_number(
                 "seed length",
-                seed.len(),
+                &seed.len(),
                 "an address has 1 to 255 bytes",
                 "check the seed list",
             ),
@@ -190,7 +190,7 @@ impl Config {
         if self.heartbeat_us < 1_000 || self.heartbeat_us > 60_000_000 {
             return refuse_number(
                 "heartbeat_us",
-                self.heartbeat_us,
+                &self.heartbeat_us,
                 "a heartbeat lies between 1 ms and 60 s",
                 "choose a profile: fast, standard or quiet",
             );
@@ -198,7 +198,7 @@ impl Config {
         if self.deadline_us < 2 * self.heartbeat_us || self.deadline_us > 600_000_000 {
             return refuse_number(
                 "deadline_us",
-                self.deadline_us,
+                &self.deadline_us,
                 "a deadline is at least twice the heartbeat (a probe needs time) and at most 10 min",
                 "use three to five times the heartbeat",
             );
@@ -210,7 +210,7 @@ impl Config {
         if self.theta == 0 || self.theta > crate::table::REPORTERS_MAX {
             return refuse_number(
                 "theta",
-                self.theta,
+                &self.theta,
                 "a failure takes 1 to 4 distinct reporters",
                 "use 2",
             );
@@ -218,7 +218,7 @@ impl Config {
         if self.successors < self.theta || self.successors > 8 {
             return refuse_number(
                 "successors",
-                self.successors,
+                &self.successors,
                 "completeness needs as many observers as reporters (K_s >= Theta), at most 8",
                 "raise successors or lower theta",
             );
@@ -226,7 +226,7 @@ impl Config {
         if self.neighbours > 16 {
             return refuse_number(
                 "neighbours",
-                self.neighbours,
+                &self.neighbours,
                 "at most 16 random neighbours",
                 "use 3",
             );
@@ -234,7 +234,7 @@ impl Config {
         if self.mtu < MTU_MIN + FRAME_OVERHEAD || self.mtu > MTU_MAX {
             return refuse_number(
                 "mtu",
-                self.mtu,
+                &self.mtu,
                 "a datagram has 688 to 65000 bytes",
                 "use 1472 (Ethernet) or what the fabric reports",
             );
@@ -242,7 +242,7 @@ impl Config {
         if self.members_max < 2 || self.members_max > 1 << 20 {
             return refuse_number(
                 "members_max",
-                self.members_max,
+                &self.members_max,
                 "a zone has 2 to 1048576 members",
                 "use 4096, or split the job into zones",
             );
@@ -250,7 +250,7 @@ impl Config {
         if self.history_max == 0 || self.history_max > 1 << 20 {
             return refuse_number(
                 "history_max",
-                self.history_max,
+                &self.history_max,
                 "the history holds 1 to 1048576 members: without it the dead come back",
                 "use 4096",
             );
@@ -289,7 +289,7 @@ fn refuse(
 
 fn refuse_number(
     name: &'static str,
-    value: impl ToString,
+    value: &dyn ToString,
     reason: &'static str,
     remedy: &'static str,
 ) -> Result<(), ConfigError> {

@@ -173,11 +173,12 @@ mod tests {
 
         #[test]
         fn one_flipped_bit_is_never_believed(
-            body in proptest::collection::vec(any::<u8>(), 0..100), at in any::<prop::sample::Index>(), bit in 0..8,
+            body in proptest::collection::vec(any::<u8>(), 0..100),
+            at in any::<prop::sample::Index>(), bit in 0..8,
         ) {
             let mut bytes = sealed(&body);
             let at = at.index(bytes.len());
-            bytes[at] ^= 1 << bit;
+            bytes[at] ^= 1_u8 << bit;
             prop_assert!(open(&KEY, &bytes).is_err());
         }
 

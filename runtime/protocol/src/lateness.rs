@@ -5,17 +5,29 @@
 //! between says nothing about the others. Two things follow: their silences are shortened by the
 //! time slept, and a figure of the lateness is kept, which decays, widens our own deadlines and
 //! is advertised in our beats, so that peers widen theirs for us.
+//!
+//! Complication: an engine that is *always* late would forgive for ever and find nobody dead. So
+//! only the first lateness in a second is forgiven whole; of those that follow, at most half a
+//! second in a second.
 
 use crate::time::Instant;
 
 /// Most that lateness can widen a deadline by, in microseconds.
 pub const LATE_MAX_US: u64 = 1_000_000;
 
+/// Latenesses closer together than this, in microseconds, share one allowance.
+const SPELL_US: u64 = 1_000_000;
+/// The allowance, in microseconds.
+const ALLOWANCE_US: u64 = 500_000;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Lateness {
     tolerance_us: u64,
     figure_us: u64,
     asked: Instant,
+    /// When the present spell began, and what is left to forgive in it.
+    spell_at: Option<Instant>,
+    allowance_us: u64,
 }
 
 impl Lateness {
@@ -24,6 +36,8 @@ impl Lateness {
             tolerance_us: heartbeat_us / 2,
             figure_us: 0,
             asked: Instant::NEVER,
+            spell_at: None,
+            allowance_us: 0,
         }
     }
 
@@ -32,7 +46,7 @@ impl Lateness {
         self.asked = at;
     }
 
-    /// The host came at `now`; says how long it overslept if that is worth mentioning.
+    /// The host came at `now`; if it overslept, says by how much to move the others' clocks on.
     pub(crate) fn woke(&mut self, now: Instant) -> Option<u64> {
         let late_us = now.since(self.asked);
         // One lateness is measured once, however many inputs follow before the next question.
@@ -41,7 +55,18 @@ impl Lateness {
             return None;
         }
         self.figure_us = self.figure_us.max(late_us).min(LATE_MAX_US);
-        Some(late_us)
+        let asked = Instant(now.0 - late_us);
+        if self
+            .spell_at
+            .is_none_or(|since| asked.since(since) >= SPELL_US)
+        {
+            self.spell_at = Some(now);
+            self.allowance_us = ALLOWANCE_US;
+            return Some(late_us);
+        }
+        let forgiven_us = late_us.min(self.allowance_us);
+        self.allowance_us -= forgiven_us;
+        Some(forgiven_us)
     }
 
     /// Once a heartbeat: an old lateness counts less and less (half after 44 beats).
@@ -73,5 +98,16 @@ mod tests {
             lateness.decay();
         }
         assert_eq!(lateness.figure_us(), 0);
+    }
+
+    #[test]
+    fn one_who_is_always_late_is_not_always_forgiven() {
+        let mut lateness = Lateness::new(20_000);
+        let mut forgiven_us = 0;
+        for wake in 0..100 {
+            lateness.ask(Instant(wake * 100_000 + 10_000));
+            forgiven_us += lateness.woke(Instant((wake + 1) * 100_000)).unwrap();
+        }
+        assert!(forgiven_us < 100 * 90_000 * 2 / 3, "{forgiven_us}");
     }
 }

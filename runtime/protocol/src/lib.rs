@@ -11,7 +11,9 @@
 //! 2. [`Overlay::poll_transmit`] until `None`: send what it wrote.
 //! 3. [`Overlay::poll_event`] until `None`: tell the application.
 //! 4. Sleep until [`Overlay::poll_timeout`] or the next datagram; go to 1 with [`Input::Wake`] or
-//!    the datagram. A host that wakes late is found out ([`Overlay::lateness_us`]).
+//!    the datagram. Datagrams that wait already go in before the wake-up, or those who sent them
+//!    look more silent than they were. A host that wakes late is found out
+//!    ([`Overlay::lateness_us`]).
 //!
 //! What is absent: rails (a member has one opaque address; the fabric knows what is in it), PMIx,
 //! Slurm, files, wall-clock time.

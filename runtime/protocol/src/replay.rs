@@ -2,7 +2,8 @@
 //!
 //! Intuition: a strip of paper with the last 1024 numbers on it, ticked off as they come. A
 //! number to the right of the strip moves it; one on it is new if it is not ticked; one to the
-//! left of it is too old to tell and is refused. A higher incarnation starts a new strip.
+//! left of it is too old to tell and is refused. A higher incarnation starts a new strip. (The
+//! strip moves by 64 numbers at a time, so between 960 and 1024 of them are remembered.)
 //!
 //! Strips are kept for a bounded number of senders. When there is no room the one least recently
 //! used goes: its owner's frames could then be replayed once, which the rules of the table
@@ -14,7 +15,7 @@ use crate::identity::MemberId;
 use crate::reject::Reject;
 
 const WORDS: usize = 16;
-/// Frames a window remembers.
+/// Frames a window remembers at most.
 pub(crate) const WINDOW: u64 = 64 * WORDS as u64;
 
 #[derive(Clone, Debug)]

@@ -382,3 +382,7 @@ pub(crate) fn write_version(writer: &mut Writer<'_>, version: Version) -> Result
     writer.u64(version.incarnation)?;
     writer.u32(version.minor)
 }
+
+#[cfg(test)]
+#[path = "wire_tests.rs"]
+mod tests;

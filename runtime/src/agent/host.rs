@@ -48,8 +48,6 @@ pub(super) enum Ending {
     InOrder,
     /// Another living member has our name.
     NameTaken,
-    /// The others declared us failed, and policy says to stop.
-    Outcast,
 }
 
 /// Everything the loop drives.
@@ -68,6 +66,8 @@ pub(super) struct Host<T: Transport> {
     silent_rails: BTreeMap<MemberId, BTreeSet<usize>>,
     buffer: Vec<u8>,
     ending: Option<Ending>,
+    /// The others declared us failed at least once.
+    is_outcast: bool,
     snapshot_due_us: Option<u64>,
     /// The version in the last snapshot: a successor must not start below one that is known.
     kept_version: Version,
@@ -105,6 +105,7 @@ impl<T: Transport> Host<T> {
             silent_rails: BTreeMap::new(),
             buffer,
             ending: None,
+            is_outcast: false,
             snapshot_due_us: Some(0),
             kept_version,
         })
@@ -188,14 +189,20 @@ impl<T: Transport> Host<T> {
         };
         let engine = &mut self.engine;
         let now = instant(monotonic_ns());
-        job.serve(&mut |input| {
-            if let Err(reject) = engine.handle(now, input) {
-                warn!(?reject, "an input of the ranks' side was refused");
-            }
+        job.serve(&mut |input| match engine.handle(now, input) {
+            // An outcast serves its ranks on, but its word counts no more.
+            Ok(()) | Err(Reject::Stopped) => {}
+            Err(reject) => warn!(?reject, "an input of the ranks' side was refused"),
         })?;
-        if job.is_over() && self.engine.phase() == Phase::Running {
-            info!("the last client and its launcher have gone");
-            self.input(Input::Leave { exit_code: 0 });
+        if job.is_over() {
+            match self.engine.phase() {
+                Phase::Running => {
+                    info!("the last client and its launcher have gone");
+                    self.input(Input::Leave { exit_code: 0 });
+                }
+                Phase::Stopped => self.ending = Some(Ending::InOrder),
+                Phase::Leaving => {}
+            }
         }
         Ok(())
     }
@@ -206,7 +213,9 @@ impl<T: Transport> Host<T> {
         if self.engine.poll_timeout() <= now {
             self.input(Input::Wake);
         }
-        if self.engine.phase() == Phase::Stopped {
+        // Cast out with policy "stop", the agent stays for its ranks; they have been told.
+        let serves_on = self.is_outcast && self.job.is_some();
+        if self.engine.phase() == Phase::Stopped && !serves_on {
             self.ending.get_or_insert(Ending::InOrder);
         }
     }
@@ -302,9 +311,7 @@ impl<T: Transport> Host<T> {
                 }
                 EventKind::Outcast => {
                     warn!("the others declared this node failed");
-                    if self.engine.phase() == Phase::Stopped {
-                        self.ending = Some(Ending::Outcast);
-                    }
+                    self.is_outcast = true;
                 }
                 _ => {}
             }

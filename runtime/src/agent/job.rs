@@ -11,7 +11,7 @@ use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::readable;
 use crate::sys::process::open_pidfd;
 use crate::watch::{FailedBy, Finding, HungBy, RankNotice, Watch};
-use muster_protocol::{Event, Input, Overlay, RankDetail, RankState, Told};
+use muster_protocol::{Event, Input, Overlay, Policy, RankDetail, RankState, Told};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -47,7 +47,7 @@ pub(super) struct Job {
 impl Job {
     /// Takes up the service, from the beginning or where a worker before us stopped.
     pub(super) fn start(
-        board: BoardWriter,
+        board: &BoardWriter,
         door: Door,
         mut resume: Resume,
         record: Record,
@@ -120,12 +120,17 @@ impl Job {
                 pid,
                 rank,
                 job_size,
+                ulfm,
                 again,
                 ..
             } => {
                 info!(slot, pid, ?rank, again, "a process attached");
                 self.attached.insert(slot);
                 self.had_clients = true;
+                if ulfm {
+                    // MPI cannot take a death back, so this node must not come back from one.
+                    input(Input::Policy(Policy::Stop));
+                }
                 self.board.raise_rank_count(job_size);
                 self.remember_launcher(pid);
                 self.provide_key(slot, rank, input);

@@ -15,7 +15,6 @@ use crate::config::AgentConfig;
 use crate::doorman::{Door, DoorError, Place};
 use crate::sys::daemon::{Fork, drop_inheritance, fork};
 use crate::sys::signal::keeping_handlers;
-use crate::sys::socket::Packets;
 use muster_fabric::Libfabric;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
@@ -34,9 +33,6 @@ const DEATHS_MAX: usize = 5;
 const DEATH_WINDOW: Duration = Duration::from_secs(10);
 /// How long a worker may take for an orderly leave.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(2);
-/// How long an agent that is on its way out is waited for, and the pause between two looks.
-const PREDECESSOR_DEADLINE: Duration = Duration::from_secs(5);
-const PREDECESSOR_PAUSE: Duration = Duration::from_millis(2);
 
 /// Why an agent could not serve its job.
 #[derive(Debug, Error)]
@@ -84,7 +80,7 @@ pub(super) fn detach() -> io::Result<bool> {
 
 /// Serves the job until its last client has gone.
 pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError> {
-    let door = take_door(place)?;
+    let door = Door::open(place)?;
     // The lock is ours, so the log is too; one run, one log.
     super::log::to_file(&place.log());
     let keeper = getpid().as_raw_nonzero().get();
@@ -103,31 +99,6 @@ pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError
             door.refuse_all(&error.to_string());
             Err(error)
         }
-    }
-}
-
-/// Takes lock and socket. An agent that is on its way out has taken its socket away and lets the
-/// lock go when its last process ends: that is waited for, as our client waits for us.
-fn take_door(place: &Place) -> Result<Door, DoorError> {
-    let until = Instant::now() + PREDECESSOR_DEADLINE;
-    loop {
-        match Door::open(place) {
-            Err(DoorError::Running { .. })
-                if Instant::now() < until && !somebody_listens(place) =>
-            {
-                std::thread::sleep(PREDECESSOR_PAUSE);
-            }
-            answer => return answer,
-        }
-    }
-}
-
-fn somebody_listens(place: &Place) -> bool {
-    use io::ErrorKind::{ConnectionRefused, NotFound};
-    match Packets::connect(&place.socket()) {
-        Ok(_) => true,
-        // A full queue, for instance, has somebody behind it.
-        Err(cause) => !matches!(cause.kind(), NotFound | ConnectionRefused),
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i3
         }
     };
     match serve(fabric, engine, record, estate, place, config) {
-        Ok(Ending::InOrder | Ending::Outcast) => ENDED,
+        Ok(Ending::InOrder) => ENDED,
         Ok(Ending::NameTaken) => GAVE_UP,
         Err(cause) => {
             error!(%cause, "the loop broke");
@@ -55,7 +55,7 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     let mut host = Host::new(fabric, engine, None, config.profile.heartbeat_us())
         .map_err(|error| format!("cannot start the loop: {error}"))?;
     match host.run() {
-        Ok(Ending::InOrder | Ending::Outcast) => Ok(()),
+        Ok(Ending::InOrder) => Ok(()),
         Ok(Ending::NameTaken) => Err(format!(
             "another living member is named {}; give this one another name with --name",
             config.name
@@ -79,7 +79,7 @@ fn serve(
         resume,
         ..
     } = estate;
-    let job = Job::start(board, door, resume, record, place, config)?;
+    let job = Job::start(&board, door, resume, record, place, config)?;
     prefer_this_thread();
     let mut host = Host::new(fabric, engine, Some(job), config.profile.heartbeat_us())?;
     host.catch_up();

@@ -5,7 +5,10 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 /// A process as it was when it was found.
@@ -100,14 +103,32 @@ pub(crate) fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Looks every few milliseconds until `done` says yes; false after the deadline.
+/// Set by SIGINT and SIGTERM once [`notice_interruption`] was called.
+static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// From now on SIGINT and SIGTERM end every wait instead of the process, so that a command
+/// can clean up what it started.
+pub(crate) fn notice_interruption() {
+    for signal in [SIGINT, SIGTERM] {
+        // Without a handler an interruption leaves processes behind, which is no reason to fail.
+        let _ = signal_hook::flag::register(signal, Arc::clone(&INTERRUPTED));
+    }
+}
+
+/// Whether somebody wants this command to end.
+pub(crate) fn is_interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
+/// Looks every few milliseconds until `done` says yes; false after the deadline, or when
+/// interrupted.
 pub(crate) fn wait_until(deadline: Duration, mut done: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + deadline;
     loop {
         if done() {
             return true;
         }
-        if Instant::now() >= end {
+        if Instant::now() >= end || is_interrupted() {
             return false;
         }
         std::thread::sleep(Duration::from_millis(5));

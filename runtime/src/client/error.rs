@@ -55,12 +55,14 @@ pub enum Error {
     /// The agent is gone and none came in its place. States stay readable as they were last;
     /// `dispatch` tries again.
     #[error(
-        "the agent is lost after {attempts} attempts to find or start another; the states are \
-         those of the moment it was lost (dispatch tries again)"
+        "the agent is lost after {attempts} attempts to find or start another (last: {reason}); the \
+         states are those of the moment it was lost, dispatch tries again"
     )]
     AgentLost {
         /// How often another was tried to be found or started.
         attempts: u64,
+        /// What the last attempt said.
+        reason: String,
     },
     /// `finalize` was called before. Nothing was done.
     #[error("this client has left; attach again before any other call")]

@@ -88,7 +88,10 @@ impl AgentLink {
 impl LinkState {
     pub(super) fn send(&self, message: &ToAgent) -> Result<(), Error> {
         let Some(socket) = self.socket() else {
-            return Err(Error::AgentLost { attempts: 0 });
+            return Err(Error::AgentLost {
+                attempts: 0,
+                reason: "not connected now".into(),
+            });
         };
         socket
             .send(&message.encode(), None)

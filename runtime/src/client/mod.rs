@@ -64,7 +64,11 @@ struct Setting {
     place: Place,
     options: Options,
     rank: Option<u32>,
+    /// Raised while there may be events for the application.
     event: EventFd,
+    /// Wakes whoever deals with the agent: to leave, or to look for a lost agent again.
+    command: EventFd,
+    stopping: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -79,12 +83,10 @@ struct Inner {
     session: Mutex<Option<Session>>,
     /// With a library thread: tells that it has ended.
     over: Mutex<Option<Receiver<()>>>,
-    /// Wakes the library thread.
-    command: EventFd,
-    stopping: AtomicBool,
     phase: AtomicU8,
     exit_code: AtomicI32,
-    attempts: AtomicU64,
+    /// Why the agent is lost, and how often another was looked for.
+    loss: Mutex<(u64, String)>,
     reattached: AtomicU64,
     /// Slot and generation in one word.
     slot: AtomicU64,
@@ -111,11 +113,15 @@ impl Client {
         let fork = fork::generation();
         let until = Instant::now() + options.deadline;
         let event = EventFd::new().map_err(Error::system("create an eventfd"))?;
+        let command = EventFd::new().map_err(Error::system("create an eventfd"))?;
+        let (rank, stopping) = (options.own_rank(), AtomicBool::new(false));
         let setting = Setting {
             place,
-            rank: options.own_rank(),
+            rank,
             options,
             event,
+            command,
+            stopping,
         };
         let greeted = session::greet(&setting, None, until)?;
         let session = Session::new(&greeted.welcome, &greeted.board);
@@ -133,11 +139,9 @@ impl Client {
             link,
             session: Mutex::new(None),
             over: Mutex::new(None),
-            command: EventFd::new().map_err(Error::system("create an eventfd"))?,
-            stopping: AtomicBool::new(false),
             phase: AtomicU8::new(Phase::Attached as u8),
             exit_code: AtomicI32::new(0),
-            attempts: AtomicU64::new(0),
+            loss: Mutex::default(),
             reattached: AtomicU64::new(0),
             slot: AtomicU64::new(0),
         });
@@ -238,7 +242,7 @@ impl Client {
         let inner = &self.inner;
         if inner.setting.options.thread {
             if inner.phase() == Phase::Lost {
-                inner.command.raise();
+                inner.setting.command.raise();
                 return Err(inner.lost());
             }
             return self.knock();
@@ -281,14 +285,14 @@ impl Client {
     pub fn finalize(&self, exit_code: i32) -> Result<(), Error> {
         let inner = &self.inner;
         self.board()?;
-        if inner.stopping.swap(true, Ordering::AcqRel) {
+        if inner.setting.stopping.swap(true, Ordering::AcqRel) {
             return Err(Error::Finalized);
         }
         inner.exit_code.store(exit_code, Ordering::Release);
         let over = lock(&inner.over).take();
         let session = lock(&inner.session).take();
         if let Some(over) = over {
-            inner.command.raise();
+            inner.setting.command.raise();
             let _ = over.recv_timeout(LEAVE_DEADLINE);
         } else if let Some(mut session) = session
             && session.leave(inner, exit_code)
@@ -334,6 +338,12 @@ impl Client {
     }
 }
 
+impl Setting {
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}
+
 impl Inner {
     fn hold(&self) -> Hold {
         if self.setting.options.thread {
@@ -351,18 +361,13 @@ impl Inner {
         }
     }
 
-    fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
-    }
-
     fn exit_code(&self) -> i32 {
         self.exit_code.load(Ordering::Acquire)
     }
 
     fn lost(&self) -> Error {
-        Error::AgentLost {
-            attempts: self.attempts.load(Ordering::Relaxed),
-        }
+        let (attempts, reason) = lock(&self.loss).clone();
+        Error::AgentLost { attempts, reason }
     }
 
     fn note_slot(&self, slot: u32, generation: u32) {
@@ -370,25 +375,24 @@ impl Inner {
         self.slot.store(word, Ordering::Release);
     }
 
-    /// Notes that another agent was found or not. A finalized client stays that.
-    fn note_agent(&self, found: bool, attempts: u64) {
-        self.attempts.store(attempts, Ordering::Relaxed);
-        if found {
-            self.reattached.fetch_add(1, Ordering::Relaxed);
-        }
-        let (from, to) = if found {
-            (Phase::Lost, Phase::Attached)
-        } else {
-            (Phase::Attached, Phase::Lost)
-        };
+    /// Notes that there is an agent again. A finalized client stays that.
+    fn note_found(&self) {
+        self.reattached.fetch_add(1, Ordering::Relaxed);
+        self.change(Phase::Lost, Phase::Attached);
+    }
+
+    /// Notes that no agent was found. Whoever waits for events learns it from `next_event`.
+    fn note_lost(&self, attempts: u64, reason: String) {
+        *lock(&self.loss) = (attempts, reason);
+        self.change(Phase::Attached, Phase::Lost);
+        self.setting.event.raise();
+    }
+
+    fn change(&self, from: Phase, to: Phase) {
         let order = Ordering::AcqRel;
         let _ = self
             .phase
             .compare_exchange(from as u8, to as u8, order, Ordering::Relaxed);
-        if !found {
-            // Whoever waits for events learns it from `next_event`.
-            self.setting.event.raise();
-        }
     }
 }
 

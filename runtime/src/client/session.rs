@@ -15,8 +15,6 @@ use crate::doorman::{Held, Hello, MESSAGE_MAX, RefusalCode, ToAgent, ToClient, W
 use crate::sys::poll;
 use crate::sys::socket::{Packets, Received};
 
-/// How long an agent that has accepted a connection may take to answer.
-const ANSWER: Duration = Duration::from_secs(5);
 /// How long a leaving client waits for the farewell. The mark on the board counts anyway.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How often another agent is looked for before it is called lost, and the first pause between.
@@ -50,13 +48,13 @@ pub(super) struct Greeted {
 /// Connects and greets until `until`. An agent that hangs up during the greeting is on its way
 /// out: the next one is looked for.
 pub(super) fn greet(
-    inner: &super::Setting,
+    setting: &super::Setting,
     held: Option<Held>,
     until: Instant,
 ) -> Result<Greeted, Error> {
     loop {
-        let socket = start::connect(&inner.place, &inner.options, until)?;
-        match greet_on(inner, &socket, held)? {
+        let socket = start::connect(setting, until)?;
+        match greet_on(setting, &socket, held, until)? {
             Some((welcome, board)) => {
                 return Ok(Greeted {
                     socket,
@@ -66,10 +64,10 @@ pub(super) fn greet(
             }
             None if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
             None => {
-                let waited_ms = inner.options.deadline.as_millis() as u64;
+                let waited_ms = setting.options.deadline.as_millis() as u64;
                 let last = "the agent hung up during the greeting".into();
                 return Err(Error::Deadline {
-                    socket: inner.place.socket(),
+                    socket: setting.place.socket(),
                     waited_ms,
                     last,
                 });
@@ -80,27 +78,28 @@ pub(super) fn greet(
 
 /// `None` if the agent hung up.
 fn greet_on(
-    inner: &super::Setting,
+    setting: &super::Setting,
     socket: &Packets,
     held: Option<Held>,
+    until: Instant,
 ) -> Result<Option<(Welcome, BoardView)>, Error> {
     let hello = Hello {
         pid: std::process::id(),
-        key: inner.place.key().to_owned(),
-        rank: inner.rank,
-        job_size: inner.options.job_size,
-        threadless: !inner.options.thread,
-        ulfm: inner.options.ulfm,
-        wants_nudge: inner.options.thread && inner.options.porch.is_some(),
+        key: setting.place.key().to_owned(),
+        rank: setting.rank,
+        job_size: setting.options.job_size,
+        threadless: !setting.options.thread,
+        ulfm: setting.options.ulfm,
+        wants_nudge: setting.options.thread && setting.options.porch.is_some(),
         held,
     };
     if socket
-        .send(&ToAgent::Hello(hello).encode(), Some(inner.event.as_fd()))
+        .send(&ToAgent::Hello(hello).encode(), Some(setting.event.as_fd()))
         .is_err()
     {
         return Ok(None);
     }
-    let until = Instant::now() + ANSWER;
+    let begun = Instant::now();
     let mut buffer = [0; MESSAGE_MAX];
     loop {
         match socket.receive(&mut buffer) {
@@ -125,16 +124,25 @@ fn greet_on(
             Ok(Received::Nothing) => {
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {
-                    let waited_ms = ANSWER.as_millis() as u64;
-                    let last = "it accepts connections and does not answer".into();
+                    // One that has just been started may be busy loading libfabric.
+                    let waited_ms = begun.elapsed().as_millis() as u64;
+                    let log = setting.place.log();
+                    let last = format!(
+                        "it accepts connections and does not answer; see {}",
+                        log.display()
+                    );
                     return Err(Error::Deadline {
-                        socket: inner.place.socket(),
+                        socket: setting.place.socket(),
                         waited_ms,
                         last,
                     });
                 }
-                poll::readable(&[socket.as_fd()], Some(left))
+                poll::readable(&[socket.as_fd(), setting.command.as_fd()], Some(left))
                     .map_err(Error::system("wait for the agent"))?;
+                setting.command.drain();
+                if setting.is_stopping() {
+                    return Err(Error::Finalized);
+                }
             }
             Err(cause) => {
                 return Err(Error::System {
@@ -224,26 +232,29 @@ impl Session {
     /// client is about to leave. Done when connected, dismissed or lost.
     pub(super) fn mend(&mut self, inner: &Inner) {
         let mut pause = BACK_OFF;
+        let mut last = String::from("the client leaves");
         for attempt in 0..ATTEMPTS {
-            if inner.is_stopping() || self.dismissed.is_some() {
+            if let Some((_, reason)) = &self.dismissed {
+                last.clone_from(reason);
+                break;
+            }
+            if inner.setting.is_stopping() {
                 break;
             }
             if attempt > 0 {
-                let command = [inner.command.as_fd()];
+                let command = [inner.setting.command.as_fd()];
                 let _ = poll::readable(&command, Some(pause));
+                inner.setting.command.drain();
                 pause *= 2;
             }
             self.attempts += 1;
             match self.greet_again(inner) {
-                Ok(()) => {
-                    inner.note_agent(true, self.attempts);
-                    return;
-                }
+                Ok(()) => return inner.note_found(),
                 Err(Error::Refused { code, reason }) => self.dismissed = Some((code, reason)),
-                Err(_) => {}
+                Err(cause) => last = cause.to_string(),
             }
         }
-        inner.note_agent(false, self.attempts);
+        inner.note_lost(self.attempts, last);
     }
 
     fn greet_again(&mut self, inner: &Inner) -> Result<(), Error> {

@@ -4,7 +4,7 @@
 //! starts the servant, the others wait at the door. The lock dies with its holder, so a rank that
 //! is killed while it starts an agent blocks nobody.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::{Error, Options};
+use super::{Error, Options, Setting};
 use crate::doorman::Place;
 use crate::sys::socket::Packets;
 use crate::sys::{lock, memory, process, spawn};
@@ -25,7 +25,8 @@ const PAUSE_LONGEST: Duration = Duration::from_millis(20);
 const SAID_MAX: usize = 2048;
 
 /// Connects to the agent, after starting one if there is none and the options allow it.
-pub(super) fn connect(place: &Place, options: &Options, until: Instant) -> Result<Packets, Error> {
+pub(super) fn connect(setting: &Setting, until: Instant) -> Result<Packets, Error> {
+    let Setting { place, options, .. } = setting;
     // Before anybody there is spoken to: it must be one of this user.
     place.inspect()?;
     let begun = Instant::now();
@@ -40,6 +41,9 @@ pub(super) fn connect(place: &Place, options: &Options, until: Instant) -> Resul
                 }
             }
             None => {}
+        }
+        if setting.is_stopping() {
+            return Err(Error::Finalized);
         }
         if Instant::now() >= until {
             let waited_ms = begun.elapsed().as_millis() as u64;
@@ -177,7 +181,8 @@ fn start(place: &Place, path: PathBuf) -> Result<Started, Error> {
     let arguments: Result<Vec<_>, _> = texts.map(|text| CString::new(text.as_bytes())).collect();
     let arguments = arguments.map_err(|cause| failed(cause.into()))?;
     let errors = memory::create_file(c"muster-start").map_err(failed)?;
-    let pid = spawn::spawn(&path, &arguments, &environment(), errors.as_fd()).map_err(failed)?;
+    let environment = environment(std::env::vars_os());
+    let pid = spawn::spawn(&path, &arguments, &environment, errors.as_fd()).map_err(failed)?;
     Ok(Started {
         path,
         pid,
@@ -188,20 +193,16 @@ fn start(place: &Place, path: PathBuf) -> Result<Started, Error> {
 
 /// This process's environment without what would make the agent part of it (preloaded libraries
 /// and the identity of an MPI process) and without empty settings, which count as not given.
-fn environment() -> Vec<CString> {
-    let ours = |name: &OsStr| {
+fn environment(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<CString> {
+    let of_the_rank = |name: &OsStr| {
         let name = name.as_bytes();
         name == b"LD_PRELOAD" || name.starts_with(b"PMIX_") || name.starts_with(b"PMI_")
     };
-    let empty =
+    let not_given =
         |name: &OsStr, value: &OsStr| value.is_empty() && name.as_bytes().starts_with(b"MUSTER_");
-    let variables = std::env::vars_os().filter(|(name, value)| !ours(name) && !empty(name, value));
-    let lines = variables.map(|(name, value)| {
-        let mut line = name.as_bytes().to_vec();
-        line.push(b'=');
-        line.extend_from_slice(value.as_bytes());
-        CString::new(line)
-    });
+    let lines = variables
+        .filter(|(name, value)| !of_the_rank(name) && !not_given(name, value))
+        .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()));
     lines.filter_map(Result::ok).collect()
 }
 
@@ -247,5 +248,31 @@ impl Pause {
     fn take(&mut self) {
         std::thread::sleep(self.0);
         self.0 = (self.0 * 2).min(PAUSE_LONGEST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agent_does_not_inherit_what_makes_a_process_a_rank() {
+        let names = [
+            "LD_PRELOAD",
+            "PMIX_RANK",
+            "PMI_FD",
+            "LD_LIBRARY_PATH",
+            "MUSTER_JOB",
+        ];
+        let variables = names.into_iter().map(|name| (name.into(), "x=y".into()));
+        let empty = ("MUSTER_RAILS".into(), "".into());
+        let kept = environment(variables.chain([empty]));
+        assert_eq!(
+            kept,
+            [
+                c"LD_LIBRARY_PATH=x=y".to_owned(),
+                c"MUSTER_JOB=x=y".to_owned()
+            ]
+        );
     }
 }

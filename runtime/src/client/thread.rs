@@ -50,16 +50,17 @@ fn run(inner: &Inner, mut session: Session, ready: &SyncSender<Result<(), Error>
         porch.on_attached(&inner.link);
         session.feed(inner);
     }
-    while !inner.is_stopping() {
+    while !inner.setting.is_stopping() {
         let socket = inner.link.0.socket();
-        let mut waiting = vec![inner.command.as_fd()];
+        let mut waiting = vec![inner.setting.command.as_fd()];
         waiting.extend(socket.as_ref().map(|socket| socket.as_fd()));
         let porch = inner.setting.options.porch.as_ref();
         let _ = poll::readable(&waiting, porch.and_then(|porch| porch.next_wake()));
-        let asked = inner.command.drain();
+        let asked = inner.setting.command.drain();
         session.hear(inner);
         let connected = inner.link.is_connected();
-        if !connected && !inner.is_stopping() && (asked || inner.phase() == Phase::Attached) {
+        if !connected && !inner.setting.is_stopping() && (asked || inner.phase() == Phase::Attached)
+        {
             session.mend(inner);
         }
         session.feed(inner);

@@ -13,6 +13,9 @@ use crate::sys::lock;
 use crate::sys::poll::readable;
 use crate::sys::socket::{Listener, Packets};
 
+/// How long a predecessor that does not listen any more may take to end.
+const SUCCESSION: Duration = Duration::from_secs(2);
+
 /// Why this process cannot be the agent here. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum DoorError {
@@ -46,7 +49,8 @@ pub struct Door {
 
 impl Door {
     /// Prepares the directory, takes the lock and listens. A socket that a killed agent left is
-    /// replaced; a lock that one left is free, as its holder is gone.
+    /// replaced; a lock that one left is free, as its holder is gone. One that has taken its
+    /// socket away is on its way out: its lock is waited for.
     pub fn open(place: &Place) -> Result<Self, DoorError> {
         place.prepare()?;
         let path = place.socket();
@@ -54,9 +58,15 @@ impl Door {
             path: place.socket(),
             cause,
         };
-        let lock = lock::try_lock(&place.lock()).map_err(system)?;
-        let Some(lock) = lock else {
-            return Err(DoorError::Running { lock: place.lock() });
+        let until = Instant::now() + SUCCESSION;
+        let lock = loop {
+            if let Some(lock) = lock::try_lock(&place.lock()).map_err(system)? {
+                break lock;
+            }
+            if Instant::now() >= until || Packets::connect(&path).is_ok() {
+                return Err(DoorError::Running { lock: place.lock() });
+            }
+            std::thread::sleep(SUCCESSION / 400);
         };
         // Bound under another name first: a client never finds the path without a listener.
         let fresh = place.directory().join("sock.new");
@@ -99,8 +109,11 @@ impl Door {
     /// socket away. For an agent that cannot start: its clients would wait in vain.
     pub fn refuse_all(&self, reason: &str) {
         const PATIENCE: Duration = Duration::from_secs(2);
-        let mut reason = reason.to_owned();
-        reason.truncate(reason.floor_char_boundary(REASON_MAX));
+        let mut length = reason.len().min(REASON_MAX);
+        while !reason.is_char_boundary(length) {
+            length -= 1;
+        }
+        let reason = reason[..length].to_owned();
         let refusal = ToClient::Refused(RefusalCode::NoAgent, reason).encode();
         let end = Instant::now() + PATIENCE;
         loop {

@@ -264,7 +264,12 @@ impl ToClient {
             }
             Self::Refused(code, text) => {
                 out.extend([66, *code as u8]);
-                put_text(&mut out, &text[..text.floor_char_boundary(REASON_MAX)]);
+                let fits = |end: &usize| text.is_char_boundary(*end);
+                let end = (0..=text.len().min(REASON_MAX))
+                    .rev()
+                    .find(fits)
+                    .unwrap_or(0);
+                put_text(&mut out, &text[..end]);
             }
             Self::Nudge => out.push(67),
             Self::Address(address) => {

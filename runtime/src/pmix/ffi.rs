@@ -328,7 +328,7 @@ pub(super) fn release_at_exit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: `at_exit` is a plain function of this library, which is never unloaded while a
-        // reference is held. If the C library has no room for it, only the remark of mpirun is lost.
+        // reference is held. Without room for it in the C library, mpirun will remark on the exit.
         unsafe { libc::atexit(at_exit) };
     });
 }

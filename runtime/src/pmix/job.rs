@@ -33,17 +33,26 @@ impl Job {
     pub(super) fn read(session: &Session) -> Result<Self, Error> {
         let library = session.library;
         let namespace = session.namespace();
+        let name_of = |rank| library.get_text(namespace, rank, ffi::HOST_NAME);
         let size = library.get_number(namespace, ffi::EVERY_RANK, ffi::JOB_SIZE)?;
-        let ids = (0..size)
+        let ids: Result<Vec<u32>, Error> = (0..size)
             .map(|rank| library.get_number(namespace, rank, ffi::NODE_ID))
-            .collect::<Result<Vec<u32>, Error>>()?;
-        let (spokesmen, node_of_rank) = arrange(&ids);
+            .collect();
+        let (spokesmen, node_of_rank) = match ids {
+            Ok(ids) => arrange(&ids),
+            // A process on its own has no launcher that numbers nodes.
+            Err(_) if size == 1 => arrange(&[0]),
+            // libpmix 4.2 knows the ids of this node's ranks only, but all names.
+            Err(_) => arrange(
+                &(0..size)
+                    .map(name_of)
+                    .collect::<Result<Vec<String>, Error>>()?,
+            ),
+        };
         let nodes = spokesmen
             .into_iter()
             .map(|spokesman| JobNode {
-                name: library
-                    .get_text(namespace, spokesman, ffi::HOST_NAME)
-                    .unwrap_or_default(),
+                name: name_of(spokesman).unwrap_or_default(),
                 spokesman,
             })
             .collect();
@@ -70,13 +79,13 @@ impl Job {
     }
 }
 
-/// From the launcher's node id of each rank: the lowest rank of each node, and each rank's node.
-fn arrange(ids: &[u32]) -> (Vec<u32>, Vec<u32>) {
+/// From what tells each rank's node: the lowest rank of each node, and each rank's node.
+fn arrange<Id: Ord>(ids: &[Id]) -> (Vec<u32>, Vec<u32>) {
     let mut index_of_id = std::collections::BTreeMap::new();
     let mut spokesmen = Vec::new();
     let mut node_of_rank = Vec::with_capacity(ids.len());
     for (rank, id) in ids.iter().enumerate() {
-        let index = *index_of_id.entry(*id).or_insert_with(|| {
+        let index = *index_of_id.entry(id).or_insert_with(|| {
             spokesmen.push(rank as u32);
             spokesmen.len() as u32 - 1
         });
@@ -95,6 +104,7 @@ mod tests {
         assert_eq!(arrange(&[7, 7, 3, 3]), (vec![0, 2], vec![0, 0, 1, 1]));
         assert_eq!(arrange(&[1, 0, 1, 0]), (vec![0, 1], vec![0, 1, 0, 1]));
         assert_eq!(arrange(&[5]), (vec![0], vec![0]));
-        assert_eq!(arrange(&[]), (vec![], vec![]));
+        assert_eq!(arrange(&["b", "a", "b"]), (vec![0, 1], vec![0, 1, 0]));
+        assert_eq!(arrange::<u32>(&[]), (vec![], vec![]));
     }
 }

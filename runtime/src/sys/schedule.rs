@@ -5,7 +5,7 @@
 //! uninterrupted real-time comes with it: the kernel sends SIGXCPU, whose handler demotes.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use super::check;
 
@@ -20,15 +20,20 @@ pub enum Granted {
 
 /// How often the guard has demoted a thread.
 static DEMOTIONS: AtomicU64 = AtomicU64::new(0);
+/// The thread that was granted real-time: the signal may be taken by any thread of the process.
+static GUARDED: AtomicI32 = AtomicI32::new(0);
 
-/// Asks for SCHED_FIFO 1 for the calling thread (its forked children do not inherit it), with a
-/// guard: more than `spin_us_max` of real-time without sleeping demotes it to normal priority.
+/// Asks for SCHED_FIFO 1 for the calling thread (its forked children and new threads do not inherit
+/// it; one thread per process), with a guard: more than `spin_us_max` of real-time without sleeping
+/// demotes it to normal priority.
 pub fn ask_real_time(spin_us_max: u64) -> Granted {
     if let Err(cause) = guard(spin_us_max) {
         return Granted::Refused(cause);
     }
     let parameters = libc::sched_param { sched_priority: 1 };
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: takes nothing, cannot fail.
+    GUARDED.store(unsafe { libc::gettid() }, Ordering::Release);
     // SAFETY: valid parameters for the calling thread.
     let answer = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
     match check("sched_setscheduler", i64::from(answer)) {
@@ -73,11 +78,31 @@ fn guard(spin_us_max: u64) -> io::Result<()> {
 
 extern "C" fn demote(_signal: i32) {
     let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: async-signal-safe; SIGXCPU of this limit may be taken by another thread than the
-    // spinning one, so the main thread (pid) is demoted with the one that took it.
-    unsafe {
-        libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const parameters);
-        libc::sched_setscheduler(libc::getpid(), libc::SCHED_OTHER, &raw const parameters);
-    }
     DEMOTIONS.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: a plain system call, which is safe in a signal handler.
+    unsafe {
+        let thread = GUARDED.load(Ordering::Acquire);
+        libc::sched_setscheduler(thread, libc::SCHED_OTHER, &raw const parameters);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the privilege is missing the refusal is what there is to see.
+    #[test]
+    fn a_real_time_thread_that_spins_is_demoted() {
+        let spinning = std::thread::spawn(|| match ask_real_time(20_000) {
+            Granted::Refused(_) => assert!(!is_real_time()),
+            Granted::RealTime => {
+                assert!(is_real_time());
+                while is_real_time() {
+                    std::hint::spin_loop();
+                }
+                assert!(demotions() > 0);
+            }
+        });
+        spinning.join().unwrap();
+    }
 }

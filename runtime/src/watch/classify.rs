@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use super::procfs;
+use super::procfs::{self, StatFile};
 
 /// What the tasks of a process show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,10 +82,17 @@ fn look_once(pid: u32, start_ticks: u64) -> Picture {
         }
     }
     match (leaving, staying) {
-        (_, 0) => Picture::AllExiting {
-            signal: leader.signal(),
-            exit_code: leader.exit_code(),
-        },
+        (_, 0) => {
+            // The process's own file tells the status of the whole group as soon as it is decided,
+            // a task's only its own.
+            let whole = StatFile::open(pid)
+                .and_then(|file| file.read())
+                .unwrap_or(leader);
+            Picture::AllExiting {
+                signal: whole.signal(),
+                exit_code: whole.exit_code(),
+            }
+        }
         (0, _) => Picture::AllStay,
         _ => Picture::Mixed,
     }

@@ -95,7 +95,7 @@ impl Agent {
         let (orders, ordered) = channel();
         let own = Arc::clone(&stop);
         let thread =
-            std::thread::spawn(move || serve(board, doorman, watch, &sender, &ordered, &own));
+            std::thread::spawn(move || serve(board, doorman, &watch, &sender, &ordered, &own));
         let (thread, estate, pending) = (Some(thread), Some(estate), Vec::new());
         Self {
             place,
@@ -134,6 +134,11 @@ impl Agent {
                 None => self.pending.push(seen),
             }
         }
+    }
+
+    /// Whether something was seen and not asked for.
+    pub fn has_seen(&self, unwanted: impl Fn(&Seen) -> bool) -> bool {
+        self.pending.iter().any(unwanted)
     }
 
     pub fn await_armed(&mut self) -> u32 {
@@ -188,7 +193,7 @@ pub fn options(base: &Path) -> Options {
 fn serve(
     mut board: BoardWriter,
     mut doorman: Doorman,
-    watch: Watch,
+    watch: &Watch,
     sender: &Sender<Seen>,
     ordered: &Receiver<Order>,
     stop: &(AtomicBool, EventFd),
@@ -211,7 +216,7 @@ fn serve(
                 Order::SendKey(slot, key) => assert!(doorman.send_key(slot, key)),
             }
         }
-        doorman.serve(&mut board, &watch, &mut requests).unwrap();
+        doorman.serve(&mut board, watch, &mut requests).unwrap();
         watch.take(&mut notices);
         for request in requests.drain(..) {
             if let Request::Attached {
@@ -225,7 +230,7 @@ fn serve(
         }
         for notice in notices.drain(..) {
             speak(&mut board, &notice);
-            doorman.settle(&notice, &mut board, &watch);
+            doorman.settle(&notice, &mut board, watch);
             doorman.nudge();
             let _ = sender.send(Seen::Notice(notice));
         }

@@ -4,7 +4,8 @@
 //! in a thread of the test. The clients are processes: this very test binary, started again with
 //! a variable that makes its test `role` act instead of return. A test tells them what to do over
 //! stdin and hears from them over stdout. Every wait is for an event, with one deadline for all.
-#![allow(dead_code)]
+// Each test binary uses its part of it.
+#![allow(dead_code, unreachable_pub)]
 
 pub mod agent;
 pub mod rank;

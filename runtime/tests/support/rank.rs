@@ -13,6 +13,7 @@ use super::{DEADLINE, agent, raw};
 const BASE: &str = "MUSTER_TEST_BASE";
 const RANK: &str = "MUSTER_TEST_RANK";
 const THREAD: &str = "MUSTER_TEST_THREAD";
+const WAIT: &str = "MUSTER_TEST_WAIT";
 
 /// A process of this test binary that attaches as a rank.
 pub struct Rank {
@@ -109,6 +110,10 @@ pub fn role() {
     };
     let rank: u32 = std::env::var(RANK).unwrap().parse().unwrap();
     let thread = std::env::var(THREAD).unwrap();
+    if std::env::var_os(WAIT).is_some() {
+        say("executed");
+        assert_eq!(order(), "attach");
+    }
     let options = Options {
         rank: Some(rank),
         thread: thread == "yes",
@@ -145,7 +150,8 @@ pub fn role() {
                 ballast.push(vec![1u8; value.parse::<usize>().unwrap() << 20]);
                 say("grown");
             }
-            "exec" => fail(&command(&base, rank, &thread).exec()),
+            // The new image attaches when told, so that the test can look at what is between.
+            "exec" => fail(&command(&base, rank, &thread).env(WAIT, "").exec()),
             "fork" => {
                 let child = raw::fork(|| raw::pause_forever());
                 say(&format!("child {child}"));
@@ -167,6 +173,11 @@ pub fn role() {
                     std::thread::yield_now();
                 }
                 say("reattached");
+            }
+            "stick" => {
+                say("sticking");
+                raw::sleep_uninterruptibly(Path::new(value));
+                say("unstuck");
             }
             "fork-calls" => {
                 let child = raw::fork(|| {

@@ -1,5 +1,9 @@
 //! The few system calls that only these tests make. Each is wrapped once.
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 /// Forks. The child runs `child` and ends with its answer as exit code; the parent gets its pid.
 pub fn fork(child: impl FnOnce() -> i32) -> u32 {
     // SAFETY: the child runs test code that takes no lock another thread may hold, then ends.
@@ -77,15 +81,44 @@ pub fn trace_and_stop(pid: u32) {
     assert_eq!(answer, pid as i32);
 }
 
+/// A FIFO.
+pub fn make_fifo(path: &Path) {
+    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: a NUL-terminated path.
+    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+}
+
+/// Puts the calling thread into uninterruptible sleep until somebody opens the FIFO for writing:
+/// the parent of a vfork waits that way, and the child waits in `open` before it executes.
+pub fn sleep_uninterruptibly(fifo: &Path) {
+    let fifo = CString::new(fifo.as_os_str().as_bytes()).unwrap();
+    let mut pid = 0;
+    let arguments = [c"true".as_ptr().cast_mut(), std::ptr::null_mut()];
+    // SAFETY: everything is initialised before use, lives through the call and is destroyed after.
+    unsafe {
+        let mut actions = std::mem::zeroed();
+        libc::posix_spawn_file_actions_init(&raw mut actions);
+        let (fd, flags) = (0, libc::O_RDONLY);
+        libc::posix_spawn_file_actions_addopen(&raw mut actions, fd, fifo.as_ptr(), flags, 0);
+        let code = libc::posix_spawn(
+            &raw mut pid,
+            c"/bin/true".as_ptr(),
+            &raw const actions,
+            std::ptr::null(),
+            arguments.as_ptr(),
+            arguments[1..].as_ptr(),
+        );
+        assert_eq!(code, 0);
+        libc::posix_spawn_file_actions_destroy(&raw mut actions);
+    }
+    reap(pid as u32);
+}
+
 /// Lets a traced process go on, without the tracer.
 pub fn trace_no_more(pid: u32) {
     // SAFETY: no pointers are followed for this request.
-    unsafe {
-        assert_eq!(
-            libc::ptrace(libc::PTRACE_DETACH, pid as i32, 0usize, 0usize),
-            0
-        )
-    };
+    let answer = unsafe { libc::ptrace(libc::PTRACE_DETACH, pid as i32, 0usize, 0usize) };
+    assert_eq!(answer, 0);
 }
 
 /// A robust mutex as an application may have one, in memory that lives for good.

@@ -3,9 +3,10 @@
 //! Targets are drawn at random from the seeds that are not in the view and from the members held
 //! failed; to the latter goes a claim with it, so that whoever lives after all learns of its death
 //! and speaks up: with a higher minor if the verdict does not stand by our rules, with a higher
-//! incarnation if it does (the paper raises the minor in both cases). The answer is the target's whole view. Frequent at first, then rarer, at last every
-//! five seconds; a member that is alone keeps trying more often. Targets do not stay neighbours,
-//! and when there is no target nothing is sent.
+//! incarnation if it does (the paper raises the minor in both cases). The answer is the
+//! target's whole view. Frequent at first, then rarer, at last every five seconds; a member that
+//! is alone keeps trying more often. Targets do not stay neighbours, and when there is no target
+//! nothing is sent.
 
 use crate::identity::MemberId;
 use crate::overlay::Overlay;
@@ -19,6 +20,8 @@ use crate::wire::Strength;
 const WAIT_MAX_US: u64 = 5_000_000;
 /// Longest pause of a member that is alone, in heartbeats.
 const ALONE_BEATS: u64 = 10;
+/// Doors a member that is alone knocks at each time: most of a long list may be stale.
+const ALONE_KNOCKS: usize = 4;
 
 /// Coming back after having been declared failed: whose view we take over first.
 #[derive(Clone, Copy, Debug)]
@@ -63,11 +66,14 @@ impl Overlay {
             .iter_removed()
             .filter(|m| m.state == NodeState::Failed);
         targets.extend(failed.map(|member| (Target::Member(member.id), false)));
-        if targets.is_empty() {
-            return;
+        for _ in 0..if alone { ALONE_KNOCKS } else { 1 } {
+            if targets.is_empty() {
+                return;
+            }
+            let index = self.random(targets.len() as u64) as usize;
+            let (target, boot) = targets.swap_remove(index);
+            self.say(Intent::Discover { target, boot });
         }
-        let (target, boot) = targets[self.random(targets.len() as u64) as usize];
-        self.say(Intent::Discover { target, boot });
     }
 
     /// We were declared failed: for one deadline, or until its view has come, we listen to the

@@ -1,5 +1,6 @@
 //! The words host and engine use: inputs, transmits, and views of members.
 
+use crate::config::Policy;
 use crate::counters::Counters;
 use crate::event::CauseKind;
 use crate::evidence::Observation;
@@ -37,6 +38,8 @@ pub enum Input<'a> {
     },
     /// The job's key.
     Key([u8; 32]),
+    /// What to do when declared failed, from now on.
+    Policy(Policy),
     /// Say goodbye and fall silent.
     Leave {
         /// Told to everybody.

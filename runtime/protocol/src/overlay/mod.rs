@@ -1,20 +1,25 @@
 //! The overlay engine: one member of one zone, behind four doors.
 //!
 //! The doors are here, and what the engine holds. What goes on behind them, one noun a file:
-//! `receive` (who may say what), `merge` (news into the table), `watch` (silence, probes,
-//! helpers, reports), `topology` (whom to link with), `discover` (finding strangers and healing
-//! splits), `send` (writing frames when a slot is free), `snapshot` (handing over to another
-//! worker).
+//! `receive` (who may say what), `merge` (news into the table), `own` (news about ourselves),
+//! `watch` (silence, probes, reports), `helper` (looking after a suspect for others), `topology`
+//! (whom to link with), `discover` (finding strangers and healing splits), `send` (writing frames
+//! when a slot is free), `snapshot` (handing over to another worker).
 //!
-//! Named deviations from the paper's zone membership, all additions for speed: indirect probes
-//! before a report; reports and removals leave at once instead of after the aggregation interval
-//! tau; the originator of a removal also tells everybody directly in views of at most 32; news is
-//! acknowledged and repaired by digests; a report is checked against one's own silence first.
+//! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
+//! everything leaves at once instead of after the aggregation interval tau; the originator of a
+//! removal also tells everybody directly in views of at most 32. For truth: news is acknowledged
+//! and repaired by digests; a verdict from elsewhere counts as the reports it carries; one who
+//! hears nobody doubts itself first; who was declared failed by enough members comes back with a
+//! higher incarnation, not minor, and takes over the others' view; of two sides of a split only
+//! the smaller does so.
 
 mod discover;
+mod helper;
 mod interface;
 mod merge;
 mod outbox;
+mod own;
 mod receive;
 mod send;
 mod snapshot;
@@ -41,10 +46,10 @@ use crate::time::Instant;
 use crate::wire::Acks;
 
 use discover::Rejoin;
+use helper::Check;
 pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
 use outbox::Outbox;
 pub use snapshot::ResumeError;
-use watch::Check;
 
 /// Most events waiting for the host.
 const EVENTS_MAX: usize = 65_536;
@@ -172,6 +177,10 @@ impl Overlay {
             Input::Key(key) => {
                 self.config.key = Some(key);
                 self.discover_at = self.now;
+                Ok(())
+            }
+            Input::Policy(policy) => {
+                self.config.policy = policy;
                 Ok(())
             }
             Input::Leave { exit_code } => {

@@ -14,9 +14,6 @@ use crate::state::NodeState;
 use crate::time::Instant;
 use crate::wire::{Acks, Claim, Fact, NodeFact, write_version};
 
-/// Room that acknowledgements may take in a news frame.
-const NEWS_HEAD_MAX: usize = 4 + 8 * crate::wire::ACKS_MAX;
-
 impl Overlay {
     /// Writes the next frame into `buffer` and says where it goes; `None` when all is said.
     /// The buffer has at least `mtu` bytes.
@@ -109,19 +106,27 @@ impl Overlay {
 
     fn write_intent(&mut self, intent: Intent, body: &mut [u8]) -> Option<Written> {
         let mut writer = Writer::new(body);
-        let written = match intent {
+        let (kind, target, route) = self.write_short(intent, &mut writer)?;
+        Some((writer.used(), kind, target, Class::News, route))
+    }
+
+    /// What members say to each other about the talk itself, and about silence.
+    fn write_short(
+        &mut self,
+        intent: Intent,
+        writer: &mut Writer<'_>,
+    ) -> Option<(Kind, Target, Route)> {
+        Some(match intent {
             Intent::Link { to, reply, route } => {
-                self.write_link(&mut writer, to, reply).ok()??;
+                self.write_link(writer, to, reply).ok()??;
                 let kind = if reply { Kind::LinkReply } else { Kind::Link };
-                (kind, Target::Member(to), Class::News, route)
+                (kind, Target::Member(to), route)
             }
             Intent::Probe { to } => {
                 self.counters.probes_sent += 1;
-                (Kind::Probe, Target::Member(to), Class::News, Route::All)
+                (Kind::Probe, Target::Member(to), Route::All)
             }
-            Intent::ProbeReply { to, route } => {
-                (Kind::ProbeReply, Target::Member(to), Class::News, route)
-            }
+            Intent::ProbeReply { to, route } => (Kind::ProbeReply, Target::Member(to), route),
             Intent::Ask {
                 to,
                 suspect,
@@ -129,8 +134,8 @@ impl Overlay {
             } => {
                 self.counters.asks_sent += 1;
                 writer.u64(suspect.0).ok()?;
-                write_version(&mut writer, version).ok()?;
-                (Kind::Ask, Target::Member(to), Class::News, Route::Next)
+                write_version(writer, version).ok()?;
+                (Kind::Ask, Target::Member(to), Route::Next)
             }
             Intent::Answer {
                 to,
@@ -141,50 +146,60 @@ impl Overlay {
                 let heard = self.table.get(suspect)?.last_heard;
                 let age_us = u32::try_from(self.now.since(heard)).unwrap_or(u32::MAX);
                 writer.u64(suspect.0).ok()?;
-                write_version(&mut writer, version).ok()?;
+                write_version(writer, version).ok()?;
                 writer.u8(u8::from(alive)).ok()?;
                 writer.u32(age_us).ok()?;
-                (Kind::Answer, Target::Member(to), Class::News, Route::Next)
+                (Kind::Answer, Target::Member(to), Route::Next)
             }
             Intent::Ack { to } => {
                 let acks = self.acks.remove(&to)?;
-                acks.write(&mut writer).ok()?;
-                (Kind::Ack, Target::Member(to), Class::News, Route::Next)
+                acks.write(writer).ok()?;
+                (Kind::Ack, Target::Member(to), Route::Next)
             }
+            _ => return self.write_facts(intent, writer),
+        })
+    }
+
+    /// What members say to each other about members.
+    fn write_facts(
+        &mut self,
+        intent: Intent,
+        writer: &mut Writer<'_>,
+    ) -> Option<(Kind, Target, Route)> {
+        Some(match intent {
             Intent::Direct { to, subject, route } => {
                 writer.u8(0).ok()?;
-                Acks::default().write(&mut writer).ok()?;
+                Acks::default().write(writer).ok()?;
                 writer.u16(1).ok()?;
-                self.write_fact(&mut writer, subject).ok()??;
+                self.write_fact(writer, subject).ok()??;
                 self.counters.news_sent += 1;
-                (Kind::News, Target::Member(to), Class::News, route)
+                (Kind::News, Target::Member(to), route)
             }
             Intent::Discover { target, boot } => {
                 self.counters.discoveries += 1;
-                self.write_own(&mut writer).ok()?;
+                self.write_own(writer).ok()?;
                 writer.u8(u8::from(boot)).ok()?;
                 if let (false, Target::Member(to)) = (boot, target) {
-                    self.claim_about(to)?.write(&mut writer).ok()?;
+                    self.claim_about(to)?.write(writer).ok()?;
                 }
-                (Kind::Discover, target, Class::News, Route::All)
+                (Kind::Discover, target, Route::All)
             }
             Intent::View { to, from } => {
-                self.write_view(&mut writer, to, from).ok()?;
-                (Kind::View, Target::Member(to), Class::News, Route::Next)
+                self.write_view(writer, to, from).ok()?;
+                (Kind::View, Target::Member(to), Route::Next)
             }
             Intent::Claim { to } => {
-                self.claim_about(to)?.write(&mut writer).ok()?;
-                (Kind::Claim, Target::Member(to), Class::News, Route::Next)
+                self.claim_about(to)?.write(writer).ok()?;
+                (Kind::Claim, Target::Member(to), Route::Next)
             }
             Intent::Correct { slot, about } => {
-                self.write_own(&mut writer).ok()?;
+                self.write_own(writer).ok()?;
                 writer.u16(1).ok()?;
-                self.write_fact(&mut writer, Subject::Node(about)).ok()??;
-                (Kind::View, Target::Stray(slot), Class::News, Route::All)
+                self.write_fact(writer, Subject::Node(about)).ok()??;
+                (Kind::View, Target::Stray(slot), Route::All)
             }
-        };
-        let (kind, target, class, route) = written;
-        Some((writer.used(), kind, target, class, route))
+            _ => return None,
+        })
     }
 
     fn claim_about(&self, id: MemberId) -> Option<Claim<'_>> {
@@ -289,7 +304,6 @@ impl Overlay {
             .map(|(id, _)| *id)?;
         let mut writer = Writer::new(body);
         writer.u8(1).ok()?;
-        debug_assert!(NEWS_HEAD_MAX < crate::config::MTU_MIN);
         self.acks
             .remove(&to)
             .unwrap_or_default()

@@ -19,22 +19,6 @@ use crate::verdict::{self, Silence};
 
 /// Helpers asked in one round.
 const HELPERS: usize = 3;
-/// Members one engine looks after for others at the same time.
-const CHECKS_MAX: usize = 256;
-/// Askers remembered for one suspect.
-const ASKERS_MAX: usize = 8;
-
-/// Looking after one suspect for one heartbeat.
-#[derive(Clone, Debug)]
-pub(super) struct Check {
-    version: Version,
-    until: Instant,
-    probe_at: Instant,
-    askers: Vec<MemberId>,
-    /// Report it ourselves, with this cause, if it stays silent.
-    own: Option<CauseKind>,
-}
-
 impl Overlay {
     /// An authentic frame of this member's present life came.
     pub(super) fn heard(&mut self, id: MemberId) {
@@ -55,96 +39,6 @@ impl Overlay {
                     alive: true,
                 });
             }
-        }
-    }
-
-    /// A helper's task: look after the suspect, and answer.
-    pub(super) fn asked(&mut self, from: MemberId, suspect: MemberId, version: Version) {
-        let Some(member) = self.table.get(suspect) else {
-            return;
-        };
-        if suspect == self.own || member.version != version || !member.in_view() {
-            // Whoever asks is behind, or ahead: the record itself is the better answer.
-            self.say(Intent::Direct {
-                to: from,
-                subject: Subject::Node(suspect),
-                route: Route::Next,
-            });
-            return;
-        }
-        if self.now.since(member.last_heard) < self.config.heartbeat_us / 2 {
-            self.say(Intent::Answer {
-                to: from,
-                suspect,
-                version,
-                alive: true,
-            });
-            return;
-        }
-        self.check(suspect, Some(from), None);
-    }
-
-    /// Starts looking after a suspect, or adds an asker to it.
-    pub(super) fn check(&mut self, id: MemberId, asker: Option<MemberId>, own: Option<CauseKind>) {
-        let Some(version) = self.table.in_view(id).map(|member| member.version) else {
-            return;
-        };
-        let now = self.now;
-        if !self.checks.contains_key(&id) && self.checks.len() >= CHECKS_MAX {
-            return;
-        }
-        let heartbeat_us = self.config.heartbeat_us;
-        let check = self.checks.entry(id).or_insert_with(|| Check {
-            version,
-            until: now.after(heartbeat_us),
-            probe_at: now,
-            askers: Vec::new(),
-            own: None,
-        });
-        check.own = check.own.or(own);
-        if let Some(asker) = asker
-            && check.askers.len() < ASKERS_MAX
-            && !check.askers.contains(&asker)
-        {
-            check.askers.push(asker);
-        }
-    }
-
-    /// A helper's answer.
-    pub(super) fn answered(
-        &mut self,
-        from: MemberId,
-        suspect: MemberId,
-        version: Version,
-        alive: bool,
-        age_us: u32,
-    ) {
-        let now = self.now;
-        let Some(member) = self
-            .table
-            .in_view(suspect)
-            .filter(|held| held.version == version)
-        else {
-            return;
-        };
-        let reported = member.reporters.contains(self.own);
-        if alive {
-            let at = Instant(now.0.saturating_sub(u64::from(age_us)));
-            if at > member.alive_at() {
-                self.table.note(suspect, |member| member.vouched_at = at);
-                self.observe(suspect, from, ObservationKind::Vouched);
-                if let Some(link) = self.links.get_mut(&suspect) {
-                    link.heard();
-                }
-            }
-            return;
-        }
-        self.observe(suspect, from, ObservationKind::FoundSilent);
-        if let Some(link) = self.links.get_mut(&suspect) {
-            link.silent.add(from);
-        }
-        if reported {
-            self.report(suspect, CauseKind::Silence);
         }
     }
 
@@ -270,7 +164,7 @@ impl Overlay {
     }
 
     /// Whether we hear nobody at all and should look at ourselves first.
-    fn doubts_itself(&mut self) -> bool {
+    pub(super) fn doubts_itself(&mut self) -> bool {
         let deadline_us = self.widened_deadline_us(0);
         let others = self.table.live() - 1;
         let doubts = verdict::doubts_itself(
@@ -294,7 +188,7 @@ impl Overlay {
     }
 
     /// Our own report against a member, with what the helpers found.
-    fn report(&mut self, id: MemberId, cause: CauseKind) {
+    pub(super) fn report(&mut self, id: MemberId, cause: CauseKind) {
         let Some(member) = self.table.in_view(id) else {
             return;
         };
@@ -361,46 +255,6 @@ impl Overlay {
         }
     }
 
-    fn run_checks(&mut self) {
-        let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
-        let due: Vec<MemberId> = self
-            .checks
-            .iter()
-            .filter(|(_, check)| now >= check.until.min(check.probe_at))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in due {
-            let Some(check) = self.checks.get_mut(&id) else {
-                continue;
-            };
-            if now < check.until {
-                check.probe_at = now.after(heartbeat_us / 3);
-                self.say(Intent::Probe { to: id });
-                continue;
-            }
-            let Some(check) = self.checks.remove(&id) else {
-                continue;
-            };
-            for to in check.askers {
-                self.say(Intent::Answer {
-                    to,
-                    suspect: id,
-                    version: check.version,
-                    alive: false,
-                });
-            }
-            if let Some(cause) = check.own
-                && self
-                    .table
-                    .in_view(id)
-                    .is_some_and(|m| m.version == check.version)
-                && !self.doubts_itself()
-            {
-                self.report(id, cause);
-            }
-        }
-    }
-
     pub(super) fn next_watch_timer(&self) -> Instant {
         let mut next = Instant::NEVER;
         for (id, link) in self.links.iter().filter(|(_, link)| link.observes) {
@@ -447,22 +301,22 @@ impl Overlay {
         verdict::threshold(self.config.theta, steady - usize::from(is_steady))
     }
 
-    /// We overslept: nobody's silence in that time counts, and everybody is probed before judged.
+    /// We overslept: nobody's silence in that time counts. That everybody is probed before being
+    /// judged follows from the deadlines, which the same lateness has widened.
     pub(super) fn forgive(&mut self, late_us: u64) {
         let now = self.now;
-        let recent = Instant(now.0.saturating_sub(self.config.heartbeat_us));
         self.table.note_all(|member| {
-            let shifted = member.alive_at().after(late_us).max(recent).min(now);
+            let shifted = member.alive_at().after(late_us).min(now);
             member.vouched_at = member.vouched_at.max(shifted);
         });
         for link in self.links.values_mut() {
-            link.heard();
+            link.since = link.since.after(late_us).min(now);
         }
         for check in self.checks.values_mut() {
             check.until = now.after(self.config.heartbeat_us);
             check.probe_at = now;
         }
-        self.heard_any = self.heard_any.after(late_us).max(recent).min(now);
+        self.heard_any = self.heard_any.after(late_us).min(now);
         self.doubted_since = None;
     }
 

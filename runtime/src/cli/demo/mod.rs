@@ -11,7 +11,7 @@ mod journal;
 mod report;
 
 use super::CliError;
-use super::process::{Process, monotonic_ns, wait_until};
+use super::process::{Process, is_interrupted, monotonic_ns, notice_interruption, wait_until};
 use clap::Args;
 use cluster::Cluster;
 use journal::{Fact, Journal};
@@ -97,6 +97,7 @@ struct Rank {
 fn play(args: &DemoArgs, seed: u64, directory: &Path) -> Result<Report, CliError> {
     let mut dice = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
     let journal = Journal::new(&directory.join("logs"));
+    notice_interruption();
     let mut cluster = Cluster::start(args, directory)?;
     let ranks = wait_ready(args, &journal, &mut cluster)?;
     let start_ns = monotonic_ns();
@@ -120,21 +121,19 @@ fn play(args: &DemoArgs, seed: u64, directory: &Path) -> Result<Report, CliError
             .all(|r| journal.facts(r.rank).contains(&Fact::Done { right: true }))
     });
     resume_node(&silent, &ranks, &mut cluster);
+    if is_interrupted() {
+        return Err(CliError::new("demo", "interrupted"));
+    }
     let left_over = cluster.end(END_DEADLINE);
 
     let all = ranks
         .iter()
         .map(|r| (r.rank, journal.facts(r.rank)))
         .collect();
-    let survivors = survivors.iter().map(|r| r.rank).collect();
+    let survivors: Vec<_> = survivors.iter().map(|r| r.rank).collect();
+    let faults = [killed, stopped];
     Ok(Report::new(
-        seed,
-        start_ns,
-        vec![killed, stopped],
-        all,
-        survivors,
-        finished,
-        left_over,
+        seed, start_ns, &faults, &all, &survivors, finished, left_over,
     ))
 }
 

@@ -66,14 +66,14 @@ impl Report {
     pub(crate) fn new(
         seed: u64,
         start_ns: u64,
-        faults: Vec<Fault>,
-        all: BTreeMap<u32, Vec<Fact>>,
-        survivors: Vec<u32>,
+        faults: &[Fault],
+        all: &BTreeMap<u32, Vec<Fact>>,
+        survivors: &[u32],
         finished: bool,
         killed_at_end: usize,
     ) -> Self {
         let facts_of = |rank: &u32| all.get(rank).map_or(&[][..], Vec::as_slice);
-        let reports: Vec<_> = faults.iter().map(|fault| judge(fault, &all)).collect();
+        let reports: Vec<_> = faults.iter().map(|fault| judge(fault, all)).collect();
         let shrunk_with_mpi = survivors.iter().all(|rank| {
             !facts_of(rank)
                 .iter()
@@ -83,13 +83,13 @@ impl Report {
             schema: "muster/demo/v1",
             seed,
             faults: reports,
-            false_failures: false_failures(&faults, &all),
+            false_failures: false_failures(faults, all),
             survivors_finished: finished,
             shrunk_with_mpi,
             killed_at_end,
             story: String::new(),
         };
-        report.story = report.tell(start_ns, &faults, &all, &survivors);
+        report.story = report.tell(start_ns, faults, all, survivors);
         report
     }
 
@@ -288,8 +288,8 @@ mod tests {
         }
     }
 
-    fn report(faults: Vec<Fault>, all: Vec<(u32, Vec<Fact>)>) -> Report {
-        Report::new(1, 0, faults, all.into_iter().collect(), vec![0, 1], true, 0)
+    fn report(faults: &[Fault], all: Vec<(u32, Vec<Fact>)>) -> Report {
+        Report::new(1, 0, faults, &all.into_iter().collect(), &[0, 1], true, 0)
     }
 
     fn kill_of_2() -> Fault {
@@ -308,7 +308,7 @@ mod tests {
             (0, vec![told(2_000_000, "RANK_FAILED", "2")]),
             (1, vec![told(4_500_000, "RANK_FAILED", "2")]),
         ];
-        let report = report(vec![kill_of_2()], all);
+        let report = report(&[kill_of_2()], all);
         assert_eq!(report.faults[0].p50_ms, 1.0);
         assert_eq!(report.faults[0].max_ms, 3.5);
         assert_eq!(report.faults[0].missing, 0);
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn a_rank_that_was_not_told_is_missing() {
         let all = vec![(0, vec![told(2_000_000, "RANK_FAILED", "2")]), (1, vec![])];
-        let report = report(vec![kill_of_2()], all);
+        let report = report(&[kill_of_2()], all);
         assert_eq!(report.faults[0].missing, 1);
         assert!(report.verdict().is_err());
     }
@@ -341,7 +341,7 @@ mod tests {
                 ],
             ),
         ];
-        let report = report(vec![kill_of_2()], all);
+        let report = report(&[kill_of_2()], all);
         assert_eq!(report.false_failures, 2);
         assert!(report.verdict().is_err());
     }

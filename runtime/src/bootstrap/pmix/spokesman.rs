@@ -1,30 +1,19 @@
-//! The porch: a rank of the job brings its agent together with the others, through MPI's PMIx.
+//! The spokesman's round: publish, ask, take answers, tell the agent.
 //!
-//! Picture a village where every house has one spokesman. He nails his house's address to the
-//! village board (`PMIx_Put`), reads those of the others when they appear, and hands them in at
-//! his own door; the spokesman of the first house also nails up the key. Nobody waits for
-//! everybody (no fence), and nobody is asked before the village exists (MPI_Init).
+//! Whoever is a guest of PMIx holds the launcher's map of the job; of all guests on a node one is
+//! the spokesman. Each question is put again after a pause until it is answered; for addresses
+//! that ends after a minute (whoever starts later finds us), for the key never.
 //!
-//! The spokesman of a node is its lowest rank. The other ranks use the porch for one thing only:
-//! telling their own MPI of deaths, where the application asked for it.
-//!
-//! What it is not: it does not wait, anywhere, and it is not woken by PMIx: it says when it wants
-//! to look again, at first every few milliseconds, and never once all questions are answered.
-//!
-//! An address that is asked for before it is there is asked for again, with growing pauses: a
-//! PRRTE server looks again only every two seconds, but answers "not found" at once if told to
-//! refresh.
+//! What is learned is kept, so that an agent that comes in the place of a lost one is told again.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use crate::board::{BoardView, Event, EventKind, NO_RANK, RankState};
-use crate::client::{AgentLink, Porch};
+use crate::client::AgentLink;
 use crate::doorman::ADDRESS_MAX;
-use crate::pmix::{Answer, Error, Inbox, Job, Pmix, Session, Ticket};
-use crate::sys::clock;
+use crate::pmix::{Answer, Inbox, Job, Session, Ticket};
+
+use super::LOOK_FIRST_US;
 
 /// Under this key each spokesman puts the rails of its node's agent, as text.
 const RAILS: &CStr = c"muster.nids";
@@ -45,11 +34,6 @@ const PAUSE_MOST_US: u64 = 2_000_000;
 const UNANSWERED_US: u64 = 10_000_000;
 /// After this long an address is not asked for any more: whoever starts later finds us.
 const SEEK_SEEDS_US: u64 = 60_000_000;
-
-/// How often to look whether MPI has come up, in a process that a PMIx launcher started: at first,
-/// and at last.
-const LOOK_FIRST_US: u64 = 5_000;
-const LOOK_MOST_US: u64 = 1_000_000;
 /// How often to look whether an answer has come, at first; doubled each time, up to
 /// [`PAUSE_MOST_US`].
 const ANSWER_LOOK_US: u64 = 1_000;
@@ -88,32 +72,10 @@ enum Subject {
     Key,
 }
 
-/// The porch of a process whose launcher may speak PMIx. Give it to the client's options.
-pub struct PmixPorch {
-    state: Mutex<State>,
-}
-
-struct State {
-    launched_by_pmix: bool,
-    feed_mpi: bool,
-    link: Option<AgentLink>,
-    guest: Option<Guest>,
-    /// The job data cannot be read, or this process has left: nothing is tried any more.
-    done: bool,
-    /// When to wake for the next look, on the monotonic clock; `None` for only when called.
-    next_us: Option<u64>,
-    /// Calls before this time do nothing.
-    not_before_us: u64,
-    look_us: u64,
-    /// Ranks that MPI was told of, or shall be once it is up.
-    told: BTreeSet<u32>,
-    pending: Vec<u32>,
-}
-
 /// The part that exists once MPI is up.
-struct Guest {
-    session: Session,
-    job: Job,
+pub(super) struct Guest {
+    pub(super) session: Session,
+    pub(super) job: Job,
     inbox: Inbox,
     published: Option<Notice>,
     questions: Vec<Question>,
@@ -122,184 +84,10 @@ struct Guest {
     /// What was learned; told again to an agent that comes in the place of a lost one.
     learned: Vec<Delivery>,
     /// How much of it the agent has been told.
-    told_agent: usize,
+    pub(super) told_agent: usize,
 }
-
-impl PmixPorch {
-    /// A porch that has looked at nothing yet. `feed_mpi` says whether confirmed deaths are told
-    /// to this process's MPI, which cannot take them back.
-    pub fn new(feed_mpi: bool) -> Self {
-        let launched_by_pmix = std::env::var_os("PMIX_NAMESPACE").is_some();
-        Self {
-            state: Mutex::new(State::new(launched_by_pmix, feed_mpi)),
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Whether this process has a PMIx server to talk to.
-pub(super) fn launched_by_pmix() -> bool {
-    std::env::var_os("PMIX_NAMESPACE").is_some()
-}
-
-impl Porch for PmixPorch {
-    fn on_attached(&self, link: &AgentLink) {
-        let mut state = self.state();
-        state.link = Some(link.clone());
-        if let Some(guest) = &mut state.guest {
-            guest.told_agent = 0;
-        }
-        state.next_us = Some(0);
-        state.not_before_us = 0;
-    }
-
-    fn on_events(&self, events: &[Event], board: &BoardView) {
-        let mut state = self.state();
-        if !state.feed_mpi {
-            return;
-        }
-        for event in events {
-            state.take_note(event, board);
-        }
-        state.feed();
-    }
-
-    fn on_call(&self) {
-        // Whoever is in there does what there is to do; an application is not kept waiting.
-        if let Ok(mut state) = self.state.try_lock() {
-            state.advance(clock::monotonic_ns() / 1000);
-        }
-    }
-
-    fn next_wake(&self) -> Option<Duration> {
-        let next_us = self.state().next_us?;
-        let now_us = clock::monotonic_ns() / 1000;
-        Some(Duration::from_micros(next_us.saturating_sub(now_us)))
-    }
-
-    fn before_detach(&self) {
-        let mut state = self.state();
-        state.guest = None;
-        state.link = None;
-        state.next_us = None;
-        state.done = true;
-    }
-}
-
-impl State {
-    fn new(launched_by_pmix: bool, feed_mpi: bool) -> Self {
-        Self {
-            launched_by_pmix,
-            feed_mpi,
-            link: None,
-            guest: None,
-            done: false,
-            next_us: None,
-            not_before_us: 0,
-            look_us: LOOK_FIRST_US,
-            told: BTreeSet::new(),
-            pending: Vec::new(),
-        }
-    }
-
-    /// Notes the ranks that an event declares dead, each once.
-    fn take_note(&mut self, event: &Event, board: &BoardView) {
-        match event.kind {
-            EventKind::RankFailed if event.rank != NO_RANK => self.condemn(event.rank),
-            EventKind::NodeFailed => {
-                let name = board.node_name(event.node);
-                let ours = (0..board.rank_count())
-                    .filter(|rank| board.rank_node(*rank) == Some(event.node));
-                let mut ranks: Vec<u32> = ours.collect();
-                // Ranks that never attached are known to the launcher alone.
-                if let (Some(guest), Some(name)) = (&self.guest, name) {
-                    ranks.extend(guest.job.ranks_on(&name));
-                }
-                ranks.into_iter().for_each(|rank| self.condemn(rank));
-            }
-            // What was missed is in the states.
-            EventKind::Overflow => (0..board.rank_count())
-                .filter(|rank| board.rank_state(*rank) == RankState::Failed)
-                .for_each(|rank| self.condemn(rank)),
-            _ => {}
-        }
-    }
-
-    fn condemn(&mut self, rank: u32) {
-        if self.told.insert(rank) {
-            self.pending.push(rank);
-        }
-    }
-
-    /// Tells MPI of the dead, if it is up; before that they are kept.
-    fn feed(&mut self) {
-        let Some(guest) = &self.guest else { return };
-        let own = guest.session.rank();
-        for rank in self
-            .pending
-            .drain(..)
-            .filter(|rank| *rank != own && *rank < guest.job.size)
-        {
-            // A refusal (MPI has finalized) leaves nobody to be told.
-            let _ = guest.session.notify_failed(rank);
-        }
-    }
-
-    /// Does what can be done now: takes a reference to PMIx if MPI has come up, publishes, asks,
-    /// hands on what came; and says when it wants to be called again.
-    fn advance(&mut self, now_us: u64) {
-        if self.done || now_us < self.not_before_us {
-            self.next_us = self.next_us.filter(|_| !self.done);
-            return;
-        }
-        let Some(link) = self.link.clone() else {
-            return;
-        };
-        if self.guest.is_none() && !self.enter() {
-            // A process that no PMIx launcher started is not woken for this.
-            self.next_us = self
-                .launched_by_pmix
-                .then(|| now_us.saturating_add(self.look_us));
-            self.not_before_us = now_us.saturating_add(LOOK_FIRST_US);
-            self.look_us = (self.look_us * 2).min(LOOK_MOST_US);
-            return;
-        }
-        self.feed();
-        let Some(guest) = &mut self.guest else { return };
-        self.next_us = if guest.speaks() {
-            guest.speak(now_us, &link)
-        } else {
-            None
-        };
-        self.not_before_us = self.next_us.unwrap_or(now_us);
-    }
-
-    /// Becomes a guest of MPI's PMIx, if that is there. `false`: not yet, or never (`done`).
-    fn enter(&mut self) -> bool {
-        let Some(pmix) = Pmix::find().filter(Pmix::initialized) else {
-            return false;
-        };
-        let session = match pmix.hold() {
-            Ok(session) => session,
-            Err(Error::NotInitialized | Error::Held) => return false,
-            Err(_) => {
-                self.done = true;
-                return false;
-            }
-        };
-        match session.job() {
-            Ok(job) => self.guest = Some(Guest::new(session, job)),
-            Err(_) => self.done = true,
-        }
-        self.guest.is_some()
-    }
-}
-
 impl Guest {
-    fn new(session: Session, job: Job) -> Self {
+    pub(super) fn new(session: Session, job: Job) -> Self {
         // A question at a time to each node, and one for the key.
         let inbox = Inbox::new(job.nodes.len().min(ASK_ALL_NODES) + 1);
         Self {
@@ -316,7 +104,7 @@ impl Guest {
     }
 
     /// The spokesman's round. Answers when the next one is due, `None` when all is done.
-    fn speak(&mut self, now_us: u64, link: &AgentLink) -> Option<u64> {
+    pub(super) fn speak(&mut self, now_us: u64, link: &AgentLink) -> Option<u64> {
         let published = self.publish(link);
         self.ask_first(now_us);
         self.collect(now_us);
@@ -329,7 +117,7 @@ impl Guest {
     }
 
     /// Whether this rank is the lowest of its node.
-    fn speaks(&self) -> bool {
+    pub(super) fn speaks(&self) -> bool {
         self.job
             .nodes
             .iter()
@@ -544,7 +332,6 @@ fn from_hex(text: &str) -> Option<[u8; 32]> {
     }
     Some(key)
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -581,21 +368,6 @@ mod tests {
                 assert!(!asked.contains(own));
             }
         }
-    }
-
-    /// Without MPI there is no PMIx: nothing happens, nothing is given up, nobody is told.
-    #[test]
-    fn before_mpi_the_porch_waits() {
-        let mut state = State::new(true, true);
-        state.condemn(3);
-        state.condemn(3);
-        state.feed();
-        assert_eq!(
-            state.pending,
-            vec![3],
-            "each rank once, kept until MPI is up"
-        );
-        assert!(!state.enter() && !state.done);
     }
 
     #[test]

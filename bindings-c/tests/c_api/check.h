@@ -1,0 +1,52 @@
+/* What the C test programs share: a check that names itself, and every call on one context. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <muster.h>
+#include <stdio.h>
+#include <string.h>
+
+static int failures;
+
+#define CHECK(condition)                                                                        \
+    do {                                                                                        \
+        if (!(condition)) {                                                                     \
+            printf("%s:%d: %s does not hold; last message: %s\n", __FILE__, __LINE__,           \
+                   #condition, muster_last_error_message());                                    \
+            failures++;                                                                         \
+        }                                                                                       \
+    } while (0)
+
+static void ignore(muster_ctx_t *context, const muster_event_t *event, void *argument)
+{
+    (void)context;
+    (void)event;
+    (void)argument;
+}
+
+/* Every call with a context that cannot be used: each says so and touches nothing. */
+static void check_context(muster_ctx_t *context, int expected)
+{
+    muster_event_t event = MUSTER_EVENT_INIT;
+    uint64_t epoch = 7;
+    char text[8] = "keep";
+    CHECK(muster_get_fd(context) == expected);
+    CHECK(muster_next_event(context, &event) == expected);
+    CHECK(muster_dispatch(context, ignore, NULL) == expected);
+    CHECK(muster_node_state(context, 0) == expected);
+    CHECK(muster_rank_state(context, 0) == expected);
+    CHECK(muster_rank_node(context, 0) == expected);
+    CHECK(muster_node_name(context, 0, text, sizeof text) == expected);
+    CHECK(muster_node_count(context) == expected);
+    CHECK(muster_rank_count(context) == expected);
+    CHECK(muster_nodes_in_state(context, MUSTER_NODE_ALIVE) == expected);
+    CHECK(muster_ranks_in_state(context, MUSTER_RANK_ALIVE) == expected);
+    CHECK(muster_my_rank(context) == expected);
+    CHECK(muster_my_node(context) == expected);
+    CHECK(muster_epoch(context, &epoch) == expected);
+    CHECK(muster_event_describe(context, &event, text, sizeof text) == expected);
+    CHECK(muster_finalize(context) == expected);
+    CHECK(strcmp(text, "keep") == 0 && epoch == 7);
+}
+
+#endif

@@ -1,0 +1,161 @@
+//! Helping others to look: a silent member is probed for one heartbeat, and the answer given.
+//!
+//! The same look is taken for ourselves when the fabric cannot reach a member, or when a verdict
+//! comes from elsewhere with too few reporters for our own rule.
+
+use crate::event::CauseKind;
+use crate::evidence::ObservationKind;
+use crate::identity::{MemberId, Version};
+use crate::link::Subject;
+use crate::overlay::Overlay;
+use crate::overlay::interface::Route;
+use crate::overlay::outbox::Intent;
+use crate::time::Instant;
+
+/// Members one engine looks after for others at the same time.
+const CHECKS_MAX: usize = 256;
+/// Askers remembered for one suspect.
+const ASKERS_MAX: usize = 8;
+
+/// Looking after one suspect for one heartbeat.
+#[derive(Clone, Debug)]
+pub(super) struct Check {
+    pub(super) version: Version,
+    pub(super) until: Instant,
+    pub(super) probe_at: Instant,
+    pub(super) askers: Vec<MemberId>,
+    /// Report it ourselves, with this cause, if it stays silent.
+    own: Option<CauseKind>,
+}
+
+impl Overlay {
+    /// A helper's task: look after the suspect, and answer.
+    pub(super) fn asked(&mut self, from: MemberId, suspect: MemberId, version: Version) {
+        let Some(member) = self.table.get(suspect) else {
+            return;
+        };
+        if suspect == self.own || member.version != version || !member.in_view() {
+            // Whoever asks is behind, or ahead: the record itself is the better answer.
+            self.say(Intent::Direct {
+                to: from,
+                subject: Subject::Node(suspect),
+                route: Route::Next,
+            });
+            return;
+        }
+        if self.now.since(member.last_heard) < self.config.heartbeat_us / 2 {
+            self.say(Intent::Answer {
+                to: from,
+                suspect,
+                version,
+                alive: true,
+            });
+            return;
+        }
+        self.check(suspect, Some(from), None);
+    }
+
+    /// Starts looking after a suspect, or adds an asker to it.
+    pub(super) fn check(&mut self, id: MemberId, asker: Option<MemberId>, own: Option<CauseKind>) {
+        let Some(version) = self.table.in_view(id).map(|member| member.version) else {
+            return;
+        };
+        let now = self.now;
+        if !self.checks.contains_key(&id) && self.checks.len() >= CHECKS_MAX {
+            return;
+        }
+        let heartbeat_us = self.config.heartbeat_us;
+        let check = self.checks.entry(id).or_insert_with(|| Check {
+            version,
+            until: now.after(heartbeat_us),
+            probe_at: now,
+            askers: Vec::new(),
+            own: None,
+        });
+        check.own = check.own.or(own);
+        if let Some(asker) = asker
+            && check.askers.len() < ASKERS_MAX
+            && !check.askers.contains(&asker)
+        {
+            check.askers.push(asker);
+        }
+    }
+
+    /// A helper's answer.
+    pub(super) fn answered(
+        &mut self,
+        from: MemberId,
+        suspect: MemberId,
+        version: Version,
+        alive: bool,
+        age_us: u32,
+    ) {
+        let now = self.now;
+        let Some(member) = self
+            .table
+            .in_view(suspect)
+            .filter(|held| held.version == version)
+        else {
+            return;
+        };
+        let reported = member.reporters.contains(self.own);
+        if alive {
+            let at = Instant(now.0.saturating_sub(u64::from(age_us)));
+            if at > member.alive_at() {
+                self.table.note(suspect, |member| member.vouched_at = at);
+                self.observe(suspect, from, ObservationKind::Vouched);
+                if let Some(link) = self.links.get_mut(&suspect) {
+                    link.heard();
+                }
+            }
+            return;
+        }
+        self.observe(suspect, from, ObservationKind::FoundSilent);
+        if let Some(link) = self.links.get_mut(&suspect) {
+            link.silent.add(from);
+        }
+        if reported {
+            self.report(suspect, CauseKind::Silence);
+        }
+    }
+
+    pub(super) fn run_checks(&mut self) {
+        let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
+        let due: Vec<MemberId> = self
+            .checks
+            .iter()
+            .filter(|(_, check)| now >= check.until.min(check.probe_at))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in due {
+            let Some(check) = self.checks.get_mut(&id) else {
+                continue;
+            };
+            if now < check.until {
+                check.probe_at = now.after(heartbeat_us / 3);
+                self.say(Intent::Probe { to: id });
+                continue;
+            }
+            let Some(check) = self.checks.remove(&id) else {
+                continue;
+            };
+            for to in check.askers {
+                self.say(Intent::Answer {
+                    to,
+                    suspect: id,
+                    version: check.version,
+                    alive: false,
+                });
+            }
+            if let Some(cause) = check.own
+                && self
+                    .table
+                    .in_view(id)
+                    .is_some_and(|m| m.version == check.version)
+                && !self.doubts_itself()
+            {
+                self.report(id, cause);
+            }
+        }
+    }
+}

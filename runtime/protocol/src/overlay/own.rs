@@ -1,0 +1,164 @@
+//! What others say about ourselves, and what we do about it.
+//!
+//! A suspicion is refuted with a higher minor. A verdict that stands makes us an outcast: we say
+//! so to the application and come back with a higher incarnation, or stop. And whoever uses our
+//! name in a life that was never ours has taken it.
+
+use crate::config::Policy;
+use crate::event::{CauseKind, EventKind};
+use crate::identity::{INCARNATION_MAX, MemberId, Version};
+use crate::link::Subject;
+use crate::overlay::Overlay;
+use crate::overlay::interface::Phase;
+use crate::state::NodeState;
+use crate::table::Reporters;
+use crate::verdict;
+use crate::wire::NodeFact;
+
+impl Overlay {
+    /// What others say about ourselves. `from` is `None` for what we remember of a former worker.
+    pub(super) fn merge_own(&mut self, from: Option<MemberId>, fact: &NodeFact<'_>) {
+        let own = self.own_version();
+        if self.phase != Phase::Running {
+            return;
+        }
+        if fact.version.incarnation > own.incarnation {
+            let ours = self
+                .table
+                .get(self.own)
+                .is_some_and(|own| *own.address == *fact.address);
+            if fact.state.in_view() && !ours {
+                return self.name_taken();
+            }
+            // A life of this node that we do not remember (its clock went back): stay above it.
+            self.renew_own(fact.version.reborn());
+            return;
+        }
+        if fact.version.incarnation < own.incarnation {
+            // Old news of us: the one who tells it could know better.
+            if let Some(link) = from.and_then(|from| self.links.get_mut(&from)) {
+                link.mark(Subject::Node(self.own));
+            }
+            return;
+        }
+        match fact.state {
+            NodeState::Failed | NodeState::Left | NodeState::Suspect
+                if fact.version.minor < own.minor =>
+            {
+                if let Some(from) = from {
+                    match self.links.get_mut(&from) {
+                        Some(link) => link.mark(Subject::Node(self.own)),
+                        None => self.introduce_to(from),
+                    }
+                }
+            }
+            NodeState::Failed
+                if verdict::stands(
+                    fact.cause,
+                    fact.reporters.len(),
+                    self.threshold_for(self.own),
+                ) =>
+            {
+                self.outcast(from, fact);
+            }
+            NodeState::Failed | NodeState::Suspect | NodeState::Left => {
+                self.counters.refutations += 1;
+                self.renew_own(fact.version.raised());
+                if let Some(from) = from.filter(|from| !self.links.contains_key(from)) {
+                    self.introduce_to(from);
+                }
+            }
+            _ if fact.version.minor > own.minor => self.renew_own(fact.version.raised()),
+            _ => {}
+        }
+    }
+
+    /// Raises the own version and lets everybody know.
+    fn renew_own(&mut self, version: Version) {
+        if version.incarnation >= INCARNATION_MAX {
+            return self.stop();
+        }
+        self.table.change(self.own, |own| own.version = version);
+        self.spread(Subject::Node(self.own), None);
+    }
+
+    /// We were declared failed, by enough members: say so, and follow the policy.
+    ///
+    /// Coming back, we forget whom *we* held failed (our view went another way than theirs) and
+    /// which reports we held, and take over the view of the one who told us before we talk to
+    /// anybody else.
+    pub(super) fn outcast(&mut self, from: Option<MemberId>, fact: &NodeFact<'_>) {
+        self.counters.outcasts += 1;
+        self.tell(
+            self.own,
+            EventKind::Outcast,
+            CauseKind::Claimed,
+            fact.reporters,
+            fact.silent_us,
+        );
+        if self.config.policy == Policy::Stop {
+            return self.stop();
+        }
+        let failed: Vec<MemberId> = self
+            .table
+            .iter_removed()
+            .filter(|member| member.state == NodeState::Failed)
+            .map(|member| member.id)
+            .collect();
+        for id in failed {
+            if Some(id) == from {
+                self.table.change(id, |member| {
+                    member.state = NodeState::Alive;
+                    member.reporters = Reporters::default();
+                });
+                self.tell(
+                    id,
+                    EventKind::NodeUp,
+                    CauseKind::Joined,
+                    Reporters::default(),
+                    0,
+                );
+            } else {
+                self.table.remove(id);
+            }
+        }
+        let suspects: Vec<MemberId> = self
+            .table
+            .iter_live()
+            .filter(|member| member.state == NodeState::Suspect)
+            .map(|member| member.id)
+            .collect();
+        for id in suspects {
+            self.table.change(id, |member| {
+                member.state = NodeState::Alive;
+                member.reporters = Reporters::default();
+            });
+            let nobody = Reporters::default();
+            self.tell(id, EventKind::NodeRecovered, CauseKind::Claimed, nobody, 0);
+        }
+        self.links.clear();
+        self.checks.clear();
+        self.acks.clear();
+        self.doubted_since = None;
+        self.heard_any = self.now;
+        self.topology_dirty = true;
+        self.discover_soon();
+        self.grace();
+        self.renew_own(fact.version.max(self.own_version()).reborn());
+        if let Some(with) = from {
+            self.rejoin_with(with);
+        }
+    }
+
+    pub(super) fn name_taken(&mut self) {
+        let nobody = Reporters::default();
+        self.tell(
+            self.own,
+            EventKind::NameTaken,
+            CauseKind::Claimed,
+            nobody,
+            0,
+        );
+        self.stop();
+    }
+}

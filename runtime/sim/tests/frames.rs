@@ -1,0 +1,178 @@
+//! Stories of frames that should not be believed, and of who may speak at all.
+
+use muster_protocol::{Config, EventKind, Input, Instant, Overlay, Phase, Profile, Reject, Target};
+use muster_sim::World;
+
+mod common;
+use common::{MS, SECOND, booted, sound};
+
+fn engine(name: &str, key: Option<[u8; 32]>) -> Overlay {
+    let mut config = Config::new(name, name.as_bytes(), Profile::Standard);
+    config.key = key;
+    config.seeds = vec![b"elsewhere".to_vec()];
+    Overlay::new(config).unwrap()
+}
+
+fn frames(engine: &mut Overlay, now: Instant) -> Vec<Vec<u8>> {
+    let mut buffer = vec![0; 2000];
+    let mut frames = Vec::new();
+    while let Some(transmit) = engine.poll_transmit(now, &mut buffer) {
+        frames.push(buffer[..transmit.size].to_vec());
+    }
+    frames
+}
+
+/// Section 8 of the design: before the key nothing is sent and nothing is believed.
+#[test]
+fn without_a_key_there_is_silence() {
+    let mut engine = engine("a", None);
+    assert_eq!(engine.handle(Instant(5), Input::Wake), Ok(()));
+    assert!(frames(&mut engine, Instant(5)).is_empty());
+    let datagram = Input::Datagram { bytes: &[0; 100] };
+    assert_eq!(engine.handle(Instant(6), datagram), Err(Reject::NoKey));
+    assert_eq!(engine.counters().rejected(Reject::NoKey), 1);
+    assert_eq!(engine.handle(Instant(7), Input::Key([1; 32])), Ok(()));
+    assert_eq!(
+        frames(&mut engine, Instant(7)).len(),
+        1,
+        "it knocks at its seed"
+    );
+}
+
+/// A frame of another job, a damaged one, a copy, and an authentic one.
+#[test]
+fn only_fresh_frames_of_this_job_are_believed() {
+    let (mut left, mut right) = (engine("a", Some([1; 32])), engine("b", Some([1; 32])));
+    let mut stranger = engine("c", Some([2; 32]));
+    for member in [&mut left, &mut right, &mut stranger] {
+        member.handle(Instant(5), Input::Wake).unwrap();
+    }
+    let hello = frames(&mut left, Instant(5)).remove(0);
+    let foreign = frames(&mut stranger, Instant(5)).remove(0);
+    let mut give = |bytes: &[u8]| right.handle(Instant(6), Input::Datagram { bytes });
+    assert_eq!(give(&foreign), Err(Reject::Forged));
+    let mut damaged = hello.clone();
+    damaged[40] ^= 1;
+    assert_eq!(give(&damaged), Err(Reject::Forged));
+    assert_eq!(give(&hello[..20]), Err(Reject::Truncated));
+    assert_eq!(
+        give(b"GET / HTTP/1.1, and many more bytes than a frame needs to be one"),
+        Err(Reject::Foreign)
+    );
+    assert_eq!(give(&hello), Ok(()));
+    assert_eq!(give(&hello), Err(Reject::Duplicate));
+    assert_eq!(right.live(), 2);
+    let counters = right.counters();
+    assert_eq!(
+        (
+            counters.rejected(Reject::Forged),
+            counters.rejected(Reject::Duplicate)
+        ),
+        (2, 1)
+    );
+    let a = right
+        .members()
+        .find(|member| member.name() == "a")
+        .unwrap()
+        .id();
+    assert_eq!(right.address_of(Target::Member(a)), Some(&b"a"[..]));
+    assert_eq!(muster_protocol::frame::sender(&hello), Some(a));
+}
+
+/// Section 8 of the design: what was recorded on the net and sent again is not believed, not
+/// even in another life of the receiver's peer.
+#[test]
+fn recorded_frames_are_not_believed_again() {
+    let (mut left, mut right) = (engine("a", Some([1; 32])), engine("b", Some([1; 32])));
+    left.handle(Instant(5), Input::Wake).unwrap();
+    right.handle(Instant(5), Input::Wake).unwrap();
+    let hello = frames(&mut left, Instant(5)).remove(0);
+    right
+        .handle(Instant(6), Input::Datagram { bytes: &hello })
+        .unwrap();
+    // Another life of `a` begins, and the old recording is played.
+    let mut config = Config::new("a", b"a", Profile::Standard);
+    config.key = Some([1; 32]);
+    config.seeds = vec![b"elsewhere".to_vec()];
+    config.incarnation = 2;
+    let mut reborn = Overlay::new(config).unwrap();
+    reborn.handle(Instant(7), Input::Wake).unwrap();
+    let again = frames(&mut reborn, Instant(7)).remove(0);
+    right
+        .handle(Instant(8), Input::Datagram { bytes: &again })
+        .unwrap();
+    let replayed = right.handle(Instant(9), Input::Datagram { bytes: &hello });
+    assert_eq!(replayed, Err(Reject::OldIncarnation));
+}
+
+/// Noise, copies and damage change nothing.
+#[test]
+fn garbage_and_copies_change_nothing() {
+    let mut world = booted(1, 6, Profile::Standard);
+    world.network.duplicate_permille = 300;
+    world.network.corrupt_permille = 50;
+    for round in 0..200_u8 {
+        world.run(10 * MS);
+        let garbage: Vec<u8> = (0..round).map(|byte| byte.wrapping_mul(round)).collect();
+        assert!(world.inject(0, &garbage).is_err());
+    }
+    assert!(world.run_until(SECOND, World::converged));
+    assert!(world.engine(0).counters().rejected(Reject::Forged) > 0);
+    assert!(world.engine(0).counters().rejected(Reject::Duplicate) > 0);
+    sound(&world);
+}
+
+/// Two members of one name: the one that came first says so and falls silent.
+#[test]
+fn two_of_one_name_find_out() {
+    let mut world = booted(2, 6, Profile::Standard);
+    let at = world.now();
+    let config = world.config("node3", Profile::Standard);
+    let twin = world.add(config);
+    assert!(world.run_until(2 * SECOND, |world| world.engine(3).phase()
+        == Phase::Stopped));
+    let told = world.told(at, 3, |kind| *kind == EventKind::NameTaken);
+    assert_eq!(
+        told.iter()
+            .map(|(observer, _)| *observer)
+            .collect::<Vec<_>>(),
+        [3]
+    );
+    assert!(world.run_until(2 * SECOND, World::converged));
+    assert_eq!(world.engine(twin).live(), 6);
+}
+
+/// Two members of one name where the newcomer's incarnation is lower (its clock is wrong).
+#[test]
+fn a_twin_with_a_lower_incarnation_falls_silent_itself() {
+    let mut world = booted(3, 6, Profile::Standard);
+    let mut config = world.config("node3", Profile::Standard);
+    config.incarnation = 5;
+    let twin = world.add(config);
+    assert!(
+        world.run_until(2 * SECOND, |world| world.engine(twin).phase()
+            == Phase::Stopped)
+    );
+    world.run(200 * MS);
+    assert_eq!(world.engine(3).phase(), Phase::Running);
+    assert!(world.converged());
+    sound(&world);
+}
+
+/// ZM-01: a node whose clock went back over a restart comes back above its former life.
+#[test]
+fn a_clock_that_went_back_does_not_lock_a_node_out() {
+    let mut world = booted(4, 6, Profile::Standard);
+    let mut config = world.config("node6", Profile::Standard);
+    let address = config.address.clone();
+    let late = world.add(config.clone());
+    assert!(world.run_until(SECOND, World::converged));
+    world.crash(late);
+    assert!(world.run_until(SECOND, World::converged));
+    config.incarnation = 5;
+    config.address = address;
+    world.checker = Default::default();
+    let reborn = world.add(config);
+    assert!(world.run_until(5 * SECOND, World::converged));
+    assert!(world.engine(reborn).version().incarnation > 5);
+}
