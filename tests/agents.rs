@@ -207,6 +207,68 @@ fn a_killed_worker_is_replaced_and_nobody_notices() {
     }
 }
 
+/// Workers that die one after another leave nothing behind in the keeper; when they do not stop
+/// dying the agent gives up, and says so.
+#[test]
+fn a_worker_that_keeps_dying_is_given_up_with_the_reason() {
+    let world = World::start(1);
+    let (keeper, mut worker) = world.job.agent(1).pair();
+    let before = descriptors(keeper);
+    let mut of_workers = Vec::new();
+    for _ in 0..4 {
+        signal(worker, Signal::KILL);
+        for rank in world.on_node(1) {
+            rank.await_words(&["ATTACHED"]);
+        }
+        worker = world.job.agent(1).pair().1;
+        assert_eq!(
+            tasks(keeper),
+            1,
+            "the keeper has one thread, or it must not fork"
+        );
+        of_workers.push(descriptors(worker));
+    }
+    assert_eq!(descriptors(keeper), before);
+    assert_eq!(of_workers, [of_workers[0]; 4]);
+    signal(worker, Signal::KILL);
+    for rank in world.on_node(1) {
+        let told = rank.await_words(&["LOST"]);
+        assert_says(&told, &["the worker died 5 times", "log"]);
+        assert_eq!(failures(rank), Vec::<String>::new());
+    }
+    assert_nothing_stays(&world.job, 1);
+}
+
+fn descriptors(pid: u32) -> usize {
+    entries(&format!("/proc/{pid}/fd"))
+}
+
+fn tasks(pid: u32) -> usize {
+    entries(&format!("/proc/{pid}/task"))
+}
+
+fn entries(path: &str) -> usize {
+    std::fs::read_dir(path).expect("the process lives").count()
+}
+
+/// Two nodes of one name in one job: the later one looks like the earlier one's return, so the
+/// earlier one makes way, and says what to do about it.
+#[test]
+fn a_node_whose_name_is_taken_is_told_so() {
+    let (first, second) = (World::start(1), Job::new(1));
+    let mut command = second.command(rank_program(), 1, 2);
+    command.env("MUSTER_SEEDS", first.job.rails(1));
+    let mut rank = Rank::start(&mut command, "rank of the second n1");
+    rank.await_words(&["ATTACHED"]);
+    for (_, rank) in first.living() {
+        let told = rank.await_words(&["LOST"]);
+        assert_says(&told, &["is named n1", "MUSTER_NODE"]);
+        assert_eq!(failures(rank), Vec::<String>::new());
+    }
+    assert_nothing_stays(&first.job, 1);
+    rank.await_states("n1=Alive 2=Alive");
+}
+
 /// A worker without its keeper goes on, serves newcomers, and ends in order.
 #[test]
 fn a_worker_whose_keeper_was_killed_goes_on_alone() {

@@ -24,6 +24,7 @@ use rustix::process::{
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use tracing::{error, info, warn};
@@ -56,8 +57,13 @@ pub(super) enum KeeperError {
     #[error("the worker could not start; its clients and the log were told why")]
     Worker,
     /// The worker kept dying.
-    #[error("the worker died {DEATHS_MAX} times within {} s", DEATH_WINDOW.as_secs())]
-    Crashing,
+    #[error(
+        "the worker died {DEATHS_MAX} times within {} s; its log is {}, and MUSTER_LOG=info in \
+         the environment makes it say more",
+        DEATH_WINDOW.as_secs(),
+        log.display()
+    )]
+    Crashing { log: PathBuf },
 }
 
 /// What keeper and workers share.
@@ -162,8 +168,9 @@ fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(
         deaths.retain(|death| now.duration_since(*death) < DEATH_WINDOW);
         if deaths.len() >= DEATHS_MAX {
             error!("the worker keeps dying");
-            estate.door.refuse_all(&KeeperError::Crashing.to_string());
-            return Err(KeeperError::Crashing);
+            let error = KeeperError::Crashing { log: place.log() };
+            estate.door.refuse_all(&error.to_string());
+            return Err(error);
         }
     }
 }
