@@ -199,10 +199,12 @@ fn a_killed_worker_is_replaced_and_nobody_notices() {
     world.kill_and_expect_nothing_else(0);
     world.await_states(&[0, 2], "Failed");
     let mut newcomer = start_rank_as(&world.job, 2, 6);
+    for (_, rank) in world.living() {
+        rank.await_words(&["EVENT", "RankUp", "rank=6"]);
+    }
     newcomer.tell("leave 0");
     newcomer.await_words(&["LEFT", "true"]);
     for (_, rank) in world.living() {
-        rank.await_words(&["EVENT", "RankUp", "rank=6"]);
         rank.await_words(&["EVENT", "RankLeft", "rank=6"]);
     }
 }
