@@ -93,12 +93,7 @@ fn greet_on(
         wants_nudge: setting.options.thread && setting.options.porch.is_some(),
         held,
     };
-    if socket
-        .send(&ToAgent::Hello(hello).encode(), Some(setting.event.as_fd()))
-        .is_err()
-    {
-        return Ok(None);
-    }
+    let sent = socket.send(&ToAgent::Hello(hello).encode(), Some(setting.event.as_fd()));
     let begun = Instant::now();
     let mut buffer = [0; MESSAGE_MAX];
     loop {
@@ -121,6 +116,8 @@ fn greet_on(
                 };
             }
             Ok(Received::HungUp) => return Ok(None),
+            // It hung up before our first word, and had nothing to say.
+            Ok(Received::Nothing) if sent.is_err() => return Ok(None),
             Ok(Received::Nothing) => {
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {

@@ -282,10 +282,13 @@ impl Doorman {
     /// Ends the service for good: puts every client out with the reason, and refuses whoever
     /// comes within two seconds, so that nobody starts another agent into the same misery.
     pub fn close_for(mut self, reason: &str) {
+        let refusal = ToClient::Refused(RefusalCode::NoAgent, reason.to_owned());
         let everybody: Vec<u64> = self.connections.keys().copied().collect();
         for token in everybody {
-            self.refuse(token, RefusalCode::NoAgent, reason.to_owned());
+            self.counters.refused += 1;
+            self.send(token, &refusal);
         }
+        // The connections stay open meanwhile, so that everybody hears it.
         self.door.refuse_all(reason);
     }
 
