@@ -50,8 +50,9 @@ deny: ## licences, bans and sources of all dependencies (needs cargo-deny)
 		echo "make deny: cargo-deny is not installed: cargo install cargo-deny --locked" >&2; exit 1; }
 	$(CARGO) deny check
 
-bench: build ## what an idle agent and an idle rank cost on this machine
+bench: build ## idle cost of an agent and a rank; boot, killed and silent members of a group
 	$(RELEASE)/muster bench idle --seconds 30
+	$(RELEASE)/muster bench detect --members 32
 
 install: build ## install under PREFIX (default /usr/local), DESTDIR honoured
 	sh scripts/install "$(DESTDIR)$(PREFIX)" "$(PREFIX)"
