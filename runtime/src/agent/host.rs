@@ -21,7 +21,8 @@ use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::{Epoll, Ready};
 use muster_fabric::{FabricEvent, PeerHandle, Transport};
 use muster_protocol::{
-    Class, EventKind, Input, Instant, MemberId, Overlay, Phase, Reject, Route, Target, frame,
+    Class, EventKind, Input, Instant, MemberId, Overlay, Phase, Reject, Route, Target, Version,
+    frame,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -68,6 +69,8 @@ pub(super) struct Host<T: Transport> {
     /// The others declared us failed at least once.
     is_outcast: bool,
     snapshot_due_us: Option<u64>,
+    /// The version in the last snapshot: a successor must not start below one that is known.
+    kept_version: Version,
 }
 
 impl<T: Transport> Host<T> {
@@ -89,6 +92,7 @@ impl<T: Transport> Host<T> {
             }
         }
         let buffer = vec![0; fabric.mtu()];
+        let kept_version = engine.version();
         Ok(Self {
             fabric,
             engine,
@@ -103,7 +107,20 @@ impl<T: Transport> Host<T> {
             ending: None,
             is_outcast: false,
             snapshot_due_us: Some(0),
+            kept_version,
         })
+    }
+
+    /// Tells the engine what the last worker knew and could not leave in its record.
+    pub(super) fn catch_up(&mut self) {
+        if let Some(job) = &self.job {
+            let now = instant(monotonic_ns());
+            for told in job.catch_up(&self.engine) {
+                if let Err(reject) = self.engine.handle(now, Input::Told(told)) {
+                    warn!(?reject, "a rank's end was refused");
+                }
+            }
+        }
     }
 
     /// Runs until there is a reason to end.
@@ -355,6 +372,10 @@ impl<T: Transport> Host<T> {
             self.snapshot_due_us = None;
             return;
         };
+        if self.engine.version() != self.kept_version {
+            self.kept_version = self.engine.version();
+            self.snapshot_due_us = Some(0);
+        }
         if self
             .snapshot_due_us
             .is_some_and(|due_us| due_us <= monotonic_ns() / 1000)
@@ -375,10 +396,10 @@ impl<T: Transport> Host<T> {
         self.outbox.peer(&mut self.fabric, address)
     }
 
-    /// Ends the ranks' service in order.
-    pub(super) fn close(self) {
+    /// Ends the ranks' service in order; with a reason, for good.
+    pub(super) fn close(self, reason: Option<&str>) {
         if let Some(job) = self.job {
-            job.close();
+            job.close(reason);
         }
     }
 }

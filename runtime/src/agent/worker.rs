@@ -82,9 +82,15 @@ fn serve(
     let job = Job::start(&board, door, resume, record, place, config)?;
     prefer_this_thread();
     let mut host = Host::new(fabric, engine, Some(job), config.profile.heartbeat_us())?;
+    host.catch_up();
     let ending = host.run()?;
     info!(?ending, "the worker ends");
-    host.close();
+    let name_taken = format!(
+        "another living member of this job is named {}; give every node a name of its own \
+         (MUSTER_NODE)",
+        config.name
+    );
+    host.close((ending == Ending::NameTaken).then_some(name_taken.as_str()));
     Ok(ending)
 }
 
