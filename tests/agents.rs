@@ -22,7 +22,11 @@ struct World {
 impl World {
     /// All ranks are started, and each of them sees all nodes and ranks.
     fn start(nodes: usize) -> Self {
-        let job = Job::new(nodes);
+        Self::start_in(nodes, "standard")
+    }
+
+    fn start_in(nodes: usize, profile: &'static str) -> Self {
+        let job = Job::new(nodes).with_profile(profile);
         let ranks = (0..nodes as u32 * PER_NODE)
             .map(|rank| Some(start_rank(&job, rank)))
             .collect();
@@ -320,6 +324,26 @@ fn an_agent_that_was_lost_is_started_again_and_the_node_returns() {
     world.kill_and_expect_nothing_else(3);
     world.kill_and_expect_nothing_else(5);
     world.await_states(&[3, 5], "Failed");
+}
+
+/// A rank that dies together with its node's agent is not taken for alive for ever, also when the
+/// next agent comes before the node's deadline and nobody is declared failed.
+#[test]
+fn a_rank_that_died_with_its_agent_does_not_stay_alive() {
+    let mut world = World::start_in(2, "quiet");
+    let (keeper, worker) = world.job.agent(2).pair();
+    let victim = world.take(2);
+    for pid in [keeper, worker] {
+        signal(pid, Signal::KILL);
+    }
+    wait_for_end(worker);
+    victim.kill();
+    for rank in world.ranks.iter_mut().flatten() {
+        rank.await_view(|view| {
+            let has = |part: &str| view.split(' ').any(|word| word == part);
+            has("n2=Alive") && has("3=Alive") && !has("2=Alive")
+        });
+    }
 }
 
 /// An agent that is asked to end leaves in order, and nobody is declared failed; its ranks, which
