@@ -79,9 +79,9 @@ impl<T: Transport> Host<T> {
         engine: Overlay,
         job: Option<Job>,
         heartbeat_us: u64,
+        signals: Signals,
     ) -> io::Result<Self> {
         let epoll = Epoll::new()?;
-        let signals = Signals::install()?;
         epoll.add(signals.as_fd(), 0)?;
         for fd in fabric.wait_fds() {
             epoll.add_edge(fd, 0)?;
