@@ -17,6 +17,7 @@ use super::job::Job;
 use super::outbox::Outbox;
 use super::printer;
 use super::signals::Signals;
+use crate::control::{Control, answer};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::{Epoll, Ready};
 use muster_fabric::{FabricEvent, PeerHandle, Transport};
@@ -58,6 +59,7 @@ pub(super) struct Host<T: Transport> {
     /// The ranks' side; none in the foreground.
     job: Option<Job>,
     signals: Signals,
+    control: Option<Control>,
     epoll: Epoll,
     heartbeat_us: u64,
     /// Peers whose beats the fabric watches, by handle.
@@ -78,11 +80,15 @@ impl<T: Transport> Host<T> {
         fabric: T,
         engine: Overlay,
         job: Option<Job>,
+        control: Option<Control>,
         heartbeat_us: u64,
         signals: Signals,
     ) -> io::Result<Self> {
         let epoll = Epoll::new()?;
         epoll.add(signals.as_fd(), 0)?;
+        if let Some(control) = &control {
+            epoll.add(control.descriptor(), 0)?;
+        }
         for fd in fabric.wait_fds() {
             epoll.add_edge(fd, 0)?;
         }
@@ -99,6 +105,7 @@ impl<T: Transport> Host<T> {
             outbox: Outbox::default(),
             job,
             signals,
+            control,
             epoll,
             heartbeat_us,
             watched: BTreeMap::new(),
@@ -180,6 +187,7 @@ impl<T: Transport> Host<T> {
 
     /// Step 2.
     fn serve_ranks(&mut self) -> io::Result<()> {
+        self.answer_questions();
         if self.signals.take() {
             info!("asked to end");
             self.input(Input::Leave { exit_code: 0 });
@@ -205,6 +213,15 @@ impl<T: Transport> Host<T> {
             }
         }
         Ok(())
+    }
+
+    fn answer_questions(&self) {
+        while let Some(pending) = self.control.as_ref().and_then(Control::take) {
+            let now = instant(monotonic_ns());
+            let value = answer(&pending.question, &self.engine, &self.fabric, now);
+            // Who asked may have lost patience.
+            let _ = pending.reply.send(value);
+        }
     }
 
     /// Step 3.

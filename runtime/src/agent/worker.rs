@@ -9,14 +9,17 @@ use super::job::Job;
 use super::keeper::Estate;
 use super::resume::{Record, Resume};
 use super::signals::Signals;
+use crate::cli::agents::{MEMBER_SUFFIX, SOCKET};
 use crate::config::{AgentConfig, KeySource, RAILS_MAX};
-use crate::doorman::Place;
+use crate::control::Control;
+use crate::doorman::{Place, base_directory};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::schedule::{Granted, ask_real_time};
 use crate::sys::signal::keeping_handlers;
 use muster_fabric::{Fabric, FabricConfig, Libfabric, Nid, NidList, Transport};
 use muster_protocol::{Config, Instant, Overlay};
 use rustix::time::{ClockId, clock_gettime};
+use std::path::Path;
 use tracing::{error, info, warn};
 
 /// Exit code of a worker that is no longer needed.
@@ -54,8 +57,12 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     let signals = Signals::install().map_err(|error| format!("cannot receive signals: {error}"))?;
     let libfabric = keeping_handlers(muster_fabric::load).map_err(|error| error.to_string())?;
     let (fabric, engine, _) = start(libfabric, config, None)?;
+    let control = base_directory()
+        .ok()
+        .and_then(|base| open_control(&base.join(format!("{}{MEMBER_SUFFIX}", config.name))));
     prefer_this_thread();
-    let mut host = Host::new(fabric, engine, None, config.profile.heartbeat_us(), signals)
+    let heartbeat_us = config.profile.heartbeat_us();
+    let mut host = Host::new(fabric, engine, None, control, heartbeat_us, signals)
         .map_err(|error| format!("cannot start the loop: {error}"))?;
     match host.run() {
         Ok(Ending::InOrder) => Ok(()),
@@ -84,9 +91,10 @@ fn serve(
     } = estate;
     let signals = Signals::install()?;
     let job = Job::start(&board, door, resume, record, place, config)?;
+    let control = open_control(&place.directory().join(SOCKET));
     prefer_this_thread();
     let heartbeat_us = config.profile.heartbeat_us();
-    let mut host = Host::new(fabric, engine, Some(job), heartbeat_us, signals)?;
+    let mut host = Host::new(fabric, engine, Some(job), control, heartbeat_us, signals)?;
     host.catch_up();
     let ending = host.run()?;
     info!(?ending, "the worker ends");
@@ -97,6 +105,13 @@ fn serve(
     );
     host.close((ending == Ending::NameTaken).then_some(name_taken.as_str()));
     Ok(ending)
+}
+
+/// The door for questions; an agent that cannot have one does everything else.
+fn open_control(path: &Path) -> Option<Control> {
+    Control::open(path)
+        .inspect_err(|cause| warn!(path = %path.display(), %cause, "no control socket"))
+        .ok()
 }
 
 /// Opens the rails and starts the engine, anew or from a record.
