@@ -38,6 +38,8 @@ pub(crate) enum Kind {
     Discover = 10,
     View = 11,
     Claim = 12,
+    Request = 13,
+    Reply = 14,
 }
 
 impl Kind {
@@ -55,6 +57,8 @@ impl Kind {
             10 => Self::Discover,
             11 => Self::View,
             12 => Self::Claim,
+            13 => Self::Request,
+            14 => Self::Reply,
             _ => return None,
         })
     }

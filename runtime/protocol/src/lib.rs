@@ -19,6 +19,7 @@
 //! Slurm, files, wall-clock time.
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod codec;
 mod config;
 mod counters;
@@ -37,6 +38,7 @@ mod time;
 mod verdict;
 mod wire;
 
+pub use attributes::{ENTRY_COST, KEY_MAX, KeyHandle, MAP_BYTES_MAX, MONITOR_KEY, VALUE_MAX};
 pub use config::{Config, ConfigError, MTU_MAX, MTU_MIN, Policy, Profile, SEEDS_MAX};
 pub use counters::Counters;
 pub use event::{Cause, CauseKind, Event, EventKind};

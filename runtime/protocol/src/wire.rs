@@ -4,6 +4,7 @@
 //! an error too. The facts in it are state, not commands: a record as the sender holds it, so
 //! that hearing one twice, or late, does no harm.
 
+use crate::attributes::message::{self, Ask, Section};
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::event::CauseKind;
 use crate::frame::Kind;
@@ -41,6 +42,12 @@ pub(crate) enum Fact<'a> {
         node: MemberId,
         incarnation: u64,
         fact: RankFact,
+    },
+    /// The sender holds the node's attributes up to this version.
+    Map {
+        node: MemberId,
+        incarnation: u64,
+        version: u64,
     },
 }
 
@@ -122,6 +129,14 @@ pub(crate) enum Message<'a> {
         facts: Vec<Fact<'a>>,
     },
     Claim(Claim<'a>),
+    Request {
+        asks: Vec<Ask>,
+    },
+    /// With `stop` the sender waits to be asked on.
+    Reply {
+        stop: bool,
+        sections: Vec<Section<'a>>,
+    },
 }
 
 /// Sequences of news frames that arrived.
@@ -231,6 +246,13 @@ impl<'a> Message<'a> {
                 facts: read_facts(reader)?,
             },
             Kind::Claim => Self::Claim(Claim::read(reader)?),
+            Kind::Request => Self::Request {
+                asks: message::read_asks(reader)?,
+            },
+            Kind::Reply => Self::Reply {
+                stop: reader.flag()?,
+                sections: message::read_sections(reader)?,
+            },
         })
     }
 }
@@ -248,6 +270,7 @@ fn read_facts<'a>(reader: &mut Reader<'a>) -> Result<Vec<Fact<'a>>, Malformed> {
 
 const TAG_NODE: u8 = 1;
 const TAG_RANK: u8 = 2;
+const TAG_MAP: u8 = 3;
 
 impl<'a> Fact<'a> {
     pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
@@ -257,6 +280,11 @@ impl<'a> Fact<'a> {
                 node: MemberId(reader.u64()?),
                 incarnation: reader.u64()?,
                 fact: read_rank(reader)?,
+            }),
+            TAG_MAP => Ok(Self::Map {
+                node: MemberId(reader.u64()?),
+                incarnation: reader.u64()?,
+                version: message::read_version(reader)?,
             }),
             _ => Err(Malformed::Value),
         }
@@ -281,6 +309,16 @@ impl<'a> Fact<'a> {
                 writer.u8(fact.detail.code)?;
                 writer.u8(fact.detail.argument)?;
                 writer.u32(fact.sequence)
+            }
+            Self::Map {
+                node,
+                incarnation,
+                version,
+            } => {
+                writer.u8(TAG_MAP)?;
+                writer.u64(node.0)?;
+                writer.u64(*incarnation)?;
+                writer.u64(*version)
             }
         }
     }

@@ -71,7 +71,9 @@ impl Checker {
                 }
             }
             EventKind::Outcast => self.gone.retain(|(by, _), _| *by != observer),
-            EventKind::RankChanged { .. } | EventKind::NameTaken => {}
+            EventKind::RankChanged { .. }
+            | EventKind::AttributeChanged { .. }
+            | EventKind::NameTaken => {}
         }
     }
 

@@ -4,7 +4,7 @@
 //! `receive` (who may say what), `merge` (news into the table), `own` (news about ourselves),
 //! `watch` (silence, probes, reports), `helper` (looking after a suspect for others), `topology`
 //! (whom to link with), `discover` (finding strangers and healing splits), `send` (writing frames
-//! when a slot is free), `snapshot` (handing over to another worker).
+//! when a slot is free), `attributes` (what members publish), `snapshot` (handing over to another worker).
 //!
 //! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
 //! everything leaves at once instead of after the aggregation interval tau; the originator of a
@@ -14,6 +14,7 @@
 //! higher incarnation, not minor, and takes over the others' view; of two sides of a split only
 //! the smaller does so.
 
+mod attributes;
 mod discover;
 mod helper;
 mod interface;
@@ -31,6 +32,7 @@ use std::collections::{BTreeMap, VecDeque};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use crate::attributes::Store;
 use crate::config::{Config, ConfigError, SEEDS_MAX};
 use crate::counters::Counters;
 use crate::event::{Cause, CauseKind, Event, EventKind};
@@ -93,6 +95,7 @@ pub struct Overlay {
     doubted_since: Option<Instant>,
     /// End of a goodbye.
     leave_until: Instant,
+    attributes: Store,
     /// Addresses of senders that cannot be reached under their id (twins of a name).
     strays: [Vec<u8>; outbox::STRAYS_MAX],
     stray_next: usize,
@@ -138,6 +141,7 @@ impl Overlay {
             heard_any: Instant::default(),
             doubted_since: None,
             leave_until: Instant::NEVER,
+            attributes: Store::new(config.attribute_bytes_max),
             strays: Default::default(),
             stray_next: 0,
             config,
@@ -183,6 +187,8 @@ impl Overlay {
                 self.config.policy = policy;
                 Ok(())
             }
+            Input::Publish { key, value } => self.publish(key, Some(value)),
+            Input::Withdraw { key } => self.publish(key, None),
             Input::Leave { exit_code } => {
                 self.leave(exit_code);
                 Ok(())
@@ -254,6 +260,7 @@ impl Overlay {
         self.run_rejoin();
         self.run_watch();
         self.run_links();
+        self.run_attributes();
         if self.now >= self.discover_at {
             self.run_discovery();
         }
@@ -266,6 +273,7 @@ impl Overlay {
         }
         self.lateness.decay();
         self.judge_suspects();
+        self.attributes.expire(self.now);
         let missed = self.now.since(self.beat_at) / self.config.heartbeat_us;
         self.beat_at = self.beat_at.after((missed + 1) * self.config.heartbeat_us);
     }
@@ -282,6 +290,7 @@ impl Overlay {
             .min(self.next_rejoin_timer())
             .min(self.next_watch_timer())
             .min(self.next_link_timer())
+            .min(self.next_attribute_timer())
     }
 
     /// How long a news frame waits for its acknowledgement the first time.
@@ -373,6 +382,7 @@ impl Overlay {
             own.cause = CauseKind::Announced;
         });
         self.phase = Phase::Leaving;
+        self.attributes.quiet();
         self.leave_until = self.now.after(2 * self.config.deadline_us);
         for link in self.links.values_mut() {
             link.mark(Subject::Node(self.own));
@@ -395,6 +405,7 @@ impl Overlay {
         self.checks.clear();
         self.acks.clear();
         self.outbox = Outbox::default();
+        self.attributes.quiet();
     }
 
     fn tell(

@@ -201,6 +201,8 @@ impl Overlay {
                 self.rejoined_with(from);
             }
             Message::Claim(claim) => self.claimed(from, &claim),
+            Message::Request { asks } => self.asked_attributes(from, &asks),
+            Message::Reply { stop, sections } => self.take_attributes(from, stop, sections),
         }
         Ok(())
     }
@@ -237,6 +239,13 @@ impl Overlay {
                         fact,
                     } if stage == 3 => {
                         taken &= self.merge_rank(from, *node, *incarnation, *fact);
+                    }
+                    Fact::Map {
+                        node,
+                        incarnation,
+                        version,
+                    } if stage == 3 => {
+                        taken &= self.merge_map(from, *node, *incarnation, *version);
                     }
                     _ => {}
                 }
@@ -330,6 +339,9 @@ impl Overlay {
                     .ranks
                     .keys()
                     .for_each(|rank| link.mark(Subject::Rank(member.id, *rank)));
+                if member.attributes > 0 {
+                    link.mark(Subject::Map(member.id));
+                }
             }
         }
     }
