@@ -57,6 +57,38 @@ pub enum Policy {
     Stop,
 }
 
+/// By which rules news travels and members are judged. All members of a job use the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The default: the first change after quiet leaves at once, those that follow wait until
+    /// `tau_us` after it, and everything the module `overlay` names as an addition.
+    Prompt {
+        /// Least time between two updates on one link, in microseconds.
+        tau_us: u64,
+    },
+    /// The plain algorithm of the paper: see the module `paper`.
+    Paper {
+        /// Time from the first change to the update that carries it, in microseconds.
+        tau_us: u64,
+    },
+}
+
+impl Mode {
+    /// The interval of aggregation, in microseconds.
+    #[must_use]
+    pub const fn tau_us(self) -> u64 {
+        match self {
+            Self::Prompt { tau_us } | Self::Paper { tau_us } => tau_us,
+        }
+    }
+
+    /// Whether it is the plain algorithm.
+    #[must_use]
+    pub const fn is_paper(self) -> bool {
+        matches!(self, Self::Paper { .. })
+    }
+}
+
 /// Everything an engine is told at the start.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -91,6 +123,8 @@ pub struct Config {
     pub policy: Policy,
     /// Most members in the view; strangers beyond are refused and counted.
     pub members_max: usize,
+    /// How news travels and who is judged how.
+    pub mode: Mode,
     /// Most removed members remembered; the oldest are forgotten first.
     pub history_max: usize,
     /// Most bytes that the attributes of all members occupy; what exceeds it is refused and
@@ -120,6 +154,7 @@ impl Config {
             members_max: 4096,
             history_max: 4096,
             attribute_bytes_max: 64 << 20,
+            mode: Mode::Prompt { tau_us: 2_000 },
         }
     }
 
@@ -205,6 +240,14 @@ impl Config {
                 &self.deadline_us,
                 "a deadline is at least twice the heartbeat (a probe needs time) and at most 10 min",
                 "use three to five times the heartbeat",
+            );
+        }
+        if self.mode.tau_us() > 10_000_000 {
+            return refuse_number(
+                "tau_us",
+                &self.mode.tau_us(),
+                "news waits at most 10 s",
+                "use 2 ms, or the paper's 200 ms in its mode",
             );
         }
         Ok(())

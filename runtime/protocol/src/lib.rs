@@ -39,7 +39,7 @@ mod verdict;
 mod wire;
 
 pub use attributes::{ENTRY_COST, KEY_MAX, KeyHandle, MAP_BYTES_MAX, MONITOR_KEY, VALUE_MAX};
-pub use config::{Config, ConfigError, MTU_MAX, MTU_MIN, Policy, Profile, SEEDS_MAX};
+pub use config::{Config, ConfigError, MTU_MAX, MTU_MIN, Mode, Policy, Profile, SEEDS_MAX};
 pub use counters::Counters;
 pub use event::{Cause, CauseKind, Event, EventKind};
 pub use evidence::{EVIDENCE_MAX, Observation, ObservationKind};

@@ -27,6 +27,12 @@ const BACKOFF_MAX: u32 = 5;
 pub(crate) enum Subject {
     Node(MemberId),
     Rank(MemberId, u32),
+    /// One report, in paper mode: it outlives what it is about.
+    Suspicion {
+        suspect: MemberId,
+        reporter: MemberId,
+        version: Version,
+    },
     /// The version of a member's attributes.
     Map(MemberId),
 }
@@ -72,6 +78,8 @@ pub(crate) struct Link {
     pub(crate) repair_at: Instant,
     /// Ask the peer for its base view with the next request.
     pub(crate) want_view: bool,
+    /// No news goes out before this.
+    open_at: Instant,
     dirty: BTreeSet<Subject>,
     flights: VecDeque<Flight>,
     backoff: u32,
@@ -97,6 +105,7 @@ impl Link {
             mismatches: 0,
             repair_at: now,
             want_view: false,
+            open_at: now,
             dirty: BTreeSet::new(),
             flights: VecDeque::new(),
             backoff: 0,
@@ -148,8 +157,29 @@ impl Link {
         self.dirty.is_empty() && self.flights.is_empty()
     }
 
-    pub(crate) fn can_send(&self) -> bool {
-        !self.dirty.is_empty() && self.flights.len() < FLIGHTS_MAX
+    pub(crate) fn can_send(&self, now: Instant) -> bool {
+        now >= self.send_at()
+    }
+
+    /// When the next letter may go out; never if there is nothing to say, or too much under way.
+    pub(crate) fn send_at(&self) -> Instant {
+        if self.dirty.is_empty() || self.flights.len() >= FLIGHTS_MAX {
+            Instant::NEVER
+        } else {
+            self.open_at
+        }
+    }
+
+    /// A letter that is begun now waits until `at`; one that is begun already does not wait longer.
+    pub(crate) fn wait_until(&mut self, at: Instant) {
+        if self.dirty.is_empty() {
+            self.open_at = at;
+        }
+    }
+
+    /// The next letter waits for nothing.
+    pub(crate) fn open(&mut self, now: Instant) {
+        self.open_at = now;
     }
 
     /// Whether the last letter was lost: then the next goes over every rail.
@@ -161,8 +191,9 @@ impl Link {
         self.dirty.iter().copied()
     }
 
-    /// These subjects went out (or are gone) with frame `sequence`.
-    pub(crate) fn sent(&mut self, now: Instant, sequence: u64, taken: Vec<Subject>) {
+    /// These subjects went out (or are gone) with frame `sequence`; when that was all, the next
+    /// letter waits for `pause_us`.
+    pub(crate) fn sent(&mut self, now: Instant, sequence: u64, taken: Vec<Subject>, pause_us: u64) {
         for subject in &taken {
             self.dirty.remove(subject);
         }
@@ -171,6 +202,9 @@ impl Link {
             sent_at: now,
             subjects: taken,
         });
+        if self.dirty.is_empty() {
+            self.open_at = now.after(pause_us);
+        }
     }
 
     pub(crate) fn acked(&mut self, sequence: u64) {
@@ -220,17 +254,33 @@ mod tests {
         let mut link = Link::new(Instant(0));
         link.mark(A);
         link.mark(B);
-        link.sent(Instant(0), 1, vec![A]);
-        link.sent(Instant(0), 2, vec![B]);
-        assert!(!link.can_send());
+        link.sent(Instant(0), 1, vec![A], 0);
+        link.sent(Instant(0), 2, vec![B], 0);
+        assert!(!link.can_send(Instant(0)));
         link.acked(1);
         assert_eq!(link.resend(Instant(9_999), 10_000), 0);
         assert_eq!(link.resend(Instant(10_000), 10_000), 1);
         assert_eq!(link.dirty().collect::<Vec<_>>(), [B]);
         assert!(link.is_retrying());
-        link.sent(Instant(10_000), 3, vec![B]);
+        link.sent(Instant(10_000), 3, vec![B], 0);
         assert_eq!(link.resend_at(10_000), Instant(30_000));
         link.acked(3);
         assert!(link.is_idle() && !link.is_retrying());
+    }
+
+    /// ZM-08: the first change after quiet leaves at once, those that follow within the pause wait
+    /// for its end, together.
+    #[test]
+    fn what_follows_the_first_change_waits_for_the_end_of_the_pause() {
+        let mut link = Link::new(Instant(0));
+        link.mark(A);
+        assert!(link.can_send(Instant(50)));
+        link.sent(Instant(50), 1, vec![A], 200);
+        link.mark(B);
+        assert!(!link.can_send(Instant(249)));
+        assert_eq!(link.send_at(), Instant(250));
+        link.mark(A);
+        link.sent(Instant(250), 2, vec![A], 200);
+        assert!(link.can_send(Instant(250)), "the rest of the same letter");
     }
 }

@@ -43,6 +43,12 @@ pub(crate) enum Fact<'a> {
         incarnation: u64,
         fact: RankFact,
     },
+    /// One report, as the paper spreads it.
+    Suspicion {
+        reporter: MemberId,
+        suspect: MemberId,
+        version: Version,
+    },
     /// The sender holds the node's attributes up to this version.
     Map {
         node: MemberId,
@@ -119,13 +125,17 @@ pub(crate) enum Message<'a> {
     Ack {
         acks: Acks,
     },
-    /// With a claim unless it is a newcomer's: then the receiver is held failed.
+    /// `boot` if the target came from the bootstrap set, not from the history. With a claim if the
+    /// receiver is held failed.
     Discover {
         own: NodeFact<'a>,
+        boot: bool,
         claim: Option<Claim<'a>>,
     },
+    /// The answer; `boot` as in the question.
     View {
         own: NodeFact<'a>,
+        boot: bool,
         facts: Vec<Fact<'a>>,
     },
     Claim(Claim<'a>),
@@ -235,14 +245,16 @@ impl<'a> Message<'a> {
             },
             Kind::Discover => Self::Discover {
                 own: NodeFact::read(reader)?,
+                boot: reader.flag()?,
                 claim: if reader.flag()? {
-                    None
-                } else {
                     Some(Claim::read(reader)?)
+                } else {
+                    None
                 },
             },
             Kind::View => Self::View {
                 own: NodeFact::read(reader)?,
+                boot: reader.flag()?,
                 facts: read_facts(reader)?,
             },
             Kind::Claim => Self::Claim(Claim::read(reader)?),
@@ -270,7 +282,8 @@ fn read_facts<'a>(reader: &mut Reader<'a>) -> Result<Vec<Fact<'a>>, Malformed> {
 
 const TAG_NODE: u8 = 1;
 const TAG_RANK: u8 = 2;
-const TAG_MAP: u8 = 3;
+const TAG_SUSPICION: u8 = 3;
+const TAG_MAP: u8 = 4;
 
 impl<'a> Fact<'a> {
     pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
@@ -280,6 +293,11 @@ impl<'a> Fact<'a> {
                 node: MemberId(reader.u64()?),
                 incarnation: reader.u64()?,
                 fact: read_rank(reader)?,
+            }),
+            TAG_SUSPICION => Ok(Self::Suspicion {
+                reporter: MemberId(reader.u64()?),
+                suspect: MemberId(reader.u64()?),
+                version: read_version(reader)?,
             }),
             TAG_MAP => Ok(Self::Map {
                 node: MemberId(reader.u64()?),
@@ -309,6 +327,16 @@ impl<'a> Fact<'a> {
                 writer.u8(fact.detail.code)?;
                 writer.u8(fact.detail.argument)?;
                 writer.u32(fact.sequence)
+            }
+            Self::Suspicion {
+                reporter,
+                suspect,
+                version,
+            } => {
+                writer.u8(TAG_SUSPICION)?;
+                writer.u64(reporter.0)?;
+                writer.u64(suspect.0)?;
+                write_version(writer, *version)
             }
             Self::Map {
                 node,

@@ -62,9 +62,6 @@ pub(crate) struct Store {
     answers: BTreeMap<MemberId, Answers>,
     served: MemberId,
     pub(crate) monitors: BTreeSet<MemberId>,
-    /// Maps whose version is to be told to the neighbours, but not to the one it came from.
-    pub(crate) announce: BTreeMap<MemberId, Option<MemberId>>,
-    pub(crate) announce_at: Instant,
     keys: VecDeque<Box<[u8]>>,
     keys_end: u64,
     /// Maps with certificates to forget, by the time of the certificate.
@@ -83,8 +80,6 @@ impl Store {
             answers: BTreeMap::new(),
             served: MemberId(0),
             monitors: BTreeSet::new(),
-            announce: BTreeMap::new(),
-            announce_at: Instant::default(),
             keys: VecDeque::new(),
             keys_end: 0,
             expiring: VecDeque::new(),
@@ -149,7 +144,6 @@ impl Store {
         }
         self.monitors.remove(&owner);
         self.pending.remove(&owner);
-        self.announce.remove(&owner);
         self.answers.remove(&owner);
         self.asks.remove(&owner);
     }
@@ -170,7 +164,6 @@ impl Store {
         self.pending.clear();
         self.asks.clear();
         self.answers.clear();
-        self.announce.clear();
     }
 
     /// Forgets certificates whose time is over.

@@ -2,7 +2,7 @@
 //!
 //! The three stages, and what was done about loss:
 //! - *update*: a map's new version is news on every link, acknowledged and repaired like all
-//!   news; the first after quiet leaves at once, later ones are collected for a short time. The
+//!   news; the first after quiet leaves at once, later ones wait for tau. The
 //!   newest version heard of is in the digest of the view, so whoever missed it is found out.
 //! - *request*: whoever holds less asks the one who told, once, and asks again after a time; when
 //!   that one has gone, or has no more either, all neighbours are asked.
@@ -100,7 +100,7 @@ impl Overlay {
             replica.known = version;
         });
         self.note_version(own, version);
-        self.announce(own, None);
+        self.spread(Subject::Map(own), None);
         self.tell_change(own, key.into(), version);
         Ok(())
     }
@@ -186,7 +186,7 @@ impl Overlay {
             replica.known = version + 1;
         });
         self.note_version(own, version + 1);
-        self.announce(own, None);
+        self.spread(Subject::Map(own), None);
     }
 
     /// Somebody asks for attributes.
@@ -245,7 +245,7 @@ impl Overlay {
         }
         self.note_version(owner, version);
         if version > before {
-            self.announce(owner, Some(from));
+            self.spread(Subject::Map(owner), Some(from));
         }
         self.follow_up(from, owner, &taken);
         for (key, version) in taken.changes {
@@ -294,7 +294,7 @@ impl Overlay {
         self.attributes.request_all(owner, links, self.now, wait_us);
     }
 
-    /// Requests that are overdue or went to somebody who has gone; versions to be told.
+    /// Requests that are overdue, or went to somebody who has gone.
     pub(super) fn run_attributes(&mut self) {
         let now = self.now;
         let wait_us = self.ack_wait_us();
@@ -315,23 +315,12 @@ impl Overlay {
                 self.push_request(owner);
             }
         }
-        if !self.attributes.announce.is_empty() && now >= self.attributes.announce_at {
-            self.attributes.announce_at = now.after(self.announce_interval_us());
-            for (owner, from) in core::mem::take(&mut self.attributes.announce) {
-                self.spread(Subject::Map(owner), from);
-            }
-        }
     }
 
     pub(super) fn next_attribute_timer(&self) -> Instant {
         let pending = self.attributes.pending.values();
         let due = pending.map(|pending| pending.due).min();
-        let announce_at = if self.attributes.announce.is_empty() {
-            Instant::NEVER
-        } else {
-            self.attributes.announce_at
-        };
-        due.unwrap_or(Instant::NEVER).min(announce_at)
+        due.unwrap_or(Instant::NEVER)
     }
 
     /// The writer has left the view, or lives anew.
@@ -363,7 +352,10 @@ impl Overlay {
     /// Sends a fact straight to the monitors, beside the links.
     pub(super) fn tell_monitors(&mut self, subject: Subject) {
         let about = match subject {
-            Subject::Node(id) | Subject::Rank(id, _) | Subject::Map(id) => id,
+            Subject::Node(id)
+            | Subject::Rank(id, _)
+            | Subject::Map(id)
+            | Subject::Suspicion { suspect: id, .. } => id,
         };
         let monitors: Vec<MemberId> = self.monitors().take(MONITORS_MAX).collect();
         for to in monitors {
@@ -392,19 +384,6 @@ impl Overlay {
         };
         let target = Target::Member(to);
         Some((writer.used(), kind, target, Class::News, Route::Next))
-    }
-
-    /// A map has a new version here: the neighbours are to know.
-    fn announce(&mut self, owner: MemberId, from: Option<MemberId>) {
-        let held = self.attributes.announce.entry(owner).or_insert(from);
-        if *held != from {
-            *held = None;
-        }
-    }
-
-    /// How long versions are collected after the last that were told.
-    fn announce_interval_us(&self) -> u64 {
-        self.config.heartbeat_us / 4
     }
 
     /// The newest version heard of is part of the view's digest.

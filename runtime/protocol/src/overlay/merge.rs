@@ -19,6 +19,9 @@ impl Overlay {
         if fact.id == self.own {
             return self.merge_own(Some(from), fact);
         }
+        if self.is_paper() {
+            return self.process(from, fact);
+        }
         let Some(member) = self.table.get(fact.id) else {
             return self.admit_unknown(from, fact);
         };
@@ -43,7 +46,7 @@ impl Overlay {
         }
     }
 
-    fn admit_unknown(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+    pub(super) fn admit_unknown(&mut self, from: MemberId, fact: &NodeFact<'_>) {
         if fact.state.in_view() && self.is_full() {
             self.counters.facts_refused += 1;
             return;
@@ -62,7 +65,7 @@ impl Overlay {
         self.joined(from, fact);
     }
 
-    fn joined(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+    pub(super) fn joined(&mut self, from: MemberId, fact: &NodeFact<'_>) {
         self.topology_dirty = true;
         self.observe(fact.id, from, ObservationKind::Joined);
         let reporters = Reporters::from_iter([from]);
@@ -105,7 +108,7 @@ impl Overlay {
         }
     }
 
-    fn merge_newer_removed(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+    pub(super) fn merge_newer_removed(&mut self, from: MemberId, fact: &NodeFact<'_>) {
         let id = fact.id;
         if !fact.state.in_view() {
             let now = self.now;
@@ -161,7 +164,7 @@ impl Overlay {
     }
 
     /// Takes over a newer version of a living member; reports against the old one are void.
-    fn adopt(&mut self, fact: &NodeFact<'_>) {
+    pub(super) fn adopt(&mut self, fact: &NodeFact<'_>) {
         let now = self.now;
         let held = self.table.get(fact.id).map(|member| member.version);
         if held.is_some_and(|held| held.incarnation != fact.version.incarnation) {
@@ -186,7 +189,7 @@ impl Overlay {
         });
     }
 
-    fn left(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+    pub(super) fn left(&mut self, from: MemberId, fact: &NodeFact<'_>) {
         let now = self.now;
         self.table.change(fact.id, |member| {
             member.version = fact.version;
@@ -352,6 +355,9 @@ impl Overlay {
 
     /// Puts a subject on the list of every link but one.
     pub(super) fn spread(&mut self, subject: Subject, except: Option<MemberId>) {
+        if self.is_paper() {
+            return self.aggregate(subject);
+        }
         for (id, link) in &mut self.links {
             if Some(*id) == except {
                 link.unmark(subject);

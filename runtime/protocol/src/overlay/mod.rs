@@ -4,10 +4,11 @@
 //! `receive` (who may say what), `merge` (news into the table), `own` (news about ourselves),
 //! `watch` (silence, probes, reports), `helper` (looking after a suspect for others), `topology`
 //! (whom to link with), `discover` (finding strangers and healing splits), `send` (writing frames
-//! when a slot is free), `attributes` (what members publish), `snapshot` (handing over to another worker).
+//! when a slot is free), `attributes` (what members publish), `snapshot` (handing over to another
+//! worker), `paper` (the plain algorithm, for comparison).
 //!
 //! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
-//! everything leaves at once instead of after the aggregation interval tau; the originator of a
+//! the first change after quiet leaves at once, only those that follow wait for tau; the originator of a
 //! removal also tells everybody directly in views of at most 32. For truth: news is acknowledged
 //! and repaired by digests; a verdict from elsewhere counts as the reports it carries; one who
 //! hears nobody doubts itself first; who was declared failed by enough members comes back with a
@@ -21,6 +22,7 @@ mod interface;
 mod merge;
 mod outbox;
 mod own;
+mod paper;
 mod receive;
 mod send;
 mod snapshot;
@@ -90,6 +92,8 @@ pub struct Overlay {
     discover_wait_us: u64,
     topology_dirty: bool,
     rejoin: Option<Rejoin>,
+    /// In paper mode: who reported whom in which version.
+    suspicions: BTreeMap<MemberId, BTreeMap<MemberId, Version>>,
     /// Last authentic frame from anybody in the view.
     heard_any: Instant,
     doubted_since: Option<Instant>,
@@ -138,6 +142,7 @@ impl Overlay {
             discover_wait_us: 2 * config.heartbeat_us,
             topology_dirty: true,
             rejoin: None,
+            suspicions: BTreeMap::new(),
             heard_any: Instant::default(),
             doubted_since: None,
             leave_until: Instant::NEVER,
@@ -365,6 +370,10 @@ impl Overlay {
                 if id == self.own || self.table.in_view(id).is_none() {
                     return Err(Reject::Unknown);
                 }
+                if self.is_paper() {
+                    self.suspect_plainly(id);
+                    return Ok(());
+                }
                 let reporters = Reporters::from_iter([self.own]);
                 self.observe(id, self.own, ObservationKind::Reported(CauseKind::Told));
                 self.fail(id, CauseKind::Told, reporters, 0, None);
@@ -385,6 +394,7 @@ impl Overlay {
         self.attributes.quiet();
         self.leave_until = self.now.after(2 * self.config.deadline_us);
         for link in self.links.values_mut() {
+            link.open(self.now);
             link.mark(Subject::Node(self.own));
         }
         self.push_directly(Subject::Node(self.own));

@@ -57,6 +57,7 @@ pub(super) enum Intent {
     View {
         to: MemberId,
         from: MemberId,
+        boot: bool,
     },
     /// "You are held failed."
     Claim {

@@ -74,7 +74,7 @@ impl Overlay {
     }
 
     /// Raises the own version and lets everybody know.
-    fn renew_own(&mut self, version: Version) {
+    pub(super) fn renew_own(&mut self, version: Version) {
         if version.incarnation >= INCARNATION_MAX {
             return self.stop();
         }

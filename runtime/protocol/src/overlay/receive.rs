@@ -110,6 +110,11 @@ impl Overlay {
             return Err(self.receive_old(message));
         }
         match member.state {
+            // Strangers in paper mode: they may knock, and that is all.
+            NodeState::Left | NodeState::Failed if self.is_paper() => match message {
+                Message::Discover { .. } | Message::View { .. } => Ok(()),
+                _ => Err(Reject::Outcast),
+            },
             NodeState::Left => {
                 if matches!(message, Message::News { want_ack: true, .. }) {
                     self.acknowledge(header.sender, header.sequence);
@@ -187,20 +192,24 @@ impl Overlay {
                 }
             }
             Message::Ack { acks } => self.take_acks(from, acks.as_slice()),
-            Message::Discover { claim, .. } => {
-                if let Some(claim) = claim {
+            Message::Discover { claim, boot, .. } => {
+                if let Some(claim) = claim.filter(|_| !self.is_paper()) {
                     self.claimed(from, &claim);
                 }
+                self.met(boot);
                 self.say(Intent::View {
                     to: from,
                     from: MemberId(0),
+                    boot,
                 });
             }
-            Message::View { facts, .. } => {
+            Message::View { facts, boot, .. } => {
+                self.met(boot);
                 self.take_facts(from, &facts);
                 self.rejoined_with(from);
             }
-            Message::Claim(claim) => self.claimed(from, &claim),
+            Message::Claim(claim) if !self.is_paper() => self.claimed(from, &claim),
+            Message::Claim(_) => {}
             Message::Request { asks } => self.asked_attributes(from, &asks),
             Message::Reply { stop, sections } => self.take_attributes(from, stop, sections),
         }
@@ -247,6 +256,17 @@ impl Overlay {
                     } if stage == 3 => {
                         taken &= self.merge_map(from, *node, *incarnation, *version);
                     }
+                    Fact::Suspicion {
+                        reporter,
+                        suspect,
+                        version,
+                    } if stage == 2 => {
+                        if self.is_paper() {
+                            self.process_suspicion(*reporter, *suspect, *version);
+                        } else {
+                            self.counters.facts_refused += 1;
+                        }
+                    }
                     _ => {}
                 }
             }
@@ -256,6 +276,7 @@ impl Overlay {
 
     fn take_beat(&mut self, from: MemberId, digest: u64) {
         let (now, same) = (self.now, digest == self.table.digest());
+        let is_paper = self.is_paper();
         let repair_us = REPAIR_BEATS * self.config.heartbeat_us;
         let Some(link) = self.links.get_mut(&from).filter(|link| link.observes) else {
             // It believes that we observe it. Tell it what we want.
@@ -266,7 +287,7 @@ impl Overlay {
             });
             return;
         };
-        if same || !link.is_idle() {
+        if same || is_paper || !link.is_idle() {
             link.mismatches = 0;
             return;
         }
@@ -295,7 +316,7 @@ impl Overlay {
         if !link.has_role() {
             self.links.remove(&from);
             self.topology_dirty = true;
-        } else if want_view || (fresh && digest != self.table.digest()) {
+        } else if want_view || (fresh && self.differs(digest)) {
             self.give_base_view(from);
         }
         // The way the request came may be the only one that works: answer on all.
@@ -318,12 +339,17 @@ impl Overlay {
             self.topology_dirty = true;
         }
         link.confirmed = Some(roles);
-        if core::mem::take(&mut link.fresh) && digest != self.table.digest() {
+        if core::mem::take(&mut link.fresh) && self.differs(digest) {
             self.give_base_view(from);
         }
         if self.links.get(&from).is_some_and(|link| !link.has_role()) {
             self.links.remove(&from);
         }
+    }
+
+    /// Whether a new neighbour is to get a base view: unless it has the same view already.
+    fn differs(&self, digest: u64) -> bool {
+        self.is_paper() || digest != self.table.digest()
     }
 
     /// Everything we know goes on the list of this link.
@@ -332,6 +358,16 @@ impl Overlay {
             return;
         };
         self.counters.base_views += 1;
+        link.open(self.now);
+        for (suspect, reports) in &self.suspicions {
+            for (reporter, version) in reports {
+                link.mark(Subject::Suspicion {
+                    suspect: *suspect,
+                    reporter: *reporter,
+                    version: *version,
+                });
+            }
+        }
         for member in self.table.iter() {
             link.mark(Subject::Node(member.id));
             if member.in_view() {

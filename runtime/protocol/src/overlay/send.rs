@@ -38,7 +38,7 @@ impl Overlay {
                 || self
                     .links
                     .values()
-                    .any(|link| link.beat_due || link.can_send()))
+                    .any(|link| link.beat_due || link.can_send(self.now)))
     }
 
     pub(super) fn say(&mut self, intent: Intent) {
@@ -50,11 +50,14 @@ impl Overlay {
     /// Tells a fact to everybody in a small view, to the monitors in a large one, beside the
     /// links, at once.
     pub(super) fn push_directly(&mut self, subject: Subject) {
-        if self.table.live() > super::DIRECT_MAX {
+        if self.is_paper() || self.table.live() > super::DIRECT_MAX {
             return self.tell_monitors(subject);
         }
         let about = match subject {
-            Subject::Node(id) | Subject::Rank(id, _) | Subject::Map(id) => id,
+            Subject::Node(id)
+            | Subject::Rank(id, _)
+            | Subject::Map(id)
+            | Subject::Suspicion { suspect: id, .. } => id,
         };
         let others: Vec<MemberId> = self.table.iter_live().map(|member| member.id).collect();
         for to in others {
@@ -183,13 +186,17 @@ impl Overlay {
                 self.counters.discoveries += 1;
                 self.write_own(writer).ok()?;
                 writer.u8(u8::from(boot)).ok()?;
-                if let (false, Target::Member(to)) = (boot, target) {
-                    self.claim_about(to)?.write(writer).ok()?;
+                match target {
+                    Target::Member(to) if !boot && !self.is_paper() => {
+                        writer.u8(1).ok()?;
+                        self.claim_about(to)?.write(writer).ok()?;
+                    }
+                    _ => writer.u8(0).ok()?,
                 }
                 (Kind::Discover, target, Route::All)
             }
-            Intent::View { to, from } => {
-                self.write_view(writer, to, from).ok()?;
+            Intent::View { to, from, boot } => {
+                self.write_view(writer, to, from, boot).ok()?;
                 (Kind::View, Target::Member(to), Route::Next)
             }
             Intent::Claim { to } => {
@@ -198,6 +205,7 @@ impl Overlay {
             }
             Intent::Correct { slot, about } => {
                 self.write_own(writer).ok()?;
+                writer.u8(1).ok()?;
                 writer.u16(1).ok()?;
                 self.write_fact(writer, Subject::Node(about)).ok()??;
                 (Kind::View, Target::Stray(slot), Route::All)
@@ -251,7 +259,17 @@ impl Overlay {
             Subject::Node(id) => self
                 .table
                 .get(id)
-                .map(|member| Fact::Node(NodeFact::of(member))),
+                .and_then(|member| self.record_of(member))
+                .map(Fact::Node),
+            Subject::Suspicion {
+                suspect,
+                reporter,
+                version,
+            } => Some(Fact::Suspicion {
+                reporter,
+                suspect,
+                version,
+            }),
             Subject::Rank(id, rank) => self.table.in_view(id).and_then(|member| {
                 let incarnation = member.version.incarnation;
                 let fact = *member.ranks.get(&rank)?;
@@ -275,8 +293,10 @@ impl Overlay {
         writer: &mut Writer<'_>,
         to: MemberId,
         from: MemberId,
+        boot: bool,
     ) -> Result<(), Full> {
         self.write_own(writer)?;
+        writer.u8(u8::from(boot))?;
         let count_at = writer.used();
         writer.u16(0)?;
         let mut count = 0;
@@ -285,12 +305,20 @@ impl Overlay {
             .iter_from(from)
             .filter(|member| member.id != self.own)
         {
+            let Some(record) = self
+                .record_of(member)
+                .filter(|_| self.tells_in_view(member))
+            else {
+                continue;
+            };
             let before = writer.used();
-            if Fact::Node(NodeFact::of(member)).write(writer).is_err() || count == u16::MAX {
+            if Fact::Node(record).write(writer).is_err() || count == u16::MAX {
                 writer.rewind(before);
+                // The version is raised once for an answer, however many datagrams it takes.
                 self.outbox.push_front(Intent::View {
                     to,
                     from: member.id,
+                    boot: true,
                 });
                 break;
             }
@@ -305,7 +333,7 @@ impl Overlay {
         let to = self
             .links
             .iter()
-            .find(|(_, link)| link.can_send())
+            .find(|(_, link)| link.can_send(self.now))
             .map(|(id, _)| *id)?;
         let mut writer = Writer::new(body);
         writer.u8(1).ok()?;
@@ -334,13 +362,14 @@ impl Overlay {
         }
         writer.patch_u16(count_at, count);
         let sequence = self.sequence + 1;
+        let pause_us = self.pause_us();
         let link = self.links.get_mut(&to)?;
         let route = if link.is_retrying() {
             Route::All
         } else {
             Route::Next
         };
-        link.sent(self.now, sequence, taken);
+        link.sent(self.now, sequence, taken, pause_us);
         self.counters.news_sent += 1;
         Some((
             writer.used(),

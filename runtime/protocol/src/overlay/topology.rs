@@ -64,7 +64,7 @@ impl Overlay {
             } else {
                 Instant::NEVER
             };
-            link.resend_at(wait_us).min(request_at)
+            link.resend_at(wait_us).min(link.send_at()).min(request_at)
         });
         let topology_at = if self.topology_dirty {
             self.beat_at

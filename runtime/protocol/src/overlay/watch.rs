@@ -48,6 +48,10 @@ impl Overlay {
             return Err(Reject::Unknown);
         }
         self.observe(id, self.own, ObservationKind::Unreachable);
+        if self.is_paper() {
+            self.suspect_plainly(id);
+            return Ok(());
+        }
         self.check(id, None, Some(CauseKind::Unreachable));
         Ok(())
     }
@@ -77,6 +81,13 @@ impl Overlay {
             return;
         };
         let alive_at = member.alive_at().max(link.since);
+        if self.config.mode.is_paper() {
+            if now >= alive_at.after(deadline_us) && link.reported != Some(version) {
+                link.reported = Some(version);
+                self.suspect_plainly(id);
+            }
+            return;
+        }
         let silence = verdict::silence(now, alive_at, heartbeat_us, deadline_us);
         if silence == Silence::Usual {
             return;
@@ -234,7 +245,7 @@ impl Overlay {
 
     /// Who can report may have changed: judges all suspects again by the reports at hand.
     pub(super) fn judge_suspects(&mut self) {
-        if self.table.suspects() == 0 {
+        if self.table.suspects() == 0 || self.is_paper() {
             return;
         }
         let suspects: Vec<MemberId> = self
@@ -263,7 +274,9 @@ impl Overlay {
                 continue;
             };
             let alive_at = member.alive_at().max(link.since);
-            let probe_at = if link.rounds == 0 {
+            let probe_at = if self.is_paper() {
+                Instant::NEVER
+            } else if link.rounds == 0 {
                 verdict::probe_at(alive_at, self.config.heartbeat_us)
             } else {
                 link.round_at
