@@ -17,6 +17,8 @@ const KINDS: [Kind; 12] = [
     Kind::Discover,
     Kind::View,
     Kind::Claim,
+    Kind::Request,
+    Kind::Reply,
 ];
 
 fn version() -> impl Strategy<Value = Version> {

@@ -2,9 +2,7 @@
 //! out.
 
 use super::job::Job;
-use crate::doorman::{
-    ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash,
-};
+use crate::doorman::{ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash};
 use crate::sys::socket::{Packets, Received};
 use muster_protocol::{
     Event, Input, Instant, KEY_MAX, KeyHandle, MemberId, Overlay, Reject, VALUE_MAX,

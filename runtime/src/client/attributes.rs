@@ -128,9 +128,7 @@ impl Inner {
         let (ours, theirs) = Packets::pair().map_err(Error::system("make a pair of sockets"))?;
         ours.send(&ask.encode(), None)
             .map_err(Error::system("send to the agent"))?;
-        self.link
-            .0
-            .send_with(&ToAgent::Ask, Some(theirs.as_fd()))?;
+        self.link.0.send_with(&ToAgent::Ask, Some(theirs.as_fd()))?;
         Ok(ours)
     }
 

@@ -188,11 +188,19 @@ mod tests {
         let key = [7; ATTRIBUTE_KEY_MAX];
         let value = vec![9; ATTRIBUTE_VALUE_MAX];
         let asks = [
-            Ask::Publish { key: &key, value: &value },
-            Ask::Publish { key: b"k", value: b"" },
+            Ask::Publish {
+                key: &key,
+                value: &value,
+            },
+            Ask::Publish {
+                key: b"k",
+                value: b"",
+            },
             Ask::Withdraw { key: b"k" },
             Ask::Get { node: 5, key: &key },
-            Ask::Watch { key_hash: key_hash(b"k") },
+            Ask::Watch {
+                key_hash: key_hash(b"k"),
+            },
         ];
         for ask in asks {
             let bytes = ask.encode();
@@ -216,11 +224,22 @@ mod tests {
 
     #[test]
     fn what_is_cut_short_or_too_long_is_refused() {
-        let whole = Ask::Get { node: 5, key: b"key" }.encode();
+        let whole = Ask::Get {
+            node: 5,
+            key: b"key",
+        }
+        .encode();
         for length in 0..whole.len() {
             assert!(Ask::decode(&whole[..length]).is_err());
         }
-        for bytes in [&b""[..], b"\x01", b"\x01\x00v", b"\x09", b"\x02\x01kx", b"\x04short"] {
+        for bytes in [
+            &b""[..],
+            b"\x01",
+            b"\x01\x00v",
+            b"\x09",
+            b"\x02\x01kx",
+            b"\x04short",
+        ] {
             assert!(Ask::decode(bytes).is_err(), "{bytes:?}");
         }
         for bytes in [&b""[..], b"\x00", b"\x01x", b"\x05\xff"] {

@@ -36,9 +36,7 @@ use crate::sys::process;
 use crate::sys::socket::{Packets, Peer, Received};
 use crate::watch::{Finding, RankNotice, Watch, procfs};
 
-pub use ask::{
-    ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash,
-};
+pub use ask::{ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash};
 pub use door::{Door, DoorError};
 pub use message::{
     ADDRESS_MAX, DecodeError, Held, Hello, MESSAGE_MAX, REASON_MAX, RefusalCode, ToAgent, ToClient,
