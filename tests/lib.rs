@@ -3,6 +3,8 @@
 //! Every wait here is for an event and has a generous deadline; a test that runs into one
 //! says what it had seen until then.
 
+pub mod ranks;
+
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

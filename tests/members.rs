@@ -1,7 +1,8 @@
 //! Sixteen real members on loopback: everybody learns of a death and of a return, exactly once.
 
-use muster_tests::Member;
+use muster_tests::{Member, program};
 use std::path::Path;
+use std::process::Command;
 
 const COUNT: usize = 16;
 
@@ -85,6 +86,62 @@ fn a_member_that_leaves_in_order_is_not_a_failure() {
     for member in &members {
         assert_eq!(member.next_line(), "LEFT n3", "at {}", member.name);
     }
+}
+
+/// `muster members` and `muster why` tell the state, and how it is known.
+#[test]
+fn an_operator_sees_who_failed_and_how_that_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut members: Vec<_> = (1..=4)
+        .map(|index| start(directory.path(), 65, index))
+        .collect();
+    for (index, member) in (1..).zip(&members) {
+        let others = (1..=4).filter(|other| *other != index);
+        member.wait_for(
+            &others
+                .map(|other| format!("UP n{other}"))
+                .collect::<Vec<_>>(),
+        );
+    }
+    members.remove(2).kill();
+    assert_eq!(members[0].next_line(), "DOWN n3");
+
+    let ask = |arguments: &[&str]| {
+        let output = Command::new(program("muster"))
+            .args(arguments)
+            .arg("--agent")
+            .arg(directory.path().join("n1.control"))
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let table = ask(&["members"]);
+    let n3 = table
+        .lines()
+        .find(|line| line.starts_with("n3 "))
+        .expect(&table);
+    assert!(
+        n3.contains("failed") && n3.contains("silence on every rail, by n"),
+        "{table}"
+    );
+    let story = ask(&["why", "n3"]);
+    assert!(
+        story.contains("was declared failed (silence on every rail)"),
+        "{story}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&ask(&["members", "-o", "json"])).unwrap();
+    assert_eq!(
+        (&json["schema"], &json["self"]),
+        (&"muster/members/v1".into(), &"n1".into())
+    );
+    assert_eq!(json["alive"], 3);
+    assert_eq!(ask(&["rails"]).lines().count(), 3);
+    assert!(ask(&["stats"]).contains("rejected_forged"));
 }
 
 /// A stranger with another key is neither believed nor told anything.

@@ -17,11 +17,13 @@ use super::job::Job;
 use super::outbox::Outbox;
 use super::printer;
 use super::signals::Signals;
+use crate::control::{Control, answer};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::{Epoll, Ready};
 use muster_fabric::{FabricEvent, PeerHandle, Transport};
 use muster_protocol::{
-    Class, EventKind, Input, Instant, MemberId, Overlay, Phase, Reject, Route, Target, frame,
+    Class, EventKind, Input, Instant, MemberId, Overlay, Phase, Reject, Route, Target, Version,
+    frame,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -57,6 +59,7 @@ pub(super) struct Host<T: Transport> {
     /// The ranks' side; none in the foreground.
     job: Option<Job>,
     signals: Signals,
+    control: Option<Control>,
     epoll: Epoll,
     heartbeat_us: u64,
     /// Peers whose beats the fabric watches, by handle.
@@ -68,6 +71,8 @@ pub(super) struct Host<T: Transport> {
     /// The others declared us failed at least once.
     is_outcast: bool,
     snapshot_due_us: Option<u64>,
+    /// The version in the last snapshot: a successor must not start below one that is known.
+    kept_version: Version,
 }
 
 impl<T: Transport> Host<T> {
@@ -75,11 +80,15 @@ impl<T: Transport> Host<T> {
         fabric: T,
         engine: Overlay,
         job: Option<Job>,
+        control: Option<Control>,
         heartbeat_us: u64,
     ) -> io::Result<Self> {
         let epoll = Epoll::new()?;
         let signals = Signals::install()?;
         epoll.add(signals.as_fd(), 0)?;
+        if let Some(control) = &control {
+            epoll.add(control.descriptor(), 0)?;
+        }
         for fd in fabric.wait_fds() {
             epoll.add_edge(fd, 0)?;
         }
@@ -89,12 +98,14 @@ impl<T: Transport> Host<T> {
             }
         }
         let buffer = vec![0; fabric.mtu()];
+        let kept_version = engine.version();
         Ok(Self {
             fabric,
             engine,
             outbox: Outbox::default(),
             job,
             signals,
+            control,
             epoll,
             heartbeat_us,
             watched: BTreeMap::new(),
@@ -103,7 +114,20 @@ impl<T: Transport> Host<T> {
             ending: None,
             is_outcast: false,
             snapshot_due_us: Some(0),
+            kept_version,
         })
+    }
+
+    /// Tells the engine what the last worker knew and could not leave in its record.
+    pub(super) fn catch_up(&mut self) {
+        if let Some(job) = &self.job {
+            let now = instant(monotonic_ns());
+            for told in job.catch_up(&self.engine) {
+                if let Err(reject) = self.engine.handle(now, Input::Told(told)) {
+                    warn!(?reject, "a rank's end was refused");
+                }
+            }
+        }
     }
 
     /// Runs until there is a reason to end.
@@ -163,6 +187,7 @@ impl<T: Transport> Host<T> {
 
     /// Step 2.
     fn serve_ranks(&mut self) -> io::Result<()> {
+        self.answer_questions();
         if self.signals.take() {
             info!("asked to end");
             self.input(Input::Leave { exit_code: 0 });
@@ -189,6 +214,15 @@ impl<T: Transport> Host<T> {
             }
         }
         Ok(())
+    }
+
+    fn answer_questions(&self) {
+        while let Some(pending) = self.control.as_ref().and_then(Control::take) {
+            let now = instant(monotonic_ns());
+            let value = answer(&pending.question, &self.engine, &self.fabric, now);
+            // Who asked may have lost patience.
+            let _ = pending.reply.send(value);
+        }
     }
 
     /// Step 3.
@@ -356,6 +390,10 @@ impl<T: Transport> Host<T> {
             self.snapshot_due_us = None;
             return;
         };
+        if self.engine.version() != self.kept_version {
+            self.kept_version = self.engine.version();
+            self.snapshot_due_us = Some(0);
+        }
         if self
             .snapshot_due_us
             .is_some_and(|due_us| due_us <= monotonic_ns() / 1000)
@@ -376,10 +414,10 @@ impl<T: Transport> Host<T> {
         self.outbox.peer(&mut self.fabric, address)
     }
 
-    /// Ends the ranks' service in order.
-    pub(super) fn close(self) {
+    /// Ends the ranks' service in order; with a reason, for good.
+    pub(super) fn close(self, reason: Option<&str>) {
         if let Some(job) = self.job {
-            job.close();
+            job.close(reason);
         }
     }
 }

@@ -113,7 +113,8 @@ pub struct DoorCounters {
     pub welcomed: u64,
     /// Clients refused, for any reason.
     pub refused: u64,
-    /// Connections closed because there were too many that had not said Hello.
+    /// Connections closed because there were too many that had not said Hello, or no descriptor
+    /// was left for them.
     pub turned_away: u64,
     /// Messages that made no sense.
     pub malformed: u64,
@@ -135,6 +136,8 @@ pub struct Doorman {
     next_token: u64,
     address: String,
     publisher: bool,
+    /// A descriptor that is given up when there is no other.
+    spare: Option<EventFd>,
     counters: DoorCounters,
     asks: Vec<Packets>,
 }
@@ -162,6 +165,7 @@ impl Doorman {
             next_token: 1,
             address: String::new(),
             publisher: true,
+            spare: Some(EventFd::new()?),
             counters: DoorCounters::default(),
             asks: Vec::new(),
         })
@@ -290,8 +294,30 @@ impl Doorman {
         self.door.close();
     }
 
+    /// Ends the service for good: puts every client out with the reason, and refuses whoever
+    /// comes within two seconds, so that nobody starts another agent into the same misery.
+    pub fn close_for(mut self, reason: &str) {
+        let refusal = ToClient::Refused(RefusalCode::NoAgent, reason.to_owned());
+        let everybody: Vec<u64> = self.connections.keys().copied().collect();
+        for token in everybody {
+            self.counters.refused += 1;
+            self.send(token, &refusal);
+        }
+        // The connections stay open meanwhile, so that everybody hears it.
+        self.door.refuse_all(reason);
+    }
+
     fn accept(&mut self, board: &BoardWriter) -> io::Result<()> {
-        while let Some(socket) = self.door.accept()? {
+        loop {
+            let socket = match self.door.accept() {
+                Ok(Some(socket)) => socket,
+                Ok(None) => return Ok(()),
+                Err(cause) if matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                    self.turn_one_away();
+                    continue;
+                }
+                Err(cause) => return Err(cause),
+            };
             let most = board.view().limits().slots as usize + UNKNOWN_MAX;
             let Ok(peer) = socket.peer() else { continue };
             if self.connections.len() >= most {
@@ -311,7 +337,15 @@ impl Doorman {
             };
             self.connections.insert(token, connection);
         }
-        Ok(())
+    }
+
+    /// No descriptor is left for whoever is next at the door: takes the spare one, so that they
+    /// see a hang-up and try again later instead of waiting, and we do not spin.
+    fn turn_one_away(&mut self) {
+        self.counters.turned_away += 1;
+        self.spare = None;
+        let _ = self.door.accept();
+        self.spare = EventFd::new().ok();
     }
 
     /// Takes what a client sent, a bounded number of messages so that nobody starves the others.

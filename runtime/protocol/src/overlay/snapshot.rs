@@ -25,6 +25,8 @@ const SNAPSHOT_VERSION: u8 = 2;
 const MAP_VERSION_STEP: u64 = 1 << 24;
 /// Room for the longest fact.
 const FACT_MAX: usize = 512;
+/// Rank facts that the predecessor may have stated after its last snapshot; ours must be newer.
+const UNSAVED_FACTS_MAX: u32 = 1 << 14;
 
 /// Why no engine could be made from a snapshot. Start a new one with a higher incarnation.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -101,7 +103,7 @@ impl Overlay {
         }
         config.incarnation = own.version.incarnation;
         let mut engine = Self::new(config)?;
-        engine.rank_sequence = rank_sequence;
+        engine.rank_sequence = rank_sequence.saturating_add(UNSAVED_FACTS_MAX);
         let version = own.version.raised();
         engine.table.change(engine.own, |own| own.version = version);
         engine.now = now;
