@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 14] = [
     Kind::Beat,
     Kind::Link,
     Kind::LinkReply,
