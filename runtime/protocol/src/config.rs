@@ -111,6 +111,9 @@ pub struct Config {
     pub heartbeat_us: u64,
     /// Silence after which an observer reports, in microseconds; at least twice the heartbeat.
     pub deadline_us: u64,
+    /// Most that a neighbour whose beats arrive irregularly is given beyond the deadline, in
+    /// microseconds; 0 for a fixed deadline. The default is three deadlines, at most a second.
+    pub deadline_slack_us: u64,
     /// Distinct reporters that make a failure (the paper's Theta).
     pub theta: usize,
     /// Ring successors each member observes (the paper's K_s); at least `theta`.
@@ -146,6 +149,11 @@ impl Config {
             random_seed: 0,
             heartbeat_us: profile.heartbeat_us(),
             deadline_us: profile.deadline_us(),
+            deadline_slack_us: if profile.deadline_us() < 333_333 {
+                3 * profile.deadline_us()
+            } else {
+                1_000_000
+            },
             theta: 2,
             successors: 2,
             neighbours: 3,
@@ -240,6 +248,14 @@ impl Config {
                 &self.deadline_us,
                 "a deadline is at least twice the heartbeat (a probe needs time) and at most 10 min",
                 "use three to five times the heartbeat",
+            );
+        }
+        if self.deadline_slack_us > 600_000_000 {
+            return refuse_number(
+                "deadline_slack_us",
+                &self.deadline_slack_us,
+                "a deadline is widened by at most 10 min",
+                "use three times the deadline, or 0 for a fixed one",
             );
         }
         if self.mode.tau_us() > 10_000_000 {

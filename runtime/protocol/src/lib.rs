@@ -19,6 +19,7 @@
 //! Slurm, files, wall-clock time.
 #![forbid(unsafe_code)]
 
+mod arrivals;
 mod attributes;
 mod codec;
 mod config;
@@ -38,6 +39,7 @@ mod time;
 mod verdict;
 mod wire;
 
+pub use arrivals::Arrivals;
 pub use attributes::{ENTRY_COST, KEY_MAX, KeyHandle, MAP_BYTES_MAX, MONITOR_KEY, VALUE_MAX};
 pub use config::{Config, ConfigError, MTU_MAX, MTU_MIN, Mode, Policy, Profile, SEEDS_MAX};
 pub use counters::Counters;

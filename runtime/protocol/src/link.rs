@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use crate::arrivals::Arrivals;
 use crate::identity::{MemberId, Version};
 use crate::table::Reporters;
 use crate::time::Instant;
@@ -52,10 +53,14 @@ pub(crate) struct Link {
     pub(crate) observed: bool,
     /// We chose the peer as a random neighbour.
     pub(crate) chose: bool,
+    /// How many were in the view when we chose it.
+    pub(crate) chose_among: usize,
     /// The peer chose us.
     pub(crate) chosen: bool,
     /// When we began to observe.
     pub(crate) since: Instant,
+    /// How its beats arrive, while we observe it.
+    pub(crate) arrivals: Arrivals,
     /// The roles the peer confirmed.
     pub(crate) confirmed: Option<u8>,
     /// When to ask again for them.
@@ -91,8 +96,10 @@ impl Link {
             observes: false,
             observed: false,
             chose: false,
+            chose_among: 0,
             chosen: false,
             since: now,
+            arrivals: Arrivals::default(),
             confirmed: None,
             request_at: now,
             requests: 0,

@@ -103,6 +103,8 @@ pub(crate) struct Member {
     pub(crate) vouched_at: Instant,
     /// How late it says it runs, in microseconds.
     pub(crate) late_us: u64,
+    /// Sequence of its last request for a link: an older one that comes later is void.
+    pub(crate) asked_sequence: u64,
     /// When we last told it that we hold it failed.
     pub(crate) claimed_at: Option<Instant>,
     /// Newest version of its attributes that was heard of.
@@ -129,6 +131,7 @@ impl Member {
             last_heard: Instant::default(),
             vouched_at: Instant::default(),
             late_us: 0,
+            asked_sequence: 0,
             claimed_at: None,
             attributes: 0,
             digest: 0,

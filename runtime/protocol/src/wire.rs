@@ -20,6 +20,10 @@ pub(crate) const ROLE_OBSERVE: u8 = 1;
 /// "You are my neighbour": news both ways.
 pub(crate) const ROLE_NEIGHBOUR: u8 = 2;
 
+const ROLES: u8 = ROLE_OBSERVE | ROLE_NEIGHBOUR;
+/// A reply repeats, that much higher in the same byte, which roles it answers to.
+pub(crate) const ASKED_SHIFT: u32 = 2;
+
 /// A member's record, on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeFact<'a> {
@@ -99,7 +103,8 @@ pub(crate) enum Message<'a> {
         acks: Acks,
     },
     Link {
-        reply: bool,
+        /// In a reply: the roles that were asked for.
+        asked: Option<u8>,
         roles: u8,
         want_view: bool,
         digest: u64,
@@ -211,12 +216,14 @@ impl<'a> Message<'a> {
                 acks: Acks::read(reader)?,
             },
             Kind::Link | Kind::LinkReply => {
-                let roles = reader.u8()?;
-                if roles & !(ROLE_OBSERVE | ROLE_NEIGHBOUR) != 0 {
+                let both = reader.u8()?;
+                let (asked, roles) = (both >> ASKED_SHIFT, both & ROLES);
+                let is_reply = kind == Kind::LinkReply;
+                if asked & !ROLES != 0 || (!is_reply && asked != 0) {
                     return Err(Malformed::Value);
                 }
                 Self::Link {
-                    reply: kind == Kind::LinkReply,
+                    asked: is_reply.then_some(asked),
                     roles,
                     want_view: reader.flag()?,
                     digest: reader.u64()?,

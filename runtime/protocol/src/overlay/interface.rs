@@ -1,5 +1,6 @@
 //! The words host and engine use: inputs, transmits, and views of members.
 
+use crate::arrivals::Arrivals;
 use crate::config::Policy;
 use crate::counters::Counters;
 use crate::event::CauseKind;
@@ -287,12 +288,34 @@ impl Overlay {
         self.lateness.figure_us()
     }
 
-    /// The deadline this engine gives a member now, widened by both sides' lateness, in
-    /// microseconds.
+    /// The deadline this engine gives a member now, by how its beats arrive and widened by both
+    /// sides' lateness, in microseconds.
     #[must_use]
     pub fn deadline_us(&self, id: MemberId) -> u64 {
         let theirs_us = self.table.get(id).map_or(0, |member| member.late_us);
-        self.widened_deadline_us(theirs_us)
+        let least_us = self.config.deadline_us;
+        let most_us = least_us + self.config.deadline_slack_us;
+        let fixed_us = self.widened_deadline_us(theirs_us);
+        match self.links.get(&id) {
+            Some(link) if link.observes && !self.is_paper() => {
+                let known = link.arrivals.is_known();
+                let judged = self
+                    .links
+                    .iter()
+                    .filter(|(other, _)| !known || **other == id)
+                    .filter(|(_, link)| link.observes && link.arrivals.is_known())
+                    .map(|(_, link)| link.arrivals.deadline_us(least_us, most_us));
+                judged.max().unwrap_or(least_us) + (fixed_us - least_us)
+            }
+            _ => fixed_us,
+        }
+    }
+
+    /// How the beats of a member arrive that this engine observes.
+    #[must_use]
+    pub fn arrivals(&self, id: MemberId) -> Option<Arrivals> {
+        let link = self.links.get(&id).filter(|link| link.observes)?;
+        Some(link.arrivals)
     }
 
     /// Those this engine observes: they beat to it.

@@ -47,7 +47,9 @@ impl Overlay {
     }
 
     pub(super) fn admit_unknown(&mut self, from: MemberId, fact: &NodeFact<'_>) {
-        if fact.state.in_view() && self.is_full() {
+        // A full history has forgotten this very record, perhaps: it is not to push out later ones.
+        let remembers = self.table.removed() < self.config.history_max;
+        if (fact.state.in_view() && self.is_full()) || !(fact.state.in_view() || remembers) {
             self.counters.facts_refused += 1;
             return;
         }
@@ -175,6 +177,7 @@ impl Overlay {
                 member.ranks.clear();
                 member.last_heard = crate::time::Instant::default();
                 member.late_us = 0;
+                member.asked_sequence = 0;
                 member.degraded = false;
             }
             member.version = fact.version;

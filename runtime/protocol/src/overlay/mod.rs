@@ -3,9 +3,9 @@
 //! The doors are here, and what the engine holds. What goes on behind them, one noun a file:
 //! `receive` (who may say what), `merge` (news into the table), `own` (news about ourselves),
 //! `watch` (silence, probes, reports), `helper` (looking after a suspect for others), `topology`
-//! (whom to link with), `discover` (finding strangers and healing splits), `send` (writing frames
-//! when a slot is free), `attributes` (what members publish), `snapshot` (handing over to another
-//! worker), `paper` (the plain algorithm, for comparison).
+//! (whom to observe), `neighbours` (the random links), `discover` (finding strangers and healing
+//! splits), `send` (writing frames when a slot is free), `attributes` (what members publish),
+//! `snapshot` (handing over to another worker), `paper` (the plain algorithm, for comparison).
 //!
 //! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
 //! the first change after quiet leaves at once, only those that follow wait for tau; the originator of a
@@ -20,6 +20,7 @@ mod discover;
 mod helper;
 mod interface;
 mod merge;
+mod neighbours;
 mod outbox;
 mod own;
 mod paper;

@@ -19,7 +19,8 @@ pub(super) const STRAYS_MAX: usize = 8;
 pub(super) enum Intent {
     Link {
         to: MemberId,
-        reply: bool,
+        /// A reply to a request for these roles, else a request.
+        asked: Option<u8>,
         route: Route,
     },
     Probe {

@@ -73,7 +73,7 @@ impl Overlay {
     fn receive_old(&mut self, message: &Message<'_>) -> Reject {
         if let Message::Discover { own, .. }
         | Message::Link {
-            own, reply: false, ..
+            own, asked: None, ..
         } = message
             && self.table.get(own.id).is_some()
         {
@@ -145,26 +145,32 @@ impl Overlay {
                 acks,
             } => {
                 self.take_acks(from, acks.as_slice());
-                self.table
-                    .note(from, |member| member.late_us = u64::from(late_ms) * 1000);
+                let late_us = u64::from(late_ms) * 1000;
+                self.table.note(from, |member| member.late_us = late_us);
+                if let Some(link) = self.links.get_mut(&from).filter(|link| link.observes) {
+                    link.arrivals
+                        .beat(self.now, late_us, self.config.heartbeat_us);
+                }
                 self.take_beat(from, digest);
             }
             Message::Link {
-                reply: false,
+                asked: None,
                 roles,
                 want_view,
                 digest,
                 ..
             } => {
-                self.take_request(from, roles, want_view, digest);
+                if self.is_latest_request(from, header.sequence) {
+                    self.take_request(from, roles, want_view, digest);
+                }
             }
             Message::Link {
-                reply: true,
+                asked: Some(asked),
                 roles,
                 digest,
                 ..
             } => {
-                self.take_reply(from, roles, digest);
+                self.take_reply(from, asked, roles, digest);
             }
             Message::Probe => self.say(Intent::ProbeReply {
                 to: from,
@@ -189,6 +195,14 @@ impl Overlay {
                 let taken = self.take_facts(from, &facts);
                 if want_ack && taken {
                     self.acknowledge(from, header.sequence);
+                }
+                if want_ack && !self.links.contains_key(&from) {
+                    // It believes in a link that we have given up.
+                    self.say(Intent::Link {
+                        to: from,
+                        asked: None,
+                        route: Route::Next,
+                    });
                 }
             }
             Message::Ack { acks } => self.take_acks(from, acks.as_slice()),
@@ -282,7 +296,7 @@ impl Overlay {
             // It believes that we observe it. Tell it what we want.
             self.say(Intent::Link {
                 to: from,
-                reply: false,
+                asked: None,
                 route: Route::Next,
             });
             return;
@@ -302,8 +316,19 @@ impl Overlay {
         }
     }
 
+    /// Requests may overtake each other; only the last word counts.
+    fn is_latest_request(&mut self, from: MemberId, sequence: u64) -> bool {
+        let mut latest = false;
+        self.table.note(from, |member| {
+            latest = sequence > member.asked_sequence;
+            member.asked_sequence = member.asked_sequence.max(sequence);
+        });
+        latest
+    }
+
     fn take_request(&mut self, from: MemberId, roles: u8, want_view: bool, digest: u64) {
-        let full = self.links.len() >= LINKS_MAX;
+        let was_chosen = self.links.get(&from).is_some_and(Link::is_neighbour);
+        let crowded = self.links.len() >= LINKS_MAX || self.degree() >= self.degree_max();
         let is_new = !self.links.contains_key(&from);
         if is_new && roles == 0 {
             return;
@@ -311,7 +336,8 @@ impl Overlay {
         let now = self.now;
         let link = self.links.entry(from).or_insert_with(|| Link::new(now));
         link.observed = roles & ROLE_OBSERVE != 0;
-        link.chosen = roles & ROLE_NEIGHBOUR != 0 && !(full && is_new);
+        link.chosen = roles & ROLE_NEIGHBOUR != 0 && (was_chosen || !crowded);
+        self.topology_dirty |= was_chosen && !link.is_neighbour();
         let fresh = core::mem::take(&mut link.fresh);
         if !link.has_role() {
             self.links.remove(&from);
@@ -323,22 +349,37 @@ impl Overlay {
         let route = if is_new { Route::Next } else { Route::All };
         self.say(Intent::Link {
             to: from,
-            reply: true,
+            asked: Some(roles),
             route,
         });
     }
 
-    fn take_reply(&mut self, from: MemberId, roles: u8, digest: u64) {
-        let Some(link) = self.links.get_mut(&from) else {
+    fn take_reply(&mut self, from: MemberId, asked: u8, roles: u8, digest: u64) {
+        // A reply to what we no longer ask for says nothing about what we do ask for.
+        let Some(link) = self
+            .links
+            .get_mut(&from)
+            .filter(|link| link.roles() == asked)
+        else {
             return;
         };
         link.want_view = false;
         link.requests = 0;
-        if link.chose && roles & ROLE_NEIGHBOUR == 0 {
+        link.confirmed = Some(roles);
+        let declined = link.chose && roles & ROLE_NEIGHBOUR == 0;
+        if declined {
+            // It may have answered an earlier request than our last: make it the last word.
             link.chose = false;
             self.topology_dirty = true;
+            self.say(Intent::Link {
+                to: from,
+                asked: None,
+                route: Route::Next,
+            });
         }
-        link.confirmed = Some(roles);
+        let Some(link) = self.links.get_mut(&from) else {
+            return;
+        };
         if core::mem::take(&mut link.fresh) && self.differs(digest) {
             self.give_base_view(from);
         }

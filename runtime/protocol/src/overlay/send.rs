@@ -12,7 +12,7 @@ use crate::overlay::interface::{Class, Phase, Route, Target, Transmit};
 use crate::overlay::outbox::Intent;
 use crate::state::NodeState;
 use crate::time::Instant;
-use crate::wire::{Acks, Claim, Fact, NodeFact, write_version};
+use crate::wire::{ASKED_SHIFT, Acks, Claim, Fact, NodeFact, write_version};
 
 impl Overlay {
     /// Writes the next frame into `buffer` and says where it goes; `None` when all is said.
@@ -124,9 +124,12 @@ impl Overlay {
         writer: &mut Writer<'_>,
     ) -> Option<(Kind, Target, Route)> {
         Some(match intent {
-            Intent::Link { to, reply, route } => {
-                self.write_link(writer, to, reply).ok()??;
-                let kind = if reply { Kind::LinkReply } else { Kind::Link };
+            Intent::Link { to, asked, route } => {
+                self.write_link(writer, to, asked).ok()??;
+                let kind = match asked {
+                    Some(_) => Kind::LinkReply,
+                    None => Kind::Link,
+                };
                 (kind, Target::Member(to), route)
             }
             Intent::Probe { to } => {
@@ -238,15 +241,15 @@ impl Overlay {
         &mut self,
         writer: &mut Writer<'_>,
         to: MemberId,
-        reply: bool,
+        asked: Option<u8>,
     ) -> Result<Option<()>, Full> {
         let link = self.links.get_mut(&to);
-        let (roles, want_view) = match (&link, reply) {
-            (Some(link), false) => (link.roles(), link.want_view),
-            (Some(link), true) => (link.accepted_roles(), false),
+        let (roles, want_view) = match (&link, asked) {
+            (Some(link), None) => (link.roles(), link.want_view),
+            (Some(link), Some(_)) => (link.accepted_roles(), false),
             (None, _) => (0, false),
         };
-        writer.u8(roles)?;
+        writer.u8(roles | asked.unwrap_or(0) << ASKED_SHIFT)?;
         writer.u8(u8::from(want_view))?;
         writer.u64(self.table.digest())?;
         self.write_own(writer)?;

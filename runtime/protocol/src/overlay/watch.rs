@@ -76,7 +76,7 @@ impl Overlay {
             return;
         };
         let version = member.version;
-        let deadline_us = self.widened_deadline_us(member.late_us);
+        let deadline_us = self.deadline_us(id);
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
@@ -131,7 +131,7 @@ impl Overlay {
         self.counters.probes_sent += 1;
         self.say(Intent::Link {
             to: id,
-            reply: false,
+            asked: None,
             route: Route::All,
         });
         let answered = self
@@ -283,7 +283,7 @@ impl Overlay {
             };
             next = next.min(probe_at);
             if link.reported != Some(member.version) {
-                let report_at = alive_at.after(self.widened_deadline_us(member.late_us));
+                let report_at = alive_at.after(self.deadline_us(*id));
                 // In doubt about ourselves the rounds are the clock.
                 let report_at = if report_at <= self.now {
                     link.round_at
@@ -325,6 +325,7 @@ impl Overlay {
         });
         for link in self.links.values_mut() {
             link.since = link.since.after(late_us).min(now);
+            link.arrivals.forget_last();
         }
         for check in self.checks.values_mut() {
             check.until = now.after(self.config.heartbeat_us);
