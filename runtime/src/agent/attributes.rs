@@ -3,7 +3,7 @@
 
 use super::job::Job;
 use crate::doorman::{ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash};
-use crate::sys::socket::{Packets, Received};
+use crate::sys::socket::Received;
 use muster_protocol::{
     Event, Input, Instant, KEY_MAX, KeyHandle, MemberId, Overlay, Reject, VALUE_MAX,
 };
@@ -15,13 +15,16 @@ const _: () = assert!(ATTRIBUTE_KEY_MAX == KEY_MAX && ATTRIBUTE_VALUE_MAX == VAL
 const WATCHED_MAX: usize = 4096;
 
 impl Job {
-    /// Answers what the ranks asked since the last time.
+    /// Answers what the ranks asked since the last time. What is answered as written is kept for
+    /// the next worker first.
     pub(super) fn answer(&mut self, engine: &mut Overlay, now: Instant) {
         let sockets = self.doorman.take_asks();
         if sockets.is_empty() {
             return;
         }
         let mut buffer = vec![0; ASK_MAX];
+        let version = engine.attributes_version(engine.id());
+        let mut answers = Vec::new();
         for socket in sockets {
             // The question was written before the socket was handed over; one that is not there,
             // or no question, is answered by the hang-up.
@@ -29,13 +32,20 @@ impl Job {
                 continue;
             };
             match Ask::decode(buffer.get(..length).unwrap_or_default()) {
-                Ok(ask) => self.answer_one(engine, now, ask, &socket),
+                Ok(ask) => answers.push((socket, self.answer_one(engine, now, ask))),
                 Err(error) => warn!(%error, "a question of a rank was refused"),
             }
         }
+        if engine.attributes_version(engine.id()) != version {
+            self.keep(engine);
+        }
+        for (socket, answer) in answers {
+            // Whoever asked and went away does not need to know.
+            let _ = socket.send(&answer, None);
+        }
     }
 
-    fn answer_one(&mut self, engine: &mut Overlay, now: Instant, ask: Ask<'_>, socket: &Packets) {
+    fn answer_one(&mut self, engine: &mut Overlay, now: Instant, ask: Ask<'_>) -> Vec<u8> {
         let mut text = String::new();
         let answer = match ask {
             Ask::Publish { key, value } => {
@@ -59,8 +69,7 @@ impl Job {
                 }
             }
         };
-        // Whoever asked and went away does not need to know.
-        let _ = socket.send(&answer.encode(), None);
+        answer.encode()
     }
 
     /// Writes a change on the board if anybody here watches the key. True if there is news.

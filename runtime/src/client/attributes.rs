@@ -22,8 +22,7 @@ const WATCHED_MAX: usize = 256;
 impl Client {
     /// Writes an attribute of this node: a key of 1 to 255 bytes, a value of at most 65536. It is
     /// readable here at once and on the other nodes within milliseconds, in the order of writing.
-    /// Attributes live as long as the agent; a restarted worker keeps what was written up to
-    /// 20 ms before.
+    /// Attributes live as long as the agent; they survive a restart of its worker.
     ///
     /// # Errors
     /// [`Error::Limit`] if key, value or all attributes of the node (1 MiB, 64 bytes a key
