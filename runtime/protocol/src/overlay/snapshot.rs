@@ -138,10 +138,8 @@ impl Overlay {
         }
     }
 
+    /// Also a predecessor that had written nothing by its snapshot may have written since.
     fn restore_attributes(&mut self, version: u64, entries: &[(u64, &[u8], &[u8])]) {
-        if version == 0 {
-            return;
-        }
         let (now, own) = (self.now, self.own);
         self.attributes.open(own, self.own_version().incarnation);
         self.attributes.change(now, own, |replica, _| {
