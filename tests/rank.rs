@@ -3,8 +3,8 @@
 //!
 //! One line on standard output for each thing that happens: `ATTACHED` at every time an agent
 //! lets it in, `REFUSED why` if none does, `EVENT kind node=.. rank=.. cause=.. reporters=..`,
-//! `LOST why`. Commands come on standard input: `states`, `thread`, `leave CODE`, `exit CODE`;
-//! its end is the end of this process, so that no test leaves a rank behind.
+//! `LOST why`. Commands come on standard input: `states`, `thread`, `leave CODE`, `exit CODE`,
+//! `publish KEY VALUE`, `fill KEY SIZE`, `withdraw KEY`, `get NODE KEY`, `watch KEY`; its end is the end of this process, so that no test leaves a rank behind.
 
 use muster::board::{Event, NO_NODE, NO_RANK};
 use muster::client::{AgentLink, Client, Error, Options, Porch};
@@ -60,8 +60,42 @@ fn obey(client: &Client, line: &str) {
             std::process::exit(code);
         }
         "exit" => std::process::exit(code),
-        _ => say(&format!("UNKNOWN {line}")),
+        _ => say(&attribute(client, line).unwrap_or_else(|error| format!("ERROR {error}"))),
     }
+}
+
+/// What has to do with attributes.
+fn attribute(client: &Client, line: &str) -> Result<String, Error> {
+    let words: Vec<&str> = line.split(' ').collect();
+    Ok(match words[..] {
+        ["publish", key, value] => {
+            client.publish(key.as_bytes(), value.as_bytes())?;
+            format!("PUBLISHED {key}")
+        }
+        ["fill", key, size] => {
+            let size: usize = size.parse().unwrap_or(0);
+            client.publish(key.as_bytes(), &vec![b'x'; size])?;
+            format!("PUBLISHED {key}")
+        }
+        ["withdraw", key] => format!("WITHDRAWN {key} {}", client.withdraw(key.as_bytes())?),
+        ["watch", key] => {
+            client.watch(key.as_bytes())?;
+            format!("WATCHING {key}")
+        }
+        ["get", node, key] => {
+            let mut nodes = 0..client.node_count()?;
+            let index = nodes
+                .find(|index| matches!(client.node_name(*index), Ok(Some(name)) if name == node));
+            let value = client.get(index.unwrap_or(NO_NODE), key.as_bytes())?;
+            let text = match value {
+                Some(value) if value.len() > 100 => format!("{} bytes", value.len()),
+                Some(value) => String::from_utf8_lossy(&value).into_owned(),
+                None => "none".to_owned(),
+            };
+            format!("VALUE {node} {key} {text}")
+        }
+        _ => format!("UNKNOWN {line}"),
+    })
 }
 
 fn print_events(client: &Client) {

@@ -130,6 +130,9 @@ pub struct Config {
     pub mode: Mode,
     /// Most removed members remembered; the oldest are forgotten first.
     pub history_max: usize,
+    /// Most bytes that the attributes of all members occupy; what exceeds it is refused and
+    /// counted. At least 4 MiB.
+    pub attribute_bytes_max: usize,
 }
 
 impl Config {
@@ -158,6 +161,7 @@ impl Config {
             policy: Policy::Rejoin,
             members_max: 4096,
             history_max: 4096,
+            attribute_bytes_max: 64 << 20,
             mode: Mode::Prompt { tau_us: 2_000 },
         }
     }
@@ -304,6 +308,14 @@ impl Config {
                 &self.members_max,
                 "a zone has 2 to 1048576 members",
                 "use 4096, or split the job into zones",
+            );
+        }
+        if self.attribute_bytes_max < 4 * crate::attributes::MAP_BYTES_MAX {
+            return refuse_number(
+                "attribute_bytes_max",
+                &self.attribute_bytes_max,
+                "the own attributes and those of one other member on their way need 4 MiB",
+                "use 67108864",
             );
         }
         if self.history_max == 0 || self.history_max > 1 << 20 {

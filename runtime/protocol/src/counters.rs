@@ -76,6 +76,20 @@ counters! {
     incarnations_refused,
     /// Removed members forgotten because the history was full.
     history_pruned,
+    /// Frames that asked for attributes.
+    attribute_requests_sent,
+    /// Frames with attributes.
+    attribute_replies_sent,
+    /// Requests for attributes that were repeated: no answer in time.
+    attribute_requests_repeated,
+    /// Requests for attributes that went to all neighbours: who was asked has gone, or has none.
+    attribute_requests_pushed,
+    /// Sections of replies that held nothing new.
+    attribute_duplicates,
+    /// Requests of others that were dropped: too many ask at once.
+    attribute_requests_dropped,
+    /// Maps not taken, or not all of them, for want of room.
+    attributes_refused,
 }
 
 impl Counters {

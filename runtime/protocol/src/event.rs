@@ -3,6 +3,7 @@
 //! For one member and one observer, up and down alternate: `NodeUp`, then `NodeFailed` or
 //! `NodeLeft`, then `NodeUp` again. Suspicion and degradation lie between.
 
+use crate::attributes::KeyHandle;
 use crate::identity::{MemberId, Version};
 use crate::parameters::Parameter;
 use crate::state::RankFact;
@@ -31,6 +32,14 @@ pub enum EventKind {
     RankChanged {
         /// The new state and how it is known.
         fact: RankFact,
+    },
+    /// A key of that member's attributes was written or deleted. What it is now says
+    /// `Overlay::attribute`; a change that was overtaken by a newer one is told once.
+    AttributeChanged {
+        /// Which key; `Overlay::changed_key` has it.
+        key: KeyHandle,
+        /// The version of the write; growing for each member and life.
+        version: u64,
     },
     /// This member learnt that it was declared failed.
     Outcast,

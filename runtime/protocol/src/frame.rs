@@ -39,6 +39,8 @@ pub(crate) enum Kind {
     View = 11,
     Claim = 12,
     Refusal = 13,
+    Request = 14,
+    Reply = 15,
 }
 
 impl Kind {
@@ -57,6 +59,8 @@ impl Kind {
             11 => Self::View,
             12 => Self::Claim,
             13 => Self::Refusal,
+            14 => Self::Request,
+            15 => Self::Reply,
             _ => return None,
         })
     }

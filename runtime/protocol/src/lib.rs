@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod arrivals;
+mod attributes;
 mod codec;
 mod config;
 mod counters;
@@ -40,6 +41,7 @@ mod verdict;
 mod wire;
 
 pub use arrivals::Arrivals;
+pub use attributes::{ENTRY_COST, KEY_MAX, KeyHandle, MAP_BYTES_MAX, MONITOR_KEY, VALUE_MAX};
 pub use config::{Config, ConfigError, MTU_MAX, MTU_MIN, Mode, Policy, Profile, SEEDS_MAX};
 pub use counters::Counters;
 pub use event::{Cause, CauseKind, Event, EventKind};

@@ -23,7 +23,7 @@ pub(crate) const FLIGHTS_MAX: usize = 16;
 /// The wait for an acknowledgement doubles up to this many times.
 const BACKOFF_MAX: u32 = 5;
 
-/// Something a fact can be about. Nodes sort before ranks, so they are told first.
+/// Something a fact can be about. Nodes sort before ranks and maps, so they are told first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     Node(MemberId),
@@ -34,6 +34,8 @@ pub(crate) enum Subject {
         reporter: MemberId,
         version: Version,
     },
+    /// The version of a member's attributes.
+    Map(MemberId),
 }
 
 #[derive(Clone, Debug)]

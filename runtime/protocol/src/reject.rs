@@ -63,11 +63,20 @@ pub enum Reject {
     /// The input names a member or a value that does not exist.
     #[error("no such member or value")]
     Unknown,
+    /// A key that is empty or too long; nothing was written.
+    #[error("a key has 1 to 255 bytes; shorten it")]
+    KeyLength,
+    /// A value that is too long; nothing was written.
+    #[error("a value has at most 65536 bytes; publish less, or where it is to be found")]
+    ValueLength,
+    /// The own map would be too large; nothing was written.
+    #[error("the attributes of a node have at most 1 MiB, 64 bytes a key included; withdraw some")]
+    MapFull,
 }
 
 impl Reject {
     /// Number of reasons.
-    pub const COUNT: usize = Self::Unknown as usize + 1;
+    pub const COUNT: usize = Self::MapFull as usize + 1;
     /// All reasons, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
         Self::NoKey,
@@ -88,6 +97,9 @@ impl Reject {
         Self::Stopped,
         Self::Parameters,
         Self::Unknown,
+        Self::KeyLength,
+        Self::ValueLength,
+        Self::MapFull,
     ];
 
     /// A short name for metrics.
@@ -112,6 +124,9 @@ impl Reject {
             Self::Stopped => "stopped",
             Self::Parameters => "parameters",
             Self::Unknown => "unknown",
+            Self::KeyLength => "key_length",
+            Self::ValueLength => "value_length",
+            Self::MapFull => "map_full",
         }
     }
 }

@@ -107,6 +107,8 @@ pub(crate) struct Member {
     pub(crate) asked_sequence: u64,
     /// When we last told it that we hold it failed.
     pub(crate) claimed_at: Option<Instant>,
+    /// Newest version of its attributes that was heard of.
+    pub(crate) attributes: u64,
     digest: u64,
 }
 
@@ -131,6 +133,7 @@ impl Member {
             late_us: 0,
             asked_sequence: 0,
             claimed_at: None,
+            attributes: 0,
             digest: 0,
         }
     }
@@ -150,6 +153,9 @@ impl Member {
         }
         let mut digest = mix(self.id.0 ^ mix(self.version.incarnation));
         digest = mix(digest ^ u64::from(self.version.minor) ^ (u64::from(self.state as u8) << 40));
+        if self.attributes > 0 {
+            digest = mix(digest ^ mix(self.attributes));
+        }
         let ranks = self
             .ranks
             .values()

@@ -4,6 +4,7 @@
 //! an error too. The facts in it are state, not commands: a record as the sender holds it, so
 //! that hearing one twice, or late, does no harm.
 
+use crate::attributes::message::{self, Ask, Section};
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::event::CauseKind;
 use crate::frame::Kind;
@@ -52,6 +53,12 @@ pub(crate) enum Fact<'a> {
         reporter: MemberId,
         suspect: MemberId,
         version: Version,
+    },
+    /// The sender holds the node's attributes up to this version.
+    Map {
+        node: MemberId,
+        incarnation: u64,
+        version: u64,
     },
 }
 
@@ -144,6 +151,14 @@ pub(crate) enum Message<'a> {
     Refusal {
         own: NodeFact<'a>,
         parameters: Parameters,
+    },
+    Request {
+        asks: Vec<Ask>,
+    },
+    /// With `stop` the sender waits to be asked on.
+    Reply {
+        stop: bool,
+        sections: Vec<Section<'a>>,
     },
 }
 
@@ -264,6 +279,13 @@ impl<'a> Message<'a> {
                 own: NodeFact::read(reader)?,
                 parameters: Parameters::read(reader)?,
             },
+            Kind::Request => Self::Request {
+                asks: message::read_asks(reader)?,
+            },
+            Kind::Reply => Self::Reply {
+                stop: reader.flag()?,
+                sections: message::read_sections(reader)?,
+            },
         })
     }
 }
@@ -282,6 +304,7 @@ fn read_facts<'a>(reader: &mut Reader<'a>) -> Result<Vec<Fact<'a>>, Malformed> {
 const TAG_NODE: u8 = 1;
 const TAG_RANK: u8 = 2;
 const TAG_SUSPICION: u8 = 3;
+const TAG_MAP: u8 = 4;
 
 impl<'a> Fact<'a> {
     pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
@@ -296,6 +319,11 @@ impl<'a> Fact<'a> {
                 reporter: MemberId(reader.u64()?),
                 suspect: MemberId(reader.u64()?),
                 version: read_version(reader)?,
+            }),
+            TAG_MAP => Ok(Self::Map {
+                node: MemberId(reader.u64()?),
+                incarnation: reader.u64()?,
+                version: message::read_version(reader)?,
             }),
             _ => Err(Malformed::Value),
         }
@@ -330,6 +358,16 @@ impl<'a> Fact<'a> {
                 writer.u64(reporter.0)?;
                 writer.u64(suspect.0)?;
                 write_version(writer, *version)
+            }
+            Self::Map {
+                node,
+                incarnation,
+                version,
+            } => {
+                writer.u8(TAG_MAP)?;
+                writer.u64(node.0)?;
+                writer.u64(*incarnation)?;
+                writer.u64(*version)
             }
         }
     }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 15] = [
     Kind::Beat,
     Kind::Link,
     Kind::LinkReply,
@@ -18,6 +18,8 @@ const KINDS: [Kind; 13] = [
     Kind::View,
     Kind::Claim,
     Kind::Refusal,
+    Kind::Request,
+    Kind::Reply,
 ];
 
 fn version() -> impl Strategy<Value = Version> {

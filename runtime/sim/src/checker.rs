@@ -71,7 +71,10 @@ impl Checker {
                 }
             }
             EventKind::Outcast => self.gone.retain(|(by, _), _| *by != observer),
-            EventKind::RankChanged { .. } | EventKind::Refused { .. } | EventKind::NameTaken => {}
+            EventKind::RankChanged { .. }
+            | EventKind::AttributeChanged { .. }
+            | EventKind::Refused { .. }
+            | EventKind::NameTaken => {}
         }
     }
 

@@ -202,6 +202,7 @@ impl<T: Transport> Host<T> {
             Ok(()) | Err(Reject::Stopped) => {}
             Err(reject) => warn!(?reject, "an input of the ranks' side was refused"),
         })?;
+        job.answer(&mut self.engine, now);
         if job.is_over() {
             match self.engine.phase() {
                 Phase::Running => {

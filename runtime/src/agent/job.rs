@@ -11,7 +11,7 @@ use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::readable;
 use crate::sys::process::open_pidfd;
 use crate::watch::{FailedBy, Finding, HungBy, RankNotice, Watch};
-use muster_protocol::{Event, Input, Overlay, Policy, RankDetail, RankState, Told};
+use muster_protocol::{Event, EventKind, Input, Overlay, Policy, RankDetail, RankState, Told};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,7 +28,9 @@ const LAUNCHERS_MAX: usize = 8;
 /// The ranks' side.
 pub(super) struct Job {
     board: BoardWriter,
-    doorman: Doorman,
+    pub(super) doorman: Doorman,
+    /// Hashes of the keys that processes of this node watch.
+    pub(super) watched: BTreeSet<u64>,
     watch: Watch,
     publisher: Publisher,
     resume: Resume,
@@ -68,6 +70,7 @@ impl Job {
             attached,
             board,
             doorman,
+            watched: BTreeSet::new(),
             watch,
             resume,
             record,
@@ -198,7 +201,27 @@ impl Job {
 
     /// Writes an event on the board. True if there is news for the ranks.
     pub(super) fn tell(&mut self, engine: &Overlay, event: &Event) -> bool {
-        self.publisher.tell(&mut self.board, engine, event)
+        match event.kind {
+            EventKind::AttributeChanged { key, .. } => self.tell_attribute(engine, event, key),
+            _ => self.publisher.tell(&mut self.board, engine, event),
+        }
+    }
+
+    /// Writes on the board that an attribute changed.
+    pub(super) fn publish_attribute(
+        &mut self,
+        engine: &Overlay,
+        event: &Event,
+        key_hash: u64,
+    ) -> bool {
+        self.publisher
+            .tell_attribute(&mut self.board, engine, event, key_hash);
+        true
+    }
+
+    /// The name of the node with this index on the board.
+    pub(super) fn node_name(&self, node: u32) -> Option<String> {
+        self.board.view().node_name(node)
     }
 
     /// Wakes the ranks: there is something on the board.

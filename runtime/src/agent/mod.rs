@@ -5,6 +5,7 @@
 //! rooms; it never finds a verdict itself.
 
 mod args;
+mod attributes;
 mod host;
 mod job;
 mod keeper;

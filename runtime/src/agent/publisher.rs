@@ -63,9 +63,28 @@ impl Publisher {
                 self.push(board, event, Told::Outcast, cause(event), node);
                 true
             }
-            EventKind::NameTaken | EventKind::Refused { .. } => false,
+            // Only what is watched is told, by `tell_attribute`.
+            EventKind::NameTaken
+            | EventKind::Refused { .. }
+            | EventKind::AttributeChanged { .. } => false,
             kind => self.tell_node(board, engine, event, node, kind),
         }
+    }
+
+    /// Writes that an attribute changed.
+    pub(super) fn tell_attribute(
+        &mut self,
+        board: &mut BoardWriter,
+        engine: &Overlay,
+        event: &Event,
+        key_hash: u64,
+    ) {
+        let name = engine.name_of(event.member).unwrap_or("?").to_owned();
+        let node = self.index(board, event.member, &name);
+        let mut told = board::Event::new(Told::Attribute, Cause::Announced);
+        (told.node, told.key_hash) = (node, key_hash);
+        told.at_ns = event.at.0 * 1000;
+        board.push_event(&told);
     }
 
     fn tell_node(

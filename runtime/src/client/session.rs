@@ -292,6 +292,7 @@ impl Session {
         } else {
             self.hold(inner)?;
         }
+        inner.watch_again();
         if !same_board {
             // Whoever waits for events has to look at the states of the new board.
             inner.setting.event.raise();

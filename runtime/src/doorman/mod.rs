@@ -14,11 +14,13 @@
 //!                      <------------------   Welcome + board, or Refused
 //! (holds its word) Armed  --------------->   watches the word
 //! Seed, Key            ------------------>
+//! Ask + socket         ------------------>   answers through that socket
 //!                      <------------------   Nudge, Address, KeyForPublication
 //! (leave mark, lets go) Leaving  -------->
 //!                      <------------------   Farewell
 //! ```
 
+mod ask;
 mod door;
 mod message;
 mod place;
@@ -34,6 +36,7 @@ use crate::sys::process;
 use crate::sys::socket::{Packets, Peer, Received};
 use crate::watch::{Finding, RankNotice, Watch, procfs};
 
+pub use ask::{ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash};
 pub use door::{Door, DoorError};
 pub use message::{
     ADDRESS_MAX, DecodeError, Held, Hello, MESSAGE_MAX, REASON_MAX, RefusalCode, ToAgent, ToClient,
@@ -45,6 +48,8 @@ pub use place::{JOB_MAX, KEY_MAX, Place, PlaceError, base_directory};
 const DOOR: u64 = 0;
 /// Connections beyond the slots: those who have not said Hello yet.
 const UNKNOWN_MAX: usize = 64;
+/// Questions that wait for the agent; beyond, a client sees a hang-up and asks again.
+const ASKS_MAX: usize = 256;
 
 /// What a client wants of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,6 +122,8 @@ pub struct DoorCounters {
     pub nudges_dropped: u64,
     /// Other notes that found the socket full or gone.
     pub notes_dropped: u64,
+    /// Questions that found too many waiting.
+    pub asks_dropped: u64,
 }
 
 /// The agent's end of all its clients' sockets.
@@ -132,6 +139,7 @@ pub struct Doorman {
     /// A descriptor that is given up when there is no other.
     spare: Option<EventFd>,
     counters: DoorCounters,
+    asks: Vec<Packets>,
 }
 
 #[derive(Debug)]
@@ -159,6 +167,7 @@ impl Doorman {
             publisher: true,
             spare: Some(EventFd::new()?),
             counters: DoorCounters::default(),
+            asks: Vec::new(),
         })
     }
 
@@ -200,6 +209,12 @@ impl Doorman {
             }
         }
         Ok(())
+    }
+
+    /// The sockets on which somebody asked since the last time: the question is in them, the
+    /// answer goes the same way. One that is dropped is an answer too.
+    pub fn take_asks(&mut self) -> Vec<Packets> {
+        std::mem::take(&mut self.asks)
     }
 
     /// Whether clients are asked to publish the agent's address (true at first).
@@ -398,6 +413,13 @@ impl Doorman {
                 requests.push(Request::Seed { slot, address });
             }
             (Ok(ToAgent::Key(key)), Some((slot, _))) => requests.push(Request::Key { slot, key }),
+            (Ok(ToAgent::Ask), Some(_)) => {
+                let socket = descriptors.into_iter().next().map(Packets::from);
+                match socket.filter(|_| self.asks.len() < ASKS_MAX) {
+                    Some(socket) => self.asks.push(socket),
+                    None => self.counters.asks_dropped += 1,
+                }
+            }
             (Ok(ToAgent::Leaving(exit_code)), Some((slot, _))) => {
                 requests.push(Request::Leaving { slot, exit_code });
                 self.send(token, &ToClient::Farewell);

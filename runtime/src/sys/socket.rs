@@ -245,6 +245,13 @@ impl Packets {
     }
 }
 
+impl From<OwnedFd> for Packets {
+    /// A socket that came in a message. If it is none, the first use says so.
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
 impl AsFd for Packets {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

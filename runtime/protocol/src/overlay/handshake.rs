@@ -27,7 +27,7 @@ impl Overlay {
             if let Some(link) = self.links.get_mut(&from) {
                 link.unmark_all(|subject| match subject {
                     Subject::Node(id) | Subject::Rank(id, _) => table.in_view(id).is_some(),
-                    Subject::Suspicion { .. } => false,
+                    Subject::Suspicion { .. } | Subject::Map(_) => false,
                 });
             }
         }
@@ -156,6 +156,9 @@ impl Overlay {
                     .ranks
                     .keys()
                     .for_each(|rank| link.mark(Subject::Rank(member.id, *rank)));
+                if member.attributes > 0 {
+                    link.mark(Subject::Map(member.id));
+                }
             }
         }
     }

@@ -41,6 +41,18 @@ pub enum Input<'a> {
     Key([u8; 32]),
     /// What to do when declared failed, from now on.
     Policy(Policy),
+    /// Write an attribute of this node.
+    Publish {
+        /// 1 to 255 bytes.
+        key: &'a [u8],
+        /// At most 65536 bytes.
+        value: &'a [u8],
+    },
+    /// Delete an attribute of this node.
+    Withdraw {
+        /// 1 to 255 bytes; `Reject::Unknown` if there is none.
+        key: &'a [u8],
+    },
     /// Say goodbye and fall silent.
     Leave {
         /// Told to everybody.

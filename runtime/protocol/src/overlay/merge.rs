@@ -176,6 +176,10 @@ impl Overlay {
     /// Takes over a newer version of a living member; reports against the old one are void.
     pub(super) fn adopt(&mut self, fact: &NodeFact<'_>) {
         let now = self.now;
+        let held = self.table.get(fact.id).map(|member| member.version);
+        if held.is_some_and(|held| held.incarnation != fact.version.incarnation) {
+            self.forget_attributes(fact.id);
+        }
         self.table.change(fact.id, |member| {
             if member.version.incarnation != fact.version.incarnation {
                 member.ranks.clear();
@@ -298,6 +302,7 @@ impl Overlay {
     }
 
     fn removed(&mut self, id: MemberId, from: Option<MemberId>) {
+        self.forget_attributes(id);
         self.links.remove(&id);
         self.checks.remove(&id);
         self.acks.remove(&id);

@@ -5,7 +5,7 @@
 //! and ended), `merge` (news into the table), `own` (news about ourselves), `watch` (silence,
 //! probes, reports), `helper` (looking after a suspect for others), `topology` (whom to observe),
 //! `neighbours` (the random links), `discover` (finding strangers and healing splits), `send`
-//! (writing frames when a slot is free), `snapshot` (handing over to another worker), `paper` (the
+//! (writing frames when a slot is free), `attributes` (what members publish), `snapshot` (handing over to another worker), `paper` (the
 //! plain algorithm, for comparison).
 //!
 //! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
@@ -18,6 +18,7 @@
 //! the smaller does so.
 
 mod agree;
+mod attributes;
 mod discover;
 mod handshake;
 mod helper;
@@ -38,6 +39,7 @@ use std::collections::{BTreeMap, VecDeque};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use crate::attributes::Store;
 use crate::config::{Config, ConfigError, SEEDS_MAX};
 use crate::counters::Counters;
 use crate::event::{Cause, CauseKind, Event, EventKind};
@@ -104,6 +106,7 @@ pub struct Overlay {
     doubted_since: Option<Instant>,
     /// End of a goodbye.
     leave_until: Instant,
+    attributes: Store,
     /// Addresses of senders that cannot be reached under their id (twins of a name).
     strays: [Vec<u8>; outbox::STRAYS_MAX],
     stray_next: usize,
@@ -151,6 +154,7 @@ impl Overlay {
             heard_any: Instant::default(),
             doubted_since: None,
             leave_until: Instant::NEVER,
+            attributes: Store::new(config.attribute_bytes_max),
             strays: Default::default(),
             stray_next: 0,
             config,
@@ -196,6 +200,8 @@ impl Overlay {
                 self.config.policy = policy;
                 Ok(())
             }
+            Input::Publish { key, value } => self.publish(key, Some(value)),
+            Input::Withdraw { key } => self.publish(key, None),
             Input::Leave { exit_code } => {
                 self.leave(exit_code);
                 Ok(())
@@ -267,6 +273,7 @@ impl Overlay {
         self.run_rejoin();
         self.run_watch();
         self.run_links();
+        self.run_attributes();
         if self.now >= self.discover_at {
             self.run_discovery();
         }
@@ -279,6 +286,7 @@ impl Overlay {
         }
         self.lateness.decay();
         self.judge_suspects();
+        self.attributes.expire(self.now);
         let missed = self.now.since(self.beat_at) / self.config.heartbeat_us;
         self.beat_at = self.beat_at.after((missed + 1) * self.config.heartbeat_us);
     }
@@ -295,6 +303,7 @@ impl Overlay {
             .min(self.next_rejoin_timer())
             .min(self.next_watch_timer())
             .min(self.next_link_timer())
+            .min(self.next_attribute_timer())
     }
 
     /// How long a news frame waits for its acknowledgement the first time.
@@ -390,6 +399,7 @@ impl Overlay {
             own.cause = CauseKind::Announced;
         });
         self.phase = Phase::Leaving;
+        self.attributes.quiet();
         self.leave_until = self.now.after(2 * self.config.deadline_us);
         for link in self.links.values_mut() {
             link.open(self.now);
@@ -413,6 +423,7 @@ impl Overlay {
         self.checks.clear();
         self.acks.clear();
         self.outbox = Outbox::default();
+        self.attributes.quiet();
     }
 
     fn tell(

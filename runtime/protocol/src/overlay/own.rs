@@ -80,6 +80,7 @@ impl Overlay {
         }
         self.table.change(self.own, |own| own.version = version);
         self.spread(Subject::Node(self.own), None);
+        self.carry_own_attributes();
     }
 
     /// We were declared failed, by enough members: say so, and follow the policy.
@@ -119,6 +120,7 @@ impl Overlay {
                     0,
                 );
             } else {
+                self.forget_attributes(id);
                 self.table.remove(id);
             }
         }

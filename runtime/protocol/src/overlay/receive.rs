@@ -235,6 +235,8 @@ impl Overlay {
             }
             Message::Claim(claim) if !self.is_paper() => self.claimed(from, &claim),
             Message::Claim(_) | Message::Refusal { .. } => {}
+            Message::Request { asks } => self.asked_attributes(from, &asks),
+            Message::Reply { stop, sections } => self.take_attributes(from, stop, sections),
         }
         Ok(())
     }
@@ -272,6 +274,13 @@ impl Overlay {
                     } if stage == 3 => {
                         taken &= self.merge_rank(from, *node, *incarnation, *fact);
                     }
+                    Fact::Map {
+                        node,
+                        incarnation,
+                        version,
+                    } if stage == 3 => {
+                        taken &= self.merge_map(from, *node, *incarnation, *version);
+                    }
                     Fact::Suspicion {
                         reporter,
                         suspect,
@@ -305,7 +314,7 @@ impl Overlay {
                 held.version.incarnation == *incarnation
                     && held.ranks.get(&fact.rank).map(|rank| rank.sequence) == Some(fact.sequence)
             }),
-            Fact::Suspicion { .. } => false,
+            Fact::Suspicion { .. } | Fact::Map { .. } => false,
         }
     }
 

@@ -34,6 +34,8 @@ impl Overlay {
     pub(super) fn wants_to_send(&self) -> bool {
         self.config.key.is_some()
             && (!self.outbox.is_empty()
+                || self.attributes.has_asks()
+                || self.attributes.has_answers()
                 || self
                     .links
                     .values()
@@ -46,13 +48,17 @@ impl Overlay {
         }
     }
 
-    /// Tells a fact to everybody in a small view, beside the links, at once.
+    /// Tells a fact to everybody in a small view, to the monitors in a large one, beside the
+    /// links, at once.
     pub(super) fn push_directly(&mut self, subject: Subject) {
         if self.is_paper() || self.table.live() > super::DIRECT_MAX {
-            return;
+            return self.tell_monitors(subject);
         }
         let about = match subject {
-            Subject::Node(id) | Subject::Rank(id, _) | Subject::Suspicion { suspect: id, .. } => id,
+            Subject::Node(id)
+            | Subject::Rank(id, _)
+            | Subject::Map(id)
+            | Subject::Suspicion { suspect: id, .. } => id,
         };
         let others: Vec<MemberId> = self.table.iter_live().map(|member| member.id).collect();
         for to in others {
@@ -79,10 +85,11 @@ impl Overlay {
             let body = &mut buffer[HEADER_SIZE..body_end];
             let written = match self.outbox.pop() {
                 Some(intent) => self.write_intent(intent, body),
-                None => match self.write_news(body) {
-                    Some(written) => Some(written),
-                    None => Some(self.write_beat(body)?),
-                },
+                None => Some(
+                    self.write_news(body)
+                        .or_else(|| self.write_beat(body))
+                        .or_else(|| self.write_attributes(body))?,
+                ),
             };
             let Some((size, kind, target, class, route)) = written else {
                 continue;
@@ -283,6 +290,7 @@ impl Overlay {
                     fact,
                 })
             }),
+            Subject::Map(id) => self.map_fact(id),
         };
         match fact {
             Some(fact) => fact.write(writer).map(Some),
@@ -410,4 +418,4 @@ impl Overlay {
 }
 
 /// Size of the body, and where it goes how.
-type Written = (usize, Kind, Target, Class, Route);
+pub(super) type Written = (usize, Kind, Target, Class, Route);

@@ -229,6 +229,7 @@ impl Overlay {
             self.observe(id, self.own, ObservationKind::Reported(cause));
         }
         self.set_reporters(id, reporters, cause, silent_us, None);
+        self.tell_monitors(Subject::Node(id));
         if self.table.in_view(id).is_some() {
             // The accused hears of it at once, on every rail: it may object.
             let subject = Subject::Node(id);
