@@ -1,4 +1,4 @@
-//! The random neighbours: an approximation of a K_r-connected random graph, kept by each for itself.
+//! The random neighbours: approximately a K_r-connected random graph, kept by each for itself.
 //!
 //! Intuition: everybody wants at least K_r acquaintances and puts up with at most twice as many.
 //! Whoever has too few asks strangers drawn at random; whoever has enough already declines, and
@@ -8,7 +8,7 @@
 //!
 //! Complication: while a zone fills, the first members know only each other and would stay among
 //! themselves. So a choice made when the view was less than half of what it is now is made anew,
-//! one at each change of the view, newest link first asked, then the old one given up.
+//! one at each change of the view: the old one is given up, a new one is drawn.
 
 use crate::identity::MemberId;
 use crate::link::Link;

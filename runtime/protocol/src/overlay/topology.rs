@@ -1,8 +1,8 @@
 //! Whom to link with: the ring successors we observe (the random ones are in `neighbours`).
 //!
-//! The ring finds every death: somebody is always next. When a successor falls silent its own successor is observed as well,
-//! before the verdict: so that of many neighbours on the ring that die at once, the next is
-//! watched while the first is judged.
+//! The ring finds every death: somebody is always next. When a successor falls silent its own
+//! successor is observed as well, before the verdict: so that of many neighbours on the ring that
+//! die at once, the next is watched while the first is judged.
 
 use std::collections::BTreeSet;
 
