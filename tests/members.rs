@@ -1,8 +1,10 @@
 //! Sixteen real members on loopback: everybody learns of a death and of a return, exactly once.
 
-use muster_tests::{Member, program};
+use muster_tests::{DEADLINE, Member, program};
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 const COUNT: usize = 16;
 
@@ -141,7 +143,42 @@ fn an_operator_sees_who_failed_and_how_that_is_known() {
     );
     assert_eq!(json["alive"], 3);
     assert_eq!(ask(&["rails"]).lines().count(), 3);
-    assert!(ask(&["stats"]).contains("rejected_forged"));
+
+    // Garbage from a stranger is dropped and counted, whatever it looks like.
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for garbage in [
+        &b"hello"[..],
+        &[0; 59],
+        &[0xff; 1472],
+        b"Mu\x01\x01 and so on",
+    ] {
+        stranger.send_to(garbage, "127.65.0.1:7741").unwrap();
+    }
+    let end = Instant::now() + DEADLINE;
+    while rejected(&ask(&["stats"])) < 4 {
+        assert!(Instant::now() < end, "the garbage was not counted");
+    }
+    assert_eq!(members[0].pending_lines(), Vec::<String>::new());
+}
+
+/// Datagrams that were no frames of this job, from the table of `muster stats`.
+fn rejected(stats: &str) -> u64 {
+    let kinds = [
+        "rejected_foreign",
+        "rejected_truncated",
+        "rejected_malformed",
+        "rejected_forged",
+    ];
+    let counts = stats
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter_map(|(name, count)| {
+            kinds
+                .contains(&name)
+                .then(|| count.trim().parse::<u64>().ok())
+                .flatten()
+        });
+    counts.sum()
 }
 
 /// A stranger with another key is neither believed nor told anything.

@@ -10,7 +10,7 @@ use muster::doorman::Place;
 use muster::watch::procfs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
@@ -32,8 +32,9 @@ pub struct Job {
     name: String,
     /// Second and third byte of the addresses: no two jobs of this machine share them.
     net: (u32, u32),
-    nodes: Cell<usize>,
-    linger_ms: Cell<u64>,
+    nodes: usize,
+    linger_ms: u64,
+    profile: &'static str,
 }
 
 impl Job {
@@ -54,9 +55,16 @@ impl Job {
             directory,
             name: format!("test-{}-{job}", std::process::id()),
             net: (70 + number / 250 % 180, 1 + number % 250),
-            nodes: Cell::new(nodes),
-            linger_ms: Cell::new(100),
+            nodes,
+            linger_ms: 100,
+            profile: "standard",
         }
+    }
+
+    /// The same with another timing profile.
+    pub fn with_profile(mut self, profile: &'static str) -> Self {
+        self.profile = profile;
+        self
     }
 
     /// The base directory of its sockets.
@@ -75,7 +83,7 @@ impl Job {
 
     /// A rank on a node, not started yet: its environment may be changed.
     pub fn command(&self, rank_program: &str, node: usize, rank: u32) -> Command {
-        let all: Vec<_> = (1..=self.nodes.get()).map(|n| self.rails(n)).collect();
+        let all: Vec<_> = (1..=self.nodes).map(|n| self.rails(n)).collect();
         let mut command = Command::new(rank_program);
         command
             .env("MUSTER_JOB", &self.name)
@@ -84,9 +92,10 @@ impl Job {
             .env("MUSTER_DIR", self.directory())
             .env("MUSTER_RAILS", self.rails(node))
             .env("MUSTER_SEEDS", all.join(" "))
+            .env("MUSTER_PROFILE", self.profile)
             .env("MUSTER_KEY_FILE", self.directory().join("key"))
             .env("MUSTER_AGENT", program("musterd"))
-            .env("MUSTER_LINGER_MS", self.linger_ms.get().to_string())
+            .env("MUSTER_LINGER_MS", self.linger_ms.to_string())
             .env("MUSTER_LOG", "info");
         command
     }
@@ -135,7 +144,7 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        for node in 1..=self.nodes.get() {
+        for node in 1..=self.nodes {
             if std::thread::panicking() {
                 eprintln!("--- log of n{node}:\n{}", self.log(node));
             }
@@ -284,12 +293,20 @@ impl Rank {
     /// If it does not become so before the deadline.
     pub fn await_states(&mut self, expected: &str) {
         let expected = format!("STATES {expected}");
+        self.await_view(|view| view == expected);
+    }
+
+    /// Asks for its view until that is as `wanted`; asks again after every event.
+    ///
+    /// # Panics
+    /// If it does not become so before the deadline.
+    pub fn await_view(&mut self, wanted: impl Fn(&str) -> bool) {
         let is_event = |line: &str| line.starts_with("EVENT");
         loop {
             self.tell("states");
             let before = self.passed.borrow().len();
             let view = self.await_words(&["STATES"]);
-            if view == expected {
+            if wanted(&view) {
                 return;
             }
             // News that was printed while the view was read may be missing in it.

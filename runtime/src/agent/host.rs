@@ -82,9 +82,9 @@ impl<T: Transport> Host<T> {
         job: Option<Job>,
         control: Option<Control>,
         heartbeat_us: u64,
+        signals: Signals,
     ) -> io::Result<Self> {
         let epoll = Epoll::new()?;
-        let signals = Signals::install()?;
         epoll.add(signals.as_fd(), 0)?;
         if let Some(control) = &control {
             epoll.add(control.descriptor(), 0)?;

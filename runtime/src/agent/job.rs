@@ -255,7 +255,8 @@ impl Job {
 
     /// A rank's parent is its launcher; while it lives more ranks may come.
     fn remember_launcher(&mut self, pid: u32) {
-        let Some(launcher) = crate::watch::procfs::parent(pid) else {
+        // An orphan's parent is init, which launches nothing and never ends.
+        let Some(launcher) = crate::watch::procfs::parent(pid).filter(|parent| *parent > 1) else {
             return;
         };
         if self.launchers.len() < LAUNCHERS_MAX
