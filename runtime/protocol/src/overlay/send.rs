@@ -25,7 +25,7 @@ impl Overlay {
                 self.counters.frames_sent += 1;
                 self.counters.bytes_sent += transmit.size as u64;
             }
-            None => self.lateness.ask(self.poll_timeout()),
+            None => self.lateness.ask(self.poll_timeout().max(self.now)),
         }
         transmit
     }
