@@ -12,7 +12,8 @@
 //! 3. [`Overlay::poll_event`] until `None`: tell the application.
 //! 4. Sleep until [`Overlay::poll_timeout`] or the next datagram; go to 1 with [`Input::Wake`] or
 //!    the datagram. Datagrams that wait already go in before the wake-up, or those who sent them
-//!    look more silent than they were. A host that wakes late is found out
+//!    look more silent than they were; a datagram itself judges nobody's silence. Beats may be left
+//!    lying until the wake-up, news may not ([`Class`]). A host that wakes late is found out
 //!    ([`Overlay::lateness_us`]).
 //!
 //! What is absent: rails (a member has one opaque address; the fabric knows what is in it), PMIx,

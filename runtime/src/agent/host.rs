@@ -11,6 +11,11 @@
 //! 6. **out by the rails**: the protocol writes datagrams into our buffer until it has no more;
 //! 7. **sleep**, until the next thing or the next deadline.
 //!
+//! News, the ranks and who asks wake the loop. The others' beats do not: they lie in their lane until
+//! step 1 takes them, which is before step 3 judges anybody's silence and at the latest at our own
+//! next beat. So a silence is judged up to one heartbeat later than it could be, and nobody is
+//! accused of one whose beat has arrived.
+//!
 //! A datagram never goes back: what step 1 causes leaves in steps 5 and 6.
 
 use super::job::Job;
@@ -41,6 +46,12 @@ const SLEEP_MAX_US: u64 = 1_000_000;
 const RAIL_BEATS_MISSED: u64 = 5;
 /// How often what a worker leaves behind is brought up to date, at most.
 const SNAPSHOT_INTERVAL_US: u64 = 20_000;
+
+/// What a descriptor of the loop is about. Rails need no flag: they are read in every round.
+const TOKEN_RAILS: u64 = 0;
+const TOKEN_SIGNALS: u64 = 1;
+const TOKEN_CONTROL: u64 = 2;
+const TOKEN_RANKS: u64 = 3;
 
 /// Why the loop ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -85,16 +96,16 @@ impl<T: Transport> Host<T> {
         signals: Signals,
     ) -> io::Result<Self> {
         let epoll = Epoll::new()?;
-        epoll.add(signals.as_fd(), 0)?;
+        epoll.add(signals.as_fd(), TOKEN_SIGNALS)?;
         if let Some(control) = &control {
-            epoll.add(control.descriptor(), 0)?;
+            epoll.add(control.descriptor(), TOKEN_CONTROL)?;
         }
         for fd in fabric.wait_fds() {
-            epoll.add_edge(fd, 0)?;
+            epoll.add_edge(fd, TOKEN_RAILS)?;
         }
         if let Some(job) = &job {
             for fd in job.descriptors() {
-                epoll.add(fd, 0)?;
+                epoll.add(fd, TOKEN_RANKS)?;
             }
         }
         let buffer = vec![0; fabric.mtu()];
@@ -135,7 +146,7 @@ impl<T: Transport> Host<T> {
         let mut ready: Vec<Ready> = Vec::new();
         loop {
             let more = self.receive();
-            self.serve_ranks()?;
+            self.serve(&ready)?;
             self.wake_engine();
             self.hear_rails();
             self.tell_events()?;
@@ -185,23 +196,28 @@ impl<T: Transport> Host<T> {
         more
     }
 
-    /// Step 2.
-    fn serve_ranks(&mut self) -> io::Result<()> {
-        self.answer_questions();
-        if self.signals.take() {
+    /// Step 2. Only descriptors that are ready are served: they stay ready until they are.
+    fn serve(&mut self, ready: &[Ready]) -> io::Result<()> {
+        let is_ready = |token| ready.iter().any(|ready| ready.token == token);
+        if is_ready(TOKEN_CONTROL) {
+            self.answer_questions();
+        }
+        if is_ready(TOKEN_SIGNALS) && self.signals.take() {
             info!("asked to end");
             self.input(Input::Leave { exit_code: 0 });
         }
         let Some(job) = &mut self.job else {
             return Ok(());
         };
-        let engine = &mut self.engine;
         let now = instant(monotonic_ns());
-        job.serve(&mut |input| match engine.handle(now, input) {
-            // An outcast serves its ranks on, but its word counts no more.
-            Ok(()) | Err(Reject::Stopped) => {}
-            Err(reject) => warn!(?reject, "an input of the ranks' side was refused"),
-        })?;
+        if is_ready(TOKEN_RANKS) {
+            let engine = &mut self.engine;
+            job.serve(&mut |input| match engine.handle(now, input) {
+                // An outcast serves its ranks on, but its word counts no more.
+                Ok(()) | Err(Reject::Stopped) => {}
+                Err(reject) => warn!(?reject, "an input of the ranks' side was refused"),
+            })?;
+        }
         job.answer(&mut self.engine, now);
         if job.is_over() {
             match self.engine.phase() {
@@ -274,15 +290,14 @@ impl<T: Transport> Host<T> {
     /// Has the fabric watch exactly those who beat to us: only they speak regularly on every
     /// rail, so only of them is silence on one rail a sign.
     fn watch_beats(&mut self) {
-        let observing: BTreeSet<MemberId> = self.engine.observing().collect();
-        if self.watched.len() == observing.len()
-            && self
-                .watched
-                .values()
-                .all(|member| observing.contains(member))
+        let watched = &self.watched;
+        let is_watched = |id: MemberId| watched.values().any(|member| *member == id);
+        if self.engine.observing().count() == watched.len()
+            && self.engine.observing().all(is_watched)
         {
             return;
         }
+        let observing: BTreeSet<MemberId> = self.engine.observing().collect();
         let now_us = monotonic_ns() / 1000;
         let gone: Vec<_> = self
             .watched

@@ -167,12 +167,15 @@ impl Overlay {
     /// Why the input was not taken. It changed nothing but a counter; time and timers went on.
     pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Result<(), Reject> {
         self.advance(now);
+        // Behind a datagram may wait another, from the very member that seems silent: silences are
+        // judged when the host has no more, which it says with a wake-up.
+        let judges = !matches!(input, Input::Datagram { .. });
         let result = self.take(input);
         if let Err(reject) = result {
             self.counters.rejected[reject as usize] += 1;
         }
-        self.run_timers();
-        self.lateness.ask(self.poll_timeout());
+        self.run_timers(judges);
+        self.lateness.ask(self.poll_timeout().max(self.now));
         result
     }
 
@@ -248,7 +251,7 @@ impl Overlay {
         }
     }
 
-    fn run_timers(&mut self) {
+    fn run_timers(&mut self, judges: bool) {
         match self.phase {
             Phase::Stopped => return,
             Phase::Leaving => {
@@ -271,7 +274,9 @@ impl Overlay {
             self.tick();
         }
         self.run_rejoin();
-        self.run_watch();
+        if judges {
+            self.run_watch();
+        }
         self.run_links();
         self.run_attributes();
         if self.now >= self.discover_at {

@@ -26,7 +26,7 @@ impl Overlay {
                 self.counters.frames_sent += 1;
                 self.counters.bytes_sent += transmit.size as u64;
             }
-            None => self.lateness.ask(self.poll_timeout()),
+            None => self.lateness.ask(self.poll_timeout().max(self.now)),
         }
         transmit
     }
@@ -401,17 +401,20 @@ impl Overlay {
         let mut writer = Writer::new(body);
         writer.u16((self.lateness.figure_us() / 1000) as u16).ok()?;
         writer.u64(self.table.digest()).ok()?;
-        self.acks
-            .remove(&to)
-            .unwrap_or_default()
-            .write(&mut writer)
-            .ok()?;
+        let acks = self.acks.remove(&to).unwrap_or_default();
+        acks.write(&mut writer).ok()?;
         self.counters.beats_sent += 1;
+        // Somebody waits for an acknowledgement.
+        let class = if acks.as_slice().is_empty() {
+            Class::Beat
+        } else {
+            Class::News
+        };
         Some((
             writer.used(),
             Kind::Beat,
             Target::Member(to),
-            Class::Beat,
+            class,
             Route::Next,
         ))
     }
