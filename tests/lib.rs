@@ -3,8 +3,12 @@
 //! Every wait here is for an event and has a generous deadline; a test that runs into one
 //! says what it had seen until then.
 
-use rustix::process::{Pid, Signal, kill_process};
+pub mod ranks;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -141,8 +145,18 @@ impl Member {
     }
 
     /// Asks it to leave and waits for its end; true if it ended in order.
+    ///
+    /// # Panics
+    /// If it does not end before the deadline.
     pub fn leave(mut self) -> bool {
         self.signal(Signal::TERM);
+        let pid = Pid::from_raw(self.child.id() as i32).expect("a child has a pid");
+        // Its own child: the pid cannot be anybody else's before it is waited for.
+        let ended = pidfd_open(pid, PidfdFlags::empty()).expect("a pidfd of a child");
+        let mut fds = [PollFd::from_borrowed_fd(ended.as_fd(), PollFlags::IN)];
+        let deadline = DEADLINE.try_into().expect("a minute");
+        let ready = poll(&mut fds, Some(&deadline)).expect("poll");
+        assert!(ready > 0, "{} did not end when it was asked to", self.name);
         self.child.wait().is_ok_and(|status| status.success())
     }
 }

@@ -1,7 +1,10 @@
 //! Sixteen real members on loopback: everybody learns of a death and of a return, exactly once.
 
-use muster_tests::Member;
+use muster_tests::{DEADLINE, Member, program};
+use std::net::UdpSocket;
 use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
 
 const COUNT: usize = 16;
 
@@ -85,6 +88,97 @@ fn a_member_that_leaves_in_order_is_not_a_failure() {
     for member in &members {
         assert_eq!(member.next_line(), "LEFT n3", "at {}", member.name);
     }
+}
+
+/// `muster members` and `muster why` tell the state, and how it is known.
+#[test]
+fn an_operator_sees_who_failed_and_how_that_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut members: Vec<_> = (1..=4)
+        .map(|index| start(directory.path(), 65, index))
+        .collect();
+    for (index, member) in (1..).zip(&members) {
+        let others = (1..=4).filter(|other| *other != index);
+        member.wait_for(
+            &others
+                .map(|other| format!("UP n{other}"))
+                .collect::<Vec<_>>(),
+        );
+    }
+    members.remove(2).kill();
+    assert_eq!(members[0].next_line(), "DOWN n3");
+
+    let ask = |arguments: &[&str]| {
+        let output = Command::new(program("muster"))
+            .args(arguments)
+            .arg("--agent")
+            .arg(directory.path().join("n1.control"))
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let table = ask(&["members"]);
+    let n3 = table
+        .lines()
+        .find(|line| line.starts_with("n3 "))
+        .expect(&table);
+    assert!(
+        n3.contains("failed") && n3.contains("silence on every rail, by n"),
+        "{table}"
+    );
+    let story = ask(&["why", "n3"]);
+    assert!(
+        story.contains("was declared failed (silence on every rail)"),
+        "{story}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&ask(&["members", "-o", "json"])).unwrap();
+    assert_eq!(
+        (&json["schema"], &json["self"]),
+        (&"muster/members/v1".into(), &"n1".into())
+    );
+    assert_eq!(json["alive"], 3);
+    assert_eq!(ask(&["rails"]).lines().count(), 3);
+
+    // Garbage from a stranger is dropped and counted, whatever it looks like.
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for garbage in [
+        &b"hello"[..],
+        &[0; 59],
+        &[0xff; 1472],
+        b"Mu\x01\x01 and so on",
+    ] {
+        stranger.send_to(garbage, "127.65.0.1:7741").unwrap();
+    }
+    let end = Instant::now() + DEADLINE;
+    while rejected(&ask(&["stats"])) < 4 {
+        assert!(Instant::now() < end, "the garbage was not counted");
+    }
+    assert_eq!(members[0].pending_lines(), Vec::<String>::new());
+}
+
+/// Datagrams that were no frames of this job, from the table of `muster stats`.
+fn rejected(stats: &str) -> u64 {
+    let kinds = [
+        "rejected_foreign",
+        "rejected_truncated",
+        "rejected_malformed",
+        "rejected_forged",
+    ];
+    let counts = stats
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter_map(|(name, count)| {
+            kinds
+                .contains(&name)
+                .then(|| count.trim().parse::<u64>().ok())
+                .flatten()
+        });
+    counts.sum()
 }
 
 /// A stranger with another key is neither believed nor told anything.

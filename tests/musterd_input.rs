@@ -83,3 +83,21 @@ fn a_missing_libfabric_is_an_error_with_a_remedy() {
         assert!(text.contains(word), "{word:?} is missing in:\n{text}");
     }
 }
+
+/// What `muster` says where there is no agent: exit code 3, and what to do.
+#[test]
+fn without_an_agent_the_command_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = Command::new(program("muster"))
+        .arg("members")
+        .env("MUSTER_DIR", directory.path())
+        .env_remove("MUSTER_JOB")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(
+        text.contains("no agent") && text.contains("hint: "),
+        "{text}"
+    );
+}

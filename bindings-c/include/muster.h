@@ -68,6 +68,8 @@ enum {
     MUSTER_ERR_NO_SUCH_NODE = -6,    /* no node with that index is known */
     MUSTER_ERR_NO_SUCH_RANK = -7,    /* no rank with that number is known */
     MUSTER_ERR_BUSY = -8,            /* not from within a callback */
+    MUSTER_ERR_LIMIT = -9,           /* a key, a value or all of them together are too long */
+    MUSTER_ERR_NO_SUCH_KEY = -10,    /* the node has no attribute of that key */
 
     /* The agent of this node. */
     MUSTER_ERR_AGENT_START = -20,    /* it could not be started */
@@ -227,7 +229,8 @@ enum {
     MUSTER_EVENT_RANK_FAILED = 10,   /* confirmed */
     MUSTER_EVENT_RANK_LEFT = 11,
     MUSTER_EVENT_OUTCAST = 12,       /* the others declared this node failed; MPI may be lost */
-    MUSTER_EVENT_OVERFLOW = 13       /* events were lost (taken too late): read the states again */
+    MUSTER_EVENT_OVERFLOW = 13,      /* events were lost (taken too late): read the states again */
+    MUSTER_EVENT_ATTRIBUTE = 14      /* a watched attribute of the node was written or deleted */
 };
 
 /* How it is known. */
@@ -262,9 +265,11 @@ typedef struct muster_event {
     uint32_t reporter_count; /* how many members reported it */
     uint32_t reporters[3];   /* node indices of the first of them, else MUSTER_NONE */
     uint64_t lost;           /* of MUSTER_EVENT_OVERFLOW: events lost, 0 if it cannot be known */
+    uint64_t key_hash;       /* of MUSTER_EVENT_ATTRIBUTE: muster_key_hash of the key */
 } muster_event_t;
 
-#define MUSTER_EVENT_INIT { sizeof(muster_event_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0 }, 0 }
+#define MUSTER_EVENT_INIT \
+    { sizeof(muster_event_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0 }, 0, 0 }
 
 /* A descriptor for poll, select or epoll that is readable while events wait; do not read from it
  * or close it. The same for the life of the context.
@@ -295,6 +300,44 @@ const char *muster_cause_name(int cause);
  * of the whole text. Errors: MUSTER_ERR_ARGUMENT, _STRUCT_SIZE, _NOT_INITIALIZED, _FORKED. */
 int muster_event_describe(muster_ctx_t *context, const muster_event_t *event, char *buffer,
                           size_t size);
+
+/* ---------------------------------------------------------------------------------- attributes */
+
+/* Each node has a small map of keys and values that its processes write (the last writer of a key
+ * wins) and every process of the job reads: a load, a port, a role. What one node writes is seen
+ * everywhere in the order of writing. A map lives as long as its node's agent; it is gone with a
+ * node that leaves or fails. Keys are texts of 1 to 255 bytes; those that begin with "muster." are
+ * Muster's own. Values are up to 65536 bytes of any kind. All attributes of one node have up to
+ * 1 MiB, 64 bytes a key included. Each call asks the agent of this node and waits for its answer:
+ * microseconds, with a deadline of 5 s. All return, beside what is said with them:
+ * MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _LIMIT, _AGENT_LOST (then it may or may not have
+ * been done, and can be done again), _TIMEOUT (likewise), _SYSTEM. */
+
+/* A node with this attribute, whatever the value, is a monitor: it hears of suspicions and deaths
+ * straight from those who found them, not only by way of others. */
+#define MUSTER_KEY_MONITOR "muster.monitor"
+
+/* Writes an attribute of this node. `value` may be NULL if `size` is 0.
+ * Returns 0, or MUSTER_ERR_OUTCAST if this node is no member any more. */
+int muster_publish(muster_ctx_t *context, const char *key, const void *value, size_t size);
+
+/* Deletes an attribute of this node. Returns 1, or 0 if there was none, or MUSTER_ERR_OUTCAST. */
+int muster_withdraw(muster_ctx_t *context, const char *key);
+
+/* Copies the value of a node's attribute, cut to fit, as far as it has come here. Returns the
+ * length of the whole value, so more than `size` means that it was cut; or MUSTER_ERR_NO_SUCH_KEY,
+ * _NO_SUCH_NODE. `buffer` may be NULL if `size` is 0. */
+int muster_attribute_get(muster_ctx_t *context, uint32_t node, const char *key, void *buffer,
+                         size_t size);
+
+/* From now on every change of this key, on whatever node, is a MUSTER_EVENT_ATTRIBUTE of this
+ * process: read the attribute when it comes (changes that follow each other closely are one). What
+ * was written before is no event: read once after this call. Up to 256 keys a process.
+ * Returns 0. */
+int muster_watch(muster_ctx_t *context, const char *key);
+
+/* The number by which events name a key: the same everywhere, always. 0 for NULL. */
+uint64_t muster_key_hash(const char *key);
 
 #ifdef __cplusplus
 }

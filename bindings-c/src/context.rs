@@ -208,6 +208,9 @@ impl From<Error> for Failure {
             Error::AgentMissing { .. } | Error::AgentStart { .. } => Code::AgentStart,
             Error::Deadline { .. } => Code::Timeout,
             Error::AgentLost { .. } => Code::AgentLost,
+            Error::Limit(_) => Code::Limit,
+            Error::NoSuchNode => Code::NoSuchNode,
+            Error::Outcast => Code::Outcast,
             Error::Finalized => Code::NotInitialized,
             Error::Forked => Code::Forked,
         };

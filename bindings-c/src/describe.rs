@@ -11,7 +11,7 @@ use muster::board::{Cause, EventKind, NO_NODE, NO_RANK};
 
 use crate::event::muster_event_t;
 
-const KINDS: [&CStr; 14] = [
+const KINDS: [&CStr; 15] = [
     c"?",
     c"NODE_UP",
     c"NODE_DEGRADED",
@@ -26,6 +26,7 @@ const KINDS: [&CStr; 14] = [
     c"RANK_LEFT",
     c"OUTCAST",
     c"OVERFLOW",
+    c"ATTRIBUTE",
 ];
 
 const CAUSES: [&CStr; 13] = [
@@ -144,6 +145,7 @@ fn verb(kind: EventKind) -> &'static str {
         EventKind::NodeLeft | EventKind::RankLeft => "left",
         EventKind::RankHung => "is HUNG",
         EventKind::RankResumed => "resumed",
+        EventKind::Attribute => "changed an attribute",
         EventKind::Outcast | EventKind::Overflow => "",
     }
 }
@@ -200,6 +202,7 @@ mod tests {
             reporter_count: 0,
             reporters: [NO_NODE; 3],
             lost: 0,
+            key_hash: 0,
         }
     }
 

@@ -41,6 +41,10 @@ codes! {
     NoSuchRank = -7, c"MUSTER_ERR_NO_SUCH_RANK", c"no rank with that number is known";
     /// Not from within a callback.
     Busy = -8, c"MUSTER_ERR_BUSY", c"this may not be called from within a callback";
+    /// Something is longer than may be, or there are too many.
+    Limit = -9, c"MUSTER_ERR_LIMIT", c"a key, a value or all of them together are too long";
+    /// No such attribute.
+    NoSuchKey = -10, c"MUSTER_ERR_NO_SUCH_KEY", c"the node has no attribute of that key";
 
     /// The agent could not be started.
     AgentStart = -20, c"MUSTER_ERR_AGENT_START", c"the agent of this node could not be started";

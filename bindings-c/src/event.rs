@@ -45,6 +45,8 @@ pub struct muster_event_t {
     pub reporters: [u32; 3],
     /// Events lost before this one.
     pub lost: u64,
+    /// Hash of the key of an attribute.
+    pub key_hash: u64,
 }
 
 /// The size of the struct in version 0.1: the least that a caller can have.
@@ -94,6 +96,7 @@ impl muster_event_t {
             reporter_count: event.reporter_count,
             reporters: event.reporters,
             lost: event.lost,
+            key_hash: event.key_hash,
         }
     }
 }

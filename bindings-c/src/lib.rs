@@ -7,6 +7,7 @@
 //! Architecture invariant: nothing but the C library is linked, as all this lives in the address
 //! space of applications.
 
+mod attribute;
 mod boundary;
 mod config;
 mod context;
@@ -15,6 +16,9 @@ mod error;
 mod event;
 mod view;
 
+pub use attribute::{
+    muster_attribute_get, muster_key_hash, muster_publish, muster_watch, muster_withdraw,
+};
 pub use config::muster_config_t;
 pub use context::{muster_ctx_t, muster_finalize, muster_init};
 pub use describe::{

@@ -10,14 +10,14 @@ pub struct FabricConfig {
     pub library: Libfabric,
     /// The local rails, in order of preference.
     pub rails: Vec<Nid>,
-    /// Receive buffers that are kept posted on each rail, at least 1. 64 hold what a busy
+    /// Receive buffers that are kept posted on each lane of a rail, at least 1. 64 hold what a busy
     /// neighbourhood sends within one scheduling hiccup; each costs one message of memory.
     pub receive_buffers: usize,
-    /// Sends on each rail that may be under way at once, at least 4. A quarter of them is kept for
-    /// [`Class::News`](crate::Class::News).
+    /// Sends on each lane of a rail that may be under way at once, at least 1. Beats and news have a
+    /// lane each, so neither can use up what the other needs.
     pub send_slots: usize,
-    /// Sends to one peer over one rail that may be under way at once, at least 1: a stuck peer
-    /// cannot take all slots of a rail.
+    /// Sends to one peer over one lane that may be under way at once, at least 1: a stuck peer
+    /// cannot take all slots of a lane.
     pub peer_sends_max: usize,
     /// Peers that may be known at once.
     pub peers_max: usize,

@@ -167,6 +167,44 @@ pub enum OpenError {
         /// The port.
         port: u16,
     },
+    /// Somebody else has the port after the rail's, which is the one for its beats.
+    #[error(
+        "rail {nid}: port {next} of {address}, which carries the beats of port {port}, is in use by \
+         another process; give a port whose next one is free too, or port 0 to let the system choose"
+    )]
+    NextPortInUse {
+        /// The rail as it was given.
+        nid: String,
+        /// The address.
+        address: String,
+        /// The rail's port.
+        port: u16,
+        /// The port for beats.
+        next: u16,
+    },
+    /// The last port there is: none is left for the beats.
+    #[error(
+        "rail {nid}: after port {port} there is none for the rail's beats; give a port below it"
+    )]
+    NoNextPort {
+        /// The rail as it was given.
+        nid: String,
+        /// The port.
+        port: u16,
+    },
+    /// The system was asked to choose, and never chose a port whose next one was free.
+    #[error(
+        "rail {nid}: in {tries} tries the system offered no port of {address} whose next one is \
+         free too; give a port"
+    )]
+    NoPortPair {
+        /// The rail as it was given.
+        nid: String,
+        /// The address.
+        address: String,
+        /// How often it was asked.
+        tries: usize,
+    },
     /// Ports below 1024 and the like.
     #[error("rail {nid}: this user may not use port {port}; give a port above 1023")]
     PortForbidden {
@@ -201,12 +239,12 @@ pub enum PeerError {
         /// The nets of the local rails.
         own_nets: String,
     },
-    /// A NID that names an interface, or port 0.
+    /// A NID that names an interface, port 0, or the last port there is.
     #[error("the NID {nid} cannot be sent to: it has no {lacks}")]
     NoDestination {
         /// The NID.
         nid: String,
-        /// "address" or "port".
+        /// "address", "port" or "port for beats (the next one)".
         lacks: &'static str,
     },
     /// As many peers as were configured.

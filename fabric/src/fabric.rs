@@ -9,14 +9,15 @@ use crate::health::{Hearing, HearingChange, SendHealth};
 use crate::nid::{NIDS_MAX, Nid, NidList};
 use crate::peer::{self, Path, PathState, PathView, Peer, PeerHandle, PeerTable};
 use crate::provider::{Done, Posted, Refused, SendTag};
-use crate::rail::{self, Rail, RailView};
+use crate::rail::{self, READING_ORDER, Rail, RailView};
 use crate::select::{self, Candidate, Selection};
 use crate::stats::{Counters, DropReason};
 use crate::transport::{Arrival, Class, FabricEvent, Route, Transport};
 use std::collections::VecDeque;
+use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 
-/// Completions of one rail that one call of `poll` handles at most, so that a flooded rail does not
+/// Completions of one lane that one call of `poll` handles at most, so that a flooded lane does not
 /// keep the others waiting.
 const POLL_BUDGET: usize = 64;
 
@@ -31,8 +32,6 @@ pub struct Fabric {
     peers: PeerTable,
     peers_max: usize,
     peer_sends_max: usize,
-    /// Send slots of each rail that beats leave to news.
-    news_slots: usize,
     events: VecDeque<FabricEvent>,
     events_dropped: u64,
     /// Watched peers that were heard since they were judged.
@@ -65,18 +64,13 @@ impl Fabric {
             .map(|nid| Rail::open(config, nid))
             .collect();
         let rails = opened?;
-        let mtu = rails
-            .iter()
-            .map(|rail| rail.lane.message_max())
-            .min()
-            .unwrap_or(0);
+        let mtu = rails.iter().map(Rail::message_max).min().unwrap_or(0);
         Ok(Fabric {
             rails,
             mtu,
             peers: PeerTable::default(),
             peers_max: config.peers_max,
             peer_sends_max: config.peer_sends_max.max(1),
-            news_slots: config.send_slots / 4,
             events: VecDeque::new(),
             events_dropped: 0,
             to_judge: Vec::new(),
@@ -105,27 +99,51 @@ impl Fabric {
         }
     }
 
-    /// One completion of one rail.
+    /// Handles what one lane of one rail has, a bounded amount; says whether there may be more.
+    fn poll_lane(
+        &mut self,
+        now_us: u64,
+        rail: usize,
+        class: Class,
+        deliver: &mut dyn FnMut(Arrival<'_>),
+    ) -> bool {
+        self.rails[rail].lanes.of(class).repost_late();
+        for _ in 0..POLL_BUDGET {
+            let Some(done) = self.rails[rail].lanes.of(class).next() else {
+                return false;
+            };
+            let queue_failed = matches!(done, Done::QueueFailed(_));
+            self.complete(now_us, rail, class, done, deliver);
+            // A queue that fails would do so again at once: not before the next poll.
+            if queue_failed {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// One completion of one lane.
     fn complete(
         &mut self,
         now_us: u64,
         rail: usize,
+        class: Class,
         done: Done,
         deliver: &mut dyn FnMut(Arrival<'_>),
     ) {
         match done {
-            Done::Received { slot, length } => self.receive(rail, slot, length, deliver),
+            Done::Received { slot, length } => self.receive(rail, class, slot, length, deliver),
             Done::ReceiveFailed => {
                 self.rails[rail]
                     .counters
                     .count_drop(DropReason::ReceiveError);
             }
-            Done::Sent(tag) => self.send_ended(now_us, rail, tag, None),
+            Done::Sent(tag) => self.send_ended(now_us, rail, class, tag, None),
             Done::SendFailed(tag, error) => {
                 self.rails[rail]
                     .counters
                     .count_drop(DropReason::ProviderError);
-                self.send_ended(now_us, rail, tag, Some(&error));
+                self.send_ended(now_us, rail, class, tag, Some(&error));
             }
             Done::QueueFailed(error) => self.rail_refused(now_us, rail, None, &error),
         }
@@ -134,11 +152,15 @@ impl Fabric {
     fn receive(
         &mut self,
         rail: usize,
+        class: Class,
         slot: usize,
         length: usize,
         deliver: &mut dyn FnMut(Arrival<'_>),
     ) {
-        let Rail { lane, counters, .. } = &mut self.rails[rail];
+        let Rail {
+            lanes, counters, ..
+        } = &mut self.rails[rail];
+        let lane = lanes.of(class);
         if length > lane.message_max() {
             counters.count_drop(DropReason::ReceivedOversize);
         } else {
@@ -152,13 +174,20 @@ impl Fabric {
     }
 
     /// A send that was under way has come to its end, well or badly.
-    fn send_ended(&mut self, now_us: u64, rail: usize, tag: SendTag, error: Option<&CallError>) {
+    fn send_ended(
+        &mut self,
+        now_us: u64,
+        rail: usize,
+        class: Class,
+        tag: SendTag,
+        error: Option<&CallError>,
+    ) {
         let handle = PeerHandle {
             index: tag.peer,
             generation: tag.generation,
         };
         if let Some(path) = self.peers.path_mut(handle, tag.path as usize) {
-            path.sends -= 1;
+            path.sends[class as usize] -= 1;
             if error.is_some() {
                 path.counters.count_drop(DropReason::ProviderError);
             }
@@ -235,20 +264,24 @@ impl Fabric {
             nid: nid.to_string(),
             lacks,
         };
-        let address = nid.socket_address().ok_or_else(|| lacking("address"))?;
-        if address.port() == 0 {
+        let news = nid.socket_address().ok_or_else(|| lacking("address"))?;
+        if news.port() == 0 {
             return Err(lacking("port"));
         }
+        let beat_port = nid.beat_port();
+        let beat_port = beat_port.ok_or_else(|| lacking("port for beats (the next one)"))?;
+        let beats = SocketAddrV4::new(*news.ip(), beat_port);
         let refused = |reason| PeerError::Provider {
             nid: nid.to_string(),
             reason,
         };
-        let address = self.rails[rail].lane.insert(address).map_err(refused)?;
+        let lanes = &mut self.rails[rail].lanes;
+        let addresses = lanes.insert(rail::by_class(news, beats)).map_err(refused)?;
         Ok(Path {
             rail,
             nid: nid.clone(),
-            address,
-            sends: 0,
+            addresses,
+            sends: [0; 2],
             health: SendHealth::default(),
             counters: Counters::default(),
         })
@@ -256,7 +289,7 @@ impl Fabric {
 
     fn close_paths(&mut self, paths: &[Path]) {
         for path in paths {
-            self.rails[path.rail].lane.remove(path.address);
+            self.rails[path.rail].lanes.remove(path.addresses);
         }
     }
 
@@ -379,18 +412,14 @@ impl Transport for Fabric {
             generation: peer.generation,
             path: path as u32,
         };
-        let keep_free = if class == Class::Beat {
-            self.news_slots
-        } else {
-            0
-        };
+        let sends = &mut to.sends[class as usize];
         let result = if bytes.len() > self.mtu {
             Err((DropReason::Oversize, None))
-        } else if to.sends >= self.peer_sends_max {
+        } else if *sends >= self.peer_sends_max {
             Err((DropReason::PeerBusy, None))
         } else {
-            rail.lane
-                .send(to.address, tag, keep_free, bytes)
+            let lane = rail.lanes.of(class);
+            lane.send(to.addresses[class as usize], tag, bytes)
                 .map_err(Refused::reason)
         };
         match result {
@@ -398,7 +427,7 @@ impl Transport for Fabric {
                 to.counters.count_send(bytes.len());
                 rail.counters.count_send(bytes.len());
                 match posted {
-                    Posted::UnderWay => to.sends += 1,
+                    Posted::UnderWay => *sends += 1,
                     Posted::Done => self.path_taken(rail_index, peer, path),
                 }
                 Ok(())
@@ -417,31 +446,28 @@ impl Transport for Fabric {
     fn poll(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
         self.more = false;
         for rail in 0..self.rails.len() {
-            self.rails[rail].lane.repost_late();
-            let mut budget = POLL_BUDGET;
-            while let Some(done) = self.rails[rail].lane.next() {
-                let queue_failed = matches!(done, Done::QueueFailed(_));
-                self.complete(now_us, rail, done, deliver);
-                budget -= 1;
-                self.more |= budget == 0;
-                // A queue that fails would do so again at once: not before the next poll.
-                if budget == 0 || queue_failed {
-                    break;
-                }
+            for class in READING_ORDER {
+                self.more |= self.poll_lane(now_us, rail, class, deliver);
             }
         }
         self.more
     }
 
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
-        self.rails.iter().map(|rail| rail.lane.wait_fd()).collect()
+        self.rails
+            .iter()
+            .filter_map(|rail| rail.lanes.news.wait_fd())
+            .collect()
     }
 
     fn may_sleep(&mut self) -> bool {
         !self.more
             && self.events.is_empty()
             && self.to_judge.is_empty()
-            && self.rails.iter_mut().all(|rail| rail.lane.may_sleep())
+            && self
+                .rails
+                .iter_mut()
+                .all(|rail| rail.lanes.news.may_sleep())
     }
 
     fn next_timeout(&self) -> Option<u64> {

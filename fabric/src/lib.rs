@@ -9,6 +9,10 @@
 //! Intuition: a post office with several doors. It knows doors and letters, and which door a letter
 //! from whom came through; it never opens a letter and has no opinion about who is alive.
 //!
+//! Each rail has two **lanes**, datagram endpoints of their own: [`Class::News`] wakes the host,
+//! [`Class::Beat`] lies there until the host is awake for another reason. Only the first has a
+//! descriptor, so a host that must hear beats in time has a tick of its own.
+//!
 //! One thread drives a [`Fabric`], in this order, and nothing blocks but step 1:
 //!
 //! 1. wait on [`Transport::wait_fds`] (edge-triggered) and the host's own descriptors, but only if
@@ -44,7 +48,7 @@ pub use fabric::Fabric;
 pub use fault::{Cut, Direction, FaultCounters, FaultPlan, Faulty};
 pub use libfabric_sys::LoadError;
 pub use net::{Net, NetKind};
-pub use nid::{Address, NIDS_MAX, Nid, NidList, PORT_DEFAULT};
+pub use nid::{Address, BEAT_PORT_OFFSET, NIDS_MAX, Nid, NidList, PORT_DEFAULT};
 pub use peer::{PathState, PathView, PeerHandle};
 pub use provider::{Interface, Libfabric, load, load_from};
 pub use rail::{RailState, RailView};

@@ -5,6 +5,9 @@
 //! configuration of a local rail the address may also be the name of an interface, `eth0@udp0`,
 //! which is resolved when the rail is opened; a peer cannot be reached by such a name.
 //!
+//! A rail takes two ports: the NID's own for news, and the next one for beats ([`BEAT_PORT_OFFSET`]).
+//! The text names the first only.
+//!
 //! The text form is the wire form: what [`NidList`] displays is what members tell each other, and
 //! it reads back to an equal list.
 
@@ -16,6 +19,10 @@ use std::str::FromStr;
 
 /// The port of a NID that names none.
 pub const PORT_DEFAULT: u16 = 7741;
+
+/// A rail's beats go to this much above the port of its NID: they have a lane of their own, so that
+/// their arrival need not wake anybody.
+pub const BEAT_PORT_OFFSET: u16 = 1;
 
 /// NIDs in one list, and rails on one node, at most.
 pub const NIDS_MAX: usize = 8;
@@ -50,6 +57,15 @@ impl Nid {
         match self.address {
             Address::Ip(ip) => Some(SocketAddrV4::new(ip, self.port)),
             Address::Interface(_) => None,
+        }
+    }
+
+    /// The port that beats are sent to; none if the port is 0 or has no next one.
+    #[must_use]
+    pub fn beat_port(&self) -> Option<u16> {
+        match self.port {
+            0 => None,
+            port => port.checked_add(BEAT_PORT_OFFSET),
         }
     }
 }

@@ -46,10 +46,10 @@ pub struct PathView {
 pub(crate) struct Path {
     pub(crate) rail: usize,
     pub(crate) nid: Nid,
-    /// What stands for the NID in the rail's lane.
-    pub(crate) address: u64,
-    /// Sends under way.
-    pub(crate) sends: usize,
+    /// What stands for the NID in each of the rail's lanes, by class.
+    pub(crate) addresses: [u64; 2],
+    /// Sends under way on each of the rail's lanes, by class.
+    pub(crate) sends: [usize; 2],
     pub(crate) health: SendHealth,
     pub(crate) counters: Counters,
 }

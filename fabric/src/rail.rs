@@ -1,16 +1,21 @@
 //! Rails: the local interfaces that messages go out on and come in on.
 //!
 //! Opening a rail turns what the configuration says (an address or an interface, a port or none)
-//! into an open lane with a full NID, or into an error that says what to write instead.
+//! into a pair of open lanes with a full NID, or into an error that says what to write instead.
 
 use crate::config::FabricConfig;
 use crate::error::{CallError, OpenError};
 use crate::health::SendHealth;
-use crate::nid::{Address, Nid};
+use crate::nid::{Address, BEAT_PORT_OFFSET, Nid};
 use crate::peer::PeerHandle;
-use crate::provider::{Interface, Lane, Libfabric, Limits, table};
+use crate::provider::table::{self, Row};
+use crate::provider::{Interface, Lane, Libfabric, Limits};
 use crate::stats::Counters;
+use crate::transport::Class;
 use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// How often the system is asked for a port whose next one is free too.
+const PORT_TRIES: usize = 32;
 
 /// Whether a rail can be sent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,11 +43,23 @@ pub struct RailView {
     pub counters: Counters,
 }
 
+/// The two lanes of a rail. A message takes the lane of its class, at both ends.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    /// Wakes the host.
+    pub(crate) news: Lane,
+    /// Has no descriptor: what arrives here waits until the host is awake.
+    pub(crate) beats: Lane,
+}
+
+/// The order in which lanes are read: what was sent before a piece of news comes before it.
+pub(crate) const READING_ORDER: [Class; 2] = [Class::Beat, Class::News];
+
 /// An open rail.
 #[derive(Debug)]
 pub(crate) struct Rail {
     pub(crate) nid: Nid,
-    pub(crate) lane: Lane,
+    pub(crate) lanes: Lanes,
     health: SendHealth,
     /// Who the last refused send was to.
     refused_last: Option<PeerHandle>,
@@ -61,29 +78,26 @@ impl Rail {
             known: table::datagram_nets(),
         })?;
         let source = SocketAddrV4::new(resolve(library, nid)?, nid.port);
-        let limits = Limits {
-            receives: config.receive_buffers,
-            sends: config.send_slots,
-            peers: config.peers_max,
-            inject: config.inject,
-        };
-        let provider = row.provider(library.version());
-        let refused = |reason| explain(library, nid, source, provider, reason);
-        let lane = Lane::open(library, row, source, limits).map_err(refused)?;
-        let bound = lane.local_address().map_err(refused)?;
+        let (lanes, bound) = Lanes::open(config, row, nid, source)?;
         Ok(Rail {
             nid: Nid {
                 address: Address::Ip(*bound.ip()),
                 port: bound.port(),
                 net: nid.net,
             },
-            lane,
+            lanes,
             health: SendHealth::default(),
             refused_last: None,
             counters: Counters::default(),
             interface: interface_of(library, *bound.ip()),
-            provider,
+            provider: row.provider(library.version()),
         })
+    }
+
+    /// Longest message, bytes.
+    pub(crate) fn message_max(&self) -> usize {
+        let Lanes { news, beats } = &self.lanes;
+        news.message_max().min(beats.message_max())
     }
 
     pub(crate) fn health(&self) -> &SendHealth {
@@ -113,7 +127,7 @@ impl Rail {
             nid: self.nid.clone(),
             interface: self.interface.clone(),
             provider: self.provider,
-            mtu: self.lane.message_max(),
+            mtu: self.message_max(),
             state: if failing {
                 RailState::Failing
             } else {
@@ -122,6 +136,104 @@ impl Rail {
             counters: self.counters.clone(),
         }
     }
+}
+
+impl Lanes {
+    /// Opens both lanes, on a port and the next one; says which port. Port 0 is any such pair.
+    fn open(
+        config: &FabricConfig,
+        row: &Row,
+        nid: &Nid,
+        source: SocketAddrV4,
+    ) -> Result<(Lanes, SocketAddrV4), OpenError> {
+        if nid.port != 0 && nid.beat_port().is_none() {
+            return Err(OpenError::NoNextPort {
+                nid: nid.to_string(),
+                port: nid.port,
+            });
+        }
+        let tries = if nid.port == 0 { PORT_TRIES } else { 1 };
+        for _ in 0..tries {
+            let (news, bound) = open_lane(config, row, nid, source, true)?;
+            let Some(port) = bound.port().checked_add(BEAT_PORT_OFFSET) else {
+                continue;
+            };
+            let next = SocketAddrV4::new(*bound.ip(), port);
+            match open_lane(config, row, nid, next, false) {
+                Ok((beats, _)) => return Ok((Lanes { news, beats }, bound)),
+                Err(OpenError::PortInUse { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let (nid_text, address) = (nid.to_string(), source.ip().to_string());
+        Err(match nid.beat_port() {
+            Some(next) => OpenError::NextPortInUse {
+                nid: nid_text,
+                address,
+                port: nid.port,
+                next,
+            },
+            None => OpenError::NoPortPair {
+                nid: nid_text,
+                address,
+                tries,
+            },
+        })
+    }
+
+    pub(crate) fn of(&mut self, class: Class) -> &mut Lane {
+        match class {
+            Class::News => &mut self.news,
+            Class::Beat => &mut self.beats,
+        }
+    }
+
+    /// Makes a peer's addresses known, for news and for beats; both or none.
+    pub(crate) fn insert(&mut self, to: [SocketAddrV4; 2]) -> Result<[u64; 2], CallError> {
+        let news = self.news.insert(to[Class::News as usize])?;
+        match self.beats.insert(to[Class::Beat as usize]) {
+            Ok(beats) => Ok(by_class(news, beats)),
+            Err(error) => {
+                self.news.remove(news);
+                Err(error)
+            }
+        }
+    }
+
+    /// Forgets what [`Lanes::insert`] returned.
+    pub(crate) fn remove(&mut self, addresses: [u64; 2]) {
+        self.news.remove(addresses[Class::News as usize]);
+        self.beats.remove(addresses[Class::Beat as usize]);
+    }
+}
+
+/// An array that is indexed by class.
+pub(crate) fn by_class<T>(news: T, beats: T) -> [T; 2] {
+    // In the order of the variants of `Class`.
+    [beats, news]
+}
+
+/// One lane, and the address that it is bound to.
+fn open_lane(
+    config: &FabricConfig,
+    row: &Row,
+    nid: &Nid,
+    source: SocketAddrV4,
+    wakes: bool,
+) -> Result<(Lane, SocketAddrV4), OpenError> {
+    let library = &config.library;
+    let limits = Limits {
+        receives: config.receive_buffers,
+        sends: config.send_slots,
+        peers: config.peers_max,
+        inject: config.inject,
+        wakes,
+    };
+    let provider = row.provider(library.version());
+    let refused = |reason| explain(library, nid, source, provider, reason);
+    let lane = Lane::open(library, row, source, limits).map_err(refused)?;
+    let bound = lane.local_address().map_err(refused)?;
+    Ok((lane, bound))
 }
 
 /// Refuses two rails that are one interface, before anything is opened.

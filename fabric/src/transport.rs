@@ -13,10 +13,11 @@ use std::os::fd::BorrowedFd;
 
 /// How urgent a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum Class {
-    /// Regular; the next one will say the same.
+    /// Regular; the next one will say the same. Goes by the beat lane: its arrival wakes nobody.
     Beat,
-    /// Says something new; has slots of its own, so that beats cannot use them up.
+    /// Says something new. Goes by the news lane: its arrival wakes the host.
     News,
 }
 
@@ -153,14 +154,16 @@ pub trait Transport {
         sent
     }
 
-    /// Delivers what has come in, a bounded amount; says whether there may be more.
+    /// Delivers what has come in on both lanes, a bounded amount; says whether there may be more.
+    /// Beats come first: what was sent before a piece of news is delivered before it.
     fn poll(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool;
 
-    /// Descriptors that become readable when [`poll`](Transport::poll) has something to do; to be
-    /// registered edge-triggered. They stay the same for the life of the transport.
+    /// Descriptors that become readable when news has come in; to be registered edge-triggered. They
+    /// stay the same for the life of the transport. Beats do not touch them.
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// Whether a wait on the descriptors would be woken by whatever comes next. If not, poll first.
+    /// Whether a wait on the descriptors would be woken by whatever news comes next. If not, poll
+    /// first. Beats that wait are no reason to stay awake.
     fn may_sleep(&mut self) -> bool;
 
     /// When [`poll`](Transport::poll) has something to do even if nothing arrives, microseconds.

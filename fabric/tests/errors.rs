@@ -100,6 +100,36 @@ fn a_port_that_is_in_use() {
 }
 
 #[test]
+fn a_port_whose_next_one_is_in_use() {
+    let port = {
+        let fabric = Fabric::open(&config("127.42.9.1:0@udp")).unwrap();
+        fabric.local_nids().as_slice()[0].port
+    };
+    let next = port + 1;
+    let other = std::net::UdpSocket::bind(("127.42.9.1", next)).unwrap();
+    let nid = format!("127.42.9.1:{port}@udp0");
+    assert_eq!(
+        refusal(&nid),
+        format!(
+            "rail {nid}: port {next} of 127.42.9.1, which carries the beats of port {port}, is in \
+             use by another process; give a port whose next one is free too, or port 0 to let the \
+             system choose"
+        )
+    );
+    drop(other);
+    Fabric::open(&config(&nid)).expect("the refused rail has given its port back");
+}
+
+#[test]
+fn the_last_port_there_is() {
+    assert_eq!(
+        refusal("127.42.9.2:65535@udp"),
+        "rail 127.42.9.2:65535@udp0: after port 65535 there is none for the rail's beats; give a \
+         port below it"
+    );
+}
+
+#[test]
 fn a_net_without_a_datagram_lane() {
     for (net, name) in [
         ("tcp", "tcp0"),
@@ -143,6 +173,10 @@ fn a_peer_that_cannot_be_reached_from_here() {
     assert_eq!(
         refusal("127.42.6.2@udp,127.42.6.2:0@udp"),
         "the NID 127.42.6.2:0@udp0 cannot be sent to: it has no port"
+    );
+    assert_eq!(
+        refusal("127.42.6.2:65535@udp"),
+        "the NID 127.42.6.2:65535@udp0 cannot be sent to: it has no port for beats (the next one)"
     );
 }
 

@@ -10,6 +10,8 @@ pub mod cli;
 pub mod client;
 #[cfg(feature = "agent")]
 pub mod config;
+#[cfg(feature = "agent")]
+pub mod control;
 pub mod doorman;
 pub mod pmix;
 pub mod sys;

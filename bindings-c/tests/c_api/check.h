@@ -45,6 +45,10 @@ static void check_context(muster_ctx_t *context, int expected)
     CHECK(muster_my_node(context) == expected);
     CHECK(muster_epoch(context, &epoch) == expected);
     CHECK(muster_event_describe(context, &event, text, sizeof text) == expected);
+    CHECK(muster_publish(context, "k", "v", 1) == expected);
+    CHECK(muster_withdraw(context, "k") == expected);
+    CHECK(muster_attribute_get(context, 0, "k", text, sizeof text) == expected);
+    CHECK(muster_watch(context, "k") == expected);
     CHECK(muster_finalize(context) == expected);
     CHECK(strcmp(text, "keep") == 0 && epoch == 7);
 }

@@ -79,6 +79,11 @@ fn musterd() -> PathBuf {
 }
 
 #[test]
+fn attributes_written_read_watched_and_refused() {
+    check("attributes", SHARED, Some(&musterd()));
+}
+
+#[test]
 fn two_ranks_one_killed() {
     check("right_use", SHARED, Some(&musterd()));
 }

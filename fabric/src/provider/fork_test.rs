@@ -38,7 +38,7 @@ fn child(library: crate::Libfabric) -> Option<&'static str> {
     let Ok(own) = fabric.peer(&fabric.local_nids()) else {
         return Some("peer");
     };
-    fabric.send(0, own, Class::Beat, Route::Next, b"to myself");
+    fabric.send(0, own, Class::News, Route::Next, b"to myself");
     let mut received = false;
     while !received {
         fabric.poll(0, &mut |arrival: Arrival<'_>| {

@@ -5,7 +5,8 @@
 //! the place of its operation context, so a completion says which slot it is about. A message that
 //! the provider takes by copy (`fi_inject`) uses no slot and gives no completion.
 //!
-//! Nothing here waits: what the provider does not take at once is refused as busy.
+//! Nothing here waits: what the provider does not take at once is refused as busy. A lane that is
+//! opened to be read now and then has no descriptor, so that nothing that arrives can wake anybody.
 
 use super::array::Array;
 use super::handle::Handle;
@@ -37,6 +38,8 @@ pub(crate) struct Limits {
     pub(crate) peers: usize,
     /// Hand over by copy what is short enough.
     pub(crate) inject: bool,
+    /// Have a descriptor that tells of completions.
+    pub(crate) wakes: bool,
 }
 
 /// What a send is remembered by until it completes.
@@ -104,7 +107,8 @@ pub(crate) struct Lane {
     buffers: Array<u8>,
     contexts: Array<sys::fi_context2>,
 
-    wait_fd: RawFd,
+    /// None if the lane does not wake anybody.
+    wait_fd: Option<RawFd>,
     library: Libfabric,
     offer: Offer,
     inject: bool,
@@ -134,8 +138,11 @@ impl Lane {
         let sends = limits.sends.clamp(1, offer.sends_max.max(1));
         let fabric = open::fabric(library, &info)?;
         let domain = open::domain(library, &fabric, &info)?;
-        let queue = open::queue(library, &domain, receives + sends)?;
-        let wait_fd = open::wait_fd(library, &queue)?;
+        let queue = open::queue(library, &domain, receives + sends, limits.wakes)?;
+        let wait_fd = match limits.wakes {
+            true => Some(open::wait_fd(library, &queue)?),
+            false => None,
+        };
         let addresses = open::addresses(library, &domain, limits.peers)?;
         let endpoint = open::endpoint(library, &domain, &info, &queue, &addresses)?;
         // One byte more than the longest message: a longer one is cut by the provider without a
@@ -194,15 +201,19 @@ impl Lane {
         Ok(SocketAddrV4::new(ip, u16::from_be(name.sin_port)))
     }
 
-    /// The descriptor that becomes readable when a completion can be read.
-    pub(crate) fn wait_fd(&self) -> BorrowedFd<'_> {
+    /// The descriptor that becomes readable when a completion can be read, if the lane has one.
+    pub(crate) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: the queue keeps its descriptor open until it is closed, that is, beyond `self`'s
         // borrow.
-        unsafe { BorrowedFd::borrow_raw(self.wait_fd) }
+        self.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Whether the descriptor tells of everything that comes from now on.
+    /// Whether the descriptor tells of everything that comes from now on; without a descriptor
+    /// there is nothing to wait for, and the answer is yes.
     pub(crate) fn may_sleep(&mut self) -> bool {
+        if self.wait_fd.is_none() {
+            return true;
+        }
         if !self.read.is_empty() {
             return false;
         }
@@ -241,15 +252,8 @@ impl Lane {
         unsafe { sys::fi_av_remove(self.addresses.as_ptr(), &raw mut handle, 1, 0) };
     }
 
-    /// Sends a message no longer than [`Lane::message_max`]. The slots that are kept free for
-    /// others are not used.
-    pub(crate) fn send(
-        &mut self,
-        to: u64,
-        tag: SendTag,
-        keep_free: usize,
-        bytes: &[u8],
-    ) -> Result<Posted, Refused> {
+    /// Sends a message no longer than [`Lane::message_max`].
+    pub(crate) fn send(&mut self, to: u64, tag: SendTag, bytes: &[u8]) -> Result<Posted, Refused> {
         assert!(
             bytes.len() <= self.offer.message_max,
             "the caller checks the length"
@@ -266,13 +270,9 @@ impl Lane {
             };
             return self.taken("fi_inject", returned).map(|()| Posted::Done);
         }
-        if self.free_sends.len() <= keep_free {
+        let Some(slot) = self.free_sends.pop() else {
             return Err(Refused::Busy);
-        }
-        let slot = self
-            .free_sends
-            .pop()
-            .expect("one more than those kept free");
+        };
         // SAFETY: a free send slot belongs to nobody but us, and is long enough for any message;
         // from the call on it is the provider's until its completion.
         let returned = unsafe {

@@ -45,15 +45,20 @@ pub(super) fn domain(
     }
 }
 
+/// A completion queue; with a descriptor to wait for, or to be read now and then.
 pub(super) fn queue(
     library: &Libfabric,
     domain: &Handle<sys::fid_domain>,
     size: usize,
+    wakes: bool,
 ) -> Result<Handle<sys::fid_cq>, CallError> {
     let mut attributes = sys::fi_cq_attr {
         size,
         format: sys::FI_CQ_FORMAT_MSG,
-        wait_obj: sys::FI_WAIT_FD,
+        wait_obj: match wakes {
+            true => sys::FI_WAIT_FD,
+            false => sys::FI_WAIT_NONE,
+        },
         ..Default::default()
     };
     let mut queue = ptr::null_mut();
@@ -70,7 +75,7 @@ pub(super) fn queue(
     }
 }
 
-/// The descriptor of a queue that was opened by [`queue`].
+/// The descriptor of a queue that [`queue`] opened with one.
 pub(super) fn wait_fd(
     library: &Libfabric,
     queue: &Handle<sys::fid_cq>,

@@ -98,6 +98,16 @@ impl<'a> Writer<'a> {
         self.used = used;
     }
 
+    /// How many bytes are left.
+    pub(crate) fn room(&self) -> usize {
+        self.buffer.len() - self.used
+    }
+
+    /// Overwrites a byte written before: a flag that was not known yet.
+    pub(crate) fn patch_u8(&mut self, at: usize, value: u8) {
+        self.buffer[at] = value;
+    }
+
     /// Overwrites two bytes written before: a count that was not known yet.
     pub(crate) fn patch_u16(&mut self, at: usize, value: u16) {
         self.buffer[at..at + 2].copy_from_slice(&value.to_le_bytes());

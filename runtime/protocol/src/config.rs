@@ -57,6 +57,38 @@ pub enum Policy {
     Stop,
 }
 
+/// By which rules news travels and members are judged. All members of a job use the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The default: the first change after quiet leaves at once, those that follow wait until
+    /// `tau_us` after it, and everything the module `overlay` names as an addition.
+    Prompt {
+        /// Least time between two updates on one link, in microseconds.
+        tau_us: u64,
+    },
+    /// The plain algorithm of the paper: see the module `paper`.
+    Paper {
+        /// Time from the first change to the update that carries it, in microseconds.
+        tau_us: u64,
+    },
+}
+
+impl Mode {
+    /// The interval of aggregation, in microseconds.
+    #[must_use]
+    pub const fn tau_us(self) -> u64 {
+        match self {
+            Self::Prompt { tau_us } | Self::Paper { tau_us } => tau_us,
+        }
+    }
+
+    /// Whether it is the plain algorithm.
+    #[must_use]
+    pub const fn is_paper(self) -> bool {
+        matches!(self, Self::Paper { .. })
+    }
+}
+
 /// Everything an engine is told at the start.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -79,6 +111,9 @@ pub struct Config {
     pub heartbeat_us: u64,
     /// Silence after which an observer reports, in microseconds; at least twice the heartbeat.
     pub deadline_us: u64,
+    /// Most that a neighbour whose beats arrive irregularly is given beyond the deadline, in
+    /// microseconds; 0 for a fixed deadline. The default is three deadlines, at most a second.
+    pub deadline_slack_us: u64,
     /// Distinct reporters that make a failure (the paper's Theta).
     pub theta: usize,
     /// Ring successors each member observes (the paper's K_s); at least `theta`.
@@ -91,8 +126,13 @@ pub struct Config {
     pub policy: Policy,
     /// Most members in the view; strangers beyond are refused and counted.
     pub members_max: usize,
+    /// How news travels and who is judged how.
+    pub mode: Mode,
     /// Most removed members remembered; the oldest are forgotten first.
     pub history_max: usize,
+    /// Most bytes that the attributes of all members occupy; what exceeds it is refused and
+    /// counted. At least 4 MiB.
+    pub attribute_bytes_max: usize,
 }
 
 impl Config {
@@ -109,6 +149,11 @@ impl Config {
             random_seed: 0,
             heartbeat_us: profile.heartbeat_us(),
             deadline_us: profile.deadline_us(),
+            deadline_slack_us: if profile.deadline_us() < 333_333 {
+                3 * profile.deadline_us()
+            } else {
+                1_000_000
+            },
             theta: 2,
             successors: 2,
             neighbours: 3,
@@ -116,6 +161,8 @@ impl Config {
             policy: Policy::Rejoin,
             members_max: 4096,
             history_max: 4096,
+            attribute_bytes_max: 64 << 20,
+            mode: Mode::Prompt { tau_us: 2_000 },
         }
     }
 
@@ -203,6 +250,22 @@ impl Config {
                 "use three to five times the heartbeat",
             );
         }
+        if self.deadline_slack_us > 600_000_000 {
+            return refuse_number(
+                "deadline_slack_us",
+                &self.deadline_slack_us,
+                "a deadline is widened by at most 10 min",
+                "use three times the deadline, or 0 for a fixed one",
+            );
+        }
+        if self.mode.tau_us() > 10_000_000 {
+            return refuse_number(
+                "tau_us",
+                &self.mode.tau_us(),
+                "news waits at most 10 s",
+                "use 2 ms, or the paper's 200 ms in its mode",
+            );
+        }
         Ok(())
     }
 
@@ -245,6 +308,14 @@ impl Config {
                 &self.members_max,
                 "a zone has 2 to 1048576 members",
                 "use 4096, or split the job into zones",
+            );
+        }
+        if self.attribute_bytes_max < 4 * crate::attributes::MAP_BYTES_MAX {
+            return refuse_number(
+                "attribute_bytes_max",
+                &self.attribute_bytes_max,
+                "the own attributes and those of one other member on their way need 4 MiB",
+                "use 67108864",
             );
         }
         if self.history_max == 0 || self.history_max > 1 << 20 {

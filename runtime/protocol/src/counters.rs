@@ -44,6 +44,8 @@ counters! {
     news_sent,
     /// News frames whose acknowledgement did not come in time; their facts were sent again.
     news_resent,
+    /// Facts in news frames that said what was known already.
+    news_duplicates,
     /// Base views given to a link.
     base_views,
     /// Base views among them because digests went on differing.
@@ -70,8 +72,24 @@ counters! {
     events_dropped,
     /// Facts not taken because a table was full.
     facts_refused,
+    /// Claims of an incarnation that no clock gives.
+    incarnations_refused,
     /// Removed members forgotten because the history was full.
     history_pruned,
+    /// Frames that asked for attributes.
+    attribute_requests_sent,
+    /// Frames with attributes.
+    attribute_replies_sent,
+    /// Requests for attributes that were repeated: no answer in time.
+    attribute_requests_repeated,
+    /// Requests for attributes that went to all neighbours: who was asked has gone, or has none.
+    attribute_requests_pushed,
+    /// Sections of replies that held nothing new.
+    attribute_duplicates,
+    /// Requests of others that were dropped: too many ask at once.
+    attribute_requests_dropped,
+    /// Maps not taken, or not all of them, for want of room.
+    attributes_refused,
 }
 
 impl Counters {

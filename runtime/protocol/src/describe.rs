@@ -20,9 +20,13 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
     let text = match message {
         Message::Beat { late_ms, .. } => format!("beat, late by {late_ms} ms"),
         Message::Link {
-            own, reply, roles, ..
+            own, asked, roles, ..
         } => {
-            let word = if reply { "link reply" } else { "link request" };
+            let word = if asked.is_some() {
+                "link reply"
+            } else {
+                "link request"
+            };
             format!("{word}, roles {roles}; I am {}", node(&own, &mut about))
         }
         Message::Probe => "are you alive?".to_owned(),
@@ -56,6 +60,14 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
         }
         Message::View { facts, .. } => format!("view: {}", all(&facts, &mut about)),
         Message::Claim(claim) => format!("you are held {}", node(&claim.about, &mut about)),
+        Message::Refusal { own, .. } => {
+            format!(
+                "refused: I am {}, with other parameters",
+                node(&own, &mut about)
+            )
+        }
+        Message::Request { asks } => format!("asks for {} maps", asks.len()),
+        Message::Reply { sections, .. } => format!("gives of {} maps", sections.len()),
     };
     Some((text, about))
 }
@@ -75,6 +87,20 @@ fn all(facts: &[Fact<'_>], about: &mut Vec<MemberId>) -> String {
                     "rank {} of {id:?} ({incarnation}) {:?}#{}",
                     fact.rank, fact.state, fact.sequence
                 )
+            }
+            Fact::Suspicion {
+                reporter,
+                suspect,
+                version,
+            } => {
+                about.push(*suspect);
+                format!("{reporter:?} reports {suspect:?} {}", short(*version))
+            }
+            Fact::Map {
+                node: id, version, ..
+            } => {
+                about.push(*id);
+                format!("attributes of {id:?} up to {version}")
             }
         })
         .collect();

@@ -3,7 +3,9 @@
 //! For one member and one observer, up and down alternate: `NodeUp`, then `NodeFailed` or
 //! `NodeLeft`, then `NodeUp` again. Suspicion and degradation lie between.
 
+use crate::attributes::KeyHandle;
 use crate::identity::{MemberId, Version};
+use crate::parameters::Parameter;
 use crate::state::RankFact;
 use crate::table::Reporters;
 use crate::time::Instant;
@@ -31,8 +33,21 @@ pub enum EventKind {
         /// The new state and how it is known.
         fact: RankFact,
     },
+    /// A key of that member's attributes was written or deleted. What it is now says
+    /// `Overlay::attribute`; a change that was overtaken by a newer one is told once.
+    AttributeChanged {
+        /// Which key; `Overlay::changed_key` has it.
+        key: KeyHandle,
+        /// The version of the write; growing for each member and life.
+        version: u64,
+    },
     /// This member learnt that it was declared failed.
     Outcast,
+    /// A member of this job has other parameters than we have; neither listens to the other.
+    Refused {
+        /// Which one differs.
+        parameter: Parameter,
+    },
     /// Another living member uses our name; the engine has fallen silent.
     NameTaken,
 }

@@ -15,7 +15,7 @@ use crate::reject::Reject;
 
 const MAGIC: u16 = 0x754d;
 /// Version of the wire format; frames of any other are refused.
-pub const WIRE_VERSION: u8 = 1;
+pub const WIRE_VERSION: u8 = 2;
 /// Bytes before the body.
 pub const HEADER_SIZE: usize = 32;
 /// Bytes of proof after the body.
@@ -39,6 +39,9 @@ pub(crate) enum Kind {
     Discover = 10,
     View = 11,
     Claim = 12,
+    Refusal = 13,
+    Request = 14,
+    Reply = 15,
 }
 
 impl Kind {
@@ -56,6 +59,9 @@ impl Kind {
             10 => Self::Discover,
             11 => Self::View,
             12 => Self::Claim,
+            13 => Self::Refusal,
+            14 => Self::Request,
+            15 => Self::Reply,
             _ => return None,
         })
     }
@@ -123,6 +129,18 @@ pub(crate) fn open<'a>(key: &[u8; 32], bytes: &'a [u8]) -> Result<(Header, &'a [
         return Err(Reject::Malformed);
     }
     Ok((header, &signed[HEADER_SIZE..]))
+}
+
+/// The sender of an authentic frame of another wire version; the head and the proof are where
+/// they are in every version.
+pub(crate) fn other_release(key: &[u8; 32], bytes: &[u8]) -> Option<MemberId> {
+    if bytes.len() < FRAME_OVERHEAD {
+        return None;
+    }
+    let (signed, tag) = bytes.split_at(bytes.len() - TAG_SIZE);
+    let sender = signed[4..12].try_into().ok()?;
+    let proven = blake3::keyed_hash(key, signed).as_bytes()[..TAG_SIZE] == *tag;
+    proven.then_some(MemberId(u64::from_le_bytes(sender)))
 }
 
 fn read_header(bytes: &[u8]) -> Result<Header, Reject> {

@@ -19,6 +19,18 @@ pub const ADDRESS_MAX: usize = 255;
 /// reach it in the year 2262.
 pub const INCARNATION_MAX: u64 = 1 << 63;
 
+/// Launch times lie below this until the year 2116: what is said to be later is a lie, unless it is
+/// close to what is known already.
+const INCARNATION_PLAUSIBLE: u64 = 1 << 62;
+/// That close: 417 days in nanoseconds.
+const INCARNATION_STEP: u64 = 1 << 55;
+
+/// Whether somebody's word for an incarnation is to be believed, when `held` is known. No single
+/// lie may use up the numbers a member needs to contradict it.
+pub(crate) const fn is_plausible(incarnation: u64, held: u64) -> bool {
+    incarnation <= INCARNATION_PLAUSIBLE || incarnation <= held.saturating_add(INCARNATION_STEP)
+}
+
 /// A member's place on the ring, derived from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u64);

@@ -12,13 +12,16 @@
 //! 3. [`Overlay::poll_event`] until `None`: tell the application.
 //! 4. Sleep until [`Overlay::poll_timeout`] or the next datagram; go to 1 with [`Input::Wake`] or
 //!    the datagram. Datagrams that wait already go in before the wake-up, or those who sent them
-//!    look more silent than they were. A host that wakes late is found out
+//!    look more silent than they were; a datagram itself judges nobody's silence. Beats may be left
+//!    lying until the wake-up, news may not ([`Class`]). A host that wakes late is found out
 //!    ([`Overlay::lateness_us`]).
 //!
 //! What is absent: rails (a member has one opaque address; the fabric knows what is in it), PMIx,
 //! Slurm, files, wall-clock time.
 #![forbid(unsafe_code)]
 
+mod arrivals;
+mod attributes;
 mod codec;
 mod config;
 mod counters;
@@ -30,6 +33,7 @@ mod identity;
 mod lateness;
 mod link;
 mod overlay;
+mod parameters;
 pub mod planted;
 mod reject;
 mod replay;
@@ -39,7 +43,9 @@ mod time;
 mod verdict;
 mod wire;
 
-pub use config::{Config, ConfigError, MTU_MAX, MTU_MIN, Policy, Profile, SEEDS_MAX};
+pub use arrivals::Arrivals;
+pub use attributes::{ENTRY_COST, KEY_MAX, KeyHandle, MAP_BYTES_MAX, MONITOR_KEY, VALUE_MAX};
+pub use config::{Config, ConfigError, MTU_MAX, MTU_MIN, Mode, Policy, Profile, SEEDS_MAX};
 pub use counters::Counters;
 pub use event::{Cause, CauseKind, Event, EventKind};
 pub use evidence::{EVIDENCE_MAX, Observation, ObservationKind};
@@ -48,6 +54,7 @@ pub use lateness::LATE_MAX_US;
 pub use overlay::{
     Class, Input, MemberView, Overlay, Phase, ResumeError, Route, Sizes, Target, Told, Transmit,
 };
+pub use parameters::Parameter;
 pub use reject::Reject;
 pub use state::{NodeState, RankDetail, RankFact, RankState};
 pub use table::{RANKS_MAX, REPORTERS_MAX, Reporters};

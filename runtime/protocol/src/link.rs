@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use crate::arrivals::Arrivals;
 use crate::identity::{MemberId, Version};
 use crate::planted::{self, Fault};
 use crate::table::Reporters;
@@ -23,11 +24,19 @@ pub(crate) const FLIGHTS_MAX: usize = 16;
 /// The wait for an acknowledgement doubles up to this many times.
 const BACKOFF_MAX: u32 = 5;
 
-/// Something a fact can be about. Nodes sort before ranks, so they are told first.
+/// Something a fact can be about. Nodes sort before ranks and maps, so they are told first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     Node(MemberId),
     Rank(MemberId, u32),
+    /// One report, in paper mode: it outlives what it is about.
+    Suspicion {
+        suspect: MemberId,
+        reporter: MemberId,
+        version: Version,
+    },
+    /// The version of a member's attributes.
+    Map(MemberId),
 }
 
 #[derive(Clone, Debug)]
@@ -45,10 +54,14 @@ pub(crate) struct Link {
     pub(crate) observed: bool,
     /// We chose the peer as a random neighbour.
     pub(crate) chose: bool,
+    /// How many were in the view when we chose it.
+    pub(crate) chose_among: usize,
     /// The peer chose us.
     pub(crate) chosen: bool,
     /// When we began to observe.
     pub(crate) since: Instant,
+    /// How its beats arrive, while we observe it.
+    pub(crate) arrivals: Arrivals,
     /// The roles the peer confirmed.
     pub(crate) confirmed: Option<u8>,
     /// When to ask again for them.
@@ -71,6 +84,8 @@ pub(crate) struct Link {
     pub(crate) repair_at: Instant,
     /// Ask the peer for its base view with the next request.
     pub(crate) want_view: bool,
+    /// No news goes out before this.
+    open_at: Instant,
     dirty: BTreeSet<Subject>,
     flights: VecDeque<Flight>,
     backoff: u32,
@@ -82,8 +97,10 @@ impl Link {
             observes: false,
             observed: false,
             chose: false,
+            chose_among: 0,
             chosen: false,
             since: now,
+            arrivals: Arrivals::default(),
             confirmed: None,
             request_at: now,
             requests: 0,
@@ -96,6 +113,7 @@ impl Link {
             mismatches: 0,
             repair_at: now,
             want_view: false,
+            open_at: now,
             dirty: BTreeSet::new(),
             flights: VecDeque::new(),
             backoff: 0,
@@ -143,12 +161,41 @@ impl Link {
         self.dirty.remove(&subject);
     }
 
+    /// The peer holds what we hold about all of whom this is true: nothing to tell it of them.
+    pub(crate) fn unmark_all(&mut self, mut known: impl FnMut(Subject) -> bool) {
+        self.dirty.retain(|subject| !known(*subject));
+        for flight in &mut self.flights {
+            flight.subjects.retain(|told| !known(*told));
+        }
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.dirty.is_empty() && self.flights.is_empty()
     }
 
-    pub(crate) fn can_send(&self) -> bool {
-        !self.dirty.is_empty() && self.flights.len() < FLIGHTS_MAX
+    pub(crate) fn can_send(&self, now: Instant) -> bool {
+        now >= self.send_at()
+    }
+
+    /// When the next letter may go out; never if there is nothing to say, or too much under way.
+    pub(crate) fn send_at(&self) -> Instant {
+        if self.dirty.is_empty() || self.flights.len() >= FLIGHTS_MAX {
+            Instant::NEVER
+        } else {
+            self.open_at
+        }
+    }
+
+    /// A letter that is begun now waits until `at`; one that is begun already does not wait longer.
+    pub(crate) fn wait_until(&mut self, at: Instant) {
+        if self.dirty.is_empty() {
+            self.open_at = self.open_at.max(at);
+        }
+    }
+
+    /// The next letter waits for nothing.
+    pub(crate) fn open(&mut self, now: Instant) {
+        self.open_at = now;
     }
 
     /// Letters that wait for their acknowledgement.
@@ -165,8 +212,9 @@ impl Link {
         self.dirty.iter().copied()
     }
 
-    /// These subjects went out (or are gone) with frame `sequence`.
-    pub(crate) fn sent(&mut self, now: Instant, sequence: u64, taken: Vec<Subject>) {
+    /// These subjects went out (or are gone) with frame `sequence`; when that was all, the next
+    /// letter waits for `pause_us`.
+    pub(crate) fn sent(&mut self, now: Instant, sequence: u64, taken: Vec<Subject>, pause_us: u64) {
         for subject in &taken {
             if planted::on(Fault::ListNeverCleared) {
                 break;
@@ -178,6 +226,9 @@ impl Link {
             sent_at: now,
             subjects: taken,
         });
+        if self.dirty.is_empty() {
+            self.open_at = now.after(pause_us);
+        }
     }
 
     pub(crate) fn acked(&mut self, sequence: u64) {
@@ -229,17 +280,47 @@ mod tests {
         let mut link = Link::new(Instant(0));
         link.mark(A);
         link.mark(B);
-        link.sent(Instant(0), 1, vec![A]);
-        link.sent(Instant(0), 2, vec![B]);
-        assert!(!link.can_send());
+        link.sent(Instant(0), 1, vec![A], 0);
+        link.sent(Instant(0), 2, vec![B], 0);
+        assert!(!link.can_send(Instant(0)));
         link.acked(1);
         assert_eq!(link.resend(Instant(9_999), 10_000), 0);
         assert_eq!(link.resend(Instant(10_000), 10_000), 1);
         assert_eq!(link.dirty().collect::<Vec<_>>(), [B]);
         assert!(link.is_retrying());
-        link.sent(Instant(10_000), 3, vec![B]);
+        link.sent(Instant(10_000), 3, vec![B], 0);
         assert_eq!(link.resend_at(10_000), Instant(30_000));
         link.acked(3);
         assert!(link.is_idle() && !link.is_retrying());
+    }
+
+    /// What the peer turned out to know is not told again, even if the letter with it was lost.
+    #[test]
+    fn what_the_peer_knows_is_not_repeated() {
+        let mut link = Link::new(Instant(0));
+        link.mark(A);
+        link.mark(B);
+        link.sent(Instant(0), 1, vec![A, B], 0);
+        link.unmark_all(|subject| subject == A);
+        assert_eq!(link.resend(Instant(10_000), 10_000), 1);
+        assert_eq!(link.dirty().collect::<Vec<_>>(), [B]);
+        link.unmark(B);
+        assert!(link.is_idle());
+    }
+
+    /// ZM-08: the first change after quiet leaves at once, those that follow within the pause wait
+    /// for its end, together.
+    #[test]
+    fn what_follows_the_first_change_waits_for_the_end_of_the_pause() {
+        let mut link = Link::new(Instant(0));
+        link.mark(A);
+        assert!(link.can_send(Instant(50)));
+        link.sent(Instant(50), 1, vec![A], 200);
+        link.mark(B);
+        assert!(!link.can_send(Instant(249)));
+        assert_eq!(link.send_at(), Instant(250));
+        link.mark(A);
+        link.sent(Instant(250), 2, vec![A], 200);
+        assert!(link.can_send(Instant(250)), "the rest of the same letter");
     }
 }

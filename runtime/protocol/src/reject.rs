@@ -15,6 +15,9 @@ pub enum Reject {
     /// Shorter than the smallest frame.
     #[error("shorter than a frame")]
     Truncated,
+    /// Longer than the longest frame.
+    #[error("longer than a frame")]
+    Oversized,
     /// Does not start as our frames do.
     #[error("not a frame of this protocol")]
     Foreign,
@@ -54,18 +57,31 @@ pub enum Reject {
     /// The engine has stopped (left, outcast with policy stop, or its name is taken).
     #[error("the engine has stopped")]
     Stopped,
+    /// From a member whose parameters differ from ours. Named in an event, once for each life.
+    #[error("other parameters than ours")]
+    Parameters,
     /// The input names a member or a value that does not exist.
     #[error("no such member or value")]
     Unknown,
+    /// A key that is empty or too long; nothing was written.
+    #[error("a key has 1 to 255 bytes; shorten it")]
+    KeyLength,
+    /// A value that is too long; nothing was written.
+    #[error("a value has at most 65536 bytes; publish less, or where it is to be found")]
+    ValueLength,
+    /// The own map would be too large; nothing was written.
+    #[error("the attributes of a node have at most 1 MiB, 64 bytes a key included; withdraw some")]
+    MapFull,
 }
 
 impl Reject {
     /// Number of reasons.
-    pub const COUNT: usize = Self::Unknown as usize + 1;
+    pub const COUNT: usize = Self::MapFull as usize + 1;
     /// All reasons, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
         Self::NoKey,
         Self::Truncated,
+        Self::Oversized,
         Self::Foreign,
         Self::WireVersion,
         Self::Forged,
@@ -79,7 +95,11 @@ impl Reject {
         Self::Own,
         Self::Full,
         Self::Stopped,
+        Self::Parameters,
         Self::Unknown,
+        Self::KeyLength,
+        Self::ValueLength,
+        Self::MapFull,
     ];
 
     /// A short name for metrics.
@@ -88,6 +108,7 @@ impl Reject {
         match self {
             Self::NoKey => "no_key",
             Self::Truncated => "truncated",
+            Self::Oversized => "oversized",
             Self::Foreign => "foreign",
             Self::WireVersion => "wire_version",
             Self::Forged => "forged",
@@ -101,7 +122,11 @@ impl Reject {
             Self::Own => "own",
             Self::Full => "full",
             Self::Stopped => "stopped",
+            Self::Parameters => "parameters",
             Self::Unknown => "unknown",
+            Self::KeyLength => "key_length",
+            Self::ValueLength => "value_length",
+            Self::MapFull => "map_full",
         }
     }
 }

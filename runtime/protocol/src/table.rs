@@ -103,8 +103,12 @@ pub(crate) struct Member {
     pub(crate) vouched_at: Instant,
     /// How late it says it runs, in microseconds.
     pub(crate) late_us: u64,
+    /// Sequence of its last request for a link: an older one that comes later is void.
+    pub(crate) asked_sequence: u64,
     /// When we last told it that we hold it failed.
     pub(crate) claimed_at: Option<Instant>,
+    /// Newest version of its attributes that was heard of.
+    pub(crate) attributes: u64,
     digest: u64,
 }
 
@@ -127,7 +131,9 @@ impl Member {
             last_heard: Instant::default(),
             vouched_at: Instant::default(),
             late_us: 0,
+            asked_sequence: 0,
             claimed_at: None,
+            attributes: 0,
             digest: 0,
         }
     }
@@ -147,6 +153,9 @@ impl Member {
         }
         let mut digest = mix(self.id.0 ^ mix(self.version.incarnation));
         digest = mix(digest ^ u64::from(self.version.minor) ^ (u64::from(self.state as u8) << 40));
+        if self.attributes > 0 {
+            digest = mix(digest ^ mix(self.attributes));
+        }
         let ranks = self
             .ranks
             .values()

@@ -4,10 +4,12 @@
 //! an error too. The facts in it are state, not commands: a record as the sender holds it, so
 //! that hearing one twice, or late, does no harm.
 
+use crate::attributes::message::{self, Ask, Section};
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::event::CauseKind;
 use crate::frame::Kind;
 use crate::identity::{ADDRESS_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
+use crate::parameters::Parameters;
 use crate::state::{NodeState, RankDetail, RankFact, RankState};
 use crate::table::{Member, REPORTERS_MAX, Reporters};
 
@@ -18,6 +20,10 @@ pub(crate) const ACKS_MAX: usize = 24;
 pub(crate) const ROLE_OBSERVE: u8 = 1;
 /// "You are my neighbour": news both ways.
 pub(crate) const ROLE_NEIGHBOUR: u8 = 2;
+
+const ROLES: u8 = ROLE_OBSERVE | ROLE_NEIGHBOUR;
+/// A reply repeats, that much higher in the same byte, which roles it answers to.
+pub(crate) const ASKED_SHIFT: u32 = 2;
 
 /// A member's record, on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +47,18 @@ pub(crate) enum Fact<'a> {
         node: MemberId,
         incarnation: u64,
         fact: RankFact,
+    },
+    /// One report, as the paper spreads it.
+    Suspicion {
+        reporter: MemberId,
+        suspect: MemberId,
+        version: Version,
+    },
+    /// The sender holds the node's attributes up to this version.
+    Map {
+        node: MemberId,
+        incarnation: u64,
+        version: u64,
     },
 }
 
@@ -86,10 +104,12 @@ pub(crate) enum Message<'a> {
         acks: Acks,
     },
     Link {
-        reply: bool,
+        /// In a reply: the roles that were asked for.
+        asked: Option<u8>,
         roles: u8,
         want_view: bool,
         digest: u64,
+        parameters: Parameters,
         own: NodeFact<'a>,
     },
     Probe,
@@ -112,16 +132,34 @@ pub(crate) enum Message<'a> {
     Ack {
         acks: Acks,
     },
-    /// With a claim unless it is a newcomer's: then the receiver is held failed.
+    /// `boot` if the target came from the bootstrap set, not from the history. With a claim if the
+    /// receiver is held failed.
     Discover {
         own: NodeFact<'a>,
+        boot: bool,
+        parameters: Parameters,
         claim: Option<Claim<'a>>,
     },
+    /// The answer; `boot` as in the question.
     View {
         own: NodeFact<'a>,
+        boot: bool,
         facts: Vec<Fact<'a>>,
     },
     Claim(Claim<'a>),
+    /// "Your parameters differ from mine."
+    Refusal {
+        own: NodeFact<'a>,
+        parameters: Parameters,
+    },
+    Request {
+        asks: Vec<Ask>,
+    },
+    /// With `stop` the sender waits to be asked on.
+    Reply {
+        stop: bool,
+        sections: Vec<Section<'a>>,
+    },
 }
 
 /// Sequences of news frames that arrived.
@@ -186,15 +224,18 @@ impl<'a> Message<'a> {
                 acks: Acks::read(reader)?,
             },
             Kind::Link | Kind::LinkReply => {
-                let roles = reader.u8()?;
-                if roles & !(ROLE_OBSERVE | ROLE_NEIGHBOUR) != 0 {
+                let both = reader.u8()?;
+                let (asked, roles) = (both >> ASKED_SHIFT, both & ROLES);
+                let is_reply = kind == Kind::LinkReply;
+                if asked & !ROLES != 0 || (!is_reply && asked != 0) {
                     return Err(Malformed::Value);
                 }
                 Self::Link {
-                    reply: kind == Kind::LinkReply,
+                    asked: is_reply.then_some(asked),
                     roles,
                     want_view: reader.flag()?,
                     digest: reader.u64()?,
+                    parameters: Parameters::read(reader)?,
                     own: NodeFact::read(reader)?,
                 }
             }
@@ -220,17 +261,31 @@ impl<'a> Message<'a> {
             },
             Kind::Discover => Self::Discover {
                 own: NodeFact::read(reader)?,
+                boot: reader.flag()?,
+                parameters: Parameters::read(reader)?,
                 claim: if reader.flag()? {
-                    None
-                } else {
                     Some(Claim::read(reader)?)
+                } else {
+                    None
                 },
             },
             Kind::View => Self::View {
                 own: NodeFact::read(reader)?,
+                boot: reader.flag()?,
                 facts: read_facts(reader)?,
             },
             Kind::Claim => Self::Claim(Claim::read(reader)?),
+            Kind::Refusal => Self::Refusal {
+                own: NodeFact::read(reader)?,
+                parameters: Parameters::read(reader)?,
+            },
+            Kind::Request => Self::Request {
+                asks: message::read_asks(reader)?,
+            },
+            Kind::Reply => Self::Reply {
+                stop: reader.flag()?,
+                sections: message::read_sections(reader)?,
+            },
         })
     }
 }
@@ -248,6 +303,8 @@ fn read_facts<'a>(reader: &mut Reader<'a>) -> Result<Vec<Fact<'a>>, Malformed> {
 
 const TAG_NODE: u8 = 1;
 const TAG_RANK: u8 = 2;
+const TAG_SUSPICION: u8 = 3;
+const TAG_MAP: u8 = 4;
 
 impl<'a> Fact<'a> {
     pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
@@ -257,6 +314,16 @@ impl<'a> Fact<'a> {
                 node: MemberId(reader.u64()?),
                 incarnation: reader.u64()?,
                 fact: read_rank(reader)?,
+            }),
+            TAG_SUSPICION => Ok(Self::Suspicion {
+                reporter: MemberId(reader.u64()?),
+                suspect: MemberId(reader.u64()?),
+                version: read_version(reader)?,
+            }),
+            TAG_MAP => Ok(Self::Map {
+                node: MemberId(reader.u64()?),
+                incarnation: reader.u64()?,
+                version: message::read_version(reader)?,
             }),
             _ => Err(Malformed::Value),
         }
@@ -281,6 +348,26 @@ impl<'a> Fact<'a> {
                 writer.u8(fact.detail.code)?;
                 writer.u8(fact.detail.argument)?;
                 writer.u32(fact.sequence)
+            }
+            Self::Suspicion {
+                reporter,
+                suspect,
+                version,
+            } => {
+                writer.u8(TAG_SUSPICION)?;
+                writer.u64(reporter.0)?;
+                writer.u64(suspect.0)?;
+                write_version(writer, *version)
+            }
+            Self::Map {
+                node,
+                incarnation,
+                version,
+            } => {
+                writer.u8(TAG_MAP)?;
+                writer.u64(node.0)?;
+                writer.u64(*incarnation)?;
+                writer.u64(*version)
             }
         }
     }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 15] = [
     Kind::Beat,
     Kind::Link,
     Kind::LinkReply,
@@ -17,6 +17,9 @@ const KINDS: [Kind; 12] = [
     Kind::Discover,
     Kind::View,
     Kind::Claim,
+    Kind::Refusal,
+    Kind::Request,
+    Kind::Reply,
 ];
 
 fn version() -> impl Strategy<Value = Version> {

@@ -22,6 +22,70 @@ fn frames(engine: &mut Overlay, now: Instant) -> Vec<Vec<u8>> {
     frames
 }
 
+/// Hands on what this engine sends; what is for `kept` is kept instead. A seed is the first engine.
+fn pass_on(
+    engines: &mut [Overlay],
+    sender: usize,
+    now: Instant,
+    mut keep: Option<(usize, &mut Vec<Vec<u8>>)>,
+) {
+    let mut buffer = vec![0; 2000];
+    while let Some(transmit) = engines[sender].poll_transmit(now, &mut buffer) {
+        let to = match transmit.target {
+            Target::Member(id) => engines.iter().position(|engine| engine.id() == id),
+            _ => Some(0),
+        };
+        let bytes = &buffer[..transmit.size];
+        match (&mut keep, to) {
+            (Some((kept, frames)), Some(to)) if to == *kept => frames.push(bytes.to_vec()),
+            // What is refused does not matter here.
+            (_, Some(to)) => drop(engines[to].handle(now, Input::Datagram { bytes })),
+            (_, None) => {}
+        }
+    }
+}
+
+/// Beats may be read late and several at a time: nobody is silent whose own may lie further
+/// behind.
+#[test]
+fn a_datagram_judges_nobody_whose_own_may_lie_behind_it() {
+    let key = Some([1; 32]);
+    let mut engines = ["a", "b", "c"].map(|name| engine(name, key));
+    let mut now = Instant(SECOND);
+    let mut step = |engines: &mut [Overlay], lane: &mut Option<Vec<Vec<u8>>>| {
+        for index in 0..engines.len() {
+            engines[index].handle(now, Input::Wake).unwrap();
+            pass_on(engines, index, now, lane.as_mut().map(|lane| (0, lane)));
+        }
+        now = now.after(MS);
+        now
+    };
+    while step(&mut engines, &mut None) < Instant(3 * SECOND) {}
+    assert_eq!(engines[0].observing().count(), 2);
+    // Nothing reaches the first engine, until it would look after a silent one if it were woken.
+    let mut lane = Some(Vec::new());
+    let probes = engines[0].counters().probes_sent;
+    loop {
+        let now = step(&mut engines, &mut lane);
+        let mut woken = engines[0].clone();
+        woken.handle(now, Input::Wake).unwrap();
+        if woken.counters().probes_sent > probes {
+            break;
+        }
+    }
+    let mut lane = lane.unwrap();
+    // Whatever the order in which they lie there.
+    for _ in 0..2 {
+        lane.reverse();
+        let mut woken = engines[0].clone();
+        for bytes in &lane {
+            woken.handle(now, Input::Datagram { bytes }).unwrap();
+        }
+        woken.handle(now, Input::Wake).unwrap();
+        assert_eq!(woken.counters().probes_sent, probes);
+    }
+}
+
 /// Section 8 of the design: before the key nothing is sent and nothing is believed.
 #[test]
 fn without_a_key_there_is_silence() {

@@ -1,13 +1,12 @@
 //! The command line of `musterd`.
 
 use crate::config::{
-    AgentConfig, ConfigError, KeySource, MemberName, draw_seed, parse_profile, parse_rails,
-    parse_seeds, read_key_file, standing_key,
+    AgentConfig, ConfigError, KeySource, MemberName, draw_seed, parse_linger, parse_profile,
+    parse_rails, parse_seeds, read_key_file, standing_key,
 };
 use crate::doorman::base_directory;
 use clap::{Parser, ValueEnum};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// The Muster agent: one per node and job. Clients start it by themselves; by hand it is
 /// started as a member without a job, for servers, tests and measurements.
@@ -45,8 +44,8 @@ pub(super) struct Args {
     #[arg(long, requires = "job")]
     dir: Option<PathBuf>,
     /// How long to stay after the last client has gone, in milliseconds.
-    #[arg(long, default_value_t = 2000, env = "MUSTER_LINGER_MS")]
-    linger_ms: u64,
+    #[arg(long, default_value = "2000", env = "MUSTER_LINGER_MS")]
+    linger_ms: String,
     /// Seed of the agent's random choices [default: drawn, and logged].
     #[arg(long)]
     random_seed: Option<u64>,
@@ -85,7 +84,7 @@ impl Args {
             seeds: parse_seeds(&self.seeds)?,
             profile: parse_profile(&self.profile)?,
             key: key(self.key_file.as_deref(), &mode)?,
-            linger: Duration::from_millis(self.linger_ms),
+            linger: parse_linger(&self.linger_ms)?,
             random_seed: self.random_seed.unwrap_or_else(draw_seed),
         };
         Ok((config, mode))

@@ -11,17 +11,24 @@
 //! 6. **out by the rails**: the protocol writes datagrams into our buffer until it has no more;
 //! 7. **sleep**, until the next thing or the next deadline.
 //!
+//! News, the ranks and who asks wake the loop. The others' beats do not: they lie in their lane until
+//! step 1 takes them, which is before step 3 judges anybody's silence and at the latest at our own
+//! next beat. So a silence is judged up to one heartbeat later than it could be, and nobody is
+//! accused of one whose beat has arrived.
+//!
 //! A datagram never goes back: what step 1 causes leaves in steps 5 and 6.
 
 use super::job::Job;
 use super::outbox::Outbox;
 use super::printer;
 use super::signals::Signals;
+use crate::control::{Control, answer};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::{Epoll, Ready};
 use muster_fabric::{FabricEvent, PeerHandle, Transport};
 use muster_protocol::{
-    Class, EventKind, Input, Instant, MemberId, Overlay, Phase, Reject, Route, Target, frame,
+    Class, EventKind, Input, Instant, MemberId, Overlay, Phase, Reject, Route, Target, Version,
+    frame,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -40,6 +47,12 @@ const RAIL_BEATS_MISSED: u64 = 5;
 /// How often what a worker leaves behind is brought up to date, at most.
 const SNAPSHOT_INTERVAL_US: u64 = 20_000;
 
+/// What a descriptor of the loop is about. Rails need no flag: they are read in every round.
+const TOKEN_RAILS: u64 = 0;
+const TOKEN_SIGNALS: u64 = 1;
+const TOKEN_CONTROL: u64 = 2;
+const TOKEN_RANKS: u64 = 3;
+
 /// Why the loop ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ending {
@@ -57,6 +70,7 @@ pub(super) struct Host<T: Transport> {
     /// The ranks' side; none in the foreground.
     job: Option<Job>,
     signals: Signals,
+    control: Option<Control>,
     epoll: Epoll,
     heartbeat_us: u64,
     /// Peers whose beats the fabric watches, by handle.
@@ -68,6 +82,8 @@ pub(super) struct Host<T: Transport> {
     /// The others declared us failed at least once.
     is_outcast: bool,
     snapshot_due_us: Option<u64>,
+    /// The version in the last snapshot: a successor must not start below one that is known.
+    kept_version: Version,
 }
 
 impl<T: Transport> Host<T> {
@@ -75,26 +91,32 @@ impl<T: Transport> Host<T> {
         fabric: T,
         engine: Overlay,
         job: Option<Job>,
+        control: Option<Control>,
         heartbeat_us: u64,
+        signals: Signals,
     ) -> io::Result<Self> {
         let epoll = Epoll::new()?;
-        let signals = Signals::install()?;
-        epoll.add(signals.as_fd(), 0)?;
+        epoll.add(signals.as_fd(), TOKEN_SIGNALS)?;
+        if let Some(control) = &control {
+            epoll.add(control.descriptor(), TOKEN_CONTROL)?;
+        }
         for fd in fabric.wait_fds() {
-            epoll.add_edge(fd, 0)?;
+            epoll.add_edge(fd, TOKEN_RAILS)?;
         }
         if let Some(job) = &job {
             for fd in job.descriptors() {
-                epoll.add(fd, 0)?;
+                epoll.add(fd, TOKEN_RANKS)?;
             }
         }
         let buffer = vec![0; fabric.mtu()];
+        let kept_version = engine.version();
         Ok(Self {
             fabric,
             engine,
             outbox: Outbox::default(),
             job,
             signals,
+            control,
             epoll,
             heartbeat_us,
             watched: BTreeMap::new(),
@@ -103,7 +125,20 @@ impl<T: Transport> Host<T> {
             ending: None,
             is_outcast: false,
             snapshot_due_us: Some(0),
+            kept_version,
         })
+    }
+
+    /// Tells the engine what the last worker knew and could not leave in its record.
+    pub(super) fn catch_up(&mut self) {
+        if let Some(job) = &self.job {
+            let now = instant(monotonic_ns());
+            for told in job.catch_up(&self.engine) {
+                if let Err(reject) = self.engine.handle(now, Input::Told(told)) {
+                    warn!(?reject, "a rank's end was refused");
+                }
+            }
+        }
     }
 
     /// Runs until there is a reason to end.
@@ -111,7 +146,7 @@ impl<T: Transport> Host<T> {
         let mut ready: Vec<Ready> = Vec::new();
         loop {
             let more = self.receive();
-            self.serve_ranks()?;
+            self.serve(&ready)?;
             self.wake_engine();
             self.hear_rails();
             self.tell_events()?;
@@ -161,22 +196,29 @@ impl<T: Transport> Host<T> {
         more
     }
 
-    /// Step 2.
-    fn serve_ranks(&mut self) -> io::Result<()> {
-        if self.signals.take() {
+    /// Step 2. Only descriptors that are ready are served: they stay ready until they are.
+    fn serve(&mut self, ready: &[Ready]) -> io::Result<()> {
+        let is_ready = |token| ready.iter().any(|ready| ready.token == token);
+        if is_ready(TOKEN_CONTROL) {
+            self.answer_questions();
+        }
+        if is_ready(TOKEN_SIGNALS) && self.signals.take() {
             info!("asked to end");
             self.input(Input::Leave { exit_code: 0 });
         }
         let Some(job) = &mut self.job else {
             return Ok(());
         };
-        let engine = &mut self.engine;
         let now = instant(monotonic_ns());
-        job.serve(&mut |input| match engine.handle(now, input) {
-            // An outcast serves its ranks on, but its word counts no more.
-            Ok(()) | Err(Reject::Stopped) => {}
-            Err(reject) => warn!(?reject, "an input of the ranks' side was refused"),
-        })?;
+        if is_ready(TOKEN_RANKS) {
+            let engine = &mut self.engine;
+            job.serve(&mut |input| match engine.handle(now, input) {
+                // An outcast serves its ranks on, but its word counts no more.
+                Ok(()) | Err(Reject::Stopped) => {}
+                Err(reject) => warn!(?reject, "an input of the ranks' side was refused"),
+            })?;
+        }
+        job.answer(&mut self.engine, now);
         if job.is_over() {
             match self.engine.phase() {
                 Phase::Running => {
@@ -188,6 +230,15 @@ impl<T: Transport> Host<T> {
             }
         }
         Ok(())
+    }
+
+    fn answer_questions(&self) {
+        while let Some(pending) = self.control.as_ref().and_then(Control::take) {
+            let now = instant(monotonic_ns());
+            let value = answer(&pending.question, &self.engine, &self.fabric, now);
+            // Who asked may have lost patience.
+            let _ = pending.reply.send(value);
+        }
     }
 
     /// Step 3.
@@ -239,15 +290,14 @@ impl<T: Transport> Host<T> {
     /// Has the fabric watch exactly those who beat to us: only they speak regularly on every
     /// rail, so only of them is silence on one rail a sign.
     fn watch_beats(&mut self) {
-        let observing: BTreeSet<MemberId> = self.engine.observing().collect();
-        if self.watched.len() == observing.len()
-            && self
-                .watched
-                .values()
-                .all(|member| observing.contains(member))
+        let watched = &self.watched;
+        let is_watched = |id: MemberId| watched.values().any(|member| *member == id);
+        if self.engine.observing().count() == watched.len()
+            && self.engine.observing().all(is_watched)
         {
             return;
         }
+        let observing: BTreeSet<MemberId> = self.engine.observing().collect();
         let now_us = monotonic_ns() / 1000;
         let gone: Vec<_> = self
             .watched
@@ -295,6 +345,16 @@ impl<T: Transport> Host<T> {
                 EventKind::Outcast => {
                     warn!("the others declared this node failed");
                     self.is_outcast = true;
+                }
+                EventKind::Refused { parameter } => {
+                    let (name, parameter) = (self.engine.name_of(event.member), parameter.name());
+                    error!(
+                        peer = name.unwrap_or("?"),
+                        id = event.member.0,
+                        parameter,
+                        "a member of this job has another value of this parameter; \
+                         neither listens to the other"
+                    );
                 }
                 _ => {}
             }
@@ -355,6 +415,10 @@ impl<T: Transport> Host<T> {
             self.snapshot_due_us = None;
             return;
         };
+        if self.engine.version() != self.kept_version {
+            self.kept_version = self.engine.version();
+            self.snapshot_due_us = Some(0);
+        }
         if self
             .snapshot_due_us
             .is_some_and(|due_us| due_us <= monotonic_ns() / 1000)
@@ -375,10 +439,10 @@ impl<T: Transport> Host<T> {
         self.outbox.peer(&mut self.fabric, address)
     }
 
-    /// Ends the ranks' service in order.
-    pub(super) fn close(self) {
+    /// Ends the ranks' service in order; with a reason, for good.
+    pub(super) fn close(self, reason: Option<&str>) {
         if let Some(job) = self.job {
-            job.close();
+            job.close(reason);
         }
     }
 }

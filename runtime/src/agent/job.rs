@@ -4,14 +4,14 @@
 use super::publisher::Publisher;
 use super::resume::{Record, Resume};
 use super::worker;
-use crate::board::{BoardWriter, Cause, Occupancy};
+use crate::board::{BoardWriter, Cause, Leave, Occupancy};
 use crate::config::{AgentConfig, KeySource, draw_key};
 use crate::doorman::{Door, Doorman, Place, Request};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::readable;
 use crate::sys::process::open_pidfd;
 use crate::watch::{FailedBy, Finding, HungBy, RankNotice, Watch};
-use muster_protocol::{Event, Input, Overlay, Policy, RankDetail, RankState, Told};
+use muster_protocol::{Event, EventKind, Input, Overlay, Policy, RankDetail, RankState, Told};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,7 +28,9 @@ const LAUNCHERS_MAX: usize = 8;
 /// The ranks' side.
 pub(super) struct Job {
     board: BoardWriter,
-    doorman: Doorman,
+    pub(super) doorman: Doorman,
+    /// Hashes of the keys that processes of this node watch.
+    pub(super) watched: BTreeSet<u64>,
     watch: Watch,
     publisher: Publisher,
     resume: Resume,
@@ -68,6 +70,7 @@ impl Job {
             attached,
             board,
             doorman,
+            watched: BTreeSet::new(),
             watch,
             resume,
             record,
@@ -182,8 +185,9 @@ impl Job {
 
     fn serve_notice(&mut self, notice: &RankNotice, input: &mut dyn FnMut(Input<'_>)) {
         info!(slot = notice.slot, rank = ?notice.rank, finding = ?notice.finding, "kernel says");
-        if let Some(rank) = notice.rank {
-            let (state, cause, argument) = describe(notice.finding);
+        if let Some(rank) = notice.rank
+            && let Some((state, cause, argument)) = describe(notice.finding)
+        {
             tell_rank(input, rank, state, cause, argument);
         }
         self.doorman.settle(notice, &mut self.board, &self.watch);
@@ -197,7 +201,27 @@ impl Job {
 
     /// Writes an event on the board. True if there is news for the ranks.
     pub(super) fn tell(&mut self, engine: &Overlay, event: &Event) -> bool {
-        self.publisher.tell(&mut self.board, engine, event)
+        match event.kind {
+            EventKind::AttributeChanged { key, .. } => self.tell_attribute(engine, event, key),
+            _ => self.publisher.tell(&mut self.board, engine, event),
+        }
+    }
+
+    /// Writes on the board that an attribute changed.
+    pub(super) fn publish_attribute(
+        &mut self,
+        engine: &Overlay,
+        event: &Event,
+        key_hash: u64,
+    ) -> bool {
+        self.publisher
+            .tell_attribute(&mut self.board, engine, event, key_hash);
+        true
+    }
+
+    /// The name of the node with this index on the board.
+    pub(super) fn node_name(&self, node: u32) -> Option<String> {
+        self.board.view().node_name(node)
     }
 
     /// Wakes the ranks: there is something on the board.
@@ -231,7 +255,8 @@ impl Job {
 
     /// A rank's parent is its launcher; while it lives more ranks may come.
     fn remember_launcher(&mut self, pid: u32) {
-        let Some(launcher) = crate::watch::procfs::parent(pid) else {
+        // An orphan's parent is init, which launches nothing and never ends.
+        let Some(launcher) = crate::watch::procfs::parent(pid).filter(|parent| *parent > 1) else {
             return;
         };
         if self.launchers.len() < LAUNCHERS_MAX
@@ -242,9 +267,51 @@ impl Job {
         }
     }
 
-    /// Ends the service: the socket goes, so that the next client starts a new agent.
-    pub(super) fn close(self) {
-        self.doorman.close();
+    /// Ends the service: the socket goes, so that the next client starts a new agent; unless
+    /// there is a reason why that one could not serve either, which the clients are told.
+    pub(super) fn close(self, reason: Option<&str>) {
+        match reason {
+            None => self.doorman.close(),
+            Some(reason) => self.doorman.close_for(reason),
+        }
+    }
+
+    /// States what a worker before us had noted on the board and not in what it left us: the ends
+    /// of ranks whose slots it had taken back already.
+    pub(super) fn catch_up(&self, engine: &Overlay) -> Vec<Told<'static>> {
+        let view = self.board.view();
+        let slots: Vec<_> = (0..view.limits().slots)
+            .map_while(|slot| view.slot(slot))
+            .collect();
+        let is_attached = |rank: u32| {
+            slots
+                .iter()
+                .map(|slot| slot.facts())
+                .any(|facts| facts.rank == Some(rank) && facts.occupancy == Occupancy::Taken)
+        };
+        let mut ends = Vec::new();
+        let own = engine.member(engine.id());
+        let stated = own.iter().flat_map(|own| own.ranks());
+        for fact in stated.filter(|fact| matches!(fact.state, RankState::Alive | RankState::Hung)) {
+            if is_attached(fact.rank) {
+                continue;
+            }
+            // The slot keeps the leave mark until somebody else gets it.
+            let mut left = slots
+                .iter()
+                .filter(|slot| slot.facts().rank == Some(fact.rank));
+            let (state, cause, code) = match left.find(|slot| slot.leave().0 != Leave::No) {
+                Some(slot) => (RankState::Left, Cause::Announced, slot.leave().1),
+                None => (RankState::Failed, Cause::Pidfd, 0),
+            };
+            info!(
+                rank = fact.rank,
+                ?state,
+                "the worker before us had seen its end"
+            );
+            ends.push(about_rank(fact.rank, state, cause, code));
+        }
+        ends
     }
 }
 
@@ -261,9 +328,9 @@ fn has_ended(pidfd: &OwnedFd) -> bool {
     readable(&[pidfd.as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
 }
 
-/// State, cause and signal or exit code of a finding.
-fn describe(finding: Finding) -> (RankState, Cause, i32) {
-    match finding {
+/// State, cause and signal or exit code of a finding; none if it changes nothing for a rank.
+fn describe(finding: Finding) -> Option<(RankState, Cause, i32)> {
+    Some(match finding {
         Finding::Left { exit_code } => (RankState::Left, Cause::Announced, exit_code),
         Finding::Failed {
             by,
@@ -281,11 +348,11 @@ fn describe(finding: Finding) -> (RankState, Cause, i32) {
                 if signal == 0 { exit_code } else { signal },
             )
         }
-        Finding::Detached => (RankState::Unknown, Cause::Unspecified, 0),
+        Finding::Detached => return None,
         Finding::Hung(HungBy::Stopped) => (RankState::Hung, Cause::Stopped, 0),
         Finding::Hung(HungBy::Stuck) => (RankState::Hung, Cause::Stuck, 0),
         Finding::Resumed => (RankState::Alive, Cause::Joined, 0),
-    }
+    })
 }
 
 fn tell_rank(
@@ -295,14 +362,18 @@ fn tell_rank(
     cause: Cause,
     argument: i32,
 ) {
+    input(Input::Told(about_rank(rank, state, cause, argument)));
+}
+
+fn about_rank(rank: u32, state: RankState, cause: Cause, argument: i32) -> Told<'static> {
     // Both fit: causes are few, signals and exit codes end at 255.
     let detail = RankDetail {
         code: cause as u16 as u8,
         argument: argument.clamp(0, 255) as u8,
     };
-    input(Input::Told(Told::Rank {
+    Told::Rank {
         rank,
         state,
         detail,
-    }));
+    }
 }

@@ -18,12 +18,13 @@ use crate::sys::signal::keeping_handlers;
 use muster_fabric::Libfabric;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, setsid, waitpid,
+    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, getpid, getrlimit, kill_process,
+    pidfd_open, setrlimit, setsid, waitpid,
 };
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use tracing::{error, info, warn};
@@ -56,8 +57,13 @@ pub(super) enum KeeperError {
     #[error("the worker could not start; its clients and the log were told why")]
     Worker,
     /// The worker kept dying.
-    #[error("the worker died {DEATHS_MAX} times within {} s", DEATH_WINDOW.as_secs())]
-    Crashing,
+    #[error(
+        "the worker died {DEATHS_MAX} times within {} s; its log is {}, and MUSTER_LOG=info in \
+         the environment makes it say more",
+        DEATH_WINDOW.as_secs(),
+        log.display()
+    )]
+    Crashing { log: PathBuf },
 }
 
 /// What keeper and workers share.
@@ -80,34 +86,50 @@ pub(super) fn detach() -> io::Result<bool> {
 
 /// Serves the job until its last client has gone.
 pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError> {
-    let system = |what| move |source| KeeperError::System { what, source };
     let door = Door::open(place)?;
     // The lock is ours, so the log is too; one run, one log.
-    super::log_to(File::create(place.directory().join("log")).ok());
-    info!(
-        keeper = getpid().as_raw_nonzero().get(),
-        job = place.key(),
-        "agent started"
-    );
-    let libfabric = match keeping_handlers(muster_fabric::load) {
-        Ok(libfabric) => libfabric,
+    super::log::to_file(&place.log());
+    let keeper = getpid().as_raw_nonzero().get();
+    info!(keeper, job = place.key(), "agent started");
+    match furnish() {
+        Ok((board, resume, libfabric)) => {
+            let estate = Estate {
+                board,
+                door,
+                resume,
+                libfabric,
+            };
+            keep_working(estate, place, config)
+        }
         Err(error) => {
             door.refuse_all(&error.to_string());
-            return Err(error.into());
+            Err(error)
         }
-    };
+    }
+}
+
+fn furnish() -> Result<(BoardWriter, Resume, Libfabric), KeeperError> {
+    allow_descriptors();
+    let libfabric = keeping_handlers(muster_fabric::load)?;
     let board = BoardWriter::create(BoardLimits::default())?;
-    let resume = Resume::create().map_err(system("resume record"))?;
-    keep_working(
-        Estate {
-            board,
-            door,
-            resume,
-            libfabric,
-        },
-        place,
-        config,
-    )
+    let resume = Resume::create().map_err(|source| KeeperError::System {
+        what: "cannot make the resume record",
+        source,
+    })?;
+    Ok((board, resume, libfabric))
+}
+
+/// Every client costs the worker four descriptors; the usual limit of 1024 is for programs that
+/// still use select.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(cause) = setrlimit(Resource::Nofile, raised) {
+        warn!(%cause, "the limit of open files stays as it is");
+    }
 }
 
 /// Forks workers until one ends in order.
@@ -115,35 +137,58 @@ fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(
     let system = |what| move |source| KeeperError::System { what, source };
     let mut deaths: VecDeque<Instant> = VecDeque::new();
     loop {
-        let mut signals = Signals::install().map_err(system("signals"))?;
-        let worker = match fork().map_err(system("fork"))? {
-            Fork::Child => {
+        let mut signals = Signals::install().map_err(system("cannot receive signals"))?;
+        let worker = match fork() {
+            Ok(Fork::Child) => {
                 drop(signals);
                 std::process::exit(worker::run(estate, place, config));
             }
-            Fork::Parent { child } => child,
+            Ok(Fork::Parent { child }) => child,
+            Err(source) => {
+                let error = system("cannot fork a worker")(source);
+                estate.door.refuse_all(&error.to_string());
+                return Err(error);
+            }
         };
         info!(worker = worker.as_raw_nonzero().get(), "worker started");
-        match wait_for(worker, &mut signals).map_err(system("waiting for the worker"))? {
-            Some(worker::ENDED) => return Ok(()),
-            Some(worker::GAVE_UP) => return Err(KeeperError::Worker),
-            code => warn!(?code, "the worker died; forking another"),
+        let wait = wait_for(worker, &mut signals);
+        match wait.map_err(system("cannot wait for the worker"))? {
+            End::Code(worker::ENDED) => return Ok(()),
+            End::Code(worker::GAVE_UP) => return Err(KeeperError::Worker),
+            End::Requested => {
+                // The worker has done so, unless it had to be killed.
+                estate.door.close();
+                return Ok(());
+            }
+            End::Code(code) => warn!(code, "the worker failed; forking another"),
+            End::Killed => warn!("the worker was killed; forking another"),
         }
         let now = Instant::now();
         deaths.push_back(now);
         deaths.retain(|death| now.duration_since(*death) < DEATH_WINDOW);
         if deaths.len() >= DEATHS_MAX {
             error!("the worker keeps dying");
-            estate.door.refuse_all(&KeeperError::Crashing.to_string());
-            return Err(KeeperError::Crashing);
+            let error = KeeperError::Crashing { log: place.log() };
+            estate.door.refuse_all(&error.to_string());
+            return Err(error);
         }
     }
 }
 
-/// Waits for the worker's end; passes a request to terminate on to it. Returns its exit
-/// code, or None if a signal ended it.
-fn wait_for(worker: Pid, signals: &mut Signals) -> io::Result<Option<i32>> {
+/// How a worker ended.
+enum End {
+    /// By itself, with this exit code.
+    Code(i32),
+    /// By a signal of somebody else.
+    Killed,
+    /// Because this keeper was asked to end.
+    Requested,
+}
+
+/// Waits for the worker's end; passes a request to terminate on to it.
+fn wait_for(worker: Pid, signals: &mut Signals) -> io::Result<End> {
     let pidfd = pidfd_open(worker, PidfdFlags::empty())?;
+    let mut requested = false;
     loop {
         let mut fds = [
             PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN),
@@ -155,6 +200,7 @@ fn wait_for(worker: Pid, signals: &mut Signals) -> io::Result<Option<i32>> {
             Err(error) => return Err(error.into()),
         }
         if signals.take() {
+            requested = true;
             let _ = kill_process(worker, Signal::TERM);
             let patience = LEAVE_DEADLINE.try_into().ok();
             let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
@@ -163,7 +209,11 @@ fn wait_for(worker: Pid, signals: &mut Signals) -> io::Result<Option<i32>> {
             }
         }
         if let Some((_, status)) = waitpid(Some(worker), WaitOptions::NOHANG)? {
-            return Ok(status.exit_status());
+            return Ok(match status.exit_status() {
+                _ if requested => End::Requested,
+                Some(code) => End::Code(code),
+                None => End::Killed,
+            });
         }
     }
 }

@@ -5,9 +5,11 @@
 //! rooms; it never finds a verdict itself.
 
 mod args;
+mod attributes;
 mod host;
 mod job;
 mod keeper;
+mod log;
 mod outbox;
 mod printer;
 mod publisher;
@@ -20,7 +22,6 @@ use args::{Args, Mode};
 use clap::Parser;
 use std::path::Path;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 /// Exit code for a configuration that was refused.
 const EXIT_CONFIG: u8 = 7;
@@ -33,7 +34,7 @@ pub fn main() -> ExitCode {
     };
     match mode {
         Mode::Foreground => {
-            log_to(None);
+            log::to_stderr();
             match worker::run_alone(&config) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => refuse(&error, 1),
@@ -64,18 +65,6 @@ fn serve_job(
             Err(error.to_string())
         }
         Ok(()) => Ok(()),
-    }
-}
-
-/// Logs to a file, or to standard error if there is none. `MUSTER_LOG` sets the level.
-fn log_to(file: Option<std::fs::File>) {
-    let filter = EnvFilter::try_from_env("MUSTER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_target(false);
-    match file {
-        Some(file) => builder.with_ansi(false).with_writer(file).init(),
-        None => builder.with_writer(std::io::stderr).init(),
     }
 }
 

@@ -29,6 +29,9 @@ fn word(kind: &EventKind) -> Option<&'static str> {
         EventKind::NodeFailed => "DOWN",
         EventKind::NodeLeft { .. } => "LEFT",
         EventKind::Outcast => "OUTCAST",
-        EventKind::NameTaken | EventKind::RankChanged { .. } => return None,
+        EventKind::NameTaken
+        | EventKind::RankChanged { .. }
+        | EventKind::Refused { .. }
+        | EventKind::AttributeChanged { .. } => return None,
     })
 }

@@ -63,9 +63,28 @@ impl Publisher {
                 self.push(board, event, Told::Outcast, cause(event), node);
                 true
             }
-            EventKind::NameTaken => false,
+            // Only what is watched is told, by `tell_attribute`.
+            EventKind::NameTaken
+            | EventKind::Refused { .. }
+            | EventKind::AttributeChanged { .. } => false,
             kind => self.tell_node(board, engine, event, node, kind),
         }
+    }
+
+    /// Writes that an attribute changed.
+    pub(super) fn tell_attribute(
+        &mut self,
+        board: &mut BoardWriter,
+        engine: &Overlay,
+        event: &Event,
+        key_hash: u64,
+    ) {
+        let name = engine.name_of(event.member).unwrap_or("?").to_owned();
+        let node = self.index(board, event.member, &name);
+        let mut told = board::Event::new(Told::Attribute, Cause::Announced);
+        (told.node, told.key_hash) = (node, key_hash);
+        told.at_ns = event.at.0 * 1000;
+        board.push_event(&told);
     }
 
     fn tell_node(
@@ -89,33 +108,42 @@ impl Publisher {
             return false;
         }
         board.set_node_state(node, state);
-        let member = engine.member(event.member);
-        let facts: Vec<RankFact> = member.iter().flat_map(|m| m.ranks()).copied().collect();
-        if state == board::NodeState::Failed {
-            for fact in &facts {
-                board.set_rank_state(fact.rank, RankState::Failed);
-            }
+        // Those of whom the board says that they are there: the engine may be further by now, and
+        // know the ranks of the node's next life.
+        let ranks = match told {
+            Told::NodeFailed | Told::NodeLeft => ranks_there(board, node),
+            _ => Vec::new(),
+        };
+        // An agent that was replaced, or asked to end, says nothing about its ranks: they are lost
+        // sight of until its successor states who is there.
+        let failed = told == Told::NodeFailed && event.cause.kind != CauseKind::Superseded;
+        let end = if failed {
+            RankState::Failed
+        } else {
+            RankState::Unknown
+        };
+        for rank in &ranks {
+            board.set_rank_state(*rank, end);
         }
         self.push(board, event, told, cause(event), node);
-        match told {
-            Told::NodeFailed => {
-                for fact in facts.iter().filter(|fact| is_there(fact.state)) {
-                    self.push_rank(
-                        board,
-                        event,
-                        Told::RankFailed,
-                        Cause::NodeFailed,
-                        node,
-                        fact,
-                    );
-                }
+        if failed {
+            for rank in ranks {
+                self.push_rank(
+                    board,
+                    event,
+                    Told::RankFailed,
+                    Cause::NodeFailed,
+                    node,
+                    (rank, 0),
+                );
             }
-            Told::NodeUp => {
-                for fact in &facts {
-                    self.tell_rank(board, engine, event, node, fact);
-                }
+        }
+        if told == Told::NodeUp {
+            let member = engine.member(event.member);
+            let facts: Vec<RankFact> = member.iter().flat_map(|m| m.ranks()).copied().collect();
+            for fact in &facts {
+                self.tell_rank(board, engine, event, node, fact);
             }
-            _ => {}
         }
         true
     }
@@ -154,7 +182,8 @@ impl Publisher {
             RankState::Unknown => return true,
         };
         let cause = Cause::from_number(u16::from(fact.detail.code)).unwrap_or(Cause::Unspecified);
-        self.push_rank(board, event, told, cause, node, fact);
+        let code = i32::from(fact.detail.argument);
+        self.push_rank(board, event, told, cause, node, (fact.rank, code));
         true
     }
 
@@ -173,11 +202,11 @@ impl Publisher {
         told: Told,
         cause: Cause,
         node: u32,
-        fact: &RankFact,
+        (rank, code): (u32, i32),
     ) {
         let mut entry = self.entry(event, told, cause, node);
-        entry.rank = fact.rank;
-        entry.code = i32::from(fact.detail.argument);
+        entry.rank = rank;
+        entry.code = code;
         board.push_event(&entry);
     }
 
@@ -197,8 +226,14 @@ impl Publisher {
     }
 }
 
-fn is_there(state: StatedRankState) -> bool {
-    matches!(state, StatedRankState::Alive | StatedRankState::Hung)
+/// The ranks of a node that are there, as far as the board says.
+fn ranks_there(board: &BoardWriter, node: u32) -> Vec<u32> {
+    let view = board.view();
+    let is_there = |rank: &u32| {
+        view.rank_node(*rank) == Some(node)
+            && matches!(view.rank_state(*rank), RankState::Alive | RankState::Hung)
+    };
+    (0..view.rank_count()).filter(is_there).collect()
 }
 
 fn cause(event: &Event) -> Cause {

@@ -8,14 +8,18 @@ use super::host::{Ending, Host};
 use super::job::Job;
 use super::keeper::Estate;
 use super::resume::{Record, Resume};
+use super::signals::Signals;
+use crate::cli::agents::{MEMBER_SUFFIX, SOCKET};
 use crate::config::{AgentConfig, KeySource, RAILS_MAX};
-use crate::doorman::Place;
+use crate::control::Control;
+use crate::doorman::{Place, base_directory};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::schedule::{Granted, ask_real_time};
 use crate::sys::signal::keeping_handlers;
 use muster_fabric::{Fabric, FabricConfig, Libfabric, Nid, NidList, Transport};
 use muster_protocol::{Config, Instant, Overlay};
 use rustix::time::{ClockId, clock_gettime};
+use std::path::Path;
 use tracing::{error, info, warn};
 
 /// Exit code of a worker that is no longer needed.
@@ -49,10 +53,16 @@ pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i3
 
 /// Runs a member without a job, in the foreground, until it is asked to end.
 pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
+    // First of all: who is asked to end while it starts ends in order, too.
+    let signals = Signals::install().map_err(|error| format!("cannot receive signals: {error}"))?;
     let libfabric = keeping_handlers(muster_fabric::load).map_err(|error| error.to_string())?;
     let (fabric, engine, _) = start(libfabric, config, None)?;
+    let control = base_directory()
+        .ok()
+        .and_then(|base| open_control(&base.join(format!("{}{MEMBER_SUFFIX}", config.name))));
     prefer_this_thread();
-    let mut host = Host::new(fabric, engine, None, config.profile.heartbeat_us())
+    let heartbeat_us = config.profile.heartbeat_us();
+    let mut host = Host::new(fabric, engine, None, control, heartbeat_us, signals)
         .map_err(|error| format!("cannot start the loop: {error}"))?;
     match host.run() {
         Ok(Ending::InOrder) => Ok(()),
@@ -79,13 +89,29 @@ fn serve(
         resume,
         ..
     } = estate;
+    let signals = Signals::install()?;
     let job = Job::start(&board, door, resume, record, place, config)?;
+    let control = open_control(&place.directory().join(SOCKET));
     prefer_this_thread();
-    let mut host = Host::new(fabric, engine, Some(job), config.profile.heartbeat_us())?;
+    let heartbeat_us = config.profile.heartbeat_us();
+    let mut host = Host::new(fabric, engine, Some(job), control, heartbeat_us, signals)?;
+    host.catch_up();
     let ending = host.run()?;
     info!(?ending, "the worker ends");
-    host.close();
+    let name_taken = format!(
+        "another living member of this job is named {}; give every node a name of its own \
+         (MUSTER_NODE)",
+        config.name
+    );
+    host.close((ending == Ending::NameTaken).then_some(name_taken.as_str()));
     Ok(ending)
+}
+
+/// The door for questions; an agent that cannot have one does everything else.
+fn open_control(path: &Path) -> Option<Control> {
+    Control::open(path)
+        .inspect_err(|cause| warn!(path = %path.display(), %cause, "no control socket"))
+        .ok()
 }
 
 /// Opens the rails and starts the engine, anew or from a record.

@@ -57,6 +57,8 @@ numbered! {
         /// The reader was lapped: `lost` events are gone; the states hold what they said. With
         /// zero lost: a new agent with a new board, on which everything may differ.
         Overflow = 13,
+        /// An attribute that somebody here watches was written or deleted.
+        Attribute = 14,
     }
 }
 
@@ -115,6 +117,8 @@ pub struct Event {
     pub at_ns: u64,
     /// Number of the event on this board, from 0. The writer sets it.
     pub sequence: u64,
+    /// For an attribute: the hash of its key. Else 0.
+    pub key_hash: u64,
     /// For an overflow: how many events were lost. Else 0.
     pub lost: u64,
 }
@@ -133,6 +137,7 @@ impl Event {
             reporters: [NO_NODE; 3],
             at_ns: 0,
             sequence: 0,
+            key_hash: 0,
             lost: 0,
         }
     }
@@ -148,7 +153,7 @@ impl Event {
             pair(self.code as u32, self.silent_us),
             pair(self.reporter_count, self.reporters[0]),
             pair(self.reporters[1], self.reporters[2]),
-            0,
+            self.key_hash,
         ]
     }
 
@@ -166,6 +171,7 @@ impl Event {
             reporter_count: low(words[4]),
             reporters: [high(words[4]), low(words[5]), high(words[5])],
             sequence,
+            key_hash: words[6],
             lost: 0,
         })
     }
@@ -180,7 +186,7 @@ mod tests {
         let mut event = Event::new(EventKind::RankFailed, Cause::KernelFutex);
         (event.node, event.rank, event.code, event.silent_us) = (3, 77, -9, 5);
         (event.reporter_count, event.reporters, event.at_ns) = (9, [1, 2, 3], u64::MAX - 1);
-        event.sequence = 42;
+        (event.sequence, event.key_hash) = (42, u64::MAX - 7);
         assert_eq!(Event::decode(&event.encode(), 42), Some(event));
         assert_eq!(Event::decode(&[0; EVENT_WORDS], 0), None);
     }

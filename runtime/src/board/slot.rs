@@ -106,7 +106,10 @@ pub enum ClaimError {
         pid: u32,
     },
     /// Another process is that rank.
-    #[error("rank {rank} is process {pid}, which is attached")]
+    #[error(
+        "rank {rank} is taken by process {pid}, which is attached; give every process a rank of \
+         its own (MUSTER_RANK)"
+    )]
     RankTaken {
         /// The rank.
         rank: u32,

@@ -4,9 +4,11 @@
 //! hint with the command that helps; never a panic text. Exit codes: 0 fine, 1 failed,
 //! 2 wrong usage, 3 no agent, 5 time-out; 20, 21, 22 a simulated world failed (see `sim`).
 
+pub(crate) mod agents;
 mod bench;
 mod demo;
 mod process;
+mod show;
 mod sim;
 mod sim_figures;
 
@@ -24,6 +26,14 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Show every member that the agent knows: state, ranks, and how it is known.
+    Members(show::ShowArgs),
+    /// Show what is known about one member, from whom and since when.
+    Why(show::WhyArgs),
+    /// Show the agent's rails and what went over them.
+    Rails(show::ShowArgs),
+    /// Show the agent's counters.
+    Stats(show::ShowArgs),
     /// Start a real MPI job on emulated nodes, kill a rank, silence a node, and show who
     /// was told what, when and why.
     Demo(demo::DemoArgs),
@@ -39,6 +49,10 @@ enum Command {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
+        Command::Members(args) => show::members(&args),
+        Command::Why(args) => show::why(&args),
+        Command::Rails(args) => show::rails(&args),
+        Command::Stats(args) => show::stats(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(command) => bench::run(&command),
         Command::Sim(command) => sim::main(&command),
@@ -68,6 +82,13 @@ impl CliError {
             why: why.to_string(),
             hint: None,
             code: 1,
+        }
+    }
+
+    pub(crate) fn no_agent(what: impl Into<String>, why: impl fmt::Display) -> Self {
+        Self {
+            code: 3,
+            ..Self::new(what, why)
         }
     }
 

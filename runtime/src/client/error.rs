@@ -64,6 +64,16 @@ pub enum Error {
         /// What the last attempt said.
         reason: String,
     },
+    /// A key, a value or all of them together are too long, or too many. Nothing was done.
+    #[error("{0}")]
+    Limit(String),
+    /// There is no node with that index. Nothing was done.
+    #[error("no node with that index is known")]
+    NoSuchNode,
+    /// The other nodes declared this one failed, or its agent has left: it speaks for nobody.
+    /// Nothing was done.
+    #[error("this node is no member any more; its attributes cannot be changed")]
+    Outcast,
     /// `finalize` was called before. Nothing was done.
     #[error("this client has left; attach again before any other call")]
     Finalized,

@@ -1,6 +1,7 @@
 //! The connection to the agent as everybody in this process may use it, and the porch: whoever
 //! else in this process wants to know (the PMIx bootstrap, the feed to MPI).
 
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -87,6 +88,15 @@ impl AgentLink {
 
 impl LinkState {
     pub(super) fn send(&self, message: &ToAgent) -> Result<(), Error> {
+        self.send_with(message, None)
+    }
+
+    /// Sends a message and a descriptor with it.
+    pub(super) fn send_with(
+        &self,
+        message: &ToAgent,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Error> {
         let Some(socket) = self.socket() else {
             return Err(Error::AgentLost {
                 attempts: 0,
@@ -94,7 +104,7 @@ impl LinkState {
             });
         };
         socket
-            .send(&message.encode(), None)
+            .send(&message.encode(), descriptor)
             .map_err(Error::system("send to the agent"))
     }
 

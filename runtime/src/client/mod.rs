@@ -22,6 +22,7 @@
 //! **What is absent on purpose:** no callback on a thread of the library but the porch's, no
 //! signal handler, no exit handler, no environment variable is set.
 
+mod attributes;
 mod boards;
 mod error;
 mod link;
@@ -31,13 +32,14 @@ pub mod shared;
 mod start;
 mod thread;
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::board::{BoardView, Cursor, Event, Hold, NodeState, RankState};
+use crate::board::{BoardView, Cursor, Event, EventKind, Hold, NodeState, RankState};
 use crate::doorman::Place;
 use crate::sys::descriptor::EventFd;
 use crate::sys::fork;
@@ -88,6 +90,8 @@ struct Inner {
     /// Why the agent is lost, and how often another was looked for.
     loss: Mutex<(u64, String)>,
     reattached: AtomicU64,
+    /// Hashes of the keys whose changes the application wants.
+    watched: Mutex<BTreeSet<u64>>,
     /// Slot and generation in one word.
     slot: AtomicU64,
 }
@@ -143,6 +147,7 @@ impl Client {
             exit_code: AtomicI32::new(0),
             loss: Mutex::default(),
             reattached: AtomicU64::new(0),
+            watched: Mutex::default(),
             slot: AtomicU64::new(0),
         });
         inner.note_slot(session.slot, session.generation);
@@ -211,12 +216,12 @@ impl Client {
         let inner = &self.inner;
         let mut reader = lock(&inner.reader);
         let (cursor, board) = &mut *reader;
-        if let Some(event) = session::next(cursor, board, inner) {
+        if let Some(event) = inner.next_wanted(cursor, board) {
             return Ok(Some(event));
         }
         // First drained, then looked again: what comes in between raises it anew.
         inner.setting.event.drain();
-        if let Some(event) = session::next(cursor, board, inner) {
+        if let Some(event) = inner.next_wanted(cursor, board) {
             inner.setting.event.raise();
             return Ok(Some(event));
         }
@@ -358,6 +363,18 @@ impl Inner {
             0 => Phase::Attached,
             1 => Phase::Lost,
             _ => Phase::Finalized,
+        }
+    }
+
+    /// The next event for the application: attributes that others of this node watch are not.
+    fn next_wanted(&self, cursor: &mut Cursor, board: &mut usize) -> Option<Event> {
+        loop {
+            let event = session::next(cursor, board, self)?;
+            let other = event.kind == EventKind::Attribute
+                && !lock(&self.watched).contains(&event.key_hash);
+            if !other {
+                return Some(event);
+            }
         }
     }
 

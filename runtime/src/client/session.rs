@@ -15,8 +15,6 @@ use crate::doorman::{Held, Hello, MESSAGE_MAX, RefusalCode, ToAgent, ToClient, W
 use crate::sys::poll;
 use crate::sys::socket::{Packets, Received};
 
-/// How long an agent that has accepted a connection may take to answer.
-const ANSWER: Duration = Duration::from_secs(5);
 /// How long a leaving client waits for the farewell. The mark on the board counts anyway.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How often another agent is looked for before it is called lost, and the first pause between.
@@ -56,7 +54,7 @@ pub(super) fn greet(
 ) -> Result<Greeted, Error> {
     loop {
         let socket = start::connect(setting, until)?;
-        match greet_on(setting, &socket, held)? {
+        match greet_on(setting, &socket, held, until)? {
             Some((welcome, board)) => {
                 return Ok(Greeted {
                     socket,
@@ -83,6 +81,7 @@ fn greet_on(
     setting: &super::Setting,
     socket: &Packets,
     held: Option<Held>,
+    until: Instant,
 ) -> Result<Option<(Welcome, BoardView)>, Error> {
     let hello = Hello {
         pid: std::process::id(),
@@ -94,13 +93,8 @@ fn greet_on(
         wants_nudge: setting.options.thread && setting.options.porch.is_some(),
         held,
     };
-    if socket
-        .send(&ToAgent::Hello(hello).encode(), Some(setting.event.as_fd()))
-        .is_err()
-    {
-        return Ok(None);
-    }
-    let until = Instant::now() + ANSWER;
+    let sent = socket.send(&ToAgent::Hello(hello).encode(), Some(setting.event.as_fd()));
+    let begun = Instant::now();
     let mut buffer = [0; MESSAGE_MAX];
     loop {
         match socket.receive(&mut buffer) {
@@ -122,11 +116,18 @@ fn greet_on(
                 };
             }
             Ok(Received::HungUp) => return Ok(None),
+            // It hung up before our first word, and had nothing to say.
+            Ok(Received::Nothing) if sent.is_err() => return Ok(None),
             Ok(Received::Nothing) => {
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {
-                    let waited_ms = ANSWER.as_millis() as u64;
-                    let last = "it accepts connections and does not answer".into();
+                    // One that has just been started may be busy loading libfabric.
+                    let waited_ms = begun.elapsed().as_millis() as u64;
+                    let log = setting.place.log();
+                    let last = format!(
+                        "it accepts connections and does not answer; see {}",
+                        log.display()
+                    );
                     return Err(Error::Deadline {
                         socket: setting.place.socket(),
                         waited_ms,
@@ -291,6 +292,7 @@ impl Session {
         } else {
             self.hold(inner)?;
         }
+        inner.watch_again();
         if !same_board {
             // Whoever waits for events has to look at the states of the new board.
             inner.setting.event.raise();

@@ -5,23 +5,30 @@
 //! is killed while it starts an agent blocks nobody.
 
 use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::{Error, Options, Setting};
 use crate::doorman::Place;
 use crate::sys::socket::Packets;
-use crate::sys::{lock, process, spawn};
+use crate::sys::{lock, memory, process, spawn};
 
 /// The first and the longest pause between two looks for a socket.
 const PAUSE_FIRST: Duration = Duration::from_millis(1);
 const PAUSE_LONGEST: Duration = Duration::from_millis(20);
+/// The most that is read of what a program said when it did not start, in bytes.
+const SAID_MAX: usize = 2048;
 
 /// Connects to the agent, after starting one if there is none and the options allow it.
 pub(super) fn connect(setting: &Setting, until: Instant) -> Result<Packets, Error> {
     let Setting { place, options, .. } = setting;
+    // Before anybody there is spoken to: it must be one of this user.
+    place.inspect()?;
     let begun = Instant::now();
     let mut pause = Pause(PAUSE_FIRST);
     let mut last = String::from("nobody listens");
@@ -85,53 +92,81 @@ fn try_start(
         return Ok(Some(socket));
     }
     let path = find(place, options)?;
-    let pid = start(place, &path)?;
+    let mut started = start(place, path)?;
     let mut pause = Pause(PAUSE_FIRST);
-    let mut ended = false;
     while Instant::now() < until {
-        if let Some(socket) = try_connect(place, last)? {
-            // It detaches before it listens, so the child that we started is over.
-            let _ = process::try_reap(pid);
+        let socket = try_connect(place, last)?;
+        // It detaches before it listens, so the child is over or just about to be; it is waited
+        // for, as it would stay a zombie in this process.
+        let detached = started.has_detached()?;
+        if let Some(socket) = socket.filter(|_| detached) {
             return Ok(Some(socket));
-        }
-        if !ended {
-            ended = has_ended(pid, &path)?;
         }
         pause.take();
     }
-    *last = format!("{} was started and does not listen", path.display());
+    *last = format!(
+        "{} was started and does not listen; see {}",
+        started.path.display(),
+        place.log().display()
+    );
     Ok(None)
 }
 
-/// Whether the started program has detached; an error if it gave up.
-fn has_ended(pid: u32, path: &Path) -> Result<bool, Error> {
-    match process::try_reap(pid) {
-        Ok(None) => Ok(false),
-        Ok(Some(0)) => Ok(true),
-        Ok(Some(status)) => {
-            let reason = if libc::WIFSIGNALED(status) {
-                format!("it was killed by signal {}", libc::WTERMSIG(status))
-            } else {
-                format!(
-                    "it ended with exit code {} (see stderr)",
-                    libc::WEXITSTATUS(status)
-                )
-            };
-            Err(Error::AgentStart {
-                path: path.to_owned(),
-                reason,
-            })
+/// A program that was started and has not detached yet.
+struct Started {
+    path: PathBuf,
+    pid: u32,
+    detached: bool,
+    /// Where it says why it does not start.
+    errors: File,
+}
+
+impl Started {
+    /// Whether it has detached; an error if it gave up.
+    fn has_detached(&mut self) -> Result<bool, Error> {
+        if self.detached {
+            return Ok(true);
         }
-        // The application reaps all children itself: there is no telling.
-        Err(_) => Ok(true),
+        let ended = match process::try_reap(self.pid) {
+            Ok(None) => return Ok(false),
+            Ok(Some(0)) => None,
+            Ok(Some(status)) if libc::WIFSIGNALED(status) => {
+                Some(format!("killed by signal {}", libc::WTERMSIG(status)))
+            }
+            Ok(Some(status)) => Some(format!("exit code {}", libc::WEXITSTATUS(status))),
+            // The application reaps all children itself: what was said has to do.
+            Err(_) if self.said().is_empty() => None,
+            Err(_) => Some("its exit code is not known".into()),
+        };
+        let Some(ended) = ended else {
+            self.detached = true;
+            return Ok(true);
+        };
+        Err(Error::AgentStart {
+            path: self.path.clone(),
+            reason: match self.said() {
+                said if said.is_empty() => format!("it ended ({ended}) and said nothing"),
+                said => format!("{said} ({ended})"),
+            },
+        })
+    }
+
+    /// What it said, on one line and without its name.
+    fn said(&self) -> String {
+        let mut bytes = [0; SAID_MAX];
+        let length = self.errors.read_at(&mut bytes, 0).unwrap_or(0);
+        let text = String::from_utf8_lossy(&bytes[..length]);
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let line = lines.collect::<Vec<_>>().join("; ");
+        line.strip_prefix("musterd: ").unwrap_or(&line).to_owned()
     }
 }
 
-fn start(place: &Place, path: &Path) -> Result<u32, Error> {
+fn start(place: &Place, path: PathBuf) -> Result<Started, Error> {
     let failed = |cause: io::Error| {
-        let reason = cause.to_string();
+        let reason = format!("{cause}; set MUSTER_AGENT to the path of a musterd that can be run");
         Error::AgentStart {
-            path: path.to_owned(),
+            path: path.clone(),
             reason,
         }
     };
@@ -145,18 +180,28 @@ fn start(place: &Place, path: &Path) -> Result<u32, Error> {
     let texts = texts.into_iter().chain([directory]);
     let arguments: Result<Vec<_>, _> = texts.map(|text| CString::new(text.as_bytes())).collect();
     let arguments = arguments.map_err(|cause| failed(cause.into()))?;
-    spawn::spawn(path, &arguments, &environment(std::env::vars_os())).map_err(failed)
+    let errors = memory::create_file(c"muster-start").map_err(failed)?;
+    let environment = environment(std::env::vars_os());
+    let pid = spawn::spawn(&path, &arguments, &environment, errors.as_fd()).map_err(failed)?;
+    Ok(Started {
+        path,
+        pid,
+        detached: false,
+        errors,
+    })
 }
 
-/// This process's environment without what would make the agent part of it: preloaded libraries
-/// and the identity of an MPI process.
+/// This process's environment without what would make the agent part of it (preloaded libraries
+/// and the identity of an MPI process) and without empty settings, which count as not given.
 fn environment(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<CString> {
     let of_the_rank = |name: &OsStr| {
         let name = name.as_bytes();
         name == b"LD_PRELOAD" || name.starts_with(b"PMIX_") || name.starts_with(b"PMI_")
     };
+    let not_given =
+        |name: &OsStr, value: &OsStr| value.is_empty() && name.as_bytes().starts_with(b"MUSTER_");
     let lines = variables
-        .filter(|(name, _)| !of_the_rank(name))
+        .filter(|(name, value)| !of_the_rank(name) && !not_given(name, value))
         .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()));
     lines.filter_map(Result::ok).collect()
 }
@@ -220,7 +265,8 @@ mod tests {
             "MUSTER_JOB",
         ];
         let variables = names.into_iter().map(|name| (name.into(), "x=y".into()));
-        let kept = environment(variables);
+        let empty = ("MUSTER_RAILS".into(), "".into());
+        let kept = environment(variables.chain([empty]));
         assert_eq!(
             kept,
             [

@@ -23,6 +23,9 @@ pub const RAILS_MAX: usize = 16;
 /// Most seed addresses.
 pub const SEEDS_MAX: usize = 1024;
 
+/// Longest linger time in milliseconds: a day.
+pub const LINGER_MS_MAX: u64 = 86_400_000;
+
 /// Everything an agent needs to know to start.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
@@ -93,7 +96,8 @@ pub enum ConfigError {
     },
     /// A rail that cannot be understood.
     #[error(
-        "rail {text:?}: {source}; write ADDRESS[:PORT]@NET or INTERFACE[:PORT]@NET, for example 10.0.0.1@udp0"
+        "rail {text:?}: {source}; write ADDRESS[:PORT]@NET or INTERFACE[:PORT]@NET, \
+         for example 10.0.0.1@udp0 (--rail, MUSTER_RAILS)"
     )]
     Rail {
         /// The rail as given.
@@ -102,7 +106,10 @@ pub enum ConfigError {
         source: NidError,
     },
     /// A seed that cannot be understood.
-    #[error("seed {text:?}: {source}; write ADDRESS[:PORT]@NET[,ADDRESS[:PORT]@NET...]")]
+    #[error(
+        "seed {text:?}: {source}; write ADDRESS[:PORT]@NET[,ADDRESS[:PORT]@NET...] \
+         (--seed, MUSTER_SEEDS)"
+    )]
     Seed {
         /// The seed as given.
         text: String,
@@ -118,6 +125,14 @@ pub enum ConfigError {
         count: usize,
         /// How many there may be.
         limit: usize,
+    },
+    /// A linger time that cannot be used.
+    #[error(
+        "linger time {text:?}: give 0 to {LINGER_MS_MAX} milliseconds (--linger-ms, MUSTER_LINGER_MS)"
+    )]
+    Linger {
+        /// The time as given.
+        text: String,
     },
     /// A profile that does not exist.
     #[error(transparent)]
@@ -162,6 +177,19 @@ pub fn parse_seeds(texts: &[String]) -> Result<Vec<NidList>, ConfigError> {
     texts.iter().map(parse).collect()
 }
 
+/// Parses a linger time in milliseconds.
+///
+/// # Errors
+/// Anything but a whole number up to [`LINGER_MS_MAX`].
+pub fn parse_linger(text: &str) -> Result<Duration, ConfigError> {
+    let number = text.parse().ok().filter(|ms| *ms <= LINGER_MS_MAX);
+    number
+        .map(Duration::from_millis)
+        .ok_or_else(|| ConfigError::Linger {
+            text: text.to_owned(),
+        })
+}
+
 fn limit(what: &'static str, count: usize, limit: usize) -> Result<(), ConfigError> {
     if count > limit {
         Err(ConfigError::TooMany { what, count, limit })
@@ -204,5 +232,17 @@ mod tests {
         assert!(error.contains("99999"), "{error}");
         let many = vec!["127.0.0.1@udp0".to_owned(); 17];
         assert!(parse_rails(&many).unwrap_err().to_string().contains("16"));
+    }
+
+    #[test]
+    fn a_linger_time_has_a_unit_and_a_limit() {
+        assert_eq!(parse_linger("100").unwrap(), Duration::from_millis(100));
+        for text in ["", "soon", "-1", "86400001", "18446744073709551615"] {
+            let error = parse_linger(text).unwrap_err().to_string();
+            assert!(
+                error.contains(text) && error.contains("MUSTER_LINGER_MS"),
+                "{error}"
+            );
+        }
     }
 }

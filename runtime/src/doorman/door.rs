@@ -1,5 +1,6 @@
 //! The agent's socket and its lock: whoever has them is the agent of this place.
 
+use std::collections::VecDeque;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,6 +14,8 @@ use crate::sys::lock;
 use crate::sys::poll::readable;
 use crate::sys::socket::{Listener, Packets};
 
+/// Most refused clients whose connections are kept until they have heard why.
+const TOLD_MAX: usize = 256;
 /// How long a predecessor that does not listen any more may take to end.
 const SUCCESSION: Duration = Duration::from_secs(2);
 
@@ -116,10 +119,16 @@ impl Door {
         let reason = reason[..length].to_owned();
         let refusal = ToClient::Refused(RefusalCode::NoAgent, reason).encode();
         let end = Instant::now() + PATIENCE;
+        // They hang up when they have heard it; whom we would hang up on might not.
+        let mut told = VecDeque::new();
         loop {
-            // A client that has gone in the meantime needs no answer.
             while let Ok(Some(client)) = self.accept() {
+                // A client that has gone in the meantime needs no answer.
                 let _ = client.send(&refusal, None);
+                if told.len() == TOLD_MAX {
+                    told.pop_front();
+                }
+                told.push_back(client);
             }
             let rest = end.saturating_duration_since(Instant::now());
             if rest.is_zero() || readable(&[self.listener()], Some(rest)).is_err() {

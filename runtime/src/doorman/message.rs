@@ -140,6 +140,8 @@ pub enum ToAgent {
     Key([u8; 32]),
     /// It leaves; the mark on the board was set before.
     Leaving(i32),
+    /// It asks something; the question is in the socket that goes with it.
+    Ask,
 }
 
 /// From the agent to a client.
@@ -202,6 +204,7 @@ impl ToAgent {
                 out.push(5);
                 out.extend(exit_code.to_le_bytes());
             }
+            Self::Ask => out.push(6),
         }
         out
     }
@@ -244,6 +247,7 @@ impl ToAgent {
             3 => Self::Seed(reader.text(ADDRESS_MAX)?),
             4 => Self::Key(reader.array()?),
             5 => Self::Leaving(i32::from_le_bytes(reader.array()?)),
+            6 => Self::Ask,
             _ => return Err(reader.malformed()),
         };
         reader.end(message)

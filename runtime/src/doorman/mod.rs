@@ -14,11 +14,13 @@
 //!                      <------------------   Welcome + board, or Refused
 //! (holds its word) Armed  --------------->   watches the word
 //! Seed, Key            ------------------>
+//! Ask + socket         ------------------>   answers through that socket
 //!                      <------------------   Nudge, Address, KeyForPublication
 //! (leave mark, lets go) Leaving  -------->
 //!                      <------------------   Farewell
 //! ```
 
+mod ask;
 mod door;
 mod message;
 mod place;
@@ -34,6 +36,7 @@ use crate::sys::process;
 use crate::sys::socket::{Packets, Peer, Received};
 use crate::watch::{Finding, RankNotice, Watch, procfs};
 
+pub use ask::{ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash};
 pub use door::{Door, DoorError};
 pub use message::{
     ADDRESS_MAX, DecodeError, Held, Hello, MESSAGE_MAX, REASON_MAX, RefusalCode, ToAgent, ToClient,
@@ -45,6 +48,8 @@ pub use place::{JOB_MAX, KEY_MAX, Place, PlaceError, base_directory};
 const DOOR: u64 = 0;
 /// Connections beyond the slots: those who have not said Hello yet.
 const UNKNOWN_MAX: usize = 64;
+/// Questions that wait for the agent; beyond, a client sees a hang-up and asks again.
+const ASKS_MAX: usize = 256;
 
 /// What a client wants of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +113,8 @@ pub struct DoorCounters {
     pub welcomed: u64,
     /// Clients refused, for any reason.
     pub refused: u64,
-    /// Connections closed because there were too many that had not said Hello.
+    /// Connections closed because there were too many that had not said Hello, or no descriptor
+    /// was left for them.
     pub turned_away: u64,
     /// Messages that made no sense.
     pub malformed: u64,
@@ -116,6 +122,8 @@ pub struct DoorCounters {
     pub nudges_dropped: u64,
     /// Other notes that found the socket full or gone.
     pub notes_dropped: u64,
+    /// Questions that found too many waiting.
+    pub asks_dropped: u64,
 }
 
 /// The agent's end of all its clients' sockets.
@@ -128,7 +136,10 @@ pub struct Doorman {
     next_token: u64,
     address: String,
     publisher: bool,
+    /// A descriptor that is given up when there is no other.
+    spare: Option<EventFd>,
     counters: DoorCounters,
+    asks: Vec<Packets>,
 }
 
 #[derive(Debug)]
@@ -154,7 +165,9 @@ impl Doorman {
             next_token: 1,
             address: String::new(),
             publisher: true,
+            spare: Some(EventFd::new()?),
             counters: DoorCounters::default(),
+            asks: Vec::new(),
         })
     }
 
@@ -196,6 +209,12 @@ impl Doorman {
             }
         }
         Ok(())
+    }
+
+    /// The sockets on which somebody asked since the last time: the question is in them, the
+    /// answer goes the same way. One that is dropped is an answer too.
+    pub fn take_asks(&mut self) -> Vec<Packets> {
+        std::mem::take(&mut self.asks)
     }
 
     /// Whether clients are asked to publish the agent's address (true at first).
@@ -275,8 +294,30 @@ impl Doorman {
         self.door.close();
     }
 
+    /// Ends the service for good: puts every client out with the reason, and refuses whoever
+    /// comes within two seconds, so that nobody starts another agent into the same misery.
+    pub fn close_for(mut self, reason: &str) {
+        let refusal = ToClient::Refused(RefusalCode::NoAgent, reason.to_owned());
+        let everybody: Vec<u64> = self.connections.keys().copied().collect();
+        for token in everybody {
+            self.counters.refused += 1;
+            self.send(token, &refusal);
+        }
+        // The connections stay open meanwhile, so that everybody hears it.
+        self.door.refuse_all(reason);
+    }
+
     fn accept(&mut self, board: &BoardWriter) -> io::Result<()> {
-        while let Some(socket) = self.door.accept()? {
+        loop {
+            let socket = match self.door.accept() {
+                Ok(Some(socket)) => socket,
+                Ok(None) => return Ok(()),
+                Err(cause) if matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                    self.turn_one_away();
+                    continue;
+                }
+                Err(cause) => return Err(cause),
+            };
             let most = board.view().limits().slots as usize + UNKNOWN_MAX;
             let Ok(peer) = socket.peer() else { continue };
             if self.connections.len() >= most {
@@ -296,7 +337,15 @@ impl Doorman {
             };
             self.connections.insert(token, connection);
         }
-        Ok(())
+    }
+
+    /// No descriptor is left for whoever is next at the door: takes the spare one, so that they
+    /// see a hang-up and try again later instead of waiting, and we do not spin.
+    fn turn_one_away(&mut self) {
+        self.counters.turned_away += 1;
+        self.spare = None;
+        let _ = self.door.accept();
+        self.spare = EventFd::new().ok();
     }
 
     /// Takes what a client sent, a bounded number of messages so that nobody starves the others.
@@ -364,6 +413,13 @@ impl Doorman {
                 requests.push(Request::Seed { slot, address });
             }
             (Ok(ToAgent::Key(key)), Some((slot, _))) => requests.push(Request::Key { slot, key }),
+            (Ok(ToAgent::Ask), Some(_)) => {
+                let socket = descriptors.into_iter().next().map(Packets::from);
+                match socket.filter(|_| self.asks.len() < ASKS_MAX) {
+                    Some(socket) => self.asks.push(socket),
+                    None => self.counters.asks_dropped += 1,
+                }
+            }
             (Ok(ToAgent::Leaving(exit_code)), Some((slot, _))) => {
                 requests.push(Request::Leaving { slot, exit_code });
                 self.send(token, &ToClient::Farewell);

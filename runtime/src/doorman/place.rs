@@ -157,6 +157,11 @@ impl Place {
         self.directory.join("lock")
     }
 
+    /// What the agent has to say for itself.
+    pub fn log(&self) -> PathBuf {
+        self.directory.join("log")
+    }
+
     /// Held by the client that starts the agent.
     pub fn start_lock(&self) -> PathBuf {
         self.directory.join("start.lock")
@@ -167,9 +172,27 @@ impl Place {
         let user = process::user_id();
         prepare_base(&self.base, user)?;
         create(&self.directory)?;
-        let own = metadata(&self.directory)?;
-        if own.uid() != user || own.mode() & 0o077 != 0 || !own.is_dir() {
-            return Err(not_safe(&self.directory, &own, user));
+        check_own(&self.directory, &metadata(&self.directory)?, user)
+    }
+
+    /// Checks, without making anything, that nobody else can have put a socket there. A directory
+    /// that does not exist is safe: nobody listens in it.
+    pub fn inspect(&self) -> Result<(), PlaceError> {
+        let user = process::user_id();
+        for (path, check) in [
+            (&self.base, check_base as fn(&Path, &fs::Metadata, u32) -> _),
+            (&self.directory, check_own),
+        ] {
+            match fs::symlink_metadata(path) {
+                Ok(found) => check(path, &found, user)?,
+                Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(cause) => {
+                    return Err(PlaceError::System {
+                        path: path.clone(),
+                        cause,
+                    });
+                }
+            }
         }
         Ok(())
     }
@@ -202,11 +225,21 @@ pub fn base_directory() -> Result<PathBuf, PlaceError> {
 
 fn prepare_base(path: &Path, user: u32) -> Result<(), PlaceError> {
     create(path)?;
-    let base = metadata(path)?;
+    check_base(path, &metadata(path)?, user)
+}
+
+fn check_own(path: &Path, own: &fs::Metadata, user: u32) -> Result<(), PlaceError> {
+    if own.uid() != user || own.mode() & 0o077 != 0 || !own.is_dir() {
+        return Err(not_safe(path, own, user));
+    }
+    Ok(())
+}
+
+fn check_base(path: &Path, base: &fs::Metadata, user: u32) -> Result<(), PlaceError> {
     // A directory that everybody may write to (as /tmp) protects ours by its sticky bit.
     let writable_by_others = base.mode() & 0o022 != 0 && base.mode() & 0o1000 == 0;
     if ![user, 0].contains(&base.uid()) || writable_by_others || !base.is_dir() {
-        return Err(not_safe(path, &base, user));
+        return Err(not_safe(path, base, user));
     }
     Ok(())
 }
@@ -346,14 +379,18 @@ mod tests {
     fn a_directory_open_to_others_is_refused() {
         let base = tempfile::tempdir().unwrap();
         let place = Place::find(Some("j"), Some("n"), Some(base.path())).unwrap();
+        place.inspect().unwrap();
+        assert!(!place.directory().exists());
         place.prepare().unwrap();
         place.prepare().unwrap();
+        place.inspect().unwrap();
         fs::set_permissions(place.directory(), fs::Permissions::from_mode(0o755)).unwrap();
         let text = place.prepare().unwrap_err().to_string();
         assert!(
             text.contains("0755") && text.contains("MUSTER_DIR"),
             "{text}"
         );
+        assert_eq!(place.inspect().unwrap_err().to_string(), text);
         fs::remove_dir(place.directory()).unwrap();
         std::os::unix::fs::symlink("/tmp", place.directory()).unwrap();
         assert!(matches!(place.prepare(), Err(PlaceError::Unsafe { .. })));

@@ -38,6 +38,7 @@ pub fn fork() -> io::Result<Fork> {
 /// # Errors
 /// `/dev/null` cannot be opened or the descriptors cannot be closed.
 pub fn drop_inheritance() -> io::Result<()> {
+    close_above_standard()?;
     // SAFETY: the path is a NUL-terminated literal.
     let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
     check("open(/dev/null)", i64::from(null))?;
@@ -46,12 +47,28 @@ pub fn drop_inheritance() -> io::Result<()> {
         let answer = unsafe { libc::dup2(null, stream) };
         check("dup2", i64::from(answer))?;
     }
-    // SAFETY: this process has just started and holds nothing above the standard streams yet.
-    let answer = unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
-    check("close_range", answer)?;
     reset_signals();
     reset_affinity();
     Ok(())
+}
+
+fn close_above_standard() -> io::Result<()> {
+    // SAFETY: this process has just started and holds nothing above the standard streams yet.
+    let answer = unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
+    match check("close_range", answer) {
+        // Before Linux 5.9, or in a sandbox: one by one.
+        Err(cause) if matches!(cause.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+            let entries = std::fs::read_dir("/proc/self/fd")?.flatten();
+            let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+            let inherited: Vec<i32> = numbers.filter(|fd| *fd > 2).collect();
+            for fd in inherited {
+                // SAFETY: as above. The one that read the directory is closed already: EBADF.
+                unsafe { libc::close(fd) };
+            }
+            Ok(())
+        }
+        answer => answer.map(|_| ()),
+    }
 }
 
 fn reset_signals() {

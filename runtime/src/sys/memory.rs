@@ -5,6 +5,7 @@
 //! another process may write at any time, so there are no plain references into the mapping.
 
 use std::ffi::CStr;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -37,6 +38,15 @@ pub fn create_sealed(name: &CStr, size: usize) -> io::Result<OwnedFd> {
         check("fcntl(F_ADD_SEALS)", i64::from(sealed))?;
     }
     Ok(fd)
+}
+
+/// A new, empty file in memory that no path leads to.
+pub fn create_file(name: &CStr) -> io::Result<File> {
+    // SAFETY: `name` is NUL-terminated.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    check("memfd_create", i64::from(fd))?;
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { File::from_raw_fd(fd) })
 }
 
 /// The seals of a memfd; an error if it is no memfd at all.

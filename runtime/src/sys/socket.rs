@@ -189,8 +189,22 @@ impl Packets {
     }
 
     /// Takes the next message into `buffer`. One longer than the buffer is an error
-    /// (`InvalidData`), and its descriptors are closed.
+    /// (`InvalidData`), and its descriptors are closed. What the other side said before it closed
+    /// is still received.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        match self.receive_once(buffer) {
+            // Told first, and once, when the other side closed without reading what we had sent;
+            // its last words are behind.
+            Err(cause) if cause.raw_os_error() == Some(libc::ECONNRESET) => {}
+            answer => return answer,
+        }
+        match self.receive_once(buffer) {
+            Err(cause) if cause.raw_os_error() == Some(libc::ECONNRESET) => Ok(Received::HungUp),
+            answer => answer,
+        }
+    }
+
+    fn receive_once(&self, buffer: &mut [u8]) -> io::Result<Received> {
         let mut part = libc::iovec {
             iov_base: buffer.as_mut_ptr().cast(),
             iov_len: buffer.len(),
@@ -212,9 +226,6 @@ impl Packets {
             Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {
                 return Ok(Received::Nothing);
             }
-            Err(cause) if cause.raw_os_error() == Some(libc::ECONNRESET) => {
-                return Ok(Received::HungUp);
-            }
             Err(cause) => return Err(cause),
             Ok(_) => {}
         }
@@ -231,6 +242,13 @@ impl Packets {
             return Ok(Received::HungUp);
         }
         Ok(Received::Message(length as usize, descriptors))
+    }
+}
+
+impl From<OwnedFd> for Packets {
+    /// A socket that came in a message. If it is none, the first use says so.
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
     }
 }
 
@@ -324,6 +342,18 @@ mod tests {
         assert!(matches!(two.receive(&mut buffer), Ok(Received::Nothing)));
         drop(one);
         assert!(matches!(two.receive(&mut buffer), Ok(Received::HungUp)));
+    }
+
+    #[test]
+    fn the_last_words_of_one_that_did_not_listen_are_heard() {
+        let (one, two) = Packets::pair().unwrap();
+        one.send(b"unheard", None).unwrap();
+        two.send(b"no", None).unwrap();
+        drop(two);
+        let mut buffer = [0; 16];
+        let answer = one.receive(&mut buffer).unwrap();
+        assert!(matches!(answer, Received::Message(2, _)), "{answer:?}");
+        assert!(matches!(one.receive(&mut buffer), Ok(Received::HungUp)));
     }
 
     #[test]

@@ -5,13 +5,19 @@
 
 use std::ffi::CString;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 
 /// Starts `path` with these arguments (the first one is its name) and exactly this environment:
-/// in a new session, signals at their defaults and unblocked, stdin and stdout at `/dev/null`.
-/// Stderr is inherited so that a refusal to start can be read; a daemon must give it up when it
-/// detaches. Returns the child's pid, which the caller reaps.
-pub fn spawn(path: &Path, arguments: &[CString], environment: &[CString]) -> io::Result<u32> {
+/// in a new session, signals at their defaults and unblocked, stdin and stdout at `/dev/null`,
+/// stderr at `errors`, so that a refusal to start can be read. Returns the child's pid, which the
+/// caller reaps.
+pub fn spawn(
+    path: &Path,
+    arguments: &[CString],
+    environment: &[CString],
+    errors: BorrowedFd<'_>,
+) -> io::Result<u32> {
     use std::os::unix::ffi::OsStrExt;
     let program = CString::new(path.as_os_str().as_bytes())?;
     let arguments = pointers(arguments);
@@ -28,6 +34,7 @@ pub fn spawn(path: &Path, arguments: &[CString], environment: &[CString]) -> io:
             let null = c"/dev/null".as_ptr();
             libc::posix_spawn_file_actions_addopen(&raw mut actions, fd, null, mode, 0);
         }
+        libc::posix_spawn_file_actions_adddup2(&raw mut actions, errors.as_raw_fd(), 2);
         let mut signals: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut signals);
         libc::posix_spawnattr_setsigmask(&raw mut attributes, &raw const signals);
@@ -69,23 +76,40 @@ fn pointers(strings: &[CString]) -> Vec<*mut libc::c_char> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::memory::create_file;
     use crate::sys::process::{open_pidfd, try_reap};
+    use std::io::{Read, Seek};
     use std::os::fd::AsFd;
     use std::time::Duration;
 
     #[test]
     fn a_child_runs_with_its_own_environment() {
-        let arguments = [c"sh".into(), c"-c".into(), c"exit ${CODE:-9}".into()];
-        let pid = spawn(Path::new("/bin/sh"), &arguments, &[c"CODE=7".into()]).unwrap();
+        let script = c"echo sorry >&2; exit ${CODE:-9}";
+        let arguments = [c"sh".into(), c"-c".into(), script.into()];
+        let mut errors = create_file(c"muster-test").unwrap();
+        let environment = [c"CODE=7".into()];
+        let pid = spawn(
+            Path::new("/bin/sh"),
+            &arguments,
+            &environment,
+            errors.as_fd(),
+        )
+        .unwrap();
         let pidfd = open_pidfd(pid).unwrap();
         let ended = super::super::poll::readable(&[pidfd.as_fd()], Some(Duration::from_secs(30)));
         assert!(ended.unwrap()[0]);
         assert_eq!(libc::WEXITSTATUS(try_reap(pid).unwrap().unwrap()), 7);
+        let mut said = String::new();
+        errors.rewind().unwrap();
+        errors.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "sorry\n");
     }
 
     #[test]
     fn a_missing_program_is_an_error_here_and_not_in_the_child() {
-        let cause = spawn(Path::new("/nonexistent/musterd"), &[], &[]).unwrap_err();
+        let errors = create_file(c"muster-test").unwrap();
+        let path = Path::new("/nonexistent/musterd");
+        let cause = spawn(path, &[], &[], errors.as_fd()).unwrap_err();
         assert_eq!(cause.kind(), io::ErrorKind::NotFound);
     }
 }

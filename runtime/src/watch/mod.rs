@@ -386,6 +386,7 @@ impl Shared {
     }
 
     fn conclude_dead(&self, slot: u32, generation: u32, by: FailedBy, signal: i32, exit_code: i32) {
+        let by = self.first_witness(slot, generation, by);
         if !self.conclude_if_left(slot, generation) {
             self.conclude(
                 slot,
@@ -396,6 +397,20 @@ impl Shared {
                     exit_code,
                 },
             );
+        }
+    }
+
+    /// The kernel releases a held word long before it tells of the end; when both have happened the
+    /// word was first, whichever of our threads had its turn first.
+    fn first_witness(&self, slot: u32, generation: u32, by: FailedBy) -> FailedBy {
+        let armed = self.is_armed(slot, generation);
+        match by {
+            FailedBy::Pidfd | FailedBy::Gone
+                if armed && self.board.word(slot).load(Ordering::Acquire) & futex::OWNER == 0 =>
+            {
+                FailedBy::Futex
+            }
+            by => by,
         }
     }
 

@@ -69,7 +69,7 @@ impl Shared {
             .collect()
     }
 
-    fn is_armed(&self, slot: u32, generation: u32) -> bool {
+    pub(super) fn is_armed(&self, slot: u32, generation: u32) -> bool {
         let slots = self.lock();
         let entry = &slots[slot as usize];
         entry.phase == Phase::Armed && entry.generation == generation

@@ -64,7 +64,7 @@ impl Overlay {
         let failed = self
             .table
             .iter_removed()
-            .filter(|m| m.state == NodeState::Failed);
+            .filter(|m| m.state == NodeState::Failed || self.is_paper());
         targets.extend(failed.map(|member| (Target::Member(member.id), false)));
         for _ in 0..if alone { ALONE_KNOCKS } else { 1 } {
             if targets.is_empty() {

@@ -1,5 +1,6 @@
 //! The words host and engine use: inputs, transmits, and views of members.
 
+use crate::arrivals::Arrivals;
 use crate::config::Policy;
 use crate::counters::Counters;
 use crate::event::CauseKind;
@@ -40,6 +41,18 @@ pub enum Input<'a> {
     Key([u8; 32]),
     /// What to do when declared failed, from now on.
     Policy(Policy),
+    /// Write an attribute of this node.
+    Publish {
+        /// 1 to 255 bytes.
+        key: &'a [u8],
+        /// At most 65536 bytes.
+        value: &'a [u8],
+    },
+    /// Delete an attribute of this node.
+    Withdraw {
+        /// 1 to 255 bytes; `Reject::Unknown` if there is none.
+        key: &'a [u8],
+    },
     /// Say goodbye and fall silent.
     Leave {
         /// Told to everybody.
@@ -209,10 +222,11 @@ impl Overlay {
         self.table.get(id).map(|member| MemberView { member })
     }
 
-    /// The name of a member that is known.
+    /// The name of a member that is known, or refused.
     #[must_use]
     pub fn name_of(&self, id: MemberId) -> Option<&str> {
-        self.table.get(id).map(|member| &*member.name)
+        let known = self.table.get(id).map(|member| &*member.name);
+        known.or_else(|| self.refused_name(id))
     }
 
     /// Where a frame for this target goes.
@@ -275,12 +289,34 @@ impl Overlay {
         self.lateness.figure_us()
     }
 
-    /// The deadline this engine gives a member now, widened by both sides' lateness, in
-    /// microseconds.
+    /// The deadline this engine gives a member now, by how its beats arrive and widened by both
+    /// sides' lateness, in microseconds.
     #[must_use]
     pub fn deadline_us(&self, id: MemberId) -> u64 {
         let theirs_us = self.table.get(id).map_or(0, |member| member.late_us);
-        self.widened_deadline_us(theirs_us)
+        let least_us = self.config.deadline_us;
+        let most_us = least_us + self.config.deadline_slack_us;
+        let fixed_us = self.widened_deadline_us(theirs_us);
+        match self.links.get(&id) {
+            Some(link) if link.observes && !self.is_paper() => {
+                let known = link.arrivals.is_known();
+                let judged = self
+                    .links
+                    .iter()
+                    .filter(|(other, _)| !known || **other == id)
+                    .filter(|(_, link)| link.observes && link.arrivals.is_known())
+                    .map(|(_, link)| link.arrivals.deadline_us(least_us, most_us));
+                judged.max().unwrap_or(least_us) + (fixed_us - least_us)
+            }
+            _ => fixed_us,
+        }
+    }
+
+    /// How the beats of a member arrive that this engine observes.
+    #[must_use]
+    pub fn arrivals(&self, id: MemberId) -> Option<Arrivals> {
+        let link = self.links.get(&id).filter(|link| link.observes)?;
+        Some(link.arrivals)
     }
 
     /// Those this engine observes: they beat to it.

@@ -5,7 +5,7 @@
 
 use crate::event::{CauseKind, EventKind};
 use crate::evidence::ObservationKind;
-use crate::identity::MemberId;
+use crate::identity::{MemberId, is_plausible};
 use crate::link::Subject;
 use crate::overlay::Overlay;
 use crate::planted::{self, Fault};
@@ -14,11 +14,22 @@ use crate::table::{Member, RANKS_MAX, Reporters};
 use crate::verdict::{self, Order};
 use crate::wire::NodeFact;
 
+/// How long what is passed on waits on links that somebody else chose, in microseconds.
+const RELAY_PAUSE_US: u64 = 1_000;
+
 impl Overlay {
     /// Merges what `from` says about a member.
     pub(super) fn merge_node(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+        let held = self.table.get(fact.id).map_or(0, |m| m.version.incarnation);
+        if !is_plausible(fact.version.incarnation, held) {
+            self.counters.incarnations_refused += 1;
+            return;
+        }
         if fact.id == self.own {
             return self.merge_own(Some(from), fact);
+        }
+        if self.is_paper() {
+            return self.process(from, fact);
         }
         let Some(member) = self.table.get(fact.id) else {
             return self.admit_unknown(from, fact);
@@ -50,8 +61,10 @@ impl Overlay {
         }
     }
 
-    fn admit_unknown(&mut self, from: MemberId, fact: &NodeFact<'_>) {
-        if fact.state.in_view() && self.is_full() {
+    pub(super) fn admit_unknown(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+        // A full history has forgotten this very record, perhaps: it is not to push out later ones.
+        let remembers = self.table.removed() < self.config.history_max;
+        if (fact.state.in_view() && self.is_full()) || !(fact.state.in_view() || remembers) {
             self.counters.facts_refused += 1;
             return;
         }
@@ -69,7 +82,7 @@ impl Overlay {
         self.joined(from, fact);
     }
 
-    fn joined(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+    pub(super) fn joined(&mut self, from: MemberId, fact: &NodeFact<'_>) {
         self.topology_dirty = true;
         self.observe(fact.id, from, ObservationKind::Joined);
         let reporters = Reporters::from_iter([from]);
@@ -112,7 +125,7 @@ impl Overlay {
         }
     }
 
-    fn merge_newer_removed(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+    pub(super) fn merge_newer_removed(&mut self, from: MemberId, fact: &NodeFact<'_>) {
         let id = fact.id;
         if !fact.state.in_view() {
             let now = self.now;
@@ -173,13 +186,18 @@ impl Overlay {
     }
 
     /// Takes over a newer version of a living member; reports against the old one are void.
-    fn adopt(&mut self, fact: &NodeFact<'_>) {
+    pub(super) fn adopt(&mut self, fact: &NodeFact<'_>) {
         let now = self.now;
+        let held = self.table.get(fact.id).map(|member| member.version);
+        if held.is_some_and(|held| held.incarnation != fact.version.incarnation) {
+            self.forget_attributes(fact.id);
+        }
         self.table.change(fact.id, |member| {
             if member.version.incarnation != fact.version.incarnation {
                 member.ranks.clear();
                 member.last_heard = crate::time::Instant::default();
                 member.late_us = 0;
+                member.asked_sequence = 0;
                 member.degraded = false;
             }
             member.version = fact.version;
@@ -196,7 +214,7 @@ impl Overlay {
         });
     }
 
-    fn left(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+    pub(super) fn left(&mut self, from: MemberId, fact: &NodeFact<'_>) {
         let now = self.now;
         self.table.change(fact.id, |member| {
             member.version = fact.version;
@@ -298,6 +316,7 @@ impl Overlay {
     }
 
     fn removed(&mut self, id: MemberId, from: Option<MemberId>) {
+        self.forget_attributes(id);
         self.links.remove(&id);
         self.checks.remove(&id);
         self.acks.remove(&id);
@@ -362,15 +381,23 @@ impl Overlay {
         self.spread(Subject::Rank(node, fact.rank), from);
     }
 
-    /// Puts a subject on the list of every link but one.
+    /// Puts a subject on the list of every link but one. What we only pass on goes at once to the
+    /// neighbours we chose, a tree of sorts; the others most likely have it by the time we would
+    /// tell them, and say so by telling us.
     pub(super) fn spread(&mut self, subject: Subject, except: Option<MemberId>) {
         if planted::on(Fault::LostDirtyMark) {
             return;
+        }
+        if self.is_paper() {
+            return self.aggregate(subject);
         }
         for (id, link) in &mut self.links {
             if Some(*id) == except {
                 link.unmark(subject);
             } else {
+                if except.is_some() && !link.chose {
+                    link.wait_until(self.now.after(RELAY_PAUSE_US));
+                }
                 link.mark(subject);
             }
         }

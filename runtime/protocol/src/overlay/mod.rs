@@ -1,25 +1,33 @@
 //! The overlay engine: one member of one zone, behind four doors.
 //!
 //! The doors are here, and what the engine holds. What goes on behind them, one noun a file:
-//! `receive` (who may say what), `merge` (news into the table), `own` (news about ourselves),
-//! `watch` (silence, probes, reports), `helper` (looking after a suspect for others), `topology`
-//! (whom to link with), `discover` (finding strangers and healing splits), `send` (writing frames
-//! when a slot is free), `snapshot` (handing over to another worker).
+//! `receive` (who may say what), `agree` (on the same parameters), `handshake` (links made, changed
+//! and ended), `merge` (news into the table), `own` (news about ourselves), `watch` (silence,
+//! probes, reports), `helper` (looking after a suspect for others), `topology` (whom to observe),
+//! `neighbours` (the random links), `discover` (finding strangers and healing splits), `send`
+//! (writing frames when a slot is free), `attributes` (what members publish), `snapshot` (handing over to another worker), `paper` (the
+//! plain algorithm, for comparison).
 //!
 //! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
-//! everything leaves at once instead of after the aggregation interval tau; the originator of a
-//! removal also tells everybody directly in views of at most 32. For truth: news is acknowledged
+//! the first change after quiet leaves at once, only those that follow wait for tau; what is only
+//! passed on waits a millisecond on links that the other side chose; the originator of a removal
+//! also tells everybody directly in views of at most 32. For truth: news is acknowledged
 //! and repaired by digests; a verdict from elsewhere counts as the reports it carries; one who
 //! hears nobody doubts itself first; who was declared failed by enough members comes back with a
 //! higher incarnation, not minor, and takes over the others' view; of two sides of a split only
 //! the smaller does so.
 
+mod agree;
+mod attributes;
 mod discover;
+mod handshake;
 mod helper;
 mod interface;
 mod merge;
+mod neighbours;
 mod outbox;
 mod own;
+mod paper;
 mod receive;
 mod send;
 mod sizes;
@@ -32,6 +40,7 @@ use std::collections::{BTreeMap, VecDeque};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use crate::attributes::Store;
 use crate::config::{Config, ConfigError, SEEDS_MAX};
 use crate::counters::Counters;
 use crate::event::{Cause, CauseKind, Event, EventKind};
@@ -90,11 +99,16 @@ pub struct Overlay {
     discover_wait_us: u64,
     topology_dirty: bool,
     rejoin: Option<Rejoin>,
+    /// In paper mode: who reported whom in which version.
+    suspicions: BTreeMap<MemberId, BTreeMap<MemberId, Version>>,
+    /// Members whose parameters differ.
+    refused: agree::RefusedMembers,
     /// Last authentic frame from anybody in the view.
     heard_any: Instant,
     doubted_since: Option<Instant>,
     /// End of a goodbye.
     leave_until: Instant,
+    attributes: Store,
     /// Addresses of senders that cannot be reached under their id (twins of a name).
     strays: [Vec<u8>; outbox::STRAYS_MAX],
     stray_next: usize,
@@ -137,9 +151,12 @@ impl Overlay {
             discover_wait_us: 2 * config.heartbeat_us,
             topology_dirty: true,
             rejoin: None,
+            suspicions: BTreeMap::new(),
+            refused: BTreeMap::new(),
             heard_any: Instant::default(),
             doubted_since: None,
             leave_until: Instant::NEVER,
+            attributes: Store::new(config.attribute_bytes_max),
             strays: Default::default(),
             stray_next: 0,
             config,
@@ -152,12 +169,15 @@ impl Overlay {
     /// Why the input was not taken. It changed nothing but a counter; time and timers went on.
     pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Result<(), Reject> {
         self.advance(now);
+        // Behind a datagram may wait another, from the very member that seems silent: silences are
+        // judged when the host has no more, which it says with a wake-up.
+        let judges = !matches!(input, Input::Datagram { .. });
         let result = self.take(input);
         if let Err(reject) = result {
             self.counters.rejected[reject as usize] += 1;
         }
-        self.run_timers();
-        self.lateness.ask(self.poll_timeout());
+        self.run_timers(judges);
+        self.lateness.ask(self.poll_timeout().max(self.now));
         result
     }
 
@@ -185,6 +205,8 @@ impl Overlay {
                 self.config.policy = policy;
                 Ok(())
             }
+            Input::Publish { key, value } => self.publish(key, Some(value)),
+            Input::Withdraw { key } => self.publish(key, None),
             Input::Leave { exit_code } => {
                 self.leave(exit_code);
                 Ok(())
@@ -231,7 +253,7 @@ impl Overlay {
         }
     }
 
-    fn run_timers(&mut self) {
+    fn run_timers(&mut self, judges: bool) {
         match self.phase {
             Phase::Stopped => return,
             Phase::Leaving => {
@@ -254,8 +276,11 @@ impl Overlay {
             self.tick();
         }
         self.run_rejoin();
-        self.run_watch();
+        if judges {
+            self.run_watch();
+        }
         self.run_links();
+        self.run_attributes();
         if self.now >= self.discover_at {
             self.run_discovery();
         }
@@ -268,6 +293,7 @@ impl Overlay {
         }
         self.lateness.decay();
         self.judge_suspects();
+        self.attributes.expire(self.now);
         let missed = self.now.since(self.beat_at) / self.config.heartbeat_us;
         self.beat_at = self.beat_at.after((missed + 1) * self.config.heartbeat_us);
     }
@@ -284,6 +310,7 @@ impl Overlay {
             .min(self.next_rejoin_timer())
             .min(self.next_watch_timer())
             .min(self.next_link_timer())
+            .min(self.next_attribute_timer())
     }
 
     /// How long a news frame waits for its acknowledgement the first time.
@@ -358,6 +385,10 @@ impl Overlay {
                 if id == self.own || self.table.in_view(id).is_none() {
                     return Err(Reject::Unknown);
                 }
+                if self.is_paper() {
+                    self.suspect_plainly(id);
+                    return Ok(());
+                }
                 let reporters = Reporters::from_iter([self.own]);
                 self.observe(id, self.own, ObservationKind::Reported(CauseKind::Told));
                 self.fail(id, CauseKind::Told, reporters, 0, None);
@@ -375,8 +406,10 @@ impl Overlay {
             own.cause = CauseKind::Announced;
         });
         self.phase = Phase::Leaving;
+        self.attributes.quiet();
         self.leave_until = self.now.after(2 * self.config.deadline_us);
         for link in self.links.values_mut() {
+            link.open(self.now);
             link.mark(Subject::Node(self.own));
         }
         self.push_directly(Subject::Node(self.own));
@@ -397,6 +430,7 @@ impl Overlay {
         self.checks.clear();
         self.acks.clear();
         self.outbox = Outbox::default();
+        self.attributes.quiet();
     }
 
     fn tell(
@@ -410,22 +444,26 @@ impl Overlay {
         let Some(version) = self.table.get(member).map(|member| member.version) else {
             return;
         };
-        if self.events.len() == EVENTS_MAX {
-            self.events.pop_front();
-            self.counters.events_dropped += 1;
-        }
         let cause = Cause {
             kind: cause,
             reporters,
             silent_us,
         };
-        self.events.push_back(Event {
+        self.push_event(Event {
             at: self.now,
             kind,
             member,
             version,
             cause,
         });
+    }
+
+    fn push_event(&mut self, event: Event) {
+        if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
+            self.counters.events_dropped += 1;
+        }
+        self.events.push_back(event);
     }
 
     fn observe(&mut self, member: MemberId, by: MemberId, kind: ObservationKind) {

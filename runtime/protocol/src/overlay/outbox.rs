@@ -19,7 +19,8 @@ pub(super) const STRAYS_MAX: usize = 8;
 pub(super) enum Intent {
     Link {
         to: MemberId,
-        reply: bool,
+        /// A reply to a request for these roles, else a request.
+        asked: Option<u8>,
         route: Route,
     },
     Probe {
@@ -57,10 +58,15 @@ pub(super) enum Intent {
     View {
         to: MemberId,
         from: MemberId,
+        boot: bool,
     },
     /// "You are held failed."
     Claim {
         to: MemberId,
+    },
+    /// "Your parameters differ from ours."
+    Refuse {
+        slot: usize,
     },
     /// The record of our own id's twin, or of an earlier life's successor.
     Correct {

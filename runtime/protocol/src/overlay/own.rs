@@ -76,12 +76,13 @@ impl Overlay {
     }
 
     /// Raises the own version and lets everybody know.
-    fn renew_own(&mut self, version: Version) {
+    pub(super) fn renew_own(&mut self, version: Version) {
         if version.incarnation >= INCARNATION_MAX {
             return self.stop();
         }
         self.table.change(self.own, |own| own.version = version);
         self.spread(Subject::Node(self.own), None);
+        self.carry_own_attributes();
     }
 
     /// We were declared failed, by enough members: say so, and follow the policy.
@@ -121,6 +122,7 @@ impl Overlay {
                     0,
                 );
             } else {
+                self.forget_attributes(id);
                 self.table.remove(id);
             }
         }

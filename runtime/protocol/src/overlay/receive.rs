@@ -5,28 +5,29 @@
 //! failed is told so instead of being listened to, because what it says about others comes from
 //! a view that went another way.
 
+use crate::config::MTU_MAX;
 use crate::frame::{self, Header};
 use crate::identity::{MemberId, Version};
-use crate::link::{Link, Subject};
 use crate::overlay::Overlay;
 use crate::overlay::interface::{Phase, Route};
 use crate::overlay::outbox::{Intent, STRAYS_MAX};
-use crate::planted::{self, Fault};
 use crate::reject::Reject;
 use crate::state::NodeState;
-use crate::wire::{Claim, Fact, Message, NodeFact, ROLE_NEIGHBOUR, ROLE_OBSERVE};
-
-/// Most links of one member; requests to be a neighbour beyond are refused.
-pub(super) const LINKS_MAX: usize = 64;
-/// Beats in a row with another digest before a base view is exchanged again.
-const MISMATCHES_MAX: u32 = 3;
-/// Heartbeats between two repairs of one link.
-const REPAIR_BEATS: u64 = 16;
+use crate::wire::{Claim, Fact, Message, NodeFact};
 
 impl Overlay {
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), Reject> {
         let key = self.config.key.ok_or(Reject::NoKey)?;
-        let (header, body) = frame::open(&key, bytes)?;
+        if bytes.len() > MTU_MAX {
+            return Err(Reject::Oversized);
+        }
+        let opened = frame::open(&key, bytes);
+        if opened == Err(Reject::WireVersion)
+            && let Some(sender) = frame::other_release(&key, bytes)
+        {
+            self.refuse_release(sender);
+        }
+        let (header, body) = opened?;
         let message = Message::read(header.kind, body).map_err(|_| Reject::Malformed)?;
         if introduction(&message).is_some_and(|own| own.id != header.sender) {
             return Err(Reject::Malformed);
@@ -56,6 +57,7 @@ impl Overlay {
         {
             return Err(Reject::Stranger);
         }
+        self.agree(header, &message)?;
         self.admit(header, &message)?;
         self.heard(header.sender);
         self.dispatch(header, message)
@@ -74,19 +76,25 @@ impl Overlay {
     fn receive_old(&mut self, message: &Message<'_>) -> Reject {
         if let Message::Discover { own, .. }
         | Message::Link {
-            own, reply: false, ..
+            own, asked: None, ..
         } = message
             && self.table.get(own.id).is_some()
         {
-            let slot = self.stray_next % STRAYS_MAX;
-            self.stray_next += 1;
-            self.strays[slot] = own.address.to_vec();
+            let slot = self.stray(own.address);
             self.say(Intent::Correct {
                 slot,
                 about: own.id,
             });
         }
         Reject::OldIncarnation
+    }
+
+    /// Keeps an address that belongs to no member we know, for one frame.
+    pub(super) fn stray(&mut self, address: &[u8]) -> usize {
+        let slot = self.stray_next % STRAYS_MAX;
+        self.stray_next += 1;
+        self.strays[slot] = address.to_vec();
+        slot
     }
 
     /// Decides whether the sender is somebody to listen to; takes its introduction first.
@@ -111,6 +119,11 @@ impl Overlay {
             return Err(self.receive_old(message));
         }
         match member.state {
+            // Strangers in paper mode: they may knock, and that is all.
+            NodeState::Left | NodeState::Failed if self.is_paper() => match message {
+                Message::Discover { .. } | Message::View { .. } => Ok(()),
+                _ => Err(Reject::Outcast),
+            },
             NodeState::Left => {
                 if matches!(message, Message::News { want_ack: true, .. }) {
                     self.acknowledge(header.sender, header.sequence);
@@ -141,26 +154,32 @@ impl Overlay {
                 acks,
             } => {
                 self.take_acks(from, acks.as_slice());
-                self.table
-                    .note(from, |member| member.late_us = u64::from(late_ms) * 1000);
+                let late_us = u64::from(late_ms) * 1000;
+                self.table.note(from, |member| member.late_us = late_us);
+                if let Some(link) = self.links.get_mut(&from).filter(|link| link.observes) {
+                    link.arrivals
+                        .beat(self.now, late_us, self.config.heartbeat_us);
+                }
                 self.take_beat(from, digest);
             }
             Message::Link {
-                reply: false,
+                asked: None,
                 roles,
                 want_view,
                 digest,
                 ..
             } => {
-                self.take_request(from, roles, want_view, digest);
+                if self.is_latest_request(from, header.sequence) {
+                    self.take_request(from, roles, want_view, digest);
+                }
             }
             Message::Link {
-                reply: true,
+                asked: Some(asked),
                 roles,
                 digest,
                 ..
             } => {
-                self.take_reply(from, roles, digest);
+                self.take_reply(from, asked, roles, digest);
             }
             Message::Probe => self.say(Intent::ProbeReply {
                 to: from,
@@ -182,26 +201,42 @@ impl Overlay {
                 facts,
             } => {
                 self.take_acks(from, acks.as_slice());
+                self.counters.news_duplicates +=
+                    facts.iter().filter(|fact| self.is_known(fact)).count() as u64;
                 let taken = self.take_facts(from, &facts);
                 if want_ack && taken {
                     self.acknowledge(from, header.sequence);
                 }
+                if want_ack && !self.links.contains_key(&from) {
+                    // It believes in a link that we have given up.
+                    self.say(Intent::Link {
+                        to: from,
+                        asked: None,
+                        route: Route::Next,
+                    });
+                }
             }
             Message::Ack { acks } => self.take_acks(from, acks.as_slice()),
-            Message::Discover { claim, .. } => {
-                if let Some(claim) = claim {
+            Message::Discover { claim, boot, .. } => {
+                if let Some(claim) = claim.filter(|_| !self.is_paper()) {
                     self.claimed(from, &claim);
                 }
+                self.met(boot);
                 self.say(Intent::View {
                     to: from,
                     from: MemberId(0),
+                    boot,
                 });
             }
-            Message::View { facts, .. } => {
+            Message::View { facts, boot, .. } => {
+                self.met(boot);
                 self.take_facts(from, &facts);
                 self.rejoined_with(from);
             }
-            Message::Claim(claim) => self.claimed(from, &claim),
+            Message::Claim(claim) if !self.is_paper() => self.claimed(from, &claim),
+            Message::Claim(_) | Message::Refusal { .. } => {}
+            Message::Request { asks } => self.asked_attributes(from, &asks),
+            Message::Reply { stop, sections } => self.take_attributes(from, stop, sections),
         }
         Ok(())
     }
@@ -239,6 +274,24 @@ impl Overlay {
                     } if stage == 3 => {
                         taken &= self.merge_rank(from, *node, *incarnation, *fact);
                     }
+                    Fact::Map {
+                        node,
+                        incarnation,
+                        version,
+                    } if stage == 3 => {
+                        taken &= self.merge_map(from, *node, *incarnation, *version);
+                    }
+                    Fact::Suspicion {
+                        reporter,
+                        suspect,
+                        version,
+                    } if stage == 2 => {
+                        if self.is_paper() {
+                            self.process_suspicion(*reporter, *suspect, *version);
+                        } else {
+                            self.counters.facts_refused += 1;
+                        }
+                    }
                     _ => {}
                 }
             }
@@ -246,92 +299,22 @@ impl Overlay {
         taken
     }
 
-    fn take_beat(&mut self, from: MemberId, digest: u64) {
-        let (now, same) = (self.now, digest == self.table.digest());
-        let repair_us = REPAIR_BEATS * self.config.heartbeat_us;
-        let Some(link) = self.links.get_mut(&from).filter(|link| link.observes) else {
-            // It believes that we observe it. Tell it what we want.
-            self.say(Intent::Link {
-                to: from,
-                reply: false,
-                route: Route::Next,
-            });
-            return;
-        };
-        if same || !link.is_idle() || planted::on(Fault::NoRepair) {
-            link.mismatches = 0;
-            return;
-        }
-        link.mismatches += 1;
-        if link.mismatches > MISMATCHES_MAX && now >= link.repair_at {
-            link.mismatches = 0;
-            link.repair_at = now.after(repair_us);
-            link.want_view = true;
-            link.request_at = now;
-            self.counters.repairs += 1;
-            self.give_base_view(from);
-        }
-    }
-
-    fn take_request(&mut self, from: MemberId, roles: u8, want_view: bool, digest: u64) {
-        let full = self.links.len() >= LINKS_MAX;
-        let is_new = !self.links.contains_key(&from);
-        if is_new && roles == 0 {
-            return;
-        }
-        let now = self.now;
-        let link = self.links.entry(from).or_insert_with(|| Link::new(now));
-        link.observed = roles & ROLE_OBSERVE != 0;
-        link.chosen = roles & ROLE_NEIGHBOUR != 0 && !(full && is_new);
-        let fresh = core::mem::take(&mut link.fresh);
-        if !link.has_role() {
-            self.links.remove(&from);
-            self.topology_dirty = true;
-        } else if want_view || (fresh && digest != self.table.digest()) {
-            self.give_base_view(from);
-        }
-        // The way the request came may be the only one that works: answer on all.
-        let route = if is_new { Route::Next } else { Route::All };
-        self.say(Intent::Link {
-            to: from,
-            reply: true,
-            route,
-        });
-    }
-
-    fn take_reply(&mut self, from: MemberId, roles: u8, digest: u64) {
-        let Some(link) = self.links.get_mut(&from) else {
-            return;
-        };
-        link.want_view = false;
-        link.requests = 0;
-        if link.chose && roles & ROLE_NEIGHBOUR == 0 {
-            link.chose = false;
-            self.topology_dirty = true;
-        }
-        link.confirmed = Some(roles);
-        if core::mem::take(&mut link.fresh) && digest != self.table.digest() {
-            self.give_base_view(from);
-        }
-        if self.links.get(&from).is_some_and(|link| !link.has_role()) {
-            self.links.remove(&from);
-        }
-    }
-
-    /// Everything we know goes on the list of this link.
-    fn give_base_view(&mut self, to: MemberId) {
-        let Some(link) = self.links.get_mut(&to) else {
-            return;
-        };
-        self.counters.base_views += 1;
-        for member in self.table.iter() {
-            link.mark(Subject::Node(member.id));
-            if member.in_view() {
-                member
-                    .ranks
-                    .keys()
-                    .for_each(|rank| link.mark(Subject::Rank(member.id, *rank)));
-            }
+    /// Whether a fact says just what we hold.
+    fn is_known(&self, fact: &Fact<'_>) -> bool {
+        match fact {
+            Fact::Node(node) => self.table.get(node.id).is_some_and(|held| {
+                (held.version, held.state, held.reporters)
+                    == (node.version, node.state, node.reporters)
+            }),
+            Fact::Rank {
+                node,
+                incarnation,
+                fact,
+            } => self.table.get(*node).is_some_and(|held| {
+                held.version.incarnation == *incarnation
+                    && held.ranks.get(&fact.rank).map(|rank| rank.sequence) == Some(fact.sequence)
+            }),
+            Fact::Suspicion { .. } | Fact::Map { .. } => false,
         }
     }
 
@@ -392,9 +375,10 @@ impl Overlay {
 /// The sender's own record, in the kinds of frame that carry it.
 fn introduction<'a, 'b>(message: &'b Message<'a>) -> Option<&'b NodeFact<'a>> {
     match message {
-        Message::Link { own, .. } | Message::Discover { own, .. } | Message::View { own, .. } => {
-            Some(own)
-        }
+        Message::Link { own, .. }
+        | Message::Discover { own, .. }
+        | Message::View { own, .. }
+        | Message::Refusal { own, .. } => Some(own),
         _ => None,
     }
 }

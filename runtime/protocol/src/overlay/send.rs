@@ -10,9 +10,10 @@ use crate::link::Subject;
 use crate::overlay::Overlay;
 use crate::overlay::interface::{Class, Phase, Route, Target, Transmit};
 use crate::overlay::outbox::Intent;
+use crate::parameters::Parameters;
 use crate::state::NodeState;
 use crate::time::Instant;
-use crate::wire::{Acks, Claim, Fact, NodeFact, write_version};
+use crate::wire::{ASKED_SHIFT, Acks, Claim, Fact, NodeFact, write_version};
 
 impl Overlay {
     /// Writes the next frame into `buffer` and says where it goes; `None` when all is said.
@@ -25,7 +26,7 @@ impl Overlay {
                 self.counters.frames_sent += 1;
                 self.counters.bytes_sent += transmit.size as u64;
             }
-            None => self.lateness.ask(self.poll_timeout()),
+            None => self.lateness.ask(self.poll_timeout().max(self.now)),
         }
         transmit
     }
@@ -33,10 +34,12 @@ impl Overlay {
     pub(super) fn wants_to_send(&self) -> bool {
         self.config.key.is_some()
             && (!self.outbox.is_empty()
+                || self.attributes.has_asks()
+                || self.attributes.has_answers()
                 || self
                     .links
                     .values()
-                    .any(|link| link.beat_due || link.can_send()))
+                    .any(|link| link.beat_due || link.can_send(self.now)))
     }
 
     pub(super) fn say(&mut self, intent: Intent) {
@@ -45,13 +48,17 @@ impl Overlay {
         }
     }
 
-    /// Tells a fact to everybody in a small view, beside the links, at once.
+    /// Tells a fact to everybody in a small view, to the monitors in a large one, beside the
+    /// links, at once.
     pub(super) fn push_directly(&mut self, subject: Subject) {
-        if self.table.live() > super::DIRECT_MAX {
-            return;
+        if self.is_paper() || self.table.live() > super::DIRECT_MAX {
+            return self.tell_monitors(subject);
         }
         let about = match subject {
-            Subject::Node(id) | Subject::Rank(id, _) => id,
+            Subject::Node(id)
+            | Subject::Rank(id, _)
+            | Subject::Map(id)
+            | Subject::Suspicion { suspect: id, .. } => id,
         };
         let others: Vec<MemberId> = self.table.iter_live().map(|member| member.id).collect();
         for to in others {
@@ -78,10 +85,11 @@ impl Overlay {
             let body = &mut buffer[HEADER_SIZE..body_end];
             let written = match self.outbox.pop() {
                 Some(intent) => self.write_intent(intent, body),
-                None => match self.write_news(body) {
-                    Some(written) => Some(written),
-                    None => Some(self.write_beat(body)?),
-                },
+                None => Some(
+                    self.write_news(body)
+                        .or_else(|| self.write_beat(body))
+                        .or_else(|| self.write_attributes(body))?,
+                ),
             };
             let Some((size, kind, target, class, route)) = written else {
                 continue;
@@ -117,9 +125,12 @@ impl Overlay {
         writer: &mut Writer<'_>,
     ) -> Option<(Kind, Target, Route)> {
         Some(match intent {
-            Intent::Link { to, reply, route } => {
-                self.write_link(writer, to, reply).ok()??;
-                let kind = if reply { Kind::LinkReply } else { Kind::Link };
+            Intent::Link { to, asked, route } => {
+                self.write_link(writer, to, asked).ok()??;
+                let kind = match asked {
+                    Some(_) => Kind::LinkReply,
+                    None => Kind::Link,
+                };
                 (kind, Target::Member(to), route)
             }
             Intent::Probe { to } => {
@@ -179,21 +190,32 @@ impl Overlay {
                 self.counters.discoveries += 1;
                 self.write_own(writer).ok()?;
                 writer.u8(u8::from(boot)).ok()?;
-                if let (false, Target::Member(to)) = (boot, target) {
-                    self.claim_about(to)?.write(writer).ok()?;
+                Parameters::of(&self.config).write(writer).ok()?;
+                match target {
+                    Target::Member(to) if !boot && !self.is_paper() => {
+                        writer.u8(1).ok()?;
+                        self.claim_about(to)?.write(writer).ok()?;
+                    }
+                    _ => writer.u8(0).ok()?,
                 }
                 (Kind::Discover, target, Route::All)
             }
-            Intent::View { to, from } => {
-                self.write_view(writer, to, from).ok()?;
+            Intent::View { to, from, boot } => {
+                self.write_view(writer, to, from, boot).ok()?;
                 (Kind::View, Target::Member(to), Route::Next)
             }
             Intent::Claim { to } => {
                 self.claim_about(to)?.write(writer).ok()?;
                 (Kind::Claim, Target::Member(to), Route::Next)
             }
+            Intent::Refuse { slot } => {
+                self.write_own(writer).ok()?;
+                Parameters::of(&self.config).write(writer).ok()?;
+                (Kind::Refusal, Target::Stray(slot), Route::All)
+            }
             Intent::Correct { slot, about } => {
                 self.write_own(writer).ok()?;
+                writer.u8(1).ok()?;
                 writer.u16(1).ok()?;
                 self.write_fact(writer, Subject::Node(about)).ok()??;
                 (Kind::View, Target::Stray(slot), Route::All)
@@ -226,17 +248,18 @@ impl Overlay {
         &mut self,
         writer: &mut Writer<'_>,
         to: MemberId,
-        reply: bool,
+        asked: Option<u8>,
     ) -> Result<Option<()>, Full> {
         let link = self.links.get_mut(&to);
-        let (roles, want_view) = match (&link, reply) {
-            (Some(link), false) => (link.roles(), link.want_view),
-            (Some(link), true) => (link.accepted_roles(), false),
+        let (roles, want_view) = match (&link, asked) {
+            (Some(link), None) => (link.roles(), link.want_view),
+            (Some(link), Some(_)) => (link.accepted_roles(), false),
             (None, _) => (0, false),
         };
-        writer.u8(roles)?;
+        writer.u8(roles | asked.unwrap_or(0) << ASKED_SHIFT)?;
         writer.u8(u8::from(want_view))?;
         writer.u64(self.table.digest())?;
+        Parameters::of(&self.config).write(writer)?;
         self.write_own(writer)?;
         Ok(Some(()))
     }
@@ -247,7 +270,17 @@ impl Overlay {
             Subject::Node(id) => self
                 .table
                 .get(id)
-                .map(|member| Fact::Node(NodeFact::of(member))),
+                .and_then(|member| self.record_of(member))
+                .map(Fact::Node),
+            Subject::Suspicion {
+                suspect,
+                reporter,
+                version,
+            } => Some(Fact::Suspicion {
+                reporter,
+                suspect,
+                version,
+            }),
             Subject::Rank(id, rank) => self.table.in_view(id).and_then(|member| {
                 let incarnation = member.version.incarnation;
                 let fact = *member.ranks.get(&rank)?;
@@ -257,6 +290,7 @@ impl Overlay {
                     fact,
                 })
             }),
+            Subject::Map(id) => self.map_fact(id),
         };
         match fact {
             Some(fact) => fact.write(writer).map(Some),
@@ -270,8 +304,10 @@ impl Overlay {
         writer: &mut Writer<'_>,
         to: MemberId,
         from: MemberId,
+        boot: bool,
     ) -> Result<(), Full> {
         self.write_own(writer)?;
+        writer.u8(u8::from(boot))?;
         let count_at = writer.used();
         writer.u16(0)?;
         let mut count = 0;
@@ -280,12 +316,20 @@ impl Overlay {
             .iter_from(from)
             .filter(|member| member.id != self.own)
         {
+            let Some(record) = self
+                .record_of(member)
+                .filter(|_| self.tells_in_view(member))
+            else {
+                continue;
+            };
             let before = writer.used();
-            if Fact::Node(NodeFact::of(member)).write(writer).is_err() || count == u16::MAX {
+            if Fact::Node(record).write(writer).is_err() || count == u16::MAX {
                 writer.rewind(before);
+                // The version is raised once for an answer, however many datagrams it takes.
                 self.outbox.push_front(Intent::View {
                     to,
                     from: member.id,
+                    boot: true,
                 });
                 break;
             }
@@ -300,7 +344,7 @@ impl Overlay {
         let to = self
             .links
             .iter()
-            .find(|(_, link)| link.can_send())
+            .find(|(_, link)| link.can_send(self.now))
             .map(|(id, _)| *id)?;
         let mut writer = Writer::new(body);
         writer.u8(1).ok()?;
@@ -329,13 +373,14 @@ impl Overlay {
         }
         writer.patch_u16(count_at, count);
         let sequence = self.sequence + 1;
+        let pause_us = self.pause_us();
         let link = self.links.get_mut(&to)?;
         let route = if link.is_retrying() {
             Route::All
         } else {
             Route::Next
         };
-        link.sent(self.now, sequence, taken);
+        link.sent(self.now, sequence, taken, pause_us);
         self.counters.news_sent += 1;
         Some((
             writer.used(),
@@ -356,21 +401,24 @@ impl Overlay {
         let mut writer = Writer::new(body);
         writer.u16((self.lateness.figure_us() / 1000) as u16).ok()?;
         writer.u64(self.table.digest()).ok()?;
-        self.acks
-            .remove(&to)
-            .unwrap_or_default()
-            .write(&mut writer)
-            .ok()?;
+        let acks = self.acks.remove(&to).unwrap_or_default();
+        acks.write(&mut writer).ok()?;
         self.counters.beats_sent += 1;
+        // Somebody waits for an acknowledgement.
+        let class = if acks.as_slice().is_empty() {
+            Class::Beat
+        } else {
+            Class::News
+        };
         Some((
             writer.used(),
             Kind::Beat,
             Target::Member(to),
-            Class::Beat,
+            class,
             Route::Next,
         ))
     }
 }
 
 /// Size of the body, and where it goes how.
-type Written = (usize, Kind, Target, Class, Route);
+pub(super) type Written = (usize, Kind, Target, Class, Route);

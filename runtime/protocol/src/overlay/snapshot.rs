@@ -3,10 +3,13 @@
 //! The new worker continues the same life: same incarnation, next minor, the same table and rank
 //! facts, and it beats at once to those who observed its predecessor, so that they notice a gap
 //! of milliseconds and no death. It accuses nobody by what its predecessor heard: everybody
-//! starts as if just heard. Links, probes and windows are made anew.
+//! starts as if just heard. Links, probes and windows are made anew, and of the attributes only our
+//! own are kept: those of others come again.
 
 use thiserror::Error;
 
+use crate::attributes::VALUE_MAX;
+use crate::attributes::message::read_version;
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::config::{Config, ConfigError};
 use crate::identity::MemberId;
@@ -16,9 +19,14 @@ use crate::table::Member;
 use crate::time::Instant;
 use crate::wire::{Fact, NodeFact};
 
-const SNAPSHOT_VERSION: u8 = 1;
+const SNAPSHOT_VERSION: u8 = 2;
+/// A new worker writes its attributes this far above its predecessor, whose last writes may be
+/// in no snapshot.
+const MAP_VERSION_STEP: u64 = 1 << 24;
 /// Room for the longest fact.
 const FACT_MAX: usize = 512;
+/// Rank facts that the predecessor may have stated after its last snapshot; ours must be newer.
+const UNSAVED_FACTS_MAX: u32 = 1 << 14;
 
 /// Why no engine could be made from a snapshot. Start a new one with a higher incarnation.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -50,6 +58,7 @@ impl Overlay {
         for observer in observers {
             bytes.extend_from_slice(&observer.0.to_le_bytes());
         }
+        self.snapshot_attributes(bytes);
         let own = self.table.get(self.own).into_iter();
         let others = self.table.iter().filter(|member| member.id != self.own);
         for member in own.chain(others) {
@@ -85,6 +94,7 @@ impl Overlay {
         for _ in 0..count {
             observers.push(MemberId(reader.u64()?));
         }
+        let (map_version, entries) = read_attributes(&mut reader)?;
         let Fact::Node(own) = Fact::read(&mut reader)? else {
             return Err(ResumeError::Malformed);
         };
@@ -93,23 +103,54 @@ impl Overlay {
         }
         config.incarnation = own.version.incarnation;
         let mut engine = Self::new(config)?;
-        engine.rank_sequence = rank_sequence;
+        engine.rank_sequence = rank_sequence.saturating_add(UNSAVED_FACTS_MAX);
         let version = own.version.raised();
         engine.table.change(engine.own, |own| own.version = version);
+        engine.now = now;
+        engine.restore_attributes(map_version, &entries);
         while !reader.is_empty() {
             engine.restore(Fact::read(&mut reader)?)?;
         }
-        engine.now = now;
         for id in observers {
             if engine.table.in_view(id).is_some() {
                 let mut link = Link::new(now);
                 link.observed = true;
                 link.beat_due = true;
                 link.mark(crate::link::Subject::Node(engine.own));
+                link.mark(crate::link::Subject::Map(engine.own));
                 engine.links.insert(id, link);
             }
         }
         Ok(engine)
+    }
+
+    /// Our own map; everybody else's is asked for anew.
+    fn snapshot_attributes(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&self.attributes_version(self.own).to_le_bytes());
+        let entries: Vec<_> = self.attributes(self.own).collect();
+        bytes.extend_from_slice(&(entries.len() as u32).to_le_bytes());
+        for (key, value, version) in entries {
+            bytes.extend_from_slice(&version.to_le_bytes());
+            bytes.push(key.len() as u8);
+            bytes.extend_from_slice(key);
+            bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(value);
+        }
+    }
+
+    /// Also a predecessor that had written nothing by its snapshot may have written since.
+    fn restore_attributes(&mut self, version: u64, entries: &[(u64, &[u8], &[u8])]) {
+        let (now, own) = (self.now, self.own);
+        self.attributes.open(own, self.own_version().incarnation);
+        self.attributes.change(now, own, |replica, _| {
+            for (version, key, value) in entries {
+                replica.map.write(now, key, Some((*value).into()), *version);
+            }
+            replica.map.jump(version + MAP_VERSION_STEP);
+            replica.known = replica.map.version;
+        });
+        let version = self.attributes_version(own);
+        self.table.change(own, |own| own.attributes = version);
     }
 
     fn restore(&mut self, fact: Fact<'_>) -> Result<(), ResumeError> {
@@ -121,6 +162,11 @@ impl Overlay {
                 member.exit_code = fact.exit_code;
                 member.silent_us = fact.silent_us;
                 member.reporters = fact.reporters;
+                if self.is_paper() && fact.state == crate::state::NodeState::Suspect {
+                    let reports = fact.reporters.iter();
+                    let reports = reports.map(|reporter| (reporter, fact.version)).collect();
+                    self.suspicions.insert(fact.id, reports);
+                }
                 self.table.insert(member);
                 Ok(())
             }
@@ -133,6 +179,25 @@ impl Overlay {
             _ => Err(ResumeError::Malformed),
         }
     }
+}
+
+/// The version of a map, and its entries: version, key, value.
+type Entries<'a> = (u64, Vec<(u64, &'a [u8], &'a [u8])>);
+
+fn read_attributes<'a>(reader: &mut Reader<'a>) -> Result<Entries<'a>, Malformed> {
+    let map_version = read_version(reader)?;
+    let mut entries = Vec::new();
+    for _ in 0..reader.u32()? {
+        let version = read_version(reader)?;
+        let key = reader.short()?;
+        let length = reader.u32()? as usize;
+        let value = reader.bytes(length)?;
+        if version == 0 || version > map_version || key.is_empty() || length > VALUE_MAX {
+            return Err(Malformed::Value);
+        }
+        entries.push((version, key, value));
+    }
+    Ok((map_version, entries))
 }
 
 fn append(bytes: &mut Vec<u8>, fact: &Fact<'_>) {

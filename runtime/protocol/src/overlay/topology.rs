@@ -1,12 +1,12 @@
-//! Whom to link with: the ring successors we observe, and a few random neighbours.
+//! Whom to link with: the ring successors we observe (the random ones are in `neighbours`).
 //!
-//! The ring finds every death (somebody is always next), the random links make news fast and
-//! the overlay hard to cut. When a successor falls silent its own successor is observed as well,
-//! before the verdict: so that of many neighbours on the ring that die at once, the next is
-//! watched while the first is judged.
+//! The ring finds every death: somebody is always next. When a successor falls silent its own
+//! successor is observed as well, before the verdict: so that of many neighbours on the ring that
+//! die at once, the next is watched while the first is judged.
 
 use std::collections::BTreeSet;
 
+use crate::arrivals::Arrivals;
 use crate::identity::MemberId;
 use crate::link::Link;
 use crate::overlay::Overlay;
@@ -24,6 +24,7 @@ impl Overlay {
     pub(super) fn run_links(&mut self) {
         if self.rejoin.is_none() && core::mem::take(&mut self.topology_dirty) {
             self.choose_successors();
+            self.renew_neighbours();
             self.choose_neighbours();
         }
         let wait_us = self.ack_wait_us();
@@ -46,7 +47,7 @@ impl Overlay {
             let route = if tries > 1 { Route::All } else { Route::Next };
             self.say(Intent::Link {
                 to,
-                reply: false,
+                asked: None,
                 route,
             });
         }
@@ -64,7 +65,7 @@ impl Overlay {
             } else {
                 Instant::NEVER
             };
-            link.resend_at(wait_us).min(request_at)
+            link.resend_at(wait_us).min(link.send_at()).min(request_at)
         });
         let topology_at = if self.topology_dirty {
             self.beat_at
@@ -94,6 +95,7 @@ impl Overlay {
             if !link.observes {
                 link.observes = true;
                 link.since = now;
+                link.arrivals = Arrivals::default();
                 link.heard();
                 ask_again(link, now);
             }
@@ -112,7 +114,7 @@ impl Overlay {
                 if link.roles() == 0 {
                     self.say(Intent::Link {
                         to: id,
-                        reply: false,
+                        asked: None,
                         route: Route::Next,
                     });
                 }
@@ -120,35 +122,9 @@ impl Overlay {
         }
         self.links.retain(|_, link| link.has_role());
     }
-
-    fn choose_neighbours(&mut self) {
-        let now = self.now;
-        let mut have = self
-            .links
-            .values()
-            .filter(|link| link.is_neighbour())
-            .count();
-        if have >= self.config.neighbours {
-            return;
-        }
-        let mut strangers: Vec<MemberId> = self
-            .table
-            .iter_live()
-            .map(|member| member.id)
-            .filter(|id| *id != self.own && !self.links.contains_key(id))
-            .collect();
-        while have < self.config.neighbours && !strangers.is_empty() {
-            let index = self.random(strangers.len() as u64) as usize;
-            let id = strangers.swap_remove(index);
-            let link = self.links.entry(id).or_insert_with(|| Link::new(now));
-            link.chose = true;
-            ask_again(link, now);
-            have += 1;
-        }
-    }
 }
 
-fn ask_again(link: &mut Link, now: Instant) {
+pub(super) fn ask_again(link: &mut Link, now: Instant) {
     link.confirmed = None;
     link.request_at = now;
     link.requests = 0;

@@ -49,6 +49,10 @@ impl Overlay {
             return Err(Reject::Unknown);
         }
         self.observe(id, self.own, ObservationKind::Unreachable);
+        if self.is_paper() {
+            self.suspect_plainly(id);
+            return Ok(());
+        }
         self.check(id, None, Some(CauseKind::Unreachable));
         Ok(())
     }
@@ -73,11 +77,18 @@ impl Overlay {
             return;
         };
         let version = member.version;
-        let deadline_us = self.widened_deadline_us(member.late_us);
+        let deadline_us = self.deadline_us(id);
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
         let alive_at = member.alive_at().max(link.since);
+        if self.config.mode.is_paper() {
+            if now >= alive_at.after(deadline_us) && link.reported != Some(version) {
+                link.reported = Some(version);
+                self.suspect_plainly(id);
+            }
+            return;
+        }
         let silence = verdict::silence(now, alive_at, heartbeat_us, deadline_us);
         if silence == Silence::Usual {
             return;
@@ -124,7 +135,7 @@ impl Overlay {
         self.counters.probes_sent += 1;
         self.say(Intent::Link {
             to: id,
-            reply: false,
+            asked: None,
             route: Route::All,
         });
         let answered = self
@@ -222,6 +233,7 @@ impl Overlay {
             self.observe(id, self.own, ObservationKind::Reported(cause));
         }
         self.set_reporters(id, reporters, cause, silent_us, None);
+        self.tell_monitors(Subject::Node(id));
         if self.table.in_view(id).is_some() {
             // The accused hears of it at once, on every rail: it may object.
             let subject = Subject::Node(id);
@@ -237,7 +249,7 @@ impl Overlay {
 
     /// Who can report may have changed: judges all suspects again by the reports at hand.
     pub(super) fn judge_suspects(&mut self) {
-        if self.table.suspects() == 0 {
+        if self.table.suspects() == 0 || self.is_paper() {
             return;
         }
         let suspects: Vec<MemberId> = self
@@ -266,14 +278,16 @@ impl Overlay {
                 continue;
             };
             let alive_at = member.alive_at().max(link.since);
-            let probe_at = if link.rounds == 0 {
+            let probe_at = if self.is_paper() {
+                Instant::NEVER
+            } else if link.rounds == 0 {
                 verdict::probe_at(alive_at, self.config.heartbeat_us)
             } else {
                 link.round_at
             };
             next = next.min(probe_at);
             if link.reported != Some(member.version) {
-                let report_at = alive_at.after(self.widened_deadline_us(member.late_us));
+                let report_at = alive_at.after(self.deadline_us(*id));
                 // In doubt about ourselves the rounds are the clock.
                 let report_at = if report_at <= self.now {
                     link.round_at
@@ -315,6 +329,7 @@ impl Overlay {
         });
         for link in self.links.values_mut() {
             link.since = link.since.after(late_us).min(now);
+            link.arrivals.forget_last();
         }
         for check in self.checks.values_mut() {
             check.until = now.after(self.config.heartbeat_us);

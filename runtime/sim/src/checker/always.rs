@@ -38,7 +38,11 @@ impl Check for Alternation {
             EventKind::NodeSuspect | EventKind::NodeRecovered | EventKind::NodeDegraded => {
                 (!self.up.contains(&pair)).then(|| "in doubt without being up".to_owned())
             }
-            EventKind::Outcast | EventKind::RankChanged { .. } | EventKind::NameTaken => None,
+            EventKind::Outcast
+            | EventKind::RankChanged { .. }
+            | EventKind::AttributeChanged { .. }
+            | EventKind::Refused { .. }
+            | EventKind::NameTaken => None,
         }
     }
 

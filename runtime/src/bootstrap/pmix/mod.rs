@@ -33,6 +33,10 @@ use spokesman::Guest;
 const LOOK_FIRST_US: u64 = 5_000;
 const LOOK_MOST_US: u64 = 1_000_000;
 
+/// A process that a PMIx launcher started and that has no libpmix after this long has an MPI that
+/// brings none: nobody else will tell the agent where the others are.
+const LIBPMIX_PATIENCE_US: u64 = 30_000_000;
+
 /// The porch of a process whose launcher may speak PMIx. Give it to the client's options.
 pub struct PmixPorch {
     state: Mutex<State>,
@@ -50,6 +54,8 @@ struct State {
     /// Calls before this time do nothing.
     not_before_us: u64,
     look_us: u64,
+    /// When libpmix was looked for first; `None` again once its absence was complained about.
+    looking_since_us: Option<u64>,
     /// Ranks that MPI was told of, or shall be once it is up.
     told: BTreeSet<u32>,
     pending: Vec<u32>,
@@ -129,6 +135,7 @@ impl State {
             next_us: None,
             not_before_us: 0,
             look_us: LOOK_FIRST_US,
+            looking_since_us: Some(u64::MAX),
             told: BTreeSet::new(),
             pending: Vec::new(),
         }
@@ -197,6 +204,7 @@ impl State {
                 .then(|| now_us.saturating_add(self.look_us));
             self.not_before_us = now_us.saturating_add(LOOK_FIRST_US);
             self.look_us = (self.look_us * 2).min(LOOK_MOST_US);
+            self.complain_if_missing(now_us);
             return;
         }
         self.feed();
@@ -217,18 +225,47 @@ impl State {
         let session = match pmix.hold() {
             Ok(session) => session,
             Err(Error::NotInitialized | Error::Held) => return false,
-            Err(_) => {
-                self.done = true;
-                return false;
-            }
+            Err(error) => return self.give_up(&error),
         };
         match session.job() {
             Ok(job) => self.guest = Some(Guest::new(session, job)),
-            Err(_) => self.done = true,
+            Err(error) => return self.give_up(&error),
         }
-        self.guest.is_some()
+        true
+    }
+
+    fn give_up(&mut self, error: &Error) -> bool {
+        self.done = true;
+        complain(&format!(
+            "PMIx does not tell this process about its job ({error})"
+        ));
+        false
+    }
+
+    /// Says once that an MPI without libpmix leaves the agent alone.
+    fn complain_if_missing(&mut self, now_us: u64) {
+        let Some(since_us) = self.looking_since_us else {
+            return;
+        };
+        let since_us = since_us.min(now_us);
+        self.looking_since_us = Some(since_us);
+        if self.launched_by_pmix && now_us - since_us > LIBPMIX_PATIENCE_US {
+            self.looking_since_us = None;
+            if Pmix::find().is_none() {
+                complain("a PMIx launcher started this process, but no libpmix is loaded in it");
+            }
+        }
     }
 }
+
+/// The one thing that a library may say on standard error: the job is split into single nodes.
+fn complain(why: &str) {
+    eprintln!(
+        "muster: {why}: the agents of the other nodes will not be found; use an MPI with a shared \
+         libpmix, or set MUSTER_SEEDS and MUSTER_KEY_FILE"
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,6 +284,18 @@ mod tests {
             "each rank once, kept until MPI is up"
         );
         assert!(!state.enter() && !state.done);
+    }
+
+    /// The complaint comes once, and not before its time.
+    #[test]
+    fn a_missing_libpmix_is_complained_about_once() {
+        let mut state = State::new(true, false);
+        state.complain_if_missing(5);
+        assert_eq!(state.looking_since_us, Some(5));
+        state.complain_if_missing(LIBPMIX_PATIENCE_US);
+        assert_eq!(state.looking_since_us, Some(5));
+        state.complain_if_missing(LIBPMIX_PATIENCE_US + 6);
+        assert_eq!(state.looking_since_us, None);
     }
 
     /// Ranks 0 and 1 on node 0, ranks 2 and 3 on node 1.

@@ -23,7 +23,7 @@ node=$1; shift
 MUSTER_NODE=$node
 MUSTER_RAILS=$(sed -n "s/^$node //p" "$MUSTER_DEMO_RAILS")
 export MUSTER_NODE MUSTER_RAILS
-if [ "$(id -u)" = 0 ]; then flags=--uts; else flags="--user --map-root-user --uts"; fi
+if [ "$(id -u)" = 0 ]; then flags=--uts; else flags="--user --map-current-user --keep-caps --uts"; fi
 exec unshare $flags sh -c 'hostname "$0" && eval "$*"' "$node" "$@"
 "#;
 

@@ -16,7 +16,7 @@ use clap::Args;
 use cluster::Cluster;
 use journal::{Fact, Journal};
 use rand::{Rng, SeedableRng};
-use report::{Fault, FaultKind, Report};
+use report::{Fault, FaultKind, Report, Run};
 use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -115,26 +115,51 @@ fn play(args: &DemoArgs, seed: u64, directory: &Path) -> Result<Report, CliError
     wait_resumed(&survivors, &journal, 2);
 
     fs::write(directory.join("logs/stop"), b"").map_err(|e| CliError::new("demo: stop file", e))?;
-    let finished = wait_until(STEP_DEADLINE, || {
-        survivors
-            .iter()
-            .all(|r| journal.facts(r.rank).contains(&Fact::Done { right: true }))
+    wait_until(STEP_DEADLINE, || {
+        survivors.iter().all(|r| {
+            let facts = journal.facts(r.rank);
+            // One that died cannot finish: waiting longer would not help.
+            facts.iter().any(|fact| matches!(fact, Fact::Done { .. })) || !r.process.is_running()
+        })
     });
+    let right = Fact::Done { right: true };
+    let finished = survivors
+        .iter()
+        .all(|r| journal.facts(r.rank).contains(&right));
+    let crashed = crashed(&survivors, &journal);
     resume_node(&silent, &ranks, &mut cluster);
     if is_interrupted() {
         return Err(CliError::new("demo", "interrupted"));
     }
-    let left_over = cluster.end(END_DEADLINE);
+    let killed_at_end = cluster.end(END_DEADLINE);
+    Ok(Report::new(&Run {
+        seed,
+        start_ns,
+        faults: vec![killed, stopped],
+        all: ranks
+            .iter()
+            .map(|r| (r.rank, journal.facts(r.rank)))
+            .collect(),
+        survivors: survivors.iter().map(|r| r.rank).collect(),
+        crashed,
+        finished,
+        killed_at_end,
+    }))
+}
 
-    let all = ranks
+/// Survivors whose process has ended without a result: no fault of ours killed them.
+fn crashed(survivors: &[&Rank], journal: &Journal) -> Vec<u32> {
+    let is_done = |rank| {
+        journal
+            .facts(rank)
+            .iter()
+            .any(|fact| matches!(fact, Fact::Done { .. }))
+    };
+    survivors
         .iter()
-        .map(|r| (r.rank, journal.facts(r.rank)))
-        .collect();
-    let survivors: Vec<_> = survivors.iter().map(|r| r.rank).collect();
-    let faults = [killed, stopped];
-    Ok(Report::new(
-        seed, start_ns, &faults, &all, &survivors, finished, left_over,
-    ))
+        .filter(|r| !r.process.is_running() && !is_done(r.rank))
+        .map(|r| r.rank)
+        .collect()
 }
 
 fn wait_ready(

@@ -27,6 +27,22 @@ pub(crate) struct Fault {
     pub(crate) expected: Vec<u32>,
 }
 
+/// What is known at the end of a run.
+pub(crate) struct Run {
+    pub(crate) seed: u64,
+    /// CLOCK_MONOTONIC when every rank was ready, in ns.
+    pub(crate) start_ns: u64,
+    pub(crate) faults: Vec<Fault>,
+    /// Every rank's log.
+    pub(crate) all: BTreeMap<u32, Vec<Fact>>,
+    /// The ranks that had to finish.
+    pub(crate) survivors: Vec<u32>,
+    /// Those of them that died.
+    pub(crate) crashed: Vec<u32>,
+    pub(crate) finished: bool,
+    pub(crate) killed_at_end: usize,
+}
+
 /// The result of a demo.
 #[derive(Serialize)]
 pub(crate) struct Report {
@@ -34,6 +50,8 @@ pub(crate) struct Report {
     seed: u64,
     faults: Vec<FaultReport>,
     false_failures: usize,
+    /// Ranks that no fault had hit and that died all the same: Open MPI crashed in them.
+    crashed: Vec<u32>,
     survivors_finished: bool,
     shrunk_with_mpi: bool,
     killed_at_end: usize,
@@ -62,16 +80,14 @@ struct Told {
 }
 
 impl Report {
-    /// Judges the logs `all` of a run that had `faults`; `survivors` had to finish.
-    pub(crate) fn new(
-        seed: u64,
-        start_ns: u64,
-        faults: &[Fault],
-        all: &BTreeMap<u32, Vec<Fact>>,
-        survivors: &[u32],
-        finished: bool,
-        killed_at_end: usize,
-    ) -> Self {
+    /// Judges a run.
+    pub(crate) fn new(run: &Run) -> Self {
+        let Run {
+            faults,
+            all,
+            survivors,
+            ..
+        } = run;
         let facts_of = |rank: &u32| all.get(rank).map_or(&[][..], Vec::as_slice);
         let reports: Vec<_> = faults.iter().map(|fault| judge(fault, all)).collect();
         let shrunk_with_mpi = survivors.iter().all(|rank| {
@@ -81,15 +97,16 @@ impl Report {
         });
         let mut report = Self {
             schema: "muster/demo/v1",
-            seed,
+            seed: run.seed,
             faults: reports,
-            false_failures: false_failures(faults, all),
-            survivors_finished: finished,
+            false_failures: false_failures(faults, all, &run.crashed),
+            crashed: run.crashed.clone(),
+            survivors_finished: run.finished,
             shrunk_with_mpi,
-            killed_at_end,
+            killed_at_end: run.killed_at_end,
             story: String::new(),
         };
-        report.story = report.tell(start_ns, faults, all, survivors);
+        report.story = report.tell(run.start_ns, faults, all, survivors);
         report
     }
 
@@ -160,6 +177,12 @@ impl Report {
         } else {
             "NOT complete"
         };
+        for rank in &self.crashed {
+            let _ = writeln!(
+                story,
+                "rank {rank} died by itself: no fault of ours had hit it"
+            );
+        }
         let _ = writeln!(
             story,
             "result: {} survivors, their computation is {done}; {} false failures{}",
@@ -247,8 +270,9 @@ fn judge(fault: &Fault, all: &BTreeMap<u32, Vec<Fact>>) -> FaultReport {
     }
 }
 
-/// Failures that were reported about somebody whom no fault had hit by then.
-fn false_failures(faults: &[Fault], all: &BTreeMap<u32, Vec<Fact>>) -> usize {
+/// Failures that were reported about somebody whom no fault had hit by then, and who lives.
+fn false_failures(faults: &[Fault], all: &BTreeMap<u32, Vec<Fact>>, crashed: &[u32]) -> usize {
+    let has_crashed = |target: &str| target.parse().is_ok_and(|rank| crashed.contains(&rank));
     let hit = |event: &str, target: &str, at_ns: u64| {
         faults.iter().any(|fault| {
             at_ns >= fault.t0_ns
@@ -268,7 +292,11 @@ fn false_failures(faults: &[Fault], all: &BTreeMap<u32, Vec<Fact>>) -> usize {
                 event,
                 target,
                 ..
-            } => (event == "NODE_FAILED" || event == "RANK_FAILED") && !hit(event, target, *at_ns),
+            } => match event.as_str() {
+                "NODE_FAILED" => !hit(event, target, *at_ns),
+                "RANK_FAILED" => !hit(event, target, *at_ns) && !has_crashed(target),
+                _ => false,
+            },
             _ => false,
         })
         .count()
@@ -288,8 +316,17 @@ mod tests {
         }
     }
 
-    fn report(faults: &[Fault], all: Vec<(u32, Vec<Fact>)>) -> Report {
-        Report::new(1, 0, faults, &all.into_iter().collect(), &[0, 1], true, 0)
+    fn report(all: Vec<(u32, Vec<Fact>)>, crashed: Vec<u32>) -> Report {
+        Report::new(&Run {
+            seed: 1,
+            start_ns: 0,
+            faults: vec![kill_of_2()],
+            all: all.into_iter().collect(),
+            survivors: vec![0, 1],
+            crashed,
+            finished: true,
+            killed_at_end: 0,
+        })
     }
 
     fn kill_of_2() -> Fault {
@@ -308,7 +345,7 @@ mod tests {
             (0, vec![told(2_000_000, "RANK_FAILED", "2")]),
             (1, vec![told(4_500_000, "RANK_FAILED", "2")]),
         ];
-        let report = report(&[kill_of_2()], all);
+        let report = report(all, vec![]);
         assert_eq!(report.faults[0].p50_ms, 1.0);
         assert_eq!(report.faults[0].max_ms, 3.5);
         assert_eq!(report.faults[0].missing, 0);
@@ -318,7 +355,7 @@ mod tests {
     #[test]
     fn a_rank_that_was_not_told_is_missing() {
         let all = vec![(0, vec![told(2_000_000, "RANK_FAILED", "2")]), (1, vec![])];
-        let report = report(&[kill_of_2()], all);
+        let report = report(all, vec![]);
         assert_eq!(report.faults[0].missing, 1);
         assert!(report.verdict().is_err());
     }
@@ -341,8 +378,19 @@ mod tests {
                 ],
             ),
         ];
-        let report = report(&[kill_of_2()], all);
+        let report = report(all, vec![]);
         assert_eq!(report.false_failures, 2);
         assert!(report.verdict().is_err());
+    }
+
+    #[test]
+    fn the_failure_of_a_rank_that_really_died_is_not_false() {
+        let heard = || told(3_000_000, "RANK_FAILED", "2");
+        let all = vec![
+            (0, vec![heard(), told(4_000_000, "RANK_FAILED", "1")]),
+            (1, vec![heard()]),
+        ];
+        assert_eq!(report(all.clone(), vec![1]).false_failures, 0);
+        assert_eq!(report(all, vec![]).false_failures, 1);
     }
 }

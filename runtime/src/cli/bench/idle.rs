@@ -1,15 +1,15 @@
-//! `muster bench`: what Muster costs on this machine.
+//! `muster bench idle`: what agents and ranks cost that have nothing to do.
 //!
 //! Idle cost is a feature: a detector that disturbs the application has failed. Figures come
 //! from `/proc/PID/schedstat`, summed over threads: time on a CPU, and how often the scheduler
 //! put the process there. Two processes of the same run serve as a yardstick: absolute figures
 //! mean something only with the machine named.
 
-use super::CliError;
-use super::process::{self, Process, wait_until};
 use crate::board::NodeState;
+use crate::cli::CliError;
+use crate::cli::process::{self, Process, wait_until};
 use crate::client::{self, Client};
-use clap::{Args, Subcommand};
+use clap::Args;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,19 +20,6 @@ const READY_DEADLINE: Duration = Duration::from_secs(60);
 
 /// What a rank says when it sees all nodes.
 const READY: &str = "ready";
-
-/// What to measure.
-#[derive(Subcommand)]
-pub(crate) enum BenchCommand {
-    /// CPU time of agents and of a rank that have nothing to do.
-    Idle(IdleArgs),
-    /// The rank of `idle`: attaches, says so, and waits for the end of its standard input.
-    #[command(hide = true)]
-    IdleRank {
-        /// How many nodes it has to see before it is ready.
-        nodes: usize,
-    },
-}
 
 /// Options of `muster bench idle`.
 #[derive(Args)]
@@ -48,15 +35,8 @@ pub(crate) struct IdleArgs {
     profile: String,
 }
 
-/// Runs a benchmark.
-pub(crate) fn run(command: &BenchCommand) -> Result<(), CliError> {
-    match command {
-        BenchCommand::Idle(args) => idle(args),
-        BenchCommand::IdleRank { nodes } => idle_rank(*nodes),
-    }
-}
-
-fn idle(args: &IdleArgs) -> Result<(), CliError> {
+/// Runs the measurement.
+pub(super) fn run(args: &IdleArgs) -> Result<(), CliError> {
     let directory = std::env::temp_dir().join(format!("muster-bench-{}", std::process::id()));
     std::fs::create_dir(&directory)
         .map_err(|e| CliError::new(format!("bench: {}", directory.display()), e))?;
@@ -213,7 +193,7 @@ impl IdleRank {
 
 /// Attaches, says when it sees all nodes, and waits for the end of its standard input
 /// without doing anything.
-fn idle_rank(nodes: usize) -> Result<(), CliError> {
+pub(super) fn rank(nodes: usize) -> Result<(), CliError> {
     let client = Client::attach(client::Options::default())
         .map_err(|error| CliError::new("bench: cannot attach", error))?;
     let alive = || {

@@ -1,0 +1,466 @@
+//! All replicas of one engine, what it asks for, and what it was asked for.
+//!
+//! A map that is behind has one pending request: to whom it went, which version is hoped for,
+//! and when to ask again. What goes out is written fresh from here when a slot is free; a reply
+//! is a window of so many bytes, after which the asker says how far he has come. So a sender
+//! keeps no state of a transfer beyond its window, and what is lost is asked for again.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::attributes::message::{Ask, PIECE_SIZE, Piece, SECTION_SIZE, Section};
+use crate::attributes::replica::Replica;
+use crate::attributes::{KeyHandle, MONITOR_KEY, Map};
+use crate::codec::{Full, Writer};
+use crate::identity::MemberId;
+use crate::time::Instant;
+
+/// Bytes of replies that one frame of requests allows.
+const WINDOW_BYTES: usize = 32_768;
+/// Most members served at a time; others ask again.
+const ASKERS_MAX: usize = 64;
+/// Most keys of events that are remembered.
+const KEYS_MAX: usize = 8192;
+/// The wait for a reply doubles up to this many times.
+const BACKOFF_MAX: u32 = 6;
+/// Requests to one member that stay without any answer before everybody is asked.
+const TRIES_MAX: u32 = 2;
+/// Least bytes of a value that are worth a part of their own.
+const PART_MIN: usize = 64;
+
+/// A request that has no answer yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending {
+    /// The version hoped for.
+    pub(crate) version: u64,
+    /// Who was asked; nobody in particular if everybody was.
+    pub(crate) target: Option<MemberId>,
+    pub(crate) due: Instant,
+    pub(crate) tries: u32,
+}
+
+/// What one asker is still to get of one map.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    after: u64,
+    settled: u64,
+    partial: u64,
+    offset: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Answers {
+    budget: usize,
+    maps: BTreeMap<MemberId, Answer>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    replicas: BTreeMap<MemberId, Replica>,
+    pub(crate) pending: BTreeMap<MemberId, Pending>,
+    /// Maps to ask for, by whom to ask; whether everybody is asked.
+    asks: BTreeMap<MemberId, BTreeMap<MemberId, bool>>,
+    answers: BTreeMap<MemberId, Answers>,
+    served: MemberId,
+    pub(crate) monitors: BTreeSet<MemberId>,
+    keys: VecDeque<Box<[u8]>>,
+    keys_end: u64,
+    /// Maps with certificates to forget, by the time of the certificate.
+    expiring: VecDeque<(Instant, MemberId)>,
+    bytes: usize,
+    limit: usize,
+}
+
+impl Store {
+    /// No replicas; all that come may occupy `limit` bytes.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            replicas: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            asks: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            served: MemberId(0),
+            monitors: BTreeSet::new(),
+            keys: VecDeque::new(),
+            keys_end: 0,
+            expiring: VecDeque::new(),
+            bytes: 0,
+            limit,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn get(&self, owner: MemberId) -> Option<&Replica> {
+        self.replicas.get(&owner)
+    }
+
+    pub(crate) fn map(&self, owner: MemberId) -> Option<&Map> {
+        self.get(owner).map(|replica| &replica.map)
+    }
+
+    pub(crate) fn version(&self, owner: MemberId) -> u64 {
+        self.map(owner).map_or(0, |map| map.version)
+    }
+
+    /// The replica of this life; an older life's gives way to an empty one.
+    pub(crate) fn open(&mut self, owner: MemberId, incarnation: u64) {
+        let held = self.replicas.get(&owner);
+        if held.is_none_or(|held| held.incarnation != incarnation) {
+            self.forget(owner);
+            self.replicas.insert(owner, Replica::new(incarnation));
+        }
+    }
+
+    /// Changes a replica and keeps the count of bytes, the monitors and the certificates in mind.
+    /// The replica is handed over with the bytes that it may occupy.
+    pub(crate) fn change<T>(
+        &mut self,
+        now: Instant,
+        owner: MemberId,
+        change: impl FnOnce(&mut Replica, usize) -> T,
+    ) -> Option<T> {
+        let replica = self.replicas.get_mut(&owner)?;
+        let (before, certificates) = (replica.bytes(), replica.map.certificates());
+        let limit = (self.limit + before).saturating_sub(self.bytes);
+        let result = change(replica, limit);
+        self.bytes = self.bytes + replica.bytes() - before;
+        if replica.map.certificates() > certificates {
+            self.expiring.push_back((now, owner));
+        }
+        if replica.map.get(MONITOR_KEY).is_some() {
+            self.monitors.insert(owner);
+        } else {
+            self.monitors.remove(&owner);
+        }
+        Some(result)
+    }
+
+    /// The writer's life is over.
+    pub(crate) fn forget(&mut self, owner: MemberId) {
+        if let Some(replica) = self.replicas.remove(&owner) {
+            self.bytes -= replica.bytes();
+        }
+        self.monitors.remove(&owner);
+        self.pending.remove(&owner);
+        self.answers.remove(&owner);
+        self.asks.remove(&owner);
+    }
+
+    /// Maps that were refused for want of room, now that there may be some.
+    pub(crate) fn take_refused(&mut self) -> Vec<(MemberId, u64)> {
+        let refused = self.replicas.iter_mut().filter(|(_, held)| held.refused);
+        refused
+            .map(|(owner, replica)| {
+                replica.refused = false;
+                (*owner, replica.known)
+            })
+            .collect()
+    }
+
+    /// Nothing is asked for or answered any more.
+    pub(crate) fn quiet(&mut self) {
+        self.pending.clear();
+        self.asks.clear();
+        self.answers.clear();
+    }
+
+    /// Forgets certificates whose time is over.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        while let Some((since, owner)) = self.expiring.front().copied()
+            && now >= since.after(crate::attributes::CERTIFICATE_LIFE_US)
+        {
+            self.expiring.pop_front();
+            self.change(now, owner, |replica, _| replica.map.expire(now));
+        }
+    }
+
+    /// Remembers the key of an event.
+    pub(crate) fn remember(&mut self, key: Box<[u8]>) -> KeyHandle {
+        if self.keys.len() == KEYS_MAX {
+            self.keys.pop_front();
+        }
+        self.keys.push_back(key);
+        self.keys_end += 1;
+        KeyHandle(self.keys_end - 1)
+    }
+
+    pub(crate) fn changed_key(&self, handle: KeyHandle) -> Option<&[u8]> {
+        let back = self.keys_end.checked_sub(handle.0)? as usize;
+        let at = self.keys.len().checked_sub(back)?;
+        self.keys.get(at).map(|key| &**key)
+    }
+
+    // What we lack.
+
+    /// Asks one member for what it has of a map, up to `version`.
+    pub(crate) fn request(
+        &mut self,
+        owner: MemberId,
+        version: u64,
+        target: MemberId,
+        due: Instant,
+    ) {
+        self.asks.entry(target).or_default().insert(owner, false);
+        self.pending.insert(
+            owner,
+            Pending {
+                version,
+                target: Some(target),
+                due,
+                tries: 0,
+            },
+        );
+    }
+
+    /// Asks all of these members.
+    pub(crate) fn request_all(
+        &mut self,
+        owner: MemberId,
+        targets: impl Iterator<Item = MemberId>,
+        now: Instant,
+        wait_us: u64,
+    ) {
+        let Some(pending) = self.pending.get_mut(&owner) else {
+            return;
+        };
+        pending.target = None;
+        pending.due = now.after(wait_us << pending.tries.min(BACKOFF_MAX));
+        pending.tries += 1;
+        for target in targets {
+            self.asks.entry(target).or_default().insert(owner, true);
+        }
+    }
+
+    /// The member that was asked has not answered in time: once more. False if it is enough.
+    pub(crate) fn request_again(&mut self, owner: MemberId, now: Instant, wait_us: u64) -> bool {
+        let Some(pending) = self.pending.get_mut(&owner) else {
+            return true;
+        };
+        let Some(target) = pending.target.filter(|_| pending.tries < TRIES_MAX) else {
+            return false;
+        };
+        pending.tries += 1;
+        pending.due = now.after(wait_us << pending.tries);
+        self.asks.entry(target).or_default().insert(owner, false);
+        true
+    }
+
+    /// Something came from this member: it is at work on all that it was asked for.
+    pub(crate) fn heard(&mut self, from: MemberId, due: Instant) {
+        for pending in self.pending.values_mut() {
+            if pending.target == Some(from) {
+                (pending.due, pending.tries) = (due, 0);
+            }
+        }
+    }
+
+    /// Its window is over, and something of it is still on the way or lost: to be asked for soon.
+    pub(crate) fn hurry(&mut self, from: MemberId, due: Instant) {
+        for pending in self.pending.values_mut() {
+            if pending.target == Some(from) {
+                pending.due = pending.due.min(due);
+            }
+        }
+    }
+
+    /// Its window is over: asks it on for everything that it was asked for.
+    pub(crate) fn ask_on(&mut self, from: MemberId) {
+        for (owner, pending) in &self.pending {
+            if pending.target == Some(from) {
+                self.asks.entry(from).or_default().insert(*owner, false);
+            }
+        }
+    }
+
+    pub(crate) fn has_asks(&self) -> bool {
+        !self.asks.is_empty()
+    }
+
+    /// Writes requests for one member, as many as fit.
+    pub(crate) fn write_asks(&mut self, writer: &mut Writer<'_>) -> Result<Option<MemberId>, Full> {
+        while let Some((to, mut maps)) = self.asks.pop_first() {
+            let count_at = writer.used();
+            writer.u16(0)?;
+            let mut count = 0;
+            while let Some((owner, push)) = maps.pop_first() {
+                let Some(replica) = self.replicas.get(&owner) else {
+                    continue;
+                };
+                let before = writer.used();
+                if replica.ask(owner, push).write(writer).is_err() {
+                    writer.rewind(before);
+                    maps.insert(owner, push);
+                    self.asks.insert(to, maps);
+                    break;
+                }
+                count += 1;
+            }
+            if count > 0 {
+                writer.patch_u16(count_at, count);
+                return Ok(Some(to));
+            }
+            writer.rewind(count_at);
+        }
+        Ok(None)
+    }
+
+    // What others lack.
+
+    /// Notes what a member asks for; false if there is no room for it now.
+    pub(crate) fn asked(&mut self, from: MemberId, asks: &[Ask]) -> bool {
+        if !self.answers.contains_key(&from) && self.answers.len() >= ASKERS_MAX {
+            return false;
+        }
+        let answers = self.answers.entry(from).or_default();
+        answers.budget = WINDOW_BYTES;
+        for ask in asks {
+            let Some(replica) = self.replicas.get(&ask.owner) else {
+                continue;
+            };
+            let newer = replica.map.version > ask.after;
+            if replica.incarnation != ask.incarnation || (ask.push && !newer) {
+                continue;
+            }
+            let answer = Answer {
+                after: ask.after,
+                settled: ask.settled,
+                partial: ask.partial,
+                offset: ask.offset as usize,
+            };
+            answers.maps.insert(ask.owner, answer);
+        }
+        if answers.maps.is_empty() {
+            self.answers.remove(&from);
+        }
+        true
+    }
+
+    pub(crate) fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    /// Writes a frame of replies for the next asker in turn.
+    pub(crate) fn write_answers(
+        &mut self,
+        writer: &mut Writer<'_>,
+    ) -> Result<Option<MemberId>, Full> {
+        let after = (
+            core::ops::Bound::Excluded(self.served),
+            core::ops::Bound::Unbounded,
+        );
+        let next = self.answers.range(after).next();
+        let Some(to) = next.or(self.answers.first_key_value()).map(|(to, _)| *to) else {
+            return Ok(None);
+        };
+        self.served = to;
+        let Some(mut answers) = self.answers.remove(&to) else {
+            return Ok(None);
+        };
+        let stop_at = writer.used();
+        writer.u8(0)?;
+        let count_at = writer.used();
+        writer.u16(0)?;
+        let mut count = 0;
+        while let Some((owner, answer)) = answers.maps.pop_first() {
+            let Some(replica) = self.replicas.get(&owner) else {
+                continue;
+            };
+            match write_section(writer, owner, replica, answer) {
+                Ok(Progress::Complete) => count += 1,
+                Ok(Progress::Part(rest)) => {
+                    count += 1;
+                    answers.maps.insert(owner, rest);
+                    break;
+                }
+                Err(Full) => {
+                    answers.maps.insert(owner, answer);
+                    break;
+                }
+            }
+        }
+        writer.patch_u16(count_at, count);
+        answers.budget = answers.budget.saturating_sub(writer.used());
+        if !answers.maps.is_empty() {
+            if answers.budget > 0 {
+                self.answers.insert(to, answers);
+            } else {
+                writer.patch_u8(stop_at, 1);
+            }
+        }
+        Ok(Some(to))
+    }
+}
+
+enum Progress {
+    Complete,
+    Part(Answer),
+}
+
+/// Writes what fits of one map. Nothing was written if it says `Full`.
+fn write_section(
+    writer: &mut Writer<'_>,
+    owner: MemberId,
+    replica: &Replica,
+    mut answer: Answer,
+) -> Result<Progress, Full> {
+    let map = &replica.map;
+    let before = writer.used();
+    // Who is behind what we have forgotten learns of it from the floor, and asks from the start.
+    let hopeless = answer.after > 0 && answer.settled < map.floor && map.version > answer.after;
+    let head = Section {
+        owner,
+        incarnation: replica.incarnation,
+        after: answer.after,
+        goal: map.version,
+        floor: map.floor,
+        complete: false,
+        stop: false,
+        pieces: Vec::new(),
+    };
+    if writer.room() < SECTION_SIZE + PIECE_SIZE + PART_MIN {
+        return Err(Full);
+    }
+    let (complete_at, count_at) = head.write_head(writer)?;
+    if hopeless {
+        return Ok(Progress::Complete);
+    }
+    let mut count = 0;
+    for (key, entry) in map.newer(answer.after) {
+        let value = entry.value.as_deref().unwrap_or_default();
+        let continues = answer.partial == entry.version && answer.offset < value.len();
+        let offset = if continues { answer.offset } else { 0 };
+        let room = writer.room().saturating_sub(PIECE_SIZE + key.len());
+        let rest = value.len() - offset;
+        let fits = writer.room() >= PIECE_SIZE + key.len() && (rest <= room || room >= PART_MIN);
+        if !fits {
+            if count == 0 {
+                writer.rewind(before);
+                return Err(Full);
+            }
+            writer.patch_u16(count_at, count);
+            return Ok(Progress::Part(answer));
+        }
+        let end = offset + rest.min(room);
+        let piece = Piece {
+            version: entry.version,
+            key: (&**key).into(),
+            deleted: entry.value.is_none(),
+            total: value.len(),
+            offset,
+            bytes: (&value[offset..end]).into(),
+        };
+        piece.write(writer)?;
+        count += 1;
+        if end < value.len() {
+            (answer.partial, answer.offset) = (entry.version, end);
+            writer.patch_u16(count_at, count);
+            return Ok(Progress::Part(answer));
+        }
+        answer.after = entry.version;
+    }
+    writer.patch_u16(count_at, count);
+    writer.patch_u8(complete_at, 1);
+    Ok(Progress::Complete)
+}

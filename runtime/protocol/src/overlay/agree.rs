@@ -1,0 +1,124 @@
+//! Agreement on the parameters: who differs is refused, told so, and named to the application.
+
+use std::collections::BTreeMap;
+
+use crate::event::{Cause, CauseKind, Event, EventKind};
+use crate::frame::Header;
+use crate::identity::{MemberId, Version};
+use crate::overlay::Overlay;
+use crate::overlay::outbox::Intent;
+use crate::parameters::{Parameter, Parameters};
+use crate::reject::Reject;
+use crate::table::Reporters;
+use crate::time::Instant;
+use crate::wire::{Message, NodeFact};
+
+/// Most refused members remembered; those beyond are refused all the same, and named again.
+const REFUSED_MAX: usize = 64;
+
+/// A member that is not listened to.
+#[derive(Clone, Debug)]
+pub(super) struct Refused {
+    name: Box<str>,
+    incarnation: u64,
+    parameter: Parameter,
+    answered_at: Instant,
+}
+
+pub(super) type RefusedMembers = BTreeMap<MemberId, Refused>;
+
+impl Overlay {
+    /// Compares the parameters of one who introduces itself with ours.
+    pub(super) fn agree(&mut self, header: Header, message: &Message<'_>) -> Result<(), Reject> {
+        let (own, theirs, is_refusal) = match message {
+            Message::Link {
+                own, parameters, ..
+            }
+            | Message::Discover {
+                own, parameters, ..
+            } => (own, parameters, false),
+            Message::Refusal { own, parameters } => (own, parameters, true),
+            _ => return Ok(()),
+        };
+        let Some(parameter) = Parameters::of(&self.config).difference(theirs) else {
+            self.refused.remove(&header.sender);
+            return Ok(());
+        };
+        self.refuse(own, parameter);
+        if !is_refusal {
+            self.answer_refused(own);
+        }
+        Err(Reject::Parameters)
+    }
+
+    /// A frame of another wire version whose proof is right: a member of the job, another release.
+    pub(super) fn refuse_release(&mut self, id: MemberId) {
+        let nameless = Box::from("");
+        self.note_refused(id, nameless, 0, Parameter::WireVersion);
+    }
+
+    /// The name of a member that is refused.
+    pub(super) fn refused_name(&self, id: MemberId) -> Option<&str> {
+        let name = self.refused.get(&id).map(|refused| &*refused.name);
+        name.filter(|name| !name.is_empty())
+    }
+
+    fn refuse(&mut self, own: &NodeFact<'_>, parameter: Parameter) {
+        let incarnation = own.version.incarnation;
+        self.note_refused(own.id, own.name.into(), incarnation, parameter);
+    }
+
+    /// Remembers it, and tells the application once for each life and parameter.
+    fn note_refused(
+        &mut self,
+        id: MemberId,
+        name: Box<str>,
+        incarnation: u64,
+        parameter: Parameter,
+    ) {
+        let known = self.refused.get(&id);
+        if known
+            .is_some_and(|known| (known.incarnation, known.parameter) == (incarnation, parameter))
+        {
+            return;
+        }
+        if self.refused.len() >= REFUSED_MAX {
+            self.refused.pop_first();
+        }
+        let refused = Refused {
+            name,
+            incarnation,
+            parameter,
+            answered_at: Instant::default(),
+        };
+        self.refused.insert(id, refused);
+        let cause = Cause {
+            kind: CauseKind::Announced,
+            reporters: Reporters::default(),
+            silent_us: 0,
+        };
+        self.push_event(Event {
+            at: self.now,
+            kind: EventKind::Refused { parameter },
+            member: id,
+            version: Version::first(incarnation),
+            cause,
+        });
+    }
+
+    /// Tells it our parameters, at most once a heartbeat.
+    fn answer_refused(&mut self, own: &NodeFact<'_>) {
+        let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
+        let Some(refused) = self.refused.get_mut(&own.id) else {
+            return;
+        };
+        if refused.answered_at != Instant::default()
+            && now.since(refused.answered_at) < heartbeat_us
+        {
+            return;
+        }
+        refused.answered_at = now;
+        let slot = self.stray(own.address);
+        self.say(Intent::Refuse { slot });
+    }
+}

@@ -1,0 +1,166 @@
+//! Making, changing and ending links: requests, replies, base views, and beats as their pulse.
+//!
+//! A request says all that its sender wants of us from now on, a reply all that it may count on;
+//! both may overtake each other, so the last request counts and a reply only to what is asked for.
+
+use crate::identity::MemberId;
+use crate::link::{Link, Subject};
+use crate::overlay::Overlay;
+use crate::overlay::interface::Route;
+use crate::overlay::outbox::Intent;
+use crate::planted::{self, Fault};
+use crate::wire::{ROLE_NEIGHBOUR, ROLE_OBSERVE};
+
+/// Most links of one member; requests to be a neighbour beyond are refused.
+pub(super) const LINKS_MAX: usize = 64;
+/// Beats in a row with another digest before a base view is exchanged again.
+const MISMATCHES_MAX: u32 = 3;
+/// Heartbeats between two repairs of one link.
+const REPAIR_BEATS: u64 = 16;
+
+impl Overlay {
+    pub(super) fn take_beat(&mut self, from: MemberId, digest: u64) {
+        let (now, same) = (self.now, digest == self.table.digest());
+        let is_paper = self.is_paper();
+        if same && !is_paper {
+            // The digest is over the view: of those in it nothing needs to be told there.
+            let table = &self.table;
+            if let Some(link) = self.links.get_mut(&from) {
+                link.unmark_all(|subject| match subject {
+                    Subject::Node(id) | Subject::Rank(id, _) => table.in_view(id).is_some(),
+                    Subject::Suspicion { .. } | Subject::Map(_) => false,
+                });
+            }
+        }
+        let repair_us = REPAIR_BEATS * self.config.heartbeat_us;
+        let Some(link) = self.links.get_mut(&from).filter(|link| link.observes) else {
+            // It believes that we observe it. Tell it what we want.
+            self.say(Intent::Link {
+                to: from,
+                asked: None,
+                route: Route::Next,
+            });
+            return;
+        };
+        if same || is_paper || !link.is_idle() || planted::on(Fault::NoRepair) {
+            link.mismatches = 0;
+            return;
+        }
+        link.mismatches += 1;
+        if link.mismatches > MISMATCHES_MAX && now >= link.repair_at {
+            link.mismatches = 0;
+            link.repair_at = now.after(repair_us);
+            link.want_view = true;
+            link.request_at = now;
+            self.counters.repairs += 1;
+            self.give_base_view(from);
+        }
+    }
+
+    /// Requests may overtake each other; only the last word counts.
+    pub(super) fn is_latest_request(&mut self, from: MemberId, sequence: u64) -> bool {
+        let mut latest = false;
+        self.table.note(from, |member| {
+            latest = sequence > member.asked_sequence;
+            member.asked_sequence = member.asked_sequence.max(sequence);
+        });
+        latest
+    }
+
+    pub(super) fn take_request(&mut self, from: MemberId, roles: u8, want_view: bool, digest: u64) {
+        let was_chosen = self.links.get(&from).is_some_and(Link::is_neighbour);
+        let crowded = self.links.len() >= LINKS_MAX || self.degree() >= self.degree_max();
+        let is_new = !self.links.contains_key(&from);
+        if is_new && roles == 0 {
+            return;
+        }
+        let now = self.now;
+        let link = self.links.entry(from).or_insert_with(|| Link::new(now));
+        link.observed = roles & ROLE_OBSERVE != 0;
+        link.chosen = roles & ROLE_NEIGHBOUR != 0 && (was_chosen || !crowded);
+        self.topology_dirty |= was_chosen && !link.is_neighbour();
+        let fresh = core::mem::take(&mut link.fresh);
+        if !link.has_role() {
+            self.links.remove(&from);
+            self.topology_dirty = true;
+        } else if want_view || (fresh && self.differs(digest)) {
+            self.give_base_view(from);
+        }
+        // The way the request came may be the only one that works: answer on all.
+        let route = if is_new { Route::Next } else { Route::All };
+        self.say(Intent::Link {
+            to: from,
+            asked: Some(roles),
+            route,
+        });
+    }
+
+    pub(super) fn take_reply(&mut self, from: MemberId, asked: u8, roles: u8, digest: u64) {
+        // A reply to what we no longer ask for says nothing about what we do ask for.
+        let Some(link) = self
+            .links
+            .get_mut(&from)
+            .filter(|link| link.roles() == asked)
+        else {
+            return;
+        };
+        link.want_view = false;
+        link.requests = 0;
+        link.confirmed = Some(roles);
+        let declined = link.chose && roles & ROLE_NEIGHBOUR == 0;
+        if declined {
+            // It may have answered an earlier request than our last: make it the last word.
+            link.chose = false;
+            self.topology_dirty = true;
+            self.say(Intent::Link {
+                to: from,
+                asked: None,
+                route: Route::Next,
+            });
+        }
+        let Some(link) = self.links.get_mut(&from) else {
+            return;
+        };
+        if core::mem::take(&mut link.fresh) && self.differs(digest) {
+            self.give_base_view(from);
+        }
+        if self.links.get(&from).is_some_and(|link| !link.has_role()) {
+            self.links.remove(&from);
+        }
+    }
+
+    /// Whether a new neighbour is to get a base view: unless it has the same view already.
+    fn differs(&self, digest: u64) -> bool {
+        self.is_paper() || digest != self.table.digest()
+    }
+
+    /// Everything we know goes on the list of this link.
+    fn give_base_view(&mut self, to: MemberId) {
+        let Some(link) = self.links.get_mut(&to) else {
+            return;
+        };
+        self.counters.base_views += 1;
+        link.open(self.now);
+        for (suspect, reports) in &self.suspicions {
+            for (reporter, version) in reports {
+                link.mark(Subject::Suspicion {
+                    suspect: *suspect,
+                    reporter: *reporter,
+                    version: *version,
+                });
+            }
+        }
+        for member in self.table.iter() {
+            link.mark(Subject::Node(member.id));
+            if member.in_view() {
+                member
+                    .ranks
+                    .keys()
+                    .for_each(|rank| link.mark(Subject::Rank(member.id, *rank)));
+                if member.attributes > 0 {
+                    link.mark(Subject::Map(member.id));
+                }
+            }
+        }
+    }
+}

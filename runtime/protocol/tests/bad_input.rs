@@ -1,0 +1,186 @@
+//! Frames that should do no harm: of another job, another release, too long, our own, at odds with
+//! themselves, and the lies of a member that has the key.
+
+use muster_protocol::{
+    Config, EventKind, Input, Instant, MTU_MAX, MemberId, NodeState, Overlay, Parameter, Phase,
+    Profile, Reject, Version,
+};
+
+mod common;
+use common::{ALIVE, KEY, LINK, Peer, give, node, node_fact, parameters, sealed};
+
+const NOW: Instant = Instant(1_000_000);
+
+/// An engine that has met `peer`.
+fn engine(peer: &mut Peer) -> Overlay {
+    let mut config = Config::new("own", b"own", Profile::Standard);
+    config.key = Some(KEY);
+    let mut engine = Overlay::new(config).unwrap();
+    engine.handle(NOW, Input::Wake).unwrap();
+    assert_eq!(give(&mut engine, NOW, &peer.introduction(0)), Ok(()));
+    events(&mut engine);
+    engine
+}
+
+fn events(engine: &mut Overlay) -> Vec<(EventKind, MemberId, Version)> {
+    core::iter::from_fn(|| engine.poll_event())
+        .map(|event| (event.kind, event.member, event.version))
+        .collect()
+}
+
+fn incarnation(incarnation: u64) -> Version {
+    Version::first(incarnation)
+}
+
+/// Sealed with another key: the frame of another job.
+#[test]
+fn a_frame_of_another_job_costs_a_counter() {
+    let mut peer = Peer::new("peer");
+    let mut engine = engine(&mut peer);
+    let mut bytes = peer.introduction(0);
+    let end = bytes.len() - 16;
+    let tag = blake3::keyed_hash(&[1; 32], &bytes[..end]);
+    bytes[end..].copy_from_slice(&tag.as_bytes()[..16]);
+    assert_eq!(give(&mut engine, NOW, &bytes), Err(Reject::Forged));
+    assert_eq!(engine.counters().rejected(Reject::Forged), 1);
+    assert_eq!((engine.live(), events(&mut engine).len()), (2, 0));
+}
+
+/// AG-05: another release is named, once, but only if it has the key.
+#[test]
+fn another_release_is_named_if_it_has_the_key() {
+    let mut peer = Peer::new("peer");
+    let mut engine = engine(&mut peer);
+    let mut stranger = Peer::new("stranger");
+    for _ in 0..2 {
+        let mut bytes = stranger.introduction(0);
+        bytes[2] = 77;
+        assert_eq!(give(&mut engine, NOW, &bytes), Err(Reject::WireVersion));
+        assert_eq!(events(&mut engine), [], "the proof is wrong now");
+    }
+    for time in 0..2 {
+        let mut bytes = stranger.introduction(0);
+        bytes.truncate(bytes.len() - 16);
+        bytes[2] = 77;
+        let bytes = sealed(bytes);
+        assert_eq!(give(&mut engine, NOW, &bytes), Err(Reject::WireVersion));
+        let refused = EventKind::Refused {
+            parameter: Parameter::WireVersion,
+        };
+        let told = events(&mut engine);
+        assert_eq!(told.len(), usize::from(time == 0));
+        assert!(
+            told.iter()
+                .all(|(kind, id, _)| (*kind, *id) == (refused, stranger.id))
+        );
+    }
+    assert_eq!(engine.live(), 2);
+}
+
+#[test]
+fn an_oversized_frame_is_refused_before_it_is_read() {
+    let mut peer = Peer::new("peer");
+    let mut engine = engine(&mut peer);
+    let bytes = peer.frame(LINK, &vec![0; MTU_MAX]);
+    assert_eq!(give(&mut engine, NOW, &bytes), Err(Reject::Oversized));
+    assert_eq!(engine.counters().rejected(Reject::Oversized), 1);
+}
+
+/// What we sent and get back changes nothing, and is no sign of a twin.
+#[test]
+fn our_own_frames_are_known_as_our_own() {
+    let mut peer = Peer::new("peer");
+    let mut engine = engine(&mut peer);
+    let mut buffer = vec![0; 2000];
+    let transmit = engine.poll_transmit(NOW, &mut buffer).unwrap();
+    let echo = &buffer[..transmit.size];
+    assert_eq!(give(&mut engine, NOW, echo), Err(Reject::Own));
+    assert_eq!(engine.phase(), Phase::Running);
+    assert_eq!((engine.live(), events(&mut engine).len()), (2, 0));
+}
+
+/// Two versions of one member in one letter, in either order: the higher one counts.
+#[test]
+fn of_contradictory_versions_the_higher_one_counts() {
+    let facts = [
+        node_fact("s", incarnation(1), ALIVE),
+        node_fact("s", incarnation(2), ALIVE),
+    ];
+    for order in [[0, 1], [1, 0]] {
+        let mut peer = Peer::new("peer");
+        let mut engine = engine(&mut peer);
+        let letter = peer.news(&order.map(|index: usize| facts[index].clone()));
+        assert_eq!(give(&mut engine, NOW, &letter), Ok(()));
+        let held = engine.member(MemberId::of("s")).unwrap();
+        assert_eq!(
+            (held.version(), held.state()),
+            (incarnation(2), NodeState::Alive)
+        );
+    }
+}
+
+/// A head that claims another life than the introduction under it introduces nobody.
+#[test]
+fn an_introduction_at_odds_with_its_head_introduces_nobody() {
+    let mut peer = Peer::new("peer");
+    let mut engine = engine(&mut peer);
+    let mut stranger = Peer::new("stranger");
+    let mut body = vec![0, 0];
+    body.extend(0_u64.to_le_bytes());
+    body.extend(parameters(20_000, 60_000, 2, false));
+    body.extend(node("stranger", incarnation(9), ALIVE));
+    let bytes = stranger.frame(LINK, &body);
+    assert_eq!(give(&mut engine, NOW, &bytes), Err(Reject::Stranger));
+    // And one that introduces somebody else is malformed.
+    let mut body = vec![0, 0];
+    body.extend(0_u64.to_le_bytes());
+    body.extend(parameters(20_000, 60_000, 2, false));
+    body.extend(node("victim", incarnation(1), ALIVE));
+    let bytes = stranger.frame(LINK, &body);
+    assert_eq!(give(&mut engine, NOW, &bytes), Err(Reject::Malformed));
+    assert_eq!(engine.live(), 2);
+}
+
+/// A member that lies about another's incarnation: one lie costs the other one life, which it
+/// takes back with the next; no lie takes it the numbers it needs for that.
+#[test]
+fn a_lie_about_anothers_incarnation_does_bounded_harm() {
+    let mut liar = Peer::new("liar");
+    let mut engine = engine(&mut liar);
+    let mut victim = Peer::new("victim");
+    give(&mut engine, NOW, &victim.introduction(0)).unwrap();
+    let victim_at = |engine: &Overlay| engine.member(MemberId::of("victim")).unwrap().version();
+
+    let lie = liar.news(&[node_fact("victim", incarnation(1 << 63), ALIVE)]);
+    give(&mut engine, NOW, &lie).unwrap();
+    assert_eq!(engine.counters().incarnations_refused, 1);
+    assert_eq!(victim_at(&engine), incarnation(1));
+
+    let lie = liar.news(&[node_fact("victim", incarnation(1 << 62), ALIVE)]);
+    give(&mut engine, NOW, &lie).unwrap();
+    assert_eq!(victim_at(&engine), incarnation(1 << 62));
+    victim.version = incarnation((1 << 62) + 1);
+    give(&mut engine, NOW, &victim.introduction(0)).unwrap();
+    assert_eq!(victim_at(&engine), victim.version, "it contradicts");
+    assert_eq!(engine.live(), 3);
+}
+
+/// The same lie about ourselves: we raise our incarnation, and are never driven to the end of it.
+#[test]
+fn a_lie_about_ourselves_does_not_end_us() {
+    let mut liar = Peer::new("liar");
+    let mut engine = engine(&mut liar);
+    let lie = |liar: &mut Peer, incarnation| {
+        let fact = node_fact("own", Version::first(incarnation), NodeState::Failed as u8);
+        liar.news(&[fact])
+    };
+    let frame = lie(&mut liar, 1 << 63);
+    give(&mut engine, NOW, &frame).unwrap();
+    assert_eq!(engine.phase(), Phase::Running);
+    assert_eq!(engine.version(), incarnation(1));
+    assert_eq!(engine.counters().incarnations_refused, 1);
+    let frame = lie(&mut liar, 7);
+    give(&mut engine, NOW, &frame).unwrap();
+    assert_eq!(engine.version().incarnation, 8);
+    assert_eq!(engine.phase(), Phase::Running);
+}

@@ -1,0 +1,135 @@
+//! What the tests of the whole engine share: frames written byte by byte, as a peer writes them.
+#![allow(dead_code)]
+
+use muster_protocol::{Input, Instant, MemberId, Overlay, Reject, Version};
+
+pub(crate) const KEY: [u8; 32] = [9; 32];
+pub(crate) const WIRE_VERSION: u8 = 2;
+pub(crate) const LINK: u8 = 2;
+pub(crate) const NEWS: u8 = 8;
+pub(crate) const ALIVE: u8 = 1;
+pub(crate) const LEFT: u8 = 5;
+
+/// Somebody who writes frames of its own making.
+pub(crate) struct Peer {
+    pub(crate) id: MemberId,
+    pub(crate) name: String,
+    pub(crate) version: Version,
+    pub(crate) sequence: u64,
+    /// Heartbeat, deadline, Theta, mode.
+    pub(crate) parameters: Vec<u8>,
+}
+
+impl Peer {
+    pub(crate) fn new(name: &str) -> Self {
+        Self {
+            id: MemberId::of(name),
+            name: name.to_owned(),
+            version: Version::first(1),
+            sequence: 0,
+            parameters: parameters(20_000, 60_000, 2, false),
+        }
+    }
+
+    /// A frame with this body, sealed with the job's key.
+    pub(crate) fn frame(&mut self, kind: u8, body: &[u8]) -> Vec<u8> {
+        self.sequence += 1;
+        let mut bytes = Vec::new();
+        bytes.extend(0x754d_u16.to_le_bytes());
+        bytes.extend([WIRE_VERSION, kind]);
+        bytes.extend(self.id.0.to_le_bytes());
+        bytes.extend(self.version.incarnation.to_le_bytes());
+        bytes.extend(self.sequence.to_le_bytes());
+        bytes.extend(0_u32.to_le_bytes());
+        bytes.extend(body);
+        sealed(bytes)
+    }
+
+    /// "I am here", with these roles.
+    pub(crate) fn introduction(&mut self, roles: u8) -> Vec<u8> {
+        let mut body = vec![roles, 0];
+        body.extend(0_u64.to_le_bytes());
+        body.extend(&self.parameters);
+        body.extend(node(&self.name, self.version, ALIVE));
+        self.frame(LINK, &body)
+    }
+
+    /// A letter with these facts, each with its tag.
+    pub(crate) fn news(&mut self, facts: &[Vec<u8>]) -> Vec<u8> {
+        let mut body = vec![0, 0];
+        body.extend((facts.len() as u16).to_le_bytes());
+        body.extend(facts.concat());
+        self.frame(NEWS, &body)
+    }
+}
+
+/// Parameters as they travel.
+pub(crate) fn parameters(
+    heartbeat_us: u32,
+    deadline_us: u32,
+    theta: u8,
+    is_paper: bool,
+) -> Vec<u8> {
+    let mut bytes = heartbeat_us.to_le_bytes().to_vec();
+    bytes.extend(deadline_us.to_le_bytes());
+    bytes.extend([theta, u8::from(is_paper)]);
+    bytes
+}
+
+/// Adds the proof.
+pub(crate) fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let tag = blake3::keyed_hash(&KEY, &bytes);
+    bytes.extend(&tag.as_bytes()[..16]);
+    bytes
+}
+
+fn version(version: Version) -> Vec<u8> {
+    let mut bytes = version.incarnation.to_le_bytes().to_vec();
+    bytes.extend(version.minor.to_le_bytes());
+    bytes
+}
+
+/// A record without its tag.
+pub(crate) fn node(name: &str, at: Version, state: u8) -> Vec<u8> {
+    let mut bytes = MemberId::of(name).0.to_le_bytes().to_vec();
+    bytes.extend(version(at));
+    bytes.push(state);
+    bytes.extend(0_i32.to_le_bytes());
+    bytes.push(1);
+    bytes.extend(0_u32.to_le_bytes());
+    bytes.push(name.len() as u8);
+    bytes.extend(name.as_bytes());
+    bytes.push(name.len() as u8);
+    bytes.extend(name.as_bytes());
+    bytes.push(0);
+    bytes
+}
+
+/// A record as a fact.
+pub(crate) fn node_fact(name: &str, at: Version, state: u8) -> Vec<u8> {
+    [vec![1], node(name, at, state)].concat()
+}
+
+/// A report as a fact.
+pub(crate) fn suspicion_fact(reporter: &str, suspect: &str, at: Version) -> Vec<u8> {
+    let mut bytes = vec![3];
+    bytes.extend(MemberId::of(reporter).0.to_le_bytes());
+    bytes.extend(MemberId::of(suspect).0.to_le_bytes());
+    bytes.extend(version(at));
+    bytes
+}
+
+/// Hands a frame in.
+pub(crate) fn give(engine: &mut Overlay, at: Instant, bytes: &[u8]) -> Result<(), Reject> {
+    engine.handle(at, Input::Datagram { bytes })
+}
+
+/// The kinds of all frames the engine wants to send now.
+pub(crate) fn kinds_sent(engine: &mut Overlay, at: Instant) -> Vec<u8> {
+    let mut buffer = vec![0; 2000];
+    let mut kinds = Vec::new();
+    while engine.poll_transmit(at, &mut buffer).is_some() {
+        kinds.push(buffer[3]);
+    }
+    kinds
+}

@@ -1,0 +1,255 @@
+//! The paper mode against a slow transcription of the paper's first algorithm: the same streams
+//! of alive, leave and suspicion, through real frames, must give the same view, the same history
+//! and the same notifications in the same order. Rows ZM-08 and ZM-09.
+
+use std::collections::BTreeMap;
+
+use muster_protocol::{
+    Config, EventKind, Input, Instant, MemberId, Mode, NodeState, Overlay, Profile, Version,
+};
+use proptest::prelude::*;
+
+mod common;
+use common::{
+    ALIVE, KEY, LEFT, NEWS, Peer, give, kinds_sent, node_fact, parameters, suspicion_fact,
+};
+
+const TAU_US: u64 = 200_000;
+const START: Instant = Instant(1_000_000);
+const SUBJECTS: [&str; 4] = ["s0", "s1", "s2", "s3"];
+const REPORTERS: [&str; 5] = ["r0", "r1", "r2", "r3", "r4"];
+
+/// What a user is notified of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Notice {
+    Join(MemberId, Version),
+    Leave(MemberId, Version),
+}
+
+/// One piece of news.
+#[derive(Clone, Copy, Debug)]
+enum News {
+    Leave(&'static str, Version),
+    Alive(&'static str, Version),
+    Suspicion(&'static str, &'static str, Version),
+}
+
+/// The oracle: plain maps and the procedures, nothing kept that could be computed.
+#[derive(Debug)]
+struct Oracle {
+    own: MemberId,
+    own_version: Version,
+    theta: usize,
+    view: BTreeMap<MemberId, Version>,
+    history: BTreeMap<MemberId, Version>,
+    suspicions: BTreeMap<(MemberId, MemberId), Version>,
+    notices: Vec<Notice>,
+}
+
+impl Oracle {
+    fn alive(&mut self, p: MemberId, v: Version) {
+        match self.view.get(&p).copied() {
+            None => {
+                if self.history.get(&p).is_some_and(|removed| v <= *removed) {
+                    return;
+                }
+                self.history.remove(&p);
+                self.view.insert(p, v);
+                self.notices.push(Notice::Join(p, v));
+            }
+            Some(held) if v > held => {
+                self.suspicions
+                    .retain(|(suspect, _), reported| *suspect != p || *reported >= v);
+                if held.incarnation != v.incarnation {
+                    self.notices.push(Notice::Leave(p, held));
+                    self.notices.push(Notice::Join(p, v));
+                }
+                self.view.insert(p, v);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn leave(&mut self, p: MemberId, v: Version) {
+        if let Some(held) = self.view.get(&p) {
+            if v >= *held {
+                self.remove(p, v);
+            }
+        } else if self.history.get(&p).is_some_and(|removed| v > *removed) {
+            self.history.insert(p, v);
+        }
+    }
+
+    fn suspicion(&mut self, r: MemberId, s: MemberId, v: Version) {
+        if s == self.own {
+            self.own_version.minor += 1;
+            return;
+        }
+        let held = self.view.get(&s);
+        let earlier = self.suspicions.get(&(s, r));
+        if held.is_none_or(|held| v < *held) || earlier.is_some_and(|earlier| *earlier >= v) {
+            return;
+        }
+        self.suspicions.insert((s, r), v);
+        let reporters = self.suspicions.keys().filter(|(suspect, _)| *suspect == s);
+        if reporters.count() >= self.theta {
+            self.remove(s, v);
+        }
+    }
+
+    fn remove(&mut self, p: MemberId, v: Version) {
+        self.view.remove(&p);
+        self.suspicions.retain(|(suspect, _), _| *suspect != p);
+        self.history.insert(p, v);
+        self.notices.push(Notice::Leave(p, v));
+    }
+
+    /// A letter: all that left, then all that live, then all reports.
+    fn letter(&mut self, letter: &[News]) {
+        for news in letter {
+            if let News::Leave(p, v) = news {
+                self.leave(MemberId::of(p), *v);
+            }
+        }
+        for news in letter {
+            if let News::Alive(p, v) = news {
+                self.alive(MemberId::of(p), *v);
+            }
+        }
+        for news in letter {
+            if let News::Suspicion(r, s, v) = news {
+                self.suspicion(MemberId::of(r), MemberId::of(s), *v);
+            }
+        }
+    }
+}
+
+fn fact(news: &News) -> Vec<u8> {
+    match news {
+        News::Leave(p, v) => node_fact(p, *v, LEFT),
+        News::Alive(p, v) => node_fact(p, *v, ALIVE),
+        News::Suspicion(r, s, v) => suspicion_fact(r, s, *v),
+    }
+}
+
+/// An engine in paper mode whose own timers are far away, and who was introduced to `peer`.
+fn engine(theta: usize, peer: &mut Peer, roles: u8) -> Overlay {
+    let mut config = Config::new("own", b"own", Profile::Standard);
+    config.mode = Mode::Paper { tau_us: TAU_US };
+    config.key = Some(KEY);
+    config.heartbeat_us = 60_000_000;
+    config.deadline_us = 600_000_000;
+    config.theta = theta;
+    config.successors = 4;
+    peer.parameters = parameters(60_000_000, 600_000_000, theta as u8, true);
+    let mut engine = Overlay::new(config).unwrap();
+    engine.handle(START, Input::Wake).unwrap();
+    give(&mut engine, START, &peer.introduction(roles)).unwrap();
+    engine
+}
+
+fn notices(engine: &mut Overlay) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    while let Some(event) = engine.poll_event() {
+        match event.kind {
+            EventKind::NodeUp => notices.push(Notice::Join(event.member, event.version)),
+            EventKind::NodeFailed | EventKind::NodeLeft { .. } => {
+                notices.push(Notice::Leave(event.member, event.version));
+            }
+            _ => {}
+        }
+    }
+    notices
+}
+
+fn versions() -> impl Strategy<Value = Version> {
+    (1..4_u64, 1..4_u32).prop_map(|(incarnation, minor)| Version { incarnation, minor })
+}
+
+fn news() -> impl Strategy<Value = News> {
+    let subject = || prop::sample::select(SUBJECTS.to_vec());
+    let accused = prop::sample::select(vec!["s0", "s1", "s2", "s3", "own"]);
+    let reporter = prop::sample::select(REPORTERS.to_vec());
+    prop_oneof![
+        3 => (subject(), versions()).prop_map(|(p, v)| News::Alive(p, v)),
+        1 => (subject(), versions()).prop_map(|(p, v)| News::Leave(p, v)),
+        4 => (reporter, accused, versions()).prop_map(|(r, s, v)| News::Suspicion(r, s, v)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn the_engine_and_the_transcription_agree(
+        theta in 1..5_usize,
+        letters in prop::collection::vec(prop::collection::vec(news(), 0..6), 0..30),
+    ) {
+        let mut peer = Peer::new("peer");
+        let mut engine = engine(theta, &mut peer, 0);
+        notices(&mut engine);
+        let own = MemberId::of("own");
+        let mut oracle = Oracle {
+            own,
+            own_version: engine.version(),
+            theta,
+            view: BTreeMap::from([(peer.id, peer.version)]),
+            history: BTreeMap::new(),
+            suspicions: BTreeMap::new(),
+            notices: Vec::new(),
+        };
+        for letter in &letters {
+            let facts: Vec<Vec<u8>> = letter.iter().map(fact).collect();
+            give(&mut engine, START, &peer.news(&facts)).unwrap();
+            oracle.letter(letter);
+            let members: Vec<_> = engine.members().filter(|member| member.id() != own).collect();
+            let (inside, outside): (Vec<_>, Vec<_>) =
+                members.iter().partition(|member| member.state().in_view());
+            let versions = |list: Vec<&muster_protocol::MemberView<'_>>| -> BTreeMap<_, _> {
+                list.iter().map(|member| (member.id(), member.version())).collect()
+            };
+            prop_assert_eq!(versions(inside), oracle.view.clone());
+            prop_assert_eq!(versions(outside), oracle.history.clone());
+            for member in &members {
+                let accused = oracle.suspicions.keys().any(|(s, _)| *s == member.id());
+                prop_assert_eq!(member.state() == NodeState::Suspect, accused);
+            }
+            prop_assert_eq!(engine.version(), oracle.own_version);
+        }
+        prop_assert_eq!(notices(&mut engine), oracle.notices);
+    }
+}
+
+/// ZM-08: what changes waits for tau from the first change on, and then leaves in one letter.
+#[test]
+fn news_waits_for_tau_from_the_first_change_on() {
+    let mut peer = Peer::new("peer");
+    let mut engine = engine(2, &mut peer, 2);
+    let base = kinds_sent(&mut engine, START);
+    assert!(
+        base.contains(&NEWS),
+        "the base view does not wait: {base:?}"
+    );
+    let first = START.after(10);
+    let news = peer.news(&[node_fact("s0", Version::first(1), ALIVE)]);
+    give(&mut engine, first, &news).unwrap();
+    assert!(!kinds_sent(&mut engine, first).contains(&NEWS));
+    let second = first.after(TAU_US - 1);
+    let news = peer.news(&[node_fact("s1", Version::first(1), ALIVE)]);
+    give(&mut engine, second, &news).unwrap();
+    let to_peer = |engine: &mut Overlay, at| {
+        let mut buffer = vec![0; 2000];
+        let mut letters = 0;
+        while let Some(transmit) = engine.poll_transmit(at, &mut buffer) {
+            let to = muster_protocol::Target::Member(MemberId::of("peer"));
+            letters += usize::from(buffer[3] == NEWS && transmit.target == to);
+        }
+        letters
+    };
+    // The acknowledgement of the base view never came; it is repeated after half a heartbeat.
+    assert_eq!(to_peer(&mut engine, second), 0);
+    assert_eq!(engine.poll_timeout(), first.after(TAU_US));
+    engine.handle(first.after(TAU_US), Input::Wake).unwrap();
+    assert_eq!(to_peer(&mut engine, first.after(TAU_US)), 1);
+    assert_eq!(to_peer(&mut engine, first.after(2 * TAU_US)), 0);
+}

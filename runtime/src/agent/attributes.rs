@@ -1,0 +1,99 @@
+//! Attributes between the ranks of this node and the protocol: questions in, answers and events
+//! out.
+
+use super::job::Job;
+use crate::doorman::{ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash};
+use crate::sys::socket::Received;
+use muster_protocol::{
+    Event, Input, Instant, KEY_MAX, KeyHandle, MemberId, Overlay, Reject, VALUE_MAX,
+};
+use tracing::warn;
+
+const _: () = assert!(ATTRIBUTE_KEY_MAX == KEY_MAX && ATTRIBUTE_VALUE_MAX == VALUE_MAX);
+
+/// Most keys that the processes of this node watch.
+const WATCHED_MAX: usize = 4096;
+
+impl Job {
+    /// Answers what the ranks asked since the last time. What is answered as written is kept for
+    /// the next worker first.
+    pub(super) fn answer(&mut self, engine: &mut Overlay, now: Instant) {
+        let sockets = self.doorman.take_asks();
+        if sockets.is_empty() {
+            return;
+        }
+        let mut buffer = vec![0; ASK_MAX];
+        let version = engine.attributes_version(engine.id());
+        let mut answers = Vec::new();
+        for socket in sockets {
+            // The question was written before the socket was handed over; one that is not there,
+            // or no question, is answered by the hang-up.
+            let Ok(Received::Message(length, _)) = socket.receive(&mut buffer) else {
+                continue;
+            };
+            match Ask::decode(buffer.get(..length).unwrap_or_default()) {
+                Ok(ask) => answers.push((socket, self.answer_one(engine, now, ask))),
+                Err(error) => warn!(%error, "a question of a rank was refused"),
+            }
+        }
+        if engine.attributes_version(engine.id()) != version {
+            self.keep(engine);
+        }
+        for (socket, answer) in answers {
+            // Whoever asked and went away does not need to know.
+            let _ = socket.send(&answer, None);
+        }
+    }
+
+    fn answer_one(&mut self, engine: &mut Overlay, now: Instant, ask: Ask<'_>) -> Vec<u8> {
+        let mut text = String::new();
+        let answer = match ask {
+            Ask::Publish { key, value } => {
+                answer_to(engine.handle(now, Input::Publish { key, value }), &mut text)
+            }
+            Ask::Withdraw { key } => {
+                answer_to(engine.handle(now, Input::Withdraw { key }), &mut text)
+            }
+            Ask::Get { node, key } => match self.node_name(node) {
+                None => Answer::NoNode,
+                Some(name) => engine
+                    .attribute(MemberId::of(&name), key)
+                    .map_or(Answer::Absent, Answer::Value),
+            },
+            Ask::Watch { key_hash } => {
+                if self.watched.len() >= WATCHED_MAX && !self.watched.contains(&key_hash) {
+                    Answer::Limit("the processes of a node watch at most 4096 keys")
+                } else {
+                    self.watched.insert(key_hash);
+                    Answer::Done
+                }
+            }
+        };
+        answer.encode()
+    }
+
+    /// Writes a change on the board if anybody here watches the key. True if there is news.
+    pub(super) fn tell_attribute(
+        &mut self,
+        engine: &Overlay,
+        event: &Event,
+        key: KeyHandle,
+    ) -> bool {
+        let Some(hash) = engine.changed_key(key).map(key_hash) else {
+            return false;
+        };
+        self.watched.contains(&hash) && self.publish_attribute(engine, event, hash)
+    }
+}
+
+fn answer_to(result: Result<(), Reject>, text: &mut String) -> Answer<'_> {
+    match result {
+        Ok(()) => Answer::Done,
+        Err(Reject::Unknown) => Answer::Absent,
+        Err(Reject::Stopped) => Answer::Stopped,
+        Err(reject) => {
+            *text = reject.to_string();
+            Answer::Limit(text)
+        }
+    }
+}

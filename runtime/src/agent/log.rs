@@ -1,0 +1,93 @@
+//! Where the agent's log goes: standard error, or a file with a limit.
+//!
+//! Keeper and workers share the file. When it is full it begins anew, and its first line says
+//! how much was dropped: what happened last is what somebody will look for.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Mutex;
+use tracing_subscriber::EnvFilter;
+
+/// Longest log in bytes.
+const LOG_BYTES_MAX: u64 = 1 << 20;
+
+/// Logs to standard error. `MUSTER_LOG` sets the level.
+pub(super) fn to_stderr() {
+    let builder = tracing_subscriber::fmt().with_env_filter(filter());
+    builder.with_target(false).with_writer(io::stderr).init();
+}
+
+/// Logs to a file that begins empty; nowhere if it cannot be opened. Panics are logged too, as
+/// the standard error of a daemon leads nowhere.
+pub(super) fn to_file(path: &Path) {
+    let Ok(log) = BoundedLog::open(path, LOG_BYTES_MAX) else {
+        return;
+    };
+    let builder = tracing_subscriber::fmt().with_env_filter(filter());
+    builder
+        .with_target(false)
+        .with_ansi(false)
+        .with_writer(Mutex::new(log))
+        .init();
+    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "this is a bug")));
+}
+
+fn filter() -> EnvFilter {
+    EnvFilter::try_from_env("MUSTER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"))
+}
+
+struct BoundedLog {
+    file: File,
+    limit: u64,
+}
+
+impl BoundedLog {
+    fn open(path: &Path, limit: u64) -> io::Result<Self> {
+        // Appending: keeper and worker write without knowing how far the other has come.
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(path)?;
+        file.set_len(0)?;
+        Ok(Self { file, limit })
+    }
+}
+
+impl Write for BoundedLog {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let length = self.file.metadata()?.len();
+        if length + line.len() as u64 > self.limit {
+            self.file.set_len(0)?;
+            writeln!(self.file, "the log was full: {length} bytes were dropped")?;
+        }
+        self.file.write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_full_log_begins_anew_and_says_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        fs::write(&path, "of an earlier agent").unwrap();
+        let mut log = BoundedLog::open(&path, 100).unwrap();
+        for number in 0..10 {
+            writeln!(log, "line {number} of twenty bytes").unwrap();
+            assert!(fs::metadata(&path).unwrap().len() <= 100);
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("the log was full: "), "{text}");
+        assert!(text.ends_with("line 9 of twenty bytes\n"), "{text}");
+    }
+}

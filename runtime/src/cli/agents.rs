@@ -1,0 +1,89 @@
+//! Which agent a command talks to: the one that was named, the one of this job, the only one.
+
+use super::CliError;
+use crate::doorman::{Place, base_directory};
+use clap::Args;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// Chooses an agent of this node.
+#[derive(Args)]
+pub(crate) struct AgentArgs {
+    /// The agent's control socket, or the directory that it is in [default: the agent of this
+    /// job, else the only agent of this user on this node].
+    #[arg(long, value_name = "PATH", env = "MUSTER_CONTROL")]
+    agent: Option<PathBuf>,
+}
+
+/// Name of the control socket in the directory of a job's agent.
+pub(crate) const SOCKET: &str = "control";
+/// How the control socket of a member without a job ends, under the base directory.
+pub(crate) const MEMBER_SUFFIX: &str = ".control";
+
+/// The control socket to use.
+pub(crate) fn find(args: &AgentArgs) -> Result<PathBuf, CliError> {
+    if let Some(path) = &args.agent {
+        return Ok(if path.is_dir() {
+            path.join(SOCKET)
+        } else {
+            path.clone()
+        });
+    }
+    if let Ok(place) = Place::from_environment() {
+        let path = place.directory().join(SOCKET);
+        if answers(&path) {
+            return Ok(path);
+        }
+    }
+    let base = base_directory().map_err(|error| CliError::new("agents", error))?;
+    let mut found: Vec<PathBuf> = candidates(&base)
+        .into_iter()
+        .filter(|p| answers(p))
+        .collect();
+    found.sort();
+    match found.len() {
+        0 => Err(no_agent(format!(
+            "none of yours runs on this node (looked in {})",
+            base.display()
+        ))),
+        1 => Ok(found.remove(0)),
+        _ => {
+            let list: Vec<_> = found
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
+            Err(CliError::new(
+                "which agent",
+                format!("there are several:\n  {}", list.join("\n  ")),
+            )
+            .hint("choose one with --agent PATH"))
+        }
+    }
+}
+
+/// The error for an agent that is not there: exit code 3.
+pub(crate) fn no_agent(why: String) -> CliError {
+    CliError::no_agent("no agent", why)
+        .hint("start one with musterd, or through a job; see README.md")
+}
+
+fn candidates(base: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(base) else {
+        return Vec::new();
+    };
+    let control = |entry: std::fs::DirEntry| {
+        let path = entry.path();
+        let is_member = entry.file_name().to_string_lossy().ends_with(MEMBER_SUFFIX);
+        if is_member {
+            Some(path)
+        } else {
+            path.is_dir().then(|| path.join(SOCKET))
+        }
+    };
+    entries.flatten().filter_map(control).collect()
+}
+
+/// A dead agent's socket is there, but nobody answers.
+fn answers(path: &Path) -> bool {
+    UnixStream::connect(path).is_ok()
+}

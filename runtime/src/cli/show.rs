@@ -1,0 +1,251 @@
+//! `muster members`, `why`, `rails`, `stats`: what an agent knows, as a table or as JSON.
+
+use super::CliError;
+use super::agents::{self, AgentArgs};
+use crate::control::{AskError, Question, ask};
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+use std::fmt::Write as _;
+
+/// Options of every command that shows something.
+#[derive(Args)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    agent: AgentArgs,
+    /// How to print it.
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Format,
+}
+
+/// Options of `muster why`.
+#[derive(Args)]
+pub(crate) struct WhyArgs {
+    /// The member's name.
+    name: String,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    /// For people.
+    Table,
+    /// For programs; with the name of a schema.
+    Json,
+}
+
+/// Runs `muster members`.
+pub(crate) fn members(args: &ShowArgs) -> Result<(), CliError> {
+    show(args, &Question::Members, members_table)
+}
+
+/// Runs `muster why NAME`.
+pub(crate) fn why(args: &WhyArgs) -> Result<(), CliError> {
+    show(&args.show, &Question::Why(args.name.clone()), why_story)
+}
+
+/// Runs `muster rails`.
+pub(crate) fn rails(args: &ShowArgs) -> Result<(), CliError> {
+    show(args, &Question::Rails, rails_table)
+}
+
+/// Runs `muster stats`.
+pub(crate) fn stats(args: &ShowArgs) -> Result<(), CliError> {
+    show(args, &Question::Stats, stats_table)
+}
+
+fn show(args: &ShowArgs, question: &Question, table: fn(&Value) -> String) -> Result<(), CliError> {
+    let path = agents::find(&args.agent)?;
+    let answer = ask(&path, question).map_err(|error| match error {
+        AskError::NoAgent { .. } => agents::no_agent(error.to_string()),
+        AskError::Refused { .. } => CliError::new("refused", error),
+    })?;
+    match args.output {
+        Format::Table => print!("{}", table(&answer)),
+        Format::Json => println!("{answer:#}"),
+    }
+    Ok(())
+}
+
+fn members_table(answer: &Value) -> String {
+    let mut rows =
+        vec![["NAME", "STATE", "RANKS", "HEARD", "HOW KNOWN", "RAILS"].map(String::from)];
+    for member in array(answer, "members") {
+        let heard = member["heard_ms_ago"]
+            .as_f64()
+            .map_or("-".into(), |ms| format!("{ms:.0} ms"));
+        let marker = if member["self"] == true { " *" } else { "" };
+        let ranks: Vec<u64> = array(member, "ranks")
+            .iter()
+            .filter_map(|fact| fact["rank"].as_u64())
+            .collect();
+        rows.push([
+            format!("{}{marker}", text(member, "name")),
+            text(member, "state").to_owned(),
+            ranges(&ranks),
+            heard,
+            known(member),
+            text(member, "address").to_owned(),
+        ]);
+    }
+    align(&rows)
+}
+
+fn why_story(member: &Value) -> String {
+    let mut story = format!(
+        "{} is {}: {}\n",
+        text(member, "name"),
+        text(member, "state"),
+        known(member)
+    );
+    for seen in array(member, "evidence") {
+        let ms = seen["ms_ago"].as_f64().unwrap_or(0.0);
+        let cause = seen["cause"]
+            .as_str()
+            .map_or(String::new(), |cause| format!(" ({cause})"));
+        let _ = writeln!(
+            story,
+            "{:>12.3} s ago  {}{cause}, says {}; version {}.{}",
+            ms / 1000.0,
+            text(seen, "what"),
+            text(seen, "by"),
+            seen["incarnation"],
+            seen["minor"],
+        );
+    }
+    story
+}
+
+fn rails_table(answer: &Value) -> String {
+    let mut rows =
+        vec![["RAIL", "STATE", "PROVIDER", "SENT", "RECEIVED", "DROPPED"].map(String::from)];
+    for rail in array(answer, "rails") {
+        let drops = rail["drops"].as_object();
+        let dropped: u64 = drops.map_or(0, |d| d.values().filter_map(Value::as_u64).sum());
+        rows.push([
+            text(rail, "nid").to_owned(),
+            text(rail, "state").to_owned(),
+            text(rail, "provider").to_owned(),
+            rail["sends"].to_string(),
+            rail["receives"].to_string(),
+            dropped.to_string(),
+        ]);
+    }
+    align(&rows)
+}
+
+fn stats_table(answer: &Value) -> String {
+    let mut rows = vec![["lateness_ms".to_owned(), answer["lateness_ms"].to_string()]];
+    for (name, value) in answer["counters"].as_object().into_iter().flatten() {
+        rows.push([name.clone(), value.to_string()]);
+    }
+    align(&rows)
+}
+
+/// Cause and reporters in a few words.
+fn known(member: &Value) -> String {
+    let reporters: Vec<&str> = array(member, "reporters")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    let cause = text(member, "cause");
+    if reporters.is_empty() {
+        cause.to_owned()
+    } else {
+        format!("{cause}, by {}", reporters.join(" "))
+    }
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or("-")
+}
+
+fn array<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// `0-3,7` for 0, 1, 2, 3 and 7; `-` for none.
+fn ranges(sorted: &[u64]) -> String {
+    let mut parts: Vec<(u64, u64)> = Vec::new();
+    for &number in sorted {
+        match parts.last_mut() {
+            Some((_, end)) if *end + 1 == number => *end = number,
+            _ => parts.push((number, number)),
+        }
+    }
+    let part = |(start, end): &(u64, u64)| match start == end {
+        true => start.to_string(),
+        false => format!("{start}-{end}"),
+    };
+    if parts.is_empty() {
+        "-".into()
+    } else {
+        parts.iter().map(part).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// Columns as wide as their widest cell, two blanks between them.
+fn align<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let mut table = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(line, "{cell:<width$}  ");
+        }
+        table.push_str(line.trim_end());
+        table.push('\n');
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn ranks_are_folded() {
+        assert_eq!(ranges(&[0, 1, 2, 3, 7]), "0-3,7");
+        assert_eq!(ranges(&[5]), "5");
+        assert_eq!(ranges(&[]), "-");
+    }
+
+    #[test]
+    fn the_table_says_who_and_how_it_is_known() {
+        let answer = json!({ "members": [
+            { "name": "n1", "self": true, "state": "alive", "cause": "joined", "address": "a@udp0",
+              "ranks": [{"rank": 0}, {"rank": 1}], "reporters": [] },
+            { "name": "n22", "self": false, "state": "failed", "cause": "silence on every rail",
+              "heard_ms_ago": 61.2, "address": "b@udp0", "ranks": [], "reporters": ["n1", "n3"] },
+        ]});
+        let expected = "\
+NAME  STATE   RANKS  HEARD  HOW KNOWN                         RAILS
+n1 *  alive   0-1    -      joined                            a@udp0
+n22   failed  -      61 ms  silence on every rail, by n1 n3  b@udp0
+";
+        let folded = |text: &str| {
+            text.lines()
+                .map(|l| l.split_whitespace().collect::<Vec<_>>().join(" "))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(folded(&members_table(&answer)), folded(expected));
+    }
+
+    #[test]
+    fn the_story_lists_the_evidence() {
+        let member = json!({ "name": "n2", "state": "suspect", "cause": "silence on every rail",
+            "reporters": ["n1"], "evidence": [{ "ms_ago": 1500.0, "what": "was reported",
+            "cause": "silence on every rail", "by": "n1", "incarnation": 7, "minor": 1 }] });
+        let story = why_story(&member);
+        assert!(
+            story.starts_with("n2 is suspect: silence on every rail, by n1\n"),
+            "{story}"
+        );
+        assert!(
+            story.contains("1.500 s ago") && story.contains("says n1"),
+            "{story}"
+        );
+    }
+}

@@ -1,0 +1,179 @@
+//! The answers: what the engine and the fabric know, as JSON with a named schema.
+
+use super::Question;
+use muster_fabric::{DropReason, RailState, Transport};
+use muster_protocol::{
+    CauseKind, Instant, MemberId, MemberView, NodeState, Observation, ObservationKind, Overlay,
+    RankState,
+};
+use serde_json::{Map, Value, json};
+
+/// Answers a question at the time `now`.
+pub(crate) fn answer(
+    question: &Question,
+    engine: &Overlay,
+    fabric: &dyn Transport,
+    now: Instant,
+) -> Value {
+    match question {
+        Question::Members => members(engine, now),
+        Question::Why(name) => why(engine, name, now),
+        Question::Rails => rails(fabric),
+        Question::Stats => stats(engine),
+    }
+}
+
+fn members(engine: &Overlay, now: Instant) -> Value {
+    let members: Vec<Value> = engine
+        .members()
+        .map(|view| member(engine, &view, now))
+        .collect();
+    json!({
+        "schema": "muster/members/v1",
+        "self": engine.name_of(engine.id()),
+        "alive": engine.live(),
+        "members": members,
+    })
+}
+
+fn member(engine: &Overlay, view: &MemberView<'_>, now: Instant) -> Value {
+    let is_self = view.id() == engine.id();
+    let heard = view.last_heard();
+    let ranks: Vec<Value> = view
+        .ranks()
+        .map(|fact| json!({ "rank": fact.rank, "state": rank_word(fact.state) }))
+        .collect();
+    json!({
+        "name": view.name(),
+        "state": state_word(view.state()),
+        "self": is_self,
+        "incarnation": view.version().incarnation,
+        "minor": view.version().minor,
+        "address": String::from_utf8_lossy(view.address()),
+        "ranks": ranks,
+        "cause": cause_word(view.cause()),
+        "reporters": names(engine, view.reporters().iter()),
+        "heard_ms_ago": (!is_self && heard.0 > 0).then(|| now.since(heard) as f64 / 1000.0),
+        "deadline_ms": engine.deadline_us(view.id()) as f64 / 1000.0,
+        "exit_code": (view.state() == NodeState::Left).then(|| view.exit_code()),
+    })
+}
+
+fn why(engine: &Overlay, name: &str, now: Instant) -> Value {
+    let id = MemberId::of(name);
+    let Some(view) = engine.member(id) else {
+        return json!({ "error": format!("no member named {name} is known; see muster members") });
+    };
+    let evidence: Vec<Value> = engine
+        .why(id)
+        .map(|observation| evidence(engine, observation, now))
+        .collect();
+    let mut value = member(engine, &view, now);
+    value["schema"] = "muster/why/v1".into();
+    value["evidence"] = evidence.into();
+    value
+}
+
+fn evidence(engine: &Overlay, observation: &Observation, now: Instant) -> Value {
+    let (what, cause) = match observation.kind {
+        ObservationKind::Joined => ("joined", None),
+        ObservationKind::Probed => ("was silent and probed", None),
+        ObservationKind::Vouched => ("was found alive by a helper", None),
+        ObservationKind::FoundSilent => ("was found silent by a helper", None),
+        ObservationKind::Reported(cause) => ("was reported", Some(cause)),
+        ObservationKind::Refuted => ("refuted the reports", None),
+        ObservationKind::Failed(cause) => ("was declared failed", Some(cause)),
+        ObservationKind::Left => ("said goodbye", None),
+        ObservationKind::Degraded => ("lost a rail", None),
+        ObservationKind::Recovered => ("has all its rails", None),
+        ObservationKind::Unreachable => ("could not be reached", None),
+    };
+    json!({
+        "ms_ago": now.since(observation.at) as f64 / 1000.0,
+        "what": what,
+        "cause": cause.map(cause_word),
+        "by": engine.name_of(observation.by),
+        "incarnation": observation.version.incarnation,
+        "minor": observation.version.minor,
+    })
+}
+
+fn rails(fabric: &dyn Transport) -> Value {
+    let rails: Vec<Value> = fabric
+        .rails()
+        .iter()
+        .map(|rail| {
+            let counters = &rail.counters;
+            let drops: Map<String, Value> = DropReason::ALL
+                .into_iter()
+                .map(|reason| (reason.word().to_owned(), counters.dropped(reason).into()))
+                .collect();
+            json!({
+                "nid": rail.nid.to_string(),
+                "interface": rail.interface,
+                "provider": rail.provider,
+                "state": if rail.state == RailState::Up { "up" } else { "failing" },
+                "mtu": rail.mtu,
+                "sends": counters.sends,
+                "send_bytes": counters.send_bytes,
+                "receives": counters.receives,
+                "receive_bytes": counters.receive_bytes,
+                "drops": drops,
+            })
+        })
+        .collect();
+    json!({ "schema": "muster/rails/v1", "rails": rails })
+}
+
+fn stats(engine: &Overlay) -> Value {
+    let mut counters = Map::new();
+    engine.counters().each(|name, value| {
+        counters.insert(name.to_owned(), value.into());
+    });
+    json!({
+        "schema": "muster/stats/v1",
+        "lateness_ms": engine.lateness_us() as f64 / 1000.0,
+        "counters": counters,
+    })
+}
+
+fn names(engine: &Overlay, ids: impl Iterator<Item = MemberId>) -> Vec<String> {
+    ids.map(|id| engine.name_of(id).unwrap_or("?").to_owned())
+        .collect()
+}
+
+fn state_word(state: NodeState) -> &'static str {
+    match state {
+        NodeState::Unknown => "unknown",
+        NodeState::Alive => "alive",
+        NodeState::Degraded => "degraded",
+        NodeState::Suspect => "suspect",
+        NodeState::Failed => "failed",
+        NodeState::Left => "left",
+    }
+}
+
+fn rank_word(state: RankState) -> &'static str {
+    match state {
+        RankState::Unknown => "unknown",
+        RankState::Alive => "alive",
+        RankState::Hung => "hung",
+        RankState::Failed => "failed",
+        RankState::Left => "left",
+    }
+}
+
+fn cause_word(cause: CauseKind) -> &'static str {
+    match cause {
+        CauseKind::Joined => "joined",
+        CauseKind::Silence => "silence on every rail",
+        CauseKind::Unreachable => "unreachable",
+        CauseKind::Unanswered => "no answer to a request",
+        CauseKind::Told => "told",
+        CauseKind::Announced => "announced",
+        CauseKind::Refuted => "refuted",
+        CauseKind::Superseded => "a newer life",
+        CauseKind::Rails => "rails",
+        CauseKind::Claimed => "claimed by others",
+    }
+}

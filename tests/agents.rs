@@ -1,0 +1,530 @@
+//! The agent of a job, end to end: ranks in processes of their own on several emulated nodes,
+//! agents that they start themselves, and everything that can be killed is killed.
+//!
+//! Every wait is for an event. That something does *not* happen is shown by what comes after it:
+//! a rank's events have an order, so what is not there before a later one did not happen.
+
+use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
+use rustix::process::Signal;
+use std::path::Path;
+use std::process::Command;
+
+/// Ranks on each node.
+const PER_NODE: u32 = 2;
+const FAILURES: [&str; 3] = ["NodeFailed", "RankFailed", "Outcast"];
+
+/// A job and its ranks; ranks 0 and 1 are on n1, 2 and 3 on n2, and so on.
+struct World {
+    ranks: Vec<Option<Rank>>,
+    job: Job,
+}
+
+impl World {
+    /// All ranks are started, and each of them sees all nodes and ranks.
+    fn start(nodes: usize) -> Self {
+        Self::start_in(nodes, "standard")
+    }
+
+    fn start_in(nodes: usize, profile: &'static str) -> Self {
+        let job = Job::new(nodes).with_profile(profile);
+        let ranks = (0..nodes as u32 * PER_NODE)
+            .map(|rank| Some(start_rank(&job, rank)))
+            .collect();
+        let mut world = Self { job, ranks };
+        world.await_states(&[], "");
+        world.forget_passed();
+        world
+    }
+
+    /// Waits until every rank sees all nodes and ranks alive, but for the `ended` ranks, which it
+    /// sees as `state`.
+    fn await_states(&mut self, ended: &[u32], state: &str) {
+        let nodes = (1..=self.ranks.len() / PER_NODE as usize).map(|node| format!("n{node}=Alive"));
+        let ranks = (0..self.ranks.len() as u32).map(|rank| {
+            let state = if ended.contains(&rank) {
+                state
+            } else {
+                "Alive"
+            };
+            format!("{rank}={state}")
+        });
+        let expected = nodes.chain(ranks).collect::<Vec<_>>().join(" ");
+        for rank in self.ranks.iter_mut().flatten() {
+            rank.await_states(&expected);
+        }
+    }
+
+    fn kill(&mut self, rank: u32) {
+        self.take(rank).kill();
+    }
+
+    fn take(&mut self, rank: u32) -> Rank {
+        self.ranks[rank as usize].take().expect("the rank lives")
+    }
+
+    /// The ranks that live, with their numbers.
+    fn living(&self) -> impl Iterator<Item = (u32, &Rank)> {
+        let ranks = (0..).zip(&self.ranks);
+        ranks.filter_map(|(number, rank)| Some((number, rank.as_ref()?)))
+    }
+
+    fn on_node(&self, node: usize) -> impl Iterator<Item = &Rank> {
+        let ranks = self.living();
+        ranks
+            .filter(move |(number, _)| node_of(*number) == node)
+            .map(|(_, rank)| rank)
+    }
+
+    fn elsewhere(&self, node: usize) -> impl Iterator<Item = &Rank> {
+        let ranks = self.living();
+        ranks
+            .filter(move |(number, _)| node_of(*number) != node)
+            .map(|(_, rank)| rank)
+    }
+
+    fn forget_passed(&self) {
+        self.living().for_each(|(_, rank)| drop(rank.take_passed()));
+    }
+
+    /// Kills a rank and waits until every other one was told; until then no other failure may
+    /// have been told since the last call.
+    fn kill_and_expect_nothing_else(&mut self, victim: u32) {
+        self.kill(victim);
+        for (number, rank) in self.living() {
+            rank.await_words(&["EVENT", "RankFailed", &format!("rank={victim}")]);
+            assert_eq!(failures(rank), Vec::<String>::new(), "at rank {number}");
+        }
+    }
+}
+
+fn node_of(rank: u32) -> usize {
+    (rank / PER_NODE) as usize + 1
+}
+
+fn rank_program() -> &'static str {
+    env!("CARGO_BIN_EXE_muster-test-rank")
+}
+
+fn start_rank(job: &Job, rank: u32) -> Rank {
+    let mut command = job.command(rank_program(), node_of(rank), rank);
+    let rank = Rank::start(&mut command, &format!("rank {rank}"));
+    rank.await_words(&["ATTACHED"]);
+    rank
+}
+
+/// The failures among what a rank was told and nobody waited for.
+fn failures(rank: &Rank) -> Vec<String> {
+    let lines = rank.take_passed();
+    let is_failure = |line: &String| {
+        line.split(' ')
+            .any(|word| FAILURES.contains(&word) || word == "LOST")
+    };
+    lines.into_iter().filter(is_failure).collect()
+}
+
+/// A killed rank is told to every other rank on every node, with the kernel as the witness, and
+/// nobody else is accused. Ranks whose thread ends, or that leave in order, are not dead.
+#[test]
+fn a_killed_rank_is_told_to_every_other_rank_and_nobody_else_is_accused() {
+    let mut world = World::start(3);
+    let mut other = world.take(0);
+    other.tell("thread");
+    other.await_words(&["THREAD", "true"]);
+    world.ranks[0] = Some(other);
+
+    world.kill(3);
+    for (number, rank) in world.living() {
+        let told = rank.await_words(&["EVENT", "RankFailed"]);
+        for part in ["node=n2", "rank=3", "cause=KernelFutex"] {
+            assert!(told.contains(part), "{part} at rank {number}: {told}");
+        }
+    }
+    let mut leaving = world.take(4);
+    leaving.tell("leave 7");
+    leaving.await_words(&["LEFT", "true"]);
+    assert_eq!(leaving.await_end(), Some(7));
+    for (number, rank) in world.living() {
+        let told = rank.await_words(&["EVENT", "RankLeft"]);
+        for part in ["node=n3", "rank=4", "cause=Announced", "code=7"] {
+            assert!(told.contains(part), "{part} at rank {number}: {told}");
+        }
+        assert_eq!(failures(rank), Vec::<String>::new(), "at rank {number}");
+    }
+}
+
+/// A node that is stopped is declared failed by the others, with its ranks; when it goes on it is
+/// told so, and comes back with them.
+#[test]
+fn a_stopped_node_fails_with_its_ranks_and_returns_with_them() {
+    let mut world = World::start(3);
+    let (keeper, worker) = world.job.agent(2).pair();
+    let mut node: Vec<u32> = world.on_node(2).map(Rank::pid).collect();
+    node.extend([keeper, worker]);
+    node.iter().for_each(|pid| signal(*pid, Signal::STOP));
+    for rank in world.elsewhere(2) {
+        let told = rank.await_words(&["EVENT", "NodeFailed", "node=n2"]);
+        assert!(told.contains("cause=Silence"), "{told}");
+        let (_, reporters) = told.rsplit_once("reporters=").expect("reporters are told");
+        assert!(!reporters.is_empty() && !reporters.contains("n2"), "{told}");
+        for number in ["rank=2", "rank=3"] {
+            let told = rank.await_words(&["EVENT", "RankFailed", number]);
+            assert!(told.contains("cause=NodeFailed"), "{told}");
+        }
+        assert_eq!(failures(rank), Vec::<String>::new());
+    }
+    node.iter().for_each(|pid| signal(*pid, Signal::CONT));
+    for rank in world.elsewhere(2) {
+        rank.await_words(&["EVENT", "NodeUp", "node=n2"]);
+    }
+    for rank in world.on_node(2) {
+        rank.await_words(&["EVENT", "Outcast"]);
+    }
+    world.await_states(&[], "");
+    // Who was stopped accuses nobody.
+    for rank in world.on_node(2) {
+        assert_eq!(failures(rank), Vec::<String>::new());
+    }
+}
+
+/// A dead worker costs nobody anything: no event, no view, no rank; its successor goes on.
+#[test]
+fn a_killed_worker_is_replaced_and_nobody_notices() {
+    let mut world = World::start(3);
+    let (keeper, worker) = world.job.agent(2).pair();
+    signal(worker, Signal::KILL);
+    for rank in world.on_node(2) {
+        rank.await_words(&["ATTACHED"]);
+    }
+    let (same_keeper, new_worker) = world.job.agent(2).pair();
+    assert_eq!(same_keeper, keeper);
+    assert_ne!(new_worker, worker);
+    // Of its own node and of another one: the new worker tells and is told.
+    world.kill_and_expect_nothing_else(2);
+    world.kill_and_expect_nothing_else(0);
+    world.await_states(&[0, 2], "Failed");
+    let mut newcomer = start_rank_as(&world.job, 2, 6);
+    for (_, rank) in world.living() {
+        rank.await_words(&["EVENT", "RankUp", "rank=6"]);
+    }
+    newcomer.tell("leave 0");
+    newcomer.await_words(&["LEFT", "true"]);
+    for (_, rank) in world.living() {
+        rank.await_words(&["EVENT", "RankLeft", "rank=6"]);
+    }
+}
+
+/// Workers that die one after another leave nothing behind in the keeper; when they do not stop
+/// dying the agent gives up, and says so.
+#[test]
+fn a_worker_that_keeps_dying_is_given_up_with_the_reason() {
+    let world = World::start(1);
+    let (keeper, mut worker) = world.job.agent(1).pair();
+    let before = descriptors(keeper);
+    for _ in 0..4 {
+        signal(worker, Signal::KILL);
+        for rank in world.on_node(1) {
+            rank.await_words(&["ATTACHED"]);
+        }
+        worker = world.job.agent(1).pair().1;
+        assert_eq!(
+            tasks(keeper),
+            1,
+            "the keeper has one thread, or it must not fork"
+        );
+    }
+    // A descriptor left open by each of the four, in the keeper, would be inherited by the next.
+    assert!(
+        descriptors(keeper) < before + 4,
+        "descriptors were left open"
+    );
+    signal(worker, Signal::KILL);
+    for rank in world.on_node(1) {
+        let told = rank.await_words(&["LOST"]);
+        assert_says(&told, &["the worker died 5 times", "log"]);
+        assert_eq!(failures(rank), Vec::<String>::new());
+    }
+    assert_nothing_stays(&world.job, 1);
+}
+
+fn descriptors(pid: u32) -> usize {
+    entries(&format!("/proc/{pid}/fd"))
+}
+
+fn tasks(pid: u32) -> usize {
+    entries(&format!("/proc/{pid}/task"))
+}
+
+fn entries(path: &str) -> usize {
+    std::fs::read_dir(path).expect("the process lives").count()
+}
+
+/// Two nodes of one name in one job: the later one looks like the earlier one's return, so the
+/// earlier one makes way, and says what to do about it.
+#[test]
+fn a_node_whose_name_is_taken_is_told_so() {
+    let (first, second) = (World::start(1), Job::new(1));
+    let mut command = second.command(rank_program(), 1, 2);
+    command.env("MUSTER_SEEDS", first.job.rails(1));
+    let mut rank = Rank::start(&mut command, "rank of the second n1");
+    rank.await_words(&["ATTACHED"]);
+    for (_, rank) in first.living() {
+        let told = rank.await_words(&["LOST"]);
+        assert_says(&told, &["is named n1", "MUSTER_NODE"]);
+        assert_eq!(failures(rank), Vec::<String>::new());
+    }
+    assert_nothing_stays(&first.job, 1);
+    rank.await_states("n1=Alive 0=Unknown 1=Unknown 2=Alive");
+}
+
+/// A worker without its keeper goes on, serves newcomers, and ends in order.
+#[test]
+fn a_worker_whose_keeper_was_killed_goes_on_alone() {
+    let mut world = World::start(2);
+    let (keeper, worker) = world.job.agent(2).pair();
+    signal(keeper, Signal::KILL);
+    wait_for_end(keeper);
+    let newcomer = start_rank_as(&world.job, 2, 4);
+    for (_, rank) in world.living() {
+        rank.await_words(&["EVENT", "RankUp", "rank=4"]);
+    }
+    newcomer.kill();
+    for (_, rank) in world.living() {
+        rank.await_words(&["EVENT", "RankFailed", "rank=4"]);
+    }
+    world.kill_and_expect_nothing_else(2);
+    world.kill_and_expect_nothing_else(0);
+    assert_eq!(world.job.agent(2).all, [worker]);
+    let mut last = world.take(3);
+    last.tell("leave 0");
+    assert_eq!(last.await_end(), Some(0));
+    wait_for_end(worker);
+    assert!(!world.job.place(2).socket().exists());
+    for (_, rank) in world.living() {
+        rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
+    }
+}
+
+/// Keeper and worker are both lost: a rank starts another agent, and the node and its ranks are
+/// alive for everybody in the end.
+#[test]
+fn an_agent_that_was_lost_is_started_again_and_the_node_returns() {
+    let mut world = World::start(3);
+    let (keeper, worker) = world.job.agent(2).pair();
+    signal(keeper, Signal::KILL);
+    signal(worker, Signal::KILL);
+    wait_for_end(worker);
+    for rank in world.on_node(2) {
+        rank.await_each(&[&["ATTACHED"], &["EVENT", "Overflow"]]);
+    }
+    let (new_keeper, new_worker) = world.job.agent(2).pair();
+    assert!(![keeper, worker].contains(&new_keeper) && ![keeper, worker].contains(&new_worker));
+    world.await_states(&[], "");
+    world.forget_passed();
+    // What is alive now is watched again, on both sides.
+    world.kill_and_expect_nothing_else(3);
+    world.kill_and_expect_nothing_else(5);
+    world.await_states(&[3, 5], "Failed");
+}
+
+/// A rank that dies together with its node's agent is not taken for alive for ever, also when the
+/// next agent comes before the node's deadline and nobody is declared failed.
+#[test]
+fn a_rank_that_died_with_its_agent_does_not_stay_alive() {
+    let mut world = World::start_in(2, "quiet");
+    let (keeper, worker) = world.job.agent(2).pair();
+    let victim = world.take(2);
+    for pid in [keeper, worker] {
+        signal(pid, Signal::KILL);
+    }
+    wait_for_end(worker);
+    victim.kill();
+    for rank in world.ranks.iter_mut().flatten() {
+        rank.await_view(|view| {
+            let has = |part: &str| view.split(' ').any(|word| word == part);
+            has("n2=Alive") && has("3=Alive") && !has("2=Alive")
+        });
+    }
+}
+
+/// An agent that is asked to end leaves in order, and nobody is declared failed; its ranks, which
+/// still need one, start another.
+#[test]
+fn an_agent_that_is_asked_to_end_leaves_in_order() {
+    let mut world = World::start(2);
+    let (keeper, worker) = world.job.agent(2).pair();
+    signal(keeper, Signal::TERM);
+    wait_for_end(worker);
+    wait_for_end(keeper);
+    for rank in world.elsewhere(2) {
+        rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
+        rank.await_words(&["EVENT", "NodeUp", "node=n2"]);
+        assert_eq!(failures(rank), Vec::<String>::new());
+    }
+    for rank in world.on_node(2) {
+        rank.await_words(&["ATTACHED"]);
+    }
+    assert_ne!(world.job.agent(2).pair(), (keeper, worker));
+    world.await_states(&[], "");
+    for (_, rank) in world.living() {
+        assert_eq!(failures(rank), Vec::<String>::new());
+    }
+}
+
+/// The last rank of a node leaves: its agent says that the node leaves, and ends after its linger
+/// time. Nothing of it stays.
+#[test]
+fn the_agent_ends_when_its_last_rank_has_left() {
+    let mut world = World::start(2);
+    let (keeper, worker) = world.job.agent(2).pair();
+    for number in [2, 3] {
+        let mut rank = world.take(number);
+        rank.tell("leave 0");
+        assert_eq!(rank.await_end(), Some(0));
+        for (_, rank) in world.living() {
+            rank.await_words(&["EVENT", "RankLeft", &format!("rank={number}")]);
+        }
+    }
+    for (_, rank) in world.living() {
+        rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
+        assert_eq!(failures(rank), Vec::<String>::new());
+    }
+    wait_for_end(keeper);
+    wait_for_end(worker);
+    assert!(!world.job.place(2).socket().exists());
+    assert_eq!(world.job.agent(2).all, [0; 0]);
+
+    // And whoever comes later starts another one, which has not heard of those who left.
+    let mut late = start_rank_as(&world.job, 2, 2);
+    late.await_states("n1=Alive n2=Alive 0=Alive 1=Alive 2=Alive");
+}
+
+/// A rank on a node of choice.
+fn start_rank_as(job: &Job, node: usize, rank: u32) -> Rank {
+    let mut command = job.command(rank_program(), node, rank);
+    let rank = Rank::start(&mut command, &format!("rank {rank} on n{node}"));
+    rank.await_words(&["ATTACHED"]);
+    rank
+}
+
+/// Starts a rank that cannot attach; returns what it was told.
+fn refused(command: &mut Command) -> String {
+    let rank = Rank::start(command, "a refused rank");
+    let text = rank.await_line(|_| true);
+    assert!(text.starts_with("REFUSED"), "{text}");
+    assert_eq!(rank.await_end(), Some(3), "{text}");
+    text
+}
+
+fn assert_says(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "{word:?} is missing in: {text}");
+    }
+}
+
+/// Waits until nothing of a node's agent is left.
+fn assert_nothing_stays(job: &Job, node: usize) {
+    job.agent(node).all.into_iter().for_each(wait_for_end);
+    assert_eq!(job.agent(node).all, [0; 0]);
+    assert!(
+        !job.place(node).socket().exists(),
+        "the socket is still there"
+    );
+}
+
+#[test]
+fn a_second_process_of_the_same_rank_is_refused() {
+    let world = World::start(1);
+    let pid = world.on_node(1).next().expect("rank 0 lives").pid();
+    let text = refused(&mut world.job.command(rank_program(), 1, 0));
+    assert_says(&text, &["rank 0", &pid.to_string(), "MUSTER_RANK"]);
+    for (_, rank) in world.living() {
+        assert_eq!(failures(rank), Vec::<String>::new());
+    }
+}
+
+/// What is wrong is said to the rank that wanted to attach: the value, and what to do about it.
+#[test]
+fn an_agent_that_cannot_start_tells_its_rank_why() {
+    let cases: [(&str, &str, &[&str]); 7] = [
+        (
+            "MUSTER_AGENT",
+            "/nonexistent/musterd",
+            &["/nonexistent/musterd", "MUSTER_AGENT"],
+        ),
+        (
+            "MUSTER_RAILS",
+            "nonsense",
+            &["nonsense", "@udp0", "MUSTER_RAILS"],
+        ),
+        ("MUSTER_RAILS", "nosuchif0@udp0", &["nosuchif0", "lo"]),
+        ("MUSTER_PROFILE", "hasty", &["hasty", "standard"]),
+        (
+            "MUSTER_KEY_FILE",
+            "/nonexistent/key",
+            &["/nonexistent/key", "MUSTER_KEY_FILE"],
+        ),
+        ("MUSTER_LINGER_MS", "soon", &["soon", "MUSTER_LINGER_MS"]),
+        (
+            "MUSTER_LIBFABRIC",
+            "/nonexistent/libfabric.so.1",
+            &["/nonexistent/libfabric.so.1", "MUSTER_LIBFABRIC"],
+        ),
+    ];
+    let job = Job::new(1);
+    for (variable, value, words) in cases {
+        let text = refused(job.command(rank_program(), 1, 0).env(variable, value));
+        assert_says(&text, words);
+        assert_nothing_stays(&job, 1);
+    }
+    // Nothing of all that is in the way of one that can.
+    drop(start_rank(&job, 0));
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_named_with_the_remedy() {
+    let job = Job::new(1);
+    let open = job.directory().join("open");
+    std::fs::create_dir(&open).unwrap();
+    set_mode(&open, 0o777);
+    let file = job.directory().join("file");
+    std::fs::write(&file, "").unwrap();
+    for directory in [&open, &file, &job.directory().join("missing/below")] {
+        let text = refused(
+            job.command(rank_program(), 1, 0)
+                .env("MUSTER_DIR", directory),
+        );
+        assert_says(&text, &[&directory.display().to_string(), "MUSTER_DIR"]);
+        assert_nothing_stays(&job, 1);
+    }
+    job.place(1).prepare().unwrap();
+    set_mode(job.place(1).directory(), 0o750);
+    let text = refused(&mut job.command(rank_program(), 1, 0));
+    assert_says(&text, &["0750", "0700", "MUSTER_DIR"]);
+    assert_nothing_stays(&job, 1);
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// A job that was killed with its agents leaves files behind; they are in nobody's way.
+#[test]
+fn what_a_killed_job_left_behind_is_in_nobodys_way() {
+    let mut world = World::start(1);
+    let (keeper, worker) = world.job.agent(1).pair();
+    for pid in [keeper, worker] {
+        signal(pid, Signal::STOP);
+    }
+    world.kill(0);
+    world.kill(1);
+    for pid in [keeper, worker] {
+        signal(pid, Signal::KILL);
+        wait_for_end(pid);
+    }
+    let place = world.job.place(1);
+    assert!(place.socket().exists() && place.lock().exists());
+    let mut rank = start_rank(&world.job, 0);
+    rank.await_states("n1=Alive 0=Alive");
+    assert_ne!(world.job.agent(1).pair(), (keeper, worker));
+}

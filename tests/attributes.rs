@@ -1,0 +1,119 @@
+//! Attributes end to end: ranks of three emulated nodes write and read through real agents, and
+//! the agents' workers are killed meanwhile.
+
+use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
+use rustix::process::Signal;
+
+const NODES: usize = 3;
+
+/// A rank on each node, all of which see each other.
+fn start(job: &Job) -> Vec<Rank> {
+    let mut ranks: Vec<Rank> = (0..NODES as u32)
+        .map(|rank| {
+            let program = env!("CARGO_BIN_EXE_muster-test-rank");
+            let mut command = job.command(program, rank as usize + 1, rank);
+            let rank = Rank::start(&mut command, &format!("rank {rank}"));
+            rank.await_words(&["ATTACHED"]);
+            rank
+        })
+        .collect();
+    for rank in &mut ranks {
+        rank.await_states("n1=Alive n2=Alive n3=Alive 0=Alive 1=Alive 2=Alive");
+    }
+    ranks
+}
+
+fn ask(rank: &mut Rank, question: &str, answer: &[&str]) {
+    rank.tell(question);
+    rank.await_words(answer);
+}
+
+/// Kills the worker of a node's agent and waits until the node's rank is let in by the next.
+fn kill_worker(job: &Job, node: usize, rank: &Rank) {
+    let (_, worker) = job.agent(node).pair();
+    signal(worker, Signal::KILL);
+    wait_for_end(worker);
+    rank.await_words(&["ATTACHED"]);
+}
+
+/// ZM-11: what a rank writes on one node, the ranks of the others read; who watches is told. A
+/// value of the largest size travels whole.
+#[test]
+fn what_one_node_writes_the_others_read() {
+    let job = Job::new(NODES);
+    let mut ranks = start(&job);
+    for rank in &mut ranks[1..] {
+        ask(rank, "watch load", &["WATCHING", "load"]);
+    }
+    for (value, seen) in [("publish load 7", "7"), ("fill load 65536", "65536 bytes")] {
+        ask(&mut ranks[0], value, &["PUBLISHED", "load"]);
+        for rank in &mut ranks[1..] {
+            rank.await_words(&["EVENT", "Attribute", "node=n1"]);
+            rank.tell("get n1 load");
+            let answer = rank.await_words(&["VALUE"]);
+            assert_eq!(answer, format!("VALUE n1 load {seen}"));
+        }
+    }
+    ask(
+        &mut ranks[0],
+        "withdraw load",
+        &["WITHDRAWN", "load", "true"],
+    );
+    for rank in &mut ranks[1..] {
+        rank.await_words(&["EVENT", "Attribute", "node=n1"]);
+        ask(rank, "get n1 load", &["VALUE", "n1", "load", "none"]);
+    }
+    // The writer does not watch, and was told of no change.
+    ask(
+        &mut ranks[0],
+        "get n3 load",
+        &["VALUE", "n3", "load", "none"],
+    );
+    let passed = ranks[0].take_passed();
+    assert!(
+        !passed.iter().any(|line| line.contains("Attribute")),
+        "{passed:?}"
+    );
+}
+
+/// ZM-11: a killed worker costs no attribute: the next has the node's own, gets those of the
+/// others again, and knows what is watched.
+#[test]
+fn a_killed_worker_costs_no_attribute_and_no_watch() {
+    let job = Job::new(NODES);
+    let mut ranks = start(&job);
+    ask(&mut ranks[1], "watch role", &["WATCHING", "role"]);
+    ask(&mut ranks[0], "publish role server", &["PUBLISHED", "role"]);
+    ranks[1].await_words(&["EVENT", "Attribute", "node=n1"]);
+
+    // The writer's: its map is there at once.
+    kill_worker(&job, 1, &ranks[0]);
+    ask(
+        &mut ranks[0],
+        "get n1 role",
+        &["VALUE", "n1", "role", "server"],
+    );
+    ask(
+        &mut ranks[1],
+        "get n1 role",
+        &["VALUE", "n1", "role", "server"],
+    );
+
+    // The watcher's: what comes is an event again, as the map comes back and as it changes.
+    kill_worker(&job, 2, &ranks[1]);
+    ask(&mut ranks[0], "publish role client", &["PUBLISHED", "role"]);
+    loop {
+        ranks[1].await_words(&["EVENT", "Attribute", "node=n1"]);
+        ranks[1].tell("get n1 role");
+        if ranks[1].await_words(&["VALUE"]) == "VALUE n1 role client" {
+            break;
+        }
+    }
+    for rank in &ranks {
+        let passed = rank.take_passed();
+        assert!(
+            !passed.iter().any(|line| line.contains("Failed")),
+            "{passed:?}"
+        );
+    }
+}

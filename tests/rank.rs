@@ -1,0 +1,166 @@
+//! A rank for the end-to-end tests: attaches with the Rust client, prints what it is told, and
+//! does as it is bid.
+//!
+//! One line on standard output for each thing that happens: `ATTACHED` at every time an agent
+//! lets it in, `REFUSED why` if none does, `EVENT kind node=.. rank=.. cause=.. reporters=..`,
+//! `LOST why`. Commands come on standard input: `states`, `thread`, `leave CODE`, `exit CODE`,
+//! `publish KEY VALUE`, `fill KEY SIZE`, `withdraw KEY`, `get NODE KEY`, `watch KEY`; its end is the end of this process, so that no test leaves a rank behind.
+
+use muster::board::{Event, NO_NODE, NO_RANK};
+use muster::client::{AgentLink, Client, Error, Options, Porch};
+use muster::sys::poll;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+/// Exit code when no agent let us in.
+const NOT_ATTACHED: i32 = 3;
+/// Exit code when the test has gone.
+const ABANDONED: i32 = 4;
+
+struct Bell;
+
+impl Porch for Bell {
+    fn on_attached(&self, _link: &AgentLink) {
+        say("ATTACHED");
+    }
+}
+
+fn main() {
+    let options = Options {
+        porch: Some(Arc::new(Bell)),
+        ..Options::default()
+    };
+    let client = match Client::attach(options) {
+        Ok(client) => client,
+        Err(error) => {
+            say(&format!("REFUSED {error}"));
+            std::process::exit(NOT_ATTACHED);
+        }
+    };
+    let listener = client.clone();
+    std::thread::spawn(move || print_events(&listener));
+    for line in io::stdin().lines().map_while(Result::ok) {
+        obey(&client, &line);
+    }
+    std::process::exit(ABANDONED);
+}
+
+fn obey(client: &Client, line: &str) {
+    let (word, code) = line.split_once(' ').unwrap_or((line, "0"));
+    let code = code.parse().unwrap_or(0);
+    match word {
+        "states" => say(&states(client).unwrap_or_else(|error| format!("STATES {error}"))),
+        "thread" => {
+            let ended = std::thread::spawn(|| {}).join().is_ok();
+            say(&format!("THREAD {ended}"));
+        }
+        "leave" => {
+            let left = client.finalize(code);
+            say(&format!("LEFT {}", left.is_ok()));
+            std::process::exit(code);
+        }
+        "exit" => std::process::exit(code),
+        _ => say(&attribute(client, line).unwrap_or_else(|error| format!("ERROR {error}"))),
+    }
+}
+
+/// What has to do with attributes.
+fn attribute(client: &Client, line: &str) -> Result<String, Error> {
+    let words: Vec<&str> = line.split(' ').collect();
+    Ok(match words[..] {
+        ["publish", key, value] => {
+            client.publish(key.as_bytes(), value.as_bytes())?;
+            format!("PUBLISHED {key}")
+        }
+        ["fill", key, size] => {
+            let size: usize = size.parse().unwrap_or(0);
+            client.publish(key.as_bytes(), &vec![b'x'; size])?;
+            format!("PUBLISHED {key}")
+        }
+        ["withdraw", key] => format!("WITHDRAWN {key} {}", client.withdraw(key.as_bytes())?),
+        ["watch", key] => {
+            client.watch(key.as_bytes())?;
+            format!("WATCHING {key}")
+        }
+        ["get", node, key] => {
+            let mut nodes = 0..client.node_count()?;
+            let index = nodes
+                .find(|index| matches!(client.node_name(*index), Ok(Some(name)) if name == node));
+            let value = client.get(index.unwrap_or(NO_NODE), key.as_bytes())?;
+            let text = match value {
+                Some(value) if value.len() > 100 => format!("{} bytes", value.len()),
+                Some(value) => String::from_utf8_lossy(&value).into_owned(),
+                None => "none".to_owned(),
+            };
+            format!("VALUE {node} {key} {text}")
+        }
+        _ => format!("UNKNOWN {line}"),
+    })
+}
+
+fn print_events(client: &Client) {
+    loop {
+        match client.next_event() {
+            Ok(Some(event)) => say(&describe(client, &event)),
+            Ok(None) => wait(client),
+            Err(Error::Finalized) => return,
+            Err(error) => {
+                say(&format!("LOST {error}"));
+                wait(client);
+            }
+        }
+    }
+}
+
+fn wait(client: &Client) {
+    if let Ok(descriptor) = client.descriptor() {
+        let _ = poll::readable(&[descriptor], None);
+    }
+}
+
+fn describe(client: &Client, event: &Event) -> String {
+    let name = |node: u32| match client.node_name(node) {
+        Ok(Some(name)) if node != NO_NODE => name,
+        _ => "-".to_owned(),
+    };
+    let rank = match event.rank {
+        NO_RANK => "-".to_owned(),
+        rank => rank.to_string(),
+    };
+    let reporters: Vec<_> = event
+        .reporters
+        .iter()
+        .take(event.reporter_count as usize)
+        .map(|node| name(*node))
+        .collect();
+    format!(
+        "EVENT {:?} node={} rank={rank} cause={:?} code={} reporters={}",
+        event.kind,
+        name(event.node),
+        event.cause,
+        event.code,
+        reporters.join(",")
+    )
+}
+
+/// All nodes by name, then all ranks by number, each with its state.
+fn states(client: &Client) -> Result<String, Error> {
+    let mut nodes = Vec::new();
+    for node in 0..client.node_count()? {
+        let name = client.node_name(node)?.unwrap_or_default();
+        nodes.push(format!("{name}={:?}", client.node_state(node)?));
+    }
+    nodes.sort();
+    for rank in 0..client.rank_count()? {
+        nodes.push(format!("{rank}={:?}", client.rank_state(rank)?));
+    }
+    Ok(format!("STATES {}", nodes.join(" ")))
+}
+
+/// One whole line at once, whichever thread says it.
+fn say(line: &str) {
+    let mut output = io::stdout().lock();
+    // A test that has gone reads no more; its end of our input tells us so.
+    let _ = writeln!(output, "{}", line.replace('\n', " "));
+    let _ = output.flush();
+}

@@ -1,0 +1,380 @@
+//! A job on several emulated nodes of this machine: real ranks, real agents in job mode.
+//!
+//! Nodes are told apart by `MUSTER_NODE` and by addresses of their own in 127/8. Agents are
+//! started by their first client, as in a real job; they are found through `/proc` by the
+//! directory on their command line. Whatever a test started is ended, by pid, when the job is
+//! dropped, also when the test has failed.
+
+use crate::{DEADLINE, program};
+use muster::doorman::Place;
+use muster::watch::procfs;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
+
+/// Rails of every node.
+const RAILS: usize = 2;
+/// Jobs that one test process can have without using an address twice.
+const JOBS_MAX: u32 = 16;
+
+/// A job: its directory, key and addresses. Ends all its agents when dropped.
+pub struct Job {
+    directory: tempfile::TempDir,
+    name: String,
+    /// Second and third byte of the addresses: no two jobs of this machine share them.
+    net: (u32, u32),
+    nodes: usize,
+    linger_ms: u64,
+    profile: &'static str,
+}
+
+impl Job {
+    /// A new job for nodes `n1` to `n<nodes>`.
+    ///
+    /// # Panics
+    /// If its files cannot be made.
+    pub fn new(nodes: usize) -> Self {
+        static JOBS: AtomicU32 = AtomicU32::new(0);
+        let job = JOBS.fetch_add(1, Ordering::Relaxed);
+        assert!(job < JOBS_MAX, "more jobs than addresses");
+        let number = std::process::id() * JOBS_MAX + job;
+        let directory = tempfile::tempdir().expect("a directory can be made");
+        let key = directory.path().join("key");
+        fs::write(&key, "5c".repeat(32)).expect("the key can be written");
+        fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("and kept private");
+        Self {
+            directory,
+            name: format!("test-{}-{job}", std::process::id()),
+            net: (70 + number / 250 % 180, 1 + number % 250),
+            nodes,
+            linger_ms: 100,
+            profile: "standard",
+        }
+    }
+
+    /// The same with another timing profile.
+    pub fn with_profile(mut self, profile: &'static str) -> Self {
+        self.profile = profile;
+        self
+    }
+
+    /// The base directory of its sockets.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Where a node's agent has its socket and lock.
+    ///
+    /// # Panics
+    /// Never: the names are short.
+    pub fn place(&self, node: usize) -> Place {
+        let node = format!("n{node}");
+        Place::find(Some(&self.name), Some(&node), Some(self.directory())).expect("names fit")
+    }
+
+    /// A rank on a node, not started yet: its environment may be changed.
+    pub fn command(&self, rank_program: &str, node: usize, rank: u32) -> Command {
+        let all: Vec<_> = (1..=self.nodes).map(|n| self.rails(n)).collect();
+        let mut command = Command::new(rank_program);
+        command
+            .env("MUSTER_JOB", &self.name)
+            .env("MUSTER_NODE", format!("n{node}"))
+            .env("MUSTER_RANK", rank.to_string())
+            .env("MUSTER_DIR", self.directory())
+            .env("MUSTER_RAILS", self.rails(node))
+            .env("MUSTER_SEEDS", all.join(" "))
+            .env("MUSTER_PROFILE", self.profile)
+            .env("MUSTER_KEY_FILE", self.directory().join("key"))
+            .env("MUSTER_AGENT", program("musterd"))
+            .env("MUSTER_LINGER_MS", self.linger_ms.to_string())
+            .env("MUSTER_LOG", "info");
+        command
+    }
+
+    /// The rails of a node, with fixed ports, as `MUSTER_RAILS` has them.
+    pub fn rails(&self, node: usize) -> String {
+        let (second, third) = self.net;
+        let rail = |rail| format!("127.{second}.{third}.{}@udp{rail}", node * RAILS + rail);
+        (0..RAILS).map(rail).collect::<Vec<_>>().join(",")
+    }
+
+    /// Keeper and worker of a node; either is missing when it does not live.
+    pub fn agent(&self, node: usize) -> Agent {
+        let pids = self.agent_pids(node);
+        let parents: Vec<_> = pids.iter().filter_map(|pid| procfs::parent(*pid)).collect();
+        let is_worker = |pid: &u32| {
+            let parent = procfs::parent(*pid);
+            parent.is_some_and(|parent| pids.contains(&parent))
+        };
+        Agent {
+            keeper: pids.iter().copied().find(|pid| parents.contains(pid)),
+            worker: pids.iter().copied().find(is_worker),
+            all: pids,
+        }
+    }
+
+    fn agent_pids(&self, node: usize) -> Vec<u32> {
+        let directory = self.place(node).directory().display().to_string();
+        let processes = fs::read_dir("/proc").expect("/proc is mounted");
+        let pids = processes
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        pids.filter(|pid| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).into_owned();
+            line.contains("musterd") && line.split('\0').any(|part| part == directory)
+        })
+        .collect()
+    }
+
+    /// What a node's agent has logged.
+    pub fn log(&self, node: usize) -> String {
+        fs::read_to_string(self.place(node).directory().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        for node in 1..=self.nodes {
+            if std::thread::panicking() {
+                eprintln!("--- log of n{node}:\n{}", self.log(node));
+            }
+            // A keeper may fork another worker while we look: again until nobody is left.
+            for _ in 0..100 {
+                let pids = self.agent_pids(node);
+                if pids.is_empty() {
+                    break;
+                }
+                for pid in pids {
+                    signal(pid, Signal::KILL);
+                    wait_for_end(pid);
+                }
+            }
+        }
+    }
+}
+
+/// The processes of one agent.
+#[derive(Debug)]
+pub struct Agent {
+    /// The keeper, while it has a worker.
+    pub keeper: Option<u32>,
+    /// The worker, while it has a keeper.
+    pub worker: Option<u32>,
+    /// All there are.
+    pub all: Vec<u32>,
+}
+
+impl Agent {
+    /// Keeper and worker.
+    ///
+    /// # Panics
+    /// If one of them is missing.
+    pub fn pair(&self) -> (u32, u32) {
+        match (self.keeper, self.worker) {
+            (Some(keeper), Some(worker)) => (keeper, worker),
+            _ => panic!("keeper or worker is missing: {self:?}"),
+        }
+    }
+}
+
+/// A running rank. It is killed when dropped.
+pub struct Rank {
+    child: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+    /// Lines that were read while another was waited for.
+    passed: RefCell<VecDeque<String>>,
+    name: String,
+}
+
+impl Rank {
+    /// Starts a rank.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start(command: &mut Command, name: &str) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the rank can be started");
+        let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        let input = child.stdin.take().expect("stdin is piped");
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Self {
+            child,
+            input,
+            lines,
+            passed: RefCell::default(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Gives it a command.
+    pub fn tell(&mut self, command: &str) {
+        // One that has died meanwhile is found by what it does not print.
+        let _ = writeln!(self.input, "{command}");
+    }
+
+    /// Waits for a line that `wanted` accepts, and returns it. What came before it is kept for
+    /// [`Rank::take_passed`]; a line that was read before is not looked at again.
+    ///
+    /// # Panics
+    /// If none comes before the deadline, or the rank has ended.
+    pub fn await_line(&self, mut wanted: impl FnMut(&str) -> bool) -> String {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let rest = end.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(rest) {
+                Ok(line) if wanted(&line) => return line,
+                Ok(line) => self.passed.borrow_mut().push_back(line),
+                Err(cause) => panic!("{}: {cause}; it had said {:?}", self.name, self.passed),
+            }
+        }
+    }
+
+    /// Waits for a line that begins with all of these words.
+    ///
+    /// # Panics
+    /// See [`Rank::await_line`].
+    pub fn await_words(&self, words: &[&str]) -> String {
+        self.await_line(|line| has_words(line, words))
+    }
+
+    /// Waits until a line with each of these lists of words has come, in any order.
+    ///
+    /// # Panics
+    /// See [`Rank::await_line`].
+    pub fn await_each(&self, lists: &[&[&str]]) {
+        let mut missing = lists.to_vec();
+        while !missing.is_empty() {
+            let mut found = None;
+            let line = self.await_line(|line| {
+                found = missing.iter().position(|words| has_words(line, words));
+                found.is_some()
+            });
+            match found {
+                Some(index) => drop(missing.swap_remove(index)),
+                None => self.passed.borrow_mut().push_back(line),
+            }
+        }
+    }
+
+    /// The lines that were passed over until now.
+    pub fn take_passed(&self) -> Vec<String> {
+        self.passed.borrow_mut().drain(..).collect()
+    }
+
+    /// Asks for its view until that is `expected`; asks again after every event.
+    ///
+    /// # Panics
+    /// If it does not become so before the deadline.
+    pub fn await_states(&mut self, expected: &str) {
+        let expected = format!("STATES {expected}");
+        self.await_view(|view| view == expected);
+    }
+
+    /// Asks for its view until that is as `wanted`; asks again after every event.
+    ///
+    /// # Panics
+    /// If it does not become so before the deadline.
+    pub fn await_view(&mut self, wanted: impl Fn(&str) -> bool) {
+        let is_event = |line: &str| line.starts_with("EVENT");
+        loop {
+            self.tell("states");
+            let before = self.passed.borrow().len();
+            let view = self.await_words(&["STATES"]);
+            if wanted(&view) {
+                return;
+            }
+            // News that was printed while the view was read may be missing in it.
+            let overtaken = self
+                .passed
+                .borrow()
+                .range(before..)
+                .any(|line| is_event(line));
+            self.passed.borrow_mut().push_back(view);
+            if !overtaken {
+                let news = self.await_line(is_event);
+                self.passed.borrow_mut().push_back(news);
+            }
+        }
+    }
+
+    /// Waits for its end; returns its exit code.
+    ///
+    /// # Panics
+    /// If it does not end before the deadline.
+    pub fn await_end(mut self) -> Option<i32> {
+        wait_for_end(self.pid());
+        self.child.wait().ok().and_then(|status| status.code())
+    }
+
+    /// Kills it and waits for its end.
+    pub fn kill(mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a line has these words, in this order.
+fn has_words(line: &str, words: &[&str]) -> bool {
+    let mut parts = line.split(' ');
+    words.iter().all(|word| parts.any(|part| part == *word))
+}
+
+/// Sends a signal to one process; one that has gone is no error.
+pub fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid as i32) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Waits until a process has ended, whoever its parent is.
+///
+/// # Panics
+/// If it lives on beyond the deadline.
+pub fn wait_for_end(pid: u32) {
+    let Some(raw) = Pid::from_raw(pid as i32) else {
+        return;
+    };
+    let Ok(descriptor) = pidfd_open(raw, PidfdFlags::empty()) else {
+        return;
+    };
+    let mut waiting = [PollFd::new(&descriptor, PollFlags::IN)];
+    let limit = Timespec {
+        tv_sec: DEADLINE.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    let ready = poll(&mut waiting, Some(&limit));
+    assert!(ready == Ok(1), "process {pid} does not end: {ready:?}");
+}
