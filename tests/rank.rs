@@ -4,7 +4,8 @@
 //! One line on standard output for each thing that happens: `ATTACHED` at every time an agent
 //! lets it in, `REFUSED why` if none does, `EVENT kind node=.. rank=.. cause=.. reporters=..`,
 //! `LOST why`. Commands come on standard input: `states`, `thread`, `leave CODE`, `exit CODE`,
-//! `publish KEY VALUE`, `fill KEY SIZE`, `withdraw KEY`, `get NODE KEY`, `watch KEY`; its end is the end of this process, so that no test leaves a rank behind.
+//! `publish KEY VALUE`, `fill KEY SIZE`, `withdraw KEY`, `get NODE KEY`, `watch KEY`;
+//! its end is the end of this process, so that no test leaves a rank behind.
 
 use muster::board::{Event, NO_NODE, NO_RANK};
 use muster::client::{AgentLink, Client, Error, Options, Porch};

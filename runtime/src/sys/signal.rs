@@ -23,11 +23,25 @@ pub fn with_all_blocked<T>(body: impl FnOnce() -> T) -> T {
 }
 
 /// Runs `work` and puts every signal handler back to what it was before. Libraries that
-/// libfabric loads (psm) install handlers that end the process on SIGTERM.
+/// libfabric loads (psm) install handlers that end the process on SIGTERM, from within the
+/// handler; a signal that comes meanwhile waits, or it would find theirs and could hang there.
 #[cfg(feature = "agent")]
 pub fn keeping_handlers<T>(work: impl FnOnce() -> T) -> T {
+    with_all_blocked(|| {
+        let before = handlers();
+        let answer = work();
+        for (signal, action) in before {
+            // SAFETY: it was in force before; SIGKILL and SIGSTOP are refused, harmlessly.
+            unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+        }
+        answer
+    })
+}
+
+#[cfg(feature = "agent")]
+fn handlers() -> Vec<(i32, libc::sigaction)> {
     const LAST: i32 = 31;
-    let before: Vec<(i32, libc::sigaction)> = (1..=LAST)
+    (1..=LAST)
         .filter_map(|signal| {
             // SAFETY: all-zero is a valid sigaction for the call to fill.
             let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -35,11 +49,5 @@ pub fn keeping_handlers<T>(work: impl FnOnce() -> T) -> T {
             let answer = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
             (answer == 0).then_some((signal, action))
         })
-        .collect();
-    let answer = work();
-    for (signal, action) in before {
-        // SAFETY: the action was in force before; SIGKILL and SIGSTOP are refused, harmlessly.
-        unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
-    }
-    answer
+        .collect()
 }

@@ -5,8 +5,8 @@
 //! and ended), `merge` (news into the table), `own` (news about ourselves), `watch` (silence,
 //! probes, reports), `helper` (looking after a suspect for others), `topology` (whom to observe),
 //! `neighbours` (the random links), `discover` (finding strangers and healing splits), `send`
-//! (writing frames when a slot is free), `attributes` (what members publish), `snapshot` (handing over to another worker), `paper` (the
-//! plain algorithm, for comparison).
+//! (writing frames when a slot is free), `attributes` (what members publish), `snapshot` (handing
+//! over to another worker), `paper` (the plain algorithm, for comparison).
 //!
 //! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
 //! the first change after quiet leaves at once, only those that follow wait for tau; what is only
