@@ -25,8 +25,6 @@ pub enum Fault {
     /// A lost letter is not sent again, and views that differ are not repaired. (Without one of
     /// the two the other does its work, which is why there are two.)
     NoRepair,
-    /// One report is enough.
-    ThetaIgnored,
     /// An older fact of a rank overwrites a newer one.
     RankSequenceIgnored,
     /// Nobody probes or asks helpers before reporting.
@@ -45,7 +43,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 16] = [
         Self::SkippedRefutation,
         Self::ForgottenHistory,
         Self::FinalityIgnored,
@@ -55,7 +53,6 @@ impl Fault {
         Self::FailedBeatsNewerLife,
         Self::LostDirtyMark,
         Self::NoRepair,
-        Self::ThetaIgnored,
         Self::RankSequenceIgnored,
         Self::NoProbes,
         Self::TagIgnored,

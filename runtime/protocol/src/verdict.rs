@@ -82,9 +82,6 @@ pub(crate) fn order(news: (Version, NodeState), held: (Version, NodeState)) -> O
 
 /// How many distinct reporters it takes, when `able` members could report.
 pub(crate) fn threshold(theta: usize, able: usize) -> usize {
-    if planted::on(Fault::ThetaIgnored) {
-        return 1;
-    }
     theta.min(able).max(1)
 }
 
