@@ -10,7 +10,7 @@
 //! A link has up to four roles, two in each direction: one observes the other (the other beats
 //! to it), one chose the other as a random neighbour. A link without a role is dropped.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::arrivals::Arrivals;
 use crate::identity::{MemberId, Version};
@@ -23,6 +23,8 @@ use crate::wire::{ROLE_NEIGHBOUR, ROLE_OBSERVE};
 pub(crate) const FLIGHTS_MAX: usize = 16;
 /// The wait for an acknowledgement doubles up to this many times.
 const BACKOFF_MAX: u32 = 5;
+/// So many letters in a row that bring nothing new take their link out of the tree.
+const USELESS_MAX: u32 = 2;
 
 /// Something a fact can be about. Nodes sort before ranks and maps, so they are told first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +39,18 @@ pub(crate) enum Subject {
     },
     /// The version of a member's attributes.
     Map(MemberId),
+}
+
+impl Subject {
+    /// Whom it is about.
+    pub(crate) fn member(self) -> MemberId {
+        match self {
+            Self::Node(id)
+            | Self::Rank(id, _)
+            | Self::Map(id)
+            | Self::Suspicion { suspect: id, .. } => id,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -86,7 +100,14 @@ pub(crate) struct Link {
     pub(crate) want_view: bool,
     /// No news goes out before this.
     open_at: Instant,
+    /// Part of the tree: news goes at once, not as a hint after a while.
+    pub(crate) eager: bool,
+    /// Letters of the peer in a row that brought nothing new.
+    useless: u32,
     dirty: BTreeSet<Subject>,
+    /// What the peer is to get a hint of, and whether we want it ourselves.
+    hints: BTreeMap<Subject, bool>,
+    hint_at: Instant,
     flights: VecDeque<Flight>,
     backoff: u32,
 }
@@ -114,7 +135,11 @@ impl Link {
             repair_at: now,
             want_view: false,
             open_at: now,
+            eager: true,
+            useless: 0,
             dirty: BTreeSet::new(),
+            hints: BTreeMap::new(),
+            hint_at: now,
             flights: VecDeque::new(),
             backoff: 0,
         }
@@ -153,24 +178,70 @@ impl Link {
     }
 
     pub(crate) fn mark(&mut self, subject: Subject) {
+        self.hints.remove(&subject);
         self.dirty.insert(subject);
+    }
+
+    /// The peer gets a hint of it, with the others, not before `at`; unless a letter about it is
+    /// being written anyway.
+    pub(crate) fn mark_lazily(&mut self, subject: Subject, at: Instant) {
+        if self.dirty.contains(&subject) {
+            return;
+        }
+        if self.hints.is_empty() {
+            self.hint_at = at;
+        }
+        self.hints.insert(subject, false);
+    }
+
+    /// The peer holds more about it: it is asked at `at`, unless we hear of it before.
+    pub(crate) fn want(&mut self, subject: Subject, at: Instant) {
+        self.hint_at = self.hint_at().min(at);
+        self.hints.insert(subject, true);
+    }
+
+    /// When hints are due; never if there are none.
+    pub(crate) fn hint_at(&self) -> Instant {
+        if self.hints.is_empty() {
+            Instant::NEVER
+        } else {
+            self.hint_at
+        }
+    }
+
+    /// At most so many of the hints, which are then no longer due.
+    pub(crate) fn take_hints(&mut self, most: usize) -> Vec<(Subject, bool)> {
+        let taken: Vec<_> = self.hints.iter().take(most).map(|(k, v)| (*k, *v)).collect();
+        for (subject, _) in &taken {
+            self.hints.remove(subject);
+        }
+        taken
+    }
+
+    /// A letter of the peer brought something new, or nothing. Says whether the link is eager.
+    pub(crate) fn judge_letter(&mut self, brought_news: bool) -> bool {
+        self.useless = if brought_news { 0 } else { self.useless + 1 };
+        self.eager = brought_news || (self.eager && self.useless < USELESS_MAX);
+        self.eager
     }
 
     /// The peer holds just what we hold: nothing to tell it.
     pub(crate) fn unmark(&mut self, subject: Subject) {
         self.dirty.remove(&subject);
+        self.hints.remove(&subject);
     }
 
     /// The peer holds what we hold about all of whom this is true: nothing to tell it of them.
     pub(crate) fn unmark_all(&mut self, mut known: impl FnMut(Subject) -> bool) {
         self.dirty.retain(|subject| !known(*subject));
+        self.hints.retain(|subject, _| !known(*subject));
         for flight in &mut self.flights {
             flight.subjects.retain(|told| !known(*told));
         }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.dirty.is_empty() && self.flights.is_empty()
+        self.dirty.is_empty() && self.hints.is_empty() && self.flights.is_empty()
     }
 
     pub(crate) fn can_send(&self, now: Instant) -> bool {
@@ -208,6 +279,11 @@ impl Link {
         self.backoff > 0
     }
 
+    /// How much waits to be told or hinted at.
+    pub(crate) fn waiting(&self) -> usize {
+        self.dirty.len() + self.hints.len()
+    }
+
     pub(crate) fn dirty(&self) -> impl Iterator<Item = Subject> {
         self.dirty.iter().copied()
     }
@@ -231,11 +307,13 @@ impl Link {
         }
     }
 
-    pub(crate) fn acked(&mut self, sequence: u64) {
+    /// The peer has a letter, and holds this link eager or not.
+    pub(crate) fn acked(&mut self, sequence: u64, eager: bool) {
         let before = self.flights.len();
         self.flights.retain(|flight| flight.sequence != sequence);
         if self.flights.len() < before {
             self.backoff = 0;
+            self.eager = eager;
         }
     }
 
@@ -283,14 +361,14 @@ mod tests {
         link.sent(Instant(0), 1, vec![A], 0);
         link.sent(Instant(0), 2, vec![B], 0);
         assert!(!link.can_send(Instant(0)));
-        link.acked(1);
+        link.acked(1, true);
         assert_eq!(link.resend(Instant(9_999), 10_000), 0);
         assert_eq!(link.resend(Instant(10_000), 10_000), 1);
         assert_eq!(link.dirty().collect::<Vec<_>>(), [B]);
         assert!(link.is_retrying());
         link.sent(Instant(10_000), 3, vec![B], 0);
         assert_eq!(link.resend_at(10_000), Instant(30_000));
-        link.acked(3);
+        link.acked(3, true);
         assert!(link.is_idle() && !link.is_retrying());
     }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const KINDS: [Kind; 15] = [
+const KINDS: [Kind; 16] = [
     Kind::Beat,
     Kind::Link,
     Kind::LinkReply,
@@ -20,6 +20,7 @@ const KINDS: [Kind; 15] = [
     Kind::Refusal,
     Kind::Request,
     Kind::Reply,
+    Kind::Hint,
 ];
 
 fn version() -> impl Strategy<Value = Version> {

@@ -28,6 +28,7 @@ mod neighbours;
 mod outbox;
 mod own;
 mod paper;
+mod push;
 mod receive;
 mod send;
 mod sizes;
@@ -64,8 +65,6 @@ pub use snapshot::ResumeError;
 
 /// Most events waiting for the host.
 const EVENTS_MAX: usize = 65_536;
-/// In views up to this size the originator of a removal tells everybody directly.
-const DIRECT_MAX: usize = 32;
 
 /// The overlay engine of one member.
 ///
@@ -86,6 +85,8 @@ pub struct Overlay {
     outbox: Outbox,
     /// News frames to acknowledge, by sender.
     acks: BTreeMap<MemberId, Acks>,
+    /// Until when we wait for what a hint made us ask for.
+    asked: BTreeMap<Subject, Instant>,
     events: VecDeque<Event>,
     counters: Counters,
     /// Sequence of the last frame.
@@ -140,6 +141,7 @@ impl Overlay {
             rng: ChaCha8Rng::from_seed(seed),
             outbox: Outbox::default(),
             acks: BTreeMap::new(),
+            asked: BTreeMap::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
             sequence: config.first_sequence,
@@ -291,6 +293,8 @@ impl Overlay {
         for link in self.links.values_mut() {
             link.beat_due = link.observed;
         }
+        let now = self.now;
+        self.asked.retain(|_, until| now < *until);
         self.lateness.decay();
         self.judge_suspects();
         self.attributes.expire(self.now);

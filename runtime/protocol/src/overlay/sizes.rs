@@ -35,7 +35,7 @@ impl Overlay {
             live: self.table.live(),
             removed: self.table.removed(),
             links: self.links.len(),
-            dirty: self.links.values().map(|link| link.dirty().count()).sum(),
+            dirty: self.links.values().map(|link| link.waiting()).sum(),
             flights: self.links.values().map(|link| link.flights()).sum(),
             replay: self.replay.len(),
             intents: self.outbox.len(),
