@@ -7,6 +7,9 @@
 //! while the friend lives, and nothing is queued: a fact that changes twice before a letter goes
 //! is written once.
 //!
+//! Beside the list there is one of *hints*: what the friend most likely knows by the time we would
+//! write, and is only asked about (see `overlay::push`, which also says what an eager link is).
+//!
 //! A link has up to four roles, two in each direction: one observes the other (the other beats
 //! to it), one chose the other as a random neighbour. A link without a role is dropped.
 
@@ -196,8 +199,10 @@ impl Link {
 
     /// The peer holds more about it: it is asked at `at`, unless we hear of it before.
     pub(crate) fn want(&mut self, subject: Subject, at: Instant) {
-        self.hint_at = self.hint_at().min(at);
-        self.hints.insert(subject, true);
+        if !self.dirty.contains(&subject) {
+            self.hint_at = self.hint_at().min(at);
+            self.hints.insert(subject, true);
+        }
     }
 
     /// When hints are due; never if there are none.
@@ -211,7 +216,12 @@ impl Link {
 
     /// At most so many of the hints, which are then no longer due.
     pub(crate) fn take_hints(&mut self, most: usize) -> Vec<(Subject, bool)> {
-        let taken: Vec<_> = self.hints.iter().take(most).map(|(k, v)| (*k, *v)).collect();
+        let taken: Vec<_> = self
+            .hints
+            .iter()
+            .take(most)
+            .map(|(k, v)| (*k, *v))
+            .collect();
         for (subject, _) in &taken {
             self.hints.remove(subject);
         }
@@ -384,6 +394,35 @@ mod tests {
         assert_eq!(link.dirty().collect::<Vec<_>>(), [B]);
         link.unmark(B);
         assert!(link.is_idle());
+    }
+
+    /// ZM-08: a link leaves the tree after two useless letters in a row, and news brings it back.
+    #[test]
+    fn useless_letters_make_a_link_lazy() {
+        let mut link = Link::new(Instant(0));
+        assert!(link.judge_letter(false) && link.judge_letter(true));
+        assert!(link.judge_letter(false) && !link.judge_letter(false));
+        assert!(!link.judge_letter(false) && link.judge_letter(true));
+        link.mark(A);
+        link.sent(Instant(0), 1, vec![A], 0);
+        link.acked(1, false);
+        assert!(!link.eager, "the peer's word counts");
+    }
+
+    /// ZM-08: a hint waits, goes with those that follow, and is void when a letter says more.
+    #[test]
+    fn hints_wait_for_what_the_peer_shows() {
+        let mut link = Link::new(Instant(0));
+        link.mark_lazily(A, Instant(500));
+        link.mark_lazily(B, Instant(900));
+        assert_eq!(link.hint_at(), Instant(500));
+        assert!(!link.can_send(Instant(900)), "a hint is no letter");
+        link.unmark(A);
+        link.mark(B);
+        assert_eq!(link.hint_at(), Instant::NEVER);
+        link.want(A, Instant(700));
+        assert_eq!(link.take_hints(9), [(A, true)]);
+        assert_eq!(link.take_hints(9), []);
     }
 
     /// ZM-08: the first change after quiet leaves at once, those that follow within the pause wait

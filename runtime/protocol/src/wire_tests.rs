@@ -116,6 +116,22 @@ proptest! {
     }
 
     #[test]
+    fn hints_come_back_as_they_were(
+        id in any::<u64>(), rank in any::<u32>(), stamp in any::<u64>(), wanted in any::<bool>(),
+    ) {
+        let subjects = [Subject::Node(MemberId(id)), Subject::Map(MemberId(id))];
+        let subjects = subjects.into_iter().chain([Subject::Rank(MemberId(id), rank)]);
+        let hints: Vec<Hint> = subjects.map(|subject| Hint { subject, wanted, stamp }).collect();
+        let mut buffer = [0; 2 + 3 * HINT_SIZE];
+        let mut writer = Writer::new(&mut buffer);
+        writer.u16(3).unwrap();
+        hints.iter().for_each(|hint| hint.write(&mut writer).unwrap());
+        prop_assert_eq!(writer.used(), 2 + 3 * HINT_SIZE);
+        prop_assert_eq!(Message::read(Kind::Hint, &buffer), Ok(Message::Hint { hints }));
+        prop_assert!(Message::read(Kind::Hint, &buffer[..buffer.len() - 1]).is_err());
+    }
+
+    #[test]
     fn what_is_cut_short_is_refused(
         facts in proptest::collection::vec(fact(), 1..6), cut in any::<prop::sample::Index>(),
     ) {

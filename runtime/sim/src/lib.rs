@@ -32,4 +32,4 @@ pub use shrink::{Shrunk, shrink};
 pub use story::story;
 pub use study::{Measured, ZoneSetting, study};
 pub use sweep::{Sweep, sweep};
-pub use world::{NodeIndex, Record, World};
+pub use world::{FactsHeard, NodeIndex, Record, World};

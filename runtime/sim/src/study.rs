@@ -5,8 +5,6 @@
 //! fabric says so a round trip later; *silence* is a node that just stops. No checker watches:
 //! worlds of thousands of members tell millions of events.
 
-use std::collections::BTreeMap;
-
 use muster_protocol::{Input, Profile};
 
 use crate::world::World;
@@ -163,7 +161,7 @@ impl Zone {
     fn measure(&mut self, what: &'static str, count: usize) -> Measured {
         let since = self.world.now();
         let (frames, bytes) = self.sent();
-        let facts = self.facts();
+        let facts = self.world.facts_heard();
         let mut done = false;
         while !done && self.world.now().since(since) < LIMIT_US {
             self.world.run(STEP_US);
@@ -174,33 +172,16 @@ impl Zone {
         self.world.run(SETTLE_US);
         let members = self.world.running().len().max(1) as u64;
         let sent = self.sent();
-        let (mut heard, mut new) = (0, 0);
-        for node in self.world.running() {
-            let counters = self.world.engine(node).counters();
-            let before = facts.get(&node).copied().unwrap_or_default();
-            heard += counters.news_facts - before.0;
-            new += counters.news_facts - counters.news_duplicates - before.1;
-        }
+        let heard = self.world.facts_heard_since(&facts);
         Measured {
             what,
             count,
             took_us,
             datagrams_each: (sent.0 - frames) / members,
             bytes_each: (sent.1 - bytes) / members,
-            facts: heard,
-            facts_new: new,
+            facts: heard.all,
+            facts_new: heard.new,
         }
-    }
-
-    /// Facts that arrived at each, and those among them that were new.
-    fn facts(&self) -> BTreeMap<usize, (u64, u64)> {
-        let running = self.world.running().into_iter();
-        let counted = running.map(|node| {
-            let counters = self.world.engine(node).counters();
-            let new = counters.news_facts - counters.news_duplicates;
-            (node, (counters.news_facts, new))
-        });
-        counted.collect()
     }
 
     fn sent(&self) -> (u64, u64) {

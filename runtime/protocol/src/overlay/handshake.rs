@@ -113,8 +113,8 @@ impl Overlay {
         let declined = link.chose && roles & ROLE_NEIGHBOUR == 0;
         if declined {
             // It may have answered an earlier request than our last: make it the last word.
+            // Another is asked at the next beat: in a small view nobody else may be willing.
             link.chose = false;
-            self.topology_dirty = true;
             self.say(Intent::Link {
                 to: from,
                 asked: None,

@@ -261,9 +261,16 @@ impl Overlay {
         let Some(member) = self.table.get(fact.id) else {
             return;
         };
-        let mut reporters = member.reporters.iter();
-        let open = member.state == NodeState::Suspect;
-        let lacks = open && reporters.any(|reporter| !fact.reporters.contains(reporter));
+        let held = (member.version, member.state);
+        let lacks = match verdict::order(held, (fact.version, fact.state)) {
+            Order::Newer => true,
+            Order::Same => {
+                let mut reporters = member.reporters.iter();
+                member.state == NodeState::Suspect
+                    && reporters.any(|reporter| !fact.reporters.contains(reporter))
+            }
+            Order::Older => false,
+        };
         if let Some(link) = self.links.get_mut(&from) {
             if lacks {
                 link.mark(Subject::Node(fact.id));

@@ -2,16 +2,18 @@
 //!
 //! The doors are here, and what the engine holds. What goes on behind them, one noun a file:
 //! `receive` (who may say what), `agree` (on the same parameters), `handshake` (links made, changed
-//! and ended), `merge` (news into the table), `own` (news about ourselves), `watch` (silence,
-//! probes, reports), `helper` (looking after a suspect for others), `topology` (whom to observe),
-//! `neighbours` (the random links), `discover` (finding strangers and healing splits), `send`
-//! (writing frames when a slot is free), `attributes` (what members publish), `snapshot` (handing
-//! over to another worker), `paper` (the plain algorithm, for comparison).
+//! and ended), `merge` (news into the table), `push` (how it travels on), `own` (news about
+//! ourselves), `watch` (silence, probes, reports), `helper` (looking after a suspect for others),
+//! `topology` (whom to observe), `neighbours` (the random links), `discover` (finding strangers and
+//! healing splits), `send` (writing frames when a slot is free), `attributes` (what members
+//! publish), `snapshot` (handing over to another worker), `paper` (the plain algorithm, for
+//! comparison).
 //!
 //! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
-//! the first change after quiet leaves at once, only those that follow wait for tau; what is only
-//! passed on waits a millisecond on links that the other side chose; the originator of a removal
-//! also tells everybody directly in views of at most 32. For truth: news is acknowledged
+//! the first change after quiet leaves at once, only those that follow wait for tau. For little
+//! traffic: news goes along a tree, and as a hint over all other links; in views of at most 32
+//! the origin of a death tells everybody directly instead; a new link gets the base view as hints.
+//! For truth: news is acknowledged
 //! and repaired by digests; a verdict from elsewhere counts as the reports it carries; one who
 //! hears nobody doubts itself first; who was declared failed by enough members comes back with a
 //! higher incarnation, not minor, and takes over the others' view; of two sides of a split only
@@ -296,6 +298,7 @@ impl Overlay {
         let now = self.now;
         self.asked.retain(|_, until| now < *until);
         self.lateness.decay();
+        self.topology_dirty |= self.degree() < self.config.neighbours;
         self.judge_suspects();
         self.attributes.expire(self.now);
         let missed = self.now.since(self.beat_at) / self.config.heartbeat_us;

@@ -21,6 +21,7 @@ use crate::checker::{Checker, Seen, Violation};
 use crate::clock::Clock;
 use crate::network::Network;
 use crate::trace::{Line, Trace};
+pub use views::FactsHeard;
 
 /// Number of a node in its world.
 pub type NodeIndex = usize;
