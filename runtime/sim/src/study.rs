@@ -5,15 +5,19 @@
 //! fabric says so a round trip later; *silence* is a node that just stops. No checker watches:
 //! worlds of thousands of members tell millions of events.
 
+use std::collections::BTreeMap;
+
 use muster_protocol::{Input, Profile};
 
 use crate::world::World;
 
 const MS: u64 = 1000;
 /// How exactly times are measured, in microseconds.
-const STEP_US: u64 = 500;
+const STEP_US: u64 = 100;
 /// Longest time waited for a view to become right.
 const LIMIT_US: u64 = 120_000 * MS;
+/// What follows from news when all views are right has happened after this time.
+const SETTLE_US: u64 = 30 * MS;
 /// Quiet between two measurements.
 const QUIET_US: u64 = 300 * MS;
 
@@ -43,10 +47,22 @@ pub struct Measured {
     pub count: usize,
     /// Until all views were right, in microseconds; `None`: not within two minutes.
     pub took_us: Option<u64>,
-    /// Datagrams sent meanwhile, for each member.
+    /// Datagrams sent meanwhile and in the 30 ms that follow, for each member.
     pub datagrams_each: u64,
-    /// Bytes sent meanwhile, for each member.
+    /// Bytes sent in that time, for each member.
     pub bytes_each: u64,
+    /// Facts that arrived in news frames, at all members.
+    pub facts: u64,
+    /// Facts among them that brought something new.
+    pub facts_new: u64,
+}
+
+impl Measured {
+    /// How often a member was told a piece of news, on the average; 0 if there was none.
+    #[must_use]
+    pub fn copies(&self) -> f64 {
+        self.facts as f64 / self.facts_new.max(1) as f64
+    }
 }
 
 /// Measures a zone: its boot, then everything for each of the counts.
@@ -147,20 +163,44 @@ impl Zone {
     fn measure(&mut self, what: &'static str, count: usize) -> Measured {
         let since = self.world.now();
         let (frames, bytes) = self.sent();
+        let facts = self.facts();
         let mut done = false;
         while !done && self.world.now().since(since) < LIMIT_US {
             self.world.run(STEP_US);
             done = self.world.converged();
         }
+        let took_us = done.then(|| self.world.now().since(since));
+        // Copies and acknowledgements may still be under way when everybody knows.
+        self.world.run(SETTLE_US);
         let members = self.world.running().len().max(1) as u64;
         let sent = self.sent();
+        let (mut heard, mut new) = (0, 0);
+        for node in self.world.running() {
+            let counters = self.world.engine(node).counters();
+            let before = facts.get(&node).copied().unwrap_or_default();
+            heard += counters.news_facts - before.0;
+            new += counters.news_facts - counters.news_duplicates - before.1;
+        }
         Measured {
             what,
             count,
-            took_us: done.then(|| self.world.now().since(since)),
+            took_us,
             datagrams_each: (sent.0 - frames) / members,
             bytes_each: (sent.1 - bytes) / members,
+            facts: heard,
+            facts_new: new,
         }
+    }
+
+    /// Facts that arrived at each, and those among them that were new.
+    fn facts(&self) -> BTreeMap<usize, (u64, u64)> {
+        let running = self.world.running().into_iter();
+        let counted = running.map(|node| {
+            let counters = self.world.engine(node).counters();
+            let new = counters.news_facts - counters.news_duplicates;
+            (node, (counters.news_facts, new))
+        });
+        counted.collect()
     }
 
     fn sent(&self) -> (u64, u64) {

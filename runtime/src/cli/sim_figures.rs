@@ -61,6 +61,7 @@ struct Figure {
     all_views_right_ms: Option<f64>,
     datagrams_per_member: u64,
     bytes_per_member: u64,
+    copies_per_fact: f64,
 }
 
 impl Figure {
@@ -71,6 +72,7 @@ impl Figure {
             all_views_right_ms: measured.took_us.map(|us| us as f64 / 1e3),
             datagrams_per_member: measured.datagrams_each,
             bytes_per_member: measured.bytes_each,
+            copies_per_fact: (measured.copies() * 100.0).round() / 100.0,
         }
     }
 }
