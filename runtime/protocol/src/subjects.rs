@@ -72,7 +72,13 @@ mod tests {
         let (node, rank) = (Subject::Node, |id| Subject::Rank(MemberId(id), 3));
         let mut subjects = Subjects::default();
         let mut plain = BTreeSet::new();
-        for subject in [rank(1), node(MemberId(9)), rank(0), node(MemberId(2)), rank(1)] {
+        for subject in [
+            rank(1),
+            node(MemberId(9)),
+            rank(0),
+            node(MemberId(2)),
+            rank(1),
+        ] {
             assert_eq!(subjects.insert(subject), plain.insert(subject));
         }
         subjects.insert_nodes([MemberId(2), MemberId(4)].into_iter());

@@ -142,6 +142,11 @@ impl Member {
         self.state.in_view()
     }
 
+    /// What it adds to the digest of the table.
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest
+    }
+
     /// The last moment at which something stood for its life.
     pub(crate) fn alive_at(&self) -> Instant {
         self.last_heard.max(self.vouched_at)

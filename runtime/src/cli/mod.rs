@@ -11,6 +11,8 @@ mod process;
 mod show;
 mod sim;
 mod sim_figures;
+mod sim_markdown;
+mod sim_plot;
 
 use clap::{Parser, Subcommand};
 use std::fmt;
