@@ -13,11 +13,12 @@
 //! A link has up to four roles, two in each direction: one observes the other (the other beats
 //! to it), one chose the other as a random neighbour. A link without a role is dropped.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::arrivals::Arrivals;
 use crate::identity::{MemberId, Version};
 use crate::planted::{self, Fault};
+use crate::subjects::Subjects;
 use crate::table::Reporters;
 use crate::time::Instant;
 use crate::wire::{ROLE_NEIGHBOUR, ROLE_OBSERVE};
@@ -107,7 +108,7 @@ pub(crate) struct Link {
     pub(crate) eager: bool,
     /// Letters of the peer in a row that brought nothing new.
     useless: u32,
-    dirty: BTreeSet<Subject>,
+    dirty: Subjects,
     /// What the peer is to get a hint of, and whether we want it ourselves.
     hints: BTreeMap<Subject, bool>,
     hint_at: Instant,
@@ -140,7 +141,7 @@ impl Link {
             open_at: now,
             eager: true,
             useless: 0,
-            dirty: BTreeSet::new(),
+            dirty: Subjects::default(),
             hints: BTreeMap::new(),
             hint_at: now,
             flights: VecDeque::new(),
@@ -235,6 +236,11 @@ impl Link {
         self.eager
     }
 
+    /// As `mark`, for all nodes in their order.
+    pub(crate) fn mark_nodes(&mut self, ids: impl Iterator<Item = MemberId>) {
+        self.dirty.insert_nodes(ids);
+    }
+
     /// The peer holds just what we hold: nothing to tell it.
     pub(crate) fn unmark(&mut self, subject: Subject) {
         self.dirty.remove(&subject);
@@ -295,7 +301,7 @@ impl Link {
     }
 
     pub(crate) fn dirty(&self) -> impl Iterator<Item = Subject> {
-        self.dirty.iter().copied()
+        self.dirty.iter()
     }
 
     /// These subjects went out (or are gone) with frame `sequence`; when that was all, the next

@@ -154,6 +154,12 @@ impl Overlay {
                 });
             }
         }
+        let nodes = self.table.iter().map(|member| member.id);
+        if as_hints && !is_paper {
+            nodes.for_each(|id| link.mark_lazily(Subject::Node(id), now));
+        } else {
+            link.mark_nodes(nodes);
+        }
         let mut mark = |subject| {
             if as_hints && !is_paper {
                 link.mark_lazily(subject, now);
@@ -162,7 +168,6 @@ impl Overlay {
             }
         };
         for member in self.table.iter() {
-            mark(Subject::Node(member.id));
             if member.in_view() {
                 let ranks = member.ranks.keys();
                 ranks.for_each(|rank| mark(Subject::Rank(member.id, *rank)));
