@@ -47,7 +47,9 @@ pub(crate) struct Limits {
 pub(crate) struct SendTag {
     pub(crate) peer: u32,
     pub(crate) generation: u32,
+    /// The path's number in the fabric.
     pub(crate) path: u32,
+    pub(crate) bytes: u32,
 }
 
 /// A send that was taken.
@@ -182,6 +184,16 @@ impl Lane {
     /// Longest message, bytes.
     pub(crate) fn message_max(&self) -> usize {
         self.offer.message_max
+    }
+
+    /// Sends that there is room for now.
+    pub(crate) fn credits(&self) -> usize {
+        self.free_sends.len()
+    }
+
+    /// Sends that there is room for when none is under way.
+    pub(crate) fn credits_most(&self) -> usize {
+        self.tags.len()
     }
 
     /// The address that the endpoint is bound to, with its port.
