@@ -26,6 +26,9 @@ pub struct FabricConfig {
     /// Hand small messages to the provider by copy, so that they are done at once and take no slot.
     /// Off only to exercise the slots.
     pub inject: bool,
+    /// Which life of this node it is: grows with each start, so that bulk messages of an earlier one
+    /// are told apart. Nanoseconds since 1970 will do.
+    pub incarnation: u64,
     /// How errors and successes move the health of rails and paths.
     pub health: HealthConfig,
     /// Which rails, NIDs and pairs are preferred.
@@ -47,6 +50,7 @@ impl FabricConfig {
             peer_sends_max: 8,
             peers_max: 4096,
             inject: true,
+            incarnation: 0,
             health: HealthConfig::default(),
             policy: Policy::default(),
             numa_range: 0,

@@ -101,9 +101,19 @@ pub enum OpenError {
         /// The nets that would do.
         known: String,
     },
+    /// The net is known, but nothing here can send bulk messages on it.
+    #[error(
+        "rail {nid}: no bulk lane for net {net} in this build; messages on it must fit a datagram"
+    )]
+    NoBulkLane {
+        /// The rail.
+        nid: String,
+        /// Its net.
+        net: String,
+    },
     /// libfabric lacks the provider that serves this net.
     #[error(
-        "rail {nid}: libfabric {version} offers no provider {provider:?} for datagrams ({reason}); \
+        "rail {nid}: libfabric {version} offers no provider {provider:?} here ({reason}); \
          unset FI_PROVIDER if it is set, or install a libfabric that was built with {provider}"
     )]
     NoProvider {

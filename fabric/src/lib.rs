@@ -27,11 +27,13 @@
 
 #![deny(unsafe_code)]
 
+mod bulk;
 mod config;
 mod error;
 mod fabric;
 mod fault;
 mod health;
+pub mod locality;
 mod net;
 mod nid;
 mod peer;
@@ -45,6 +47,7 @@ mod stats;
 mod transport;
 mod view;
 
+pub use bulk::BULK_MESSAGE_MAX;
 pub use config::FabricConfig;
 pub use error::{CallError, NidError, OpenError, PeerError, PolicyError, RangeError, RemoveError};
 pub use fabric::Fabric;

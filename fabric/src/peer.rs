@@ -5,6 +5,7 @@
 //! local rail and every remote NID is used, and a copy on every home path reaches each of them. All
 //! other pairs on the net are *spare*: they are opened when they are first needed.
 
+use crate::fabric::PeerBulk;
 use crate::health::{Health, Hearing};
 use crate::nid::{NIDS_MAX, Nid, NidList};
 use crate::policy::Ranks;
@@ -30,6 +31,8 @@ pub(crate) struct Path {
     pub(crate) ranks: Ranks,
     /// What stands for the NID in each of the rail's lanes, by class; none before it is opened.
     pub(crate) addresses: Option<[u64; 2]>,
+    /// The same in the rail's bulk lane.
+    pub(crate) bulk_address: Option<u64>,
     /// Sends under way on each of the rail's lanes, by class.
     pub(crate) sends: [usize; 2],
     /// The most that ever were under way.
@@ -52,6 +55,7 @@ impl Path {
             spare: pair.spare,
             ranks,
             addresses: None,
+            bulk_address: None,
             sends: [0; 2],
             sends_most: 0,
             queued_bytes: 0,
@@ -73,6 +77,8 @@ pub(crate) struct Peer {
     pub(crate) turn: u64,
     /// The path that the last message took, and how many it has taken in a row.
     pub(crate) run: (u32, u32),
+    /// Bulk messages to and from it, once there was one.
+    pub(crate) bulk: Option<Box<PeerBulk>>,
 }
 
 impl Peer {
@@ -83,6 +89,7 @@ impl Peer {
             hearing: Hearing::new(&[false; NIDS_MAX]),
             turn: 0,
             run: (u32::MAX, 0),
+            bulk: None,
         };
         peer.note_rails();
         peer

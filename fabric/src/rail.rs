@@ -3,6 +3,7 @@
 //! Opening a rail turns what the configuration says (an address or an interface, a port or none)
 //! into a pair of open lanes with a full NID, or into an error that says what to write instead.
 
+use crate::bulk::{FRAGMENT_BYTES, HEADER_BYTES};
 use crate::config::FabricConfig;
 use crate::error::{CallError, OpenError};
 use crate::health::{Blame, Health, HealthChange, HealthConfig, HealthState, Outcome};
@@ -14,6 +15,9 @@ use crate::stats::{Counters, Heat};
 use crate::transport::Class;
 use crate::view::{Credits, RailView};
 use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Sends that may be under way on a rail's bulk lane, and receives that are posted there.
+const BULK_SLOTS: usize = 32;
 
 /// How often the system is asked for a port whose next one is free too.
 const PORT_TRIES: usize = 32;
@@ -35,6 +39,8 @@ pub(crate) const READING_ORDER: [Class; 2] = [Class::Beat, Class::News];
 pub(crate) struct Rail {
     pub(crate) nid: Nid,
     pub(crate) lanes: Lanes,
+    /// For messages over the datagram limit; none before it is asked for.
+    pub(crate) bulk: Option<Lane>,
     pub(crate) health: Health,
     /// Watched peers are silent on it, and on no other rail of its net: it is likely deaf or mute,
     /// though the provider takes messages.
@@ -72,6 +78,7 @@ impl Rail {
                 net: nid.net,
             },
             lanes,
+            bulk: None,
             health: Health::default(),
             deaf: false,
             refused_last: None,
@@ -276,12 +283,34 @@ fn open_lane(
         peers: config.peers_max,
         inject: config.inject,
         wakes,
+        message_max: usize::MAX,
     };
     let provider = row.provider(library.version());
     let refused = |reason| explain(library, nid, source, provider, reason);
     let lane = Lane::open(library, row, source, limits).map_err(refused)?;
     let bound = lane.local_address().map_err(refused)?;
     Ok((lane, bound))
+}
+
+/// The bulk lane of a rail that is open.
+pub(crate) fn open_bulk(config: &FabricConfig, nid: &Nid) -> Result<Lane, OpenError> {
+    let library = &config.library;
+    let row = table::bulk(nid.net.kind).ok_or_else(|| OpenError::NoBulkLane {
+        nid: nid.to_string(),
+        net: nid.net.to_string(),
+    })?;
+    let source = SocketAddrV4::new(resolve(library, nid)?, nid.port);
+    let limits = Limits {
+        receives: BULK_SLOTS,
+        sends: BULK_SLOTS,
+        peers: config.peers_max,
+        inject: config.inject,
+        wakes: true,
+        message_max: HEADER_BYTES + FRAGMENT_BYTES,
+    };
+    let provider = row.provider(library.version());
+    let refused = |reason| explain(library, nid, source, provider, reason);
+    Lane::open(library, row, source, limits).map_err(refused)
 }
 
 /// Refuses two rails that are one interface, before anything is opened.

@@ -24,11 +24,13 @@ pub enum DropReason {
     ReceivedOversize,
     /// The provider reported a failed receive.
     ReceiveError,
+    /// Arrived on a bulk lane, and was stale, malformed, or of a peer that is unknown.
+    BulkRefused,
 }
 
 impl DropReason {
     /// All reasons, in the order of their counters.
-    pub const ALL: [DropReason; 8] = [
+    pub const ALL: [DropReason; 9] = [
         DropReason::UnknownPeer,
         DropReason::NoPath,
         DropReason::Oversize,
@@ -37,6 +39,7 @@ impl DropReason {
         DropReason::ProviderError,
         DropReason::ReceivedOversize,
         DropReason::ReceiveError,
+        DropReason::BulkRefused,
     ];
 
     /// The reason as a word for tables and metrics.
@@ -51,6 +54,7 @@ impl DropReason {
             DropReason::ProviderError => "provider_error",
             DropReason::ReceivedOversize => "received_oversize",
             DropReason::ReceiveError => "receive_error",
+            DropReason::BulkRefused => "bulk_refused",
         }
     }
 }

@@ -77,6 +77,20 @@ pub enum FabricEvent {
         /// What the provider said last.
         reason: String,
     },
+    /// A bulk message has arrived whole: the peer has said so.
+    BulkDone {
+        /// The peer.
+        peer: PeerHandle,
+        /// The message's number.
+        message: u64,
+    },
+    /// A bulk message was sent as often as it may be, and never acknowledged as a whole.
+    BulkFailed {
+        /// The peer.
+        peer: PeerHandle,
+        /// The message's number.
+        message: u64,
+    },
     /// The provider sends on a local rail again.
     RailRecovered {
         /// Index of the local rail.

@@ -5,16 +5,21 @@
 //! the ways to them, `send` what goes out, `receive` what comes in, `show` what can be seen. See the
 //! crate's own page for the order of calls.
 
+mod bulk;
 mod paths;
 mod receive;
 mod send;
 mod show;
 
+pub(crate) use bulk::PeerBulk;
+
 use crate::config::FabricConfig;
 use crate::error::{OpenError, PeerError, RemoveError};
+use crate::locality::Machine;
 use crate::nid::{NIDS_MAX, Nid, NidList};
 use crate::peer::{PeerHandle, PeerTable};
 use crate::policy::Policy;
+use crate::provider::Lane;
 use crate::rail::{self, Rail};
 use crate::select::{PathInput, Selection, Tried};
 use crate::stats::DropReason;
@@ -49,6 +54,8 @@ pub struct Fabric {
     now_us: u64,
     /// Room for the inputs of a choice, kept between two.
     inputs: Vec<PathInput>,
+    /// Peers with bulk messages under way.
+    bulk_peers: Vec<PeerHandle>,
 }
 
 impl Fabric {
@@ -90,6 +97,7 @@ impl Fabric {
             unknown_peer_drops: 0,
             now_us: 0,
             inputs: Vec::new(),
+            bulk_peers: Vec::new(),
         };
         fabric.measure();
         Ok(fabric)
@@ -179,6 +187,15 @@ impl Fabric {
         rail.distance = distance;
         rail.partitions = partitions;
         true
+    }
+
+    /// Says of all rails where they are on this machine, for messages in memory of this node.
+    pub fn locate(&mut self, machine: &Machine, memory_node: Option<u32>) {
+        for rail in self.rails.iter_mut().flatten() {
+            let device = rail.interface().unwrap_or_default();
+            rail.numa_node = machine.node_of_device(device);
+            rail.distance = machine.distance_to_device(memory_node, device);
+        }
     }
 
     /// Events that were dropped because the host did not fetch them.
@@ -280,25 +297,23 @@ impl Transport for Fabric {
     }
 
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
-        let rails = self.open_rails();
-        rails
-            .filter_map(|(_, rail)| rail.lanes.news.wait_fd())
-            .collect()
+        let rails = || self.rails.iter().flatten();
+        let news = rails().filter_map(|rail| rail.lanes.news.wait_fd());
+        let bulk = rails().filter_map(|rail| rail.bulk.as_ref()?.wait_fd());
+        news.chain(bulk).collect()
     }
 
     fn may_sleep(&mut self) -> bool {
         !self.more
             && self.events.is_empty()
             && self.to_judge.is_empty()
-            && self
-                .rails
-                .iter_mut()
-                .flatten()
-                .all(|rail| rail.lanes.news.may_sleep())
+            && self.rails.iter_mut().flatten().all(|rail| {
+                rail.lanes.news.may_sleep() && rail.bulk.as_mut().is_none_or(Lane::may_sleep)
+            })
     }
 
     fn next_timeout(&self) -> Option<u64> {
-        None
+        self.bulk_timeout()
     }
 
     fn heard(&mut self, now_us: u64, peer: PeerHandle, rail: usize) {

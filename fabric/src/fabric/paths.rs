@@ -183,6 +183,9 @@ impl Fabric {
         for path in paths {
             if let (Some(addresses), Some(rail)) = (path.addresses, &mut self.rails[path.rail]) {
                 rail.lanes.remove(addresses);
+                if let (Some(address), Some(bulk)) = (path.bulk_address, &mut rail.bulk) {
+                    bulk.remove(address);
+                }
                 // Their completions will find no path any more.
                 rail.queued_bytes = rail.queued_bytes.saturating_sub(path.queued_bytes);
             }

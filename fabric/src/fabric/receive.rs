@@ -20,6 +20,7 @@ impl Fabric {
                 self.more |= self.poll_lane(now_us, rail, class, deliver);
             }
         }
+        self.more |= self.poll_bulk(now_us, deliver);
         self.more
     }
 

@@ -31,8 +31,17 @@ impl Fabric {
             } else {
                 let rails = rail_inputs(&self.rails);
                 let health = &self.config.health;
-                inputs.extend(paths.map(|(_, path)| input(&self.rails, peer, path, health)));
                 let request = request(route, self.config.numa_range, *tried);
+                // Home paths are first. Where one works and no rule says otherwise, no spare path
+                // would be chosen, so none is looked at.
+                let plain = self.config.policy.rules().is_empty() && request.is_first();
+                for (_, path) in paths {
+                    let decided = plain && path.spare && inputs.iter().any(PathInput::is_usable);
+                    if decided {
+                        break;
+                    }
+                    inputs.push(input(&self.rails, peer, path, health));
+                }
                 if let Some(choice) = select::choose(&request, &rails, &inputs) {
                     selection.add(choice);
                     peer.take(usize::from(choice.path));
@@ -316,13 +325,12 @@ fn probes(
     health: &HealthConfig,
     selection: &mut Selection,
 ) {
-    let well = |input: &PathInput| input.standing == Standing::Usable && input.shunned_by == 0;
+    let well = |input: &PathInput| input.is_usable() && input.shunned_by == 0;
     if inputs.iter().all(well) {
         return;
     }
     let chosen = selection.choices().first().map(|choice| choice.path);
-    for (index, path) in (0u8..).zip(&peer.paths) {
-        let input = &inputs[usize::from(index)];
+    for ((index, path), input) in (0u8..).zip(&peer.paths).zip(inputs) {
         if well(input) || input.standing == Standing::Blocked || Some(index) == chosen {
             continue;
         }

@@ -40,6 +40,8 @@ pub(crate) struct Limits {
     pub(crate) inject: bool,
     /// Have a descriptor that tells of completions.
     pub(crate) wakes: bool,
+    /// Longest message wanted, where the provider allows longer ones.
+    pub(crate) message_max: usize,
 }
 
 /// What a send is remembered by until it completes.
@@ -135,7 +137,8 @@ impl Lane {
         limits: Limits,
     ) -> Result<Lane, CallError> {
         let info = Info::query(library, row, Some(source))?;
-        let offer = info.offer();
+        let mut offer = info.offer();
+        offer.message_max = offer.message_max.min(limits.message_max);
         let receives = limits.receives.clamp(1, offer.receives_max.max(1));
         let sends = limits.sends.clamp(1, offer.sends_max.max(1));
         let fabric = open::fabric(library, &info)?;

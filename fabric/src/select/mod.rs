@@ -91,6 +91,19 @@ pub struct Request {
     pub tried: Tried,
 }
 
+impl PathInput {
+    pub(crate) fn is_usable(&self) -> bool {
+        self.standing == Standing::Usable
+    }
+}
+
+impl Request {
+    /// Any way will do, and none was tried.
+    pub(crate) fn is_first(&self) -> bool {
+        self.back.is_none() && self.tried == Tried::default()
+    }
+}
+
 /// What was tried for one message, and in vain. It holds for that message only.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tried {

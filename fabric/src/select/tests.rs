@@ -364,4 +364,13 @@ proptest! {
             prop_assert_eq!(taken, 1);
         }
     }
+
+    /// What lets the fabric leave spare paths out: without rules, none is chosen beside a usable home.
+    #[test]
+    fn without_rules_a_spare_path_is_taken_only_if_no_home_path_works(rails in any_rails(), mut paths in any_paths()) {
+        paths.iter_mut().for_each(|path| path.ranks = Ranks::default());
+        let usable_home = paths.iter().any(|path| !path.spare && path.standing == Standing::Usable);
+        let choice = choose(&Request::default(), &rails, &paths).unwrap();
+        prop_assert!(!usable_home || !paths[usize::from(choice.path)].spare);
+    }
 }
