@@ -280,7 +280,6 @@ fn open_lane(
     let limits = Limits {
         receives: config.receive_buffers,
         sends: config.send_slots,
-        peers: config.peers_max,
         inject: config.inject,
         wakes,
         message_max: usize::MAX,
@@ -303,7 +302,6 @@ pub(crate) fn open_bulk(config: &FabricConfig, nid: &Nid) -> Result<Lane, OpenEr
     let limits = Limits {
         receives: BULK_SLOTS,
         sends: BULK_SLOTS,
-        peers: config.peers_max,
         inject: config.inject,
         wakes: true,
         message_max: HEADER_BYTES + FRAGMENT_BYTES,

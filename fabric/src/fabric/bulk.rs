@@ -110,6 +110,11 @@ impl Fabric {
         }
     }
 
+    /// Whether bulk messages are under way.
+    pub(super) fn has_bulk(&self) -> bool {
+        !self.bulk_peers.is_empty()
+    }
+
     /// When bulk messages need another look.
     pub(super) fn bulk_timeout(&self) -> Option<u64> {
         let of_peer = |handle: &PeerHandle| {

@@ -296,6 +296,11 @@ impl Transport for Fabric {
         self.poll_rails(now_us, deliver)
     }
 
+    fn poll_beats(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
+        self.now_us = now_us;
+        self.poll_beat_lanes(now_us, deliver)
+    }
+
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
         let rails = || self.rails.iter().flatten();
         let news = rails().filter_map(|rail| rail.lanes.news.wait_fd());

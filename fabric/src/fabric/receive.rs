@@ -24,6 +24,22 @@ impl Fabric {
         self.more
     }
 
+    pub(super) fn poll_beat_lanes(
+        &mut self,
+        now_us: u64,
+        deliver: &mut dyn FnMut(Arrival<'_>),
+    ) -> bool {
+        self.more = false;
+        for rail in 0..self.rails.len() {
+            self.more |= self.poll_lane(now_us, rail, Class::Beat, deliver);
+        }
+        // The timer may have been theirs.
+        if self.has_bulk() {
+            self.more |= self.poll_bulk(now_us, deliver);
+        }
+        self.more
+    }
+
     /// Handles what one lane of one rail has, a bounded amount; says whether there may be more.
     fn poll_lane(
         &mut self,
