@@ -5,7 +5,7 @@
 //! rail's NID, which is free for it, since the providers speak TCP where datagrams are UDP.
 
 use super::Fabric;
-use crate::bulk::{Due, Fragment, Frame, HEADER_BYTES, Receiver, Sender, Taken};
+use crate::bulk::{Due, Frame, HEADER_BYTES, Receiver, Sender, Taken};
 use crate::error::OpenError;
 use crate::nid::{Address, Nid};
 use crate::peer::{Peer, PeerHandle};

@@ -193,8 +193,9 @@ impl Fabric {
     pub fn locate(&mut self, machine: &Machine, memory_node: Option<u32>) {
         for rail in self.rails.iter_mut().flatten() {
             let device = rail.interface().unwrap_or_default();
-            rail.numa_node = machine.node_of_device(device);
+            let node = machine.node_of_device(device);
             rail.distance = machine.distance_to_device(memory_node, device);
+            rail.numa_node = node;
         }
     }
 
