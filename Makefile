@@ -45,6 +45,7 @@ test: check
 lint: setup ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy -p muster-fabric --all-targets --features hwloc -- -D warnings
 
 deny: ## licences, bans and sources of all dependencies (needs cargo-deny)
 	@command -v cargo-deny >/dev/null || { \

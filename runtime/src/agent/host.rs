@@ -279,6 +279,7 @@ impl<T: Transport> Host<T> {
                     warn!(rail, reason, "a rail of this node fails; the others carry");
                     continue;
                 }
+                FabricEvent::BulkDone { .. } | FabricEvent::BulkFailed { .. } => continue,
                 FabricEvent::RailRecovered { rail } => {
                     info!(rail, "a rail of this node works again");
                     continue;

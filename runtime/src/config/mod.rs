@@ -5,10 +5,14 @@
 
 mod key;
 mod profile;
+mod rails;
+mod yaml;
 
 pub use key::{KeyError, KeySource, draw_key, draw_seed, read_key_file, standing_key};
 pub use muster_protocol::Profile;
 pub use profile::{ProfileError, parse_profile};
+pub use rails::{PEERS_MAX, RailEntry, RailsDocument};
+pub use yaml::YamlError;
 
 use crate::doorman::PlaceError;
 use muster_fabric::{Nid, NidError, NidList};

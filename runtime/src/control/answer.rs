@@ -1,7 +1,7 @@
 //! The answers: what the engine and the fabric know, as JSON with a named schema.
 
 use super::Question;
-use muster_fabric::{DropReason, RailState, Transport};
+use muster_fabric::{DropReason, Transport};
 use muster_protocol::{
     CauseKind, Instant, MemberId, MemberView, NodeState, Observation, ObservationKind, Overlay,
     RankState,
@@ -112,7 +112,8 @@ fn rails(fabric: &dyn Transport) -> Value {
                 "nid": rail.nid.to_string(),
                 "interface": rail.interface,
                 "provider": rail.provider,
-                "state": if rail.state == RailState::Up { "up" } else { "failing" },
+                "state": rail.state.word(),
+                "health": rail.health,
                 "mtu": rail.mtu,
                 "sends": counters.sends,
                 "send_bytes": counters.send_bytes,
