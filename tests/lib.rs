@@ -73,7 +73,7 @@ impl Member {
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
+                if !line.starts_with("READY ") && sender.send(line).is_err() {
                     break;
                 }
             }

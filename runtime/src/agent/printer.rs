@@ -3,8 +3,19 @@
 //! One line for each change of the view: a word, the member's name, and CLOCK_MONOTONIC in
 //! nanoseconds. Programs read it: a word is never renamed, a new one may be added.
 
+use crate::sys::clock::monotonic_ns;
 use muster_protocol::{Event, EventKind, Overlay};
 use std::io::{self, Write};
+
+/// Says that this member's rails are open and its loop begins.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(super) fn print_ready(name: &str) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "READY {name} {}", monotonic_ns())?;
+    output.flush()
+}
 
 /// Prints an event if it is one of the view.
 ///

@@ -7,6 +7,7 @@
 use super::host::{Ending, Host};
 use super::job::Job;
 use super::keeper::Estate;
+use super::printer;
 use super::resume::{Record, Resume};
 use super::signals::Signals;
 use crate::cli::agents::{MEMBER_SUFFIX, SOCKET};
@@ -64,7 +65,8 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     let heartbeat_us = config.profile.heartbeat_us();
     let mut host = Host::new(fabric, engine, None, control, heartbeat_us, signals)
         .map_err(|error| format!("cannot start the loop: {error}"))?;
-    match host.run() {
+    let ready = printer::print_ready(config.name.as_str());
+    match ready.and_then(|()| host.run()) {
         Ok(Ending::InOrder) => Ok(()),
         Ok(Ending::NameTaken) => Err(format!(
             "another living member is named {}; give this one another name with --name",

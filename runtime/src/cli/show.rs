@@ -26,8 +26,9 @@ pub(crate) struct WhyArgs {
     show: ShowArgs,
 }
 
+/// How a command prints what it found.
 #[derive(Clone, Copy, ValueEnum)]
-enum Format {
+pub(crate) enum Format {
     /// For people.
     Table,
     /// For programs; with the name of a schema.
