@@ -162,7 +162,7 @@ impl Config {
             members_max: 4096,
             history_max: 4096,
             attribute_bytes_max: 64 << 20,
-            mode: Mode::Prompt { tau_us: 2_000 },
+            mode: Mode::Prompt { tau_us: 1_000 },
         }
     }
 

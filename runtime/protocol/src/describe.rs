@@ -66,6 +66,11 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
                 node(&own, &mut about)
             )
         }
+        Message::Hint { hints } => {
+            about.extend(hints.iter().map(|hint| hint.subject.member()));
+            let wanted = hints.iter().filter(|hint| hint.wanted).count();
+            format!("hints at {} facts, asks for {wanted}", hints.len() - wanted)
+        }
         Message::Request { asks } => format!("asks for {} maps", asks.len()),
         Message::Reply { sections, .. } => format!("gives of {} maps", sections.len()),
     };

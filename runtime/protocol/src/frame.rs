@@ -15,7 +15,7 @@ use crate::reject::Reject;
 
 const MAGIC: u16 = 0x754d;
 /// Version of the wire format; frames of any other are refused.
-pub const WIRE_VERSION: u8 = 2;
+pub const WIRE_VERSION: u8 = 3;
 /// Bytes before the body.
 pub const HEADER_SIZE: usize = 32;
 /// Bytes of proof after the body.
@@ -42,6 +42,7 @@ pub(crate) enum Kind {
     Refusal = 13,
     Request = 14,
     Reply = 15,
+    Hint = 16,
 }
 
 impl Kind {
@@ -62,6 +63,7 @@ impl Kind {
             13 => Self::Refusal,
             14 => Self::Request,
             15 => Self::Reply,
+            16 => Self::Hint,
             _ => return None,
         })
     }

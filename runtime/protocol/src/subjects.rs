@@ -30,6 +30,13 @@ impl Subjects {
         }
     }
 
+    pub(crate) fn contains(&self, subject: &Subject) -> bool {
+        match subject {
+            Subject::Node(id) => self.nodes.contains(id),
+            other => self.others.contains(other),
+        }
+    }
+
     /// Adds nodes that come in their order: in one go, not one by one.
     pub(crate) fn insert_nodes(&mut self, ids: impl Iterator<Item = MemberId>) {
         self.nodes.append(&mut ids.collect());

@@ -9,6 +9,7 @@ use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::event::CauseKind;
 use crate::frame::Kind;
 use crate::identity::{ADDRESS_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
+use crate::link::Subject;
 use crate::parameters::Parameters;
 use crate::state::{NodeState, RankDetail, RankFact, RankState};
 use crate::table::{Member, REPORTERS_MAX, Reporters};
@@ -160,7 +161,57 @@ pub(crate) enum Message<'a> {
         stop: bool,
         sections: Vec<Section<'a>>,
     },
+    Hint {
+        hints: Vec<Hint>,
+    },
 }
+
+/// What the sender holds about a subject, named by a stamp (0: nothing).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hint {
+    pub(crate) subject: Subject,
+    /// The sender lacks what the receiver hinted at.
+    pub(crate) wanted: bool,
+    pub(crate) stamp: u64,
+}
+
+/// Bytes of one hint.
+pub(crate) const HINT_SIZE: usize = 22;
+
+impl Hint {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let wanted = reader.flag()?;
+        let (tag, id, rank) = (reader.u8()?, MemberId(reader.u64()?), reader.u32()?);
+        let subject = match tag {
+            TAG_NODE if rank == 0 => Subject::Node(id),
+            TAG_RANK => Subject::Rank(id, rank),
+            TAG_MAP if rank == 0 => Subject::Map(id),
+            _ => return Err(Malformed::Value),
+        };
+        Ok(Self {
+            subject,
+            wanted,
+            stamp: reader.u64()?,
+        })
+    }
+
+    /// Suspicions of their own (paper mode) are never hinted at.
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), Full> {
+        let (tag, rank) = match self.subject {
+            Subject::Node(_) | Subject::Suspicion { .. } => (TAG_NODE, 0),
+            Subject::Rank(_, rank) => (TAG_RANK, rank),
+            Subject::Map(_) => (TAG_MAP, 0),
+        };
+        writer.u8(u8::from(self.wanted))?;
+        writer.u8(tag)?;
+        writer.u64(self.subject.member().0)?;
+        writer.u32(rank)?;
+        writer.u64(self.stamp)
+    }
+}
+
+/// In an acknowledgement, above every sequence: "this link is lazy for me".
+pub(crate) const ACK_LAZY: u64 = 1 << 63;
 
 /// Sequences of news frames that arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -286,6 +337,14 @@ impl<'a> Message<'a> {
                 stop: reader.flag()?,
                 sections: message::read_sections(reader)?,
             },
+            Kind::Hint => {
+                let count = reader.u16()?;
+                let mut hints = Vec::new();
+                for _ in 0..count {
+                    hints.push(Hint::read(reader)?);
+                }
+                Self::Hint { hints }
+            }
         })
     }
 }

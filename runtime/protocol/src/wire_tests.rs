@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const KINDS: [Kind; 15] = [
+const KINDS: [Kind; 16] = [
     Kind::Beat,
     Kind::Link,
     Kind::LinkReply,
@@ -20,6 +20,7 @@ const KINDS: [Kind; 15] = [
     Kind::Refusal,
     Kind::Request,
     Kind::Reply,
+    Kind::Hint,
 ];
 
 fn version() -> impl Strategy<Value = Version> {
@@ -112,6 +113,22 @@ proptest! {
             }
             other => prop_assert!(false, "{:?}", other),
         }
+    }
+
+    #[test]
+    fn hints_come_back_as_they_were(
+        id in any::<u64>(), rank in any::<u32>(), stamp in any::<u64>(), wanted in any::<bool>(),
+    ) {
+        let subjects = [Subject::Node(MemberId(id)), Subject::Map(MemberId(id))];
+        let subjects = subjects.into_iter().chain([Subject::Rank(MemberId(id), rank)]);
+        let hints: Vec<Hint> = subjects.map(|subject| Hint { subject, wanted, stamp }).collect();
+        let mut buffer = [0; 2 + 3 * HINT_SIZE];
+        let mut writer = Writer::new(&mut buffer);
+        writer.u16(3).unwrap();
+        hints.iter().for_each(|hint| hint.write(&mut writer).unwrap());
+        prop_assert_eq!(writer.used(), 2 + 3 * HINT_SIZE);
+        prop_assert_eq!(Message::read(Kind::Hint, &buffer), Ok(Message::Hint { hints }));
+        prop_assert!(Message::read(Kind::Hint, &buffer[..buffer.len() - 1]).is_err());
     }
 
     #[test]

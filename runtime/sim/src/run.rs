@@ -225,6 +225,7 @@ impl<'a> Run<'a> {
     fn faults(&mut self) -> Result<(), Outcome> {
         let start = self.world.now();
         let sent = self.world.bytes_sent_by_all();
+        let facts = self.world.facts_heard();
         let faults = &self.drawn.safety.fault;
         let mut steps: Vec<(u64, bool, &Fault)> = Vec::new();
         for fault in faults {
@@ -257,6 +258,10 @@ impl<'a> Run<'a> {
             if let Some(violation) = bounds::traffic(&self.world, sent, spent_us, bound) {
                 self.world.checker.add(violation);
             }
+        }
+        let bound = u64::from(self.drawn.expect.copies_percent);
+        if let Some(violation) = bounds::copies(&self.world, &facts, bound) {
+            self.world.checker.add(violation);
         }
         Ok(())
     }

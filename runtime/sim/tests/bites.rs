@@ -23,6 +23,7 @@ fn ground(fault: Fault) -> &'static str {
         Fault::NoLatenessShift => "stopped-detector-accuses-nobody",
         Fault::LostDirtyMark => "one-death-is-told-once",
         Fault::NoRepair => "losses-lose-no-news",
+        Fault::TreeNeverPruned => "no-member-is-told-again-and-again",
         Fault::HistoryUnbounded => "tables-do-not-grow-with-churn",
         _ => "zone-all-faults",
     }

@@ -14,9 +14,6 @@ use crate::table::{Member, RANKS_MAX, Reporters};
 use crate::verdict::{self, Order};
 use crate::wire::NodeFact;
 
-/// How long what is passed on waits on links that somebody else chose, in microseconds.
-const RELAY_PAUSE_US: u64 = 1_000;
-
 impl Overlay {
     /// Merges what `from` says about a member.
     pub(super) fn merge_node(&mut self, from: MemberId, fact: &NodeFact<'_>) {
@@ -44,14 +41,10 @@ impl Overlay {
         match verdict::order((fact.version, fact.state), (member.version, member.state)) {
             Order::Newer => self.merge_newer(from, fact),
             Order::Same => {
-                let known = fact.reporters == member.reporters;
                 if member.state == NodeState::Suspect {
                     self.add_reports(from, fact);
-                } else if let Some(link) = self.links.get_mut(&from)
-                    && known
-                {
-                    link.unmark(subject);
                 }
+                self.settle_reports(from, fact);
             }
             Order::Older => {
                 if let Some(link) = self.links.get_mut(&from) {
@@ -263,6 +256,30 @@ impl Overlay {
         }
     }
 
+    /// What `from` said was as new as what we hold: tell it the reports that it lacks, or nothing.
+    fn settle_reports(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+        let Some(member) = self.table.get(fact.id) else {
+            return;
+        };
+        let held = (member.version, member.state);
+        let lacks = match verdict::order(held, (fact.version, fact.state)) {
+            Order::Newer => true,
+            Order::Same => {
+                let mut reporters = member.reporters.iter();
+                member.state == NodeState::Suspect
+                    && reporters.any(|reporter| !fact.reporters.contains(reporter))
+            }
+            Order::Older => false,
+        };
+        if let Some(link) = self.links.get_mut(&from) {
+            if lacks {
+                link.mark(Subject::Node(fact.id));
+            } else {
+                link.unmark(Subject::Node(fact.id));
+            }
+        }
+    }
+
     /// The reports against a member have changed: judge anew.
     pub(super) fn set_reporters(
         &mut self,
@@ -379,28 +396,6 @@ impl Overlay {
         let reporters = Reporters::from_iter([node]);
         self.tell(node, EventKind::RankChanged { fact }, cause, reporters, 0);
         self.spread(Subject::Rank(node, fact.rank), from);
-    }
-
-    /// Puts a subject on the list of every link but one. What we only pass on goes at once to the
-    /// neighbours we chose, a tree of sorts; the others most likely have it by the time we would
-    /// tell them, and say so by telling us.
-    pub(super) fn spread(&mut self, subject: Subject, except: Option<MemberId>) {
-        if planted::on(Fault::LostDirtyMark) {
-            return;
-        }
-        if self.is_paper() {
-            return self.aggregate(subject);
-        }
-        for (id, link) in &mut self.links {
-            if Some(*id) == except {
-                link.unmark(subject);
-            } else {
-                if except.is_some() && !link.chose {
-                    link.wait_until(self.now.after(RELAY_PAUSE_US));
-                }
-                link.mark(subject);
-            }
-        }
     }
 
     pub(super) fn is_full(&self) -> bool {

@@ -2,16 +2,18 @@
 //!
 //! The doors are here, and what the engine holds. What goes on behind them, one noun a file:
 //! `receive` (who may say what), `agree` (on the same parameters), `handshake` (links made, changed
-//! and ended), `merge` (news into the table), `own` (news about ourselves), `watch` (silence,
-//! probes, reports), `helper` (looking after a suspect for others), `topology` (whom to observe),
-//! `neighbours` (the random links), `discover` (finding strangers and healing splits), `send`
-//! (writing frames when a slot is free), `attributes` (what members publish), `snapshot` (handing
-//! over to another worker), `paper` (the plain algorithm, for comparison).
+//! and ended), `merge` (news into the table), `push` (how it travels on), `own` (news about
+//! ourselves), `watch` (silence, probes, reports), `helper` (looking after a suspect for others),
+//! `topology` (whom to observe), `neighbours` (the random links), `discover` (finding strangers and
+//! healing splits), `send` (writing frames when a slot is free), `attributes` (what members
+//! publish), `snapshot` (handing over to another worker), `paper` (the plain algorithm, for
+//! comparison).
 //!
 //! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
-//! the first change after quiet leaves at once, only those that follow wait for tau; what is only
-//! passed on waits a millisecond on links that the other side chose; the originator of a removal
-//! also tells everybody directly in views of at most 32. For truth: news is acknowledged
+//! the first change after quiet leaves at once, only those that follow wait for tau. For little
+//! traffic: news goes along a tree, and as a hint over all other links; in views of at most 32
+//! the origin of a death tells everybody directly instead; a new link gets the base view as hints.
+//! For truth: news is acknowledged
 //! and repaired by digests; a verdict from elsewhere counts as the reports it carries; one who
 //! hears nobody doubts itself first; who was declared failed by enough members comes back with a
 //! higher incarnation, not minor, and takes over the others' view; of two sides of a split only
@@ -28,6 +30,7 @@ mod neighbours;
 mod outbox;
 mod own;
 mod paper;
+mod push;
 mod receive;
 mod send;
 mod sizes;
@@ -64,8 +67,6 @@ pub use snapshot::ResumeError;
 
 /// Most events waiting for the host.
 const EVENTS_MAX: usize = 65_536;
-/// In views up to this size the originator of a removal tells everybody directly.
-const DIRECT_MAX: usize = 32;
 
 /// The overlay engine of one member.
 ///
@@ -86,6 +87,8 @@ pub struct Overlay {
     outbox: Outbox,
     /// News frames to acknowledge, by sender.
     acks: BTreeMap<MemberId, Acks>,
+    /// Until when we wait for what a hint made us ask for.
+    asked: BTreeMap<Subject, Instant>,
     events: VecDeque<Event>,
     counters: Counters,
     /// Sequence of the last frame.
@@ -142,6 +145,7 @@ impl Overlay {
             rng: ChaCha8Rng::from_seed(seed),
             outbox: Outbox::default(),
             acks: BTreeMap::new(),
+            asked: BTreeMap::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
             sequence: config.first_sequence,
@@ -315,7 +319,10 @@ impl Overlay {
         for link in self.links.values_mut() {
             link.beat_due = link.observed;
         }
+        let now = self.now;
+        self.asked.retain(|_, until| now < *until);
         self.lateness.decay();
+        self.topology_dirty |= self.degree() < self.config.neighbours;
         self.judge_suspects();
         self.attributes.expire(self.now);
         let missed = self.now.since(self.beat_at) / self.config.heartbeat_us;

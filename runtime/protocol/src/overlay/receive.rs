@@ -14,7 +14,7 @@ use crate::overlay::outbox::{Intent, STRAYS_MAX};
 use crate::reject::Reject;
 use crate::state::NodeState;
 use crate::verdict::{self, Order};
-use crate::wire::{Claim, Fact, Message, NodeFact};
+use crate::wire::{ACK_LAZY, Claim, Fact, Message, NodeFact};
 
 impl Overlay {
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), Reject> {
@@ -207,7 +207,8 @@ impl Overlay {
                 self.counters.news_duplicates += known as u64;
                 let taken = self.take_facts(from, &facts);
                 if want_ack && taken {
-                    self.acknowledge(from, header.sequence);
+                    let eager = self.judge_letter(from, known < facts.len());
+                    self.acknowledge(from, header.sequence | if eager { 0 } else { ACK_LAZY });
                 }
                 if want_ack && !self.links.contains_key(&from) {
                     // It believes in a link that we have given up.
@@ -237,6 +238,8 @@ impl Overlay {
             }
             Message::Claim(claim) if !self.is_paper() => self.claimed(from, &claim),
             Message::Claim(_) | Message::Refusal { .. } => {}
+            Message::Hint { hints } if !self.is_paper() => self.take_hints(from, &hints),
+            Message::Hint { .. } => {}
             Message::Request { asks } => self.asked_attributes(from, &asks),
             Message::Reply { stop, sections } => self.take_attributes(from, stop, sections),
         }
@@ -245,7 +248,9 @@ impl Overlay {
 
     fn take_acks(&mut self, from: MemberId, acks: &[u64]) {
         if let Some(link) = self.links.get_mut(&from) {
-            acks.iter().for_each(|sequence| link.acked(*sequence));
+            for ack in acks {
+                link.acked(ack & !ACK_LAZY, ack & ACK_LAZY == 0);
+            }
         }
     }
 

@@ -233,7 +233,7 @@ impl Overlay {
             self.observe(id, self.own, ObservationKind::Reported(cause));
         }
         self.set_reporters(id, reporters, cause, silent_us, None);
-        self.tell_monitors(Subject::Node(id));
+        self.push_directly(Subject::Node(id));
         if self.table.in_view(id).is_some() {
             // The accused hears of it at once, on every rail: it may object.
             let subject = Subject::Node(id);
@@ -242,8 +242,6 @@ impl Overlay {
                 subject,
                 route: Route::All,
             });
-        } else {
-            self.push_directly(Subject::Node(id));
         }
     }
 

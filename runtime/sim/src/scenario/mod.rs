@@ -147,6 +147,9 @@ pub struct Expect {
     pub quiet_bytes: Span,
     /// Bytes a member may send in a second of the phase of faults, on the average.
     pub storm_bytes: Span,
+    /// How often a member may be told a piece of news in the phase of faults, on the average of
+    /// all news, in hundredths.
+    pub copies_percent: u32,
     /// Nobody who runs is called failed, whatever the faults excuse.
     pub no_false_failure: bool,
     /// So many members at most learn that they were declared failed.
@@ -215,6 +218,7 @@ impl Default for Expect {
         Self {
             quiet_bytes: Span::just(bounds.quiet_bytes as i64),
             storm_bytes: Span::just(bounds.storm_bytes as i64),
+            copies_percent: u32::MAX,
             no_false_failure: false,
             outcasts_max: Span::just(MEMBERS_MAX),
             detect_within_ms: Span::just(600_000),
@@ -334,6 +338,8 @@ impl Scenario {
         let detect_within_ms = self.expect.detect_within_ms;
         within("expect.detect_within_ms", detect_within_ms, 1, 600_000)?;
         within("expect.storm_bytes", self.expect.storm_bytes, 1, i64::MAX)?;
+        let copies_percent = Span::just(i64::from(self.expect.copies_percent));
+        within("expect.copies_percent", copies_percent, 100, i64::MAX)?;
         let mut most = 0;
         for fault in &self.safety.fault {
             fault.check(self.zone.members.low)?;

@@ -23,6 +23,7 @@ use crate::checker::{Checker, Seen, Violation};
 use crate::clock::Clock;
 use crate::network::Network;
 use crate::trace::{Line, Trace};
+pub use views::FactsHeard;
 
 use addresses::Addresses;
 use agreement::{Agreement, Held};

@@ -1,12 +1,49 @@
 //! What can be asked about all nodes of a world: who runs, who agrees, who told what.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_protocol::{EventKind, Instant, NodeState, Phase};
 
 use super::{NodeIndex, World};
 
+/// Facts that arrived in news frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FactsHeard {
+    /// All of them.
+    pub all: u64,
+    /// Those that brought something new.
+    pub new: u64,
+}
+
 impl World {
+    /// What every running node has been told since its start.
+    #[must_use]
+    pub fn facts_heard(&self) -> BTreeMap<NodeIndex, FactsHeard> {
+        let heard = |node| {
+            let counters = self.engine(node).counters();
+            let (all, old) = (counters.news_facts, counters.news_duplicates);
+            FactsHeard {
+                all,
+                new: all - old,
+            }
+        };
+        let running = self.running().into_iter();
+        running.map(|node| (node, heard(node))).collect()
+    }
+
+    /// What all running nodes together have been told since an earlier look.
+    #[must_use]
+    pub fn facts_heard_since(&self, before: &BTreeMap<NodeIndex, FactsHeard>) -> FactsHeard {
+        let mut sum = FactsHeard::default();
+        for (node, heard) in self.facts_heard() {
+            // A node that was restarted meanwhile counts from its start.
+            let before = before.get(&node).copied().unwrap_or_default();
+            sum.all += heard.all.checked_sub(before.all).unwrap_or(heard.all);
+            sum.new += heard.new.checked_sub(before.new).unwrap_or(heard.new);
+        }
+        sum
+    }
+
     /// Nodes whose engine runs, is not stopped and has not left.
     #[must_use]
     pub fn running(&self) -> Vec<NodeIndex> {
