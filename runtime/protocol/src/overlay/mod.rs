@@ -97,6 +97,8 @@ pub struct Overlay {
     rank_sequence: u32,
     started: bool,
     now: Instant,
+    /// The answer to `poll_timeout`, until something is taken in or goes out.
+    timeout: Option<Instant>,
     beat_at: Instant,
     discover_at: Instant,
     discover_wait_us: u64,
@@ -150,6 +152,7 @@ impl Overlay {
             rank_sequence: 0,
             started: false,
             now: Instant::default(),
+            timeout: None,
             beat_at: Instant::default(),
             discover_at: Instant::default(),
             discover_wait_us: 2 * config.heartbeat_us,
@@ -180,8 +183,12 @@ impl Overlay {
         if let Err(reject) = result {
             self.counters.rejected[reject as usize] += 1;
         }
-        self.run_timers(judges);
-        self.lateness.ask(self.poll_timeout().max(self.now));
+        // Most datagrams make nothing due: then looking once when something will be is enough.
+        let is_quiet = !judges && self.phase == Phase::Running && !self.topology_dirty;
+        if !is_quiet || self.next_timer() <= self.now {
+            self.run_timers(judges);
+        }
+        self.plan();
         result
     }
 
@@ -222,14 +229,31 @@ impl Overlay {
     /// there is something to send already.
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
-        if !self.started {
-            return Instant::default();
+        match self.timeout {
+            Some(timeout) => timeout,
+            None if !self.started => Instant::default(),
+            None => self.next_timeout(),
         }
+    }
+
+    fn next_timeout(&self) -> Instant {
         match self.phase {
             Phase::Stopped => Instant::NEVER,
             _ if self.wants_to_send() => self.now,
             _ => self.next_timer(),
         }
+    }
+
+    /// Finds out when the host is to come back, and remembers to expect it then.
+    fn plan(&mut self) {
+        let timeout = self.next_timeout();
+        self.timeout = Some(timeout);
+        self.lateness.ask(timeout.max(self.now));
+    }
+
+    /// Nothing is due and nothing waits to be sent.
+    fn is_at_rest(&self) -> bool {
+        self.timeout.is_some_and(|timeout| timeout > self.now)
     }
 
     /// The next event, oldest first.

@@ -20,13 +20,17 @@ impl Overlay {
     /// The buffer has at least `mtu` bytes.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         self.now = self.now.max(now);
+        if self.is_at_rest() {
+            return None;
+        }
         let transmit = self.next_transmit(buffer);
         match &transmit {
             Some(transmit) => {
+                self.timeout = None;
                 self.counters.frames_sent += 1;
                 self.counters.bytes_sent += transmit.size as u64;
             }
-            None => self.lateness.ask(self.poll_timeout().max(self.now)),
+            None => self.plan(),
         }
         transmit
     }

@@ -7,13 +7,12 @@
 //! `faults` is what can be done to nodes, `views` what can be asked about all of them, `queue` what
 //! is to happen, `agreement` whose view is right, `cpu` what handling a datagram takes.
 
+mod addresses;
 mod agreement;
 mod cpu;
 mod faults;
 mod queue;
 mod views;
-
-use std::collections::BTreeMap;
 
 use muster_protocol::{
     Config, Event, Input, Instant, MemberId, Overlay, Phase, Profile, Reject, Version, describe,
@@ -26,6 +25,7 @@ use crate::network::Network;
 use crate::trace::{Line, Trace};
 pub use views::FactsHeard;
 
+use addresses::Addresses;
 use agreement::{Agreement, Held};
 pub use cpu::Cpus;
 use cpu::{BATCH_MAX, Work};
@@ -90,7 +90,7 @@ pub struct World {
     pub checker: Checker,
     now: Instant,
     nodes: Vec<Node>,
-    by_address: BTreeMap<Vec<u8>, NodeIndex>,
+    by_address: Addresses,
     queue: Queue,
     work: Work,
     agreement: Agreement,
@@ -114,7 +114,7 @@ impl World {
             checker: Checker::default(),
             now: START,
             nodes: Vec::new(),
-            by_address: BTreeMap::new(),
+            by_address: Addresses::default(),
             queue: Queue::default(),
             work: Work::default(),
             agreement: Agreement::default(),
@@ -159,7 +159,7 @@ impl World {
     /// If the configuration is refused.
     pub fn add(&mut self, config: Config) -> NodeIndex {
         let index = self.nodes.len();
-        self.by_address.insert(config.address.clone(), index);
+        self.by_address.insert(&config.address, index);
         let excused = self.is_beyond_bounds();
         let engine = Overlay::new(config.clone()).expect("the configuration of a simulated node");
         self.nodes.push(Node {
@@ -476,7 +476,7 @@ impl World {
             && let Some(transmit) = engine.poll_transmit(own_now, &mut buffer)
         {
             let target = engine.address_of(transmit.target);
-            let target = target.and_then(|address| self.by_address.get(address).copied());
+            let target = target.and_then(|address| self.by_address.get(address));
             self.nodes[node].bytes_sent += transmit.size as u64;
             self.nodes[node].frames_sent += 1;
             let Some(to) = target else { continue };
