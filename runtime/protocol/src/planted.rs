@@ -39,11 +39,13 @@ pub enum Fault {
     ListNeverCleared,
     /// The history is not pruned.
     HistoryUnbounded,
+    /// A new life of a node forgets how its ranks ended.
+    EndsForgotten,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::SkippedRefutation,
         Self::ForgottenHistory,
         Self::FinalityIgnored,
@@ -60,6 +62,7 @@ impl Fault {
         Self::EndNotTold,
         Self::ListNeverCleared,
         Self::HistoryUnbounded,
+        Self::EndsForgotten,
     ];
 
     /// Its name, as in the list of what was caught.
