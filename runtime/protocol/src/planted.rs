@@ -41,11 +41,13 @@ pub enum Fault {
     HistoryUnbounded,
     /// A link stays in the tree whatever comes over it.
     TreeNeverPruned,
+    /// A new life of a node forgets how its ranks ended.
+    EndsForgotten,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::SkippedRefutation,
         Self::ForgottenHistory,
         Self::FinalityIgnored,
@@ -63,6 +65,7 @@ impl Fault {
         Self::ListNeverCleared,
         Self::HistoryUnbounded,
         Self::TreeNeverPruned,
+        Self::EndsForgotten,
     ];
 
     /// Its name, as in the list of what was caught.

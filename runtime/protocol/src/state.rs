@@ -72,11 +72,17 @@ impl RankState {
             _ => return None,
         })
     }
+
+    /// Whether it says how a rank ended.
+    #[must_use]
+    pub const fn is_end(self) -> bool {
+        matches!(self, Self::Failed | Self::Left)
+    }
 }
 
 /// How the node knows: a code (which mechanism) and one byte with it (a signal, an exit code).
 /// The protocol carries both and reads neither.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RankDetail {
     /// Which mechanism told, as the host numbers them.
     pub code: u8,
@@ -93,6 +99,15 @@ pub struct RankFact {
     pub state: RankState,
     /// How that is known.
     pub detail: RankDetail,
-    /// Counts the facts of this node in this incarnation; starts at 1.
+    /// Counts the facts of this node in this incarnation; starts at 1. 0 if a former incarnation
+    /// stated how the rank ended and the present one has said nothing about it.
     pub sequence: u32,
+}
+
+impl RankFact {
+    /// What makes one fact about a rank win over another of the same incarnation. Ends that were
+    /// handed on from former ones have no order in time: everybody takes the same one.
+    pub(crate) fn order(&self) -> (u32, RankState, RankDetail) {
+        (self.sequence, self.state, self.detail)
+    }
 }

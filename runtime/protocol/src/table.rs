@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use crate::event::CauseKind;
 use crate::evidence::Evidence;
 use crate::identity::{MemberId, Version};
+use crate::planted::{self, Fault};
 use crate::state::{NodeState, RankFact};
 use crate::time::Instant;
 
@@ -91,6 +92,8 @@ pub(crate) struct Member {
     pub(crate) exit_code: i32,
     pub(crate) cause: CauseKind,
     pub(crate) silent_us: u32,
+    /// When it came into the view, in this life or version.
+    pub(crate) joined_at: Instant,
     /// When it was removed from the view.
     pub(crate) removed_at: Instant,
     /// Who reported this very version; a new version starts without any.
@@ -124,6 +127,7 @@ impl Member {
             exit_code: 0,
             cause: CauseKind::Joined,
             silent_us: 0,
+            joined_at: Instant::default(),
             removed_at: Instant::default(),
             reporters: Reporters::default(),
             ranks: BTreeMap::new(),
@@ -140,6 +144,21 @@ impl Member {
 
     pub(crate) fn in_view(&self) -> bool {
         self.state.in_view()
+    }
+
+    /// Another version. What belonged to a former life ends with it, but for the ends of its
+    /// ranks: a rank is the job's, and stays ended until a later life states otherwise.
+    pub(crate) fn enter(&mut self, version: Version) {
+        if version.incarnation != self.version.incarnation {
+            self.ranks
+                .retain(|_, fact| fact.state.is_end() && !planted::on(Fault::EndsForgotten));
+            self.ranks.values_mut().for_each(|fact| fact.sequence = 0);
+            self.last_heard = Instant::default();
+            self.late_us = 0;
+            self.asked_sequence = 0;
+            self.degraded = false;
+        }
+        self.version = version;
     }
 
     /// What it adds to the digest of the table.
@@ -161,10 +180,15 @@ impl Member {
         if self.attributes > 0 {
             digest = mix(digest ^ mix(self.attributes));
         }
-        let ranks = self
-            .ranks
-            .values()
-            .map(|fact| mix(digest ^ (u64::from(fact.rank) << 32) ^ u64::from(fact.sequence)));
+        let ranks = self.ranks.values().map(|fact| {
+            let known = mix(digest ^ (u64::from(fact.rank) << 32) ^ u64::from(fact.sequence));
+            if fact.sequence > 0 {
+                return known;
+            }
+            // Only of what is handed on from former lives there can be more than one.
+            let detail = u16::from_be_bytes([fact.detail.code, fact.detail.argument]);
+            mix(known ^ (u64::from(fact.state as u8) << 16) ^ u64::from(detail))
+        });
         ranks.fold(digest, u64::wrapping_add)
     }
 }

@@ -13,7 +13,9 @@
 //!   deadline; only then do you report (`doubts_itself`). With a single other member in the view
 //!   there is no telling, and you report at once.
 //! - *You sit with a few others in the same cellar.* Two sides of a split each hold the other
-//!   failed. When they meet again, the weaker side yields (`yields`).
+//!   failed. When two meet who hold each other failed, the one of the weaker side yields
+//!   (`yields`) and takes over the other's view with its verdicts, also about lives that began in
+//!   the cellar. What somebody reported whom we hold failed does not count.
 //!
 //! The lighthouse may also object. A higher minor of the same incarnation refutes every report
 //! against a lower one; it even brings back a member that was held failed, if it comes from the
@@ -30,6 +32,7 @@
 //! | launcher or administrator says failed            | yes          | `Failed`                     |
 //! | goodbye at v or above                            | yes          | `Left`                       |
 //! | report of a version below v                      | yes          | nothing (it was refuted)     |
+//! | report by one who is not in the view             | yes          | nothing (another view)       |
 //! | alive at v or below                              | no           | nothing (it is late)         |
 //! | alive above v                                    | no           | back in the view             |
 //!

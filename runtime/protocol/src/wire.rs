@@ -433,7 +433,7 @@ impl<'a> Fact<'a> {
 }
 
 fn read_rank(reader: &mut Reader<'_>) -> Result<RankFact, Malformed> {
-    Ok(RankFact {
+    let fact = RankFact {
         rank: reader.u32()?,
         state: RankState::from_number(reader.u8()?).ok_or(Malformed::Value)?,
         detail: RankDetail {
@@ -441,7 +441,12 @@ fn read_rank(reader: &mut Reader<'_>) -> Result<RankFact, Malformed> {
             argument: reader.u8()?,
         },
         sequence: reader.u32()?,
-    })
+    };
+    // Nothing but an end is handed on from a former life.
+    if fact.sequence == 0 && !fact.state.is_end() {
+        return Err(Malformed::Value);
+    }
+    Ok(fact)
 }
 
 impl<'a> NodeFact<'a> {

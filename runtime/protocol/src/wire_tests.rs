@@ -70,7 +70,7 @@ fn fact() -> impl Strategy<Value = Fact<'static>> {
             rank,
             state,
             detail,
-            sequence,
+            sequence: sequence.max(u32::from(!state.is_end())),
         };
         Fact::Rank {
             node: MemberId(node),

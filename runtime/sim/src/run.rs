@@ -322,7 +322,7 @@ impl<'a> Run<'a> {
 
     /// What the scenario expects beyond what must always hold.
     fn expect(&mut self) {
-        let mut found = Vec::new();
+        let mut found = end::rank_ends(&self.world);
         let mut outcasts = BTreeSet::new();
         for record in self.world.records() {
             let event = &record.event;

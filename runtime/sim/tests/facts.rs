@@ -46,6 +46,36 @@ fn rank_facts_reach_all_under_loss() {
     sound(&world);
 }
 
+/// How a rank ended outlives the agent that stated it: the next life of its node says nothing of
+/// it, and everybody knows, that life and late-comers too; until it is stated otherwise.
+#[test]
+fn how_a_rank_ended_outlives_the_agent_that_stated_it() {
+    let mut world = booted(7, 6, Profile::Standard);
+    world.rank(2, 7, RankState::Failed);
+    world.rank(2, 8, RankState::Left);
+    world.rank(2, 9, RankState::Alive);
+    world.run(50 * MS);
+    let known = |world: &World, observer: usize| -> Vec<(u32, RankState)> {
+        let node = world.engine(observer).member(world.id(2)).unwrap();
+        node.ranks().map(|fact| (fact.rank, fact.state)).collect()
+    };
+    let ends = [(7, RankState::Failed), (8, RankState::Left)];
+    for life in 0..3 {
+        world.restart(2);
+        assert!(world.run_until(5 * SECOND, World::converged), "life {life}");
+        (0..6).for_each(|node| assert_eq!(known(&world, node), ends, "life {life}"));
+    }
+    let config = world.config("late", Profile::Standard);
+    let late = world.add(config);
+    assert!(world.run_until(SECOND, World::converged));
+    assert_eq!(known(&world, late), ends);
+    world.rank(2, 7, RankState::Alive);
+    world.run(50 * MS);
+    let restated = [(7, RankState::Alive), (8, RankState::Left)];
+    (0..6).for_each(|node| assert_eq!(known(&world, node), restated));
+    sound(&world);
+}
+
 /// A launcher's word is enough, everywhere; and the accused, if it lives, comes back.
 #[test]
 fn what_a_launcher_says_is_believed() {

@@ -53,6 +53,24 @@ fn zones_with_all_faults_keep_their_promises() {
     sound("zone-all-faults.toml", FRESH, 250);
 }
 
+/// Seeds that failed once are replayed for ever: `tests/seeds/NAME.txt` belongs to the scenario NAME.
+#[test]
+fn every_seed_that_was_kept_is_sound() {
+    let seeds = folder().join("../seeds");
+    let mut replayed = 0;
+    for entry in std::fs::read_dir(&seeds).unwrap() {
+        let path = entry.unwrap().path();
+        let name = format!("{}.toml", path.file_stem().unwrap().to_str().unwrap());
+        let text = std::fs::read_to_string(&path).unwrap();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let seed = line.split_whitespace().next().unwrap().parse().unwrap();
+            sound(&name, seed, 1);
+            replayed += 1;
+        }
+    }
+    assert!(replayed >= 3);
+}
+
 /// Every other scenario with some seeds; each is named after the bug of others that it guards.
 #[test]
 fn every_regression_scenario_is_sound() {

@@ -50,7 +50,7 @@ impl Overlay {
             (self.discover_wait_us + self.discover_wait_us / 2).min(cap_us.min(WAIT_MAX_US));
         let jitter_us = self.random(self.discover_wait_us / 4);
         self.discover_at = self.now.after(self.discover_wait_us + jitter_us);
-        let mut targets = self.seeds_not_in_view();
+        let mut targets = self.seeds_out_of_view();
         let failed = self
             .table
             .iter_removed()
@@ -66,11 +66,16 @@ impl Overlay {
         }
     }
 
-    fn seeds_not_in_view(&self) -> Vec<(Target, bool)> {
+    /// Seeds that need to be knocked at: at the address of somebody in the view we talk anyway, and
+    /// those that we hold failed are to be told so when we knock.
+    fn seeds_out_of_view(&self) -> Vec<(Target, bool)> {
         let seeds = self.config.seeds.iter();
         let mut missing: BTreeSet<&[u8]> = seeds.map(Vec::as_slice).collect();
-        for member in self.table.iter_live() {
-            missing.remove(&*member.address);
+        let is_paper = self.is_paper();
+        for member in self.table.iter() {
+            if member.in_view() || (member.state == NodeState::Failed && !is_paper) {
+                missing.remove(&*member.address);
+            }
         }
         let seeds = self.config.seeds.iter().enumerate();
         seeds
@@ -80,7 +85,7 @@ impl Overlay {
     }
 
     /// We were declared failed: for one deadline, or until its view has come, we listen to the
-    /// one who told us and to nobody else.
+    /// one who told us and to nobody else, and tell nobody what we hold.
     pub(super) fn rejoin_with(&mut self, with: MemberId) {
         let until = self.now.after(self.config.deadline_us);
         self.rejoin = Some(Rejoin {
@@ -103,6 +108,11 @@ impl Overlay {
             let with = rejoin.with;
             self.introduce_to(with);
         }
+    }
+
+    /// Whether it is this member's view that we take over.
+    pub(super) fn rejoins_with(&self, id: MemberId) -> bool {
+        self.rejoin.is_some_and(|rejoin| rejoin.with == id)
     }
 
     /// A view came. It may have more datagrams: we give them half a heartbeat.

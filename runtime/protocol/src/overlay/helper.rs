@@ -10,6 +10,7 @@ use crate::link::Subject;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Route;
 use crate::overlay::outbox::Intent;
+use crate::state::NodeState;
 use crate::time::Instant;
 
 /// Members one engine looks after for others at the same time.
@@ -34,16 +35,22 @@ impl Overlay {
         let Some(member) = self.table.get(suspect) else {
             return;
         };
-        if suspect == self.own || member.version != version || !member.in_view() {
+        let (state, last_heard) = (member.state, member.last_heard);
+        let agrees = suspect != self.own && member.version == version;
+        if !agrees || !state.in_view() {
             // Whoever asks is behind, or ahead: the record itself is the better answer.
             self.say(Intent::Direct {
                 to: from,
                 subject: Subject::Node(suspect),
                 route: Route::Next,
             });
+        }
+        // One that we hold failed too is looked after like any other: the reporters of our verdict
+        // may be too few for the one who asks, or be nobody but itself.
+        if !agrees || state == NodeState::Left {
             return;
         }
-        if self.now.since(member.last_heard) < self.config.heartbeat_us / 2 {
+        if self.now.since(last_heard) < self.config.heartbeat_us / 2 {
             self.say(Intent::Answer {
                 to: from,
                 suspect,
@@ -57,7 +64,7 @@ impl Overlay {
 
     /// Starts looking after a suspect, or adds an asker to it.
     pub(super) fn check(&mut self, id: MemberId, asker: Option<MemberId>, own: Option<CauseKind>) {
-        let Some(version) = self.table.in_view(id).map(|member| member.version) else {
+        let Some(version) = self.table.get(id).map(|member| member.version) else {
             return;
         };
         let now = self.now;

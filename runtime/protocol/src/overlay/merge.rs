@@ -38,6 +38,19 @@ impl Overlay {
         {
             return self.fail(fact.id, fact.cause, fact.reporters, 0, Some(from));
         }
+        if fact.state == NodeState::Failed && member.in_view() && self.rejoins_with(from) {
+            // Its record replaces ours, even if ours is of a later life. One that it had a deadline
+            // to hear of, and has not, began on our side and has our verdicts: that life is failed
+            // too. A younger one may be everybody's, and will introduce itself.
+            let (now, deadline_us) = (self.now, self.config.deadline_us);
+            self.table.change(fact.id, |member| {
+                let ours = now.since(member.joined_at) > deadline_us;
+                let version = if ours { member.version } else { fact.version };
+                member.enter(version.max(fact.version));
+            });
+            let (cause, silent_us) = (fact.cause, fact.silent_us);
+            return self.fail(fact.id, cause, fact.reporters, silent_us, Some(from));
+        }
         match verdict::order((fact.version, fact.state), (member.version, member.state)) {
             Order::Newer => self.merge_newer(from, fact),
             Order::Same => {
@@ -77,6 +90,8 @@ impl Overlay {
 
     pub(super) fn joined(&mut self, from: MemberId, fact: &NodeFact<'_>) {
         self.topology_dirty = true;
+        let now = self.now;
+        self.table.note(fact.id, |member| member.joined_at = now);
         self.observe(fact.id, from, ObservationKind::Joined);
         let reporters = Reporters::from_iter([from]);
         self.tell(fact.id, EventKind::NodeUp, CauseKind::Joined, reporters, 0);
@@ -99,7 +114,7 @@ impl Overlay {
             // A verdict about a life we have not seen: the one we have seen is over anyway.
             NodeState::Failed if fact.version.incarnation > held.incarnation => {
                 self.table
-                    .change(fact.id, |member| member.version = fact.version);
+                    .change(fact.id, |member| member.enter(fact.version));
                 self.fail(
                     fact.id,
                     fact.cause,
@@ -123,7 +138,7 @@ impl Overlay {
         if !fact.state.in_view() {
             let now = self.now;
             self.table.change(id, |member| {
-                member.version = fact.version;
+                member.enter(fact.version);
                 take_end(member, fact, now);
             });
             self.spread(Subject::Node(id), Some(from));
@@ -186,14 +201,7 @@ impl Overlay {
             self.forget_attributes(fact.id);
         }
         self.table.change(fact.id, |member| {
-            if member.version.incarnation != fact.version.incarnation {
-                member.ranks.clear();
-                member.last_heard = crate::time::Instant::default();
-                member.late_us = 0;
-                member.asked_sequence = 0;
-                member.degraded = false;
-            }
-            member.version = fact.version;
+            member.enter(fact.version);
             member.state = NodeState::Alive;
             member.name = fact.name.into();
             member.address = fact.address.into();
@@ -210,7 +218,7 @@ impl Overlay {
     pub(super) fn left(&mut self, from: MemberId, fact: &NodeFact<'_>) {
         let now = self.now;
         self.table.change(fact.id, |member| {
-            member.version = fact.version;
+            member.enter(fact.version);
             take_end(member, fact, now);
         });
         self.observe(fact.id, from, ObservationKind::Left);
@@ -233,8 +241,10 @@ impl Overlay {
         };
         let before = member.reporters;
         let mut reporters = before;
-        for reporter in fact.reporters.iter().filter(|reporter| *reporter != id) {
-            reporters.add(reporter);
+        for reporter in fact.reporters.iter() {
+            if reporter != id && self.may_report(reporter) {
+                reporters.add(reporter);
+            }
         }
         if fact.state == NodeState::Failed
             && verdict::stands(fact.cause, reporters.len(), self.threshold_for(id))
@@ -278,6 +288,12 @@ impl Overlay {
                 link.unmark(Subject::Node(fact.id));
             }
         }
+    }
+
+    /// Whether this member's reports count: nobody's does who is held failed, because its view went
+    /// another way than ours.
+    pub(super) fn may_report(&self, id: MemberId) -> bool {
+        self.table.in_view(id).is_some()
     }
 
     /// The reports against a member have changed: judge anew.
@@ -342,7 +358,8 @@ impl Overlay {
         self.spread(Subject::Node(id), from);
     }
 
-    /// Merges a rank's state. False if the node's life it belongs to has not been heard of yet.
+    /// Merges a rank's state. False if the node's life it belongs to has not been heard of yet. Of
+    /// our own ranks others know nothing that we do not, but for what a former life of ours stated.
     pub(super) fn merge_rank(
         &mut self,
         from: MemberId,
@@ -350,27 +367,30 @@ impl Overlay {
         incarnation: u64,
         fact: RankFact,
     ) -> bool {
-        if node == self.own {
-            return true;
-        }
         let Some(member) = self.table.get(node) else {
             return false;
         };
+        if node == self.own && fact.sequence > 0 {
+            return true;
+        }
         if incarnation > member.version.incarnation {
-            return false;
+            return node == self.own;
         }
         if incarnation < member.version.incarnation || !member.in_view() {
             return true;
         }
         let subject = Subject::Rank(node, fact.rank);
-        let known = member.ranks.get(&fact.rank).map(|held| held.sequence);
+        let (known, news) = (
+            member.ranks.get(&fact.rank).map(RankFact::order),
+            fact.order(),
+        );
         match known {
-            Some(held) if held > fact.sequence && planted::on(Fault::RankSequenceIgnored) => {
+            Some(held) if held > news && planted::on(Fault::RankSequenceIgnored) => {
                 self.set_rank(node, fact, CauseKind::Announced, Some(from));
             }
-            Some(held) if held >= fact.sequence => {
+            Some(held) if held >= news => {
                 if let Some(link) = self.links.get_mut(&from) {
-                    if held > fact.sequence {
+                    if held > news {
                         link.mark(subject);
                     } else {
                         link.unmark(subject);

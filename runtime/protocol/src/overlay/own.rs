@@ -56,7 +56,10 @@ impl Overlay {
             NodeState::Failed
                 if verdict::stands(
                     fact.cause,
-                    fact.reporters.len(),
+                    fact.reporters
+                        .iter()
+                        .filter(|by| self.may_report(*by))
+                        .count(),
                     self.threshold_for(self.own),
                 ) =>
             {

@@ -145,8 +145,7 @@ impl Overlay {
             return;
         }
         self.suspicions.remove(&suspect);
-        self.table
-            .change(suspect, |member| member.version = version);
+        self.table.change(suspect, |member| member.enter(version));
         self.fail(suspect, cause, reporters, silent_us, None);
     }
 

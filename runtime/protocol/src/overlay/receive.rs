@@ -52,10 +52,8 @@ impl Overlay {
         if self.phase != Phase::Running {
             return Ok(());
         }
-        if self
-            .rejoin
-            .is_some_and(|rejoin| rejoin.with != header.sender)
-        {
+        let tells_view = matches!(message, Message::View { .. } | Message::Refusal { .. });
+        if self.rejoin.is_some() && !(tells_view && self.rejoins_with(header.sender)) {
             return Err(Reject::Stranger);
         }
         self.agree(header, &message)?;
@@ -100,6 +98,13 @@ impl Overlay {
 
     /// Decides whether the sender is somebody to listen to; takes its introduction first.
     fn admit(&mut self, header: Header, message: &Message<'_>) -> Result<(), Reject> {
+        if let Some(claim) = claim_in(message)
+            && self.is_mutual(header.sender, claim)
+        {
+            self.heard(header.sender);
+            self.two_views_meet(header.sender, claim);
+            return Err(Reject::Outcast);
+        }
         if let Some(own) = introduction(message)
             && own.version.incarnation == header.incarnation
             && own.state.in_view()
@@ -132,13 +137,7 @@ impl Overlay {
                 Err(Reject::Departed)
             }
             NodeState::Failed => {
-                if let Message::Claim(claim)
-                | Message::Discover {
-                    claim: Some(claim), ..
-                } = message
-                {
-                    self.claimed(header.sender, claim);
-                }
+                self.heard(header.sender);
                 self.claim(header.sender);
                 Err(Reject::Outcast)
             }
@@ -336,7 +335,25 @@ impl Overlay {
         }
     }
 
-    /// Somebody says that we are held failed.
+    /// Whether somebody whom we hold failed says that it holds us failed.
+    fn is_mutual(&self, from: MemberId, claim: &Claim<'_>) -> bool {
+        let held = self.table.get(from).map(|member| member.state);
+        let accused = claim.about.id == self.own && claim.about.state == NodeState::Failed;
+        accused && held == Some(NodeState::Failed) && !self.is_paper()
+    }
+
+    /// Each of two holds the other failed, in whatever versions: one of their views must go as a
+    /// whole, with all its verdicts. So a life that began on the other side is not let in by its
+    /// version: it says whom it holds failed, and would bring that with it.
+    fn two_views_meet(&mut self, from: MemberId, claim: &Claim<'_>) {
+        if verdict::yields(self.strength(), claim.strength) {
+            self.outcast(Some(from), &claim.about);
+        } else {
+            self.claim(from);
+        }
+    }
+
+    /// Somebody whom we do not hold failed says that we are.
     fn claimed(&mut self, from: MemberId, claim: &Claim<'_>) {
         let about = &claim.about;
         let own = self.own_version();
@@ -344,17 +361,13 @@ impl Overlay {
         if about.id != self.own || late || about.state != NodeState::Failed {
             return;
         }
-        let mutual = self
-            .table
-            .get(from)
-            .is_some_and(|m| m.state == NodeState::Failed);
-        if !mutual {
-            self.merge_own(Some(from), about);
-        } else if about.version.minor < own.minor {
-            // Our refutation is on its way to them already; hand it over directly.
-            self.introduce_to(from);
-        } else if verdict::yields(self.strength(), claim.strength) {
+        let unrefuted = about.version.minor >= own.minor;
+        let by_others = about.reporters.iter().any(|by| !self.may_report(by));
+        if unrefuted && by_others && verdict::yields(self.strength(), claim.strength) {
+            // Found silent by people whom we hold failed ourselves: theirs is the larger side.
             self.outcast(Some(from), about);
+        } else {
+            self.merge_own(Some(from), about);
         }
     }
 
@@ -397,6 +410,16 @@ fn introduction<'a, 'b>(message: &'b Message<'a>) -> Option<&'b NodeFact<'a>> {
         | Message::Discover { own, .. }
         | Message::View { own, .. }
         | Message::Refusal { own, .. } => Some(own),
+        _ => None,
+    }
+}
+
+fn claim_in<'a, 'b>(message: &'b Message<'a>) -> Option<&'b Claim<'a>> {
+    match message {
+        Message::Claim(claim)
+        | Message::Discover {
+            claim: Some(claim), ..
+        } => Some(claim),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_protocol::{CauseKind, EventKind, MemberId, Version};
+use muster_protocol::{CauseKind, EventKind, MemberId, RankDetail, RankState, Version};
 
 use super::{Check, Seen};
 
@@ -134,7 +134,7 @@ impl Check for Incarnations {
 /// What an observer tells of a rank only gets newer.
 #[derive(Debug, Default)]
 pub(super) struct RankOrder {
-    told: BTreeMap<(usize, MemberId, u32), (u64, u32)>,
+    told: BTreeMap<(usize, MemberId, u32), (u64, u32, Option<(RankState, RankDetail)>)>,
 }
 
 impl Check for RankOrder {
@@ -147,7 +147,9 @@ impl Check for RankOrder {
             return None;
         };
         let key = (seen.observer, seen.event.member, fact.rank);
-        let newer = (seen.event.version.incarnation, fact.sequence);
+        // Ends handed on from former lives have no order in time but one that all agree on.
+        let handed_on = (fact.sequence == 0).then_some((fact.state, fact.detail));
+        let newer = (seen.event.version.incarnation, fact.sequence, handed_on);
         let before = self.told.insert(key, newer)?;
         (newer <= before).then(|| format!("rank {} went back from {before:?}", fact.rank))
     }

@@ -2,7 +2,9 @@
 //!
 //! Asked when a world had its time to come to rest and did not, to say what is wrong with it.
 
-use muster_protocol::NodeState;
+use std::collections::BTreeSet;
+
+use muster_protocol::{EventKind, NodeState};
 
 use super::Violation;
 use crate::world::World;
@@ -77,6 +79,47 @@ pub(crate) fn ranks(world: &World) -> Vec<Violation> {
                 let what = format!("node {observer} does not know the ranks of node {subject}");
                 found.push(broken("ranks", world, *subject, what));
             }
+        }
+    }
+    found
+}
+
+/// `rank-ends`: who told how a rank ended still knows it, whatever lives its node had since, unless
+/// a later life stated otherwise.
+pub(crate) fn rank_ends(world: &World) -> Vec<Violation> {
+    let mut ended = BTreeSet::new();
+    for record in world.records() {
+        let (observer, event) = (record.observer, &record.event);
+        match event.kind {
+            EventKind::Outcast => ended.retain(|(by, _, _)| *by != observer),
+            EventKind::RankChanged { fact } if record.at >= world.started_at(observer) => {
+                let key = (observer, event.member, fact.rank);
+                if fact.state.is_end() {
+                    ended.insert(key);
+                } else {
+                    ended.remove(&key);
+                }
+            }
+            _ => {}
+        }
+    }
+    let running = world.running();
+    let mut found = Vec::new();
+    for (observer, member, rank) in ended {
+        // Whom it forgot for want of room, it may know anew.
+        if !running.contains(&observer) || world.engine(observer).counters().history_pruned > 0 {
+            continue;
+        }
+        let seen = world.engine(observer).member(member);
+        let knows = seen
+            .filter(|seen| seen.state().in_view())
+            .is_none_or(|seen| {
+                seen.ranks()
+                    .any(|fact| fact.rank == rank && fact.state.is_end())
+            });
+        if !knows {
+            let what = format!("node {observer} forgot how rank {rank} of {member:?} ended");
+            found.push(broken("rank-ends", world, observer, what));
         }
     }
     found

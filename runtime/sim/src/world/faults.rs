@@ -55,6 +55,7 @@ impl World {
         entry.config.incarnation = (own_now.0 * 1000).max(entry.version.incarnation + 1);
         entry.config.first_sequence = own_now.0;
         entry.excused = excused;
+        entry.started_at = self.now;
         entry.engine = Some(Overlay::new(entry.config.clone()).expect("checked before"));
         self.touch(node, Input::Wake).ok();
     }

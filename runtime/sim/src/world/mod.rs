@@ -68,6 +68,8 @@ struct Node {
     unanswered: u32,
     /// A fault excuses others for calling it failed, in lives up to this one.
     excused: bool,
+    /// When its present life began.
+    started_at: Instant,
     /// It holds the key of another job.
     foreign: bool,
     clock: Clock,
@@ -166,6 +168,7 @@ impl World {
             id: engine.id(),
             foreign: config.key.is_some_and(|key| key != KEY),
             clock: Clock::new(self.now),
+            started_at: self.now,
             slow_us: 0,
             version: engine.version(),
             frames_sent: 0,

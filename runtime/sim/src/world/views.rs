@@ -59,6 +59,11 @@ impl World {
             .collect()
     }
 
+    /// When a node's present life began.
+    pub(crate) fn started_at(&self, node: NodeIndex) -> Instant {
+        self.nodes[node].started_at
+    }
+
     /// Whether a node belongs to another job.
     #[must_use]
     pub fn is_foreign(&self, node: NodeIndex) -> bool {
