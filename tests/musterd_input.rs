@@ -84,6 +84,44 @@ fn a_missing_libfabric_is_an_error_with_a_remedy() {
     }
 }
 
+/// An empty variable counts as not given, for every program; one that cannot be understood is said.
+#[test]
+fn variables_are_taken_named_or_empty() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = |variable: &str, value: &str| {
+        Command::new(program("musterd"))
+            .args(["--name", "n1", "--rail", "nosuchif0@udp0"])
+            .env("MUSTER_DIR", directory.path())
+            .env(variable, value)
+            .output()
+            .unwrap()
+    };
+    for variable in [
+        "MUSTER_SEEDS",
+        "MUSTER_PROFILE",
+        "MUSTER_LINGER_MS",
+        "MUSTER_KEY_FILE",
+    ] {
+        let text = String::from_utf8_lossy(&start(variable, "").stderr).into_owned();
+        assert!(text.contains("nosuchif0"), "{variable}: {text}");
+    }
+    let output = start("MUSTER_LOG", "=,bad[");
+    let said = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&said);
+    assert!(
+        text.contains("MUSTER_LOG cannot be understood") && text.contains("bad["),
+        "{text}"
+    );
+    let output = Command::new(program("muster"))
+        .arg("members")
+        .env("MUSTER_DIR", directory.path())
+        .env("MUSTER_CONTROL", "")
+        .env("MUSTER_JOB", "nobody")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+}
+
 /// What `muster` says where there is no agent: exit code 3, and what to do.
 #[test]
 fn without_an_agent_the_command_says_so() {

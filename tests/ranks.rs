@@ -67,6 +67,12 @@ impl Job {
         self
     }
 
+    /// The same with another linger time.
+    pub fn with_linger_ms(mut self, linger_ms: u64) -> Self {
+        self.linger_ms = linger_ms;
+        self
+    }
+
     /// The base directory of its sockets.
     pub fn directory(&self) -> &Path {
         self.directory.path()
@@ -123,17 +129,7 @@ impl Job {
     }
 
     fn agent_pids(&self, node: usize) -> Vec<u32> {
-        let directory = self.place(node).directory().display().to_string();
-        let processes = fs::read_dir("/proc").expect("/proc is mounted");
-        let pids = processes
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        pids.filter(|pid| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).into_owned();
-            line.contains("musterd") && line.split('\0').any(|part| part == directory)
-        })
-        .collect()
+        agents_in(self.place(node).directory())
     }
 
     /// What a node's agent has logged.
@@ -161,6 +157,24 @@ impl Drop for Job {
             }
         }
     }
+}
+
+/// The processes of the agent whose socket is in this directory.
+///
+/// # Panics
+/// If `/proc` is not mounted.
+pub fn agents_in(directory: &Path) -> Vec<u32> {
+    let directory = directory.display().to_string();
+    let processes = fs::read_dir("/proc").expect("/proc is mounted");
+    let pids = processes
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.contains("musterd") && line.split('\0').any(|part| part == directory)
+    })
+    .collect()
 }
 
 /// The processes of one agent.

@@ -197,7 +197,13 @@ impl From<Error> for Failure {
     /// What the client's refusal is in C.
     fn from(error: Error) -> Self {
         let code = match &error {
-            Error::Place(PlaceError::Name { .. } | PlaceError::TooLong { .. }) => Code::Config,
+            Error::Setting { .. }
+            | Error::Place(
+                PlaceError::Name { .. }
+                | PlaceError::Character { .. }
+                | PlaceError::NoText { .. }
+                | PlaceError::TooLong { .. },
+            ) => Code::Config,
             Error::Place(PlaceError::Unsafe { .. }) => Code::Permission,
             Error::Refused {
                 code: RefusalCode::User,
@@ -207,7 +213,7 @@ impl From<Error> for Failure {
             Error::Board(_) | Error::Refused { .. } | Error::Protocol { .. } => Code::AgentRefused,
             Error::AgentMissing { .. } | Error::AgentStart { .. } => Code::AgentStart,
             Error::Deadline { .. } => Code::Timeout,
-            Error::AgentLost { .. } => Code::AgentLost,
+            Error::AgentLost { .. } | Error::Dismissed { .. } => Code::AgentLost,
             Error::Limit(_) => Code::Limit,
             Error::NoSuchNode => Code::NoSuchNode,
             Error::Outcast => Code::Outcast,

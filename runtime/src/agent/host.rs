@@ -56,8 +56,10 @@ const TOKEN_RANKS: u64 = 3;
 /// Why the loop ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Asked to, or no longer needed.
+    /// No longer needed.
     InOrder,
+    /// Somebody asked us to: no rank may start another agent for it.
+    Asked,
     /// Another living member has our name.
     NameTaken,
 }
@@ -79,6 +81,8 @@ pub(super) struct Host<T: Transport> {
     silent_rails: BTreeMap<MemberId, BTreeSet<usize>>,
     buffer: Vec<u8>,
     ending: Option<Ending>,
+    /// Somebody asked us to end.
+    is_asked: bool,
     /// The others declared us failed at least once.
     is_outcast: bool,
     snapshot_due_us: Option<u64>,
@@ -123,6 +127,7 @@ impl<T: Transport> Host<T> {
             silent_rails: BTreeMap::new(),
             buffer,
             ending: None,
+            is_asked: false,
             is_outcast: false,
             snapshot_due_us: Some(0),
             kept_version,
@@ -204,6 +209,7 @@ impl<T: Transport> Host<T> {
         }
         if is_ready(TOKEN_SIGNALS) && self.signals.take() {
             info!("asked to end");
+            self.is_asked = true;
             self.input(Input::Leave { exit_code: 0 });
         }
         let Some(job) = &mut self.job else {
@@ -222,7 +228,10 @@ impl<T: Transport> Host<T> {
         if job.is_over() {
             match self.engine.phase() {
                 Phase::Running => {
-                    info!("the last client and its launcher have gone");
+                    match job.had_clients() {
+                        true => info!("the last client and its launcher have gone"),
+                        false => info!("no client has come"),
+                    }
                     self.input(Input::Leave { exit_code: 0 });
                 }
                 Phase::Stopped => self.ending = Some(Ending::InOrder),
@@ -248,9 +257,13 @@ impl<T: Transport> Host<T> {
             self.input(Input::Wake);
         }
         // Cast out with policy "stop", the agent stays for its ranks; they have been told.
-        let serves_on = self.is_outcast && self.job.is_some();
+        let serves_on = self.is_outcast && self.job.is_some() && !self.is_asked;
         if self.engine.phase() == Phase::Stopped && !serves_on {
-            self.ending.get_or_insert(Ending::InOrder);
+            self.ending.get_or_insert(if self.is_asked {
+                Ending::Asked
+            } else {
+                Ending::InOrder
+            });
         }
     }
 
@@ -439,10 +452,11 @@ impl<T: Transport> Host<T> {
         self.outbox.peer(&mut self.fabric, address)
     }
 
-    /// Ends the ranks' service in order; with a reason, for good.
-    pub(super) fn close(self, reason: Option<&str>) {
+    /// Ends the ranks' service; says to those who are left why.
+    pub(super) fn close(self, ending: &Ending) {
+        let name = self.engine.name_of(self.engine.id()).unwrap_or("?");
         if let Some(job) = self.job {
-            job.close(reason);
+            job.close(ending, name);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The ranks' side of a job's agent: who is attached, what the kernel says about them, what
 //! they are told, and when nobody needs the agent any more.
 
+use super::host::Ending;
 use super::publisher::Publisher;
 use super::resume::{Record, Resume};
 use super::worker;
@@ -24,6 +25,9 @@ const FIRST_CLIENT_DEADLINE: Duration = Duration::from_secs(30);
 const LAUNCHER_LINGERS: u32 = 10;
 /// Launchers that are remembered.
 const LAUNCHERS_MAX: usize = 8;
+
+/// In the code of a rank's detail: the argument is an exit code with the opposite sign.
+pub(super) const MINUS: u8 = 0x80;
 
 /// The ranks' side.
 pub(super) struct Job {
@@ -66,7 +70,7 @@ impl Job {
         let attached = attached_slots(&board);
         let mut job = Self {
             publisher,
-            had_clients: !attached.is_empty(),
+            had_clients: had_clients(&board),
             attached,
             board,
             doorman,
@@ -236,6 +240,11 @@ impl Job {
         worker::keep(&mut self.resume, &self.record);
     }
 
+    /// Whether a client has ever come.
+    pub(super) fn had_clients(&self) -> bool {
+        self.had_clients
+    }
+
     /// Whether the last client has gone, its launcher too, and the linger time is over.
     pub(super) fn is_over(&self) -> bool {
         if !self.attached.is_empty() {
@@ -267,12 +276,19 @@ impl Job {
         }
     }
 
-    /// Ends the service: the socket goes, so that the next client starts a new agent; unless
-    /// there is a reason why that one could not serve either, which the clients are told.
-    pub(super) fn close(self, reason: Option<&str>) {
-        match reason {
-            None => self.doorman.close(),
-            Some(reason) => self.doorman.close_for(reason),
+    /// Ends the service: the socket goes, so that whoever comes next starts a new agent. Those who
+    /// are attached start none if we were asked to end, and nobody does if a new one could not
+    /// serve either.
+    pub(super) fn close(self, ending: &Ending, name: &str) {
+        match ending {
+            Ending::InOrder => self.doorman.close(),
+            Ending::Asked => self.doorman.close_on_purpose(
+                "it was asked to end (SIGTERM or SIGINT); whoever ended it may start it again",
+            ),
+            Ending::NameTaken => self.doorman.close_for(&format!(
+                "another living member of this job is named {name}; give every node a name of \
+                 its own (MUSTER_NODE)"
+            )),
         }
     }
 
@@ -324,11 +340,19 @@ fn attached_slots(board: &BoardWriter) -> BTreeSet<u32> {
     (0..view.limits().slots).filter(taken).collect()
 }
 
+/// Whether anybody has ever been let in, by us or by a worker before us.
+fn had_clients(board: &BoardWriter) -> bool {
+    let view = board.view();
+    let mut slots = (0..view.limits().slots).map_while(|slot| view.slot(slot));
+    slots.any(|slot| slot.facts().generation > 0)
+}
+
 fn has_ended(pidfd: &OwnedFd) -> bool {
     readable(&[pidfd.as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
 }
 
-/// State, cause and signal or exit code of a finding; none if it changes nothing for a rank.
+/// State, cause and signal (or, of a failure, minus the exit code) of a finding; none if it changes
+/// nothing for a rank.
 fn describe(finding: Finding) -> Option<(RankState, Cause, i32)> {
     Some(match finding {
         Finding::Left { exit_code } => (RankState::Left, Cause::Announced, exit_code),
@@ -345,7 +369,7 @@ fn describe(finding: Finding) -> Option<(RankState, Cause, i32)> {
             (
                 RankState::Failed,
                 cause,
-                if signal == 0 { exit_code } else { signal },
+                if signal == 0 { -exit_code } else { signal },
             )
         }
         Finding::Detached => return None,
@@ -366,10 +390,11 @@ fn tell_rank(
 }
 
 fn about_rank(rank: u32, state: RankState, cause: Cause, argument: i32) -> Told<'static> {
-    // Both fit: causes are few, signals and exit codes end at 255.
+    // All fit: causes are few, signals are below 128 and exit codes below 256, as the kernel has it.
+    let sign = if argument < 0 { MINUS } else { 0 };
     let detail = RankDetail {
-        code: cause as u16 as u8,
-        argument: argument.clamp(0, 255) as u8,
+        code: cause as u16 as u8 | sign,
+        argument: argument.unsigned_abs() as u8,
     };
     Told::Rank {
         rank,

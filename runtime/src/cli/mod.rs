@@ -47,6 +47,7 @@ enum Command {
 
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> ExitCode {
+    crate::sys::process::forget_empty_settings();
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Members(args) => show::members(&args),

@@ -105,6 +105,11 @@ impl Door {
 
     /// Takes the socket away, so that the next client starts a new agent. For an agent that ends.
     pub fn close(self) {
+        self.take_away();
+    }
+
+    /// Takes the socket away; who is connected stays that.
+    pub(super) fn take_away(&self) {
         let _ = fs::remove_file(&self.path);
     }
 
@@ -135,7 +140,7 @@ impl Door {
                 break;
             }
         }
-        let _ = fs::remove_file(&self.path);
+        self.take_away();
     }
 
     pub(super) fn accept(&self) -> io::Result<Option<Packets>> {

@@ -294,6 +294,17 @@ impl Doorman {
         self.door.close();
     }
 
+    /// Ends the service on purpose: takes the socket away, so that nobody comes back to us, and
+    /// puts every client out with the reason, so that none starts another agent for it.
+    pub fn close_on_purpose(mut self, reason: &str) {
+        self.door.take_away();
+        let refusal = ToClient::Refused(RefusalCode::Closing, reason.to_owned());
+        let everybody: Vec<u64> = self.connections.keys().copied().collect();
+        for token in everybody {
+            self.send(token, &refusal);
+        }
+    }
+
     /// Ends the service for good: puts every client out with the reason, and refuses whoever
     /// comes within two seconds, so that nobody starts another agent into the same misery.
     pub fn close_for(mut self, reason: &str) {
