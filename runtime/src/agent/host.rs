@@ -79,6 +79,8 @@ pub(super) struct Host<T: Transport> {
     watched: BTreeMap<PeerHandle, MemberId>,
     /// Silent rails of each member.
     silent_rails: BTreeMap<MemberId, BTreeSet<usize>>,
+    /// Which of the outbox's lists the handles in `watched` are of.
+    begun_anew: u64,
     buffer: Vec<u8>,
     ending: Option<Ending>,
     /// Somebody asked us to end.
@@ -125,6 +127,7 @@ impl<T: Transport> Host<T> {
             heartbeat_us,
             watched: BTreeMap::new(),
             silent_rails: BTreeMap::new(),
+            begun_anew: 0,
             buffer,
             ending: None,
             is_asked: false,
@@ -244,10 +247,27 @@ impl<T: Transport> Host<T> {
     fn answer_questions(&self) {
         while let Some(pending) = self.control.as_ref().and_then(Control::take) {
             let now = instant(monotonic_ns());
-            let value = answer(&pending.question, &self.engine, &self.fabric, now);
+            let counters: Vec<_> = self.counters().collect();
+            let value = answer(
+                &pending.question,
+                &self.engine,
+                &self.fabric,
+                &counters,
+                now,
+            );
             // Who asked may have lost patience.
             let _ = pending.reply.send(value);
         }
+    }
+
+    /// What was lost outside the protocol and the fabric, by name.
+    fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let own = [
+            ("addresses_unusable", self.outbox.undeliverable),
+            ("address_lists_begun_anew", self.outbox.begun_anew),
+        ];
+        own.into_iter()
+            .chain(self.job.iter().flat_map(Job::counters))
     }
 
     /// Step 3.
@@ -303,6 +323,14 @@ impl<T: Transport> Host<T> {
     /// Has the fabric watch exactly those who beat to us: only they speak regularly on every
     /// rail, so only of them is silence on one rail a sign.
     fn watch_beats(&mut self) {
+        if self.outbox.begun_anew != self.begun_anew {
+            self.begun_anew = self.outbox.begun_anew;
+            self.watched.clear();
+            for member in std::mem::take(&mut self.silent_rails).into_keys() {
+                let degraded = false;
+                self.input(Input::Degraded { member, degraded });
+            }
+        }
         let watched = &self.watched;
         let is_watched = |id: MemberId| watched.values().any(|member| *member == id);
         if self.engine.observing().count() == watched.len()

@@ -45,6 +45,8 @@ pub(super) struct Job {
     linger: Duration,
     attached: BTreeSet<u32>,
     launchers: BTreeMap<u32, OwnedFd>,
+    /// Launchers beyond [`LAUNCHERS_MAX`], or gone when we looked: their end is not waited for.
+    launchers_not_followed: u64,
     without_launcher: bool,
     had_clients: bool,
     idle_since_ns: u64,
@@ -82,6 +84,7 @@ impl Job {
             key_is_ours: false,
             linger: config.linger,
             launchers: BTreeMap::new(),
+            launchers_not_followed: 0,
             // Without a launcher's job there is nobody whose end could be waited for.
             without_launcher: place.is_solo(),
             idle_since_ns: monotonic_ns(),
@@ -228,6 +231,16 @@ impl Job {
         self.board.view().node_name(node)
     }
 
+    /// What was lost or refused on the ranks' side, by name.
+    pub(super) fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let own = [
+            ("nodes_without_room", self.publisher.without_room),
+            ("launchers_not_followed", self.launchers_not_followed),
+        ];
+        let others = self.doorman.counters().each().into_iter();
+        own.into_iter().chain(others).chain(self.watch.counters())
+    }
+
     /// Wakes the ranks: there is something on the board.
     pub(super) fn nudge(&mut self) {
         self.doorman.nudge();
@@ -268,11 +281,14 @@ impl Job {
         let Some(launcher) = crate::watch::procfs::parent(pid).filter(|parent| *parent > 1) else {
             return;
         };
-        if self.launchers.len() < LAUNCHERS_MAX
-            && !self.launchers.contains_key(&launcher)
-            && let Ok(pidfd) = open_pidfd(launcher)
-        {
-            self.launchers.insert(launcher, pidfd);
+        if self.launchers.contains_key(&launcher) {
+            return;
+        }
+        match open_pidfd(launcher) {
+            Ok(pidfd) if self.launchers.len() < LAUNCHERS_MAX => {
+                self.launchers.insert(launcher, pidfd);
+            }
+            _ => self.launchers_not_followed += 1,
         }
     }
 

@@ -126,6 +126,21 @@ pub struct DoorCounters {
     pub asks_dropped: u64,
 }
 
+impl DoorCounters {
+    /// Every counter with its name.
+    pub fn each(&self) -> [(&'static str, u64); 7] {
+        [
+            ("clients_welcomed", self.welcomed),
+            ("clients_refused", self.refused),
+            ("clients_turned_away", self.turned_away),
+            ("client_messages_malformed", self.malformed),
+            ("nudges_dropped", self.nudges_dropped),
+            ("notes_dropped", self.notes_dropped),
+            ("asks_dropped", self.asks_dropped),
+        ]
+    }
+}
+
 /// The agent's end of all its clients' sockets.
 #[derive(Debug)]
 pub struct Doorman {
