@@ -140,7 +140,9 @@ fn a_killed_rank_is_told_to_every_other_rank_and_nobody_else_is_accused() {
         }
     }
     // An exit without a farewell is a failure, too, and not one by the signal of that number.
-    world.take(5).tell("exit 9");
+    let mut ending = world.take(5);
+    ending.tell("exit 9");
+    assert_eq!(ending.await_end(), Some(9));
     for (number, rank) in world.living() {
         let told = rank.await_words(&["EVENT", "RankFailed", "rank=5"]);
         assert!(told.contains("code=-9 "), "at rank {number}: {told}");
@@ -532,7 +534,7 @@ fn an_agent_that_cannot_start_tells_its_rank_why() {
 #[test]
 fn a_limit_that_is_too_low_is_named() {
     for (limit, words) in [
-        ("-n 16", ["Too many open files", "ulimit -n"]),
+        ("-n 16", ["16 open files", "ulimit -n"]),
         ("-f 1000", ["File too large", "ulimit -f"]),
     ] {
         let job = Job::new(1);

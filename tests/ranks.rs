@@ -24,7 +24,7 @@ use std::time::Instant;
 /// Rails of every node.
 const RAILS: usize = 2;
 /// Jobs that one test process can have without using an address twice.
-const JOBS_MAX: u32 = 16;
+const JOBS_MAX: u32 = 32;
 
 /// A job: its directory, key and addresses. Ends all its agents when dropped.
 pub struct Job {

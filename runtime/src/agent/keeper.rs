@@ -50,6 +50,13 @@ pub(super) enum KeeperError {
         what: &'static str,
         source: io::Error,
     },
+    /// Too few descriptors.
+    #[error(
+        "the limit is {open_files} open files, an agent needs {} and four for each client; raise \
+         it (ulimit -n)",
+        limits::OPEN_FILES_MIN
+    )]
+    OpenFiles { open_files: u64 },
     /// libfabric cannot be loaded.
     #[error(transparent)]
     Libfabric(#[from] muster_fabric::LoadError),
@@ -109,7 +116,10 @@ pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError
 }
 
 fn furnish() -> Result<(BoardWriter, Resume, Libfabric), KeeperError> {
-    limits::raise_all();
+    let open_files = limits::raise_all();
+    if open_files < limits::OPEN_FILES_MIN {
+        return Err(KeeperError::OpenFiles { open_files });
+    }
     let libfabric = keeping_handlers(muster_fabric::load)?;
     let board = BoardWriter::create(BoardLimits::default())?;
     let resume = Resume::create().map_err(|source| KeeperError::System {

@@ -2,8 +2,12 @@
 
 use std::io;
 
-/// Raises a soft limit to the hard one. A limit that cannot be raised stays.
-fn raise(resource: libc::__rlimit_resource_t) {
+/// Fewer open files than this and an agent cannot serve its first client.
+pub const OPEN_FILES_MIN: u64 = 64;
+
+/// Raises a soft limit to the hard one, and returns what it is then. A limit that cannot be raised
+/// stays.
+fn raise(resource: libc::__rlimit_resource_t) -> u64 {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
@@ -14,17 +18,19 @@ fn raise(resource: libc::__rlimit_resource_t) {
             limit.rlim_cur = limit.rlim_max;
             libc::setrlimit(resource, &raw const limit);
         }
+        libc::getrlimit(resource, &raw mut limit);
     }
+    limit.rlim_cur
 }
 
 /// For an agent: as many descriptors as may be (the usual limit of 1024 is for programs that still
 /// use select, and every client costs four), and files as large as may be. One that is too large
-/// all the same is an error, not the end by SIGXFSZ.
-pub fn raise_all() {
-    raise(libc::RLIMIT_NOFILE);
+/// all the same is an error, not the end by SIGXFSZ. Returns how many files can be open.
+pub fn raise_all() -> u64 {
     raise(libc::RLIMIT_FSIZE);
     // SAFETY: SIG_IGN is a valid disposition; no handler runs.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    raise(libc::RLIMIT_NOFILE)
 }
 
 /// What to do about an answer of the system that comes from a limit; nothing for any other.
