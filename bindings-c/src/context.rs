@@ -73,9 +73,10 @@ pub extern "C" fn muster_finalize(context: *mut muster_ctx_t) -> c_int {
     enter(|| {
         check(context)?;
         refuse_in_callback("muster_finalize")?;
+        let leaving = client(context)?;
         let remaining = shared::finalize(0)?;
         if remaining == 0 {
-            set_client(None);
+            forget_client(&leaving);
         }
         Ok(0)
     })
@@ -84,12 +85,22 @@ pub extern "C" fn muster_finalize(context: *mut muster_ctx_t) -> c_int {
 fn connect(settings: Settings) -> Result<(), Failure> {
     let client = shared::init(options(settings))?;
     OWNER.store(fork::generation() + 1, Ordering::Release);
-    set_client(Some(client));
+    set_client(client);
     Ok(())
 }
 
-fn set_client(client: Option<Client>) {
-    *CLIENT.write().unwrap_or_else(PoisonError::into_inner) = client;
+fn set_client(client: Client) {
+    *CLIENT.write().unwrap_or_else(PoisonError::into_inner) = Some(client);
+    CHANGES.fetch_add(1, Ordering::AcqRel);
+}
+
+/// Forgets a client that has left, unless another thread has connected anew meanwhile.
+fn forget_client(left: &Client) {
+    let mut client = CLIENT.write().unwrap_or_else(PoisonError::into_inner);
+    if client.as_ref().is_some_and(|client| client.is_same(left)) {
+        *client = None;
+    }
+    drop(client);
     CHANGES.fetch_add(1, Ordering::AcqRel);
 }
 

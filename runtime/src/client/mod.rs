@@ -173,6 +173,11 @@ impl Client {
         Ok(Self { inner })
     }
 
+    /// Whether both are one client (clones of each other).
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// How many nodes are known; their indices are below it.
     pub fn node_count(&self) -> Result<u32, Error> {
         self.board().map(BoardView::node_count)

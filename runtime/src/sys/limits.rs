@@ -9,8 +9,8 @@ pub const OPEN_FILES_MIN: u64 = 64;
 /// stays.
 fn raise(resource: libc::__rlimit_resource_t) -> u64 {
     let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
     };
     // SAFETY: `limit` is writable for the first call and readable for the second.
     unsafe {
