@@ -137,7 +137,7 @@ fn mutate(bytes: &mut Vec<u8>, others: &[Vec<u8>], chance: &mut Chance) {
         1 => bytes.iter_mut().skip(at).take(1).for_each(|b| *b = byte),
         2 => {
             let width = 1 << chance.below(4);
-            let value = if byte % 2 == 0 { 0xff } else { 0 };
+            let value = if byte.is_multiple_of(2) { 0xff } else { 0 };
             bytes
                 .iter_mut()
                 .skip(at)
