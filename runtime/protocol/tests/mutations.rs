@@ -2,8 +2,10 @@
 //! has gone mad, or lies, could send. Nothing panics, nothing grows beyond its limit, and everything
 //! that is asked for comes to an end.
 
+use std::collections::BTreeMap;
+
 use muster_protocol::{
-    Config, Input, Instant, Overlay, Phase, Profile, RankDetail, RankState, Target,
+    Config, Input, Instant, Overlay, Phase, Profile, RankDetail, RankState, Reject, Target,
 };
 
 mod common;
@@ -175,6 +177,7 @@ fn mad_frames_with_the_right_key_do_bounded_harm() {
         let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut victim = engine("b", 1);
         let (mut lives, mut taken, mut refused) = (1, 0, 0);
+        let mut reasons = BTreeMap::new();
         let mut now = Instant(20_000_000);
         for round in 0..8_000_u64 {
             let mut bytes = frames[chance.below(frames.len())].clone();
@@ -205,15 +208,23 @@ fn mad_frames_with_the_right_key_do_bounded_harm() {
                 assert!(victim.live() <= MEMBERS_MAX);
                 assert!(victim.members().count() <= MEMBERS_MAX + HISTORY_MAX);
             }
-            // A lie about its name may stop it (it says so then): the next life goes on.
-            if victim.phase() == Phase::Stopped {
+            // A lie about its name may stop it, and one about the others' lives makes it deaf to
+            // them: a new life goes on.
+            if victim.phase() == Phase::Stopped || round % 200 == 199 {
+                tally(&victim, &mut reasons);
                 lives += 1;
                 victim = engine("b", lives);
             }
         }
-        assert!(
-            taken > 500 && refused > 500,
-            "{taken} taken, {refused} refused"
-        );
+        tally(&victim, &mut reasons);
+        println!("{lives} lives, {taken} taken, {refused} refused: {reasons:?}");
+        assert!(taken > 500 && refused > 500);
+    }
+}
+
+/// Adds up why frames were refused.
+fn tally(engine: &Overlay, reasons: &mut BTreeMap<&'static str, u64>) {
+    for reject in Reject::ALL {
+        *reasons.entry(reject.name()).or_default() += engine.counters().rejected(reject);
     }
 }

@@ -42,7 +42,7 @@ pub(super) enum KeeperError {
     #[error(transparent)]
     Door(#[from] DoorError),
     /// The board cannot be made.
-    #[error(transparent)]
+    #[error("{0}{remedy}", remedy = board_remedy(.0))]
     Board(#[from] BoardError),
     /// Something else that the system refused.
     #[error("{what}: {source}{}", limits::remedy(source))]
@@ -71,6 +71,13 @@ pub(super) enum KeeperError {
         log.display()
     )]
     Crashing { log: PathBuf, last_words: String },
+}
+
+fn board_remedy(error: &BoardError) -> &'static str {
+    match error {
+        BoardError::System { cause, .. } => limits::remedy(cause),
+        _ => "",
+    }
 }
 
 /// What keeper and workers share.
