@@ -444,6 +444,21 @@ fn the_agent_ends_when_its_last_rank_has_left() {
     late.await_states("n1=Alive n2=Alive 0=Alive 1=Alive 2=Alive");
 }
 
+/// After an orderly end nothing at all stays, and a rank that comes just then finds an agent.
+#[test]
+fn an_agent_that_ended_in_order_leaves_no_files() {
+    let job = Job::new(1).with_linger_ms(0);
+    for _ in 0..5 {
+        let mut command = job.command(rank_program(), 1, 0);
+        let mut rank = Rank::start(command.env_remove("MUSTER_LOG"), "rank 0");
+        rank.await_words(&["ATTACHED"]);
+        rank.tell("leave 0");
+        assert_eq!(rank.await_end(), Some(0));
+    }
+    job.agent(1).all.into_iter().for_each(wait_for_end);
+    assert!(!job.place(1).directory().exists());
+}
+
 /// A rank on a node of choice.
 fn start_rank_as(job: &Job, node: usize, rank: u32) -> Rank {
     let mut command = job.command(rank_program(), node, rank);

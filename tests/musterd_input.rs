@@ -2,7 +2,7 @@
 
 use muster_tests::program;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Runs `musterd` with arguments that cannot work; returns its exit code and what it said.
 fn refused(directory: &Path, arguments: &[&str]) -> (Option<i32>, String) {
@@ -120,6 +120,30 @@ fn variables_are_taken_named_or_empty() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(3));
+}
+
+/// A reader that has gone is no failure, a full disk is one; neither is a panic.
+#[test]
+fn output_that_cannot_be_written_is_no_panic() {
+    let scenario = muster_tests::workspace().join("tests/scenarios");
+    let scenario = std::fs::read_dir(scenario).unwrap().flatten().next();
+    let run = |output: Stdio| {
+        let mut command = Command::new(program("muster"));
+        command
+            .args(["sim", "run"])
+            .arg(scenario.as_ref().unwrap().path());
+        command.stdout(output).output().unwrap()
+    };
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let output = run(full.into());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("standard output cannot be written"), "{text}");
+    assert_eq!(output.status.code(), Some(1));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = run(writer.into());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.is_empty(), "{text}");
 }
 
 /// What `muster` says where there is no agent: exit code 3, and what to do.

@@ -13,12 +13,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 /// Rails of every node.
@@ -222,16 +222,8 @@ impl Rank {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the rank can be started");
-        let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        let lines = crate::lines_of(&mut child);
         let input = child.stdin.take().expect("stdin is piped");
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    break;
-                }
-            }
-        });
         Self {
             child,
             input,

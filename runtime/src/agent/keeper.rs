@@ -157,7 +157,13 @@ fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(
         info!(worker = worker.as_raw_nonzero().get(), "worker started");
         let wait = wait_for(worker, &mut signals);
         match wait.map_err(system("cannot wait for the worker"))? {
-            End::Code(worker::ENDED) => return Ok(()),
+            End::Code(worker::ENDED) => {
+                // Whoever asks for a log wants to read it afterwards.
+                if std::env::var_os("MUSTER_LOG").is_none() {
+                    estate.door.clear_away(place);
+                }
+                return Ok(());
+            }
             End::Code(worker::GAVE_UP) => return Err(KeeperError::Worker),
             End::Requested { killed } => {
                 if killed {

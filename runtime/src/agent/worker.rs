@@ -63,9 +63,11 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     let signals = Signals::install().map_err(|error| format!("cannot receive signals: {error}"))?;
     let libfabric = keeping_handlers(muster_fabric::load).map_err(|error| error.to_string())?;
     let (fabric, engine, _) = start(libfabric, config, None)?;
+    // A name may hold a slash, a file's name may not.
+    let file = config.name.as_str().replace('/', "_") + MEMBER_SUFFIX;
     let control = base_directory()
         .ok()
-        .and_then(|base| open_control(&base.join(format!("{}{MEMBER_SUFFIX}", config.name))));
+        .and_then(|base| open_control(&base.join(file)));
     prefer_this_thread();
     let heartbeat_us = config.profile.heartbeat_us();
     let mut host = Host::new(fabric, engine, None, control, heartbeat_us, signals)

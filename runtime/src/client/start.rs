@@ -91,7 +91,12 @@ fn try_start(
     last: &mut String,
 ) -> Result<Option<Packets>, Error> {
     place.prepare()?;
-    let held = lock::try_lock(&place.start_lock()).map_err(Error::system("lock start.lock"))?;
+    let held = match lock::try_lock(&place.start_lock()) {
+        Ok(held) => held,
+        // An agent that ends takes the directory away: once more from the beginning.
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
+        Err(cause) => return Err(Error::system("lock start.lock")(cause)),
+    };
     if held.is_none() {
         *last = "somebody else is starting an agent".into();
         return Ok(None);
