@@ -129,9 +129,7 @@ fn output_that_cannot_be_written_is_no_panic() {
     let scenario = scenario.join("another-job-is-not-heard.toml");
     let run = |output: Stdio| {
         let mut command = Command::new(program("muster"));
-        command
-            .args(["sim", "run"])
-            .arg(scenario.as_ref().unwrap().path());
+        command.args(["sim", "run"]).arg(&scenario);
         command.stdout(output).output().unwrap()
     };
     let full = std::fs::File::create("/dev/full").unwrap();
