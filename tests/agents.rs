@@ -582,12 +582,15 @@ fn an_agent_keeps_no_working_directory() {
     let name = job.place(1).directory().file_name().unwrap().to_owned();
     let directory = inside.join(name);
     assert!(directory.join("sock").exists());
-    for pid in muster_tests::ranks::agents_in(&directory) {
+    let agents = muster_tests::ranks::agents_in(&directory);
+    assert_eq!(agents.len(), 2, "keeper and worker");
+    for pid in &agents {
         let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
         assert_eq!(cwd, Path::new("/"));
-        signal(pid, Signal::KILL);
-        wait_for_end(pid);
     }
+    // Without a rank they end by themselves.
+    drop(rank);
+    agents.into_iter().for_each(wait_for_end);
 }
 
 #[test]
