@@ -17,12 +17,15 @@ macro_rules! print {
 pub(crate) mod agents;
 mod bench;
 mod demo;
+mod manual;
 mod process;
 mod show;
 mod sim;
 mod sim_figures;
+mod sim_markdown;
+mod sim_plot;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -55,6 +58,9 @@ enum Command {
     /// Run the protocols in a simulated world, where one seed decides everything.
     #[command(subcommand)]
     Sim(sim::SimCommand),
+    /// Write manual pages and shell completions under a directory such as PREFIX/share.
+    #[command(hide = true)]
+    Manual(manual::ManualArgs),
 }
 
 /// Runs the command line of this process and returns its exit code.
@@ -69,6 +75,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Bench(command) => bench::run(&command),
         Command::Sim(command) => sim::main(&command),
+        Command::Manual(args) => manual::write(&args, Cli::command()),
     };
     match outcome {
         Ok(()) => end_of_output(),

@@ -12,6 +12,8 @@ pub mod descriptor;
 pub mod fork;
 pub mod futex;
 #[cfg(feature = "agent")]
+pub mod heap;
+#[cfg(feature = "agent")]
 pub mod limits;
 pub mod lock;
 pub mod memory;

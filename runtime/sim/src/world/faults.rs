@@ -32,12 +32,13 @@ impl World {
     }
 
     /// Power off: nothing of the node is left, and nobody is told.
-    pub fn crash(&mut self, node: NodeIndex) {
-        let node = &mut self.nodes[node];
+    pub fn crash(&mut self, index: NodeIndex) {
+        let node = &mut self.nodes[index];
         node.engine = None;
         node.paused = false;
         node.inbox.clear();
-        node.wake_at = Instant::NEVER;
+        node.alarm.stop();
+        self.note_view(index);
     }
 
     /// A crashed node (or one that runs) starts a new life.
@@ -73,7 +74,7 @@ impl World {
         let engine = Overlay::resume(entry.config.clone(), &bytes, own_now);
         entry.engine = Some(engine.expect("a snapshot made just now"));
         entry.paused = true;
-        self.schedule(now, Happening::Continue(node));
+        self.queue.push(now, Happening::Continue(node as u32));
     }
 
     /// SIGSTOP: the node does nothing for so long; its socket holds what arrives, up to a bound.
@@ -82,7 +83,9 @@ impl World {
             self.excuse(node);
         }
         self.nodes[node].paused = true;
-        self.schedule(self.now.after(duration_us), Happening::Continue(node));
+        self.note_view(node);
+        let until = self.now.after(duration_us);
+        self.queue.push(until, Happening::Continue(node as u32));
     }
 
     /// The whole machine stands still for so long, and what arrives meanwhile is lost.
@@ -134,8 +137,7 @@ impl World {
             let at = engine.poll_timeout();
             if at != Instant::NEVER {
                 let at = entry.clock.world(at).max(now.after(1));
-                entry.wake_at = at;
-                self.schedule(at, Happening::Wake(node));
+                self.queue.set(&mut entry.alarm, node, at);
             }
         }
     }
