@@ -47,6 +47,20 @@ pub fn workspace() -> &'static Path {
         .expect("tests/ is in the workspace")
 }
 
+/// The lines that a child prints, as they come; its standard output is piped.
+fn lines_of(child: &mut Child) -> Receiver<String> {
+    let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in output.lines().map_while(Result::ok) {
+            if !line.starts_with("READY ") && sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}
+
 /// One `musterd --print-events plain`, ended when dropped.
 pub struct Member {
     child: Child,
@@ -69,15 +83,7 @@ impl Member {
             .stdout(Stdio::piped())
             .spawn()
             .expect("musterd can be started");
-        let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                if !line.starts_with("READY ") && sender.send(line).is_err() {
-                    break;
-                }
-            }
-        });
+        let lines = lines_of(&mut child);
         Self {
             child,
             name: name.to_owned(),

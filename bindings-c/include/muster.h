@@ -74,7 +74,8 @@ enum {
     /* The agent of this node. */
     MUSTER_ERR_AGENT_START = -20,    /* it could not be started */
     MUSTER_ERR_AGENT_REFUSED = -21,  /* it does not accept this process */
-    MUSTER_ERR_AGENT_LOST = -22,     /* it has gone; the next calls try to start it again */
+    MUSTER_ERR_AGENT_LOST = -22,     /* it has gone; muster_dispatch starts it again, unless it
+                                        was ended on purpose: then it looks for another */
     MUSTER_ERR_TIMEOUT = -23,        /* no answer before the deadline */
     MUSTER_ERR_SYSTEM = -24,         /* the operating system refused something */
     MUSTER_ERR_PERMISSION = -25,     /* a directory, socket or key belongs to somebody else */
@@ -260,7 +261,8 @@ typedef struct muster_event {
     int32_t cause;           /* MUSTER_CAUSE_... */
     uint32_t node;           /* index of the node, or MUSTER_NONE */
     uint32_t rank;           /* the rank, or MUSTER_NONE if it concerns the whole node */
-    int32_t code;            /* signal number or exit code, 0 if not known */
+    int32_t code;            /* of a failed rank the signal, or minus the exit code; of one that left
+                                its exit code; 0 if not known */
     uint32_t silent_us;      /* how long it had been silent, 0 if it was not silence */
     uint32_t reporter_count; /* how many members reported it */
     uint32_t reporters[3];   /* node indices of the first of them, else MUSTER_NONE */

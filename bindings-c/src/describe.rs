@@ -223,6 +223,16 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_that_ended_by_itself() {
+        let mut ended = event(EventKind::RankFailed, Cause::Pidfd);
+        (ended.rank, ended.code) = (3, -9);
+        assert_eq!(
+            line(&ended, named),
+            "rank 3 on nodeb FAILED: ended with exit code 9 (pidfd), 0.2 ms"
+        );
+    }
+
+    #[test]
     fn a_silent_node() {
         let mut silent = event(EventKind::NodeFailed, Cause::Silence);
         (silent.silent_us, silent.reporter_count, silent.reporters) = (61_260, 4, [0, 2, NO_NODE]);

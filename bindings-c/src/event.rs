@@ -55,6 +55,8 @@ const FIRST_SIZE: usize = size_of::<muster_event_t>();
 /// A caller's function for events.
 #[allow(non_camel_case_types, reason = "the name that C sees")]
 pub type muster_event_fn = Option<
+    // SAFETY: to be called with the context and the argument that came with it, and an event that
+    // lives until it returns.
     unsafe extern "C" fn(
         context: *mut muster_ctx_t,
         event: *const muster_event_t,

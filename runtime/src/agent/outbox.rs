@@ -17,6 +17,8 @@ pub(super) struct Outbox {
     peers: BTreeMap<Vec<u8>, Option<PeerHandle>>,
     /// Datagrams that could not be sent because their address leads nowhere.
     pub(super) undeliverable: u64,
+    /// How often the list was begun anew: the handles that it gave out before mean nobody now.
+    pub(super) begun_anew: u64,
 }
 
 impl Outbox {
@@ -39,6 +41,7 @@ impl Outbox {
     }
 
     fn forget_all(&mut self, fabric: &mut dyn Transport) {
+        self.begun_anew += 1;
         for peer in std::mem::take(&mut self.peers).into_values().flatten() {
             fabric.forget(peer);
         }

@@ -5,7 +5,9 @@
 //! things that may arrive in any order, what their node stated about them and whether the
 //! node itself is there; this is the one place where they are put together.
 
+use super::job::MINUS;
 use crate::board::{self, BoardWriter, Cause, EventKind as Told, NO_NODE, RankState};
+
 use muster_protocol::{
     CauseKind, Event, EventKind, MemberId, Overlay, RankFact, RankState as StatedRankState,
 };
@@ -181,8 +183,12 @@ impl Publisher {
             RankState::Left => Told::RankLeft,
             RankState::Unknown => return true,
         };
-        let cause = Cause::from_number(u16::from(fact.detail.code)).unwrap_or(Cause::Unspecified);
-        let code = i32::from(fact.detail.argument);
+        let number = u16::from(fact.detail.code & !MINUS);
+        let cause = Cause::from_number(number).unwrap_or(Cause::Unspecified);
+        let code = match i32::from(fact.detail.argument) {
+            argument if fact.detail.code & MINUS != 0 => -argument,
+            argument => argument,
+        };
         self.push_rank(board, event, told, cause, node, (fact.rank, code));
         true
     }

@@ -137,7 +137,8 @@ fn rails_table(answer: &Value) -> String {
 
 fn stats_table(answer: &Value) -> String {
     let mut rows = vec![["lateness_ms".to_owned(), answer["lateness_ms"].to_string()]];
-    for (name, value) in answer["counters"].as_object().into_iter().flatten() {
+    let groups = ["counters", "agent"].map(|group| answer[group].as_object());
+    for (name, value) in groups.into_iter().flatten().flatten() {
         rows.push([name.clone(), value.to_string()]);
     }
     align(&rows)

@@ -7,19 +7,21 @@ use muster_protocol::{
     RankState,
 };
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
-/// Answers a question at the time `now`.
+/// Answers a question at the time `now`; `agent` counts what neither engine nor fabric does.
 pub(crate) fn answer(
     question: &Question,
     engine: &Overlay,
     fabric: &dyn Transport,
+    agent: &[(&'static str, u64)],
     now: Instant,
 ) -> Value {
     match question {
         Question::Members => members(engine, now),
         Question::Why(name) => why(engine, name, now),
         Question::Rails => rails(fabric),
-        Question::Stats => stats(engine),
+        Question::Stats => stats(engine, agent),
     }
 }
 
@@ -126,7 +128,7 @@ fn rails(fabric: &dyn Transport) -> Value {
     json!({ "schema": "muster/rails/v1", "rails": rails })
 }
 
-fn stats(engine: &Overlay) -> Value {
+fn stats(engine: &Overlay, agent: &[(&'static str, u64)]) -> Value {
     let mut counters = Map::new();
     engine.counters().each(|name, value| {
         counters.insert(name.to_owned(), value.into());
@@ -135,6 +137,7 @@ fn stats(engine: &Overlay) -> Value {
         "schema": "muster/stats/v1",
         "lateness_ms": engine.lateness_us() as f64 / 1000.0,
         "counters": counters,
+        "agent": agent.iter().copied().collect::<BTreeMap<_, _>>(),
     })
 }
 
