@@ -15,7 +15,7 @@ use crate::reject::Reject;
 
 const MAGIC: u16 = 0x754d;
 /// Version of the wire format; frames of any other are refused.
-pub const WIRE_VERSION: u8 = 2;
+pub const WIRE_VERSION: u8 = 3;
 /// Bytes before the body.
 pub const HEADER_SIZE: usize = 32;
 /// Bytes of proof after the body.

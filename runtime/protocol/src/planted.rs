@@ -39,11 +39,15 @@ pub enum Fault {
     ListNeverCleared,
     /// The history is not pruned.
     HistoryUnbounded,
+    /// The smaller side of a split speaks its verdicts, whatever the policy.
+    NothingHeld,
+    /// A group that failed lists also those who are back.
+    GroupUnchecked,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::SkippedRefutation,
         Self::ForgottenHistory,
         Self::FinalityIgnored,
@@ -60,6 +64,8 @@ impl Fault {
         Self::EndNotTold,
         Self::ListNeverCleared,
         Self::HistoryUnbounded,
+        Self::NothingHeld,
+        Self::GroupUnchecked,
     ];
 
     /// Its name, as in the list of what was caught.

@@ -182,6 +182,7 @@ impl<'a> Run<'a> {
     fn add(&mut self, name: &str, foreign: bool) {
         let mut config = self.world.config(name, self.drawn.profile());
         self.drawn.configure(&mut config, false);
+        config.group = self.drawn.group_of(self.world.len());
         // One seed would be a single point of failure, and the seeds must outlive the faults.
         let seeds = self.members.min(SEEDS) as u32;
         config.seeds = (0..seeds)

@@ -24,6 +24,7 @@ fn ground(fault: Fault) -> &'static str {
         Fault::LostDirtyMark => "one-death-is-told-once",
         Fault::NoRepair => "losses-lose-no-news",
         Fault::HistoryUnbounded => "tables-do-not-grow-with-churn",
+        Fault::NothingHeld | Fault::GroupUnchecked => "the-smaller-side-holds",
         _ => "zone-all-faults",
     }
 }

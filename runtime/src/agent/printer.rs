@@ -30,6 +30,9 @@ fn word(kind: &EventKind) -> Option<&'static str> {
         EventKind::NodeLeft { .. } => "LEFT",
         EventKind::Outcast => "OUTCAST",
         EventKind::NameTaken
+        | EventKind::GroupFailed { .. }
+        | EventKind::Minority { .. }
+        | EventKind::Majority { .. }
         | EventKind::RankChanged { .. }
         | EventKind::Refused { .. }
         | EventKind::AttributeChanged { .. } => return None,

@@ -65,6 +65,9 @@ impl Publisher {
             }
             // Only what is watched is told, by `tell_attribute`.
             EventKind::NameTaken
+            | EventKind::GroupFailed { .. }
+            | EventKind::Minority { .. }
+            | EventKind::Majority { .. }
             | EventKind::Refused { .. }
             | EventKind::AttributeChanged { .. } => false,
             kind => self.tell_node(board, engine, event, node, kind),

@@ -42,6 +42,9 @@ impl Check for Alternation {
             | EventKind::RankChanged { .. }
             | EventKind::AttributeChanged { .. }
             | EventKind::Refused { .. }
+            | EventKind::GroupFailed { .. }
+            | EventKind::Minority { .. }
+            | EventKind::Majority { .. }
             | EventKind::NameTaken => None,
         }
     }
@@ -98,6 +101,57 @@ impl Check for Accuracy {
             && seen.blameless
             && seen.event.cause.kind != CauseKind::Superseded;
         wrong.then(|| "declared failed and alive".to_owned())
+    }
+
+    fn forget(&mut self, _observer: usize) {}
+}
+
+/// A group that failed is a list of members that this observer told failed.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    down: BTreeSet<Pair>,
+}
+
+impl Check for Groups {
+    fn name(&self) -> &'static str {
+        "groups"
+    }
+
+    fn see(&mut self, seen: &Seen<'_>) -> Option<String> {
+        let pair = (seen.observer, seen.event.member);
+        match seen.event.kind {
+            EventKind::NodeFailed => _ = self.down.insert(pair),
+            EventKind::NodeUp | EventKind::NodeLeft { .. } => _ = self.down.remove(&pair),
+            EventKind::GroupFailed { failed, of, .. } => {
+                let listed = seen.listed;
+                let down = listed
+                    .iter()
+                    .all(|id| self.down.contains(&(seen.observer, *id)));
+                let enough = failed >= 2 && 2 * failed >= of && listed.len() == failed as usize;
+                return (!down || !enough).then(|| "a group whose list is wrong".to_owned());
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn forget(&mut self, observer: usize) {
+        self.down.retain(|(by, _)| *by != observer);
+    }
+}
+
+/// With the policy "hold", the smaller side of a split condemns nobody of the larger one.
+#[derive(Debug, Default)]
+pub(super) struct Hold;
+
+impl Check for Hold {
+    fn name(&self) -> &'static str {
+        "hold"
+    }
+
+    fn see(&mut self, seen: &Seen<'_>) -> Option<String> {
+        seen.outvoted
+            .then(|| "declared failed by the smaller side, and alive".to_owned())
     }
 
     fn forget(&mut self, _observer: usize) {}

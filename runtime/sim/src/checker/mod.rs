@@ -4,6 +4,8 @@
 //! - `alternation`: up and down alternate, for each observer and member.
 //! - `resurrection`: nobody comes back with a version that was gone.
 //! - `accuracy`: nobody is declared failed who runs and was not excused by a fault.
+//! - `groups`: a group that failed is a list of members that were told failed.
+//! - `hold`: where the policy says so, the smaller side of a split condemns nobody of the larger.
 //! - `incarnations`: the versions an observer tells of a member only grow, and so does a member's
 //!   own.
 //! - `rank-order`: the facts an observer tells of a rank only get newer.
@@ -23,7 +25,7 @@ use std::fmt;
 
 use muster_protocol::{Event, EventKind, Instant, MemberId};
 
-use always::{Accuracy, Alternation, Incarnations, RankOrder, Resurrection};
+use always::{Accuracy, Alternation, Groups, Hold, Incarnations, RankOrder, Resurrection};
 pub use bounds::Bounds;
 
 /// Most violations kept: the first ones tell the story.
@@ -55,6 +57,11 @@ pub(crate) struct Seen<'a> {
     pub(crate) event: &'a Event,
     /// The member runs in this version's incarnation and no fault excuses its death.
     pub(crate) blameless: bool,
+    /// By the policy the observer should have held: it is cut off from the heavier side, on which
+    /// the member runs.
+    pub(crate) outvoted: bool,
+    /// Of a group that failed: who.
+    pub(crate) listed: &'a [MemberId],
 }
 
 /// A checker that watches every event.
@@ -82,6 +89,8 @@ impl Default for Checker {
                 Box::<Alternation>::default(),
                 Box::<Resurrection>::default(),
                 Box::<Accuracy>::default(),
+                Box::<Groups>::default(),
+                Box::<Hold>::default(),
                 Box::<Incarnations>::default(),
                 Box::<RankOrder>::default(),
             ],

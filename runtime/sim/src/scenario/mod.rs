@@ -9,7 +9,7 @@
 mod fault;
 mod span;
 
-use muster_protocol::{Config, Profile};
+use muster_protocol::{Config, Minority, Profile};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -79,6 +79,12 @@ pub struct Zone {
     /// Removed members remembered.
     #[serde(default = "history")]
     pub history_max: Span,
+    /// So many groups of neighbouring numbers, `group-0` and so on; 0 for none.
+    #[serde(default = "zero")]
+    pub groups: Span,
+    /// What the smaller side of a split does: `continue` or `hold`.
+    #[serde(default = "go_on")]
+    pub minority: String,
     /// The members start within this time, in milliseconds.
     #[serde(default = "zero")]
     pub start_spread_ms: Span,
@@ -152,6 +158,9 @@ pub struct Expect {
 
 fn standard() -> String {
     "standard".to_owned()
+}
+fn go_on() -> String {
+    "continue".to_owned()
 }
 fn zero() -> Span {
     Span::just(0)
@@ -292,6 +301,11 @@ impl Scenario {
             let (reason, remedy) = ("no such profile", "use fast, standard or quiet");
             return Err(refused("zone.profile", &zone.profile, reason, remedy));
         }
+        if !["continue", "hold"].contains(&zone.minority.as_str()) {
+            let (reason, remedy) = ("no such policy", "use continue or hold");
+            return Err(refused("zone.minority", &zone.minority, reason, remedy));
+        }
+        within("zone.groups", zone.groups, 0, MEMBERS_MAX)?;
         within("zone.start_spread_ms", zone.start_spread_ms, 0, 60_000)?;
         within("zone.boot_within_ms", zone.boot_within_ms, 1, 600_000)?;
         within("zone.theta", zone.theta, 1, 4)?;
@@ -353,6 +367,7 @@ impl Scenario {
             &mut zone.successors,
             &mut zone.neighbours,
             &mut zone.history_max,
+            &mut zone.groups,
             &mut zone.start_spread_ms,
             &mut zone.boot_within_ms,
         ] {
@@ -411,6 +426,18 @@ impl Scenario {
         config.successors = pick(zone.successors) as usize;
         config.neighbours = pick(zone.neighbours) as usize;
         config.history_max = pick(zone.history_max) as usize;
+        if zone.minority == "hold" {
+            config.minority = Minority::Hold;
+        }
+    }
+
+    /// The group of the member with this number; of a drawn scenario.
+    pub(crate) fn group_of(&self, number: usize) -> String {
+        let (groups, members) = (self.zone.groups.value(), self.zone.members.value());
+        match groups {
+            0 => String::new(),
+            _ => format!("group-{}", number as u64 * groups / members.max(1)),
+        }
     }
 }
 

@@ -13,7 +13,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use muster_protocol::{
-    Config, Event, Input, Instant, MemberId, Overlay, Phase, Profile, Reject, Version, describe,
+    Config, Event, EventKind, Input, Instant, MemberId, Overlay, Phase, Profile, Reject, Version,
+    describe,
 };
 
 use crate::chance::Chance;
@@ -431,10 +432,19 @@ impl World {
         if self.nodes[observer].foreign {
             return;
         }
+        let listed: Vec<MemberId> = match (event.kind, &self.nodes[observer].engine) {
+            (EventKind::GroupFailed { number, .. }, Some(engine)) => {
+                let failure = engine.group_failure(number);
+                failure.map_or_else(Vec::new, |failure| failure.members.clone())
+            }
+            _ => Vec::new(),
+        };
         let seen = Seen {
             observer,
             event: &event,
             blameless: self.is_blameless(&event),
+            outvoted: self.is_outvoted(observer, &event),
+            listed: &listed,
         };
         self.checker.see(self.now, &seen);
         if self.trace.is_some() {
@@ -465,7 +475,7 @@ impl World {
 
     /// Whether the member of an event runs in that very life and no fault excuses its death.
     fn is_blameless(&self, event: &Event) -> bool {
-        event.kind == muster_protocol::EventKind::NodeFailed
+        event.kind == EventKind::NodeFailed
             && self.nodes.iter().any(|node| {
                 !node.excused
                     && node.engine.as_ref().is_some_and(|engine| {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_protocol::{EventKind, Instant, NodeState, Phase};
+use muster_protocol::{CauseKind, Event, EventKind, Instant, Minority, NodeState, Phase};
 
 use super::{NodeIndex, World};
 
@@ -71,6 +71,54 @@ impl World {
                     && seen.ranks().eq(own.ranks())
             })
         })
+    }
+
+    /// Whether an observer that is to hold has condemned somebody who runs on the heavier side of
+    /// a split.
+    pub(super) fn is_outvoted(&self, observer: NodeIndex, event: &Event) -> bool {
+        let silent = matches!(
+            event.cause.kind,
+            CauseKind::Silence | CauseKind::Unreachable | CauseKind::Unanswered
+        );
+        if event.kind != EventKind::NodeFailed
+            || !silent
+            || self.nodes[observer].config.minority != Minority::Hold
+            || !self.network.has_cuts()
+        {
+            return false;
+        }
+        let (ours, theirs): (Vec<NodeIndex>, Vec<NodeIndex>) = {
+            let side = self.side_of(observer);
+            let all = (0..self.nodes.len()).filter(|node| {
+                let node = &self.nodes[*node];
+                node.engine.is_some() && !node.foreign
+            });
+            all.partition(|node| side.contains(node))
+        };
+        let weight = |side: &[NodeIndex]| {
+            let first = side.iter().map(|node| self.id(*node)).min();
+            (side.len(), std::cmp::Reverse(first))
+        };
+        let runs = |node: &NodeIndex| {
+            self.id(*node) == event.member
+                && self.engine(*node).version().incarnation == event.version.incarnation
+        };
+        theirs.iter().any(runs) && weight(&ours) < weight(&theirs)
+    }
+
+    /// Everybody whom news from a node can reach, or whose news can reach it, by any way.
+    fn side_of(&self, node: NodeIndex) -> BTreeSet<NodeIndex> {
+        let mut side = BTreeSet::from([node]);
+        let mut open = vec![node];
+        while let Some(from) = open.pop() {
+            for to in 0..self.nodes.len() {
+                let cut = self.network.is_cut(from, to) && self.network.is_cut(to, from);
+                if !cut && self.nodes[to].engine.is_some() && side.insert(to) {
+                    open.push(to);
+                }
+            }
+        }
+        side
     }
 
     /// The observers that told this kind of event about a node since `since`, with the time.
