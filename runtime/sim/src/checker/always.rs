@@ -140,9 +140,12 @@ impl Check for Groups {
     }
 }
 
-/// With the policy "hold", the smaller side of a split condemns nobody of the larger one.
+/// With the policy "hold", the smaller side of a split condemns nobody of the larger one. The
+/// sides are those of the observer's view; of two equal ones that with the first member is larger.
 #[derive(Debug, Default)]
-pub(super) struct Hold;
+pub(super) struct Hold {
+    up: BTreeSet<Pair>,
+}
 
 impl Check for Hold {
     fn name(&self) -> &'static str {
@@ -150,11 +153,42 @@ impl Check for Hold {
     }
 
     fn see(&mut self, seen: &Seen<'_>) -> Option<String> {
-        seen.outvoted
-            .then(|| "declared failed by the smaller side, and alive".to_owned())
+        let pair = (seen.observer, seen.event.member);
+        match seen.event.kind {
+            EventKind::NodeUp => _ = self.up.insert(pair),
+            EventKind::NodeLeft { .. } => _ = self.up.remove(&pair),
+            EventKind::NodeFailed => {
+                let outvoted = seen.side.is_some_and(|side| self.is_outvoted(seen, side));
+                self.up.remove(&pair);
+                let silent = matches!(
+                    seen.event.cause.kind,
+                    CauseKind::Silence | CauseKind::Unreachable | CauseKind::Unanswered
+                );
+                return (outvoted && silent && seen.runs)
+                    .then(|| "declared failed by the smaller side, and alive".to_owned());
+            }
+            _ => {}
+        }
+        None
     }
 
-    fn forget(&mut self, _observer: usize) {}
+    fn forget(&mut self, observer: usize) {
+        self.up.retain(|(by, _)| *by != observer);
+    }
+}
+
+impl Hold {
+    /// Whether the member is on the other side, and that one is the larger.
+    fn is_outvoted(&self, seen: &Seen<'_>, side: &[MemberId]) -> bool {
+        let view = self
+            .up
+            .range((seen.observer, MemberId(0))..(seen.observer + 1, MemberId(0)));
+        let view = view.map(|(_, id)| *id).chain([seen.own]);
+        let (ours, theirs): (Vec<_>, Vec<_>) = view.partition(|id| side.contains(id));
+        let weight =
+            |side: &[MemberId]| (side.len(), std::cmp::Reverse(side.iter().min().copied()));
+        theirs.contains(&seen.event.member) && weight(&ours) < weight(&theirs)
+    }
 }
 
 /// What an observer tells of a member's version only grows.

@@ -57,9 +57,12 @@ pub(crate) struct Seen<'a> {
     pub(crate) event: &'a Event,
     /// The member runs in this version's incarnation and no fault excuses its death.
     pub(crate) blameless: bool,
-    /// By the policy the observer should have held: it is cut off from the heavier side, on which
-    /// the member runs.
-    pub(crate) outvoted: bool,
+    /// Of a failure: the member runs in this version's incarnation.
+    pub(crate) runs: bool,
+    /// The observer's own id.
+    pub(crate) own: MemberId,
+    /// Of a failure, where something is cut and the policy is to hold: the observer's side.
+    pub(crate) side: Option<&'a [MemberId]>,
     /// Of a group that failed: who.
     pub(crate) listed: &'a [MemberId],
 }

@@ -439,11 +439,17 @@ impl World {
             }
             _ => Vec::new(),
         };
+        let side = match event.kind {
+            EventKind::NodeFailed => self.side_of(observer),
+            _ => None,
+        };
         let seen = Seen {
             observer,
             event: &event,
             blameless: self.is_blameless(&event),
-            outvoted: self.is_outvoted(observer, &event),
+            runs: event.kind == EventKind::NodeFailed && self.runs(&event),
+            own: self.id(observer),
+            side: side.as_deref(),
             listed: &listed,
         };
         self.checker.see(self.now, &seen);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_protocol::{CauseKind, Event, EventKind, Instant, Minority, NodeState, Phase};
+use muster_protocol::{Event, EventKind, Instant, MemberId, Minority, NodeState, Phase};
 
 use super::{NodeIndex, World};
 
@@ -73,41 +73,24 @@ impl World {
         })
     }
 
-    /// Whether an observer that is to hold has condemned somebody who runs on the heavier side of
-    /// a split.
-    pub(super) fn is_outvoted(&self, observer: NodeIndex, event: &Event) -> bool {
-        let silent = matches!(
-            event.cause.kind,
-            CauseKind::Silence | CauseKind::Unreachable | CauseKind::Unanswered
-        );
-        if event.kind != EventKind::NodeFailed
-            || !silent
-            || self.nodes[observer].config.minority != Minority::Hold
-            || !self.network.has_cuts()
-        {
-            return false;
-        }
-        let (ours, theirs): (Vec<NodeIndex>, Vec<NodeIndex>) = {
-            let side = self.side_of(observer);
-            let all = (0..self.nodes.len()).filter(|node| {
-                let node = &self.nodes[*node];
-                node.engine.is_some() && !node.foreign
-            });
-            all.partition(|node| side.contains(node))
-        };
-        let weight = |side: &[NodeIndex]| {
-            let first = side.iter().map(|node| self.id(*node)).min();
-            (side.len(), std::cmp::Reverse(first))
-        };
-        let runs = |node: &NodeIndex| {
-            self.id(*node) == event.member
-                && self.engine(*node).version().incarnation == event.version.incarnation
-        };
-        theirs.iter().any(runs) && weight(&ours) < weight(&theirs)
+    /// Whether a member runs in the very life an event is about.
+    pub(super) fn runs(&self, event: &Event) -> bool {
+        self.nodes.iter().any(|node| {
+            node.engine.as_ref().is_some_and(|engine| {
+                engine.id() == event.member
+                    && engine.phase() == Phase::Running
+                    && engine.version().incarnation == event.version.incarnation
+            })
+        })
     }
 
-    /// Everybody whom news from a node can reach, or whose news can reach it, by any way.
-    fn side_of(&self, node: NodeIndex) -> BTreeSet<NodeIndex> {
+    /// Everybody whom news from a node can reach, or whose news can reach it, by any way; `None`
+    /// if nothing is cut or the node does not hold.
+    pub(super) fn side_of(&self, node: NodeIndex) -> Option<Vec<MemberId>> {
+        let holds = self.nodes[node].config.minority == Minority::Hold;
+        if !holds || !self.network.has_cuts() {
+            return None;
+        }
         let mut side = BTreeSet::from([node]);
         let mut open = vec![node];
         while let Some(from) = open.pop() {
@@ -118,7 +101,7 @@ impl World {
                 }
             }
         }
-        side
+        Some(side.into_iter().map(|node| self.id(node)).collect())
     }
 
     /// The observers that told this kind of event about a node since `since`, with the time.
