@@ -453,6 +453,14 @@ impl Transport for Fabric {
         self.more
     }
 
+    fn poll_beats(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
+        self.more = false;
+        for rail in 0..self.rails.len() {
+            self.more |= self.poll_lane(now_us, rail, Class::Beat, deliver);
+        }
+        self.more
+    }
+
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
         self.rails
             .iter()

@@ -17,8 +17,9 @@
 //!
 //! 1. wait on [`Transport::wait_fds`] (edge-triggered) and the host's own descriptors, but only if
 //!    [`Transport::may_sleep`] says so, and at most until [`Transport::next_timeout`];
-//! 2. [`Transport::poll`] until it says that there is no more, and
-//!    [`heard`](Transport::heard) for every arrival that was proved authentic;
+//! 2. [`Transport::poll`] until it says that there is no more ([`Transport::poll_beats`] where the
+//!    host slept and none of the descriptors woke it), and [`heard`](Transport::heard) for every
+//!    arrival that was proved authentic;
 //! 3. [`Transport::poll_event`] until it is empty;
 //! 4. [`Transport::send`].
 //!

@@ -225,7 +225,6 @@ fn open_lane(
     let limits = Limits {
         receives: config.receive_buffers,
         sends: config.send_slots,
-        peers: config.peers_max,
         inject: config.inject,
         wakes,
     };

@@ -158,6 +158,11 @@ pub trait Transport {
     /// Beats come first: what was sent before a piece of news is delivered before it.
     fn poll(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool;
 
+    /// Delivers beats only: for a host that was woken by its own timer. News that had come would
+    /// have woken it through the descriptors, if [`may_sleep`](Transport::may_sleep) said yes before
+    /// it slept.
+    fn poll_beats(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool;
+
     /// Descriptors that become readable when news has come in; to be registered edge-triggered. They
     /// stay the same for the life of the transport. Beats do not touch them.
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>>;

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Node, on_the_wheel, text};
-use muster_fabric::{Class, Route, Transport};
+use muster_fabric::{Arrival, Class, Route, Transport};
 use std::net::UdpSocket;
 use std::time::Duration;
 
@@ -39,6 +39,30 @@ fn news_wakes_and_comes_behind_the_beats_that_lie_there() {
     assert!(b.wait(DEADLINE), "not woken by news");
     assert!(!b.fabric.may_sleep(), "news waits");
     assert_eq!(text(&b.receive(2)), ["beat", "news"]);
+}
+
+/// A host that its own timer woke looks at the beats alone, and news wakes it as before.
+#[test]
+fn a_look_at_the_beats_alone_leaves_the_news_where_it_wakes() {
+    let mut a = Node::open("127.43.11.1:0@udp");
+    let mut b = Node::open("127.43.12.1:0@udp");
+    let to_b = a.knows(&b);
+    b.drain(0, &mut Vec::new());
+    assert!(b.fabric.may_sleep());
+    for round in 1..=3 {
+        a.beat(round, to_b);
+        let mut beats = Vec::new();
+        let mut keep = |arrival: Arrival<'_>| beats.push(arrival.bytes.to_vec());
+        while b.fabric.poll_beats(round, &mut keep) {}
+        assert_eq!(beats, [b"beat"]);
+    }
+    a.fabric.send(4, to_b, Class::News, Route::Next, b"news");
+    assert!(!b.fabric.poll_beats(5, &mut |arrival| panic!("{arrival:?}")));
+    assert!(
+        b.wait(DEADLINE),
+        "not woken by news after looks at the beats"
+    );
+    assert_eq!(text(&b.receive(1)), ["news"]);
 }
 
 /// Both lanes of a rail are that one rail: in turn, in counters, and when a peer is heard.

@@ -51,6 +51,15 @@ impl<T: Transport> Faulty<T> {
     pub fn inner(&self) -> &T {
         &self.inner
     }
+
+    fn release(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) {
+        while let Some(held) = self.faults.release(now_us) {
+            deliver(Arrival {
+                rail: held.rail,
+                bytes: &held.bytes,
+            });
+        }
+    }
 }
 
 impl<T: Transport> Transport for Faulty<T> {
@@ -106,12 +115,16 @@ impl<T: Transport> Transport for Faulty<T> {
         let more = self
             .inner
             .poll(now_us, &mut |arrival| faults.admit(now_us, arrival));
-        while let Some(held) = faults.release(now_us) {
-            deliver(Arrival {
-                rail: held.rail,
-                bytes: &held.bytes,
-            });
-        }
+        self.release(now_us, deliver);
+        more
+    }
+
+    fn poll_beats(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
+        let faults = &mut self.faults;
+        let more = self
+            .inner
+            .poll_beats(now_us, &mut |arrival| faults.admit(now_us, arrival));
+        self.release(now_us, deliver);
         more
     }
 

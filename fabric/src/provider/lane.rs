@@ -35,7 +35,6 @@ const SLOT_ALIGNMENT: usize = 64;
 pub(crate) struct Limits {
     pub(crate) receives: usize,
     pub(crate) sends: usize,
-    pub(crate) peers: usize,
     /// Hand over by copy what is short enough.
     pub(crate) inject: bool,
     /// Have a descriptor that tells of completions.
@@ -143,7 +142,7 @@ impl Lane {
             true => Some(open::wait_fd(library, &queue)?),
             false => None,
         };
-        let addresses = open::addresses(library, &domain, limits.peers)?;
+        let addresses = open::addresses(library, &domain)?;
         let endpoint = open::endpoint(library, &domain, &info, &queue, &addresses)?;
         // One byte more than the longest message: a longer one is cut by the provider without a
         // word, and this way it can be told.

@@ -90,14 +90,17 @@ pub(super) fn wait_fd(
     Ok(fd)
 }
 
+/// Addresses that a vector has room for from the start; it grows. Providers touch the memory of
+/// all of them at once.
+const ADDRESSES_EXPECTED: usize = 64;
+
 pub(super) fn addresses(
     library: &Libfabric,
     domain: &Handle<sys::fid_domain>,
-    count: usize,
 ) -> Result<Handle<sys::fid_av>, CallError> {
     let mut attributes = sys::fi_av_attr {
         type_: sys::FI_AV_TABLE,
-        count,
+        count: ADDRESSES_EXPECTED,
         ..Default::default()
     };
     let mut addresses = ptr::null_mut();

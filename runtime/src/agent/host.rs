@@ -14,7 +14,8 @@
 //! News, the ranks and who asks wake the loop. The others' beats do not: they lie in their lane until
 //! step 1 takes them, which is before step 3 judges anybody's silence and at the latest at our own
 //! next beat. So a silence is judged up to one heartbeat later than it could be, and nobody is
-//! accused of one whose beat has arrived.
+//! accused of one whose beat has arrived. On an idle node one wake-up a heartbeat does everything,
+//! and where only the time woke the loop, step 1 looks at the beats alone.
 //!
 //! A datagram never goes back: what step 1 causes leaves in steps 5 and 6.
 
@@ -25,7 +26,7 @@ use super::signals::Signals;
 use crate::control::{Control, answer};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::{Epoll, Ready};
-use muster_fabric::{FabricEvent, PeerHandle, Transport};
+use muster_fabric::{Arrival, FabricEvent, PeerHandle, Transport};
 use muster_protocol::{
     Class, EventKind, Input, Instant, MemberId, Overlay, Phase, Reject, Route, Target, Version,
     frame,
@@ -78,6 +79,8 @@ pub(super) struct Host<T: Transport> {
     /// Silent rails of each member.
     silent_rails: BTreeMap<MemberId, BTreeSet<usize>>,
     buffer: Vec<u8>,
+    /// Who was heard on which rail in this round of step 1.
+    heard: Vec<(MemberId, usize)>,
     ending: Option<Ending>,
     /// The others declared us failed at least once.
     is_outcast: bool,
@@ -122,6 +125,7 @@ impl<T: Transport> Host<T> {
             watched: BTreeMap::new(),
             silent_rails: BTreeMap::new(),
             buffer,
+            heard: Vec::new(),
             ending: None,
             is_outcast: false,
             snapshot_due_us: Some(0),
@@ -144,8 +148,9 @@ impl<T: Transport> Host<T> {
     /// Runs until there is a reason to end.
     pub(super) fn run(&mut self) -> io::Result<Ending> {
         let mut ready: Vec<Ready> = Vec::new();
+        let mut news_may_wait = true;
         loop {
-            let more = self.receive();
+            let more = self.receive(news_may_wait);
             self.serve(&ready)?;
             self.wake_engine();
             self.hear_rails();
@@ -155,23 +160,26 @@ impl<T: Transport> Host<T> {
             if let Some(ending) = self.ending.take() {
                 return Ok(ending);
             }
-            let sleep = if more || !sent_all || !self.fabric.may_sleep() {
-                Duration::ZERO
-            } else {
+            // What was found armed before the last sleep, and woke nobody, is armed still.
+            let armed = !more && (!news_may_wait || self.fabric.may_sleep());
+            let sleep = if armed && sent_all {
                 self.sleep_time()
+            } else {
+                Duration::ZERO
             };
             self.epoll.wait(&mut ready, Some(sleep))?;
+            news_may_wait = !armed || ready.iter().any(|ready| ready.token == TOKEN_RAILS);
         }
     }
 
     /// Step 1. True if there may be more.
-    fn receive(&mut self) -> bool {
-        let mut heard: Vec<(MemberId, usize)> = Vec::new();
+    fn receive(&mut self, news_may_wait: bool) -> bool {
+        let mut heard = std::mem::take(&mut self.heard);
         let mut more = true;
         for _ in 0..ARRIVAL_ROUNDS_MAX {
             let now_ns = monotonic_ns();
             let engine = &mut self.engine;
-            more = self.fabric.poll(now_ns / 1000, &mut |arrival| {
+            let mut deliver = |arrival: Arrival<'_>| {
                 let input = Input::Datagram {
                     bytes: arrival.bytes,
                 };
@@ -183,7 +191,12 @@ impl<T: Transport> Host<T> {
                 if let Some(sender) = frame::sender(arrival.bytes).filter(|_| authentic) {
                     heard.push((sender, arrival.rail));
                 }
-            });
+            };
+            more = if news_may_wait {
+                self.fabric.poll(now_ns / 1000, &mut deliver)
+            } else {
+                self.fabric.poll_beats(now_ns / 1000, &mut deliver)
+            };
             for (sender, rail) in heard.drain(..) {
                 if let Some(peer) = self.peer_of(Target::Member(sender)) {
                     self.fabric.heard(now_ns / 1000, peer, rail);
@@ -193,6 +206,7 @@ impl<T: Transport> Host<T> {
                 break;
             }
         }
+        self.heard = heard;
         more
     }
 
