@@ -219,6 +219,37 @@ impl Check for Incarnations {
     }
 }
 
+/// What an observer tells of a node's attributes only gets newer: a node's writes are told in the
+/// order of writing, and what was deleted does not come back.
+#[derive(Debug, Default)]
+pub(super) struct AttributeOrder {
+    told: BTreeMap<Pair, (u64, u64)>,
+}
+
+impl Check for AttributeOrder {
+    fn name(&self) -> &'static str {
+        "attribute-order"
+    }
+
+    fn see(&mut self, seen: &Seen<'_>) -> Option<String> {
+        let EventKind::AttributeChanged { version, .. } = seen.event.kind else {
+            return None;
+        };
+        let pair = (seen.observer, seen.event.member);
+        let newer = (seen.event.version.incarnation, version);
+        let before = self.told.insert(pair, newer)?;
+        (newer <= before).then(|| format!("attributes went back from {before:?}"))
+    }
+
+    fn forget(&mut self, observer: usize) {
+        self.told.retain(|(by, _), _| *by != observer);
+    }
+
+    fn start_over(&mut self, observer: usize) {
+        self.forget(observer);
+    }
+}
+
 /// What an observer tells of a rank only gets newer.
 #[derive(Debug, Default)]
 pub(super) struct RankOrder {

@@ -9,9 +9,11 @@
 //! - `incarnations`: the versions an observer tells of a member only grow, and so does a member's
 //!   own.
 //! - `rank-order`: the facts an observer tells of a rank only get newer.
+//! - `attribute-order`: a node's writes are told in the order of writing.
 //!
 //! Those that look at the world from time to time: `memory` and `traffic` ([`bounds`]). Those that
-//! look at the end: `equality`, `completeness`, `ranks` ([`end`]).
+//! look at the end: `equality`, `completeness`, `ranks`, `attributes` ([`end`]); and in the calm after
+//! it `attribute-traffic`: there is none.
 //!
 //! They only collect violations; no member helps to check itself, and no checker decides what
 //! happens. An observer that was itself cast out starts over with the others' view: what it told
@@ -25,7 +27,9 @@ use std::fmt;
 
 use muster_protocol::{Event, EventKind, Instant, MemberId};
 
-use always::{Accuracy, Alternation, Groups, Hold, Incarnations, RankOrder, Resurrection};
+use always::{
+    Accuracy, Alternation, AttributeOrder, Groups, Hold, Incarnations, RankOrder, Resurrection,
+};
 pub use bounds::Bounds;
 
 /// Most violations kept: the first ones tell the story.
@@ -96,6 +100,7 @@ impl Default for Checker {
                 Box::<Hold>::default(),
                 Box::<Incarnations>::default(),
                 Box::<RankOrder>::default(),
+                Box::<AttributeOrder>::default(),
             ],
             violations: Vec::new(),
         }

@@ -79,6 +79,9 @@ pub struct Zone {
     /// Removed members remembered.
     #[serde(default = "history")]
     pub history_max: Span,
+    /// Rails of every node.
+    #[serde(default = "one")]
+    pub rails: Span,
     /// So many groups of neighbouring numbers, `group-0` and so on; 0 for none.
     #[serde(default = "zero")]
     pub groups: Span,
@@ -164,6 +167,9 @@ fn go_on() -> String {
 }
 fn zero() -> Span {
     Span::just(0)
+}
+fn one() -> Span {
+    Span::just(1)
 }
 fn two() -> Span {
     Span::just(2)
@@ -305,6 +311,7 @@ impl Scenario {
             let (reason, remedy) = ("no such policy", "use continue or hold");
             return Err(refused("zone.minority", &zone.minority, reason, remedy));
         }
+        within("zone.rails", zone.rails, 1, 16)?;
         within("zone.groups", zone.groups, 0, MEMBERS_MAX)?;
         within("zone.start_spread_ms", zone.start_spread_ms, 0, 60_000)?;
         within("zone.boot_within_ms", zone.boot_within_ms, 1, 600_000)?;
@@ -368,6 +375,7 @@ impl Scenario {
             &mut zone.neighbours,
             &mut zone.history_max,
             &mut zone.groups,
+            &mut zone.rails,
             &mut zone.start_spread_ms,
             &mut zone.boot_within_ms,
         ] {

@@ -32,12 +32,13 @@ impl World {
     }
 
     /// Power off: nothing of the node is left, and nobody is told.
-    pub fn crash(&mut self, node: NodeIndex) {
-        let node = &mut self.nodes[node];
+    pub fn crash(&mut self, index: NodeIndex) {
+        let node = &mut self.nodes[index];
         node.engine = None;
         node.paused = false;
         node.inbox.clear();
         node.wake_at = Instant::NEVER;
+        self.rails.forget(index);
     }
 
     /// A crashed node (or one that runs) starts a new life.

@@ -4,9 +4,10 @@
 //! they were caused. After each, the engine that was touched is drained as every host must do it:
 //! transmits, events, time-out.
 //!
-//! `faults` is what can be done to nodes, `views` what can be asked about all of them.
+//! `faults` is what can be done to nodes, `rails` the ways between them, `views` what can be asked about all of them.
 
 mod faults;
+mod rails;
 mod views;
 
 use std::cmp::Reverse;
@@ -93,6 +94,7 @@ pub struct World {
     keep_records: bool,
     stormy: bool,
     trace: Option<Trace>,
+    rails: rails::Rails,
     buffer: Vec<u8>,
 }
 
@@ -113,6 +115,7 @@ impl World {
             keep_records: true,
             stormy: false,
             trace: None,
+            rails: rails::Rails::default(),
             buffer: vec![0; 65_536],
         }
     }
@@ -305,6 +308,7 @@ impl World {
             return;
         };
         self.now = at;
+        self.hear_rails();
         match happening {
             Happening::Wake(node) => {
                 let entry = &self.nodes[node];
@@ -413,7 +417,7 @@ impl World {
             self.nodes[node].frames_sent += 1;
             let Some(to) = target else { continue };
             let bytes = &buffer[..transmit.size];
-            let copies = self.network.carry(&mut self.chance, node, to, bytes);
+            let copies = self.carry(node, to, transmit.route, bytes);
             if self.trace.is_some() {
                 self.trace_frame(node, to, bytes, &copies);
             }

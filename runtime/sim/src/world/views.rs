@@ -104,6 +104,31 @@ impl World {
         Some(side.into_iter().map(|node| self.id(node)).collect())
     }
 
+    /// Whether everybody holds every running node's attributes as that node does itself.
+    #[must_use]
+    pub fn attributes_agree(&self) -> bool {
+        let running = self.running();
+        running.iter().all(|observer| {
+            let engine = self.engine(*observer);
+            running.iter().all(|subject| {
+                let id = self.id(*subject);
+                engine
+                    .attributes(id)
+                    .eq(self.engine(*subject).attributes(id))
+            })
+        })
+    }
+
+    /// Frames of all nodes that asked for attributes or gave them.
+    #[must_use]
+    pub fn attribute_frames(&self) -> u64 {
+        let engines = self.nodes.iter().filter_map(|node| node.engine.as_ref());
+        let counters = engines.map(|engine| engine.counters());
+        counters
+            .map(|counted| counted.attribute_requests_sent + counted.attribute_replies_sent)
+            .sum()
+    }
+
     /// The observers that told this kind of event about a node since `since`, with the time.
     #[must_use]
     pub fn told(
