@@ -97,10 +97,8 @@ impl Check for Accuracy {
     }
 
     fn see(&mut self, seen: &Seen<'_>) -> Option<String> {
-        let wrong = seen.event.kind == EventKind::NodeFailed
-            && seen.blameless
-            && seen.event.cause.kind != CauseKind::Superseded;
-        wrong.then(|| "declared failed and alive".to_owned())
+        seen.blameless
+            .then(|| "declared failed and alive".to_owned())
     }
 
     fn forget(&mut self, _observer: usize) {}

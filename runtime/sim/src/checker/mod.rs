@@ -3,7 +3,8 @@
 //! Those that watch every event, all the time:
 //! - `alternation`: up and down alternate, for each observer and member.
 //! - `resurrection`: nobody comes back with a version that was gone.
-//! - `accuracy`: nobody is declared failed who runs and was not excused by a fault.
+//! - `accuracy`: nobody is declared failed who runs and was not excused by a fault; the list of
+//!   excuses is `world::excuses`.
 //! - `groups`: a group that failed is a list of members that were told failed.
 //! - `hold`: where the policy says so, the smaller side of a split condemns nobody of the larger.
 //! - `incarnations`: the versions an observer tells of a member only grow, and so does a member's

@@ -4,8 +4,9 @@
 //! they were caused. After each, the engine that was touched is drained as every host must do it:
 //! transmits, events, time-out.
 //!
-//! `faults` is what can be done to nodes, `rails` the ways between them, `views` what can be asked about all of them.
+//! `faults` is what can be done to nodes, `excuses` whom that excuses, `rails` the ways between them, `views` what can be asked about all of them.
 
+mod excuses;
 mod faults;
 mod rails;
 mod views;
@@ -55,8 +56,6 @@ struct Node {
     deaf: bool,
     inbox: Vec<Vec<u8>>,
     wake_at: Instant,
-    /// A fault excuses others for calling it failed, in lives up to this one.
-    excused: bool,
     /// It holds the key of another job.
     foreign: bool,
     clock: Clock,
@@ -92,7 +91,7 @@ pub struct World {
     chance: Chance,
     records: Vec<Record>,
     keep_records: bool,
-    stormy: bool,
+    excuses: excuses::Excuses,
     trace: Option<Trace>,
     rails: rails::Rails,
     buffer: Vec<u8>,
@@ -113,7 +112,7 @@ impl World {
             chance: Chance::new(seed),
             records: Vec::new(),
             keep_records: true,
-            stormy: false,
+            excuses: excuses::Excuses::default(),
             trace: None,
             rails: rails::Rails::default(),
             buffer: vec![0; 65_536],
@@ -152,7 +151,6 @@ impl World {
     pub fn add(&mut self, config: Config) -> NodeIndex {
         let index = self.nodes.len();
         self.by_address.insert(config.address.clone(), index);
-        let excused = self.is_beyond_bounds();
         let engine = Overlay::new(config.clone()).expect("the configuration of a simulated node");
         self.nodes.push(Node {
             foreign: config.key.is_some_and(|key| key != KEY),
@@ -166,7 +164,6 @@ impl World {
             deaf: false,
             inbox: Vec::new(),
             wake_at: Instant::NEVER,
-            excused,
             bytes_sent: 0,
         });
         self.touch(index, Input::Wake).ok();
@@ -268,6 +265,7 @@ impl World {
 
     /// Lets this much time go by.
     pub fn run(&mut self, duration_us: u64) {
+        self.note_mends();
         let end = self.now.after(duration_us);
         while let Some(at) = self.next_at()
             && at <= end
@@ -279,6 +277,7 @@ impl World {
 
     /// Runs until `done` says so; false if it did not within the time.
     pub fn run_until(&mut self, limit_us: u64, mut done: impl FnMut(&Self) -> bool) -> bool {
+        self.note_mends();
         let end = self.now.after(limit_us);
         loop {
             if done(self) {
@@ -443,6 +442,8 @@ impl World {
             }
             _ => Vec::new(),
         };
+        let runs = event.kind == EventKind::NodeFailed && self.runs(&event);
+        let blameless = runs && !self.is_excused(&event);
         let side = match event.kind {
             EventKind::NodeFailed => self.side_of(observer),
             _ => None,
@@ -450,8 +451,8 @@ impl World {
         let seen = Seen {
             observer,
             event: &event,
-            blameless: self.is_blameless(&event),
-            runs: event.kind == EventKind::NodeFailed && self.runs(&event),
+            blameless,
+            runs,
             own: self.id(observer),
             side: side.as_deref(),
             listed: &listed,
@@ -481,19 +482,6 @@ impl World {
                 event,
             });
         }
-    }
-
-    /// Whether the member of an event runs in that very life and no fault excuses its death.
-    fn is_blameless(&self, event: &Event) -> bool {
-        event.kind == EventKind::NodeFailed
-            && self.nodes.iter().any(|node| {
-                !node.excused
-                    && node.engine.as_ref().is_some_and(|engine| {
-                        engine.id() == event.member
-                            && engine.phase() == Phase::Running
-                            && engine.version().incarnation == event.version.incarnation
-                    })
-            })
     }
 
     fn trace_frame(
