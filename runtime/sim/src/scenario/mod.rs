@@ -6,17 +6,19 @@
 //!
 //! What is not here: code. A scenario that needs a condition is a story in `tests/`.
 
+mod error;
 mod fault;
 mod span;
 
 use muster_protocol::{Config, Minority, Profile};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use crate::chance::Chance;
 use crate::checker::Bounds;
 use crate::network::Network;
 
+pub use error::ScenarioError;
+pub(crate) use error::{refused, within};
 pub use fault::{Fault, FaultKind};
 pub use span::Span;
 
@@ -232,53 +234,6 @@ impl Default for Expect {
     }
 }
 
-/// A scenario that was refused: nothing was run.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ScenarioError {
-    /// It is no TOML, has a key that does not exist, or a value of another kind.
-    #[error("{0}; see tests/scenarios for files that work")]
-    Written(String),
-    /// A value is out of bounds.
-    #[error("{name} = {value}: {reason}; {remedy}")]
-    Value {
-        /// Which value.
-        name: String,
-        /// What it was.
-        value: String,
-        /// Why it cannot be.
-        reason: String,
-        /// What to do instead.
-        remedy: String,
-    },
-}
-
-pub(crate) fn refused(
-    name: &str,
-    value: &dyn ToString,
-    reason: &str,
-    remedy: &str,
-) -> ScenarioError {
-    ScenarioError::Value {
-        name: name.to_owned(),
-        value: value.to_string(),
-        reason: reason.to_owned(),
-        remedy: remedy.to_owned(),
-    }
-}
-
-pub(crate) fn within(name: &str, span: Span, low: i64, high: i64) -> Result<(), ScenarioError> {
-    let value = format!("[{}, {}]", span.low, span.high);
-    if span.low > span.high {
-        let remedy = "write the smaller number first";
-        return Err(refused(name, &value, "an empty range", remedy));
-    }
-    if span.low < low || span.high > high {
-        let reason = format!("it lies between {low} and {high}");
-        return Err(refused(name, &value, &reason, "choose a number within"));
-    }
-    Ok(())
-}
-
 impl Scenario {
     /// Reads and checks a scenario file.
     ///
@@ -287,7 +242,11 @@ impl Scenario {
     pub fn read(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self =
             toml::from_str(text).map_err(|error| ScenarioError::Written(error.to_string()))?;
-        scenario.check()?;
+        scenario.check().map_err(|error| {
+            let members = scenario.zone.members.low;
+            let mut faults = scenario.safety.fault.iter();
+            error.in_text(text, faults.position(|fault| fault.check(members).is_err()))
+        })?;
         Ok(scenario)
     }
 

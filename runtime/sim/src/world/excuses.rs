@@ -117,10 +117,10 @@ impl World {
     pub(super) fn note_storm(&mut self, is_over: bool) {
         let deadlines = self.nodes.iter().map(|node| node.config.deadline_us);
         let settle_us = SETTLE_DEADLINES * deadlines.max().unwrap_or(0);
-        self.excuses.storm_until = if is_over {
-            self.now.after(settle_us)
-        } else {
-            Instant::NEVER
+        self.excuses.storm_until = match (is_over, self.excuses.storm_until) {
+            (false, _) => Instant::NEVER,
+            (true, Instant::NEVER) => self.now.after(settle_us),
+            (true, known) => known,
         };
     }
 
