@@ -230,10 +230,14 @@ impl Check for AttributeOrder {
     }
 
     fn see(&mut self, seen: &Seen<'_>) -> Option<String> {
+        let pair = (seen.observer, seen.event.member);
+        if seen.event.kind == EventKind::NodeUp {
+            // What it holds is told anew to who had dropped it.
+            self.told.remove(&pair);
+        }
         let EventKind::AttributeChanged { version, .. } = seen.event.kind else {
             return None;
         };
-        let pair = (seen.observer, seen.event.member);
         let newer = (seen.event.version.incarnation, version);
         let before = self.told.insert(pair, newer)?;
         (newer <= before).then(|| format!("attributes went back from {before:?}"))
