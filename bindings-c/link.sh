@@ -4,7 +4,7 @@
 #   link.sh ARCHIVE PREFIX
 #
 # ARCHIVE is target/PROFILE/libmuster_c.a; PREFIX gets lib/libmuster.so.0.1.0 with its two links,
-# lib/libmuster.a, lib/pkgconfig/muster.pc and include/muster.h. A shared library made by rustc
+# lib/libmuster.a, lib/pkgconfig/muster.pc, lib/cmake/Muster and include/muster.h. A shared library made by rustc
 # itself has no SONAME and takes no version script, hence this step. CC names the compiler.
 set -eu
 
@@ -25,14 +25,15 @@ number() {
     sed -n "s/^#define MUSTER_VERSION_$1 \([0-9][0-9]*\)\$/\1/p" "$here/include/muster.h"
 }
 major=$(number MAJOR)
-version=$major.$(number MINOR).$(number PATCH)
+minor=$(number MINOR)
+version=$major.$minor.$(number PATCH)
 soname=libmuster.so.$major
 library=libmuster.so.$version
 
 # What the map exports has to be pulled out of the archive; everything else may be left out.
 wanted=$(sed -n 's/^ *\(muster_[a-z_]*\);$/-Wl,-u,\1/p' "$here/muster.map")
 
-mkdir -p "$prefix/lib/pkgconfig" "$prefix/include"
+mkdir -p "$prefix/lib/pkgconfig" "$prefix/lib/cmake/Muster" "$prefix/include"
 # -static-libgcc: a rank gets nothing but the C library into its address space.
 # -z nodelete: the library may have a thread and callbacks that outlive a dlclose.
 # shellcheck disable=SC2086 # one word for each symbol
@@ -46,3 +47,7 @@ ln -sf "$soname" "$prefix/lib/libmuster.so"
 cp "$archive" "$prefix/lib/libmuster.a"
 cp "$here/include/muster.h" "$prefix/include/muster.h"
 sed "s/@VERSION@/$version/" "$here/muster.pc.in" >"$prefix/lib/pkgconfig/muster.pc"
+for file in MusterConfig.cmake MusterConfigVersion.cmake; do
+    sed -e "s/@VERSION@/$version/g" -e "s/@MAJOR@/$major/g" -e "s/@MINOR@/$minor/g" \
+        "$here/$file.in" >"$prefix/lib/cmake/Muster/$file"
+done

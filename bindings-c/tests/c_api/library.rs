@@ -102,6 +102,38 @@ fn pkg_config_finds_a_tree_that_was_moved() {
     assert!(flags.contains("-lmuster"), "{flags}");
 }
 
+/// CMake finds the tree where it lies now, and what it builds runs.
+#[test]
+fn cmake_finds_a_tree_that_was_moved() {
+    let moved = tempfile::tempdir().expect("a temporary folder");
+    let tree = moved.path().join("opt");
+    run(Command::new("cp").arg("-a").arg(installed()).arg(&tree));
+    let project = moved.path().join("project");
+    std::fs::create_dir(&project).expect("a folder");
+    let lists = "cmake_minimum_required(VERSION 3.13)\nproject(user C)\n\
+                 find_package(Muster 0.1 REQUIRED)\n\
+                 foreach(kind muster static)\n\
+                 add_executable(user-${kind} user.c)\n\
+                 target_link_libraries(user-${kind} Muster::${kind})\n\
+                 endforeach()\n";
+    let program = "#include <muster.h>\n\
+                   int main(void) { int minor = -1; muster_version(0, &minor, 0); \
+                   return minor != MUSTER_VERSION_MINOR; }\n";
+    std::fs::write(project.join("CMakeLists.txt"), lists).expect("written");
+    std::fs::write(project.join("user.c"), program).expect("written");
+    let build = project.join("build");
+    run(Command::new("cmake")
+        .arg("-S")
+        .arg(&project)
+        .arg("-B")
+        .arg(&build)
+        .arg(format!("-DCMAKE_PREFIX_PATH={}", tree.display())));
+    run(Command::new("cmake").arg("--build").arg(&build));
+    for kind in ["muster", "static"] {
+        run(&mut Command::new(build.join(format!("user-{kind}"))));
+    }
+}
+
 #[test]
 fn link_says_what_is_missing() {
     let script = here().join("link.sh");

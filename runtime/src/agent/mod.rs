@@ -19,7 +19,7 @@ mod worker;
 
 use crate::doorman::{DoorError, Place, PlaceError};
 use args::{Args, Mode};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -45,6 +45,11 @@ pub fn main() -> ExitCode {
             Err(error) => refuse(&error, 1),
         },
     }
+}
+
+/// The command line of `musterd`, for its manual page and its completions.
+pub(crate) fn command() -> clap::Command {
+    Args::command()
 }
 
 fn serve_job(

@@ -7,12 +7,13 @@
 pub(crate) mod agents;
 mod bench;
 mod demo;
+mod manual;
 mod process;
 mod show;
 mod sim;
 mod sim_figures;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::fmt;
 use std::process::ExitCode;
 
@@ -43,6 +44,9 @@ enum Command {
     /// Run the protocols in a simulated world, where one seed decides everything.
     #[command(subcommand)]
     Sim(sim::SimCommand),
+    /// Write manual pages and shell completions under a directory such as PREFIX/share.
+    #[command(hide = true)]
+    Manual(manual::ManualArgs),
 }
 
 /// Runs the command line of this process and returns its exit code.
@@ -56,6 +60,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Bench(command) => bench::run(&command),
         Command::Sim(command) => sim::main(&command),
+        Command::Manual(args) => manual::write(&args, Cli::command()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,158 @@
+//! The manual: whatever a user can call, set or type stands on a page.
+
+use muster_tests::{program, workspace};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The words of a text that begin with `prefix` and go on with letters of `more`.
+fn words(text: &str, prefix: &str, more: fn(char) -> bool) -> BTreeSet<String> {
+    let rest = |start: usize| text[start + prefix.len()..].split(|c| !more(c)).next();
+    text.match_indices(prefix)
+        .filter_map(|(start, _)| rest(start).filter(|rest| !rest.is_empty()))
+        .map(|rest| format!("{prefix}{rest}"))
+        .collect()
+}
+
+fn pages(section: &str) -> Vec<(String, String)> {
+    let mut pages: Vec<_> = fs::read_dir(workspace().join("docs/man"))
+        .expect("docs/man")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == section)
+        })
+        .map(|path| {
+            let text = fs::read_to_string(&path).expect("a page is text");
+            (path.display().to_string(), text)
+        })
+        .collect();
+    pages.sort();
+    assert!(!pages.is_empty(), "no page of section {section}");
+    pages
+}
+
+#[test]
+fn every_function_has_one_page_with_its_prototype() {
+    let map = fs::read_to_string(workspace().join("bindings-c/muster.map")).expect("the map");
+    let functions = words(&map, "    muster_", |c| c.is_ascii_lowercase() || c == '_');
+    assert!(functions.len() > 20, "{functions:?}");
+    let pages = pages("3");
+    for function in functions.iter().map(|function| function.trim()) {
+        let named: Vec<_> = pages
+            .iter()
+            .filter(|(_, text)| {
+                text.lines()
+                    .any(|line| line.split_whitespace().take(2).eq([".Nm", function]))
+            })
+            .collect();
+        assert_eq!(named.len(), 1, "pages that name {function}");
+        let prototype = format!(".Fn {function} ");
+        assert!(
+            named[0].1.contains(&prototype),
+            "{}: no {prototype}",
+            named[0].0
+        );
+    }
+}
+
+#[test]
+fn every_error_code_of_a_page_exists() {
+    let header =
+        fs::read_to_string(workspace().join("bindings-c/include/muster.h")).expect("the header");
+    let constant = |c: char| c.is_ascii_uppercase() || c == '_';
+    let known = words(&header, "MUSTER_", constant);
+    for (page, text) in pages("3") {
+        for word in words(&text, "MUSTER_ERR_", constant) {
+            assert!(known.contains(&word), "{page}: {word} is not in muster.h");
+        }
+    }
+}
+
+#[test]
+fn every_variable_that_is_read_is_explained() {
+    fn read(directory: &Path, text: &mut String) {
+        for entry in fs::read_dir(directory).expect("a folder of the sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                read(&path, text);
+            } else {
+                text.push_str(&fs::read_to_string(&path).expect("a source file"));
+            }
+        }
+    }
+    let mut sources = String::new();
+    for room in ["agent", "client", "config", "bootstrap"] {
+        read(&workspace().join("runtime/src").join(room), &mut sources);
+    }
+    let constant = |c: char| c.is_ascii_uppercase() || c == '_';
+    let (_, page) = &pages("7")[0];
+    let read = words(&sources, "\"MUSTER_", constant);
+    assert!(read.len() > 8, "{read:?}");
+    for variable in read.iter().map(|word| word.trim_start_matches('"')) {
+        assert!(
+            page.contains(&format!(".It Ev {variable}\n")),
+            "muster.7: no {variable}"
+        );
+    }
+}
+
+#[test]
+fn every_command_has_a_page_and_every_shell_its_completions() {
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let done = Command::new(program("muster"))
+        .arg("manual")
+        .arg(directory.path())
+        .output()
+        .expect("muster runs");
+    assert!(done.status.success(), "{done:?}");
+    let help = Command::new(program("muster"))
+        .arg("--help")
+        .output()
+        .expect("muster runs");
+    let help = String::from_utf8(help.stdout).expect("text");
+    let commands = help
+        .split("Commands:\n")
+        .nth(1)
+        .expect("a list of commands");
+    let mut seen = 0;
+    for line in commands.lines().take_while(|line| line.starts_with("  ")) {
+        // What a command does may go on in the next line, further in.
+        let Some(name) = line
+            .strip_prefix("  ")
+            .filter(|line| !line.starts_with(' '))
+        else {
+            continue;
+        };
+        let name = name.split_whitespace().next().expect("a name");
+        if name == "help" {
+            continue;
+        }
+        seen += 1;
+        let page = directory.path().join(format!("man/man1/muster-{name}.1"));
+        let text = fs::read_to_string(&page).expect(name);
+        assert!(text.contains(".SH \"EXIT STATUS\""), "{name}: {text}");
+    }
+    assert!(seen > 5, "{help}");
+    for file in [
+        "man/man8/musterd.8",
+        "bash-completion/completions/muster",
+        "zsh/site-functions/_musterd",
+        "fish/vendor_completions.d/muster.fish",
+    ] {
+        let size = fs::metadata(directory.path().join(file)).expect(file).len();
+        assert!(size > 200, "{file}: {size} bytes");
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_named() {
+    let done = Command::new(program("muster"))
+        .args(["manual", "/proc/nowhere"])
+        .output()
+        .expect("muster runs");
+    assert_eq!(done.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(said.contains("/proc/nowhere"), "{said}");
+}
