@@ -264,10 +264,7 @@ mod tests {
 
     #[test]
     fn an_event_without_its_size_is_refused() {
-        let mut event = muster_event_t::of(&Event::new(
-            muster::board::EventKind::NodeUp,
-            muster::board::Cause::Joined,
-        ));
+        let mut event = muster_event_t::of(&Event::new(EventKind::NodeUp, Cause::Joined));
         assert!(checked(&raw const event).is_ok());
         event.struct_size = 0;
         assert!(checked(&raw const event).is_err_and(|f| f.code == Code::StructSize));

@@ -247,6 +247,11 @@ impl Check for AttributeOrder {
         self.told.retain(|(by, _), _| *by != observer);
     }
 
+    fn hand_over(&mut self, observer: usize) {
+        // A worker leaves its own node's attributes only; those of others come anew.
+        self.forget(observer);
+    }
+
     fn start_over(&mut self, observer: usize) {
         self.forget(observer);
     }

@@ -79,6 +79,8 @@ trait Check: fmt::Debug + Send {
     fn see(&mut self, seen: &Seen<'_>) -> Option<String>;
     /// An observer starts a new life and knows nobody.
     fn forget(&mut self, observer: usize);
+    /// An observer's worker is another one, which holds what the last one left and no more.
+    fn hand_over(&mut self, _observer: usize) {}
     /// An observer was cast out and takes over the others' view.
     fn start_over(&mut self, _observer: usize) {}
 }
@@ -130,6 +132,12 @@ impl Checker {
     pub(crate) fn forget(&mut self, observer: usize) {
         for check in &mut self.checks {
             check.forget(observer);
+        }
+    }
+
+    pub(crate) fn hand_over(&mut self, observer: usize) {
+        for check in &mut self.checks {
+            check.hand_over(observer);
         }
     }
 

@@ -44,16 +44,16 @@ impl ScenarioError {
 /// a member's configuration is looked for in the zone.
 fn line_of(text: &str, name: &str, fault: Option<usize>) -> Option<usize> {
     let (table, key) = name.rsplit_once('.').unwrap_or(("zone", name));
-    let (header, mut skip) = match table {
+    let (header, wanted) = match table {
         "fault" => ("[[safety.fault]]".to_owned(), fault? + 1),
         table => (format!("[{table}]"), 1),
     };
-    let mut inside = false;
+    let (mut seen, mut inside) = (0, false);
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.starts_with('[') {
-            skip -= usize::from(skip > 0 && line == header);
-            inside = skip == 0 && line == header;
+            seen += usize::from(line == header);
+            inside = line == header && seen == wanted;
         } else if inside
             && let Some(rest) = line.strip_prefix(key)
             && rest.trim_start().starts_with('=')

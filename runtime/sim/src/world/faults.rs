@@ -66,6 +66,7 @@ impl World {
         let mut bytes = Vec::new();
         self.engine(node).snapshot(&mut bytes);
         self.crash(node);
+        self.checker.hand_over(node);
         let now = self.now.after(gap_us);
         let entry = &mut self.nodes[node];
         let own_now = entry.clock.own(now);

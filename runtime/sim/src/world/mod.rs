@@ -15,8 +15,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use muster_protocol::{
-    Config, Event, EventKind, Input, Instant, MemberId, Overlay, Phase, Profile, Reject, Version,
-    describe,
+    Config, Event, EventKind, Input, Instant, MemberId, Overlay, Profile, Reject, Version, describe,
 };
 
 use crate::chance::Chance;
