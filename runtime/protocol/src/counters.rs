@@ -44,7 +44,9 @@ counters! {
     news_sent,
     /// News frames whose acknowledgement did not come in time; their facts were sent again.
     news_resent,
-    /// Facts in news frames that said what was known already.
+    /// Facts in news frames that arrived.
+    news_facts,
+    /// Facts among them that brought nothing new.
     news_duplicates,
     /// Base views given to a link.
     base_views,

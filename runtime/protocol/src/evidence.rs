@@ -3,8 +3,6 @@
 //! Evidence explains a verdict (`muster why`); it is not what the verdict is computed from, so
 //! that forgetting the oldest can never change a decision.
 
-use std::collections::VecDeque;
-
 use crate::event::CauseKind;
 use crate::identity::{MemberId, Version};
 use crate::time::Instant;
@@ -55,26 +53,29 @@ pub struct Observation {
 /// A member's observations, oldest first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Evidence {
-    ring: VecDeque<Observation>,
+    /// Room for just those that are there: nearly all members have one.
+    observations: Vec<Observation>,
 }
 
 impl Evidence {
     /// Adds one; the same observation by the same member again only updates its time.
     pub(crate) fn push(&mut self, observation: Observation) {
-        if let Some(last) = self.ring.back_mut()
+        if let Some(last) = self.observations.last_mut()
             && (last.by, last.version, last.kind)
                 == (observation.by, observation.version, observation.kind)
         {
             last.at = observation.at;
             return;
         }
-        if self.ring.len() == EVIDENCE_MAX {
-            self.ring.pop_front();
+        if self.observations.len() == EVIDENCE_MAX {
+            self.observations.remove(0);
+        } else {
+            self.observations.reserve_exact(1);
         }
-        self.ring.push_back(observation);
+        self.observations.push(observation);
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Observation> {
-        self.ring.iter()
+        self.observations.iter()
     }
 }

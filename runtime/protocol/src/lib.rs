@@ -38,6 +38,7 @@ pub mod planted;
 mod reject;
 mod replay;
 mod state;
+mod subjects;
 mod table;
 mod time;
 mod verdict;

@@ -10,11 +10,12 @@
 //! A link has up to four roles, two in each direction: one observes the other (the other beats
 //! to it), one chose the other as a random neighbour. A link without a role is dropped.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use crate::arrivals::Arrivals;
 use crate::identity::{MemberId, Version};
 use crate::planted::{self, Fault};
+use crate::subjects::Subjects;
 use crate::table::Reporters;
 use crate::time::Instant;
 use crate::wire::{ROLE_NEIGHBOUR, ROLE_OBSERVE};
@@ -86,7 +87,7 @@ pub(crate) struct Link {
     pub(crate) want_view: bool,
     /// No news goes out before this.
     open_at: Instant,
-    dirty: BTreeSet<Subject>,
+    dirty: Subjects,
     flights: VecDeque<Flight>,
     backoff: u32,
 }
@@ -114,7 +115,7 @@ impl Link {
             repair_at: now,
             want_view: false,
             open_at: now,
-            dirty: BTreeSet::new(),
+            dirty: Subjects::default(),
             flights: VecDeque::new(),
             backoff: 0,
         }
@@ -154,6 +155,11 @@ impl Link {
 
     pub(crate) fn mark(&mut self, subject: Subject) {
         self.dirty.insert(subject);
+    }
+
+    /// As `mark`, for all nodes in their order.
+    pub(crate) fn mark_nodes(&mut self, ids: impl Iterator<Item = MemberId>) {
+        self.dirty.insert_nodes(ids);
     }
 
     /// The peer holds just what we hold: nothing to tell it.
@@ -208,8 +214,13 @@ impl Link {
         self.backoff > 0
     }
 
+    /// How much waits to be told.
+    pub(crate) fn waiting(&self) -> usize {
+        self.dirty.len()
+    }
+
     pub(crate) fn dirty(&self) -> impl Iterator<Item = Subject> {
-        self.dirty.iter().copied()
+        self.dirty.iter()
     }
 
     /// These subjects went out (or are gone) with frame `sequence`; when that was all, the next

@@ -145,6 +145,11 @@ impl Member {
         self.state.in_view()
     }
 
+    /// What it adds to the digest of the table.
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest
+    }
+
     /// The last moment at which something stood for its life.
     pub(crate) fn alive_at(&self) -> Instant {
         self.last_heard.max(self.vouched_at)
@@ -178,7 +183,7 @@ fn mix(value: u64) -> u64 {
 /// All records, with what is counted over them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
-    members: BTreeMap<MemberId, Member>,
+    members: BTreeMap<MemberId, Box<Member>>,
     live: usize,
     suspects: usize,
     digest: u64,
@@ -186,7 +191,7 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn get(&self, id: MemberId) -> Option<&Member> {
-        self.members.get(&id)
+        self.members.get(&id).map(|member| &**member)
     }
 
     pub(crate) fn in_view(&self, id: MemberId) -> Option<&Member> {
@@ -194,12 +199,12 @@ impl Table {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Member> {
-        self.members.values()
+        self.members.values().map(|member| &**member)
     }
 
     /// Records from `id` on, for walks that stop and go on later.
     pub(crate) fn iter_from(&self, id: MemberId) -> impl Iterator<Item = &Member> {
-        self.members.range(id..).map(|(_, member)| member)
+        self.members.range(id..).map(|(_, member)| &**member)
     }
 
     pub(crate) fn iter_live(&self) -> impl Iterator<Item = &Member> {
@@ -216,7 +221,7 @@ impl Table {
         self.members
             .range(after)
             .chain(self.members.range(..id))
-            .map(|(_, member)| member)
+            .map(|(_, member)| &**member)
             .filter(|member| member.in_view())
     }
 
@@ -227,7 +232,7 @@ impl Table {
             .range(..id)
             .rev()
             .chain(self.members.range(after).rev())
-            .map(|(_, member)| member)
+            .map(|(_, member)| &**member)
             .filter(|member| member.in_view())
     }
 
@@ -252,7 +257,7 @@ impl Table {
     pub(crate) fn insert(&mut self, member: Member) {
         let id = member.id;
         self.remove(id);
-        self.members.insert(id, member);
+        self.members.insert(id, Box::new(member));
         self.count(id, true);
     }
 
@@ -282,8 +287,8 @@ impl Table {
     }
 
     /// Notes something for every member.
-    pub(crate) fn note_all(&mut self, note: impl FnMut(&mut Member)) {
-        self.members.values_mut().for_each(note);
+    pub(crate) fn note_all(&mut self, mut note: impl FnMut(&mut Member)) {
+        self.members.values_mut().for_each(|member| note(member));
     }
 
     /// Forgets the member that was removed longest ago.

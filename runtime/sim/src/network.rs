@@ -51,6 +51,17 @@ impl Default for Network {
 }
 
 impl Network {
+    /// A network with this round trip and a tenth of jitter, in microseconds, that loses nothing.
+    #[must_use]
+    pub fn with_round_trip(round_trip_us: u64) -> Self {
+        let one_way_us = round_trip_us / 2;
+        Self {
+            delay_min_us: one_way_us - one_way_us / 10,
+            delay_max_us: one_way_us + one_way_us / 10,
+            ..Self::default()
+        }
+    }
+
     /// Nothing arrives at `to` from `from` any more.
     pub fn cut(&mut self, from: usize, to: usize) {
         self.cuts.insert((from, to));

@@ -1,58 +1,140 @@
 //! The zone study: how long a whole zone takes to agree, and at what price. All simulated.
 //!
-//! A zone boots, and then members leave, join, crash or fall silent, some at once; each time it
-//! is measured until every view is right. A *crash* is the death of a process whose observers'
-//! fabric says so a round trip later; *silence* is a node that just stops. No checker watches:
-//! worlds of thousands of members tell millions of events.
+//! A zone boots, and then members leave, join, crash or fall silent, some at once; each time it is
+//! measured when the view of each became right, when that of the monitor did, and what was sent.
+//! A *crash* is the death of a process: the fabric of everybody who has a link with it says so a
+//! round trip later. *Silence* is a node that just stops. No checker watches: worlds of thousands
+//! of members tell millions of events. But a member that runs and that somebody calls failed is
+//! counted.
 
-use muster_protocol::{Input, Profile};
+use std::collections::BTreeMap;
 
-use crate::world::World;
+use muster_protocol::{Config, Input, MONITOR_KEY, Mode, NodeState, Profile};
+
+use crate::network::Network;
+use crate::world::{Cpus, NodeIndex, World};
 
 const MS: u64 = 1000;
-/// How exactly times are measured, in microseconds.
-const STEP_US: u64 = 500;
 /// Longest time waited for a view to become right.
 const LIMIT_US: u64 = 120_000 * MS;
+/// What follows from news when all views are right has happened after this time.
+const SETTLE_US: u64 = 30 * MS;
 /// Quiet between two measurements.
 const QUIET_US: u64 = 300 * MS;
+/// How long a quiet zone is looked at.
+const IDLE_US: u64 = 1_000 * MS;
+/// Members whose address a member is given: as many as a job's porch would tell.
+const SEEDS: usize = 8;
 
-/// The zone that is measured.
-#[derive(Clone, Copy, Debug)]
-pub struct ZoneSetting {
-    /// Members at boot.
-    pub members: usize,
-    /// The timing.
+/// Whose parameters: ours, or those of the paper's evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// `ours` or `paper`.
+    pub name: &'static str,
+    /// Heartbeat and deadline. The paper does not give its own.
     pub profile: Profile,
+    /// How news travels.
+    pub mode: Mode,
     /// Reporters that make a failure.
     pub theta: usize,
     /// Ring successors each observes.
     pub successors: usize,
     /// Random neighbours.
     pub neighbours: usize,
-    /// From one end of the network to the other and back, in microseconds.
-    pub round_trip_us: u64,
+}
+
+impl Timing {
+    /// What `musterd` does if nobody says otherwise.
+    pub const OURS: Self = Self {
+        name: "ours",
+        profile: Profile::Standard,
+        mode: Mode::Prompt { tau_us: 2_000 },
+        theta: 2,
+        successors: 2,
+        neighbours: 3,
+    };
+    /// The plain algorithm with the parameters of the paper's section 5.
+    pub const PAPER: Self = Self {
+        name: "paper",
+        profile: Profile::Quiet,
+        mode: Mode::Paper { tau_us: 200_000 },
+        theta: 1,
+        successors: 1,
+        neighbours: 3,
+    };
+
+    /// The timing of this name.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        [Self::OURS, Self::PAPER]
+            .into_iter()
+            .find(|timing| timing.name == name)
+    }
+
+    fn configure(&self, config: &mut Config) {
+        config.mode = self.mode;
+        config.theta = self.theta;
+        config.successors = self.successors;
+        config.neighbours = self.neighbours;
+    }
+}
+
+/// The zone that is measured.
+#[derive(Clone, Debug)]
+pub struct ZoneSetting {
+    /// Members at boot.
+    pub members: usize,
+    /// The timing.
+    pub timing: Timing,
+    /// The network.
+    pub network: Network,
+    /// What handling a datagram takes.
+    pub cpus: Cpus,
 }
 
 /// One measurement.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// `boot`, `leave`, `join`, `crash` or `silence`.
+    /// `boot`, `monitor`, `idle`, `leave`, `join`, `crash` or `silence`.
     pub what: &'static str,
     /// How many at once.
     pub count: usize,
     /// Until all views were right, in microseconds; `None`: not within two minutes.
     pub took_us: Option<u64>,
-    /// Datagrams sent meanwhile, for each member.
+    /// Until the views of half of the members were right, and of 99 in a hundred.
+    pub half_us: u64,
+    /// See there.
+    pub most_us: u64,
+    /// Until the monitor's view was right, in microseconds; `None`: there was no monitor.
+    pub monitor_us: Option<u64>,
+    /// How long was counted, in microseconds: until all views were right, and what followed.
+    pub counted_us: u64,
+    /// Datagrams sent in that time, for each member.
     pub datagrams_each: u64,
-    /// Bytes sent meanwhile, for each member.
+    /// Bytes sent in that time, for each member.
     pub bytes_each: u64,
+    /// Facts that arrived in news frames, at all members.
+    pub facts: u64,
+    /// Facts among them that brought something new.
+    pub facts_new: u64,
+    /// Members that run and were called failed, by how many others each.
+    pub false_failures: u64,
+    /// Datagrams that full sockets could not hold.
+    pub overrun: u64,
 }
 
-/// Measures a zone: its boot, then everything for each of the counts.
+impl Measured {
+    /// How often a member was told a piece of news, on the average; 0 if there was none.
+    #[must_use]
+    pub fn copies(&self) -> f64 {
+        self.facts as f64 / self.facts_new.max(1) as f64
+    }
+}
+
+/// Measures a zone: its boot, its quiet, then everything for each of the counts.
 pub fn study(
     seed: u64,
-    setting: ZoneSetting,
+    setting: &ZoneSetting,
     counts: &[usize],
     mut told: impl FnMut(&Measured),
 ) -> Vec<Measured> {
@@ -63,6 +145,8 @@ pub fn study(
         all.push(measured);
     };
     take(zone.boot());
+    take(zone.declare_monitor());
+    take(zone.idle());
     for what in ["leave", "join", "crash", "silence"] {
         for count in counts {
             take(zone.change(what, *count));
@@ -71,59 +155,118 @@ pub fn study(
     all
 }
 
-struct Zone {
+/// Boots a zone, lets it come to rest, and ends one engine: `heap` says what is in use before and
+/// after, in bytes. What the engine had taken is the answer.
+pub fn engine_memory(seed: u64, setting: &ZoneSetting, heap: impl Fn() -> u64) -> u64 {
+    let mut zone = Zone::new(seed, setting);
+    zone.boot();
+    zone.world.run(IDLE_US);
+    let before = heap();
+    zone.world.crash(setting.members / 2);
+    before.saturating_sub(heap())
+}
+
+struct Zone<'a> {
     world: World,
-    setting: ZoneSetting,
+    setting: &'a ZoneSetting,
     /// The next member that something happens to.
     next: usize,
     joined: usize,
+    monitor: Option<NodeIndex>,
 }
 
-impl Zone {
-    fn new(seed: u64, setting: ZoneSetting) -> Self {
+/// What had been sent and heard when a measurement began.
+struct Before {
+    frames: u64,
+    bytes: u64,
+    overrun: u64,
+    facts: BTreeMap<NodeIndex, (u64, u64)>,
+}
+
+impl<'a> Zone<'a> {
+    fn new(seed: u64, setting: &'a ZoneSetting) -> Self {
         let mut world = World::new(seed);
         world.checker.watch_nothing();
         world.keep_no_records();
-        let one_way_us = setting.round_trip_us / 2;
-        world.network.delay_min_us = one_way_us - one_way_us / 10;
-        world.network.delay_max_us = one_way_us + one_way_us / 10;
+        world.network = setting.network.clone();
+        world.cpus = setting.cpus;
         Self {
             world,
             setting,
             next: 1,
             joined: 0,
+            monitor: None,
         }
     }
 
     fn add(&mut self, name: &str) {
-        let mut config = self.world.config(name, self.setting.profile);
-        config.theta = self.setting.theta;
-        config.successors = self.setting.successors;
-        config.neighbours = self.setting.neighbours;
+        let mut config = self.world.config(name, self.setting.timing.profile);
+        self.setting.timing.configure(&mut config);
+        let last = self.setting.members as u64 - 1;
+        config.seeds = (0..SEEDS)
+            .map(|_| format!("address-{}", self.world.chance().between(0, last)).into_bytes())
+            .collect();
         self.world.add(config);
     }
 
     fn boot(&mut self) -> Measured {
+        let before = self.before();
         for index in 0..self.setting.members {
             self.add(&format!("node{index}"));
         }
-        self.measure("boot", self.setting.members)
+        self.measure("boot", self.setting.members, &before)
+    }
+
+    /// The last member declares itself the monitor of the zone.
+    fn declare_monitor(&mut self) -> Measured {
+        self.world.run(QUIET_US);
+        let before = self.before();
+        let node = self.setting.members - 1;
+        let (key, value) = (MONITOR_KEY, &b"1"[..]);
+        self.world.input(node, Input::Publish { key, value }).ok();
+        self.monitor = Some(node);
+        self.measure("monitor", 1, &before)
+    }
+
+    /// What a zone says in which nothing happens.
+    fn idle(&mut self) -> Measured {
+        self.world.run(QUIET_US);
+        let (since, before) = (self.world.now(), self.before());
+        self.world.run(IDLE_US);
+        let mut measured = Measured {
+            what: "idle",
+            count: 0,
+            counted_us: self.world.now().since(since),
+            ..Measured::default()
+        };
+        self.count(&mut measured, &before);
+        measured
     }
 
     fn change(&mut self, what: &'static str, count: usize) -> Measured {
         self.world.run(QUIET_US);
+        let before = self.before();
+        let mut broken = Vec::new();
         for _ in 0..count {
             if what == "join" {
                 self.joined += 1;
                 self.add(&format!("joined{}", self.joined));
             } else {
-                self.end(what);
+                broken.extend(self.end(what));
             }
         }
-        self.measure(what, count)
+        let since = self.world.now();
+        if !broken.is_empty() {
+            self.world.run(2 * self.world.network.delay_max_us);
+        }
+        for (observer, id) in broken {
+            self.world.input(observer, Input::Unreachable(id)).ok();
+        }
+        self.measure_since(what, count, &before, since)
     }
 
-    fn end(&mut self, what: &str) {
+    /// Ends the next member; whose links break with it.
+    fn end(&mut self, what: &str) -> Vec<(NodeIndex, muster_protocol::MemberId)> {
         let node = self.next;
         self.next += 1;
         match what {
@@ -132,42 +275,106 @@ impl Zone {
             }
             "crash" => {
                 let id = self.world.id(node);
-                let observers: Vec<_> = self.world.engine(node).observers().collect();
                 self.world.crash(node);
-                for observer in self.world.running() {
-                    if observers.contains(&self.world.id(observer)) {
-                        self.world.input(observer, Input::Unreachable(id)).ok();
-                    }
-                }
+                let others = self.world.running().into_iter();
+                let linked = others.filter(|other| self.world.engine(*other).is_linked(id));
+                return linked.map(|other| (other, id)).collect();
             }
             _ => self.world.pause(node, u64::MAX / 4),
         }
+        Vec::new()
     }
 
-    fn measure(&mut self, what: &'static str, count: usize) -> Measured {
+    fn measure(&mut self, what: &'static str, count: usize, before: &Before) -> Measured {
         let since = self.world.now();
-        let (frames, bytes) = self.sent();
-        let mut done = false;
-        while !done && self.world.now().since(since) < LIMIT_US {
-            self.world.run(STEP_US);
-            done = self.world.converged();
-        }
-        let members = self.world.running().len().max(1) as u64;
-        let sent = self.sent();
-        Measured {
+        self.measure_since(what, count, before, since)
+    }
+
+    fn measure_since(
+        &mut self,
+        what: &'static str,
+        count: usize,
+        before: &Before,
+        since: muster_protocol::Instant,
+    ) -> Measured {
+        let left_us = LIMIT_US - self.world.now().since(since);
+        let done = self.world.run_until(left_us, World::agrees);
+        let running = self.world.running();
+        let right_us = |node: &NodeIndex| Some(self.world.right_since(*node)?.since(since));
+        let mut times: Vec<u64> = running.iter().filter_map(right_us).collect();
+        times.sort_unstable();
+        let rank = |part: usize| times.get((times.len() * part / 100).min(times.len() - 1));
+        let mut measured = Measured {
             what,
             count,
             took_us: done.then(|| self.world.now().since(since)),
-            datagrams_each: (sent.0 - frames) / members,
-            bytes_each: (sent.1 - bytes) / members,
+            half_us: rank(50).copied().unwrap_or_default(),
+            most_us: rank(99).copied().unwrap_or_default(),
+            monitor_us: self.monitor.as_ref().and_then(right_us),
+            ..Measured::default()
+        };
+        // Copies and acknowledgements may still be under way when everybody knows.
+        self.world.run(SETTLE_US);
+        measured.counted_us = self.world.now().since(since);
+        self.count(&mut measured, before);
+        measured
+    }
+
+    /// What was sent and heard since, for each member that runs.
+    fn count(&self, measured: &mut Measured, before: &Before) {
+        let running = self.world.running();
+        let members = running.len().max(1) as u64;
+        measured.datagrams_each = (self.world.frames_sent_by_all() - before.frames) / members;
+        measured.bytes_each = (self.world.bytes_sent_by_all() - before.bytes) / members;
+        measured.overrun = self.world.overrun() - before.overrun;
+        for node in &running {
+            let (heard, new) = self.facts_of(*node);
+            let then = before.facts.get(node).copied().unwrap_or_default();
+            measured.facts += heard - then.0;
+            measured.facts_new += new - then.1;
+        }
+        measured.false_failures = self.false_failures(&running);
+    }
+
+    fn before(&self) -> Before {
+        let running = self.world.running().into_iter();
+        Before {
+            frames: self.world.frames_sent_by_all(),
+            bytes: self.world.bytes_sent_by_all(),
+            overrun: self.world.overrun(),
+            facts: running.map(|node| (node, self.facts_of(node))).collect(),
         }
     }
 
-    fn sent(&self) -> (u64, u64) {
+    /// Facts that arrived at a node, and those among them that were new.
+    fn facts_of(&self, node: NodeIndex) -> (u64, u64) {
+        let counters = self.world.engine(node).counters();
         (
-            self.world.frames_sent_by_all(),
-            self.world.bytes_sent_by_all(),
+            counters.news_facts,
+            counters.news_facts - counters.news_duplicates,
         )
+    }
+
+    /// How often a member that runs was called failed: how many learnt it of themselves, and in how
+    /// many views they are held failed. Asked only if some member was cast out, or
+    /// some view is not right: a view that is right calls nobody failed who runs.
+    fn false_failures(&self, running: &[NodeIndex]) -> u64 {
+        let outcasts = running
+            .iter()
+            .map(|node| self.world.engine(*node).counters().outcasts);
+        let outcasts: u64 = outcasts.sum();
+        if self.world.agrees() {
+            return outcasts;
+        }
+        let fails = |observer: &NodeIndex| {
+            let engine = self.world.engine(*observer);
+            let failed = running.iter().filter(|node| {
+                let seen = engine.member(self.world.id(**node));
+                seen.is_some_and(|seen| seen.state() == NodeState::Failed)
+            });
+            failed.count() as u64
+        };
+        outcasts + running.iter().map(fails).sum::<u64>()
     }
 }
 
@@ -175,33 +382,56 @@ impl Zone {
 mod tests {
     use super::*;
 
+    fn setting(timing: Timing, cpus: Cpus) -> ZoneSetting {
+        ZoneSetting {
+            members: 40,
+            timing,
+            network: Network::with_round_trip(1000),
+            cpus,
+        }
+    }
+
+    fn took(measured: &[Measured], what: &str) -> u64 {
+        let one = measured.iter().find(|one| one.what == what);
+        one.and_then(|one| one.took_us).unwrap()
+    }
+
     /// ZM-15, ZM-16, ZM-17: a small zone is measured, and what joins or goes is known to all.
     #[test]
     fn a_zone_is_measured() {
-        let setting = ZoneSetting {
-            members: 40,
-            profile: Profile::Standard,
-            theta: 2,
-            successors: 2,
-            neighbours: 3,
-            round_trip_us: 1000,
-        };
-        let measured = study(1, setting, &[1, 4], |_| {});
-        assert_eq!(measured.len(), 9);
+        let measured = study(1, &setting(Timing::OURS, Cpus::default()), &[1, 4], |_| {});
+        assert_eq!(measured.len(), 11);
         for one in &measured {
-            assert!(one.took_us.is_some(), "{one:?}");
-            assert!(one.bytes_each > 0, "{one:?}");
+            assert!(one.took_us.is_some() || one.what == "idle", "{one:?}");
+            assert!(one.bytes_each > 0 && one.false_failures == 0, "{one:?}");
+            assert!(one.half_us <= one.most_us && Some(one.most_us) <= one.took_us.or(Some(0)));
         }
-        let took = |what| {
-            measured
-                .iter()
-                .find(|one| one.what == what)
-                .unwrap()
-                .took_us
-        };
         assert!(
-            took("silence") > took("crash"),
+            took(&measured, "silence") > took(&measured, "crash"),
             "a crash is told, silence is waited for"
         );
+        let crash = measured.iter().find(|one| one.what == "crash").unwrap();
+        assert!(crash.monitor_us <= crash.took_us && crash.monitor_us.is_some());
+    }
+
+    /// ZM-08: in paper mode news waits for tau at each hop, as the paper measured it.
+    #[test]
+    fn the_paper_mode_shows_its_tau() {
+        let measured = study(1, &setting(Timing::PAPER, Cpus::default()), &[1], |_| {});
+        let tau_us = Timing::PAPER.mode.tau_us();
+        assert!(took(&measured, "leave") > tau_us, "{measured:?}");
+        assert!(took(&measured, "boot") > tau_us, "{measured:?}");
+    }
+
+    /// What handling takes is not for nothing: the same zone boots later.
+    #[test]
+    fn work_takes_time() {
+        let cpus = Cpus {
+            service_us: 20,
+            shared_by: 2,
+        };
+        let free = study(1, &setting(Timing::OURS, Cpus::default()), &[1], |_| {});
+        let paid = study(1, &setting(Timing::OURS, cpus), &[1], |_| {});
+        assert!(took(&paid, "boot") > took(&free, "boot"));
     }
 }

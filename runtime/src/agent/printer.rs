@@ -24,7 +24,8 @@ pub(super) fn print(engine: &Overlay, event: &Event) -> io::Result<()> {
             let Some(failure) = engine.group_failure(number) else {
                 return Ok(());
             };
-            let members: Vec<&str> = failure.members.iter().map(|id| name_of(*id)).collect();
+            let mut members: Vec<&str> = failure.members.iter().map(|id| name_of(*id)).collect();
+            members.sort_unstable();
             format!("{word} {} {at_ns} {}", failure.group, members.join(","))
         }
         EventKind::Minority { reached, of, held } => {

@@ -12,6 +12,8 @@ mod process;
 mod show;
 mod sim;
 mod sim_figures;
+mod sim_markdown;
+mod sim_plot;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::fmt;

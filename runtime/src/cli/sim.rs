@@ -21,7 +21,7 @@ pub(crate) enum SimCommand {
     Run(RunArgs),
     /// Run many seeds of a scenario on all cores.
     Sweep(SweepArgs),
-    /// Measure a whole zone: boot, leave, join, crash and silence; JSON, and a plot.
+    /// Measure whole zones: boot, leave, join, crash and silence; JSON or Markdown, and a plot.
     Figures(FiguresArgs),
 }
 
@@ -167,7 +167,7 @@ impl<'a> RunReport<'a> {
     }
 }
 
-fn print_json(value: &impl Serialize) -> Result<(), CliError> {
+pub(super) fn print_json(value: &impl Serialize) -> Result<(), CliError> {
     let text =
         serde_json::to_string_pretty(value).map_err(|error| CliError::new("sim: JSON", error))?;
     println!("{text}");
@@ -177,6 +177,9 @@ fn print_json(value: &impl Serialize) -> Result<(), CliError> {
 fn run_one(args: &RunArgs) -> Result<(), CliError> {
     let scenario = read(&args.scenario)?;
     let seed = args.seed.or(scenario.seed).unwrap_or_else(fresh_seed);
+    if scenario.study.is_some() {
+        return sim_figures::run_plan(&scenario, seed, args.output);
+    }
     let is_text = args.output == Output::Text;
     if is_text {
         println!("# drawn from seed {seed}\n{}", scenario.draw(seed).write());

@@ -1,211 +1,385 @@
-//! `muster sim figures`: a whole zone, measured and drawn. All figures are simulated.
+//! `muster sim figures`: whole zones, measured and drawn. All figures are simulated.
+//!
+//! Each zone is a world of its own, by its timing, its size and its seed; they run beside each
+//! other, and the answer does not depend on how many at a time.
 
-use super::CliError;
-use clap::Args;
-use muster_protocol::Profile;
-use muster_sim::{Measured, ZoneSetting, study};
-use plotters::prelude::{
-    BLACK, BLUE, ChartBuilder, Circle, EmptyElement, IntoDrawingArea, IntoFont, IntoLogRange,
-    LineSeries, PointSeries, RED, SVGBackend, Text, WHITE,
-};
+use super::sim::{Output, print_json};
+use super::{CliError, sim_markdown, sim_plot};
+use clap::{Args, ValueEnum};
+use muster_sim::{Cpus, Measured, Network, Scenario, Timing, ZoneSetting, engine_memory, study};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Instant;
 
-/// The paper's boot of 2048 members in one zone, in seconds (two processes a machine, tau 200 ms,
-/// Theta 1, Kr 3, Ks 1).
-const PAPER: (f64, f64) = (2048.0, 5.7);
+/// The paper's boot of 2048 members in one zone, in milliseconds (two processes a machine, tau
+/// 200 ms, Theta 1, Kr 3, Ks 1).
+pub(super) const PAPER_BOOT: (usize, f64) = (2048, 5_700.0);
+/// The paper's time at the high priority monitor, in milliseconds: about, at any size.
+pub(super) const PAPER_MONITOR_MS: f64 = 30.0;
+/// What IPv4 and UDP add to a datagram.
+const HEADERS: u64 = 28;
+
+/// How the study is printed.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// One JSON document.
+    Json,
+    /// Tables for a document.
+    Markdown,
+}
 
 /// Options of `muster sim figures`.
 #[derive(Args)]
 pub(crate) struct FiguresArgs {
     /// Sizes of the zone.
-    #[arg(long, value_delimiter = ',', default_value = "64,256,1024,2048",
+    #[arg(long, value_delimiter = ',', default_value = "128,256,512,1024,2048",
           value_parser = clap::value_parser!(u32).range(4..=4096))]
     members: Vec<u32>,
     /// How many leave, join, crash or fall silent at once.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16",
           value_parser = clap::value_parser!(u32).range(1..=512))]
     counts: Vec<u32>,
-    /// The seed.
+    /// The first seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Round trip of the simulated network, in microseconds.
+    /// How many seeds; what is printed are medians, and for the boot the extremes too.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// Round trip of the simulated network, in microseconds, with a tenth of jitter.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
     round_trip_us: u64,
-    /// Only one of the two timings: ours, or the paper's parameters.
+    /// How long a datagram keeps a CPU busy, at its sender and at its receiver, in microseconds.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    service_us: u64,
+    /// How many members share a CPU.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    shared_by: u32,
+    /// Only one of the two timings: ours, or the plain algorithm with the paper's parameters.
     #[arg(long, value_parser = ["ours", "paper"])]
     timing: Option<String>,
+    /// Zones at the same time; else one a core. A zone of 2048 takes gigabytes.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: Option<u32>,
+    /// How to print.
+    #[arg(short, long, default_value = "json")]
+    output: Form,
     /// Draw the boot times into this SVG file.
     #[arg(long)]
     plot: Option<PathBuf>,
+    /// Measure only what the engine of one member takes of the heap, in zones of these sizes.
+    #[arg(long)]
+    memory: bool,
 }
 
-/// One zone, for JSON.
+/// One zone, by all its seeds.
 #[derive(Serialize)]
-struct ZoneFigures {
-    timing: &'static str,
+pub(super) struct ZoneFigures {
+    pub(super) timing: &'static str,
     heartbeat_ms: u64,
     deadline_ms: u64,
+    tau_ms: u64,
     theta: usize,
     successors: usize,
     neighbours: usize,
-    members: usize,
-    measured: Vec<Figure>,
+    pub(super) members: usize,
+    pub(super) measured: Vec<Figure>,
 }
 
-/// One measurement, for JSON.
+/// One measurement: medians over the seeds.
 #[derive(Serialize)]
-struct Figure {
-    what: &'static str,
-    at_once: usize,
-    all_views_right_ms: Option<f64>,
-    datagrams_per_member: u64,
-    bytes_per_member: u64,
+pub(super) struct Figure {
+    pub(super) what: &'static str,
+    pub(super) at_once: usize,
+    /// Until all views were right; nothing if they were not within two minutes, with some seed.
+    pub(super) all_views_right_ms: Option<f64>,
+    /// The least and the greatest of the seeds.
+    pub(super) range_ms: Option<(f64, f64)>,
+    pub(super) half_of_views_right_ms: f64,
+    pub(super) most_views_right_ms: f64,
+    /// Until the monitor's view was right.
+    pub(super) monitor_ms: Option<f64>,
+    counted_ms: f64,
+    pub(super) datagrams_per_member: u64,
+    pub(super) bytes_per_member: u64,
+    /// With the headers of IPv4 and UDP.
+    pub(super) wire_bytes_per_member: u64,
+    copies_per_fact: f64,
+    false_failures: u64,
+    datagrams_lost_in_full_sockets: u64,
+}
+
+/// The whole study.
+#[derive(Serialize)]
+pub(super) struct Study {
+    simulated: bool,
+    pub(super) seed: u64,
+    pub(super) seeds: u64,
+    pub(super) round_trip_us: u64,
+    pub(super) service_us: u64,
+    pub(super) members_per_cpu: usize,
+    pub(super) counts: Vec<usize>,
+    paper_boot_2048_ms: f64,
+    paper_monitor_ms: f64,
+    pub(super) zones: Vec<ZoneFigures>,
+}
+
+/// What one engine takes.
+#[derive(Serialize)]
+pub(super) struct Memory {
+    pub(super) members: usize,
+    pub(super) engine_bytes: u64,
+    pub(super) bytes_per_member: u64,
 }
 
 impl Figure {
-    fn of(measured: &Measured) -> Self {
+    /// Of the same measurement with different seeds.
+    fn of(seeds: &[&Measured]) -> Self {
+        let median = |of: &dyn Fn(&Measured) -> u64| {
+            let mut values: Vec<u64> = seeds.iter().map(|one| of(one)).collect();
+            values.sort_unstable();
+            values[values.len() / 2]
+        };
+        let ms = |us: u64| us as f64 / 1e3;
+        let took: Option<Vec<u64>> = seeds.iter().map(|one| one.took_us).collect();
+        let extremes = took.as_deref().map(|took| {
+            let (least, most) = (took.iter().min(), took.iter().max());
+            (ms(*least.unwrap_or(&0)), ms(*most.unwrap_or(&0)))
+        });
+        let copies: f64 = seeds.iter().map(|one| one.copies()).sum();
         Self {
-            what: measured.what,
-            at_once: measured.count,
-            all_views_right_ms: measured.took_us.map(|us| us as f64 / 1e3),
-            datagrams_per_member: measured.datagrams_each,
-            bytes_per_member: measured.bytes_each,
+            what: seeds[0].what,
+            at_once: seeds[0].count,
+            all_views_right_ms: took.map(|_| ms(median(&|one| one.took_us.unwrap_or(0)))),
+            range_ms: extremes,
+            half_of_views_right_ms: ms(median(&|one| one.half_us)),
+            most_views_right_ms: ms(median(&|one| one.most_us)),
+            monitor_ms: seeds[0]
+                .monitor_us
+                .map(|_| ms(median(&|one| one.monitor_us.unwrap_or(0)))),
+            counted_ms: ms(median(&|one| one.counted_us)),
+            datagrams_per_member: median(&|one| one.datagrams_each),
+            bytes_per_member: median(&|one| one.bytes_each),
+            wire_bytes_per_member: median(&|one| one.bytes_each + HEADERS * one.datagrams_each),
+            copies_per_fact: (copies / seeds.len() as f64 * 100.0).round() / 100.0,
+            false_failures: seeds.iter().map(|one| one.false_failures).sum(),
+            datagrams_lost_in_full_sockets: seeds.iter().map(|one| one.overrun).sum(),
         }
     }
 }
 
-/// The whole study, for JSON.
-#[derive(Serialize)]
-struct Study {
-    simulated: bool,
-    seed: u64,
-    round_trip_us: u64,
-    paper_boot_2048_s: f64,
-    zones: Vec<ZoneFigures>,
+impl ZoneFigures {
+    fn of(setting: &ZoneSetting, seeds: &[Vec<Measured>]) -> Self {
+        let timing = &setting.timing;
+        let figures = (0..seeds[0].len()).map(|index| {
+            let same: Vec<&Measured> = seeds.iter().map(|measured| &measured[index]).collect();
+            Figure::of(&same)
+        });
+        Self {
+            timing: timing.name,
+            heartbeat_ms: timing.profile.heartbeat_us() / 1000,
+            deadline_ms: timing.profile.deadline_us() / 1000,
+            tau_ms: timing.mode.tau_us() / 1000,
+            theta: timing.theta,
+            successors: timing.successors,
+            neighbours: timing.neighbours,
+            members: setting.members,
+            measured: figures.collect(),
+        }
+    }
 }
 
-/// Measures, prints JSON, draws.
+/// Measures, prints, draws.
 pub(crate) fn main(args: &FiguresArgs) -> Result<(), CliError> {
     let counts: Vec<usize> = args.counts.iter().map(|count| *count as usize).collect();
-    let most: usize = counts.iter().sum::<usize>() * 3;
-    if let Some(few) = args
-        .members
-        .iter()
-        .find(|members| **members as usize <= most + 1)
-    {
-        let why = format!(
-            "--counts {:?} end {most} members of a zone of {few}",
-            args.counts
-        );
+    let ended = counts.iter().sum::<usize>() * 3;
+    if let Some(few) = args.members.iter().find(|few| (**few as usize) < ended + 2) {
+        let why = format!("--counts {counts:?} end {ended} members of a zone of {few}");
         return Err(CliError::usage("sim figures", why).hint("larger zones or smaller counts"));
     }
-    let mut zones = Vec::new();
-    // Ours, and the paper's parameters as far as they have a meaning here.
-    for (timing, profile, theta, successors) in [
-        ("ours", Profile::Standard, 2, 2),
-        ("paper", Profile::Quiet, 1, 1),
-    ] {
-        if args.timing.as_deref().is_some_and(|only| only != timing) {
-            continue;
-        }
-        for members in &args.members {
-            let setting = ZoneSetting {
-                members: *members as usize,
-                profile,
-                theta,
-                successors,
-                neighbours: 3,
-                round_trip_us: args.round_trip_us,
-            };
-            let measured = study(args.seed, setting, &counts, |_| {});
-            zones.push(ZoneFigures {
-                timing,
-                heartbeat_ms: profile.heartbeat_us() / 1000,
-                deadline_ms: profile.deadline_us() / 1000,
-                theta,
-                successors,
-                neighbours: setting.neighbours,
-                members: setting.members,
-                measured: measured.iter().map(Figure::of).collect(),
-            });
-        }
+    let network = Network::with_round_trip(args.round_trip_us);
+    let cpus = Cpus {
+        service_us: args.service_us,
+        shared_by: args.shared_by as usize,
+    };
+    let wanted = |timing: &Timing| {
+        args.timing
+            .as_deref()
+            .is_none_or(|only| only == timing.name)
+    };
+    let timings = [Timing::OURS, Timing::PAPER].into_iter().filter(wanted);
+    let settings: Vec<ZoneSetting> = timings
+        .flat_map(|timing| args.members.iter().map(move |members| (timing, *members)))
+        .map(|(timing, members)| ZoneSetting {
+            members: members as usize,
+            timing,
+            network: network.clone(),
+            cpus,
+        })
+        .collect();
+    if args.memory {
+        return memory(args, &settings);
     }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = args.threads.map_or(cores, |threads| threads as usize);
+    let seeds: Vec<u64> = (0..args.seeds)
+        .map(|more| args.seed.wrapping_add(more))
+        .collect();
     let study = Study {
         simulated: true,
         seed: args.seed,
+        seeds: args.seeds,
         round_trip_us: args.round_trip_us,
-        paper_boot_2048_s: PAPER.1,
-        zones,
+        service_us: args.service_us,
+        members_per_cpu: cpus.shared_by,
+        paper_boot_2048_ms: PAPER_BOOT.1,
+        paper_monitor_ms: PAPER_MONITOR_MS,
+        zones: measure(&settings, &seeds, &counts, threads),
+        counts,
     };
-    let text =
-        serde_json::to_string_pretty(&study).map_err(|error| CliError::new("sim: JSON", error))?;
-    println!("{text}");
+    match args.output {
+        Form::Json => print_json(&study)?,
+        Form::Markdown => print!("{}", sim_markdown::study(&study)),
+    }
     match &args.plot {
-        Some(path) => plot(&study, path)
+        Some(path) => sim_plot::boot(&study, path)
             .map_err(|error| CliError::new(format!("sim: {}", path.display()), error)),
         None => Ok(()),
     }
 }
 
-fn boots(study: &Study, timing: &str) -> Vec<(f64, f64)> {
-    let zones = study.zones.iter().filter(|zone| zone.timing == timing);
+/// A scenario with a plan: one size, one seed.
+pub(super) fn run_plan(scenario: &Scenario, seed: u64, output: Output) -> Result<(), CliError> {
+    let drawn = scenario.draw(seed);
+    let Some(plan) = &drawn.study else {
+        return Ok(());
+    };
+    let network = drawn.network.network();
+    let setting = |timing| ZoneSetting {
+        members: usize::try_from(drawn.zone.members.low).unwrap_or(2),
+        timing,
+        network: network.clone(),
+        cpus: plan.cpus(),
+    };
+    let settings: Vec<ZoneSetting> = plan.timings().map(setting).collect();
+    let study = Study {
+        simulated: true,
+        seed,
+        seeds: 1,
+        round_trip_us: network.delay_min_us + network.delay_max_us,
+        service_us: plan.service_us,
+        members_per_cpu: plan.shared_by,
+        counts: plan.counts.clone(),
+        paper_boot_2048_ms: PAPER_BOOT.1,
+        paper_monitor_ms: PAPER_MONITOR_MS,
+        zones: measure(&settings, &[seed], &plan.counts, 1),
+    };
+    match output {
+        Output::Json => print_json(&study)?,
+        Output::Text => print!("{}", sim_markdown::study(&study)),
+    }
+    let figures = study.zones.iter().flat_map(|zone| &zone.measured);
+    for figure in figures.filter(|figure| figure.what != "idle") {
+        let late = figure.all_views_right_ms.is_none();
+        if late || figure.false_failures > 0 {
+            let (kind, code) = if late {
+                ("liveness", 21)
+            } else {
+                ("correctness", 20)
+            };
+            let why = format!(
+                "{} of {}: some view was not right",
+                figure.what, figure.at_once
+            );
+            return Err(CliError::new(format!("sim: {kind}"), why).exit_code(code));
+        }
+    }
+    Ok(())
+}
+
+/// All zones with all seeds, the largest first; in the order of the settings.
+fn measure(
+    settings: &[ZoneSetting],
+    seeds: &[u64],
+    counts: &[usize],
+    threads: usize,
+) -> Vec<ZoneFigures> {
+    let mut jobs: Vec<(usize, u64)> = (0..settings.len())
+        .flat_map(|index| seeds.iter().map(move |seed| (index, *seed)))
+        .collect();
+    jobs.sort_by_key(|(index, _)| usize::MAX - settings[*index].members);
+    let (next, jobs) = (AtomicUsize::new(0), &jobs);
+    let (done, results) = mpsc::channel();
+    let mut measured: Vec<Vec<(u64, Vec<Measured>)>> =
+        settings.iter().map(|_| Vec::new()).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let (done, next) = (done.clone(), &next);
+            scope.spawn(move || {
+                while let Some((index, seed)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let measured = measure_one(&settings[*index], *seed, counts);
+                    done.send((*index, *seed, measured)).ok();
+                }
+            });
+        }
+        drop(done);
+        for (index, seed, one) in results {
+            measured[index].push((seed, one));
+        }
+    });
+    let zones = settings.iter().zip(measured);
     zones
-        .filter_map(|zone| {
-            let boot = zone.measured.iter().find(|figure| figure.what == "boot")?;
-            Some((zone.members as f64, boot.all_views_right_ms? / 1e3))
+        .map(|(setting, mut seeds)| {
+            seeds.sort_by_key(|(seed, _)| *seed);
+            let seeds: Vec<_> = seeds.into_iter().map(|(_, measured)| measured).collect();
+            ZoneFigures::of(setting, &seeds)
         })
         .collect()
 }
 
-fn plot(study: &Study, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let area = SVGBackend::new(path, (720, 480)).into_drawing_area();
-    area.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&area)
-        .margin(16)
-        .caption(
-            "Boot of one zone until all views are right (simulated)",
-            ("sans-serif", 18),
-        )
-        .x_label_area_size(40)
-        .y_label_area_size(56)
-        .build_cartesian_2d((32.0..4096.0).log_scale(), (0.01..20.0).log_scale())?;
-    chart
-        .configure_mesh()
-        .x_desc("members")
-        .y_desc("seconds")
-        .draw()?;
-    let series = [
-        ("ours", "ours: 20/60 ms, two observers", BLUE),
-        (
-            "paper",
-            "the paper's parameters: 200 ms, one observer",
-            BLACK,
-        ),
-    ];
-    for (row, (timing, label, colour)) in series.into_iter().enumerate() {
-        let points = boots(study, timing);
-        chart.draw_series(LineSeries::new(points.clone(), colour))?;
-        chart.draw_series(PointSeries::of_element(
-            points,
-            3,
-            colour,
-            &|at, size, style| EmptyElement::at(at) + Circle::new((0, 0), size, style),
-        ))?;
-        let at = (72, 52 + row as i32 * 18);
-        area.draw(&Text::new(
-            label,
-            at,
-            ("sans-serif", 14).into_font().color(&colour),
-        ))?;
+/// One zone with one seed; how it goes is said on standard error.
+fn measure_one(setting: &ZoneSetting, seed: u64, counts: &[usize]) -> Vec<Measured> {
+    let mut since = Instant::now();
+    let (timing, members) = (setting.timing.name, setting.members);
+    study(seed, setting, counts, |one| {
+        let right = one
+            .took_us
+            .map_or_else(String::new, |us| format!(" {} ms,", us as f64 / 1e3));
+        eprintln!(
+            "{timing} {members} seed {seed}: {} {}:{right} took {:.1} s to simulate",
+            one.what,
+            one.count,
+            since.elapsed().as_secs_f64()
+        );
+        since = Instant::now();
+    })
+}
+
+fn memory(args: &FiguresArgs, settings: &[ZoneSetting]) -> Result<(), CliError> {
+    let heap = crate::sys::heap::in_use;
+    if heap().is_none() {
+        let why = "the C library of this machine does not count what is in use";
+        return Err(CliError::new("sim figures: --memory", why).hint("measure on one with glibc"));
     }
-    chart.draw_series([Circle::new(PAPER, 5, RED)])?;
-    let label = "measured by the paper at 2048: 5.7 s";
-    area.draw(&Text::new(
-        label,
-        (72, 88),
-        ("sans-serif", 14).into_font().color(&RED),
-    ))?;
-    area.present()?;
-    Ok(())
+    let ours = settings
+        .iter()
+        .filter(|setting| setting.timing == Timing::OURS);
+    let taken: Vec<Memory> = ours
+        .map(|setting| {
+            let engine_bytes = engine_memory(args.seed, setting, || heap().unwrap_or(0));
+            Memory {
+                members: setting.members,
+                engine_bytes,
+                bytes_per_member: engine_bytes / setting.members as u64,
+            }
+        })
+        .collect();
+    match args.output {
+        Form::Json => print_json(&taken),
+        Form::Markdown => {
+            print!("{}", sim_markdown::memory(&taken));
+            Ok(())
+        }
+    }
 }

@@ -11,6 +11,8 @@ pub mod daemon;
 pub mod descriptor;
 pub mod fork;
 pub mod futex;
+#[cfg(feature = "agent")]
+pub mod heap;
 pub mod lock;
 pub mod memory;
 pub mod poll;

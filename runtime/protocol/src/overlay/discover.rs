@@ -8,6 +8,8 @@
 //! is alone keeps trying more often. Targets do not stay neighbours, and when there is no target
 //! nothing is sent.
 
+use std::collections::BTreeSet;
+
 use crate::identity::MemberId;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Target;
@@ -48,19 +50,7 @@ impl Overlay {
             (self.discover_wait_us + self.discover_wait_us / 2).min(cap_us.min(WAIT_MAX_US));
         let jitter_us = self.random(self.discover_wait_us / 4);
         self.discover_at = self.now.after(self.discover_wait_us + jitter_us);
-        let mut targets: Vec<(Target, bool)> = self
-            .config
-            .seeds
-            .iter()
-            .enumerate()
-            .filter(|(_, seed)| {
-                !self
-                    .table
-                    .iter_live()
-                    .any(|member| *member.address == ***seed)
-            })
-            .map(|(index, _)| (Target::Seed(index), true))
-            .collect();
+        let mut targets = self.seeds_not_in_view();
         let failed = self
             .table
             .iter_removed()
@@ -74,6 +64,19 @@ impl Overlay {
             let (target, boot) = targets.swap_remove(index);
             self.say(Intent::Discover { target, boot });
         }
+    }
+
+    fn seeds_not_in_view(&self) -> Vec<(Target, bool)> {
+        let seeds = self.config.seeds.iter();
+        let mut missing: BTreeSet<&[u8]> = seeds.map(Vec::as_slice).collect();
+        for member in self.table.iter_live() {
+            missing.remove(&*member.address);
+        }
+        let seeds = self.config.seeds.iter().enumerate();
+        seeds
+            .filter(|(_, seed)| missing.contains(seed.as_slice()))
+            .map(|(index, _)| (Target::Seed(index), true))
+            .collect()
     }
 
     /// We were declared failed: for one deadline, or until its view has come, we listen to the

@@ -150,8 +150,8 @@ impl Overlay {
                 });
             }
         }
+        link.mark_nodes(self.table.iter().map(|member| member.id));
         for member in self.table.iter() {
-            link.mark(Subject::Node(member.id));
             if member.in_view() {
                 member
                     .ranks

@@ -289,6 +289,12 @@ impl Overlay {
         self.table.digest()
     }
 
+    /// What the engine's own record adds to the digest of a view that it is in, as it is now.
+    #[must_use]
+    pub fn own_digest(&self) -> u64 {
+        self.table.get(self.own).map_or(0, |own| own.digest())
+    }
+
     /// How late the host calls, decaying, in microseconds; widens every deadline.
     #[must_use]
     pub fn lateness_us(&self) -> u64 {
@@ -323,6 +329,12 @@ impl Overlay {
     pub fn arrivals(&self, id: MemberId) -> Option<Arrivals> {
         let link = self.links.get(&id).filter(|link| link.observes)?;
         Some(link.arrivals)
+    }
+
+    /// Whether this engine has a link with a member, whoever began it.
+    #[must_use]
+    pub fn is_linked(&self, id: MemberId) -> bool {
+        self.links.contains_key(&id)
     }
 
     /// Those this engine observes: they beat to it.

@@ -11,11 +11,13 @@
 //!
 //! **Hold.** Who has reported a suspect turns the reports into a verdict only after it has heard,
 //! since it began to ask, the heavier side of the view; everybody else waits for that verdict. It
-//! asks everybody, every half heartbeat, for one deadline; a vain attempt is told as `Minority` and
-//! repeated four deadlines later while suspects remain. So a verdict costs a round trip and two
-//! datagrams a member more, and the smaller side speaks none: its suspects stay in its view until
-//! they answer, or until we learn that the others hold us failed. What a launcher or an administrator
-//! says needs no majority.
+//! asks everybody, suspects too, every half heartbeat, for one deadline. It judges half a heartbeat
+//! after it began, those who have not answered; so a verdict costs that, and two datagrams a member.
+//! A vain attempt is told as `Minority` and repeated four deadlines later while suspects remain; as
+//! the reports are old by then, it takes the whole deadline before anybody is judged. So the smaller
+//! side speaks no verdict: its suspects stay in its view until they answer, or until we learn that
+//! the others hold us failed. Who has just begun, and may not have heard of most, does not ask for
+//! four deadlines. What a launcher or an administrator says needs no majority.
 
 use std::collections::BTreeSet;
 
@@ -35,6 +37,8 @@ use crate::wire::Strength;
 #[derive(Clone, Copy, Debug)]
 struct Poll {
     began_at: Instant,
+    /// No verdict before this: a suspect may answer as well as anybody.
+    ripe_at: Instant,
     round_at: Instant,
     until: Instant,
 }
@@ -45,6 +49,8 @@ pub(super) struct Side {
     poll: Option<Poll>,
     /// Somebody was heard since the poll was last counted.
     news: bool,
+    /// The last poll was in vain: the reports that wait are old.
+    vain: bool,
     /// No poll before this.
     again_at: Instant,
     /// Of how many we were the minority, once that was told.
@@ -56,6 +62,11 @@ pub(super) struct Side {
 }
 
 impl Side {
+    /// We stood still: what was asked before says nothing about now.
+    pub(super) fn overslept(&mut self) {
+        self.poll = None;
+    }
+
     /// A frame of somebody came.
     pub(super) fn heard(&mut self) {
         self.news |= self.poll.is_some();
@@ -74,13 +85,23 @@ impl Overlay {
             return true;
         }
         if self.minority.poll.is_none() && self.now >= self.minority.again_at {
+            let until = self.now.after(self.config.deadline_us);
+            let soon = self.now.after(self.config.heartbeat_us / 2);
             self.minority.poll = Some(Poll {
                 began_at: self.now,
+                ripe_at: if self.minority.vain { until } else { soon },
                 round_at: self.now,
-                until: self.now.after(self.config.deadline_us),
+                until,
             });
         }
-        !self.has_majority()
+        let Some(poll) = self.minority.poll else {
+            return true;
+        };
+        let answers = self
+            .table
+            .get(id)
+            .is_some_and(|member| self.is_here(member, poll));
+        answers || self.now < poll.ripe_at || !self.has_majority()
     }
 
     /// Whether those who were heard since we asked outweigh the others.
@@ -109,13 +130,16 @@ impl Overlay {
         };
         if self.table.suspects() == 0 {
             self.minority.poll = None;
+            self.minority.vain = false;
             return;
         }
-        if core::mem::take(&mut self.minority.news) && self.has_majority() {
+        let due = core::mem::take(&mut self.minority.news) || self.now >= poll.round_at;
+        if (due || self.now >= poll.until) && self.has_majority() {
             self.judge_suspects();
         }
         if self.now >= poll.until {
             if !self.has_majority() && self.table.suspects() > 0 {
+                self.minority.vain = true;
                 self.minority.again_at = self.window();
                 let here = |member: &&Member| self.is_here(member, poll);
                 let reached = self.table.iter_live().filter(here).count();
@@ -184,9 +208,15 @@ impl Overlay {
         }
     }
 
+    /// Our view is only being filled: a majority of it says nothing.
+    pub(super) fn begin_side(&mut self) {
+        self.minority.again_at = self.window();
+    }
+
     /// We take over the view of those who hold us failed.
     pub(super) fn rejoin_majority(&mut self) {
         self.minority.poll = None;
+        self.begin_side();
         self.minority.lost.clear();
         if self.minority.told.is_some() {
             self.tell_majority(self.table.live() as u32);

@@ -254,6 +254,7 @@ impl Overlay {
             self.beat_at = now.after(phase);
             self.discover_at = now;
             self.heard_any = now;
+            self.begin_side();
             self.grace();
             return;
         }

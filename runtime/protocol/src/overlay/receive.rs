@@ -13,6 +13,7 @@ use crate::overlay::interface::{Phase, Route};
 use crate::overlay::outbox::{Intent, STRAYS_MAX};
 use crate::reject::Reject;
 use crate::state::NodeState;
+use crate::verdict::{self, Order};
 use crate::wire::{Claim, Fact, Message, NodeFact};
 
 impl Overlay {
@@ -201,8 +202,9 @@ impl Overlay {
                 facts,
             } => {
                 self.take_acks(from, acks.as_slice());
-                self.counters.news_duplicates +=
-                    facts.iter().filter(|fact| self.is_known(fact)).count() as u64;
+                let known = facts.iter().filter(|fact| !self.is_new(fact)).count();
+                self.counters.news_facts += facts.len() as u64;
+                self.counters.news_duplicates += known as u64;
                 let taken = self.take_facts(from, &facts);
                 if want_ack && taken {
                     self.acknowledge(from, header.sequence);
@@ -299,22 +301,33 @@ impl Overlay {
         taken
     }
 
-    /// Whether a fact says just what we hold.
-    fn is_known(&self, fact: &Fact<'_>) -> bool {
+    /// Whether a fact says more than we hold.
+    fn is_new(&self, fact: &Fact<'_>) -> bool {
         match fact {
-            Fact::Node(node) => self.table.get(node.id).is_some_and(|held| {
-                (held.version, held.state, held.reporters)
-                    == (node.version, node.state, node.reporters)
+            Fact::Node(node) => self.table.get(node.id).is_none_or(|held| {
+                match verdict::order((node.version, node.state), (held.version, held.state)) {
+                    Order::Newer => true,
+                    Order::Same => {
+                        let mut unheard = node.reporters.iter();
+                        held.state == NodeState::Suspect
+                            && unheard.any(|reporter| !held.reporters.contains(reporter))
+                    }
+                    Order::Older => false,
+                }
             }),
             Fact::Rank {
                 node,
                 incarnation,
                 fact,
-            } => self.table.get(*node).is_some_and(|held| {
-                held.version.incarnation == *incarnation
-                    && held.ranks.get(&fact.rank).map(|rank| rank.sequence) == Some(fact.sequence)
+            } => self.table.get(*node).is_none_or(|held| {
+                let known = held.ranks.get(&fact.rank).map(|rank| rank.sequence);
+                held.version.incarnation < *incarnation
+                    || (held.version.incarnation == *incarnation
+                        && held.in_view()
+                        && known.is_none_or(|known| known < fact.sequence))
             }),
-            Fact::Suspicion { .. } | Fact::Map { .. } => false,
+            Fact::Map { node, version, .. } => self.attributes.version(*node) < *version,
+            Fact::Suspicion { .. } => true,
         }
     }
 
@@ -335,7 +348,7 @@ impl Overlay {
         } else if about.version.minor < own.minor {
             // Our refutation is on its way to them already; hand it over directly.
             self.introduce_to(from);
-        } else if crate::verdict::yields(self.strength(), claim.strength) {
+        } else if verdict::yields(self.strength(), claim.strength) {
             self.outcast(Some(from), about);
         }
     }

@@ -1,6 +1,6 @@
 //! How much an engine keeps, and how much it may: for those who check that memory is bounded.
 
-use crate::link::FLIGHTS_MAX;
+use crate::link::{FLIGHTS_MAX, Link};
 use crate::overlay::outbox::OUTBOX_MAX;
 use crate::overlay::{EVENTS_MAX, Overlay, handshake, helper, topology};
 
@@ -35,7 +35,7 @@ impl Overlay {
             live: self.table.live(),
             removed: self.table.removed(),
             links: self.links.len(),
-            dirty: self.links.values().map(|link| link.dirty().count()).sum(),
+            dirty: self.links.values().map(Link::waiting).sum(),
             flights: self.links.values().map(|link| link.flights()).sum(),
             replay: self.replay.len(),
             intents: self.outbox.len(),

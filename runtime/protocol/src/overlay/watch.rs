@@ -338,6 +338,7 @@ impl Overlay {
             check.until = now.after(self.config.heartbeat_us);
             check.probe_at = now;
         }
+        self.minority.overslept();
         self.heard_any = self.heard_any.after(late_us).min(now);
         self.doubted_since = None;
     }

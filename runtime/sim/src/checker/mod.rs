@@ -122,6 +122,10 @@ impl Checker {
         self.checks.clear();
     }
 
+    pub(crate) fn watches_nothing(&self) -> bool {
+        self.checks.is_empty()
+    }
+
     /// Adds what was found elsewhere.
     pub(crate) fn add(&mut self, violation: Violation) {
         if self.violations.len() < VIOLATIONS_MAX {

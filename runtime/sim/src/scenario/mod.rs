@@ -8,6 +8,7 @@
 
 mod error;
 mod fault;
+mod plan;
 mod span;
 
 use muster_protocol::{Config, Minority, Profile};
@@ -20,6 +21,7 @@ use crate::network::Network;
 pub use error::ScenarioError;
 pub(crate) use error::{refused, within};
 pub use fault::{Fault, FaultKind};
+pub use plan::Plan;
 pub use span::Span;
 
 /// Most members of a scenario.
@@ -46,6 +48,9 @@ pub struct Scenario {
     /// The faults.
     #[serde(default)]
     pub safety: Safety,
+    /// The zone is measured instead, and nothing goes wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub study: Option<Plan>,
     /// Coming to rest.
     #[serde(default)]
     pub liveness: Liveness,
@@ -289,6 +294,13 @@ impl Scenario {
                 .map_err(|error| refused(error.name, &error.value, error.reason, error.remedy))?;
         }
         self.network.check()?;
+        if let Some(plan) = &self.study {
+            plan.check(zone.members)?;
+            if !self.safety.fault.is_empty() {
+                let (reason, remedy) = ("a study has no faults", "leave out one of the two");
+                return Err(refused("study", &"with safety.fault", reason, remedy));
+            }
+        }
         within("safety.duration_ms", self.safety.duration_ms, 0, 600_000)?;
         within("liveness.within_ms", self.liveness.within_ms, 1, 600_000)?;
         within("liveness.calm_ms", self.liveness.calm_ms, 0, 600_000)?;
@@ -436,7 +448,8 @@ impl Ills {
     }
 
     /// The network of a drawn scenario.
-    pub(crate) fn network(&self) -> Network {
+    #[must_use]
+    pub fn network(&self) -> Network {
         let delay_min_us = self.delay_min_us.value();
         Network {
             loss_permille: self.loss_permille.value() as u32,

@@ -4,15 +4,17 @@
 //! bounds. Each excuse is a bound that a fault has broken, and ends four deadlines after it: in that
 //! time the last report is judged, or refuted.
 //!
-//! | excuse | whom it covers | why |
-//! |---|---|---|
-//! | it stood still for a third of a deadline or longer | that node | with a beat on either side of the stop and one lost, that is a whole deadline of silence |
-//! | it is late by up to a third of a deadline or more | that node | the same, again and again |
-//! | the way between it and one of its reporters was cut, both ways, for a third of a deadline or longer | the pair | to the reporter it was silent |
-//! | a one-way cut beside other cuts, or among fewer than five | the pair | one such link among five is within bounds: others look |
-//! | a storm: more is lost than the promises allow for | everybody | no deadline is long enough |
-//! | somebody was excused for declaring this life failed | that life | the verdict travels, and is told late by who was late |
-//! | a story says so | that node, in this life | the story knows |
+//! - *It stood still for a third of a deadline or longer*: that node. With a beat on either side of
+//!   the stop and one lost, that is a whole deadline of silence.
+//! - *It is late by up to a third of a deadline or more*: that node. The same, again and again.
+//! - *The way between it and one of its reporters was cut for a third of a deadline or longer*: the
+//!   pair. To the reporter it was silent.
+//! - *A one-way cut beside other cuts, or among fewer than five*: the pair. One such link among five
+//!   is within bounds: others look.
+//! - *A storm*: everybody. More is lost than the promises allow for, and no deadline is long enough.
+//! - *Somebody was excused for declaring this life failed*: that life. The verdict travels, and is
+//!   told late by who hears it late.
+//! - *A story says so*: that node, in this life. The story knows why.
 //!
 //! Not excused: a stop, a lateness or a cut that is shorter; whom the far side of a cut is silent to,
 //! on the near side; a new worker; a lost rail that another one covers; a clock that runs wrong; the

@@ -37,7 +37,8 @@ impl World {
         node.engine = None;
         node.paused = false;
         node.inbox.clear();
-        node.wake_at = Instant::NEVER;
+        node.alarm.stop();
+        self.note_view(index);
         self.rails.forget(index);
     }
 
@@ -74,14 +75,16 @@ impl World {
         let engine = Overlay::resume(entry.config.clone(), &bytes, own_now);
         entry.engine = Some(engine.expect("a snapshot made just now"));
         entry.paused = true;
-        self.schedule(now, Happening::Continue(node));
+        self.queue.push(now, Happening::Continue(node as u32));
     }
 
     /// SIGSTOP: the node does nothing for so long; its socket holds what arrives, up to a bound.
     pub fn pause(&mut self, node: NodeIndex, duration_us: u64) {
         self.note_stop(node, duration_us);
         self.nodes[node].paused = true;
-        self.schedule(self.now.after(duration_us), Happening::Continue(node));
+        self.note_view(node);
+        let until = self.now.after(duration_us);
+        self.queue.push(until, Happening::Continue(node as u32));
     }
 
     /// The whole machine stands still for so long, and what arrives meanwhile is lost.
@@ -125,8 +128,7 @@ impl World {
             let at = engine.poll_timeout();
             if at != Instant::NEVER {
                 let at = entry.clock.world(at).max(now.after(1));
-                entry.wake_at = at;
-                self.schedule(at, Happening::Wake(node));
+                self.queue.set(&mut entry.alarm, node, at);
             }
         }
     }

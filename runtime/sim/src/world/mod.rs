@@ -4,15 +4,19 @@
 //! they were caused. After each, the engine that was touched is drained as every host must do it:
 //! transmits, events, time-out.
 //!
-//! `faults` is what can be done to nodes, `excuses` whom that excuses, `rails` the ways between them, `views` what can be asked about all of them.
+//! `faults` is what can be done to nodes, `excuses` whom that excuses, `rails` the ways between
+//! them, `views` what can be asked about all of them, `queue` what is to happen, `agreement` whose
+//! view is right, `cpu` what handling a datagram takes.
 
+mod agreement;
+mod cpu;
 mod excuses;
 mod faults;
+mod queue;
 mod rails;
 mod views;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 use muster_protocol::{
     Config, Event, EventKind, Input, Instant, MemberId, Overlay, Profile, Reject, Version, describe,
@@ -23,6 +27,11 @@ use crate::checker::{Checker, Seen, Violation};
 use crate::clock::Clock;
 use crate::network::Network;
 use crate::trace::{Line, Trace};
+
+use agreement::{Agreement, Held};
+pub use cpu::Cpus;
+use cpu::{BATCH_MAX, Work};
+use queue::{Alarm, Happening, Queue};
 
 /// Number of a node in its world.
 pub type NodeIndex = usize;
@@ -47,6 +56,7 @@ pub struct Record {
 
 #[derive(Debug)]
 struct Node {
+    id: MemberId,
     config: Config,
     /// `None` while it is crashed.
     engine: Option<Overlay>,
@@ -54,7 +64,10 @@ struct Node {
     /// What arrives while it is paused is lost.
     deaf: bool,
     inbox: Vec<Vec<u8>>,
-    wake_at: Instant,
+    alarm: Alarm,
+    /// Datagrams that wait for the CPU, and those handled since the last was sent.
+    waiting: usize,
+    unanswered: u32,
     /// It holds the key of another job.
     foreign: bool,
     clock: Clock,
@@ -66,27 +79,23 @@ struct Node {
     frames_sent: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Happening {
-    Wake(NodeIndex),
-    Arrival(NodeIndex, Vec<u8>),
-    Continue(NodeIndex),
-    /// A slow node gets to a wake-up.
-    SlowWake(NodeIndex),
-}
-
 /// A simulated job.
 #[derive(Debug)]
 pub struct World {
     /// The network's odds and cuts; change them at any time.
     pub network: Network,
+    /// What handling a datagram takes.
+    pub cpus: Cpus,
     /// What must always hold.
     pub checker: Checker,
     now: Instant,
     nodes: Vec<Node>,
     by_address: BTreeMap<Vec<u8>, NodeIndex>,
-    queue: BinaryHeap<Reverse<(Instant, u64, Happening)>>,
-    order: u64,
+    queue: Queue,
+    work: Work,
+    agreement: Agreement,
+    /// Datagrams that a full socket could not hold.
+    overrun: u64,
     chance: Chance,
     records: Vec<Record>,
     keep_records: bool,
@@ -102,12 +111,15 @@ impl World {
     pub fn new(seed: u64) -> Self {
         Self {
             network: Network::default(),
+            cpus: Cpus::default(),
             checker: Checker::default(),
             now: START,
             nodes: Vec::new(),
             by_address: BTreeMap::new(),
-            queue: BinaryHeap::new(),
-            order: 0,
+            queue: Queue::default(),
+            work: Work::default(),
+            agreement: Agreement::default(),
+            overrun: 0,
             chance: Chance::new(seed),
             records: Vec::new(),
             keep_records: true,
@@ -152,6 +164,7 @@ impl World {
         self.by_address.insert(config.address.clone(), index);
         let engine = Overlay::new(config.clone()).expect("the configuration of a simulated node");
         self.nodes.push(Node {
+            id: engine.id(),
             foreign: config.key.is_some_and(|key| key != KEY),
             clock: Clock::new(self.now),
             slow_us: 0,
@@ -162,7 +175,9 @@ impl World {
             paused: false,
             deaf: false,
             inbox: Vec::new(),
-            wake_at: Instant::NEVER,
+            alarm: Alarm::default(),
+            waiting: 0,
+            unanswered: 0,
             bytes_sent: 0,
         });
         self.touch(index, Input::Wake).ok();
@@ -251,7 +266,7 @@ impl World {
     /// The id of a node.
     #[must_use]
     pub fn id(&self, node: NodeIndex) -> MemberId {
-        MemberId::of(&self.nodes[node].config.name)
+        self.nodes[node].id
     }
 
     /// Bytes arrive at a node from nowhere.
@@ -266,7 +281,7 @@ impl World {
     pub fn run(&mut self, duration_us: u64) {
         self.note_mends();
         let end = self.now.after(duration_us);
-        while let Some(at) = self.next_at()
+        while let Some(at) = self.queue.next_at()
             && at <= end
         {
             self.step();
@@ -282,7 +297,7 @@ impl World {
             if done(self) {
                 return true;
             }
-            match self.next_at() {
+            match self.queue.next_at() {
                 Some(at) if at <= end => self.step(),
                 _ => {
                     self.now = end;
@@ -292,65 +307,100 @@ impl World {
         }
     }
 
-    fn next_at(&self) -> Option<Instant> {
-        self.queue.peek().map(|Reverse((at, _, _))| *at)
-    }
-
-    fn schedule(&mut self, at: Instant, happening: Happening) {
-        self.order += 1;
-        self.queue.push(Reverse((at, self.order, happening)));
-    }
-
     fn step(&mut self) {
-        let Some(Reverse((at, _, happening))) = self.queue.pop() else {
+        let Some((at, order, happening)) = self.queue.pop() else {
             return;
         };
         self.now = at;
         self.hear_rails();
         match happening {
-            Happening::Wake(node) => {
-                let entry = &self.nodes[node];
-                if entry.wake_at != at || entry.paused || entry.engine.is_none() {
-                    return;
-                }
-                if entry.slow_us > 0 {
-                    let late_us = self.chance.between(0, entry.slow_us);
-                    self.schedule(at.after(late_us), Happening::SlowWake(node));
-                } else {
-                    self.touch(node, Input::Wake).ok();
+            Happening::Alarm(node) => {
+                let node = node as usize;
+                let alarm = &mut self.nodes[node].alarm;
+                if self.queue.rings(alarm, node, (at, order)) {
+                    self.ring(node);
                 }
             }
-            Happening::SlowWake(node) => {
-                let entry = &self.nodes[node];
+            Happening::LateWake(node) => {
+                let entry = &self.nodes[node as usize];
                 if !entry.paused && entry.engine.is_some() {
-                    self.touch(node, Input::Wake).ok();
+                    self.touch(node as usize, Input::Wake).ok();
                 }
             }
-            Happening::Arrival(node, bytes) => {
-                let entry = &mut self.nodes[node];
-                if entry.engine.is_none() {
-                    return;
+            Happening::Arrival(node, parcel) => {
+                if self.cpus.service_us == 0 {
+                    self.arrive(node as usize, parcel);
+                } else {
+                    self.line_up(node as usize, parcel);
                 }
-                if entry.paused {
-                    if entry.inbox.len() < INBOX_MAX && !entry.deaf {
-                        entry.inbox.push(bytes);
-                    }
-                    return;
-                }
-                self.touch(node, Input::Datagram { bytes: &bytes }).ok();
             }
-            Happening::Continue(node) => {
-                if self.nodes[node].engine.is_none() {
-                    return;
-                }
-                self.nodes[node].paused = false;
-                self.nodes[node].deaf = false;
-                for bytes in core::mem::take(&mut self.nodes[node].inbox) {
-                    self.touch(node, Input::Datagram { bytes: &bytes }).ok();
-                }
-                self.touch(node, Input::Wake).ok();
+            Happening::Handling(node, parcel) => {
+                self.nodes[node as usize].waiting -= 1;
+                self.arrive(node as usize, parcel);
             }
+            Happening::Continue(node) => self.go_on(node as usize),
         }
+    }
+
+    fn ring(&mut self, node: NodeIndex) {
+        let entry = &self.nodes[node];
+        if entry.paused || entry.engine.is_none() {
+            return;
+        }
+        let free_at = self.work.free_at(self.cpus, node);
+        let late_us = match entry.slow_us {
+            0 => 0,
+            slow_us => self.chance.between(0, slow_us),
+        };
+        let at = self.now.after(late_us).max(free_at);
+        if at > self.now {
+            self.queue.push(at, Happening::LateWake(node as u32));
+        } else {
+            self.touch(node, Input::Wake).ok();
+        }
+    }
+
+    /// A datagram waits for the node's CPU, in a socket that may be full.
+    fn line_up(&mut self, node: NodeIndex, parcel: queue::Parcel) {
+        let entry = &mut self.nodes[node];
+        if entry.waiting >= INBOX_MAX {
+            self.overrun += 1;
+            let bytes = self.queue.open(parcel);
+            return self.queue.give_back(parcel, bytes);
+        }
+        entry.waiting += 1;
+        let done = self.work.charge(self.cpus, node, self.now);
+        self.queue
+            .push(done, Happening::Handling(node as u32, parcel));
+    }
+
+    fn arrive(&mut self, node: NodeIndex, parcel: queue::Parcel) {
+        let bytes = self.queue.open(parcel);
+        let entry = &mut self.nodes[node];
+        if entry.engine.is_none() {
+            return self.queue.give_back(parcel, bytes);
+        }
+        if entry.paused {
+            if entry.inbox.len() < INBOX_MAX && !entry.deaf {
+                entry.inbox.push(bytes.clone());
+            }
+            return self.queue.give_back(parcel, bytes);
+        }
+        self.touch(node, Input::Datagram { bytes: &bytes }).ok();
+        self.queue.give_back(parcel, bytes);
+    }
+
+    /// A stopped node runs again.
+    fn go_on(&mut self, node: NodeIndex) {
+        if self.nodes[node].engine.is_none() {
+            return;
+        }
+        self.nodes[node].paused = false;
+        self.nodes[node].deaf = false;
+        for bytes in core::mem::take(&mut self.nodes[node].inbox) {
+            self.touch(node, Input::Datagram { bytes: &bytes }).ok();
+        }
+        self.touch(node, Input::Wake).ok();
     }
 
     /// One input, and everything that follows from it at once.
@@ -360,12 +410,33 @@ impl World {
             return Err(Reject::Stopped);
         };
         let result = engine.handle(own_now, input);
-        self.drain(node, own_now);
+        let entry = &mut self.nodes[node];
+        entry.unanswered += 1;
+        if entry.waiting == 0 || entry.unanswered >= BATCH_MAX {
+            entry.unanswered = 0;
+            self.drain_transmits(node, own_now);
+        }
+        self.drain(node);
         result
     }
 
-    fn drain(&mut self, node: NodeIndex, own_now: Instant) {
-        self.drain_transmits(node, own_now);
+    /// Whose view is right is asked by what this node holds now.
+    fn note_view(&mut self, node: NodeIndex) {
+        let entry = &self.nodes[node];
+        let engine = entry
+            .engine
+            .as_ref()
+            .filter(|engine| engine.phase() == Phase::Running);
+        let held = engine
+            .filter(|_| !entry.paused && !entry.foreign)
+            .map(|engine| Held {
+                own: engine.own_digest(),
+                view: engine.digest(),
+            });
+        self.agreement.note(node, held, self.now);
+    }
+
+    fn drain(&mut self, node: NodeIndex) {
         while let Some(event) = self.nodes[node]
             .engine
             .as_mut()
@@ -396,11 +467,9 @@ impl World {
         if at != Instant::NEVER {
             // An engine that asks for now again and again would stop the world's clock.
             let at = entry.clock.world(at).max(now.after(1));
-            if entry.wake_at != at {
-                entry.wake_at = at;
-                self.schedule(at, Happening::Wake(node));
-            }
+            self.queue.set(&mut entry.alarm, node, at);
         }
+        self.note_view(node);
     }
 
     fn drain_transmits(&mut self, node: NodeIndex, own_now: Instant) {
@@ -420,18 +489,26 @@ impl World {
                 self.trace_frame(node, to, bytes, &copies);
             }
             let slow_us = self.nodes[to].slow_us;
+            let leaves = match self.cpus.service_us {
+                0 => now,
+                _ => self.work.charge(self.cpus, node, now),
+            };
             for (mut delay_us, bytes) in copies {
                 if slow_us > 0 {
                     delay_us += self.chance.between(0, slow_us);
                 }
-                self.schedule(now.after(delay_us), Happening::Arrival(to, bytes));
+                let parcel = self.queue.wrap(&bytes);
+                self.queue.push(
+                    leaves.after(delay_us),
+                    Happening::Arrival(to as u32, parcel),
+                );
             }
         }
         self.buffer = buffer;
     }
 
     fn take_event(&mut self, observer: NodeIndex, event: Event) {
-        if self.nodes[observer].foreign {
+        if self.nodes[observer].foreign || self.is_unwatched() {
             return;
         }
         let listed: Vec<MemberId> = match (event.kind, &self.nodes[observer].engine) {
@@ -481,6 +558,11 @@ impl World {
                 event,
             });
         }
+    }
+
+    /// Nobody looks at events: a world that only measures.
+    fn is_unwatched(&self) -> bool {
+        !self.keep_records && self.trace.is_none() && self.checker.watches_nothing()
     }
 
     fn trace_frame(

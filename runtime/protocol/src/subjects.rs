@@ -1,0 +1,92 @@
+//! A set of subjects, ordered: a friend's shopping list.
+//!
+//! Nearly everything that is ever told is about nodes, and a new friend is told of all of them; so
+//! those are kept apart by their bare ids, a fifth of what a subject takes.
+
+use std::collections::BTreeSet;
+
+use crate::identity::MemberId;
+use crate::link::Subject;
+
+/// Subjects in their order: nodes, then the rest.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Subjects {
+    nodes: BTreeSet<MemberId>,
+    others: BTreeSet<Subject>,
+}
+
+impl Subjects {
+    pub(crate) fn insert(&mut self, subject: Subject) -> bool {
+        match subject {
+            Subject::Node(id) => self.nodes.insert(id),
+            other => self.others.insert(other),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, subject: &Subject) -> bool {
+        match subject {
+            Subject::Node(id) => self.nodes.remove(id),
+            other => self.others.remove(other),
+        }
+    }
+
+    /// Adds nodes that come in their order: in one go, not one by one.
+    pub(crate) fn insert_nodes(&mut self, ids: impl Iterator<Item = MemberId>) {
+        self.nodes.append(&mut ids.collect());
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.others.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len() + self.others.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Subject> {
+        let nodes = self.nodes.iter().map(|id| Subject::Node(*id));
+        nodes.chain(self.others.iter().copied())
+    }
+
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Subject) -> bool) {
+        self.nodes.retain(|id| keep(&Subject::Node(*id)));
+        self.others.retain(keep);
+    }
+}
+
+impl Extend<Subject> for Subjects {
+    fn extend<I: IntoIterator<Item = Subject>>(&mut self, subjects: I) {
+        for subject in subjects {
+            self.insert(subject);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It is a set in the order of the subjects, whatever they are about.
+    #[test]
+    fn subjects_keep_their_order() {
+        let (node, rank) = (Subject::Node, |id| Subject::Rank(MemberId(id), 3));
+        let mut subjects = Subjects::default();
+        let mut plain = BTreeSet::new();
+        for subject in [
+            rank(1),
+            node(MemberId(9)),
+            rank(0),
+            node(MemberId(2)),
+            rank(1),
+        ] {
+            assert_eq!(subjects.insert(subject), plain.insert(subject));
+        }
+        subjects.insert_nodes([MemberId(2), MemberId(4)].into_iter());
+        plain.insert(node(MemberId(4)));
+        subjects.retain(|subject| *subject != rank(0));
+        plain.remove(&rank(0));
+        assert!(subjects.iter().eq(plain.iter().copied()));
+        assert_eq!(subjects.len(), plain.len());
+        assert!(subjects.remove(&node(MemberId(9))) && !subjects.remove(&node(MemberId(9))));
+    }
+}
