@@ -174,9 +174,8 @@ impl Drop for Member {
     }
 }
 
+/// A line without its third word, the time.
 fn without_stamp(line: &str) -> String {
-    match line.rsplit_once(' ') {
-        Some((text, stamp)) if stamp.parse::<u64>().is_ok() => text.to_owned(),
-        _ => line.to_owned(),
-    }
+    let words = line.split(' ').enumerate().filter(|(at, _)| *at != 2);
+    words.map(|(_, word)| word).collect::<Vec<_>>().join(" ")
 }

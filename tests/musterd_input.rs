@@ -23,13 +23,15 @@ const MEMBER: [&str; 4] = ["--name", "n1", "--print-events", "plain"];
 #[test]
 fn each_wrong_input_is_named_with_its_reason() {
     let directory = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], &[&str]); 8] = [
+    let cases: [(&[&str], &[&str]); 10] = [
         (&["--nonsense"], &["--nonsense", "--help"]),
         (&["--rail", "nonsense"], &["nonsense", "@udp0"]),
         (&["--rail", "10.0.0.1@quantum0"], &["quantum0"]),
         (&["--rail", "127.0.0.1:99999@udp0"], &["99999"]),
         (&["--rail", "nosuchif0@udp0"], &["nosuchif0", "lo"]),
         (&["--rail", "127.0.0.1@udp0", "--seed", "what"], &["what"]),
+        (&["--group", "rack 3"], &["rack 3", "MUSTER_GROUP"]),
+        (&["--minority", "stop"], &["stop", "continue or hold"]),
         (&["--profile", "hasty"], &["hasty", "standard"]),
         (
             &["--key-file", "/nonexistent/key"],

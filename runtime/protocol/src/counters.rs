@@ -72,6 +72,8 @@ counters! {
     outcasts,
     /// Discovery requests sent.
     discoveries,
+    /// Times this member found itself on the smaller side of a split.
+    minorities,
     /// Frames not sent because the outbox was full.
     outbox_dropped,
     /// Events not told because nobody drained them (the oldest goes).

@@ -43,11 +43,15 @@ pub enum Fault {
     TreeNeverPruned,
     /// A new life of a node forgets how its ranks ended.
     EndsForgotten,
+    /// The smaller side of a split speaks its verdicts, whatever the policy.
+    NothingHeld,
+    /// A group that failed lists also those who are back.
+    GroupUnchecked,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::SkippedRefutation,
         Self::ForgottenHistory,
         Self::FinalityIgnored,
@@ -66,6 +70,8 @@ impl Fault {
         Self::HistoryUnbounded,
         Self::TreeNeverPruned,
         Self::EndsForgotten,
+        Self::NothingHeld,
+        Self::GroupUnchecked,
     ];
 
     /// Its name, as in the list of what was caught.

@@ -84,6 +84,8 @@ impl FromIterator<MemberId> for Reporters {
 pub(crate) struct Member {
     pub(crate) id: MemberId,
     pub(crate) name: Box<str>,
+    /// What it shares with those that may fail together with it; empty for none.
+    pub(crate) group: Box<str>,
     pub(crate) address: Box<[u8]>,
     pub(crate) version: Version,
     /// `Alive`, `Suspect`, `Failed` or `Left`; `degraded` is apart because it does not travel.
@@ -120,6 +122,7 @@ impl Member {
         Self {
             id,
             name: name.into(),
+            group: Box::default(),
             address: address.into(),
             version,
             state: NodeState::Alive,

@@ -8,7 +8,7 @@ use crate::attributes::message::{self, Ask, Section};
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::event::CauseKind;
 use crate::frame::Kind;
-use crate::identity::{ADDRESS_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
+use crate::identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
 use crate::link::Subject;
 use crate::parameters::Parameters;
 use crate::state::{NodeState, RankDetail, RankFact, RankState};
@@ -36,6 +36,7 @@ pub(crate) struct NodeFact<'a> {
     pub(crate) cause: CauseKind,
     pub(crate) silent_us: u32,
     pub(crate) name: &'a str,
+    pub(crate) group: &'a str,
     pub(crate) address: &'a [u8],
     pub(crate) reporters: Reporters,
 }
@@ -460,6 +461,7 @@ impl<'a> NodeFact<'a> {
             cause: member.cause,
             silent_us: member.silent_us,
             name: &member.name,
+            group: &member.group,
             address: &member.address,
             reporters: member.reporters,
         }
@@ -476,6 +478,10 @@ impl<'a> NodeFact<'a> {
         let cause = CauseKind::from_number(reader.u8()?).ok_or(Malformed::Value)?;
         let silent_us = reader.u32()?;
         let name = core::str::from_utf8(reader.short()?).map_err(|_| Malformed::Value)?;
+        let group = core::str::from_utf8(reader.short()?).map_err(|_| Malformed::Value)?;
+        if group.len() > GROUP_MAX || !group.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Malformed::Value);
+        }
         let address = reader.short()?;
         if name.is_empty() || name.len() > NAME_MAX || address.is_empty() {
             return Err(Malformed::Value);
@@ -496,6 +502,7 @@ impl<'a> NodeFact<'a> {
             cause,
             silent_us,
             name,
+            group,
             address,
             reporters,
         })
@@ -510,6 +517,7 @@ impl<'a> NodeFact<'a> {
         writer.u8(self.cause as u8)?;
         writer.u32(self.silent_us)?;
         writer.short(self.name.as_bytes())?;
+        writer.short(self.group.as_bytes())?;
         writer.short(self.address)?;
         writer.u8(self.reporters.len() as u8)?;
         self.reporters

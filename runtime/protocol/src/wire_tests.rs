@@ -32,6 +32,7 @@ prop_compose! {
     fn node_fact()(
         id in any::<u64>(), version in version(), state in 0..4_usize, exit_code in any::<i32>(),
         cause in 1..=10_u8, silent_us in any::<u32>(), name in 1..=NAME_MAX,
+        group in 0..=GROUP_MAX,
         address in 1..=ADDRESS_MAX, reporters in proptest::collection::vec(any::<u64>(), 0..=4),
     ) -> NodeFact<'static> {
         const STATES: [NodeState; 4] =
@@ -46,6 +47,7 @@ prop_compose! {
             cause: CauseKind::from_number(cause).unwrap(),
             silent_us,
             name: &NAME[..name],
+            group: &NAME[..group],
             address: &ADDRESS[..address],
             reporters: reporters.into_iter().map(MemberId).collect(),
         }
@@ -174,6 +176,7 @@ fn the_longest_fact_fits_into_the_smallest_datagram() {
         cause: CauseKind::Silence,
         silent_us: 0,
         name: "a-name-of-sixty-three-bytes-a-name-of-sixty-three-bytes-a-name-",
+        group: "a-group-of-thirty-one-bytes----",
         address: &[1; ADDRESS_MAX],
         reporters: (0..4).map(MemberId).collect(),
     };

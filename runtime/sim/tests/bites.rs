@@ -25,6 +25,7 @@ fn ground(fault: Fault) -> &'static str {
         Fault::NoRepair => "losses-lose-no-news",
         Fault::TreeNeverPruned => "no-member-is-told-again-and-again",
         Fault::HistoryUnbounded => "tables-do-not-grow-with-churn",
+        Fault::NothingHeld | Fault::GroupUnchecked => "the-smaller-side-holds",
         _ => "zone-all-faults",
     }
 }

@@ -89,15 +89,17 @@ impl Job {
             without_launcher: place.is_solo(),
             idle_since_ns: monotonic_ns(),
         };
-        job.introduce_self(config.name.as_str());
+        job.introduce_self(config);
         Ok(job)
     }
 
     /// This node stands on its own board from the beginning.
-    fn introduce_self(&mut self, name: &str) {
+    fn introduce_self(&mut self, config: &AgentConfig) {
+        let name = config.name.as_str();
         let id = muster_protocol::MemberId::of(name);
         let own = self.publisher.index(&mut self.board, id, name);
         self.board.set_own_node(own);
+        self.board.set_node_group(own, config.group.as_str());
         self.board
             .set_node_state(own, crate::board::NodeState::Alive);
     }

@@ -162,6 +162,8 @@ fn start(
 
 fn engine_config(config: &AgentConfig, address: &str, mtu: usize) -> Config {
     let mut engine = Config::new(config.name.as_str(), address.as_bytes(), config.profile);
+    engine.group = config.group.as_str().to_owned();
+    engine.minority = config.minority;
     engine.seeds = config
         .seeds
         .iter()

@@ -210,6 +210,17 @@ impl Client {
         self.board().map(|board| board.node_name(node))
     }
 
+    /// What a node shares with those that may fail together with it; empty for nothing.
+    pub fn node_group(&self, node: u32) -> Result<Option<String>, Error> {
+        self.board().map(|board| board.node_group(node))
+    }
+
+    /// The nodes an event is about: the list of a failed group, until a later one lists them; else
+    /// the one it names.
+    pub fn event_nodes(&self, event: &Event) -> Result<Vec<u32>, Error> {
+        self.board().map(|board| board.event_nodes(event))
+    }
+
     /// This process's rank, if it has one.
     pub fn own_rank(&self) -> Result<Option<u32>, Error> {
         self.board().map(|_| self.inner.setting.rank)

@@ -47,6 +47,7 @@ fn member(engine: &Overlay, view: &MemberView<'_>, now: Instant) -> Value {
         .collect();
     json!({
         "name": view.name(),
+        "group": view.group(),
         "state": state_word(view.state()),
         "self": is_self,
         "incarnation": view.version().incarnation,

@@ -75,6 +75,7 @@ impl Overlay {
             return;
         }
         let mut member = Member::new(fact.id, fact.name, fact.address, fact.version);
+        member.group = fact.group.into();
         member.vouched_at = self.now;
         if !fact.state.in_view() {
             // Gone before we came: remembered, so that late news of its life is known as late.
@@ -204,6 +205,7 @@ impl Overlay {
             member.enter(fact.version);
             member.state = NodeState::Alive;
             member.name = fact.name.into();
+            member.group = fact.group.into();
             member.address = fact.address.into();
             if !planted::on(Fault::SuspicionLeaks) {
                 member.reporters = Reporters::default();
@@ -305,9 +307,12 @@ impl Overlay {
         silent_us: u32,
         from: Option<MemberId>,
     ) {
-        let state = verdict::judge(reporters.len(), self.threshold_for(id));
+        let mut state = verdict::judge(reporters.len(), self.threshold_for(id));
         if state == NodeState::Failed {
-            return self.fail(id, cause, reporters, silent_us, from);
+            if !self.must_hold(id, reporters) {
+                return self.fail(id, cause, reporters, silent_us, from);
+            }
+            state = NodeState::Suspect;
         }
         let was_suspect = self
             .table
@@ -345,7 +350,9 @@ impl Overlay {
         });
         self.observe(id, from.unwrap_or(self.own), ObservationKind::Failed(cause));
         self.tell(id, EventKind::NodeFailed, cause, reporters, silent_us);
+        self.correlate(id, cause);
         self.removed(id, from);
+        self.note_lost(id, cause);
     }
 
     fn removed(&mut self, id: MemberId, from: Option<MemberId>) {
@@ -445,5 +452,6 @@ fn take_end(member: &mut Member, fact: &NodeFact<'_>, now: crate::time::Instant)
     member.reporters = fact.reporters;
     member.removed_at = now;
     member.name = fact.name.into();
+    member.group = fact.group.into();
     member.address = fact.address.into();
 }

@@ -6,8 +6,9 @@
 //! ourselves), `watch` (silence, probes, reports), `helper` (looking after a suspect for others),
 //! `topology` (whom to observe), `neighbours` (the random links), `discover` (finding strangers and
 //! healing splits), `send` (writing frames when a slot is free), `attributes` (what members
-//! publish), `snapshot` (handing over to another worker), `paper` (the plain algorithm, for
-//! comparison).
+//! publish), `snapshot` (handing over to another worker), `correlation` (deaths that belong
+//! together), `minority` (which side of a split we are on, and what follows), `paper` (the plain
+//! algorithm, for comparison).
 //!
 //! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
 //! the first change after quiet leaves at once, only those that follow wait for tau. For little
@@ -21,11 +22,13 @@
 
 mod agree;
 mod attributes;
+mod correlation;
 mod discover;
 mod handshake;
 mod helper;
 mod interface;
 mod merge;
+mod minority;
 mod neighbours;
 mod outbox;
 mod own;
@@ -58,6 +61,7 @@ use crate::table::{Member, RANKS_MAX, Reporters, Table};
 use crate::time::Instant;
 use crate::wire::Acks;
 
+pub use correlation::GroupFailure;
 use discover::Rejoin;
 use helper::Check;
 pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
@@ -114,6 +118,8 @@ pub struct Overlay {
     /// End of a goodbye.
     leave_until: Instant,
     attributes: Store,
+    correlation: correlation::Correlation,
+    minority: minority::Side,
     /// Addresses of senders that cannot be reached under their id (twins of a name).
     strays: [Vec<u8>; outbox::STRAYS_MAX],
     stray_next: usize,
@@ -129,7 +135,9 @@ impl Overlay {
         let own = MemberId::of(&config.name);
         let version = Version::first(config.incarnation);
         let mut table = Table::default();
-        table.insert(Member::new(own, &config.name, &config.address, version));
+        let mut member = Member::new(own, &config.name, &config.address, version);
+        member.group = config.group.as_str().into();
+        table.insert(member);
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&config.random_seed.to_le_bytes());
         seed[8..16].copy_from_slice(&own.0.to_le_bytes());
@@ -164,6 +172,8 @@ impl Overlay {
             doubted_since: None,
             leave_until: Instant::NEVER,
             attributes: Store::new(config.attribute_bytes_max),
+            correlation: correlation::Correlation::default(),
+            minority: minority::Side::default(),
             strays: Default::default(),
             stray_next: 0,
             config,
@@ -272,6 +282,7 @@ impl Overlay {
             self.beat_at = now.after(phase);
             self.discover_at = now;
             self.heard_any = now;
+            self.begin_side();
             self.grace();
             return;
         }
@@ -307,6 +318,8 @@ impl Overlay {
         if judges {
             self.run_watch();
         }
+        self.run_minority();
+        self.run_correlation();
         self.run_links();
         self.run_attributes();
         if self.now >= self.discover_at {
@@ -342,6 +355,8 @@ impl Overlay {
             .min(self.next_watch_timer())
             .min(self.next_link_timer())
             .min(self.next_attribute_timer())
+            .min(self.next_correlation_timer())
+            .min(self.next_minority_timer())
     }
 
     /// How long a news frame waits for its acknowledgement the first time.

@@ -19,7 +19,7 @@ use crate::table::Member;
 use crate::time::Instant;
 use crate::wire::{Fact, NodeFact};
 
-const SNAPSHOT_VERSION: u8 = 2;
+const SNAPSHOT_VERSION: u8 = 3;
 /// A new worker writes its attributes this far above its predecessor, whose last writes may be
 /// in no snapshot.
 const MAP_VERSION_STEP: u64 = 1 << 24;
@@ -157,6 +157,7 @@ impl Overlay {
         match fact {
             Fact::Node(fact) if fact.id != self.own => {
                 let mut member = Member::new(fact.id, fact.name, fact.address, fact.version);
+                member.group = fact.group.into();
                 member.state = fact.state;
                 member.cause = fact.cause;
                 member.exit_code = fact.exit_code;

@@ -6,18 +6,20 @@
 //!
 //! What is not here: code. A scenario that needs a condition is a story in `tests/`.
 
+mod error;
 mod fault;
 mod plan;
 mod span;
 
-use muster_protocol::{Config, Profile};
+use muster_protocol::{Config, Minority, Profile};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use crate::chance::Chance;
 use crate::checker::Bounds;
 use crate::network::Network;
 
+pub use error::ScenarioError;
+pub(crate) use error::{refused, within};
 pub use fault::{Fault, FaultKind};
 pub use plan::Plan;
 pub use span::Span;
@@ -84,6 +86,15 @@ pub struct Zone {
     /// Removed members remembered.
     #[serde(default = "history")]
     pub history_max: Span,
+    /// Rails of every node.
+    #[serde(default = "one")]
+    pub rails: Span,
+    /// So many groups of neighbouring numbers, `group-0` and so on; 0 for none.
+    #[serde(default = "zero")]
+    pub groups: Span,
+    /// What the smaller side of a split does: `continue` or `hold`.
+    #[serde(default = "go_on")]
+    pub minority: String,
     /// The members start within this time, in milliseconds.
     #[serde(default = "zero")]
     pub start_spread_ms: Span,
@@ -161,8 +172,14 @@ pub struct Expect {
 fn standard() -> String {
     "standard".to_owned()
 }
+fn go_on() -> String {
+    "continue".to_owned()
+}
 fn zero() -> Span {
     Span::just(0)
+}
+fn one() -> Span {
+    Span::just(1)
 }
 fn two() -> Span {
     Span::just(2)
@@ -226,53 +243,6 @@ impl Default for Expect {
     }
 }
 
-/// A scenario that was refused: nothing was run.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ScenarioError {
-    /// It is no TOML, has a key that does not exist, or a value of another kind.
-    #[error("{0}; see tests/scenarios for files that work")]
-    Written(String),
-    /// A value is out of bounds.
-    #[error("{name} = {value}: {reason}; {remedy}")]
-    Value {
-        /// Which value.
-        name: String,
-        /// What it was.
-        value: String,
-        /// Why it cannot be.
-        reason: String,
-        /// What to do instead.
-        remedy: String,
-    },
-}
-
-pub(crate) fn refused(
-    name: &str,
-    value: &dyn ToString,
-    reason: &str,
-    remedy: &str,
-) -> ScenarioError {
-    ScenarioError::Value {
-        name: name.to_owned(),
-        value: value.to_string(),
-        reason: reason.to_owned(),
-        remedy: remedy.to_owned(),
-    }
-}
-
-pub(crate) fn within(name: &str, span: Span, low: i64, high: i64) -> Result<(), ScenarioError> {
-    let value = format!("[{}, {}]", span.low, span.high);
-    if span.low > span.high {
-        let remedy = "write the smaller number first";
-        return Err(refused(name, &value, "an empty range", remedy));
-    }
-    if span.low < low || span.high > high {
-        let reason = format!("it lies between {low} and {high}");
-        return Err(refused(name, &value, &reason, "choose a number within"));
-    }
-    Ok(())
-}
-
 impl Scenario {
     /// Reads and checks a scenario file.
     ///
@@ -281,7 +251,11 @@ impl Scenario {
     pub fn read(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self =
             toml::from_str(text).map_err(|error| ScenarioError::Written(error.to_string()))?;
-        scenario.check()?;
+        scenario.check().map_err(|error| {
+            let members = scenario.zone.members.low;
+            let mut faults = scenario.safety.fault.iter();
+            error.in_text(text, faults.position(|fault| fault.check(members).is_err()))
+        })?;
         Ok(scenario)
     }
 
@@ -301,6 +275,12 @@ impl Scenario {
             let (reason, remedy) = ("no such profile", "use fast, standard or quiet");
             return Err(refused("zone.profile", &zone.profile, reason, remedy));
         }
+        if !["continue", "hold"].contains(&zone.minority.as_str()) {
+            let (reason, remedy) = ("no such policy", "use continue or hold");
+            return Err(refused("zone.minority", &zone.minority, reason, remedy));
+        }
+        within("zone.rails", zone.rails, 1, 16)?;
+        within("zone.groups", zone.groups, 0, MEMBERS_MAX)?;
         within("zone.start_spread_ms", zone.start_spread_ms, 0, 60_000)?;
         within("zone.boot_within_ms", zone.boot_within_ms, 1, 600_000)?;
         within("zone.theta", zone.theta, 1, 4)?;
@@ -371,6 +351,8 @@ impl Scenario {
             &mut zone.successors,
             &mut zone.neighbours,
             &mut zone.history_max,
+            &mut zone.groups,
+            &mut zone.rails,
             &mut zone.start_spread_ms,
             &mut zone.boot_within_ms,
         ] {
@@ -429,6 +411,18 @@ impl Scenario {
         config.successors = pick(zone.successors) as usize;
         config.neighbours = pick(zone.neighbours) as usize;
         config.history_max = pick(zone.history_max) as usize;
+        if zone.minority == "hold" {
+            config.minority = Minority::Hold;
+        }
+    }
+
+    /// The group of the member with this number; of a drawn scenario.
+    pub(crate) fn group_of(&self, number: usize) -> String {
+        let (groups, members) = (self.zone.groups.value(), self.zone.members.value());
+        match groups {
+            0 => String::new(),
+            _ => format!("group-{}", number as u64 * groups / members.max(1)),
+        }
     }
 }
 
