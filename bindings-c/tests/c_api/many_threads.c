@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { ASKERS = 3, HOLDERS = 3, TURNS = 40 };
+enum { ASKERS = 3, HOLDERS = 3, TURNS = 8 };
 
 static atomic_int done;
 static atomic_int wrong;
