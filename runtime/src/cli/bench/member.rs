@@ -167,6 +167,10 @@ impl Member {
     /// When it had seen so many others.
     pub(super) fn full_ns(&self, others: usize) -> Option<u64> {
         let lines = held(&self.lines);
+        // Asked again and again while a group boots: not to be felt there.
+        if lines.len() < others {
+            return None;
+        }
         let mut seen = BTreeSet::new();
         let mut up = lines.iter().filter(|line| line.word == "UP");
         up.find(|line| seen.insert(&line.name) && seen.len() == others)
