@@ -190,7 +190,9 @@ proptest! {
     /// On every machine: the rail that is taken is never farther than one that is not, and a range
     /// that is large enough is the same as no distances at all.
     #[test]
-    fn no_nearer_rail_is_passed_over(memory in 0..8u32, credits in proptest::collection::vec(0..3u32, 4), range in 0..40u32) {
+    fn no_nearer_rail_is_passed_over(
+        memory in 0..8u32, credits in proptest::collection::vec(0..3u32, 4), range in 0..40u32,
+    ) {
         let eight = machine("eight-sockets.xml");
         let devices = ["ib0", "ib1", "ib2", "eth0"];
         let (mut rails, paths) = inputs(&eight, &devices, memory);

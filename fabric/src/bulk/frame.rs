@@ -101,7 +101,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_read_back(ip in any::<u32>(), port in any::<u16>(), numbers in any::<(u64, u64, u32, u32)>(), acked in any::<Option<u64>>(), rest in proptest::collection::vec(any::<u8>(), 0..9)) {
+        fn frames_read_back(
+            ip in any::<u32>(), port in any::<u16>(), numbers in any::<(u64, u64, u32, u32)>(),
+            acked in any::<Option<u64>>(), rest in proptest::collection::vec(any::<u8>(), 0..9),
+        ) {
             let frame = Frame {
                 sender: SocketAddrV4::new(Ipv4Addr::from(ip), port),
                 stream: numbers.0,

@@ -289,7 +289,9 @@ proptest! {
 
     /// snd-035: of equal NIDs, the one with the least queued bytes, then the most credits.
     #[test]
-    fn least_queued_bytes_wins_then_most_credits(loads in proptest::collection::vec((0..5u64, 0..5u32, 0..9u64), 1..8)) {
+    fn least_queued_bytes_wins_then_most_credits(
+        loads in proptest::collection::vec((0..5u64, 0..5u32, 0..9u64), 1..8),
+    ) {
         let of = |(remote, load): (u8, &(u64, u32, u64))| PathInput {
             remote,
             spare: false,

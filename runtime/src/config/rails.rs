@@ -484,7 +484,7 @@ policy:
             (
                 "priority: 255",
                 "priority: 256",
-                "line 30, column 15: \"256\" is no number",
+                "line 29, column 15: \"256\" is no number",
             ),
             (
                 "recovery: 50",

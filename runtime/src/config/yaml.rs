@@ -489,7 +489,7 @@ mod tests {
             ("a: *b", "line 1, column 4: a text that begins with *"),
             ("a: {b: 1}", "line 1, column 4: a text that begins with {"),
             ("a: \"b", "line 1, column 4: this quote is not closed"),
-            ("a: \"b\" c", "line 1, column 8: nothing may follow"),
+            ("a: \"b\" c", "line 1, column 7: nothing may follow"),
             ("a: 1\n\tb: 2", "line 2, column 1: a tab"),
             ("---\na: 1", "line 1, column 1: one document"),
             ("a:", "line 1, column 1: nothing stands behind this"),
