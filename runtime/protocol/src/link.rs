@@ -13,7 +13,7 @@
 //! A link has up to four roles, two in each direction: one observes the other (the other beats
 //! to it), one chose the other as a random neighbour. A link without a role is dropped.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use crate::arrivals::Arrivals;
 use crate::identity::{MemberId, Version};
@@ -109,8 +109,9 @@ pub(crate) struct Link {
     /// Letters of the peer in a row that brought nothing new.
     useless: u32,
     dirty: Subjects,
-    /// What the peer is to get a hint of, and whether we want it ourselves.
-    hints: BTreeMap<Subject, bool>,
+    /// What the peer is to get a hint of, and what it holds more about that we want.
+    hints: Subjects,
+    wants: Subjects,
     hint_at: Instant,
     flights: VecDeque<Flight>,
     backoff: u32,
@@ -142,7 +143,8 @@ impl Link {
             eager: true,
             useless: 0,
             dirty: Subjects::default(),
-            hints: BTreeMap::new(),
+            hints: Subjects::default(),
+            wants: Subjects::default(),
             hint_at: now,
             flights: VecDeque::new(),
             backoff: 0,
@@ -182,33 +184,53 @@ impl Link {
     }
 
     pub(crate) fn mark(&mut self, subject: Subject) {
-        self.hints.remove(&subject);
+        self.unhint(subject);
         self.dirty.insert(subject);
     }
 
     /// The peer gets a hint of it, with the others, not before `at`; unless a letter about it is
     /// being written anyway.
     pub(crate) fn mark_lazily(&mut self, subject: Subject, at: Instant) {
-        if self.dirty.contains(&subject) {
-            return;
+        self.mark_all_lazily([subject].into_iter(), at);
+    }
+
+    /// As `mark_lazily`, for many.
+    pub(crate) fn mark_all_lazily(&mut self, subjects: impl Iterator<Item = Subject>, at: Instant) {
+        self.hint_at = self.hint_at_or(at);
+        for subject in subjects {
+            if !self.dirty.contains(&subject) {
+                self.wants.remove(&subject);
+                self.hints.insert(subject);
+            }
         }
-        if self.hints.is_empty() {
-            self.hint_at = at;
+    }
+
+    fn hint_at_or(&self, at: Instant) -> Instant {
+        let hint_at = self.hint_at();
+        if hint_at == Instant::NEVER {
+            at
+        } else {
+            hint_at
         }
-        self.hints.insert(subject, false);
+    }
+
+    fn unhint(&mut self, subject: Subject) {
+        self.hints.remove(&subject);
+        self.wants.remove(&subject);
     }
 
     /// The peer holds more about it: it is asked at `at`, unless we hear of it before.
     pub(crate) fn want(&mut self, subject: Subject, at: Instant) {
         if !self.dirty.contains(&subject) {
             self.hint_at = self.hint_at().min(at);
-            self.hints.insert(subject, true);
+            self.hints.remove(&subject);
+            self.wants.insert(subject);
         }
     }
 
     /// When hints are due; never if there are none.
     pub(crate) fn hint_at(&self) -> Instant {
-        if self.hints.is_empty() {
+        if self.hints.is_empty() && self.wants.is_empty() {
             Instant::NEVER
         } else {
             self.hint_at
@@ -217,16 +239,10 @@ impl Link {
 
     /// At most so many of the hints, which are then no longer due.
     pub(crate) fn take_hints(&mut self, most: usize) -> Vec<(Subject, bool)> {
-        let taken: Vec<_> = self
-            .hints
-            .iter()
-            .take(most)
-            .map(|(k, v)| (*k, *v))
-            .collect();
-        for (subject, _) in &taken {
-            self.hints.remove(subject);
-        }
-        taken
+        let Self { wants, hints, .. } = self;
+        let wanted = core::iter::from_fn(|| wants.pop_first()).map(|subject| (subject, true));
+        let told = core::iter::from_fn(|| hints.pop_first()).map(|subject| (subject, false));
+        wanted.chain(told).take(most).collect()
     }
 
     /// A letter of the peer brought something new, or nothing. Says whether the link is eager.
@@ -244,20 +260,24 @@ impl Link {
     /// The peer holds just what we hold: nothing to tell it.
     pub(crate) fn unmark(&mut self, subject: Subject) {
         self.dirty.remove(&subject);
-        self.hints.remove(&subject);
+        self.unhint(subject);
     }
 
     /// The peer holds what we hold about all of whom this is true: nothing to tell it of them.
     pub(crate) fn unmark_all(&mut self, mut known: impl FnMut(Subject) -> bool) {
         self.dirty.retain(|subject| !known(*subject));
-        self.hints.retain(|subject, _| !known(*subject));
+        self.hints.retain(|subject| !known(*subject));
+        self.wants.retain(|subject| !known(*subject));
         for flight in &mut self.flights {
             flight.subjects.retain(|told| !known(*told));
         }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.dirty.is_empty() && self.hints.is_empty() && self.flights.is_empty()
+        self.dirty.is_empty()
+            && self.hints.is_empty()
+            && self.wants.is_empty()
+            && self.flights.is_empty()
     }
 
     pub(crate) fn can_send(&self, now: Instant) -> bool {
@@ -297,7 +317,7 @@ impl Link {
 
     /// How much waits to be told or hinted at.
     pub(crate) fn waiting(&self) -> usize {
-        self.dirty.len() + self.hints.len()
+        self.dirty.len() + self.hints.len() + self.wants.len()
     }
 
     pub(crate) fn dirty(&self) -> impl Iterator<Item = Subject> {

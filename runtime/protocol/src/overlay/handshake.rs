@@ -156,7 +156,7 @@ impl Overlay {
         }
         let nodes = self.table.iter().map(|member| member.id);
         if as_hints && !is_paper {
-            nodes.for_each(|id| link.mark_lazily(Subject::Node(id), now));
+            link.mark_all_lazily(nodes.map(Subject::Node), now);
         } else {
             link.mark_nodes(nodes);
         }
