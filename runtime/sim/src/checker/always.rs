@@ -257,10 +257,13 @@ impl Check for AttributeOrder {
     }
 }
 
+/// How new a fact of a rank is: life, number in it, and what orders ends of former lives.
+type RankNews = (u64, u32, Option<(RankState, RankDetail)>);
+
 /// What an observer tells of a rank only gets newer.
 #[derive(Debug, Default)]
 pub(super) struct RankOrder {
-    told: BTreeMap<(usize, MemberId, u32), (u64, u32, Option<(RankState, RankDetail)>)>,
+    told: BTreeMap<(usize, MemberId, u32), RankNews>,
 }
 
 impl Check for RankOrder {
