@@ -8,7 +8,14 @@ use serde_json::Value;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// The benches of all tests use the same addresses, so there is one at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Four members, one fault of each kind.
 const SMALL: [&str; 14] = [
@@ -83,6 +90,7 @@ fn has_namespaces() -> bool {
 
 #[test]
 fn every_phase_is_measured_once_by_each_survivor() {
+    let _alone = alone();
     let scratch = tempfile::tempdir().unwrap();
     let report = report(scratch.path(), &SMALL);
     assert_eq!(report["schema"], "muster/bench-detect/v1");
@@ -120,6 +128,7 @@ fn every_phase_is_measured_once_by_each_survivor() {
 #[test]
 fn a_calm_run_counts_what_its_members_said() {
     let scratch = tempfile::tempdir().unwrap();
+    let _alone = alone();
     let arguments = [
         "bench",
         "calm",
@@ -158,6 +167,7 @@ fn struck(scratch: &Path, process: &str, signal: Signal) -> Child {
 
 #[test]
 fn an_interrupted_bench_leaves_no_process_no_namespace_and_no_file() {
+    let _alone = alone();
     // Namespaces have no names here: they end with the last process in them.
     let moments: &[&str] = match has_namespaces() {
         true => &["musterd", "bridge"],
@@ -181,6 +191,7 @@ fn an_interrupted_bench_leaves_no_process_no_namespace_and_no_file() {
 
 #[test]
 fn what_a_killed_bench_had_started_ends_by_itself() {
+    let _alone = alone();
     let scratch = tempfile::tempdir().unwrap();
     let output = struck(scratch.path(), "musterd", Signal::KILL)
         .wait_with_output()
