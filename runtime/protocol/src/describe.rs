@@ -66,6 +66,10 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
                 node(&own, &mut about)
             )
         }
+        Message::Twin { own, age_us, .. } => {
+            let own = node(&own, &mut about);
+            format!("that is my name, for {age_us} us: I am {own}")
+        }
         Message::Request { asks } => format!("asks for {} maps", asks.len()),
         Message::Reply { sections, .. } => format!("gives of {} maps", sections.len()),
     };

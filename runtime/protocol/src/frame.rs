@@ -42,6 +42,7 @@ pub(crate) enum Kind {
     Refusal = 13,
     Request = 14,
     Reply = 15,
+    Twin = 16,
 }
 
 impl Kind {
@@ -62,6 +63,7 @@ impl Kind {
             13 => Self::Refusal,
             14 => Self::Request,
             15 => Self::Reply,
+            16 => Self::Twin,
             _ => return None,
         })
     }

@@ -30,6 +30,7 @@ fn word(kind: &EventKind) -> Option<&'static str> {
         EventKind::NodeLeft { .. } => "LEFT",
         EventKind::Outcast => "OUTCAST",
         EventKind::NameTaken
+        | EventKind::NameClaimed
         | EventKind::RankChanged { .. }
         | EventKind::Refused { .. }
         | EventKind::AttributeChanged { .. } => return None,

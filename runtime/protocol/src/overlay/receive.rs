@@ -34,8 +34,9 @@ impl Overlay {
             return Err(Reject::Malformed);
         }
         if header.sender == self.own {
-            return self.receive_own(header);
+            return Err(self.receive_own(header, &message));
         }
+        self.keep_door(header, introduction(&message))?;
         match self
             .replay
             .accept(header.sender, header.incarnation, header.sequence)
@@ -60,14 +61,6 @@ impl Overlay {
         self.admit(header, &message)?;
         self.heard(header.sender);
         self.dispatch(header, message)
-    }
-
-    /// A frame with our own id: an echo, or somebody else of our name.
-    fn receive_own(&mut self, header: Header) -> Result<(), Reject> {
-        if header.incarnation > self.own_version().incarnation {
-            self.name_taken();
-        }
-        Err(Reject::Own)
     }
 
     /// A frame from an earlier life than one we know. If somebody introduces itself with it, it
@@ -235,7 +228,7 @@ impl Overlay {
                 self.rejoined_with(from);
             }
             Message::Claim(claim) if !self.is_paper() => self.claimed(from, &claim),
-            Message::Claim(_) | Message::Refusal { .. } => {}
+            Message::Claim(_) | Message::Refusal { .. } | Message::Twin { .. } => {}
             Message::Request { asks } => self.asked_attributes(from, &asks),
             Message::Reply { stop, sections } => self.take_attributes(from, stop, sections),
         }

@@ -107,6 +107,8 @@ impl Overlay {
         let version = own.version.raised();
         engine.table.change(engine.own, |own| own.version = version);
         engine.now = now;
+        // The name is older than this worker.
+        engine.naming.since = Some(Instant::default());
         engine.restore_attributes(map_version, &entries);
         while !reader.is_empty() {
             engine.restore(Fact::read(&mut reader)?)?;

@@ -42,7 +42,8 @@ impl Check for Alternation {
             | EventKind::RankChanged { .. }
             | EventKind::AttributeChanged { .. }
             | EventKind::Refused { .. }
-            | EventKind::NameTaken => None,
+            | EventKind::NameTaken
+            | EventKind::NameClaimed => None,
         }
     }
 
