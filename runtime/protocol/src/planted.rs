@@ -22,8 +22,9 @@ pub enum Fault {
     FailedBeatsNewerLife,
     /// What changes is not put on the lists of the links.
     LostDirtyMark,
-    /// A lost letter is not sent again, and views that differ are not repaired. (Without one of
-    /// the two the other does its work, which is why there are two.)
+    /// A lost letter is not sent again.
+    NoResend,
+    /// Views that differ are not repaired.
     NoRepair,
     /// An older fact of a rank overwrites a newer one.
     RankSequenceIgnored,
@@ -45,7 +46,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::SkippedRefutation,
         Self::ForgottenHistory,
         Self::FinalityIgnored,
@@ -54,6 +55,7 @@ impl Fault {
         Self::SuspicionLeaks,
         Self::FailedBeatsNewerLife,
         Self::LostDirtyMark,
+        Self::NoResend,
         Self::NoRepair,
         Self::RankSequenceIgnored,
         Self::NoProbes,

@@ -192,6 +192,9 @@ impl<'a> Run<'a> {
             for node in self.world.running().into_iter().take(SEEDS) {
                 config.seeds.push(self.world.address(node).to_vec());
             }
+            if let Some(room) = self.drawn.zone.room {
+                config.members_max = room.value() as usize;
+            }
         }
         if foreign {
             config.key = Some([7; 32]);
@@ -318,6 +321,9 @@ impl<'a> Run<'a> {
     /// What the scenario expects beyond what must always hold.
     fn expect(&mut self) {
         let mut found = end::rank_ends(&self.world);
+        if let Some(within_ms) = self.drawn.expect.news_within_ms {
+            found.extend(end::news(&self.world, within_ms.value() * MS));
+        }
         let mut outcasts = BTreeSet::new();
         for record in self.world.records() {
             let event = &record.event;

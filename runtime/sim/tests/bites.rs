@@ -22,7 +22,8 @@ fn ground(fault: Fault) -> &'static str {
         Fault::NoReplayWindow => "late-frames-keep-nobody-alive",
         Fault::NoLatenessShift => "stopped-detector-accuses-nobody",
         Fault::LostDirtyMark => "one-death-is-told-once",
-        Fault::NoRepair => "losses-lose-no-news",
+        Fault::NoResend => "lost-news-comes-again-soon",
+        Fault::NoRepair => "views-without-room-are-repaired",
         Fault::HistoryUnbounded => "tables-do-not-grow-with-churn",
         _ => "zone-all-faults",
     }

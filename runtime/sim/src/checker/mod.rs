@@ -9,7 +9,7 @@
 //! - `rank-order`: the facts an observer tells of a rank only get newer.
 //!
 //! Those that look at the world from time to time: `memory` and `traffic` ([`bounds`]). Those that
-//! look at the end: `equality`, `completeness`, `ranks`, `rank-ends` ([`end`]).
+//! look at the end: `equality`, `completeness`, `ranks`, `rank-ends`, `news` ([`end`]).
 //!
 //! They only collect violations; no member helps to check itself, and no checker decides what
 //! happens. An observer that was itself cast out starts over with the others' view: what it told

@@ -84,6 +84,9 @@ pub struct Zone {
     /// Removed members remembered.
     #[serde(default = "history")]
     pub history_max: Span,
+    /// Members that the view of one who joins later has room for, instead of the usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<Span>,
     /// The members start within this time, in milliseconds.
     #[serde(default = "zero")]
     pub start_spread_ms: Span,
@@ -151,6 +154,9 @@ pub struct Expect {
     pub no_false_failure: bool,
     /// So many members at most learn that they were declared failed.
     pub outcasts_max: Span,
+    /// What a node states of a rank is told by all who run this soon, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub news_within_ms: Option<Span>,
     /// A crash is told by everybody this soon, in milliseconds.
     pub detect_within_ms: Span,
 }
@@ -217,6 +223,7 @@ impl Default for Expect {
             storm_bytes: Span::just(bounds.storm_bytes as i64),
             no_false_failure: false,
             outcasts_max: Span::just(MEMBERS_MAX),
+            news_within_ms: None,
             detect_within_ms: Span::just(600_000),
         }
     }
@@ -303,6 +310,12 @@ impl Scenario {
         within("zone.successors", zone.successors, 1, 8)?;
         within("zone.neighbours", zone.neighbours, 0, 16)?;
         within("zone.history_max", zone.history_max, 1, 1 << 20)?;
+        if let Some(room) = zone.room {
+            within("zone.room", room, 1, MEMBERS_MAX)?;
+        }
+        if let Some(news_within_ms) = self.expect.news_within_ms {
+            within("expect.news_within_ms", news_within_ms, 1, 600_000)?;
+        }
         for span in [zone.heartbeat_us, zone.deadline_us].into_iter().flatten() {
             within("zone.heartbeat_us", span, 1000, 600_000_000)?;
         }
@@ -370,7 +383,12 @@ impl Scenario {
         ] {
             span.draw(&mut chance);
         }
-        let others = [&mut zone.heartbeat_us, &mut zone.deadline_us];
+        let others = [
+            &mut zone.heartbeat_us,
+            &mut zone.deadline_us,
+            &mut zone.room,
+            &mut drawn.expect.news_within_ms,
+        ];
         for span in others.into_iter().flatten() {
             span.draw(&mut chance);
         }
