@@ -127,6 +127,7 @@ impl Reject {
             Self::Full => "full",
             Self::Stopped => "stopped",
             Self::Parameters => "parameters",
+            Self::NameHeld => "name_held",
             Self::Unknown => "unknown",
             Self::KeyLength => "key_length",
             Self::ValueLength => "value_length",
