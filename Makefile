@@ -45,18 +45,22 @@ test: check
 lint: setup ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy -p muster-fabric --all-targets --features hwloc -- -D warnings
 
 deny: ## licences, bans and sources of all dependencies (needs cargo-deny)
 	@command -v cargo-deny >/dev/null || { \
 		echo "make deny: cargo-deny is not installed: cargo install cargo-deny --locked" >&2; exit 1; }
 	$(CARGO) deny check
 
-bench: build ## idle cost; boot, killed and silent members of a group, beside foca and chitchat
+bench: build ## idle cost; boot, killed, silent, cut-off members beside foca and chitchat; a loaded machine
 	$(CARGO) build --release --manifest-path $(PEERS)/Cargo.toml
-	$(RELEASE)/muster bench idle --seconds 30
-	$(RELEASE)/muster bench detect --members 32 \
+	$(RELEASE)/muster bench idle --seconds 20
+	$(RELEASE)/muster bench detect --members 64 --rounds 2 \
 		--peer foca-fast=$(PEERS)/target/release/foca-fast \
 		--peer chitchat-fast=$(PEERS)/target/release/chitchat-fast
+	$(RELEASE)/muster bench detect --members 64 --rounds 1 --pauses 1 --profile fast
+	$(RELEASE)/muster bench calm --minutes 1
+	$(RELEASE)/muster bench calm --minutes 1 --unprivileged
 
 install: build ## install under PREFIX (default /usr/local), DESTDIR honoured
 	sh scripts/install "$(DESTDIR)$(PREFIX)" "$(PREFIX)"

@@ -139,6 +139,15 @@ fn a_killed_rank_is_told_to_every_other_rank_and_nobody_else_is_accused() {
             assert!(told.contains(part), "{part} at rank {number}: {told}");
         }
     }
+    // An exit without a farewell is a failure, too, and not one by the signal of that number.
+    let mut ending = world.take(5);
+    // Its parent, this test, does not reap it before it was told: then nobody would know the code.
+    ending.tell("exit 9");
+    for (number, rank) in world.living() {
+        let told = rank.await_words(&["EVENT", "RankFailed", "rank=5"]);
+        assert!(told.contains("code=-9 "), "at rank {number}: {told}");
+    }
+    assert_eq!(ending.await_end(), Some(9));
     let mut leaving = world.take(4);
     leaving.tell("leave 7");
     leaving.await_words(&["LEFT", "true"]);
@@ -346,10 +355,10 @@ fn a_rank_that_died_with_its_agent_does_not_stay_alive() {
     }
 }
 
-/// An agent that is asked to end leaves in order, and nobody is declared failed; its ranks, which
-/// still need one, start another.
+/// An agent that is asked to end leaves in order, and nobody is declared failed. Its ranks are told
+/// so and start no other, until somebody else has done so.
 #[test]
-fn an_agent_that_is_asked_to_end_leaves_in_order() {
+fn an_agent_that_is_asked_to_end_stays_ended() {
     let mut world = World::start(2);
     let (keeper, worker) = world.job.agent(2).pair();
     signal(keeper, Signal::TERM);
@@ -357,17 +366,54 @@ fn an_agent_that_is_asked_to_end_leaves_in_order() {
     wait_for_end(keeper);
     for rank in world.elsewhere(2) {
         rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
-        rank.await_words(&["EVENT", "NodeUp", "node=n2"]);
         assert_eq!(failures(rank), Vec::<String>::new());
     }
-    for rank in world.on_node(2) {
+    for number in [2, 3] {
+        let mut rank = world.take(number);
+        let told = rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
+        assert!(told.contains("cause=Announced"), "{told}");
+        let told = rank.await_words(&["LOST"]);
+        assert_says(&told, &["asked to end", "SIGTERM", "dispatch"]);
+        rank.await_states("n1=Alive n2=Left 0=Alive 1=Alive 2=Unknown 3=Unknown");
+        rank.tell("dispatch");
+        rank.await_words(&["DISPATCHED", "false"]);
+        world.ranks[number as usize] = Some(rank);
+    }
+    assert_nothing_stays(&world.job, 2);
+
+    // Whoever comes anew starts one, and the others come back to it when they look.
+    let newcomer = start_rank_as(&world.job, 2, 4);
+    for number in [2, 3] {
+        let mut rank = world.take(number);
+        rank.tell("dispatch");
         rank.await_words(&["ATTACHED"]);
+        world.ranks[number as usize] = Some(rank);
     }
-    assert_ne!(world.job.agent(2).pair(), (keeper, worker));
-    world.await_states(&[], "");
-    for (_, rank) in world.living() {
-        assert_eq!(failures(rank), Vec::<String>::new());
+    world.ranks.push(Some(newcomer));
+    for rank in world.ranks.iter_mut().flatten() {
+        rank.await_states("n1=Alive n2=Alive 0=Alive 1=Alive 2=Alive 3=Alive 4=Alive");
     }
+}
+
+/// A worker that was replaced while no rank was there waits for the first one no longer: it ends
+/// after its linger time like any other.
+#[test]
+fn a_worker_that_was_replaced_after_the_last_rank_left_ends_all_the_same() {
+    let mut world = World {
+        job: Job::new(1).with_linger_ms(3_000),
+        ranks: Vec::new(),
+    };
+    world.ranks.push(Some(start_rank(&world.job, 0)));
+    let (keeper, worker) = world.job.agent(1).pair();
+    let mut rank = world.take(0);
+    rank.tell("leave 0");
+    assert_eq!(rank.await_end(), Some(0));
+    signal(worker, Signal::KILL);
+    wait_for_end(worker);
+    wait_for_end(keeper);
+    let log = world.job.log(1);
+    assert_says(&log, &["the last client and its launcher have gone"]);
+    assert_nothing_stays(&world.job, 1);
 }
 
 /// The last rank of a node leaves: its agent says that the node leaves, and ends after its linger
@@ -396,6 +442,21 @@ fn the_agent_ends_when_its_last_rank_has_left() {
     // And whoever comes later starts another one, which has not heard of those who left.
     let mut late = start_rank_as(&world.job, 2, 2);
     late.await_states("n1=Alive n2=Alive 0=Alive 1=Alive 2=Alive");
+}
+
+/// After an orderly end nothing at all stays, and a rank that comes just then finds an agent.
+#[test]
+fn an_agent_that_ended_in_order_leaves_no_files() {
+    let job = Job::new(1).with_linger_ms(0);
+    for _ in 0..5 {
+        let mut command = job.command(rank_program(), 1, 0);
+        let mut rank = Rank::start(command.env_remove("MUSTER_LOG"), "rank 0");
+        rank.await_words(&["ATTACHED"]);
+        rank.tell("leave 0");
+        assert_eq!(rank.await_end(), Some(0));
+    }
+    job.agent(1).all.into_iter().for_each(wait_for_end);
+    assert!(!job.place(1).directory().exists());
 }
 
 /// A rank on a node of choice.
@@ -445,7 +506,12 @@ fn a_second_process_of_the_same_rank_is_refused() {
 /// What is wrong is said to the rank that wanted to attach: the value, and what to do about it.
 #[test]
 fn an_agent_that_cannot_start_tells_its_rank_why() {
-    let cases: [(&str, &str, &[&str]); 7] = [
+    let cases: [(&str, &str, &[&str]); 12] = [
+        ("MUSTER_RANK", "three", &["three", "MUSTER_RANK", "from 0"]),
+        ("MUSTER_RANK", "-1", &["-1", "MUSTER_RANK"]),
+        ("MUSTER_RANK", "4294967295", &["4294967295", "MUSTER_RANK"]),
+        ("MUSTER_ULFM", "yes", &["yes", "MUSTER_ULFM", "1"]),
+        ("MUSTER_NODE", "a:b", &["a:b", "':'", "MUSTER_NODE"]),
         (
             "MUSTER_AGENT",
             "/nonexistent/musterd",
@@ -478,6 +544,53 @@ fn an_agent_that_cannot_start_tells_its_rank_why() {
     }
     // Nothing of all that is in the way of one that can.
     drop(start_rank(&job, 0));
+}
+
+/// A resource limit that is too low is named, with the remedy.
+#[test]
+fn a_limit_that_is_too_low_is_named() {
+    for (limit, words) in [
+        ("-n 16", ["16 open files", "ulimit -n"]),
+        ("-f 1000", ["File too large", "ulimit -f"]),
+    ] {
+        let job = Job::new(1);
+        let mut command = job.command("/bin/sh", 1, 0);
+        command.args([
+            "-c",
+            &format!("ulimit {limit}; exec \"$0\""),
+            rank_program(),
+        ]);
+        assert_says(&refused(&mut command), &words);
+        assert_nothing_stays(&job, 1);
+    }
+}
+
+/// Ranks that name one directory relative to different working directories do not meet, but none
+/// of them is in the way, and an agent outlives the working directory of who started it.
+#[test]
+fn an_agent_keeps_no_working_directory() {
+    let job = Job::new(1);
+    let inside = job.directory().join("inside");
+    std::fs::create_dir(&inside).unwrap();
+    set_mode(&inside, 0o700);
+    let mut command = job.command(rank_program(), 1, 0);
+    command
+        .current_dir(job.directory())
+        .env("MUSTER_DIR", "inside");
+    let rank = Rank::start(&mut command, "a rank with a relative directory");
+    rank.await_words(&["ATTACHED"]);
+    let name = job.place(1).directory().file_name().unwrap().to_owned();
+    let directory = inside.join(name);
+    assert!(directory.join("sock").exists());
+    let agents = muster_tests::ranks::agents_in(&directory);
+    assert_eq!(agents.len(), 2, "keeper and worker");
+    for pid in &agents {
+        let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
+        assert_eq!(cwd, Path::new("/"));
+    }
+    // Without a rank they end by themselves.
+    drop(rank);
+    agents.into_iter().for_each(wait_for_end);
 }
 
 #[test]

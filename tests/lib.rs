@@ -47,6 +47,20 @@ pub fn workspace() -> &'static Path {
         .expect("tests/ is in the workspace")
 }
 
+/// The lines that a child prints, as they come; its standard output is piped.
+fn lines_of(child: &mut Child) -> Receiver<String> {
+    let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in output.lines().map_while(Result::ok) {
+            if !line.starts_with("READY ") && sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}
+
 /// One `musterd --print-events plain`, ended when dropped.
 pub struct Member {
     child: Child,
@@ -69,15 +83,7 @@ impl Member {
             .stdout(Stdio::piped())
             .spawn()
             .expect("musterd can be started");
-        let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    break;
-                }
-            }
-        });
+        let lines = lines_of(&mut child);
         Self {
             child,
             name: name.to_owned(),
@@ -168,9 +174,8 @@ impl Drop for Member {
     }
 }
 
+/// A line without its third word, the time.
 fn without_stamp(line: &str) -> String {
-    match line.rsplit_once(' ') {
-        Some((text, stamp)) if stamp.parse::<u64>().is_ok() => text.to_owned(),
-        _ => line.to_owned(),
-    }
+    let words = line.split(' ').enumerate().filter(|(at, _)| *at != 2);
+    words.map(|(_, word)| word).collect::<Vec<_>>().join(" ")
 }

@@ -195,3 +195,29 @@ fn a_member_with_another_key_stays_outside() {
     assert!(stranger.leave());
     assert_eq!(first.pending_lines(), Vec::<String>::new());
 }
+
+/// Two of three in a rack are killed: each death is told, then the rack.
+#[test]
+fn a_rack_that_fails_is_told_after_its_members() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut members: Vec<_> = (1..=7)
+        .map(|index| {
+            let rail = format!("127.64.9.{index}@udp0");
+            let rack = if index < 5 { "rack1" } else { "rack2" };
+            let seed = "127.64.9.1@udp0";
+            let arguments = ["--rail", &rail, "--seed", seed, "--group", rack];
+            Member::start(directory.path(), &format!("n{index}"), &arguments)
+        })
+        .collect();
+    for (index, member) in (1..).zip(&members) {
+        let others = (1..=7).filter(|other| *other != index);
+        let others: Vec<_> = others.map(|other| format!("UP n{other}")).collect();
+        assert_eq!(member.wait_for(&others), Vec::<String>::new());
+    }
+    members.remove(6).kill();
+    members.remove(5).kill();
+    let expected = ["DOWN n6", "DOWN n7", "GROUP-DOWN rack2 n6,n7"].map(str::to_owned);
+    for member in &members {
+        assert_eq!(member.wait_for(&expected), Vec::<String>::new());
+    }
+}

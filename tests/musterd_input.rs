@@ -2,7 +2,7 @@
 
 use muster_tests::program;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Runs `musterd` with arguments that cannot work; returns its exit code and what it said.
 fn refused(directory: &Path, arguments: &[&str]) -> (Option<i32>, String) {
@@ -23,13 +23,15 @@ const MEMBER: [&str; 4] = ["--name", "n1", "--print-events", "plain"];
 #[test]
 fn each_wrong_input_is_named_with_its_reason() {
     let directory = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], &[&str]); 8] = [
+    let cases: [(&[&str], &[&str]); 10] = [
         (&["--nonsense"], &["--nonsense", "--help"]),
         (&["--rail", "nonsense"], &["nonsense", "@udp0"]),
         (&["--rail", "10.0.0.1@quantum0"], &["quantum0"]),
         (&["--rail", "127.0.0.1:99999@udp0"], &["99999"]),
         (&["--rail", "nosuchif0@udp0"], &["nosuchif0", "lo"]),
         (&["--rail", "127.0.0.1@udp0", "--seed", "what"], &["what"]),
+        (&["--group", "rack 3"], &["rack 3", "MUSTER_GROUP"]),
+        (&["--minority", "stop"], &["stop", "continue or hold"]),
         (&["--profile", "hasty"], &["hasty", "standard"]),
         (
             &["--key-file", "/nonexistent/key"],
@@ -82,6 +84,66 @@ fn a_missing_libfabric_is_an_error_with_a_remedy() {
     for word in ["/nonexistent/libfabric.so.1", "MUSTER_LIBFABRIC"] {
         assert!(text.contains(word), "{word:?} is missing in:\n{text}");
     }
+}
+
+/// An empty variable counts as not given, for every program; one that cannot be understood is said.
+#[test]
+fn variables_are_taken_named_or_empty() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = |variable: &str, value: &str| {
+        Command::new(program("musterd"))
+            .args(["--name", "n1", "--rail", "nosuchif0@udp0"])
+            .env("MUSTER_DIR", directory.path())
+            .env(variable, value)
+            .output()
+            .unwrap()
+    };
+    for variable in [
+        "MUSTER_SEEDS",
+        "MUSTER_PROFILE",
+        "MUSTER_LINGER_MS",
+        "MUSTER_KEY_FILE",
+    ] {
+        let text = String::from_utf8_lossy(&start(variable, "").stderr).into_owned();
+        assert!(text.contains("nosuchif0"), "{variable}: {text}");
+    }
+    let output = start("MUSTER_LOG", "=,bad[");
+    let said = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&said);
+    assert!(
+        text.contains("MUSTER_LOG cannot be understood") && text.contains("bad["),
+        "{text}"
+    );
+    let output = Command::new(program("muster"))
+        .arg("members")
+        .env("MUSTER_DIR", directory.path())
+        .env("MUSTER_CONTROL", "")
+        .env("MUSTER_JOB", "nobody")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+}
+
+/// A reader that has gone is no failure, a full disk is one; neither is a panic.
+#[test]
+fn output_that_cannot_be_written_is_no_panic() {
+    let scenario = muster_tests::workspace().join("tests/scenarios");
+    let scenario = scenario.join("another-job-is-not-heard.toml");
+    let run = |output: Stdio| {
+        let mut command = Command::new(program("muster"));
+        command.args(["sim", "run"]).arg(&scenario);
+        command.stdout(output).output().unwrap()
+    };
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let output = run(full.into());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("standard output cannot be written"), "{text}");
+    assert_eq!(output.status.code(), Some(1));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = run(writer.into());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.is_empty(), "{text}");
 }
 
 /// What `muster` says where there is no agent: exit code 3, and what to do.

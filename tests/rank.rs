@@ -3,7 +3,8 @@
 //!
 //! One line on standard output for each thing that happens: `ATTACHED` at every time an agent
 //! lets it in, `REFUSED why` if none does, `EVENT kind node=.. rank=.. cause=.. reporters=..`,
-//! `LOST why`. Commands come on standard input: `states`, `thread`, `leave CODE`, `exit CODE`,
+//! `LOST why`. Commands come on standard input: `states`, `thread`, `dispatch`, `leave CODE`,
+//! `exit CODE`,
 //! `publish KEY VALUE`, `fill KEY SIZE`, `withdraw KEY`, `get NODE KEY`, `watch KEY`;
 //! its end is the end of this process, so that no test leaves a rank behind.
 
@@ -54,6 +55,10 @@ fn obey(client: &Client, line: &str) {
         "thread" => {
             let ended = std::thread::spawn(|| {}).join().is_ok();
             say(&format!("THREAD {ended}"));
+        }
+        "dispatch" => {
+            let dispatched = client.dispatch();
+            say(&format!("DISPATCHED {}", dispatched.is_ok()));
         }
         "leave" => {
             let left = client.finalize(code);

@@ -13,18 +13,18 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 /// Rails of every node.
 const RAILS: usize = 2;
 /// Jobs that one test process can have without using an address twice.
-const JOBS_MAX: u32 = 16;
+const JOBS_MAX: u32 = 32;
 
 /// A job: its directory, key and addresses. Ends all its agents when dropped.
 pub struct Job {
@@ -64,6 +64,12 @@ impl Job {
     /// The same with another timing profile.
     pub fn with_profile(mut self, profile: &'static str) -> Self {
         self.profile = profile;
+        self
+    }
+
+    /// The same with another linger time.
+    pub fn with_linger_ms(mut self, linger_ms: u64) -> Self {
+        self.linger_ms = linger_ms;
         self
     }
 
@@ -123,17 +129,7 @@ impl Job {
     }
 
     fn agent_pids(&self, node: usize) -> Vec<u32> {
-        let directory = self.place(node).directory().display().to_string();
-        let processes = fs::read_dir("/proc").expect("/proc is mounted");
-        let pids = processes
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        pids.filter(|pid| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).into_owned();
-            line.contains("musterd") && line.split('\0').any(|part| part == directory)
-        })
-        .collect()
+        agents_in(self.place(node).directory())
     }
 
     /// What a node's agent has logged.
@@ -161,6 +157,24 @@ impl Drop for Job {
             }
         }
     }
+}
+
+/// The processes of the agent whose socket is in this directory.
+///
+/// # Panics
+/// If `/proc` is not mounted.
+pub fn agents_in(directory: &Path) -> Vec<u32> {
+    let directory = directory.display().to_string();
+    let processes = fs::read_dir("/proc").expect("/proc is mounted");
+    let pids = processes
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.contains("musterd") && line.split('\0').any(|part| part == directory)
+    })
+    .collect()
 }
 
 /// The processes of one agent.
@@ -208,16 +222,8 @@ impl Rank {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the rank can be started");
-        let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        let lines = crate::lines_of(&mut child);
         let input = child.stdin.take().expect("stdin is piped");
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    break;
-                }
-            }
-        });
         Self {
             child,
             input,

@@ -74,7 +74,8 @@ enum {
     /* The agent of this node. */
     MUSTER_ERR_AGENT_START = -20,    /* it could not be started */
     MUSTER_ERR_AGENT_REFUSED = -21,  /* it does not accept this process */
-    MUSTER_ERR_AGENT_LOST = -22,     /* it has gone; the next calls try to start it again */
+    MUSTER_ERR_AGENT_LOST = -22,     /* it has gone; muster_dispatch starts it again, unless it
+                                        was ended on purpose: then it looks for another */
     MUSTER_ERR_TIMEOUT = -23,        /* no answer before the deadline */
     MUSTER_ERR_SYSTEM = -24,         /* the operating system refused something */
     MUSTER_ERR_PERMISSION = -25,     /* a directory, socket or key belongs to somebody else */
@@ -191,6 +192,10 @@ int muster_rank_node(muster_ctx_t *context, uint32_t rank);
  * Errors: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _NO_SUCH_NODE. */
 int muster_node_name(muster_ctx_t *context, uint32_t node, char *buffer, size_t size);
 
+/* What a node shares with those that may fail together with it (MUSTER_GROUP: a rack, a switch);
+ * "" if nothing was said there. As muster_node_name. */
+int muster_node_group(muster_ctx_t *context, uint32_t node, char *buffer, size_t size);
+
 /* How many nodes, and ranks, are known by index (dead ones included): valid indices are 0 to one
  * less. Errors: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED. */
 int muster_node_count(muster_ctx_t *context);
@@ -230,7 +235,12 @@ enum {
     MUSTER_EVENT_RANK_LEFT = 11,
     MUSTER_EVENT_OUTCAST = 12,       /* the others declared this node failed; MPI may be lost */
     MUSTER_EVENT_OVERFLOW = 13,      /* events were lost (taken too late): read the states again */
-    MUSTER_EVENT_ATTRIBUTE = 14      /* a watched attribute of the node was written or deleted */
+    MUSTER_EVENT_ATTRIBUTE = 14,     /* a watched attribute of the node was written or deleted */
+    MUSTER_EVENT_GROUP_FAILED = 15,  /* nodes of one group failed within one window, each of which
+                                        was an event before: see muster_event_nodes */
+    MUSTER_EVENT_MINORITY = 16,      /* this node is on the smaller side of a split, or more than
+                                        half have died; `code` is 1 if verdicts are held */
+    MUSTER_EVENT_MAJORITY = 17       /* that is over */
 };
 
 /* How it is known. */
@@ -256,20 +266,24 @@ typedef struct muster_event {
     uint64_t sequence;       /* the event's number at this node's agent; gaps mean lost events */
     uint64_t verdict_ns;     /* when this node's agent knew, CLOCK_MONOTONIC of this node */
     uint64_t delivered_ns;   /* when this call returned it, same clock */
-    int32_t kind;            /* MUSTER_EVENT_NODE_UP ... MUSTER_EVENT_OVERFLOW */
+    int32_t kind;            /* MUSTER_EVENT_NODE_UP ... MUSTER_EVENT_MAJORITY */
     int32_t cause;           /* MUSTER_CAUSE_... */
     uint32_t node;           /* index of the node, or MUSTER_NONE */
     uint32_t rank;           /* the rank, or MUSTER_NONE if it concerns the whole node */
-    int32_t code;            /* signal number or exit code, 0 if not known */
+    int32_t code;            /* of a failed rank the signal, or minus the exit code; of one that left
+                                its exit code; 0 if not known */
     uint32_t silent_us;      /* how long it had been silent, 0 if it was not silence */
     uint32_t reporter_count; /* how many members reported it */
     uint32_t reporters[3];   /* node indices of the first of them, else MUSTER_NONE */
     uint64_t lost;           /* of MUSTER_EVENT_OVERFLOW: events lost, 0 if it cannot be known */
     uint64_t key_hash;       /* of MUSTER_EVENT_ATTRIBUTE: muster_key_hash of the key */
+    uint32_t count;          /* of MUSTER_EVENT_GROUP_FAILED: how many nodes failed; of _MINORITY
+                                and _MAJORITY: how many are here, this one included */
+    uint32_t total;          /* of these: of how many */
 } muster_event_t;
 
 #define MUSTER_EVENT_INIT \
-    { sizeof(muster_event_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0 }, 0, 0 }
+    { sizeof(muster_event_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0 }, 0, 0, 0, 0 }
 
 /* A descriptor for poll, select or epoll that is readable while events wait; do not read from it
  * or close it. The same for the life of the context.
@@ -288,6 +302,14 @@ typedef void (*muster_event_fn)(muster_ctx_t *context, const muster_event_t *eve
 /* Calls `callback` with each event that waits (at most 1024), in order. Never blocks, but for what
  * the callback does. Returns the number of events, or as muster_next_event, or MUSTER_ERR_BUSY. */
 int muster_dispatch(muster_ctx_t *context, muster_event_fn callback, void *argument);
+
+/* The nodes an event is about, by index: those of a MUSTER_EVENT_GROUP_FAILED (until a later one
+ * lists them again), else the node it names, if any. Writes up to `size` of them and returns how
+ * many there are. `nodes` may be NULL if `size` is 0. Deaths of one group are one event more when at
+ * least two, and at least half of those who were there, failed within four deadlines.
+ * Errors: MUSTER_ERR_ARGUMENT, _STRUCT_SIZE, _NOT_INITIALIZED, _FORKED. */
+int muster_event_nodes(muster_ctx_t *context, const muster_event_t *event, uint32_t *nodes,
+                       size_t size);
 
 /* "RANK_FAILED", "NODE_UP" ...; "?" for a number that is no event. Never NULL. */
 const char *muster_event_name(int kind);

@@ -73,9 +73,10 @@ pub extern "C" fn muster_finalize(context: *mut muster_ctx_t) -> c_int {
     enter(|| {
         check(context)?;
         refuse_in_callback("muster_finalize")?;
+        let leaving = client(context)?;
         let remaining = shared::finalize(0)?;
         if remaining == 0 {
-            set_client(None);
+            forget_client(&leaving);
         }
         Ok(0)
     })
@@ -84,12 +85,22 @@ pub extern "C" fn muster_finalize(context: *mut muster_ctx_t) -> c_int {
 fn connect(settings: Settings) -> Result<(), Failure> {
     let client = shared::init(options(settings))?;
     OWNER.store(fork::generation() + 1, Ordering::Release);
-    set_client(Some(client));
+    set_client(client);
     Ok(())
 }
 
-fn set_client(client: Option<Client>) {
-    *CLIENT.write().unwrap_or_else(PoisonError::into_inner) = client;
+fn set_client(client: Client) {
+    *CLIENT.write().unwrap_or_else(PoisonError::into_inner) = Some(client);
+    CHANGES.fetch_add(1, Ordering::AcqRel);
+}
+
+/// Forgets a client that has left, unless another thread has connected anew meanwhile.
+fn forget_client(left: &Client) {
+    let mut client = CLIENT.write().unwrap_or_else(PoisonError::into_inner);
+    if client.as_ref().is_some_and(|client| client.is_same(left)) {
+        *client = None;
+    }
+    drop(client);
     CHANGES.fetch_add(1, Ordering::AcqRel);
 }
 
@@ -197,7 +208,13 @@ impl From<Error> for Failure {
     /// What the client's refusal is in C.
     fn from(error: Error) -> Self {
         let code = match &error {
-            Error::Place(PlaceError::Name { .. } | PlaceError::TooLong { .. }) => Code::Config,
+            Error::Setting { .. }
+            | Error::Place(
+                PlaceError::Name { .. }
+                | PlaceError::Character { .. }
+                | PlaceError::NoText { .. }
+                | PlaceError::TooLong { .. },
+            ) => Code::Config,
             Error::Place(PlaceError::Unsafe { .. }) => Code::Permission,
             Error::Refused {
                 code: RefusalCode::User,
@@ -207,7 +224,7 @@ impl From<Error> for Failure {
             Error::Board(_) | Error::Refused { .. } | Error::Protocol { .. } => Code::AgentRefused,
             Error::AgentMissing { .. } | Error::AgentStart { .. } => Code::AgentStart,
             Error::Deadline { .. } => Code::Timeout,
-            Error::AgentLost { .. } => Code::AgentLost,
+            Error::AgentLost { .. } | Error::Dismissed { .. } => Code::AgentLost,
             Error::Limit(_) => Code::Limit,
             Error::NoSuchNode => Code::NoSuchNode,
             Error::Outcast => Code::Outcast,

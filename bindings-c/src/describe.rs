@@ -11,7 +11,7 @@ use muster::board::{Cause, EventKind, NO_NODE, NO_RANK};
 
 use crate::event::muster_event_t;
 
-const KINDS: [&CStr; 15] = [
+const KINDS: [&CStr; 18] = [
     c"?",
     c"NODE_UP",
     c"NODE_DEGRADED",
@@ -27,6 +27,9 @@ const KINDS: [&CStr; 15] = [
     c"OUTCAST",
     c"OVERFLOW",
     c"ATTRIBUTE",
+    c"GROUP_FAILED",
+    c"MINORITY",
+    c"MAJORITY",
 ];
 
 const CAUSES: [&CStr; 13] = [
@@ -87,8 +90,22 @@ pub extern "C" fn muster_rank_state_name(state: c_int) -> *const c_char {
     name(&RANK_STATES, state).as_ptr()
 }
 
+/// The nodes an event is about, and the group of the first one.
+#[derive(Default)]
+pub(crate) struct Together {
+    pub(crate) group: Option<String>,
+    pub(crate) nodes: Vec<u32>,
+}
+
+/// Most nodes of a group that are named.
+const NAMED_MAX: usize = 8;
+
 /// One line about an event; `node_name` answers the name of a node's index.
-pub(crate) fn line(event: &muster_event_t, node_name: impl Fn(u32) -> Option<String>) -> String {
+pub(crate) fn line(
+    event: &muster_event_t,
+    together: &Together,
+    node_name: impl Fn(u32) -> Option<String>,
+) -> String {
     let node = |index: u32| node_name(index).unwrap_or_else(|| format!("#{index}"));
     let kind = u16::try_from(event.kind)
         .ok()
@@ -101,6 +118,27 @@ pub(crate) fn line(event: &muster_event_t, node_name: impl Fn(u32) -> Option<Str
         }
         Some(EventKind::Overflow) => {
             return format!("{} events were lost; read the states again", event.lost);
+        }
+        Some(EventKind::GroupFailed) => {
+            let names: Vec<String> = together.nodes.iter().map(|index| node(*index)).collect();
+            let (count, total) = (event.count, event.total);
+            let group = together.group.as_deref().unwrap_or("?");
+            let named = names[..names.len().min(NAMED_MAX)].join(", ");
+            let more = names.len().saturating_sub(NAMED_MAX);
+            let mut text = format!("group {group} FAILED: {count} of {total} nodes, {named}");
+            if more > 0 {
+                let _ = write!(text, " and {more} more");
+            }
+            return text;
+        }
+        Some(EventKind::Minority) => {
+            let then = if event.code == 1 { "holds" } else { "goes on" };
+            let (count, total) = (event.count, event.total);
+            return format!("this node is with the FEW, {count} of {total} nodes, and {then}");
+        }
+        Some(EventKind::Majority) => {
+            let (count, total) = (event.count, event.total);
+            return format!("this node is with the many again, {count} of {total} nodes");
         }
         Some(EventKind::Outcast) => "this node was declared FAILED by the others".to_owned(),
         Some(kind) => format!("{} {}", subject(event, node), verb(kind)),
@@ -146,7 +184,11 @@ fn verb(kind: EventKind) -> &'static str {
         EventKind::RankHung => "is HUNG",
         EventKind::RankResumed => "resumed",
         EventKind::Attribute => "changed an attribute",
-        EventKind::Outcast | EventKind::Overflow => "",
+        EventKind::Outcast
+        | EventKind::Overflow
+        | EventKind::GroupFailed
+        | EventKind::Minority
+        | EventKind::Majority => "",
     }
 }
 
@@ -203,7 +245,38 @@ mod tests {
             reporters: [NO_NODE; 3],
             lost: 0,
             key_hash: 0,
+            count: 0,
+            total: 0,
         }
+    }
+
+    fn line(event: &muster_event_t, names: impl Fn(u32) -> Option<String>) -> String {
+        super::line(event, &Together::default(), names)
+    }
+
+    #[test]
+    fn a_group_and_a_side() {
+        let mut group = event(EventKind::GroupFailed, Cause::Silence);
+        (group.count, group.total) = (2, 3);
+        let together = Together {
+            group: Some("rack3".to_owned()),
+            nodes: vec![0, 2],
+        };
+        assert_eq!(
+            super::line(&group, &together, named),
+            "group rack3 FAILED: 2 of 3 nodes, nodea, nodec"
+        );
+        let mut few = event(EventKind::Minority, Cause::Silence);
+        (few.count, few.total, few.code) = (3, 12, 1);
+        assert_eq!(
+            line(&few, named),
+            "this node is with the FEW, 3 of 12 nodes, and holds"
+        );
+        few.kind = EventKind::Majority as i32;
+        assert_eq!(
+            line(&few, named),
+            "this node is with the many again, 3 of 12 nodes"
+        );
     }
 
     fn named(index: u32) -> Option<String> {
@@ -219,6 +292,16 @@ mod tests {
         assert_eq!(
             line(&killed, named),
             "rank 3 on nodeb FAILED: killed by signal 9 (kernel futex), 0.2 ms"
+        );
+    }
+
+    #[test]
+    fn a_rank_that_ended_by_itself() {
+        let mut ended = event(EventKind::RankFailed, Cause::Pidfd);
+        (ended.rank, ended.code) = (3, -9);
+        assert_eq!(
+            line(&ended, named),
+            "rank 3 on nodeb FAILED: ended with exit code 9 (pidfd), 0.2 ms"
         );
     }
 

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
 
-use muster::board::Event;
+use muster::board::{BoardView, Cause, Event, EventKind};
 use muster::sys::clock;
 
 use crate::boundary::{count, enter, write_text};
@@ -47,6 +47,10 @@ pub struct muster_event_t {
     pub lost: u64,
     /// Hash of the key of an attribute.
     pub key_hash: u64,
+    /// How many nodes.
+    pub count: u32,
+    /// Of how many.
+    pub total: u32,
 }
 
 /// The size of the struct in version 0.1: the least that a caller can have.
@@ -55,6 +59,8 @@ const FIRST_SIZE: usize = size_of::<muster_event_t>();
 /// A caller's function for events.
 #[allow(non_camel_case_types, reason = "the name that C sees")]
 pub type muster_event_fn = Option<
+    // SAFETY: to be called with the context and the argument that came with it, and an event that
+    // lives until it returns.
     unsafe extern "C" fn(
         context: *mut muster_ctx_t,
         event: *const muster_event_t,
@@ -97,7 +103,22 @@ impl muster_event_t {
             reporters: event.reporters,
             lost: event.lost,
             key_hash: event.key_hash,
+            count: event.count,
+            total: event.total,
         }
+    }
+
+    /// The nodes it is about, as far as the board still says.
+    fn nodes(&self, board: &BoardView) -> Vec<u32> {
+        let kind = u16::try_from(self.kind)
+            .ok()
+            .and_then(EventKind::from_number);
+        let Some(kind) = kind else {
+            return Vec::new();
+        };
+        let mut event = Event::new(kind, Cause::Unspecified);
+        (event.node, event.sequence) = (self.node, self.sequence);
+        board.event_nodes(&event)
     }
 }
 
@@ -199,8 +220,42 @@ pub unsafe extern "C" fn muster_event_describe(
     enter(|| {
         let event = checked(event)?;
         context::with_board(context, |board| {
-            let text = describe::line(event, |node| board.node_name(node));
+            let nodes = event.nodes(board);
+            let group = nodes.first().and_then(|node| board.node_group(*node));
+            let together = describe::Together { group, nodes };
+            let text = describe::line(event, &together, |node| board.node_name(node));
             write_text(&text, buffer, size)
+        })
+    })
+}
+
+/// The nodes an event is about.
+///
+/// # Safety
+/// `event` is NULL or points to an event; `nodes` has room for `size` indices, or is NULL if `size`
+/// is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_event_nodes(
+    context: *mut muster_ctx_t,
+    event: *const muster_event_t,
+    nodes: *mut u32,
+    size: usize,
+) -> c_int {
+    enter(|| {
+        let event = checked(event)?;
+        if nodes.is_null() && size > 0 {
+            return Err(Failure::new(
+                Code::Argument,
+                "nodes is NULL and size is not 0",
+            ));
+        }
+        context::with_board(context, |board| {
+            let found = event.nodes(board);
+            for (place, node) in found.iter().take(size).enumerate() {
+                // SAFETY: the caller's array has room for `size`, and the place is below that.
+                unsafe { nodes.add(place).write(*node) };
+            }
+            Ok(count(found.len()))
         })
     })
 }
@@ -211,10 +266,7 @@ mod tests {
 
     #[test]
     fn an_event_without_its_size_is_refused() {
-        let mut event = muster_event_t::of(&Event::new(
-            muster::board::EventKind::NodeUp,
-            muster::board::Cause::Joined,
-        ));
+        let mut event = muster_event_t::of(&Event::new(EventKind::NodeUp, Cause::Joined));
         assert!(checked(&raw const event).is_ok());
         event.struct_size = 0;
         assert!(checked(&raw const event).is_err_and(|f| f.code == Code::StructSize));

@@ -26,11 +26,11 @@ pub use describe::{
 };
 pub use error::{CODES, Code, muster_error_name, muster_last_error_message, muster_strerror};
 pub use event::{
-    muster_dispatch, muster_event_describe, muster_event_fn, muster_event_t, muster_get_fd,
-    muster_next_event,
+    muster_dispatch, muster_event_describe, muster_event_fn, muster_event_nodes, muster_event_t,
+    muster_get_fd, muster_next_event,
 };
 pub use view::{
-    muster_epoch, muster_my_node, muster_my_rank, muster_node_count, muster_node_name,
-    muster_node_state, muster_nodes_in_state, muster_rank_count, muster_rank_node,
-    muster_rank_state, muster_ranks_in_state, muster_version,
+    muster_epoch, muster_my_node, muster_my_rank, muster_node_count, muster_node_group,
+    muster_node_name, muster_node_state, muster_nodes_in_state, muster_rank_count,
+    muster_rank_node, muster_rank_state, muster_ranks_in_state, muster_version,
 };

@@ -99,6 +99,27 @@ pub unsafe extern "C" fn muster_node_name(
     })
 }
 
+/// What a node shares with those that may fail together with it.
+///
+/// # Safety
+/// `buffer` has room for `size` bytes, or is NULL if `size` is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_node_group(
+    context: *mut muster_ctx_t,
+    node: u32,
+    buffer: *mut c_char,
+    size: usize,
+) -> c_int {
+    enter(|| {
+        context::with_board(context, |board| {
+            let group = board
+                .node_group(node)
+                .ok_or_else(|| no_such_node(node, board.node_count()))?;
+            write_text(&group, buffer, size)
+        })
+    })
+}
+
 /// How many nodes are known.
 #[unsafe(no_mangle)]
 pub extern "C" fn muster_node_count(context: *mut muster_ctx_t) -> c_int {

@@ -1,6 +1,8 @@
 //! What a fabric is opened with: rails and limits.
 
+use crate::health::HealthConfig;
 use crate::nid::Nid;
+use crate::policy::Policy;
 use crate::provider::Libfabric;
 
 /// Rails and limits of one [`Fabric`](crate::Fabric). [`FabricConfig::new`] gives the defaults.
@@ -24,6 +26,16 @@ pub struct FabricConfig {
     /// Hand small messages to the provider by copy, so that they are done at once and take no slot.
     /// Off only to exercise the slots.
     pub inject: bool,
+    /// Which life of this node it is: grows with each start, so that bulk messages of an earlier one
+    /// are told apart. Nanoseconds since 1970 will do.
+    pub incarnation: u64,
+    /// How errors and successes move the health of rails and paths.
+    pub health: HealthConfig,
+    /// Which rails, NIDs and pairs are preferred.
+    pub policy: Policy,
+    /// Rails up to this distance from the messages' memory are as good as the nearest, in the unit of
+    /// hwloc's NUMA distances (10 is local). Large enough, it switches distance off.
+    pub numa_range: u32,
 }
 
 impl FabricConfig {
@@ -38,6 +50,10 @@ impl FabricConfig {
             peer_sends_max: 8,
             peers_max: 4096,
             inject: true,
+            incarnation: 0,
+            health: HealthConfig::default(),
+            policy: Policy::default(),
+            numa_range: 0,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What can go wrong, in words that name the value, the reason and the remedy.
 //!
 //! None of these errors leaves anything half done: a NID that is refused is not stored, a fabric
-//! that cannot be opened has closed what it had opened, a peer that is refused is unknown. What goes
+//! that cannot be opened has closed what it had opened, a rail that is refused is not there, a peer
+//! that is refused is as unknown, or as known, as before. What goes
 //! wrong while messages flow is no error but a counter ([`DropReason`](crate::DropReason)) or an
 //! event ([`FabricEvent`](crate::FabricEvent)).
 
@@ -100,9 +101,19 @@ pub enum OpenError {
         /// The nets that would do.
         known: String,
     },
+    /// The net is known, but nothing here can send bulk messages on it.
+    #[error(
+        "rail {nid}: no bulk lane for net {net} in this build; messages on it must fit a datagram"
+    )]
+    NoBulkLane {
+        /// The rail.
+        nid: String,
+        /// Its net.
+        net: String,
+    },
     /// libfabric lacks the provider that serves this net.
     #[error(
-        "rail {nid}: libfabric {version} offers no provider {provider:?} for datagrams ({reason}); \
+        "rail {nid}: libfabric {version} offers no provider {provider:?} here ({reason}); \
          unset FI_PROVIDER if it is set, or install a libfabric that was built with {provider}"
     )]
     NoProvider {
@@ -213,6 +224,12 @@ pub enum OpenError {
         /// The port.
         port: u16,
     },
+    /// Numbers of the health that make no sense.
+    #[error("{reason}")]
+    Health {
+        /// Which, and what to give.
+        reason: String,
+    },
     /// Anything else that libfabric refused.
     #[error("rail {nid}: {reason}")]
     Provider {
@@ -220,6 +237,25 @@ pub enum OpenError {
         nid: String,
         /// What libfabric answered.
         reason: CallError,
+    },
+}
+
+/// Why a rail could not be removed. It is still open.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RemoveError {
+    /// No rail has this NID.
+    #[error("{nid} is no rail of this node; its rails are {known}")]
+    NoSuchRail {
+        /// The NID.
+        nid: String,
+        /// The rails there are.
+        known: String,
+    },
+    /// It is the only one.
+    #[error("{nid} is the last rail of this node; add another before it is removed")]
+    LastRail {
+        /// The NID.
+        nid: String,
     },
 }
 
@@ -253,6 +289,22 @@ pub enum PeerError {
         /// The limit.
         limit: usize,
     },
+    /// The NID belongs to another peer.
+    #[error(
+        "the NID {nid} belongs to another peer already, {other}; a NID names one interface of one \
+         node, so forget that peer, or correct one of the two"
+    )]
+    NidTaken {
+        /// The NID.
+        nid: String,
+        /// The other peer's NIDs.
+        other: String,
+        /// The other peer.
+        by: crate::peer::PeerHandle,
+    },
+    /// The handle stands for nobody.
+    #[error("the peer was forgotten; take it in again")]
+    Forgotten,
     /// libfabric refused the address.
     #[error("the NID {nid} was refused: {reason}")]
     Provider {
@@ -260,6 +312,86 @@ pub enum PeerError {
         nid: String,
         /// What libfabric answered.
         reason: CallError,
+    },
+}
+
+/// A text with ranges that cannot be expanded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RangeError {
+    /// It is malformed.
+    #[error("{text:?} cannot be expanded: it has {reason}")]
+    Malformed {
+        /// The text.
+        text: String,
+        /// What it has.
+        reason: &'static str,
+    },
+    /// It stands for too many names.
+    #[error("{text:?} stands for {count} names; at most {cap} are allowed")]
+    TooMany {
+        /// The text.
+        text: String,
+        /// How many, or as many as can be counted.
+        count: u64,
+        /// The limit.
+        cap: usize,
+    },
+}
+
+/// Why rules make no policy. The one that was in force stays in force.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// A text that is no pattern of NIDs.
+    #[error("{pattern:?} is no pattern of NIDs: {reason}")]
+    Pattern {
+        /// The text.
+        pattern: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Too many rules.
+    #[error(
+        "{given} rules were given; a policy has at most {}",
+        crate::policy::RULES_MAX
+    )]
+    ManyRules {
+        /// How many there were.
+        given: usize,
+    },
+    /// Too many patterns on one side of a rule.
+    #[error(
+        "the rule about {rule:?} has {given} patterns on one side; at most {} are allowed, and a \
+         pattern may hold ranges",
+        crate::policy::PATTERNS_MAX
+    )]
+    ManyPatterns {
+        /// The rule's subject.
+        rule: String,
+        /// How many there were.
+        given: usize,
+    },
+    /// A rule that is about nothing on one side.
+    #[error("the rule about {rule:?} names none on one side; write *@udp0 for all of a net")]
+    EmptySide {
+        /// The rule's subject.
+        rule: String,
+    },
+    /// A count of messages that makes no sense.
+    #[error(
+        "the rule about {rule:?} asks for {given} messages in a row; give 1 to {}",
+        crate::policy::MESSAGES_MAX
+    )]
+    Messages {
+        /// The rule's subject.
+        rule: String,
+        /// The count.
+        given: u32,
+    },
+    /// Two rules about one subject.
+    #[error("two rules are about {rule:?}; a policy has one rule for each subject")]
+    Contradiction {
+        /// The subject.
+        rule: String,
     },
 }
 

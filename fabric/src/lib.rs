@@ -3,7 +3,7 @@
 //! A **rail** is a local network interface on one **net** (`udp0`); its name is its **NID**, an
 //! address on a net, such as `192.0.2.7@udp0`. A **peer** is known by all of its NIDs. A message to
 //! a peer takes one **path**, which is a pair of a local rail and a remote NID on the same net; or,
-//! as [`Route::All`], a copy takes every path. The crate chooses the path, avoids rails that fail,
+//! as [`Route::All`], a copy takes every home path. The crate chooses the path, avoids rails that fail,
 //! and says when a peer that is heard on one rail has gone silent on another.
 //!
 //! Intuition: a post office with several doors. It knows doors and letters, and which door a letter
@@ -28,31 +28,47 @@
 
 #![deny(unsafe_code)]
 
+mod bulk;
 mod config;
 mod error;
 mod fabric;
 mod fault;
 mod health;
+pub mod locality;
 mod net;
 mod nid;
 mod peer;
+mod policy;
 #[allow(unsafe_code)]
 mod provider;
 mod rail;
+mod range;
 mod select;
 mod stats;
 mod transport;
+mod view;
 
+pub use bulk::BULK_MESSAGE_MAX;
 pub use config::FabricConfig;
-pub use error::{CallError, NidError, OpenError, PeerError};
+pub use error::{CallError, NidError, OpenError, PeerError, PolicyError, RangeError, RemoveError};
 pub use fabric::Fabric;
 pub use fault::{Cut, Direction, FaultCounters, FaultPlan, Faulty};
+pub use health::{
+    Blame, Finding, HEALTH_MAX, HealthConfig, HealthState, Lack, Outcome, PairReport, infer,
+};
 pub use libfabric_sys::LoadError;
 pub use net::{Net, NetKind};
 pub use nid::{Address, BEAT_PORT_OFFSET, NIDS_MAX, Nid, NidList, PORT_DEFAULT};
-pub use peer::{PathState, PathView, PeerHandle};
+pub use peer::PeerHandle;
+pub use policy::{MESSAGES_MAX, NidPattern, PATTERNS_MAX, Policy, RULES_MAX, Ranks, Rule, Subject};
 pub use provider::{Interface, Libfabric, load, load_from};
-pub use rail::{RailState, RailView};
-pub use select::Selection;
-pub use stats::{Counters, DropReason};
+pub use range::expand;
+pub use select::{
+    Candidate, Choice, Explanation, Loss, PATHS_MAX, PathInput, RailInput, Request, Selection,
+    Standing, Step, Tried, choose, explain,
+};
+pub use stats::{Counters, DropReason, HEAT_HALF_LIFE_US};
 pub use transport::{Arrival, Class, FabricEvent, Route, Sent, Transport};
+pub use view::{
+    Credits, NetView, PathState, PathView, PeerNidView, PeerView, RailView, Why, by_net, by_nid,
+};

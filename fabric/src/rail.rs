@@ -3,45 +3,24 @@
 //! Opening a rail turns what the configuration says (an address or an interface, a port or none)
 //! into a pair of open lanes with a full NID, or into an error that says what to write instead.
 
+use crate::bulk::{FRAGMENT_BYTES, HEADER_BYTES};
 use crate::config::FabricConfig;
 use crate::error::{CallError, OpenError};
-use crate::health::SendHealth;
+use crate::health::{Blame, Health, HealthChange, HealthConfig, HealthState, Outcome};
 use crate::nid::{Address, BEAT_PORT_OFFSET, Nid};
 use crate::peer::PeerHandle;
 use crate::provider::table::{self, Row};
 use crate::provider::{Interface, Lane, Libfabric, Limits};
-use crate::stats::Counters;
+use crate::stats::{Counters, Heat};
 use crate::transport::Class;
+use crate::view::{Credits, RailView};
 use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Sends that may be under way on a rail's bulk lane, and receives that are posted there.
+const BULK_SLOTS: usize = 32;
 
 /// How often the system is asked for a port whose next one is free too.
 const PORT_TRIES: usize = 32;
-
-/// Whether a rail can be sent on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum RailState {
-    /// The provider takes messages.
-    Up,
-    /// The provider refused several messages in a row; other rails carry the traffic.
-    Failing,
-}
-
-/// A rail as its owner sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RailView {
-    /// Its NID, with the address and the port that it is bound to.
-    pub nid: Nid,
-    /// The interface, if libfabric names one: not for further addresses of an interface.
-    pub interface: Option<String>,
-    /// libfabric's provider.
-    pub provider: &'static str,
-    /// Longest message, bytes.
-    pub mtu: usize,
-    /// Whether it can be sent on.
-    pub state: RailState,
-    /// What went over it.
-    pub counters: Counters,
-}
 
 /// The two lanes of a rail. A message takes the lane of its class, at both ends.
 #[derive(Debug)]
@@ -60,9 +39,21 @@ pub(crate) const READING_ORDER: [Class; 2] = [Class::Beat, Class::News];
 pub(crate) struct Rail {
     pub(crate) nid: Nid,
     pub(crate) lanes: Lanes,
-    health: SendHealth,
-    /// Who the last refused send was to.
-    refused_last: Option<PeerHandle>,
+    /// For messages over the datagram limit; none before it is asked for.
+    pub(crate) bulk: Option<Lane>,
+    pub(crate) health: Health,
+    /// Watched peers are silent on it, and on no other rail of its net: it is likely deaf or mute,
+    /// though the provider takes messages.
+    pub(crate) deaf: bool,
+    /// Who the last refused send was to, and whether the rail was blamed for it.
+    refused_last: Option<(Option<PeerHandle>, bool)>,
+    pub(crate) queued_bytes: u64,
+    credits_least: u32,
+    /// How far the messages' memory is.
+    pub(crate) distance: u32,
+    pub(crate) numa_node: Option<u32>,
+    pub(crate) partitions: Vec<u32>,
+    pub(crate) heat: Heat,
     pub(crate) counters: Counters,
     interface: Option<String>,
     provider: &'static str,
@@ -79,6 +70,7 @@ impl Rail {
         })?;
         let source = SocketAddrV4::new(resolve(library, nid)?, nid.port);
         let (lanes, bound) = Lanes::open(config, row, nid, source)?;
+        let credits_least = lanes.credits();
         Ok(Rail {
             nid: Nid {
                 address: Address::Ip(*bound.ip()),
@@ -86,8 +78,16 @@ impl Rail {
                 net: nid.net,
             },
             lanes,
-            health: SendHealth::default(),
+            bulk: None,
+            health: Health::default(),
+            deaf: false,
             refused_last: None,
+            queued_bytes: 0,
+            credits_least,
+            distance: 0,
+            numa_node: None,
+            partitions: Vec::new(),
+            heat: Heat::default(),
             counters: Counters::default(),
             interface: interface_of(library, *bound.ip()),
             provider: row.provider(library.version()),
@@ -100,39 +100,84 @@ impl Rail {
         news.message_max().min(beats.message_max())
     }
 
-    pub(crate) fn health(&self) -> &SendHealth {
-        &self.health
+    pub(crate) fn interface(&self) -> Option<&str> {
+        self.interface.as_deref()
     }
 
-    /// Notes a refused send; true if the rail has become failing by it. Errors to one peer alone
-    /// speak against that peer's address, not against the rail, unless there is no other peer.
-    pub(crate) fn refused(&mut self, now_us: u64, peer: Option<PeerHandle>, peers: usize) -> bool {
-        let same_again = peer.is_some() && peer == self.refused_last && peers > 1;
-        self.refused_last = peer;
-        if same_again && !self.health.is_failing() {
-            return false;
+    /// Notes that a send is under way.
+    pub(crate) fn begin_send(&mut self, bytes: usize) {
+        self.queued_bytes += bytes as u64;
+        self.credits_least = self.credits_least.min(self.lanes.credits());
+    }
+
+    /// Notes a send that failed. Errors to one peer alone speak against that peer's address, not
+    /// against the rail, unless there is no other peer; the first is held back until another peer
+    /// says the same.
+    pub(crate) fn refused(
+        &mut self,
+        now_us: u64,
+        outcome: Outcome,
+        peer: Option<PeerHandle>,
+        peers: usize,
+        config: &HealthConfig,
+    ) -> Option<HealthChange> {
+        let own = outcome.blame() == Blame::Local || peer.is_none() || peers < 2;
+        let last = self.refused_last;
+        let same_again = last.is_some_and(|(other, _)| other == peer);
+        if !own && (last.is_none() || same_again) && !self.health.is_failed() {
+            self.refused_last.get_or_insert((peer, false));
+            return None;
         }
-        self.health.failed(now_us)
+        let held_back = !own && last.is_some_and(|(_, blamed)| !blamed);
+        self.refused_last = Some((peer, true));
+        let outcome = match own {
+            true => outcome,
+            false => Outcome::Unreachable,
+        };
+        let first = match held_back {
+            true => self.health.tell(now_us, outcome, config),
+            false => None,
+        };
+        self.health.tell(now_us, outcome, config).or(first)
     }
 
-    /// Notes a send that was taken; true if the rail was failing.
-    pub(crate) fn taken(&mut self) -> bool {
+    /// Notes a send that was taken.
+    pub(crate) fn taken(&mut self, now_us: u64, config: &HealthConfig) -> Option<HealthChange> {
         self.refused_last = None;
-        self.health.succeeded()
+        self.health.tell(now_us, Outcome::Success, config)
     }
 
-    pub(crate) fn view(&self) -> RailView {
-        let failing = self.health.is_failing();
+    pub(crate) fn state(&self) -> HealthState {
+        match self.health.state() {
+            HealthState::Active if self.deaf => HealthState::Degraded,
+            state => state,
+        }
+    }
+
+    pub(crate) fn zero_stats(&mut self) {
+        self.counters = Counters::default();
+        self.heat = Heat::default();
+        self.credits_least = self.lanes.credits();
+    }
+
+    pub(crate) fn view(&self, index: usize, now_us: u64) -> RailView {
         RailView {
+            index,
             nid: self.nid.clone(),
             interface: self.interface.clone(),
             provider: self.provider,
             mtu: self.message_max(),
-            state: if failing {
-                RailState::Failing
-            } else {
-                RailState::Up
+            state: self.state(),
+            health: self.health.value(),
+            credits: Credits {
+                now: self.lanes.credits(),
+                least: self.credits_least,
+                most: self.lanes.credits_most(),
             },
+            queued_bytes: self.queued_bytes,
+            numa_node: self.numa_node,
+            partitions: self.partitions.clone(),
+            heat: self.heat.at(now_us),
             counters: self.counters.clone(),
         }
     }
@@ -181,6 +226,16 @@ impl Lanes {
         })
     }
 
+    /// Sends that both lanes have room for.
+    pub(crate) fn credits(&self) -> u32 {
+        (self.news.credits() + self.beats.credits()) as u32
+    }
+
+    /// The same when nothing is under way.
+    pub(crate) fn credits_most(&self) -> u32 {
+        (self.news.credits_most() + self.beats.credits_most()) as u32
+    }
+
     pub(crate) fn of(&mut self, class: Class) -> &mut Lane {
         match class {
             Class::News => &mut self.news,
@@ -227,12 +282,33 @@ fn open_lane(
         sends: config.send_slots,
         inject: config.inject,
         wakes,
+        message_max: usize::MAX,
     };
     let provider = row.provider(library.version());
     let refused = |reason| explain(library, nid, source, provider, reason);
     let lane = Lane::open(library, row, source, limits).map_err(refused)?;
     let bound = lane.local_address().map_err(refused)?;
     Ok((lane, bound))
+}
+
+/// The bulk lane of a rail that is open.
+pub(crate) fn open_bulk(config: &FabricConfig, nid: &Nid) -> Result<Lane, OpenError> {
+    let library = &config.library;
+    let row = table::bulk(nid.net.kind).ok_or_else(|| OpenError::NoBulkLane {
+        nid: nid.to_string(),
+        net: nid.net.to_string(),
+    })?;
+    let source = SocketAddrV4::new(resolve(library, nid)?, nid.port);
+    let limits = Limits {
+        receives: BULK_SLOTS,
+        sends: BULK_SLOTS,
+        inject: config.inject,
+        wakes: true,
+        message_max: HEADER_BYTES + FRAGMENT_BYTES,
+    };
+    let provider = row.provider(library.version());
+    let refused = |reason| explain(library, nid, source, provider, reason);
+    Lane::open(library, row, source, limits).map_err(refused)
 }
 
 /// Refuses two rails that are one interface, before anything is opened.

@@ -1,7 +1,8 @@
-//! Counters: what went out, what came in, and why something did not.
+//! Counters: what went out, what came in, and why something did not; and how busy things are.
 //!
 //! The same set is kept for each rail and for each path of a peer, so that the sums can be checked
-//! against each other. Counters only grow and start at zero with the fabric or the peer.
+//! against each other. Counters only grow; they start at zero with the fabric or the peer, and when
+//! they are set to zero by hand.
 
 /// Why a message was not sent, or not delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -9,6 +10,8 @@
 pub enum DropReason {
     /// The peer's handle is not, or no longer, valid.
     UnknownPeer,
+    /// The peer is known, and no local rail is on a net of its.
+    NoPath,
     /// To be sent, and longer than the rail's largest message.
     Oversize,
     /// The rail has as many sends under way as it may, or the provider takes no more now.
@@ -21,18 +24,22 @@ pub enum DropReason {
     ReceivedOversize,
     /// The provider reported a failed receive.
     ReceiveError,
+    /// Arrived on a bulk lane, and was stale, malformed, or of a peer that is unknown.
+    BulkRefused,
 }
 
 impl DropReason {
     /// All reasons, in the order of their counters.
-    pub const ALL: [DropReason; 7] = [
+    pub const ALL: [DropReason; 9] = [
         DropReason::UnknownPeer,
+        DropReason::NoPath,
         DropReason::Oversize,
         DropReason::RailBusy,
         DropReason::PeerBusy,
         DropReason::ProviderError,
         DropReason::ReceivedOversize,
         DropReason::ReceiveError,
+        DropReason::BulkRefused,
     ];
 
     /// The reason as a word for tables and metrics.
@@ -40,12 +47,14 @@ impl DropReason {
     pub fn word(self) -> &'static str {
         match self {
             DropReason::UnknownPeer => "unknown_peer",
+            DropReason::NoPath => "no_path",
             DropReason::Oversize => "oversize",
             DropReason::RailBusy => "rail_busy",
             DropReason::PeerBusy => "peer_busy",
             DropReason::ProviderError => "provider_error",
             DropReason::ReceivedOversize => "received_oversize",
             DropReason::ReceiveError => "receive_error",
+            DropReason::BulkRefused => "bulk_refused",
         }
     }
 }
@@ -61,6 +70,9 @@ pub struct Counters {
     pub receives: u64,
     /// Bytes of the messages that arrived; not kept for a path.
     pub receive_bytes: u64,
+    /// Times that an answer did not come: a peer that fell silent here while it was heard elsewhere,
+    /// or a send that the provider gave up.
+    pub timeouts: u64,
     drops: [u64; DropReason::ALL.len()],
 }
 
@@ -89,5 +101,74 @@ impl Counters {
 
     pub(crate) fn count_drop(&mut self, reason: DropReason) {
         self.drops[reason as usize] += 1;
+    }
+
+    pub(crate) fn count_timeout(&mut self) {
+        self.timeouts += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: &Counters) {
+        self.sends += other.sends;
+        self.send_bytes += other.send_bytes;
+        self.receives += other.receives;
+        self.receive_bytes += other.receive_bytes;
+        self.timeouts += other.timeouts;
+        for (sum, drops) in self.drops.iter_mut().zip(&other.drops) {
+            *sum += drops;
+        }
+    }
+}
+
+/// What is used loses half of its heat in this time.
+pub const HEAT_HALF_LIFE_US: u64 = 1 << 20;
+
+/// How busy something is: a sum of its uses that decays by half every second or so.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Heat {
+    /// In sixteenths, so that little heat fades slowly too.
+    sixteenths: u64,
+    /// When it was last halved.
+    at_us: u64,
+}
+
+impl Heat {
+    pub(crate) fn count(&mut self, now_us: u64) {
+        self.cool(now_us);
+        self.sixteenths = self.sixteenths.saturating_add(16);
+    }
+
+    /// The heat now: in steady use, about three times the uses in a second at most.
+    pub(crate) fn at(mut self, now_us: u64) -> u64 {
+        self.cool(now_us);
+        self.sixteenths / 16
+    }
+
+    fn cool(&mut self, now_us: u64) {
+        let halvings = now_us.saturating_sub(self.at_us) / HEAT_HALF_LIFE_US;
+        if halvings > 0 {
+            self.sixteenths = self
+                .sixteenths
+                .checked_shr(halvings.min(64) as u32)
+                .unwrap_or(0);
+            self.at_us += halvings * HEAT_HALF_LIFE_US;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// dbg-070, dbg-075.
+    #[test]
+    fn heat_is_a_sum_of_uses_that_halves() {
+        let mut heat = Heat::default();
+        (0..8).for_each(|_| heat.count(5));
+        assert_eq!(heat.at(5), 8);
+        assert_eq!(heat.at(5 + HEAT_HALF_LIFE_US), 4);
+        assert_eq!(heat.at(4 * HEAT_HALF_LIFE_US), 0);
+        heat.count(3 * HEAT_HALF_LIFE_US);
+        assert_eq!(heat.at(3 * HEAT_HALF_LIFE_US), 2);
+        assert_eq!(heat.at(u64::MAX), 0);
     }
 }

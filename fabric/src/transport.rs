@@ -5,10 +5,10 @@
 
 use crate::error::PeerError;
 use crate::nid::NidList;
-use crate::peer::{PathView, PeerHandle};
-use crate::rail::RailView;
-use crate::select::Selection;
+use crate::peer::PeerHandle;
+use crate::select::{Selection, TRIES_MAX, Tried};
 use crate::stats::DropReason;
+use crate::view::{PathView, RailView, Why};
 use std::os::fd::BorrowedFd;
 
 /// How urgent a message is.
@@ -24,9 +24,12 @@ pub enum Class {
 /// Which paths a message takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Route {
-    /// One path, in turn over those that are healthy; another one if the provider refuses it.
+    /// One path, by the policy and in turn over those that are healthy; another one if the provider
+    /// refuses it.
     Next,
-    /// A copy on every path.
+    /// The same for a response: by the rail that the request came by (its index), if it works.
+    Back(usize),
+    /// A copy on every home path.
     All,
 }
 
@@ -74,6 +77,20 @@ pub enum FabricEvent {
         /// What the provider said last.
         reason: String,
     },
+    /// A bulk message has arrived whole: the peer has said so.
+    BulkDone {
+        /// The peer.
+        peer: PeerHandle,
+        /// The message's number.
+        message: u64,
+    },
+    /// A bulk message was sent as often as it may be, and never acknowledged as a whole.
+    BulkFailed {
+        /// The peer.
+        peer: PeerHandle,
+        /// The message's number.
+        message: u64,
+    },
     /// The provider sends on a local rail again.
     RailRecovered {
         /// Index of the local rail.
@@ -98,14 +115,30 @@ pub trait Transport {
     /// Takes a peer in. Nothing is sent to it.
     ///
     /// # Errors
-    /// See [`PeerError`]; after an error the peer is unknown.
+    /// See [`PeerError`]; after an error the peer is unknown. A NID belongs to one peer only.
     fn peer(&mut self, nids: &NidList) -> Result<PeerHandle, PeerError>;
+
+    /// Gives a known peer these NIDs instead of those that it had; paths that it keeps go on as they
+    /// are. NIDs of another peer are refused.
+    ///
+    /// # Errors
+    /// See [`PeerError`]; after an error the peer has the NIDs that it had.
+    fn renew(&mut self, peer: PeerHandle, nids: &NidList) -> Result<(), PeerError>;
+
+    /// A peer's NIDs; none if it is unknown.
+    fn nids(&self, peer: PeerHandle) -> Option<NidList>;
 
     /// Forgets a peer; the handle is invalid from then on. Harmless if it already was.
     fn forget(&mut self, peer: PeerHandle);
 
-    /// Chooses the paths of a message that is about to be sent.
-    fn select(&mut self, now_us: u64, peer: PeerHandle, route: Route) -> Selection;
+    /// Chooses the paths of a message that is about to be sent, or is to be tried once more.
+    fn select(&mut self, now_us: u64, peer: PeerHandle, route: Route, tried: &Tried) -> Selection;
+
+    /// The local rail of a path that was selected.
+    fn rail_of(&self, peer: PeerHandle, path: usize) -> Option<usize>;
+
+    /// Says which path the next message would take, and why none of the others.
+    fn why(&self, peer: PeerHandle, route: Route) -> Why;
 
     /// Sends a message along one path that was selected.
     ///
@@ -129,27 +162,39 @@ pub trait Transport {
         route: Route,
         bytes: &[u8],
     ) -> Sent {
-        let selection = self.select(now_us, peer, route);
+        let mut tried = Tried::default();
         let mut sent = Sent::default();
-        if selection.candidates().is_empty() {
-            sent.dropped = Some(DropReason::UnknownPeer);
+        let first = self.select(now_us, peer, route, &tried);
+        if first.choices().is_empty() {
+            sent.dropped = Some(match self.nids(peer) {
+                Some(_) => DropReason::NoPath,
+                None => DropReason::UnknownPeer,
+            });
         }
-        for &path in selection.candidates() {
-            if sent.copies == selection.wanted() {
+        let mut selection = first;
+        while !selection.choices().is_empty() {
+            for &choice in selection.choices() {
+                match self.post(now_us, peer, usize::from(choice.path), class, bytes) {
+                    Ok(()) => sent.copies += 1,
+                    Err(reason) => {
+                        sent.dropped = Some(reason);
+                        tried.note(choice, reason);
+                    }
+                }
+            }
+            let is_final = matches!(
+                sent.dropped,
+                Some(DropReason::Oversize | DropReason::UnknownPeer)
+            );
+            let given_up = tried.count() as usize >= TRIES_MAX;
+            if sent.copies > 0 || route == Route::All || is_final || given_up {
                 break;
             }
-            match self.post(now_us, peer, usize::from(path), class, bytes) {
-                Ok(()) => sent.copies += 1,
-                Err(reason) => sent.dropped = Some(reason),
-            }
+            selection = self.select(now_us, peer, route, &tried);
         }
-        for &path in selection.probes() {
-            if self
-                .post(now_us, peer, usize::from(path), class, bytes)
-                .is_ok()
-            {
-                sent.copies += 1;
-            }
+        for choice in first.probes() {
+            let probed = self.post(now_us, peer, usize::from(choice.path), class, bytes);
+            sent.copies += u8::from(probed.is_ok());
         }
         sent
     }
@@ -164,7 +209,7 @@ pub trait Transport {
     fn poll_beats(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool;
 
     /// Descriptors that become readable when news has come in; to be registered edge-triggered. They
-    /// stay the same for the life of the transport. Beats do not touch them.
+    /// stay the same until a rail is added or removed. Beats do not touch them.
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>>;
 
     /// Whether a wait on the descriptors would be woken by whatever news comes next. If not, poll

@@ -212,8 +212,8 @@ fn a_libfabric_without_the_provider() {
     assert_eq!(
         refusal("127.42.8.1:0@udp"),
         format!(
-            "rail 127.42.8.1:0@udp0: libfabric {major}.{minor} offers no provider \"udp\" for \
-             datagrams (fi_getinfo failed: No data available (61)); unset FI_PROVIDER if it is \
+            "rail 127.42.8.1:0@udp0: libfabric {major}.{minor} offers no provider \"udp\" here \
+             (fi_getinfo failed: No data available (61)); unset FI_PROVIDER if it is \
              set, or install a libfabric that was built with udp"
         )
     );

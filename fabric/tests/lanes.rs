@@ -72,10 +72,10 @@ fn messages_of_both_classes_go_round_the_same_rails() {
     let mut b = Node::open("127.43.6.1:0@udp,127.43.6.2:0@udp");
     let (to_b, to_a) = (a.knows(&b), b.knows(&a));
     for (class, bytes) in [
-        (Class::Beat, b"beat 1"),
-        (Class::News, b"news 0"),
-        (Class::News, b"news 1"),
         (Class::Beat, b"beat 0"),
+        (Class::News, b"news 1"),
+        (Class::News, b"news 0"),
+        (Class::Beat, b"beat 1"),
     ] {
         a.fabric.send(1, to_b, class, Route::Next, bytes);
     }

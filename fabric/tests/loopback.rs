@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Node, config, library, on_the_wheel, text};
-use muster_fabric::{Class, DropReason, Fabric, Route, Sent, Transport};
+use muster_fabric::{Class, DropReason, Fabric, NidList, Route, Sent, Transport};
 use std::time::Duration;
 
 const SENT_ONE: Sent = Sent {
@@ -117,27 +117,34 @@ fn one_rail_reaches_each_of_a_peers_two_nids_and_is_reached_from_both() {
     assert_eq!(text(&a.receive(2)), ["more", "more"]);
 }
 
+/// cfg-080, snd-065: a NID belongs to one peer only.
 #[test]
-fn a_forgotten_peer_gets_nothing_and_another_at_its_address_stays_known() {
+fn a_nid_of_one_peer_is_refused_for_another_until_the_first_is_forgotten() {
     let mut a = Node::open("127.41.10.1:0@udp");
     let mut b = Node::open("127.41.11.1:0@udp");
-    let (first, second) = (a.knows(&b), a.knows(&b));
+    let first = a.knows(&b);
+    let nids: NidList = format!("127.41.11.9@udp,{}", b.nids()).parse().unwrap();
+    let error = a.fabric.peer(&nids).unwrap_err();
+    let expected = format!(
+        "the NID {0} belongs to another peer already, {0}; a NID names one interface of one node, so \
+         forget that peer, or correct one of the two",
+        b.nids()
+    );
+    assert_eq!(error.to_string(), expected);
+    a.fabric
+        .send(1, first, Class::News, Route::All, b"to first");
+    assert_eq!(text(&b.receive(1)), ["to first"], "nothing has changed");
     a.fabric.forget(first);
     a.fabric.forget(first);
+    let second = a.fabric.peer(&nids).unwrap();
     let nothing = Sent {
         copies: 0,
         dropped: Some(DropReason::UnknownPeer),
     };
-    assert_eq!(
-        a.fabric
-            .send(1, first, Class::News, Route::All, b"to first"),
-        nothing
-    );
-    assert_eq!(
-        a.fabric
-            .send(1, second, Class::News, Route::All, b"to second"),
-        SENT_ONE
-    );
+    let sent = a.fabric.send(1, first, Class::News, Route::All, b"x");
+    assert_eq!(sent, nothing, "a forgotten peer gets nothing");
+    a.fabric
+        .send(1, second, Class::News, Route::All, b"to second");
     assert_eq!(text(&b.receive(1)), ["to second"]);
     assert_eq!(
         (a.fabric.unknown_peer_drops(), a.fabric.paths(first).len()),

@@ -6,8 +6,8 @@ mod common;
 
 use common::{Node, config, on_the_wheel, text};
 use muster_fabric::{
-    Class, Cut, Direction, DropReason, Fabric, FabricEvent, FaultPlan, Faulty, NidList, PathState,
-    PeerHandle, RailState, Route, Sent, Transport,
+    Class, Cut, Direction, DropReason, Fabric, FabricEvent, FaultPlan, Faulty, HealthState,
+    NidList, PathState, PeerHandle, Route, Sent, Transport,
 };
 
 /// Two nodes that beat to each other every 10 ms of a clock that the test winds.
@@ -102,7 +102,7 @@ fn a_cut_rail_is_silent_for_both_and_back_when_it_heals() {
         .iter()
         .map(|path| path.state)
         .collect();
-    assert_eq!(states, [PathState::Up, PathState::Silent]);
+    assert_eq!(states, [PathState::Active, PathState::Silent]);
     let before = pair.a.fabric.paths(pair.to_b)[0].counters.sends;
     assert_eq!(pair.beats(8), [], "no flapping while the cut lasts");
     assert_eq!(
@@ -202,7 +202,7 @@ fn what_the_provider_refuses_goes_over_another_rail_and_the_bad_path_is_tried_ag
     let paths = a.fabric.paths(to_half);
     assert_eq!(
         (paths[0].state, paths[1].state),
-        (PathState::Failing, PathState::Up)
+        (PathState::Failed, PathState::Active)
     );
     let tries = |a: &Node| {
         a.fabric.paths(to_half)[0]
@@ -214,7 +214,7 @@ fn what_the_provider_refuses_goes_over_another_rail_and_the_bad_path_is_tried_ag
         .send(30_000, to_half, Class::Beat, Route::Next, b"x");
     assert_eq!(tries(&a), 4, "and tried again after a pause");
     // One peer's bad address says nothing about the rail, which still serves the others.
-    assert_eq!(a.fabric.rails()[0].state, RailState::Up);
+    assert_eq!(a.fabric.rails()[0].state, HealthState::Active);
     a.fabric
         .send(31_000, to_c, Class::News, Route::All, b"news");
     assert_eq!(c.receive(2).len(), 2);
@@ -244,7 +244,7 @@ fn a_rail_that_fails_for_several_peers_is_failing_until_a_send_succeeds() {
         panic!("no event");
     };
     assert!(reason.starts_with("fi_inject failed: "), "{reason}");
-    assert_eq!(a.fabric.rails()[0].state, RailState::Failing);
+    assert_eq!(a.fabric.rails()[0].state, HealthState::Failed);
     let to_b = a.knows(&b);
     a.fabric
         .send(4, to_b, Class::Beat, Route::Next, b"the only rail there is");
@@ -253,7 +253,13 @@ fn a_rail_that_fails_for_several_peers_is_failing_until_a_send_succeeds() {
         a.fabric.poll_event(),
         Some(FabricEvent::RailRecovered { rail: 0 })
     );
-    assert_eq!(a.fabric.rails()[0].state, RailState::Up);
+    // dbg-030, RS-07: its health climbs back with each success.
+    let mut state_after_success = || {
+        a.fabric.send(5, to_b, Class::Beat, Route::Next, b"x");
+        a.fabric.rails()[0].state
+    };
+    let states = [state_after_success(), state_after_success()];
+    assert_eq!(states, [HealthState::Degraded, HealthState::Active]);
 }
 
 #[test]

@@ -37,6 +37,8 @@ static void check_context(muster_ctx_t *context, int expected)
     CHECK(muster_rank_state(context, 0) == expected);
     CHECK(muster_rank_node(context, 0) == expected);
     CHECK(muster_node_name(context, 0, text, sizeof text) == expected);
+    CHECK(muster_node_group(context, 0, text, sizeof text) == expected);
+    CHECK(muster_event_nodes(context, &event, NULL, 0) == expected);
     CHECK(muster_node_count(context) == expected);
     CHECK(muster_rank_count(context) == expected);
     CHECK(muster_nodes_in_state(context, MUSTER_NODE_ALIVE) == expected);

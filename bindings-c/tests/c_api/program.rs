@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::common::{attempt, compiler, here, installed, run};
 
-const SHARED: &[&str] = &["-lmuster"];
+const SHARED: &[&str] = &["-lmuster", "-lpthread"];
 const STATIC: &[&str] = &["-l:libmuster.a", "-lpthread", "-ldl", "-lgcc_eh", "-lgcc"];
 
 /// Compiles and runs one of the programs beside this file, away from every other agent.
@@ -81,6 +81,11 @@ fn musterd() -> PathBuf {
 #[test]
 fn attributes_written_read_watched_and_refused() {
     check("attributes", SHARED, Some(&musterd()));
+}
+
+#[test]
+fn many_threads_connect_ask_and_disconnect() {
+    check("many_threads", SHARED, Some(&musterd()));
 }
 
 #[test]

@@ -70,6 +70,8 @@ static void check_view(muster_ctx_t *context)
     CHECK(muster_node_name(context, (uint32_t)node, NULL, 0) == 4);
     CHECK(muster_node_name(context, (uint32_t)node, NULL, 9) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_node_name(context, 1000, text, sizeof text) == MUSTER_ERR_NO_SUCH_NODE);
+    CHECK(muster_node_group(context, (uint32_t)node, text, sizeof text) == 0 && text[0] == 0);
+    CHECK(muster_node_group(context, 1000, text, sizeof text) == MUSTER_ERR_NO_SUCH_NODE);
     CHECK(muster_node_state(context, 1000) == MUSTER_ERR_NO_SUCH_NODE);
     CHECK(muster_rank_state(context, 2) == MUSTER_ERR_NO_SUCH_RANK);
     CHECK(muster_rank_state(context, UINT32_MAX) == MUSTER_ERR_NO_SUCH_RANK);
@@ -83,6 +85,7 @@ static void check_death(muster_ctx_t *context, pid_t victim)
 {
     muster_event_t event = MUSTER_EVENT_INIT;
     char text[256] = "";
+    uint32_t node = MUSTER_NONE;
     CHECK(kill(victim, SIGKILL) == 0);
     CHECK(await_event(context, MUSTER_EVENT_RANK_FAILED, 1, &event));
     CHECK(muster_rank_state(context, 1) == MUSTER_RANK_FAILED);
@@ -91,6 +94,10 @@ static void check_death(muster_ctx_t *context, pid_t victim)
     CHECK(event.delivered_ns >= event.verdict_ns && event.verdict_ns > 0);
     CHECK(muster_event_describe(context, &event, text, sizeof text) > 0);
     CHECK(strstr(text, "rank 1 on here FAILED: ") == text);
+    CHECK(muster_event_nodes(context, &event, NULL, 0) == 1);
+    CHECK(muster_event_nodes(context, &event, &node, 1) == 1 && node == event.node);
+    CHECK(muster_event_nodes(context, &event, NULL, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_event_nodes(context, NULL, &node, 1) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_event_describe(context, &event, text, 5) > 5 && strcmp(text, "rank") == 0);
     CHECK(waitpid(victim, NULL, 0) == victim);
 }

@@ -59,6 +59,7 @@ pub enum LoadError {
     },
 }
 
+// SAFETY of a call: hints are NULL or valid, `info` is writable; what it gets belongs to `fi_freeinfo`.
 type GetInfo = unsafe extern "C" fn(
     version: u32,
     node: *const c_char,
@@ -67,14 +68,19 @@ type GetInfo = unsafe extern "C" fn(
     hints: *const fi_info,
     info: *mut *mut fi_info,
 ) -> c_int;
+// SAFETY of a call: the list came from `fi_getinfo` or `fi_dupinfo` and is not used after it.
 type FreeInfo = unsafe extern "C" fn(info: *mut fi_info);
+// SAFETY of a call: NULL or valid.
 type DupInfo = unsafe extern "C" fn(info: *const fi_info) -> *mut fi_info;
+// SAFETY of a call: the attributes come from an info; `fabric` is writable.
 type OpenFabric = unsafe extern "C" fn(
     attr: *mut fi_fabric_attr,
     fabric: *mut *mut fid_fabric,
     context: *mut c_void,
 ) -> c_int;
+// SAFETY of a call: none.
 type Version = unsafe extern "C" fn() -> u32;
+// SAFETY of a call: none; the text is constant.
 type StrError = unsafe extern "C" fn(error: c_int) -> *const c_char;
 
 /// libfabric's exported functions, as found in one library.

@@ -12,11 +12,11 @@ pub use plan::{Cut, Direction, FaultCounters, FaultPlan};
 
 use crate::error::PeerError;
 use crate::nid::NidList;
-use crate::peer::{PathView, PeerHandle};
-use crate::rail::RailView;
-use crate::select::Selection;
+use crate::peer::PeerHandle;
+use crate::select::{Selection, Tried};
 use crate::stats::DropReason;
 use crate::transport::{Arrival, Class, FabricEvent, Route, Transport};
+use crate::view::{PathView, RailView, Why};
 use faults::Faults;
 use std::os::fd::BorrowedFd;
 
@@ -50,6 +50,11 @@ impl<T: Transport> Faulty<T> {
     /// The transport inside.
     pub fn inner(&self) -> &T {
         &self.inner
+    }
+
+    /// The transport inside, to be changed between two calls.
+    pub fn inner_mut(&mut self) -> &mut T {
+        &mut self.inner
     }
 
     fn release(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) {
@@ -87,8 +92,24 @@ impl<T: Transport> Transport for Faulty<T> {
         self.inner.forget(peer);
     }
 
-    fn select(&mut self, now_us: u64, peer: PeerHandle, route: Route) -> Selection {
-        self.inner.select(now_us, peer, route)
+    fn renew(&mut self, peer: PeerHandle, nids: &NidList) -> Result<(), PeerError> {
+        self.inner.renew(peer, nids)
+    }
+
+    fn nids(&self, peer: PeerHandle) -> Option<NidList> {
+        self.inner.nids(peer)
+    }
+
+    fn select(&mut self, now_us: u64, peer: PeerHandle, route: Route, tried: &Tried) -> Selection {
+        self.inner.select(now_us, peer, route, tried)
+    }
+
+    fn rail_of(&self, peer: PeerHandle, path: usize) -> Option<usize> {
+        self.inner.rail_of(peer, path)
+    }
+
+    fn why(&self, peer: PeerHandle, route: Route) -> Why {
+        self.inner.why(peer, route)
     }
 
     fn post(
@@ -100,7 +121,7 @@ impl<T: Transport> Transport for Faulty<T> {
         bytes: &[u8],
     ) -> Result<(), DropReason> {
         if !self.faults.plan.cuts.is_empty() {
-            let rail = self.inner.paths(peer).get(path).map(|path| path.rail);
+            let rail = self.inner.rail_of(peer, path);
             let cut = |rail| self.faults.plan.is_cut(now_us, rail, Direction::Out);
             if rail.is_some_and(cut) {
                 self.faults.counters.cut += 1;

@@ -39,6 +39,8 @@ pub(crate) struct Limits {
     pub(crate) inject: bool,
     /// Have a descriptor that tells of completions.
     pub(crate) wakes: bool,
+    /// Longest message wanted, where the provider allows longer ones.
+    pub(crate) message_max: usize,
 }
 
 /// What a send is remembered by until it completes.
@@ -46,7 +48,9 @@ pub(crate) struct Limits {
 pub(crate) struct SendTag {
     pub(crate) peer: u32,
     pub(crate) generation: u32,
+    /// The path's number in the fabric.
     pub(crate) path: u32,
+    pub(crate) bytes: u32,
 }
 
 /// A send that was taken.
@@ -132,7 +136,8 @@ impl Lane {
         limits: Limits,
     ) -> Result<Lane, CallError> {
         let info = Info::query(library, row, Some(source))?;
-        let offer = info.offer();
+        let mut offer = info.offer();
+        offer.message_max = offer.message_max.min(limits.message_max);
         let receives = limits.receives.clamp(1, offer.receives_max.max(1));
         let sends = limits.sends.clamp(1, offer.sends_max.max(1));
         let fabric = open::fabric(library, &info)?;
@@ -181,6 +186,16 @@ impl Lane {
     /// Longest message, bytes.
     pub(crate) fn message_max(&self) -> usize {
         self.offer.message_max
+    }
+
+    /// Sends that there is room for now.
+    pub(crate) fn credits(&self) -> usize {
+        self.free_sends.len()
+    }
+
+    /// Sends that there is room for when none is under way.
+    pub(crate) fn credits_most(&self) -> usize {
+        self.tags.len()
     }
 
     /// The address that the endpoint is bound to, with its port.

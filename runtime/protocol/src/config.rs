@@ -6,7 +6,7 @@
 use thiserror::Error;
 
 use crate::frame::FRAME_OVERHEAD;
-use crate::identity::{ADDRESS_MAX, INCARNATION_MAX, NAME_MAX};
+use crate::identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, NAME_MAX};
 
 /// Smallest body the protocol can work with, in bytes: room for the longest fact.
 pub const MTU_MIN: usize = 640;
@@ -57,6 +57,16 @@ pub enum Policy {
     Stop,
 }
 
+/// What a member does whose side of a split is the smaller one. All members of a job do the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Minority {
+    /// It says so, and goes on: the others are failed to it.
+    Continue,
+    /// It says so, and holds: the others stay suspect until more than half answer again, or a
+    /// launcher or an administrator says that they failed.
+    Hold,
+}
+
 /// By which rules news travels and members are judged. All members of a job use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -94,6 +104,9 @@ impl Mode {
 pub struct Config {
     /// Name of this node, unique in the job, 1 to 63 bytes of printable ASCII without spaces.
     pub name: String,
+    /// What it shares with those that may fail together with it (a rack, a switch): up to 31 bytes
+    /// of printable ASCII without spaces; empty for none.
+    pub group: String,
     /// Where peers reach it; opaque, 1 to 255 bytes.
     pub address: Vec<u8>,
     /// Addresses to knock at while they are not in the view. More can come with `Input::Seed`.
@@ -124,6 +137,8 @@ pub struct Config {
     pub mtu: usize,
     /// What to do when declared failed.
     pub policy: Policy,
+    /// What to do on the smaller side of a split.
+    pub minority: Minority,
     /// Most members in the view; strangers beyond are refused and counted.
     pub members_max: usize,
     /// How news travels and who is judged how.
@@ -141,6 +156,7 @@ impl Config {
     pub fn new(name: &str, address: &[u8], profile: Profile) -> Self {
         Self {
             name: name.to_owned(),
+            group: String::new(),
             address: address.to_vec(),
             seeds: Vec::new(),
             key: None,
@@ -159,10 +175,11 @@ impl Config {
             neighbours: 3,
             mtu: 1472,
             policy: Policy::Rejoin,
+            minority: Minority::Continue,
             members_max: 4096,
             history_max: 4096,
             attribute_bytes_max: 64 << 20,
-            mode: Mode::Prompt { tau_us: 2_000 },
+            mode: Mode::Prompt { tau_us: 1_000 },
         }
     }
 
@@ -178,6 +195,23 @@ impl Config {
                 &self.name,
                 "a name has 1 to 63 printable ASCII characters and no space",
                 "use the host name, or set MUSTER_NODE",
+            );
+        }
+        let printable = self.group.bytes().all(|byte| byte.is_ascii_graphic());
+        if self.group.len() > GROUP_MAX || !printable {
+            return refuse(
+                "group",
+                &self.group,
+                "a group has at most 31 printable ASCII characters and no space",
+                "use the name of the rack or the switch, or leave it empty",
+            );
+        }
+        if self.minority == Minority::Hold && self.mode.is_paper() {
+            return refuse(
+                "minority",
+                "hold",
+                "the plain algorithm of the paper knows no majority",
+                "use continue, or the default mode",
             );
         }
         if self.address.is_empty() || self.address.len() > ADDRESS_MAX {
@@ -370,6 +404,23 @@ fn refuse_number(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_that_is_no_word_is_refused_with_a_remedy() {
+        let mut config = Config::new("n", b"a", Profile::Standard);
+        for group in ["a b", "\u{e4}", &"x".repeat(32), "a\n"] {
+            config.group = group.to_owned();
+            let error = config.check().unwrap_err();
+            assert_eq!((error.name, &*error.value), ("group", group));
+            assert!(error.remedy.contains("rack"));
+        }
+        for group in ["", "rack3", &"x".repeat(31)] {
+            config.group = group.to_owned();
+            assert_eq!(config.check(), Ok(()));
+        }
+        (config.minority, config.mode) = (Minority::Hold, Mode::Paper { tau_us: 1 });
+        assert_eq!(config.check().unwrap_err().name, "minority");
+    }
 
     /// ZM-06: as many observers as reporters, or no engine.
     #[test]

@@ -48,6 +48,10 @@ counters! {
     news_facts,
     /// Facts among them that brought nothing new.
     news_duplicates,
+    /// Frames with hints sent.
+    hints_sent,
+    /// Hints at something that was not held, and was asked for.
+    hints_followed,
     /// Base views given to a link.
     base_views,
     /// Base views among them because digests went on differing.
@@ -68,6 +72,8 @@ counters! {
     outcasts,
     /// Discovery requests sent.
     discoveries,
+    /// Times this member found itself on the smaller side of a split.
+    minorities,
     /// Frames not sent because the outbox was full.
     outbox_dropped,
     /// Events not told because nobody drained them (the oldest goes).

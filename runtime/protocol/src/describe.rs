@@ -70,6 +70,11 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
             let own = node(&own, &mut about);
             format!("that is my name, for {age_us} us: I am {own}")
         }
+        Message::Hint { hints } => {
+            about.extend(hints.iter().map(|hint| hint.subject.member()));
+            let wanted = hints.iter().filter(|hint| hint.wanted).count();
+            format!("hints at {} facts, asks for {wanted}", hints.len() - wanted)
+        }
         Message::Request { asks } => format!("asks for {} maps", asks.len()),
         Message::Reply { sections, .. } => format!("gives of {} maps", sections.len()),
     };

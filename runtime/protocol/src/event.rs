@@ -41,6 +41,32 @@ pub enum EventKind {
         /// The version of the write; growing for each member and life.
         version: u64,
     },
+    /// Members of one group failed within one window. Told once, after the last `NodeFailed` of
+    /// those it lists.
+    GroupFailed {
+        /// `Overlay::group_failure` has the group and the list under this number.
+        number: u32,
+        /// How many failed.
+        failed: u32,
+        /// Of how many.
+        of: u32,
+    },
+    /// We are on the smaller side of a split, or more than half have died.
+    Minority {
+        /// How many are left, ourselves included.
+        reached: u32,
+        /// Of how many.
+        of: u32,
+        /// Whether those we do not reach stay suspects, by policy.
+        held: bool,
+    },
+    /// That is over.
+    Majority {
+        /// How many are here, ourselves included.
+        reached: u32,
+        /// Of how many.
+        of: u32,
+    },
     /// This member learnt that it was declared failed.
     Outcast,
     /// A member of this job has other parameters than we have; neither listens to the other.

@@ -42,7 +42,8 @@ pub(crate) enum Kind {
     Refusal = 13,
     Request = 14,
     Reply = 15,
-    Twin = 16,
+    Hint = 16,
+    Twin = 17,
 }
 
 impl Kind {
@@ -63,7 +64,8 @@ impl Kind {
             13 => Self::Refusal,
             14 => Self::Request,
             15 => Self::Reply,
-            16 => Self::Twin,
+            16 => Self::Hint,
+            17 => Self::Twin,
             _ => return None,
         })
     }

@@ -13,6 +13,8 @@ use sha1::{Digest, Sha1};
 
 /// Longest name of a member, in bytes.
 pub const NAME_MAX: usize = 63;
+/// Longest name of a group, in bytes.
+pub const GROUP_MAX: usize = 31;
 /// Longest address of a member, in bytes. The protocol never reads what is in it.
 pub const ADDRESS_MAX: usize = 255;
 /// Incarnations stay below this, so that raising one never overflows. Launch times in nanoseconds

@@ -46,14 +46,17 @@ mod wire;
 
 pub use arrivals::Arrivals;
 pub use attributes::{ENTRY_COST, KEY_MAX, KeyHandle, MAP_BYTES_MAX, MONITOR_KEY, VALUE_MAX};
-pub use config::{Config, ConfigError, MTU_MAX, MTU_MIN, Mode, Policy, Profile, SEEDS_MAX};
+pub use config::{
+    Config, ConfigError, MTU_MAX, MTU_MIN, Minority, Mode, Policy, Profile, SEEDS_MAX,
+};
 pub use counters::Counters;
 pub use event::{Cause, CauseKind, Event, EventKind};
 pub use evidence::{EVIDENCE_MAX, Observation, ObservationKind};
-pub use identity::{ADDRESS_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
+pub use identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
 pub use lateness::LATE_MAX_US;
 pub use overlay::{
-    Class, Input, MemberView, Overlay, Phase, ResumeError, Route, Sizes, Target, Told, Transmit,
+    Class, GroupFailure, Input, MemberView, Overlay, Phase, ResumeError, Route, Sizes, Target,
+    Told, Transmit,
 };
 pub use parameters::Parameter;
 pub use reject::Reject;

@@ -7,6 +7,9 @@
 //! while the friend lives, and nothing is queued: a fact that changes twice before a letter goes
 //! is written once.
 //!
+//! Beside the list there is one of *hints*: what the friend most likely knows by the time we would
+//! write, and is only asked about (see `overlay::push`, which also says what an eager link is).
+//!
 //! A link has up to four roles, two in each direction: one observes the other (the other beats
 //! to it), one chose the other as a random neighbour. A link without a role is dropped.
 
@@ -24,6 +27,8 @@ use crate::wire::{ROLE_NEIGHBOUR, ROLE_OBSERVE};
 pub(crate) const FLIGHTS_MAX: usize = 16;
 /// The wait for an acknowledgement doubles up to this many times.
 const BACKOFF_MAX: u32 = 5;
+/// So many letters in a row that bring nothing new take their link out of the tree.
+const USELESS_MAX: u32 = 2;
 
 /// Something a fact can be about. Nodes sort before ranks and maps, so they are told first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +43,18 @@ pub(crate) enum Subject {
     },
     /// The version of a member's attributes.
     Map(MemberId),
+}
+
+impl Subject {
+    /// Whom it is about.
+    pub(crate) fn member(self) -> MemberId {
+        match self {
+            Self::Node(id)
+            | Self::Rank(id, _)
+            | Self::Map(id)
+            | Self::Suspicion { suspect: id, .. } => id,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -87,7 +104,15 @@ pub(crate) struct Link {
     pub(crate) want_view: bool,
     /// No news goes out before this.
     open_at: Instant,
+    /// Part of the tree: news goes at once, not as a hint after a while.
+    pub(crate) eager: bool,
+    /// Letters of the peer in a row that brought nothing new.
+    useless: u32,
     dirty: Subjects,
+    /// What the peer is to get a hint of, and what it holds more about that we want.
+    hints: Subjects,
+    wants: Subjects,
+    hint_at: Instant,
     flights: VecDeque<Flight>,
     backoff: u32,
 }
@@ -115,7 +140,12 @@ impl Link {
             repair_at: now,
             want_view: false,
             open_at: now,
+            eager: true,
+            useless: 0,
             dirty: Subjects::default(),
+            hints: Subjects::default(),
+            wants: Subjects::default(),
+            hint_at: now,
             flights: VecDeque::new(),
             backoff: 0,
         }
@@ -154,7 +184,72 @@ impl Link {
     }
 
     pub(crate) fn mark(&mut self, subject: Subject) {
+        self.unhint(subject);
         self.dirty.insert(subject);
+    }
+
+    /// The peer gets a hint of it, with the others, not before `at`; unless a letter about it is
+    /// being written anyway.
+    pub(crate) fn mark_lazily(&mut self, subject: Subject, at: Instant) {
+        self.mark_all_lazily([subject].into_iter(), at);
+    }
+
+    /// As `mark_lazily`, for many.
+    pub(crate) fn mark_all_lazily(&mut self, subjects: impl Iterator<Item = Subject>, at: Instant) {
+        self.hint_at = self.hint_at_or(at);
+        for subject in subjects {
+            if !self.dirty.contains(&subject) {
+                self.wants.remove(&subject);
+                self.hints.insert(subject);
+            }
+        }
+    }
+
+    fn hint_at_or(&self, at: Instant) -> Instant {
+        let hint_at = self.hint_at();
+        if hint_at == Instant::NEVER {
+            at
+        } else {
+            hint_at
+        }
+    }
+
+    fn unhint(&mut self, subject: Subject) {
+        self.hints.remove(&subject);
+        self.wants.remove(&subject);
+    }
+
+    /// The peer holds more about it: it is asked at `at`, unless we hear of it before.
+    pub(crate) fn want(&mut self, subject: Subject, at: Instant) {
+        if !self.dirty.contains(&subject) {
+            self.hint_at = self.hint_at().min(at);
+            self.hints.remove(&subject);
+            self.wants.insert(subject);
+        }
+    }
+
+    /// When hints are due; never if there are none.
+    pub(crate) fn hint_at(&self) -> Instant {
+        if self.hints.is_empty() && self.wants.is_empty() {
+            Instant::NEVER
+        } else {
+            self.hint_at
+        }
+    }
+
+    /// At most so many of the hints, which are then no longer due.
+    pub(crate) fn take_hints(&mut self, most: usize) -> Vec<(Subject, bool)> {
+        let Self { wants, hints, .. } = self;
+        let wanted = core::iter::from_fn(|| wants.pop_first()).map(|subject| (subject, true));
+        let told = core::iter::from_fn(|| hints.pop_first()).map(|subject| (subject, false));
+        wanted.chain(told).take(most).collect()
+    }
+
+    /// A letter of the peer brought something new, or nothing. Says whether the link is eager.
+    pub(crate) fn judge_letter(&mut self, brought_news: bool) -> bool {
+        self.useless = if brought_news { 0 } else { self.useless + 1 };
+        self.eager = brought_news || (self.eager && self.useless < USELESS_MAX);
+        self.eager
     }
 
     /// As `mark`, for all nodes in their order.
@@ -165,18 +260,24 @@ impl Link {
     /// The peer holds just what we hold: nothing to tell it.
     pub(crate) fn unmark(&mut self, subject: Subject) {
         self.dirty.remove(&subject);
+        self.unhint(subject);
     }
 
     /// The peer holds what we hold about all of whom this is true: nothing to tell it of them.
     pub(crate) fn unmark_all(&mut self, mut known: impl FnMut(Subject) -> bool) {
         self.dirty.retain(|subject| !known(*subject));
+        self.hints.retain(|subject| !known(*subject));
+        self.wants.retain(|subject| !known(*subject));
         for flight in &mut self.flights {
             flight.subjects.retain(|told| !known(*told));
         }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.dirty.is_empty() && self.flights.is_empty()
+        self.dirty.is_empty()
+            && self.hints.is_empty()
+            && self.wants.is_empty()
+            && self.flights.is_empty()
     }
 
     pub(crate) fn can_send(&self, now: Instant) -> bool {
@@ -214,9 +315,9 @@ impl Link {
         self.backoff > 0
     }
 
-    /// How much waits to be told.
+    /// How much waits to be told or hinted at.
     pub(crate) fn waiting(&self) -> usize {
-        self.dirty.len()
+        self.dirty.len() + self.hints.len() + self.wants.len()
     }
 
     pub(crate) fn dirty(&self) -> impl Iterator<Item = Subject> {
@@ -242,11 +343,13 @@ impl Link {
         }
     }
 
-    pub(crate) fn acked(&mut self, sequence: u64) {
+    /// The peer has a letter, and holds this link eager or not.
+    pub(crate) fn acked(&mut self, sequence: u64, eager: bool) {
         let before = self.flights.len();
         self.flights.retain(|flight| flight.sequence != sequence);
         if self.flights.len() < before {
             self.backoff = 0;
+            self.eager = eager;
         }
     }
 
@@ -294,14 +397,14 @@ mod tests {
         link.sent(Instant(0), 1, vec![A], 0);
         link.sent(Instant(0), 2, vec![B], 0);
         assert!(!link.can_send(Instant(0)));
-        link.acked(1);
+        link.acked(1, true);
         assert_eq!(link.resend(Instant(9_999), 10_000), 0);
         assert_eq!(link.resend(Instant(10_000), 10_000), 1);
         assert_eq!(link.dirty().collect::<Vec<_>>(), [B]);
         assert!(link.is_retrying());
         link.sent(Instant(10_000), 3, vec![B], 0);
         assert_eq!(link.resend_at(10_000), Instant(30_000));
-        link.acked(3);
+        link.acked(3, true);
         assert!(link.is_idle() && !link.is_retrying());
     }
 
@@ -317,6 +420,35 @@ mod tests {
         assert_eq!(link.dirty().collect::<Vec<_>>(), [B]);
         link.unmark(B);
         assert!(link.is_idle());
+    }
+
+    /// ZM-08: a link leaves the tree after two useless letters in a row, and news brings it back.
+    #[test]
+    fn useless_letters_make_a_link_lazy() {
+        let mut link = Link::new(Instant(0));
+        assert!(link.judge_letter(false) && link.judge_letter(true));
+        assert!(link.judge_letter(false) && !link.judge_letter(false));
+        assert!(!link.judge_letter(false) && link.judge_letter(true));
+        link.mark(A);
+        link.sent(Instant(0), 1, vec![A], 0);
+        link.acked(1, false);
+        assert!(!link.eager, "the peer's word counts");
+    }
+
+    /// ZM-08: a hint waits, goes with those that follow, and is void when a letter says more.
+    #[test]
+    fn hints_wait_for_what_the_peer_shows() {
+        let mut link = Link::new(Instant(0));
+        link.mark_lazily(A, Instant(500));
+        link.mark_lazily(B, Instant(900));
+        assert_eq!(link.hint_at(), Instant(500));
+        assert!(!link.can_send(Instant(900)), "a hint is no letter");
+        link.unmark(A);
+        link.mark(B);
+        assert_eq!(link.hint_at(), Instant::NEVER);
+        link.want(A, Instant(700));
+        assert_eq!(link.take_hints(9), [(A, true)]);
+        assert_eq!(link.take_hints(9), []);
     }
 
     /// ZM-08: the first change after quiet leaves at once, those that follow within the pause wait

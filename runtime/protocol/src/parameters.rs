@@ -5,7 +5,7 @@
 //! parameter it is: a job with two deadlines would call the living dead, silently.
 
 use crate::codec::{Full, Malformed, Reader, Writer};
-use crate::config::Config;
+use crate::config::{Config, Minority};
 
 /// Something all members must have set alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,6 +20,8 @@ pub enum Parameter {
     Theta,
     /// The rules: prompt, or the plain ones of the paper.
     Mode,
+    /// What the smaller side of a split does.
+    Minority,
 }
 
 impl Parameter {
@@ -32,6 +34,7 @@ impl Parameter {
             Self::Deadline => "deadline_us",
             Self::Theta => "theta",
             Self::Mode => "mode",
+            Self::Minority => "minority",
         }
     }
 }
@@ -43,6 +46,7 @@ pub(crate) struct Parameters {
     deadline_us: u32,
     theta: u8,
     is_paper: bool,
+    holds: bool,
 }
 
 impl Parameters {
@@ -53,6 +57,7 @@ impl Parameters {
             deadline_us: config.deadline_us as u32,
             theta: config.theta as u8,
             is_paper: config.mode.is_paper(),
+            holds: config.minority == Minority::Hold,
         }
     }
 
@@ -66,6 +71,8 @@ impl Parameters {
             Some(Parameter::Theta)
         } else if self.is_paper != other.is_paper {
             Some(Parameter::Mode)
+        } else if self.holds != other.holds {
+            Some(Parameter::Minority)
         } else {
             None
         }
@@ -77,6 +84,7 @@ impl Parameters {
             deadline_us: reader.u32()?,
             theta: reader.u8()?,
             is_paper: reader.flag()?,
+            holds: reader.flag()?,
         })
     }
 
@@ -84,6 +92,7 @@ impl Parameters {
         writer.u32(self.heartbeat_us)?;
         writer.u32(self.deadline_us)?;
         writer.u8(self.theta)?;
-        writer.u8(u8::from(self.is_paper))
+        writer.u8(u8::from(self.is_paper))?;
+        writer.u8(u8::from(self.holds))
     }
 }

@@ -40,13 +40,19 @@ pub enum Fault {
     ListNeverCleared,
     /// The history is not pruned.
     HistoryUnbounded,
+    /// A link stays in the tree whatever comes over it.
+    TreeNeverPruned,
     /// A new life of a node forgets how its ranks ended.
     EndsForgotten,
+    /// The smaller side of a split speaks its verdicts, whatever the policy.
+    NothingHeld,
+    /// A group that failed lists also those who are back.
+    GroupUnchecked,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::SkippedRefutation,
         Self::ForgottenHistory,
         Self::FinalityIgnored,
@@ -64,7 +70,10 @@ impl Fault {
         Self::EndNotTold,
         Self::ListNeverCleared,
         Self::HistoryUnbounded,
+        Self::TreeNeverPruned,
         Self::EndsForgotten,
+        Self::NothingHeld,
+        Self::GroupUnchecked,
     ];
 
     /// Its name, as in the list of what was caught.

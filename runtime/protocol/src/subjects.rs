@@ -30,6 +30,19 @@ impl Subjects {
         }
     }
 
+    pub(crate) fn contains(&self, subject: &Subject) -> bool {
+        match subject {
+            Subject::Node(id) => self.nodes.contains(id),
+            other => self.others.contains(other),
+        }
+    }
+
+    /// Takes the first out.
+    pub(crate) fn pop_first(&mut self) -> Option<Subject> {
+        let node = self.nodes.pop_first().map(Subject::Node);
+        node.or_else(|| self.others.pop_first())
+    }
+
     /// Adds nodes that come in their order: in one go, not one by one.
     pub(crate) fn insert_nodes(&mut self, ids: impl Iterator<Item = MemberId>) {
         self.nodes.append(&mut ids.collect());
@@ -87,6 +100,7 @@ mod tests {
         plain.remove(&rank(0));
         assert!(subjects.iter().eq(plain.iter().copied()));
         assert_eq!(subjects.len(), plain.len());
+        assert_eq!(subjects.pop_first(), plain.pop_first());
         assert!(subjects.remove(&node(MemberId(9))) && !subjects.remove(&node(MemberId(9))));
     }
 }

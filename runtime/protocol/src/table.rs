@@ -84,6 +84,8 @@ impl FromIterator<MemberId> for Reporters {
 pub(crate) struct Member {
     pub(crate) id: MemberId,
     pub(crate) name: Box<str>,
+    /// What it shares with those that may fail together with it; empty for none.
+    pub(crate) group: Box<str>,
     pub(crate) address: Box<[u8]>,
     pub(crate) version: Version,
     /// `Alive`, `Suspect`, `Failed` or `Left`; `degraded` is apart because it does not travel.
@@ -108,8 +110,8 @@ pub(crate) struct Member {
     pub(crate) late_us: u64,
     /// Sequence of its last request for a link: an older one that comes later is void.
     pub(crate) asked_sequence: u64,
-    /// When we last told it that we hold it failed.
-    pub(crate) claimed_at: Option<Instant>,
+    /// When we last told one who comes under its id what we hold of it.
+    pub(crate) answered_at: Option<Instant>,
     /// Newest version of its attributes that was heard of.
     pub(crate) attributes: u64,
     digest: u64,
@@ -120,6 +122,7 @@ impl Member {
         Self {
             id,
             name: name.into(),
+            group: Box::default(),
             address: address.into(),
             version,
             state: NodeState::Alive,
@@ -136,7 +139,7 @@ impl Member {
             vouched_at: Instant::default(),
             late_us: 0,
             asked_sequence: 0,
-            claimed_at: None,
+            answered_at: None,
             attributes: 0,
             digest: 0,
         }
@@ -194,7 +197,7 @@ impl Member {
 }
 
 /// A fixed scrambling of 64 bits (splitmix64's finish). Not a proof of anything: frames carry that.
-fn mix(value: u64) -> u64 {
+pub(crate) fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -8,7 +8,8 @@ use crate::attributes::message::{self, Ask, Section};
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::event::CauseKind;
 use crate::frame::Kind;
-use crate::identity::{ADDRESS_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
+use crate::identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
+use crate::link::Subject;
 use crate::parameters::Parameters;
 use crate::state::{NodeState, RankDetail, RankFact, RankState};
 use crate::table::{Member, REPORTERS_MAX, Reporters};
@@ -35,6 +36,7 @@ pub(crate) struct NodeFact<'a> {
     pub(crate) cause: CauseKind,
     pub(crate) silent_us: u32,
     pub(crate) name: &'a str,
+    pub(crate) group: &'a str,
     pub(crate) address: &'a [u8],
     pub(crate) reporters: Reporters,
 }
@@ -167,7 +169,57 @@ pub(crate) enum Message<'a> {
         stop: bool,
         sections: Vec<Section<'a>>,
     },
+    Hint {
+        hints: Vec<Hint>,
+    },
 }
+
+/// What the sender holds about a subject, named by a stamp (0: nothing).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hint {
+    pub(crate) subject: Subject,
+    /// The sender lacks what the receiver hinted at.
+    pub(crate) wanted: bool,
+    pub(crate) stamp: u64,
+}
+
+/// Bytes of one hint.
+pub(crate) const HINT_SIZE: usize = 22;
+
+impl Hint {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let wanted = reader.flag()?;
+        let (tag, id, rank) = (reader.u8()?, MemberId(reader.u64()?), reader.u32()?);
+        let subject = match tag {
+            TAG_NODE if rank == 0 => Subject::Node(id),
+            TAG_RANK => Subject::Rank(id, rank),
+            TAG_MAP if rank == 0 => Subject::Map(id),
+            _ => return Err(Malformed::Value),
+        };
+        Ok(Self {
+            subject,
+            wanted,
+            stamp: reader.u64()?,
+        })
+    }
+
+    /// Suspicions of their own (paper mode) are never hinted at.
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), Full> {
+        let (tag, rank) = match self.subject {
+            Subject::Node(_) | Subject::Suspicion { .. } => (TAG_NODE, 0),
+            Subject::Rank(_, rank) => (TAG_RANK, rank),
+            Subject::Map(_) => (TAG_MAP, 0),
+        };
+        writer.u8(u8::from(self.wanted))?;
+        writer.u8(tag)?;
+        writer.u64(self.subject.member().0)?;
+        writer.u32(rank)?;
+        writer.u64(self.stamp)
+    }
+}
+
+/// In an acknowledgement, above every sequence: "this link is lazy for me".
+pub(crate) const ACK_LAZY: u64 = 1 << 63;
 
 /// Sequences of news frames that arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -298,6 +350,14 @@ impl<'a> Message<'a> {
                 stop: reader.flag()?,
                 sections: message::read_sections(reader)?,
             },
+            Kind::Hint => {
+                let count = reader.u16()?;
+                let mut hints = Vec::new();
+                for _ in 0..count {
+                    hints.push(Hint::read(reader)?);
+                }
+                Self::Hint { hints }
+            }
         })
     }
 }
@@ -413,6 +473,7 @@ impl<'a> NodeFact<'a> {
             cause: member.cause,
             silent_us: member.silent_us,
             name: &member.name,
+            group: &member.group,
             address: &member.address,
             reporters: member.reporters,
         }
@@ -429,6 +490,10 @@ impl<'a> NodeFact<'a> {
         let cause = CauseKind::from_number(reader.u8()?).ok_or(Malformed::Value)?;
         let silent_us = reader.u32()?;
         let name = core::str::from_utf8(reader.short()?).map_err(|_| Malformed::Value)?;
+        let group = core::str::from_utf8(reader.short()?).map_err(|_| Malformed::Value)?;
+        if group.len() > GROUP_MAX || !group.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Malformed::Value);
+        }
         let address = reader.short()?;
         if name.is_empty() || name.len() > NAME_MAX || address.is_empty() {
             return Err(Malformed::Value);
@@ -449,6 +514,7 @@ impl<'a> NodeFact<'a> {
             cause,
             silent_us,
             name,
+            group,
             address,
             reporters,
         })
@@ -463,6 +529,7 @@ impl<'a> NodeFact<'a> {
         writer.u8(self.cause as u8)?;
         writer.u32(self.silent_us)?;
         writer.short(self.name.as_bytes())?;
+        writer.short(self.group.as_bytes())?;
         writer.short(self.address)?;
         writer.u8(self.reporters.len() as u8)?;
         self.reporters

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const KINDS: [Kind; 15] = [
+const KINDS: [Kind; 16] = [
     Kind::Beat,
     Kind::Link,
     Kind::LinkReply,
@@ -20,6 +20,7 @@ const KINDS: [Kind; 15] = [
     Kind::Refusal,
     Kind::Request,
     Kind::Reply,
+    Kind::Hint,
 ];
 
 fn version() -> impl Strategy<Value = Version> {
@@ -31,6 +32,7 @@ prop_compose! {
     fn node_fact()(
         id in any::<u64>(), version in version(), state in 0..4_usize, exit_code in any::<i32>(),
         cause in 1..=10_u8, silent_us in any::<u32>(), name in 1..=NAME_MAX,
+        group in 0..=GROUP_MAX,
         address in 1..=ADDRESS_MAX, reporters in proptest::collection::vec(any::<u64>(), 0..=4),
     ) -> NodeFact<'static> {
         const STATES: [NodeState; 4] =
@@ -45,6 +47,7 @@ prop_compose! {
             cause: CauseKind::from_number(cause).unwrap(),
             silent_us,
             name: &NAME[..name],
+            group: &NAME[..group],
             address: &ADDRESS[..address],
             reporters: reporters.into_iter().map(MemberId).collect(),
         }
@@ -115,6 +118,22 @@ proptest! {
     }
 
     #[test]
+    fn hints_come_back_as_they_were(
+        id in any::<u64>(), rank in any::<u32>(), stamp in any::<u64>(), wanted in any::<bool>(),
+    ) {
+        let subjects = [Subject::Node(MemberId(id)), Subject::Map(MemberId(id))];
+        let subjects = subjects.into_iter().chain([Subject::Rank(MemberId(id), rank)]);
+        let hints: Vec<Hint> = subjects.map(|subject| Hint { subject, wanted, stamp }).collect();
+        let mut buffer = [0; 2 + 3 * HINT_SIZE];
+        let mut writer = Writer::new(&mut buffer);
+        writer.u16(3).unwrap();
+        hints.iter().for_each(|hint| hint.write(&mut writer).unwrap());
+        prop_assert_eq!(writer.used(), 2 + 3 * HINT_SIZE);
+        prop_assert_eq!(Message::read(Kind::Hint, &buffer), Ok(Message::Hint { hints }));
+        prop_assert!(Message::read(Kind::Hint, &buffer[..buffer.len() - 1]).is_err());
+    }
+
+    #[test]
     fn what_is_cut_short_is_refused(
         facts in proptest::collection::vec(fact(), 1..6), cut in any::<prop::sample::Index>(),
     ) {
@@ -157,6 +176,7 @@ fn the_longest_fact_fits_into_the_smallest_datagram() {
         cause: CauseKind::Silence,
         silent_us: 0,
         name: "a-name-of-sixty-three-bytes-a-name-of-sixty-three-bytes-a-name-",
+        group: "a-group-of-thirty-one-bytes----",
         address: &[1; ADDRESS_MAX],
         reporters: (0..4).map(MemberId).collect(),
     };

@@ -137,12 +137,17 @@ struct Run<'a> {
     crashes: BTreeMap<(MemberId, u64), Instant>,
     looked_at: u64,
     joined: usize,
+    /// Some node writes attributes.
+    publishes: bool,
+    /// Makes every value another one.
+    written: u64,
 }
 
 impl<'a> Run<'a> {
     fn new(drawn: &'a Scenario, traced: bool) -> Self {
         let mut world = World::new(drawn.seed.unwrap_or(0));
         world.network = drawn.network.network();
+        world.set_rails(drawn.zone.rails.value() as usize);
         if traced {
             world.start_trace();
         }
@@ -154,6 +159,12 @@ impl<'a> Run<'a> {
             crashes: BTreeMap::new(),
             looked_at: 0,
             joined: 0,
+            publishes: drawn
+                .safety
+                .fault
+                .iter()
+                .any(|f| f.kind == FaultKind::Publish),
+            written: 0,
         }
     }
 
@@ -182,6 +193,7 @@ impl<'a> Run<'a> {
     fn add(&mut self, name: &str, foreign: bool) {
         let mut config = self.world.config(name, self.drawn.profile());
         self.drawn.configure(&mut config, false);
+        config.group = self.drawn.group_of(self.world.len());
         // One seed would be a single point of failure, and the seeds must outlive the faults.
         let seeds = self.members.min(SEEDS) as u32;
         config.seeds = (0..seeds)
@@ -228,6 +240,7 @@ impl<'a> Run<'a> {
     fn faults(&mut self) -> Result<(), Outcome> {
         let start = self.world.now();
         let sent = self.world.bytes_sent_by_all();
+        let facts = self.world.facts_heard();
         let faults = &self.drawn.safety.fault;
         let mut steps: Vec<(u64, bool, &Fault)> = Vec::new();
         for fault in faults {
@@ -261,6 +274,10 @@ impl<'a> Run<'a> {
                 self.world.checker.add(violation);
             }
         }
+        let bound = u64::from(self.drawn.expect.copies_percent);
+        if let Some(violation) = bounds::copies(&self.world, &facts, bound) {
+            self.world.checker.add(violation);
+        }
         Ok(())
     }
 
@@ -268,6 +285,7 @@ impl<'a> Run<'a> {
         self.world
             .tell_story("*** faults are over".to_owned(), Vec::new());
         self.world.network.heal();
+        self.world.mend_rails();
         self.world
             .end_storm(self.drawn.network.loss_permille.value() as u32);
         self.world.quick();
@@ -305,7 +323,20 @@ impl<'a> Run<'a> {
         // What is on its way may still arrive; news of the last change may still spread.
         self.go_on(LOOK_US);
         let sent = self.world.bytes_sent_by_all();
+        let asked = self.world.attribute_frames();
         self.go_on(calm_us);
+        let more = self.world.attribute_frames() - asked;
+        // What the network sends again much later may be a question that was never answered.
+        let replays = self.drawn.network.replay_permille.value() > 0;
+        let late = if replays { self.world.len() as u64 } else { 0 };
+        if more > late {
+            self.world.checker.add(Violation {
+                checker: "attribute-traffic",
+                at: self.world.now(),
+                member: None,
+                what: format!("{more} frames of attributes, and none was written"),
+            });
+        }
         let bound = self.drawn.expect.quiet_bytes.value();
         if let Some(violation) = bounds::traffic(&self.world, sent, calm_us, bound) {
             self.world.checker.add(violation);
@@ -396,7 +427,8 @@ impl<'a> Run<'a> {
         let mut spent_us = 0;
         loop {
             // Who stands still is not in the question, and must not make it easy.
-            if !self.world.anybody_paused() && self.world.converged() {
+            let right = !self.world.anybody_paused() && self.world.converged();
+            if right && (!self.publishes || self.world.attributes_agree()) {
                 return true;
             }
             if spent_us >= limit_us || !self.world.checker.violations().is_empty() {
@@ -412,6 +444,7 @@ impl<'a> Run<'a> {
         let mut found = end::completeness(&self.world);
         found.extend(end::equality(&self.world));
         found.extend(end::ranks(&self.world));
+        found.extend(end::attributes(&self.world));
         Outcome::NotLive { phase, found }
     }
 
@@ -495,6 +528,23 @@ impl<'a> Run<'a> {
                 let pick = self.world.chance().between(0, 3) as usize;
                 self.world.rank(node, rank, states[pick]);
             }
+            FaultKind::Publish if runs => {
+                self.written += 1;
+                let key = [b'k', fault.key.map_or(0, Span::value) as u8];
+                let mut value = self.written.to_le_bytes().to_vec();
+                value.resize(8 + fault.bytes.map_or(0, Span::value) as usize, 0x5a);
+                let (key, value) = (&key, &value);
+                self.world.input(node, Input::Publish { key, value }).ok();
+            }
+            FaultKind::Withdraw if runs => {
+                let key = [b'k', fault.key.map_or(0, Span::value) as u8];
+                self.world.input(node, Input::Withdraw { key: &key }).ok();
+            }
+            // The last rail is not lost: that is `isolate`.
+            FaultKind::Rail if self.drawn.zone.rails.value() > 1 => {
+                let rail = fault.rail.map_or(0, Span::value) % self.drawn.zone.rails.value();
+                self.world.lose_rail(node, rail as usize);
+            }
             FaultKind::OneWay => {
                 let to = fault.to.map_or(0, Span::value) as usize;
                 if to != node {
@@ -515,6 +565,13 @@ impl<'a> Run<'a> {
                     if self.world.is_crashed(node) {
                         self.world.restart(node);
                     }
+                }
+            }
+            FaultKind::Rail => {
+                let rails = self.drawn.zone.rails.value();
+                let rail = fault.rail.map_or(0, Span::value) % rails;
+                for node in targets {
+                    self.world.mend_rail(node, rail as usize);
                 }
             }
             FaultKind::Slow => targets

@@ -23,8 +23,9 @@ const SETTLE_US: u64 = 30 * MS;
 const QUIET_US: u64 = 300 * MS;
 /// How long a quiet zone is looked at.
 const IDLE_US: u64 = 1_000 * MS;
-/// Members whose address a member is given: as many as a job's porch would tell.
-const SEEDS: usize = 8;
+/// Members whose addresses a member is given, as the porch does it in a large job: the next in
+/// order, and some that are spread over the rest.
+const SEEDS: usize = 16;
 
 /// Whose parameters: ours, or those of the paper's evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,9 +203,12 @@ impl<'a> Zone<'a> {
     fn add(&mut self, name: &str) {
         let mut config = self.world.config(name, self.setting.timing.profile);
         self.setting.timing.configure(&mut config);
-        let last = self.setting.members as u64 - 1;
-        config.seeds = (0..SEEDS)
-            .map(|_| format!("address-{}", self.world.chance().between(0, last)).into_bytes())
+        let members = self.setting.members;
+        let next = (self.world.len() + 1) % members;
+        let others = (1..SEEDS).map(|_| self.world.chance().between(0, members as u64 - 1));
+        let seeds = core::iter::once(next as u64).chain(others);
+        config.seeds = seeds
+            .map(|seed| format!("address-{seed}").into_bytes())
             .collect();
         self.world.add(config);
     }

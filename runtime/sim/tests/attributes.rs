@@ -349,6 +349,60 @@ fn a_monitor_hears_suspicions_from_those_who_report() {
     assert_eq!(world.engine(3).monitors().count(), 0);
 }
 
+/// ZM-14, within one zone: a monitor notices when another one dies and when it is back, and who is
+/// back is a monitor again, which hears of what happens next.
+#[test]
+fn a_monitor_notices_that_another_one_died_and_came_back() {
+    let mut world = booted(12, 64, Profile::Standard);
+    for monitor in [40, 41] {
+        publish(&mut world, monitor, MONITOR_KEY, b"1");
+    }
+    settle(&mut world, "the declarations");
+    let (died, id) = (world.now(), world.id(41));
+    let before = world.engine(40).member(id).expect("a member").version();
+    world.crash(41);
+    let is_failed = |world: &World| {
+        let member = world.engine(40).member(id);
+        member.is_some_and(|member| member.state() == NodeState::Failed)
+    };
+    assert!(world.run_until(SECOND, is_failed));
+    assert!(world.run_until(SECOND, World::converged));
+    assert_eq!(
+        world.engine(40).monitors().count(),
+        1,
+        "it is none any more"
+    );
+
+    let back = world.now();
+    world.restart(41);
+    assert!(world.run_until(SECOND, World::converged));
+    let returned = world.told(back, 41, |kind| *kind == EventKind::NodeUp);
+    assert_eq!(returned.iter().filter(|(by, _)| *by == 40).count(), 1);
+    let member = world.engine(40).member(id).expect("a member again");
+    assert!(member.version().incarnation > before.incarnation);
+    assert!(
+        world
+            .told(died, 40, |kind| *kind == EventKind::NodeFailed)
+            .is_empty()
+    );
+
+    publish(&mut world, 41, MONITOR_KEY, b"1");
+    settle(&mut world, "the declaration of its new life");
+    let start = world.now();
+    world.crash(11);
+    assert!(world.run_until(SECOND, World::converged));
+    let suspected = world.told(start, 11, |kind| {
+        matches!(kind, EventKind::NodeSuspect | EventKind::NodeFailed)
+    });
+    let first = suspected.iter().map(|(_, at)| *at).min();
+    let first = first.expect("somebody reported");
+    for monitor in [40, 41] {
+        let heard = suspected.iter().find(|(by, _)| *by == monitor);
+        let (_, at) = heard.expect("the monitor heard");
+        assert!(at.since(first) <= 200, "one way, not several");
+    }
+}
+
 /// ZM-11: two hundred worlds drawn from their seeds.
 #[test]
 fn two_hundred_worlds_end_with_equal_replicas() {

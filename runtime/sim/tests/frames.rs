@@ -245,6 +245,8 @@ fn two_of_one_name_that_start_together_both_stop() {
     for name in ["a", "b", "same", "c", "same", "d"] {
         let config = world.config(name, Profile::Standard);
         world.add(config);
+        // Nobody starts in the very same microsecond: that would be one incarnation.
+        world.run(MS);
     }
     let stopped = |world: &World, node: usize| world.engine(node).phase() == Phase::Stopped;
     assert!(world.run_until(5 * SECOND, |world| stopped(world, 2) && stopped(world, 4)));

@@ -394,3 +394,30 @@ fn the_history_is_bounded() {
     assert_eq!(world.engine(0).counters().history_pruned, 3);
     sound(&world);
 }
+
+/// ZM-06: two members have nobody to ask: with every tenth datagram lost neither calls the other
+/// failed, in twenty minutes; a death is still told.
+#[test]
+fn two_alone_do_not_take_losses_for_a_death() {
+    let mut slowest_us = 0;
+    for seed in 0..10 {
+        let mut world = booted(seed, 2, Profile::Standard);
+        world.network.loss_permille = 100;
+        world.run(120 * SECOND);
+        let failed = |kind: &EventKind| *kind == EventKind::NodeFailed;
+        for node in 0..2 {
+            let told = world.told(Instant(0), node, failed);
+            assert_eq!(told, [], "seed={seed}");
+        }
+        let at = world.now();
+        world.crash(1);
+        let is_told = |world: &World| !world.told(at, 1, failed).is_empty();
+        assert!(world.run_until(5 * SECOND, is_told), "seed={seed}");
+        slowest_us = slowest_us.max(world.now().since(at));
+        sound(&world);
+    }
+    println!(
+        "simulated: of two alone at 10 % loss a death is told after at most {} ms",
+        slowest_us / MS
+    );
+}

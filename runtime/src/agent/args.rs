@@ -1,8 +1,8 @@
 //! The command line of `musterd`.
 
 use crate::config::{
-    AgentConfig, ConfigError, KeySource, MemberName, draw_seed, parse_linger, parse_profile,
-    parse_rails, parse_seeds, read_key_file, standing_key,
+    AgentConfig, ConfigError, GroupName, KeySource, MemberName, draw_seed, parse_linger,
+    parse_minority, parse_profile, parse_rails, parse_seeds, read_key_file, standing_key,
 };
 use crate::doorman::base_directory;
 use clap::{Parser, ValueEnum};
@@ -16,6 +16,13 @@ pub(super) struct Args {
     /// Name of this member, unique in its job [default: the host's name].
     #[arg(long, env = "MUSTER_NODE")]
     name: Option<String>,
+    /// What this node shares with those that may fail together with it, such as a rack.
+    #[arg(long, default_value = "", env = "MUSTER_GROUP")]
+    group: String,
+    /// What the smaller side of a split does: continue, or hold (condemn nobody); the same in the
+    /// whole job.
+    #[arg(long, default_value = "continue", env = "MUSTER_MINORITY")]
+    minority: String,
     /// A network interface to use: ADDRESS[:PORT]@NET or INTERFACE[:PORT]@NET; repeat it
     /// for more rails [default: every interface that is up].
     #[arg(long = "rail", value_name = "ADDR@NET", env = "MUSTER_RAILS")]
@@ -80,6 +87,8 @@ impl Args {
         };
         let config = AgentConfig {
             name: MemberName::new(&name)?,
+            group: GroupName::new(&self.group)?,
+            minority: parse_minority(&self.minority)?,
             rails: parse_rails(&self.rails)?,
             seeds: parse_seeds(&self.seeds)?,
             profile: parse_profile(&self.profile)?,

@@ -57,8 +57,10 @@ const TOKEN_RANKS: u64 = 3;
 /// Why the loop ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Asked to, or no longer needed.
+    /// No longer needed.
     InOrder,
+    /// Somebody asked us to: no rank may start another agent for it.
+    Asked,
     /// Another living member has our name.
     NameTaken,
 }
@@ -78,10 +80,14 @@ pub(super) struct Host<T: Transport> {
     watched: BTreeMap<PeerHandle, MemberId>,
     /// Silent rails of each member.
     silent_rails: BTreeMap<MemberId, BTreeSet<usize>>,
+    /// Which of the outbox's lists the handles in `watched` are of.
+    begun_anew: u64,
     buffer: Vec<u8>,
     /// Who was heard on which rail in this round of step 1.
     heard: Vec<(MemberId, usize)>,
     ending: Option<Ending>,
+    /// Somebody asked us to end.
+    is_asked: bool,
     /// The others declared us failed at least once.
     is_outcast: bool,
     snapshot_due_us: Option<u64>,
@@ -124,9 +130,11 @@ impl<T: Transport> Host<T> {
             heartbeat_us,
             watched: BTreeMap::new(),
             silent_rails: BTreeMap::new(),
+            begun_anew: 0,
             buffer,
             heard: Vec::new(),
             ending: None,
+            is_asked: false,
             is_outcast: false,
             snapshot_due_us: Some(0),
             kept_version,
@@ -218,6 +226,7 @@ impl<T: Transport> Host<T> {
         }
         if is_ready(TOKEN_SIGNALS) && self.signals.take() {
             info!("asked to end");
+            self.is_asked = true;
             self.input(Input::Leave { exit_code: 0 });
         }
         let Some(job) = &mut self.job else {
@@ -236,7 +245,10 @@ impl<T: Transport> Host<T> {
         if job.is_over() {
             match self.engine.phase() {
                 Phase::Running => {
-                    info!("the last client and its launcher have gone");
+                    match job.had_clients() {
+                        true => info!("the last client and its launcher have gone"),
+                        false => info!("no client has come"),
+                    }
                     self.input(Input::Leave { exit_code: 0 });
                 }
                 Phase::Stopped => self.ending = Some(Ending::InOrder),
@@ -249,10 +261,27 @@ impl<T: Transport> Host<T> {
     fn answer_questions(&self) {
         while let Some(pending) = self.control.as_ref().and_then(Control::take) {
             let now = instant(monotonic_ns());
-            let value = answer(&pending.question, &self.engine, &self.fabric, now);
+            let counters: Vec<_> = self.counters().collect();
+            let value = answer(
+                &pending.question,
+                &self.engine,
+                &self.fabric,
+                &counters,
+                now,
+            );
             // Who asked may have lost patience.
             let _ = pending.reply.send(value);
         }
+    }
+
+    /// What was lost outside the protocol and the fabric, by name.
+    fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let own = [
+            ("addresses_unusable", self.outbox.undeliverable),
+            ("address_lists_begun_anew", self.outbox.begun_anew),
+        ];
+        own.into_iter()
+            .chain(self.job.iter().flat_map(Job::counters))
     }
 
     /// Step 3.
@@ -262,9 +291,13 @@ impl<T: Transport> Host<T> {
             self.input(Input::Wake);
         }
         // Cast out with policy "stop", the agent stays for its ranks; they have been told.
-        let serves_on = self.is_outcast && self.job.is_some();
+        let serves_on = self.is_outcast && self.job.is_some() && !self.is_asked;
         if self.engine.phase() == Phase::Stopped && !serves_on {
-            self.ending.get_or_insert(Ending::InOrder);
+            self.ending.get_or_insert(if self.is_asked {
+                Ending::Asked
+            } else {
+                Ending::InOrder
+            });
         }
     }
 
@@ -279,6 +312,7 @@ impl<T: Transport> Host<T> {
                     warn!(rail, reason, "a rail of this node fails; the others carry");
                     continue;
                 }
+                FabricEvent::BulkDone { .. } | FabricEvent::BulkFailed { .. } => continue,
                 FabricEvent::RailRecovered { rail } => {
                     info!(rail, "a rail of this node works again");
                     continue;
@@ -304,6 +338,14 @@ impl<T: Transport> Host<T> {
     /// Has the fabric watch exactly those who beat to us: only they speak regularly on every
     /// rail, so only of them is silence on one rail a sign.
     fn watch_beats(&mut self) {
+        if self.outbox.begun_anew != self.begun_anew {
+            self.begun_anew = self.outbox.begun_anew;
+            self.watched.clear();
+            for member in std::mem::take(&mut self.silent_rails).into_keys() {
+                let degraded = false;
+                self.input(Input::Degraded { member, degraded });
+            }
+        }
         let watched = &self.watched;
         let is_watched = |id: MemberId| watched.values().any(|member| *member == id);
         if self.engine.observing().count() == watched.len()
@@ -461,10 +503,11 @@ impl<T: Transport> Host<T> {
         self.outbox.peer(&mut self.fabric, address)
     }
 
-    /// Ends the ranks' service in order; with a reason, for good.
-    pub(super) fn close(self, reason: Option<&str>) {
+    /// Ends the ranks' service; says to those who are left why.
+    pub(super) fn close(self, ending: &Ending) {
+        let name = self.engine.name_of(self.engine.id()).unwrap_or("?");
         if let Some(job) = self.job {
-            job.close(reason);
+            job.close(ending, name);
         }
     }
 }

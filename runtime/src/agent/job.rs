@@ -1,6 +1,7 @@
 //! The ranks' side of a job's agent: who is attached, what the kernel says about them, what
 //! they are told, and when nobody needs the agent any more.
 
+use super::host::Ending;
 use super::publisher::Publisher;
 use super::resume::{Record, Resume};
 use super::worker;
@@ -25,6 +26,9 @@ const LAUNCHER_LINGERS: u32 = 10;
 /// Launchers that are remembered.
 const LAUNCHERS_MAX: usize = 8;
 
+/// In the code of a rank's detail: the argument is an exit code with the opposite sign.
+pub(super) const MINUS: u8 = 0x80;
+
 /// The ranks' side.
 pub(super) struct Job {
     board: BoardWriter,
@@ -41,6 +45,8 @@ pub(super) struct Job {
     linger: Duration,
     attached: BTreeSet<u32>,
     launchers: BTreeMap<u32, OwnedFd>,
+    /// Launchers beyond [`LAUNCHERS_MAX`], or gone when we looked: their end is not waited for.
+    launchers_not_followed: u64,
     without_launcher: bool,
     had_clients: bool,
     idle_since_ns: u64,
@@ -66,7 +72,7 @@ impl Job {
         let attached = attached_slots(&board);
         let mut job = Self {
             publisher,
-            had_clients: !attached.is_empty(),
+            had_clients: had_clients(&board),
             attached,
             board,
             doorman,
@@ -78,19 +84,22 @@ impl Job {
             key_is_ours: false,
             linger: config.linger,
             launchers: BTreeMap::new(),
+            launchers_not_followed: 0,
             // Without a launcher's job there is nobody whose end could be waited for.
             without_launcher: place.is_solo(),
             idle_since_ns: monotonic_ns(),
         };
-        job.introduce_self(config.name.as_str());
+        job.introduce_self(config);
         Ok(job)
     }
 
     /// This node stands on its own board from the beginning.
-    fn introduce_self(&mut self, name: &str) {
+    fn introduce_self(&mut self, config: &AgentConfig) {
+        let name = config.name.as_str();
         let id = muster_protocol::MemberId::of(name);
         let own = self.publisher.index(&mut self.board, id, name);
         self.board.set_own_node(own);
+        self.board.set_node_group(own, config.group.as_str());
         self.board
             .set_node_state(own, crate::board::NodeState::Alive);
     }
@@ -224,6 +233,16 @@ impl Job {
         self.board.view().node_name(node)
     }
 
+    /// What was lost or refused on the ranks' side, by name.
+    pub(super) fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let own = [
+            ("nodes_without_room", self.publisher.without_room),
+            ("launchers_not_followed", self.launchers_not_followed),
+        ];
+        let others = self.doorman.counters().each().into_iter();
+        own.into_iter().chain(others).chain(self.watch.counters())
+    }
+
     /// Wakes the ranks: there is something on the board.
     pub(super) fn nudge(&mut self) {
         self.doorman.nudge();
@@ -234,6 +253,11 @@ impl Job {
         self.record.engine.clear();
         engine.snapshot(&mut self.record.engine);
         worker::keep(&mut self.resume, &self.record);
+    }
+
+    /// Whether a client has ever come.
+    pub(super) fn had_clients(&self) -> bool {
+        self.had_clients
     }
 
     /// Whether the last client has gone, its launcher too, and the linger time is over.
@@ -259,20 +283,30 @@ impl Job {
         let Some(launcher) = crate::watch::procfs::parent(pid).filter(|parent| *parent > 1) else {
             return;
         };
-        if self.launchers.len() < LAUNCHERS_MAX
-            && !self.launchers.contains_key(&launcher)
-            && let Ok(pidfd) = open_pidfd(launcher)
-        {
-            self.launchers.insert(launcher, pidfd);
+        if self.launchers.contains_key(&launcher) {
+            return;
+        }
+        match open_pidfd(launcher) {
+            Ok(pidfd) if self.launchers.len() < LAUNCHERS_MAX => {
+                self.launchers.insert(launcher, pidfd);
+            }
+            _ => self.launchers_not_followed += 1,
         }
     }
 
-    /// Ends the service: the socket goes, so that the next client starts a new agent; unless
-    /// there is a reason why that one could not serve either, which the clients are told.
-    pub(super) fn close(self, reason: Option<&str>) {
-        match reason {
-            None => self.doorman.close(),
-            Some(reason) => self.doorman.close_for(reason),
+    /// Ends the service: the socket goes, so that whoever comes next starts a new agent. Those who
+    /// are attached start none if we were asked to end, and nobody does if a new one could not
+    /// serve either.
+    pub(super) fn close(self, ending: &Ending, name: &str) {
+        match ending {
+            Ending::InOrder => self.doorman.close(),
+            Ending::Asked => self.doorman.close_on_purpose(
+                "it was asked to end (SIGTERM or SIGINT); whoever ended it may start it again",
+            ),
+            Ending::NameTaken => self.doorman.close_for(&format!(
+                "another living member of this job is named {name}; give every node a name of \
+                 its own (MUSTER_NODE)"
+            )),
         }
     }
 
@@ -324,11 +358,19 @@ fn attached_slots(board: &BoardWriter) -> BTreeSet<u32> {
     (0..view.limits().slots).filter(taken).collect()
 }
 
+/// Whether anybody has ever been let in, by us or by a worker before us.
+fn had_clients(board: &BoardWriter) -> bool {
+    let view = board.view();
+    let mut slots = (0..view.limits().slots).map_while(|slot| view.slot(slot));
+    slots.any(|slot| slot.facts().generation > 0)
+}
+
 fn has_ended(pidfd: &OwnedFd) -> bool {
     readable(&[pidfd.as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
 }
 
-/// State, cause and signal or exit code of a finding; none if it changes nothing for a rank.
+/// State, cause and signal (or, of a failure, minus the exit code) of a finding; none if it changes
+/// nothing for a rank.
 fn describe(finding: Finding) -> Option<(RankState, Cause, i32)> {
     Some(match finding {
         Finding::Left { exit_code } => (RankState::Left, Cause::Announced, exit_code),
@@ -345,7 +387,7 @@ fn describe(finding: Finding) -> Option<(RankState, Cause, i32)> {
             (
                 RankState::Failed,
                 cause,
-                if signal == 0 { exit_code } else { signal },
+                if signal == 0 { -exit_code } else { signal },
             )
         }
         Finding::Detached => return None,
@@ -366,10 +408,11 @@ fn tell_rank(
 }
 
 fn about_rank(rank: u32, state: RankState, cause: Cause, argument: i32) -> Told<'static> {
-    // Both fit: causes are few, signals and exit codes end at 255.
+    // All fit: causes are few, signals are below 128 and exit codes below 256, as the kernel has it.
+    let sign = if argument < 0 { MINUS } else { 0 };
     let detail = RankDetail {
-        code: cause as u16 as u8,
-        argument: argument.clamp(0, 255) as u8,
+        code: cause as u16 as u8 | sign,
+        argument: argument.unsigned_abs() as u8,
     };
     Told::Rank {
         rank,

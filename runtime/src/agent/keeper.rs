@@ -14,12 +14,12 @@ use crate::board::{BoardError, BoardLimits, BoardWriter};
 use crate::config::AgentConfig;
 use crate::doorman::{Door, DoorError, Place};
 use crate::sys::daemon::{Fork, drop_inheritance, fork};
+use crate::sys::limits;
 use crate::sys::signal::keeping_handlers;
 use muster_fabric::Libfabric;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, getpid, getrlimit, kill_process,
-    pidfd_open, setrlimit, setsid, waitpid,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, setsid, waitpid,
 };
 use std::collections::VecDeque;
 use std::io;
@@ -42,14 +42,21 @@ pub(super) enum KeeperError {
     #[error(transparent)]
     Door(#[from] DoorError),
     /// The board cannot be made.
-    #[error(transparent)]
+    #[error("{0}{remedy}", remedy = board_remedy(.0))]
     Board(#[from] BoardError),
     /// Something else that the system refused.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", limits::remedy(source))]
     System {
         what: &'static str,
         source: io::Error,
     },
+    /// Too few descriptors.
+    #[error(
+        "the limit is {open_files} open files, an agent needs {} and four for each client; raise \
+         it (ulimit -n)",
+        limits::OPEN_FILES_MIN
+    )]
+    OpenFiles { open_files: u64 },
     /// libfabric cannot be loaded.
     #[error(transparent)]
     Libfabric(#[from] muster_fabric::LoadError),
@@ -58,12 +65,19 @@ pub(super) enum KeeperError {
     Worker,
     /// The worker kept dying.
     #[error(
-        "the worker died {DEATHS_MAX} times within {} s; its log is {}, and MUSTER_LOG=info in \
-         the environment makes it say more",
+        "the worker died {DEATHS_MAX} times within {} s{last_words}; its log is {}, and \
+         MUSTER_LOG=info in the environment makes it say more",
         DEATH_WINDOW.as_secs(),
         log.display()
     )]
-    Crashing { log: PathBuf },
+    Crashing { log: PathBuf, last_words: String },
+}
+
+fn board_remedy(error: &BoardError) -> &'static str {
+    match error {
+        BoardError::System { cause, .. } => limits::remedy(cause),
+        _ => "",
+    }
 }
 
 /// What keeper and workers share.
@@ -109,7 +123,10 @@ pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError
 }
 
 fn furnish() -> Result<(BoardWriter, Resume, Libfabric), KeeperError> {
-    allow_descriptors();
+    let open_files = limits::raise_all();
+    if open_files < limits::OPEN_FILES_MIN {
+        return Err(KeeperError::OpenFiles { open_files });
+    }
     let libfabric = keeping_handlers(muster_fabric::load)?;
     let board = BoardWriter::create(BoardLimits::default())?;
     let resume = Resume::create().map_err(|source| KeeperError::System {
@@ -117,19 +134,6 @@ fn furnish() -> Result<(BoardWriter, Resume, Libfabric), KeeperError> {
         source,
     })?;
     Ok((board, resume, libfabric))
-}
-
-/// Every client costs the worker four descriptors; the usual limit of 1024 is for programs that
-/// still use select.
-fn allow_descriptors() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    if let Err(cause) = setrlimit(Resource::Nofile, raised) {
-        warn!(%cause, "the limit of open files stays as it is");
-    }
 }
 
 /// Forks workers until one ends in order.
@@ -153,10 +157,21 @@ fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(
         info!(worker = worker.as_raw_nonzero().get(), "worker started");
         let wait = wait_for(worker, &mut signals);
         match wait.map_err(system("cannot wait for the worker"))? {
-            End::Code(worker::ENDED) => return Ok(()),
+            End::Code(worker::ENDED) => {
+                // Whoever asks for a log wants to read it afterwards.
+                if std::env::var_os("MUSTER_LOG").is_none() {
+                    estate.door.clear_away(place);
+                }
+                return Ok(());
+            }
             End::Code(worker::GAVE_UP) => return Err(KeeperError::Worker),
-            End::Requested => {
-                // The worker has done so, unless it had to be killed.
+            End::Requested { killed } => {
+                if killed {
+                    // It has not told its clients, who will start no other for this.
+                    estate
+                        .door
+                        .refuse_all("it was asked to end, and had to be killed");
+                }
                 estate.door.close();
                 return Ok(());
             }
@@ -168,7 +183,13 @@ fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(
         deaths.retain(|death| now.duration_since(*death) < DEATH_WINDOW);
         if deaths.len() >= DEATHS_MAX {
             error!("the worker keeps dying");
-            let error = KeeperError::Crashing { log: place.log() };
+            let error = KeeperError::Crashing {
+                log: place.log(),
+                last_words: match estate.resume.last_words().as_str() {
+                    "" => String::new(),
+                    words => format!(" (it said: {words})"),
+                },
+            };
             estate.door.refuse_all(&error.to_string());
             return Err(error);
         }
@@ -181,14 +202,14 @@ enum End {
     Code(i32),
     /// By a signal of somebody else.
     Killed,
-    /// Because this keeper was asked to end.
-    Requested,
+    /// Because this keeper was asked to end; it had to be killed if it did not by itself.
+    Requested { killed: bool },
 }
 
 /// Waits for the worker's end; passes a request to terminate on to it.
 fn wait_for(worker: Pid, signals: &mut Signals) -> io::Result<End> {
     let pidfd = pidfd_open(worker, PidfdFlags::empty())?;
-    let mut requested = false;
+    let (mut requested, mut killed) = (false, false);
     loop {
         let mut fds = [
             PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN),
@@ -205,12 +226,13 @@ fn wait_for(worker: Pid, signals: &mut Signals) -> io::Result<End> {
             let patience = LEAVE_DEADLINE.try_into().ok();
             let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
             if poll(&mut fds, patience.as_ref()) == Ok(0) {
+                killed = true;
                 let _ = kill_process(worker, Signal::KILL);
             }
         }
         if let Some((_, status)) = waitpid(Some(worker), WaitOptions::NOHANG)? {
             return Ok(match status.exit_status() {
-                _ if requested => End::Requested,
+                _ if requested => End::Requested { killed },
                 Some(code) => End::Code(code),
                 None => End::Killed,
             });

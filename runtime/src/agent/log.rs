@@ -17,6 +17,7 @@ const LOG_BYTES_MAX: u64 = 1 << 20;
 pub(super) fn to_stderr() {
     let builder = tracing_subscriber::fmt().with_env_filter(filter());
     builder.with_target(false).with_writer(io::stderr).init();
+    complain_about_filter();
 }
 
 /// Logs to a file that begins empty; nowhere if it cannot be opened. Panics are logged too, as
@@ -31,11 +32,26 @@ pub(super) fn to_file(path: &Path) {
         .with_ansi(false)
         .with_writer(Mutex::new(log))
         .init();
+    complain_about_filter();
     std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "this is a bug")));
 }
 
 fn filter() -> EnvFilter {
     EnvFilter::try_from_env("MUSTER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"))
+}
+
+/// A level that cannot be understood must not look like one that is obeyed.
+fn complain_about_filter() {
+    let Some(value) = std::env::var_os("MUSTER_LOG") else {
+        return;
+    };
+    if let Err(error) = EnvFilter::try_from_env("MUSTER_LOG") {
+        tracing::warn!(
+            ?value,
+            %error,
+            "MUSTER_LOG cannot be understood; set it to error, warn, info or debug; warn is used"
+        );
+    }
 }
 
 struct BoundedLog {

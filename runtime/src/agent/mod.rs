@@ -28,6 +28,7 @@ const EXIT_CONFIG: u8 = 7;
 
 /// Runs `musterd` and returns its exit code.
 pub fn main() -> ExitCode {
+    crate::sys::process::forget_empty_settings();
     let (config, mode) = match Args::parse().resolve() {
         Ok(resolved) => resolved,
         Err(error) => return refuse(&error.to_string(), EXIT_CONFIG),

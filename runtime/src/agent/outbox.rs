@@ -4,7 +4,7 @@
 //! knows peers by their NIDs. The outbox holds the one list between the two, keyed by the
 //! address, so a seed that turns out to be a member is one peer, not two.
 
-use muster_fabric::{NidList, PeerHandle, Transport};
+use muster_fabric::{NIDS_MAX, Nid, NidList, PeerError, PeerHandle, Transport};
 use std::collections::BTreeMap;
 use tracing::warn;
 
@@ -17,6 +17,8 @@ pub(super) struct Outbox {
     peers: BTreeMap<Vec<u8>, Option<PeerHandle>>,
     /// Datagrams that could not be sent because their address leads nowhere.
     pub(super) undeliverable: u64,
+    /// How often the list was begun anew: the handles that it gave out before mean nobody now.
+    pub(super) begun_anew: u64,
 }
 
 impl Outbox {
@@ -39,6 +41,7 @@ impl Outbox {
     }
 
     fn forget_all(&mut self, fabric: &mut dyn Transport) {
+        self.begun_anew += 1;
         for peer in std::mem::take(&mut self.peers).into_values().flatten() {
             fabric.forget(peer);
         }
@@ -54,11 +57,57 @@ fn resolve(fabric: &mut dyn Transport, address: &[u8]) -> Option<PeerHandle> {
             return None;
         }
     };
-    match fabric.peer(&nids) {
+    let mut taken = fabric.peer(&nids);
+    // As often as NIDs may have belonged to others, each of whom loses at least one.
+    for _ in 0..NIDS_MAX {
+        let Err(PeerError::NidTaken { by, .. }) = taken else {
+            break;
+        };
+        match yield_nids(fabric, by, &nids) {
+            Yielded::Same(peer) => return Some(peer),
+            Yielded::Freed => taken = fabric.peer(&nids),
+        }
+    }
+    match taken {
         Ok(peer) => Some(peer),
         Err(error) => {
             warn!(address = %text, %error, "a member cannot be reached over our rails");
             None
         }
     }
+}
+
+/// What has become of a peer that had some of the NIDs that are claimed.
+enum Yielded {
+    /// It is the one that claims them.
+    Same(PeerHandle),
+    /// It has none of them any more.
+    Freed,
+}
+
+/// Settles who has NIDs that two addresses name. If one address is a part of the other, both are one
+/// node, as a seed that names a single NID is; else the later word counts, since a node that comes
+/// back with other rails is known by its old ones too.
+fn yield_nids(fabric: &mut dyn Transport, by: PeerHandle, claimed: &NidList) -> Yielded {
+    let Some(known) = fabric.nids(by) else {
+        return Yielded::Freed;
+    };
+    let has = |list: &NidList, nid: &Nid| list.iter().any(|one| one == nid);
+    if claimed.iter().all(|nid| has(&known, nid)) {
+        return Yielded::Same(by);
+    }
+    if known.iter().all(|nid| has(claimed, nid)) && fabric.renew(by, claimed).is_ok() {
+        return Yielded::Same(by);
+    }
+    warn!(claimed = %claimed, %known, "two members claim the same interfaces; the later one has them now");
+    let left: Vec<Nid> = known
+        .iter()
+        .filter(|nid| !has(claimed, nid))
+        .cloned()
+        .collect();
+    let kept = NidList::new(left).is_ok_and(|left| fabric.renew(by, &left).is_ok());
+    if !kept {
+        fabric.forget(by);
+    }
+    Yielded::Freed
 }

@@ -1,10 +1,23 @@
 //! Events as lines on standard output, for a member without a job.
 //!
 //! One line for each change of the view: a word, the member's name, and CLOCK_MONOTONIC in
-//! nanoseconds. Programs read it: a word is never renamed, a new one may be added.
+//! nanoseconds. Programs read it: a word is never renamed, a new one may be added. More may follow
+//! the time: `GROUP-DOWN` has the group in place of the member, and behind the time the members with
+//! commas; `MINORITY` and `MAJORITY` how many of how many, and `hold` or `continue`.
 
+use crate::sys::clock::monotonic_ns;
 use muster_protocol::{Event, EventKind, Overlay};
 use std::io::{self, Write};
+
+/// Says that this member's rails are open and its loop begins.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(super) fn print_ready(name: &str) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "READY {name} {}", monotonic_ns())?;
+    output.flush()
+}
 
 /// Prints an event if it is one of the view.
 ///
@@ -14,9 +27,27 @@ pub(super) fn print(engine: &Overlay, event: &Event) -> io::Result<()> {
     let Some(word) = word(&event.kind) else {
         return Ok(());
     };
-    let name = engine.name_of(event.member).unwrap_or("?");
+    let at_ns = event.at.0 * 1000;
+    let name_of = |id| engine.name_of(id).unwrap_or("?");
+    let name = name_of(event.member);
+    let line = match event.kind {
+        EventKind::GroupFailed { number, .. } => {
+            let Some(failure) = engine.group_failure(number) else {
+                return Ok(());
+            };
+            let mut members: Vec<&str> = failure.members.iter().map(|id| name_of(*id)).collect();
+            members.sort_unstable();
+            format!("{word} {} {at_ns} {}", failure.group, members.join(","))
+        }
+        EventKind::Minority { reached, of, held } => {
+            let policy = if held { "hold" } else { "continue" };
+            format!("{word} {name} {at_ns} {reached}/{of} {policy}")
+        }
+        EventKind::Majority { reached, of } => format!("{word} {name} {at_ns} {reached}/{of}"),
+        _ => format!("{word} {name} {at_ns}"),
+    };
     let mut output = io::stdout().lock();
-    writeln!(output, "{word} {name} {}", event.at.0 * 1000)?;
+    writeln!(output, "{line}")?;
     output.flush()
 }
 
@@ -29,6 +60,9 @@ fn word(kind: &EventKind) -> Option<&'static str> {
         EventKind::NodeFailed => "DOWN",
         EventKind::NodeLeft { .. } => "LEFT",
         EventKind::Outcast => "OUTCAST",
+        EventKind::GroupFailed { .. } => "GROUP-DOWN",
+        EventKind::Minority { .. } => "MINORITY",
+        EventKind::Majority { .. } => "MAJORITY",
         EventKind::NameTaken
         | EventKind::NameClaimed
         | EventKind::RankChanged { .. }

@@ -5,7 +5,9 @@
 //! things that may arrive in any order, what their node stated about them and whether the
 //! node itself is there; this is the one place where they are put together.
 
+use super::job::MINUS;
 use crate::board::{self, BoardWriter, Cause, EventKind as Told, NO_NODE, RankState};
+
 use muster_protocol::{
     CauseKind, Event, EventKind, MemberId, Overlay, RankFact, RankState as StatedRankState,
 };
@@ -47,6 +49,13 @@ impl Publisher {
         index
     }
 
+    /// Writes what a member shares with those that may fail together with it.
+    fn note_group(&self, board: &mut BoardWriter, engine: &Overlay, id: MemberId) {
+        if let (Some(node), Some(member)) = (self.indices.get(&id), engine.member(id)) {
+            board.set_node_group(*node, member.group());
+        }
+    }
+
     /// Writes what an event says. True if there is news for the ranks.
     pub(super) fn tell(
         &mut self,
@@ -57,10 +66,37 @@ impl Publisher {
         let name = engine.name_of(event.member).unwrap_or("?").to_owned();
         let node = self.index(board, event.member, &name);
         info!(member = %name, kind = ?event.kind, cause = ?event.cause.kind, "event");
+        if event.kind == EventKind::NodeUp {
+            self.note_group(board, engine, event.member);
+        }
         match event.kind {
             EventKind::RankChanged { fact } => self.tell_rank(board, engine, event, node, &fact),
             EventKind::Outcast => {
                 self.push(board, event, Told::Outcast, cause(event), node);
+                true
+            }
+            EventKind::GroupFailed { number, failed, of } => {
+                let failure = engine.group_failure(number);
+                let members = failure.iter().flat_map(|failure| &failure.members);
+                let nodes: Vec<u32> = members
+                    .filter_map(|m| self.indices.get(m))
+                    .copied()
+                    .collect();
+                let mut entry = self.entry(event, Told::GroupFailed, cause(event), node);
+                (entry.count, entry.total) = (failed, of);
+                board.push_event_about(&entry, &nodes);
+                true
+            }
+            EventKind::Minority { reached, of, held } => {
+                let mut entry = self.entry(event, Told::Minority, cause(event), node);
+                (entry.count, entry.total, entry.code) = (reached, of, i32::from(held));
+                board.push_event(&entry);
+                true
+            }
+            EventKind::Majority { reached, of } => {
+                let mut entry = self.entry(event, Told::Majority, cause(event), node);
+                (entry.count, entry.total) = (reached, of);
+                board.push_event(&entry);
                 true
             }
             // Only what is watched is told, by `tell_attribute`.
@@ -182,8 +218,12 @@ impl Publisher {
             RankState::Left => Told::RankLeft,
             RankState::Unknown => return true,
         };
-        let cause = Cause::from_number(u16::from(fact.detail.code)).unwrap_or(Cause::Unspecified);
-        let code = i32::from(fact.detail.argument);
+        let number = u16::from(fact.detail.code & !MINUS);
+        let cause = Cause::from_number(number).unwrap_or(Cause::Unspecified);
+        let code = match i32::from(fact.detail.argument) {
+            argument if fact.detail.code & MINUS != 0 => -argument,
+            argument => argument,
+        };
         self.push_rank(board, event, told, cause, node, (fact.rank, code));
         true
     }

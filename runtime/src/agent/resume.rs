@@ -12,6 +12,9 @@ use std::os::fd::OwnedFd;
 /// Largest record that is kept, in bytes. A larger one is refused and the older one stays.
 pub(crate) const RECORD_BYTES_MAX: usize = 16 << 20;
 const HEADER_BYTES: usize = 16;
+/// Longest last words of a worker, in bytes, and where they are: behind both halves.
+const LAST_WORDS_MAX: usize = 256;
+const LAST_WORDS_AT: u64 = (HEADER_BYTES + 2 * RECORD_BYTES_MAX) as u64;
 
 /// What is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,6 +84,35 @@ impl Resume {
         } else {
             None
         })
+    }
+}
+
+/// Writes why a worker ends, for its keeper.
+pub(crate) struct LastWords(OwnedFd);
+
+impl LastWords {
+    pub(crate) fn write(&mut self, words: &str) {
+        let bytes = words.as_bytes();
+        let bytes = &bytes[..bytes.len().min(LAST_WORDS_MAX)];
+        let mut padded = [0; LAST_WORDS_MAX];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        // Without them the log has to do.
+        let _ = write_all(&self.0, &padded, LAST_WORDS_AT);
+    }
+}
+
+impl Resume {
+    /// For a worker, before it begins; none if there is no descriptor for it.
+    pub(crate) fn last_words_writer(&self) -> Option<LastWords> {
+        self.file.try_clone().ok().map(LastWords)
+    }
+
+    /// Why the last worker that said so has ended; empty if none has.
+    pub(crate) fn last_words(&self) -> String {
+        let mut bytes = [0; LAST_WORDS_MAX];
+        let length = read_all(&self.file, &mut bytes, LAST_WORDS_AT).unwrap_or(0);
+        let words = bytes[..length].split(|byte| *byte == 0).next();
+        String::from_utf8_lossy(words.unwrap_or_default()).into_owned()
     }
 }
 
@@ -161,6 +193,17 @@ mod tests {
         // The next half is written, but the header still names the old one.
         write_all(&resume.file, b"half a rec", half_offset(resume.writes + 1)).unwrap();
         assert_eq!(resume.read().unwrap(), Some(record(b"complete")));
+    }
+
+    #[test]
+    fn last_words_are_the_last_and_bounded() {
+        let resume = Resume::create().unwrap();
+        assert_eq!(resume.last_words(), "");
+        let mut writer = resume.last_words_writer().unwrap();
+        writer.write(&"x".repeat(1000));
+        assert_eq!(resume.last_words().len(), LAST_WORDS_MAX);
+        writer.write("no descriptor");
+        assert_eq!(resume.last_words(), "no descriptor");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use super::host::{Ending, Host};
 use super::job::Job;
 use super::keeper::Estate;
+use super::printer;
 use super::resume::{Record, Resume};
 use super::signals::Signals;
 use crate::cli::agents::{MEMBER_SUFFIX, SOCKET};
@@ -14,6 +15,7 @@ use crate::config::{AgentConfig, KeySource, RAILS_MAX};
 use crate::control::Control;
 use crate::doorman::{Place, base_directory};
 use crate::sys::clock::monotonic_ns;
+use crate::sys::limits::remedy;
 use crate::sys::schedule::{Granted, ask_real_time};
 use crate::sys::signal::keeping_handlers;
 use muster_fabric::{Fabric, FabricConfig, Libfabric, Nid, NidList, Transport};
@@ -41,11 +43,16 @@ pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i3
             return GAVE_UP;
         }
     };
+    let mut last_words = estate.resume.last_words_writer();
     match serve(fabric, engine, record, estate, place, config) {
-        Ok(Ending::InOrder) => ENDED,
+        Ok(Ending::InOrder | Ending::Asked) => ENDED,
         Ok(Ending::NameTaken) => GAVE_UP,
         Err(cause) => {
-            error!(%cause, "the loop broke");
+            let cause = format!("{cause}{}", remedy(&cause));
+            error!(cause, "the loop broke");
+            if let Some(words) = &mut last_words {
+                words.write(&cause);
+            }
             1
         }
     }
@@ -57,15 +64,18 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     let signals = Signals::install().map_err(|error| format!("cannot receive signals: {error}"))?;
     let libfabric = keeping_handlers(muster_fabric::load).map_err(|error| error.to_string())?;
     let (fabric, engine, _) = start(libfabric, config, None)?;
+    // A name may hold a slash, a file's name may not.
+    let file = config.name.as_str().replace('/', "_") + MEMBER_SUFFIX;
     let control = base_directory()
         .ok()
-        .and_then(|base| open_control(&base.join(format!("{}{MEMBER_SUFFIX}", config.name))));
+        .and_then(|base| open_control(&base.join(file)));
     prefer_this_thread();
     let heartbeat_us = config.profile.heartbeat_us();
     let mut host = Host::new(fabric, engine, None, control, heartbeat_us, signals)
         .map_err(|error| format!("cannot start the loop: {error}"))?;
-    match host.run() {
-        Ok(Ending::InOrder) => Ok(()),
+    let ready = printer::print_ready(config.name.as_str());
+    match ready.and_then(|()| host.run()) {
+        Ok(Ending::InOrder | Ending::Asked) => Ok(()),
         Ok(Ending::NameTaken) => Err(format!(
             "another living member is named {}; give this one another name with --name",
             config.name
@@ -98,12 +108,7 @@ fn serve(
     host.catch_up();
     let ending = host.run()?;
     info!(?ending, "the worker ends");
-    let name_taken = format!(
-        "another living member of this job is named {}; give every node a name of its own \
-         (MUSTER_NODE)",
-        config.name
-    );
-    host.close((ending == Ending::NameTaken).then_some(name_taken.as_str()));
+    host.close(&ending);
     Ok(ending)
 }
 
@@ -157,6 +162,8 @@ fn start(
 
 fn engine_config(config: &AgentConfig, address: &str, mtu: usize) -> Config {
     let mut engine = Config::new(config.name.as_str(), address.as_bytes(), config.profile);
+    engine.group = config.group.as_str().to_owned();
+    engine.minority = config.minority;
     engine.seeds = config
         .seeds
         .iter()

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use super::layout::{ENTRY_SIZE, LINE_SIZE, Layout, MAGIC, NAME_SIZE, header};
+use super::layout::{ENTRY_SIZE, GROUP_SIZE, LINE_SIZE, Layout, MAGIC, NAME_SIZE, header};
 use super::{BoardError, BoardLimits, LAYOUT_VERSION};
 use crate::sys::memory::{self, SharedMap};
 
@@ -135,6 +135,19 @@ impl Board {
         let start = self.layout.names + node as usize * NAME_SIZE;
         let inside = node < self.layout.limits.nodes;
         inside.then(|| (0..NAME_SIZE / 8).map(move |word| self.map.long(start + word * 8)))
+    }
+
+    /// The four words of the name of a node's group.
+    pub(super) fn group_words(&self, node: u32) -> Option<impl Iterator<Item = &AtomicU64>> {
+        let start = self.layout.groups + node as usize * GROUP_SIZE;
+        let inside = node < self.layout.limits.nodes;
+        inside.then(|| (0..GROUP_SIZE / 8).map(move |word| self.map.long(start + word * 8)))
+    }
+
+    /// Number plus one of the last event that listed the node; zero if none did.
+    pub(super) fn group_event(&self, node: u32) -> Option<&AtomicU64> {
+        let inside = node < self.layout.limits.nodes;
+        inside.then(|| self.map.long(self.layout.group_events + node as usize * 8))
     }
 
     /// The stamp of the entry where this event lies or will lie, and the offset of its words.

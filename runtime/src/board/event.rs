@@ -59,6 +59,12 @@ numbered! {
         Overflow = 13,
         /// An attribute that somebody here watches was written or deleted.
         Attribute = 14,
+        /// `count` nodes of a group of `total` failed within one window; each was told before.
+        GroupFailed = 15,
+        /// This node is on the smaller side of a split: it has `count` of `total` nodes.
+        Minority = 16,
+        /// That is over: it has `count` of `total` nodes.
+        Majority = 17,
     }
 }
 
@@ -94,6 +100,13 @@ numbered! {
     }
 }
 
+impl EventKind {
+    /// Whether it is about a number of nodes; its last word holds that instead of a key.
+    const fn is_counted(self) -> bool {
+        matches!(self, Self::GroupFailed | Self::Minority | Self::Majority)
+    }
+}
+
 /// One event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
@@ -119,6 +132,10 @@ pub struct Event {
     pub sequence: u64,
     /// For an attribute: the hash of its key. Else 0.
     pub key_hash: u64,
+    /// For a group, a minority or a majority: how many nodes. Else 0.
+    pub count: u32,
+    /// For these: of how many. Else 0.
+    pub total: u32,
     /// For an overflow: how many events were lost. Else 0.
     pub lost: u64,
 }
@@ -138,6 +155,8 @@ impl Event {
             at_ns: 0,
             sequence: 0,
             key_hash: 0,
+            count: 0,
+            total: 0,
             lost: 0,
         }
     }
@@ -146,6 +165,11 @@ impl Event {
     /// place, the second is the reader's own finding.
     pub(super) fn encode(&self) -> [u64; EVENT_WORDS] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let last = if self.kind.is_counted() {
+            pair(self.count, self.total)
+        } else {
+            self.key_hash
+        };
         [
             self.at_ns,
             u64::from(self.kind as u16) | u64::from(self.cause as u16) << 16,
@@ -153,16 +177,22 @@ impl Event {
             pair(self.code as u32, self.silent_us),
             pair(self.reporter_count, self.reporters[0]),
             pair(self.reporters[1], self.reporters[2]),
-            self.key_hash,
+            last,
         ]
     }
 
     /// `None` if the words are no event.
     pub(super) fn decode(words: &[u64; EVENT_WORDS], sequence: u64) -> Option<Self> {
         let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
+        let kind = EventKind::from_number(words[1] as u16)?;
+        let (key_hash, counts) = if kind.is_counted() {
+            (0, words[6])
+        } else {
+            (words[6], 0)
+        };
         Some(Self {
             at_ns: words[0],
-            kind: EventKind::from_number(words[1] as u16)?,
+            kind,
             cause: Cause::from_number((words[1] >> 16) as u16)?,
             node: low(words[2]),
             rank: high(words[2]),
@@ -171,7 +201,9 @@ impl Event {
             reporter_count: low(words[4]),
             reporters: [high(words[4]), low(words[5]), high(words[5])],
             sequence,
-            key_hash: words[6],
+            key_hash,
+            count: low(counts),
+            total: high(counts),
             lost: 0,
         })
     }
@@ -188,6 +220,9 @@ mod tests {
         (event.reporter_count, event.reporters, event.at_ns) = (9, [1, 2, 3], u64::MAX - 1);
         (event.sequence, event.key_hash) = (42, u64::MAX - 7);
         assert_eq!(Event::decode(&event.encode(), 42), Some(event));
+        let mut event = Event::new(EventKind::Minority, Cause::Silence);
+        (event.count, event.total) = (3, u32::MAX);
+        assert_eq!(Event::decode(&event.encode(), 0), Some(event));
         assert_eq!(Event::decode(&[0; EVENT_WORDS], 0), None);
     }
 }

@@ -6,7 +6,7 @@
 use super::BoardError;
 
 /// The number of the layout. Any change of what lies where or of what it means raises it.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 /// "MUSTERBD", read as a little-endian number.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"MUSTERBD");
 
@@ -14,6 +14,8 @@ pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"MUSTERBD");
 pub(super) const NAME_SIZE: usize = 64;
 /// The longest node name, in bytes.
 pub const NODE_NAME_MAX: usize = NAME_SIZE - 1;
+/// Bytes of a group's name, the ending NUL included.
+pub(super) const GROUP_SIZE: usize = 32;
 /// Bytes of a ring entry: its stamp and the words of the event.
 pub(super) const ENTRY_SIZE: usize = 64;
 /// Bytes of a slot: the client's line and the agent's line.
@@ -75,6 +77,8 @@ pub(crate) struct Layout {
     pub(super) rank_states: usize,
     pub(super) rank_nodes: usize,
     pub(super) names: usize,
+    pub(super) groups: usize,
+    pub(super) group_events: usize,
     pub(super) ring: usize,
     pub(super) slots: usize,
     pub(super) ticks: usize,
@@ -111,6 +115,8 @@ impl Layout {
             rank_states: region(ranks),
             rank_nodes: region(ranks * 4),
             names: region(nodes * NAME_SIZE),
+            groups: region(nodes * GROUP_SIZE),
+            group_events: region(nodes * 8),
             ring: region(events * ENTRY_SIZE),
             slots: region(slots * SLOT_SIZE),
             ticks: region(slots * LINE_SIZE),
@@ -151,6 +157,8 @@ mod tests {
             layout.rank_states,
             layout.rank_nodes,
             layout.names,
+            layout.groups,
+            layout.group_events,
             layout.ring,
             layout.slots,
             layout.ticks,
@@ -158,7 +166,7 @@ mod tests {
         for pair in starts.windows(2) {
             assert_eq!(pair[1] - pair[0], PAGE_SIZE);
         }
-        assert_eq!(layout.size, 8 * PAGE_SIZE);
+        assert_eq!(layout.size, 10 * PAGE_SIZE);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! header       magic, layout version, limits | counts, epoch | head of the ring
 //! node states  a byte each          rank states  a byte each
 //! rank nodes   u32 each             node names   64 bytes each
+//! node groups  32 bytes each        group events u64 each
 //! ring         the events of this node's agent, 64 bytes each
 //! slots        256 bytes each: a line the client writes, a line the agent writes
 //! ticks        a line of 128 bytes each, one writer

@@ -2,11 +2,12 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::core::Board;
-use super::layout::{NAME_SIZE, header};
+use super::layout::{GROUP_SIZE, NAME_SIZE, header};
 use super::{BoardError, BoardLimits, Cursor, Event, NodeState, RankState, Slot};
+use super::{EventKind, NO_NODE};
 
 /// A board to look at. Cheap to clone; the mapping lives as long as any of the clones.
 #[derive(Debug, Clone)]
@@ -92,15 +93,33 @@ impl BoardView {
         if node >= self.node_count() {
             return None;
         }
-        let mut bytes = [0; NAME_SIZE];
-        for (part, word) in bytes.chunks_exact_mut(8).zip(self.0.name_words(node)?) {
-            part.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        self.0.name_words(node).map(read_text::<NAME_SIZE>)
+    }
+
+    /// What a node shares with those that may fail together with it, empty if nothing was said;
+    /// `None` for an index that is not on the board yet.
+    pub fn node_group(&self, node: u32) -> Option<String> {
+        if node >= self.node_count() {
+            return None;
         }
-        let length = bytes
-            .iter()
-            .position(|byte| *byte == 0)
-            .unwrap_or(NAME_SIZE);
-        Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
+        self.0.group_words(node).map(read_text::<GROUP_SIZE>)
+    }
+
+    /// The nodes an event is about: those on the list of a failed group (as long as no later one
+    /// lists them), else the one it names.
+    pub fn event_nodes(&self, event: &Event) -> Vec<u32> {
+        if event.kind != EventKind::GroupFailed {
+            return (event.node != NO_NODE)
+                .then_some(event.node)
+                .into_iter()
+                .collect();
+        }
+        let number = event.sequence.wrapping_add(1);
+        let is_listed = |node: &u32| {
+            let last = self.0.group_event(*node);
+            last.is_some_and(|last| last.load(Ordering::Relaxed) == number)
+        };
+        (0..self.node_count()).filter(is_listed).collect()
     }
 
     /// A cursor that sees the events from now on.
@@ -142,4 +161,14 @@ impl BoardView {
     pub(crate) fn board(&self) -> &Arc<Board> {
         &self.0
     }
+}
+
+/// A text with zeros behind it.
+fn read_text<'a, const SIZE: usize>(words: impl Iterator<Item = &'a AtomicU64>) -> String {
+    let mut bytes = [0; SIZE];
+    for (part, word) in bytes.chunks_exact_mut(8).zip(words) {
+        part.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+    }
+    let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(SIZE);
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
 }

@@ -6,10 +6,10 @@
 use std::hash::{BuildHasher, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::core::{Board, system};
-use super::layout::{LINE_SIZE, Layout, NAME_SIZE, header};
+use super::layout::{GROUP_SIZE, LINE_SIZE, Layout, NAME_SIZE, header};
 use super::{
     BoardError, BoardLimits, BoardView, Claim, ClaimError, Event, Leave, NODE_NAME_MAX, NodeState,
     Occupancy, RankState,
@@ -61,17 +61,22 @@ impl BoardWriter {
             return None;
         }
         let node = self.board.node_count();
-        let mut bytes = [0; NAME_SIZE];
-        bytes[..name.len()].copy_from_slice(name.as_bytes());
-        for (word, part) in self.board.name_words(node)?.zip(bytes.chunks_exact(8)) {
-            let part = part.try_into().expect("chunks of eight");
-            word.store(u64::from_ne_bytes(part), Ordering::Relaxed);
-        }
+        write_text::<NAME_SIZE>(self.board.name_words(node)?, name);
         // A reader that sees the count sees the name.
         self.board
             .header_word(header::NODE_COUNT)
             .store(node + 1, Ordering::Release);
         Some(node)
+    }
+
+    /// Writes the group of a node, of at most 31 bytes; a longer one, or a node without room, is
+    /// ignored and answered with `false`.
+    pub fn set_node_group(&mut self, node: u32, group: &str) -> bool {
+        match self.board.group_words(node) {
+            Some(words) if group.len() < GROUP_SIZE => write_text::<GROUP_SIZE>(words, group),
+            _ => return false,
+        }
+        true
     }
 
     /// Says which index is this node's.
@@ -125,6 +130,18 @@ impl BoardWriter {
 
     /// Writes an event and returns its number. Write the states it tells of before.
     pub fn push_event(&mut self, event: &Event) -> u64 {
+        self.board.push(event)
+    }
+
+    /// Writes an event that lists several nodes, and returns its number.
+    pub fn push_event_about(&mut self, event: &Event, nodes: &[u32]) -> u64 {
+        let number = self.board.head().load(Ordering::Relaxed).wrapping_add(1);
+        for word in nodes
+            .iter()
+            .filter_map(|node| self.board.group_event(*node))
+        {
+            word.store(number, Ordering::Relaxed);
+        }
         self.board.push(event)
     }
 
@@ -216,6 +233,16 @@ impl BoardWriter {
     }
 }
 
+/// Writes a text that fits, with zeros behind it.
+fn write_text<'a, const SIZE: usize>(words: impl Iterator<Item = &'a AtomicU64>, text: &str) {
+    let mut bytes = [0; SIZE];
+    bytes[..text.len()].copy_from_slice(text.as_bytes());
+    for (word, part) in words.zip(bytes.chunks_exact(8)) {
+        let part = part.try_into().expect("chunks of eight");
+        word.store(u64::from_ne_bytes(part), Ordering::Relaxed);
+    }
+}
+
 const _: () = assert!(header::HEAD + 8 <= header::GENERATION + 2 * LINE_SIZE);
 
 /// A number that differs between boards: the standard library seeds its hash keys from the
@@ -280,6 +307,40 @@ mod tests {
             (RankState::Hung, Some(0))
         );
         assert_eq!((view.own_node(), view.rank_node(3)), (Some(0), None));
+    }
+
+    /// What fails together is one event, and the board says who; the next one has its own list.
+    #[test]
+    fn an_event_about_several_nodes_lists_them() {
+        use crate::board::{Cause, EventKind};
+        let mut writer = board();
+        let view = writer.view();
+        for node in ["a", "b", "c", "d"] {
+            writer.add_node(node);
+        }
+        assert!(writer.set_node_group(1, &"r".repeat(31)));
+        assert!(!writer.set_node_group(1, &"r".repeat(32)) && !writer.set_node_group(8, "r"));
+        assert_eq!(view.node_group(1), Some("r".repeat(31)));
+        assert_eq!(
+            (view.node_group(0).as_deref(), view.node_group(4)),
+            (Some(""), None)
+        );
+        let mut cursor = view.cursor();
+        let mut event = Event::new(EventKind::GroupFailed, Cause::Silence);
+        (event.node, event.count, event.total) = (1, 2, 3);
+        writer.push_event_about(&event, &[1, 3]);
+        let told = view.next_event(&mut cursor).unwrap();
+        assert_eq!((told.count, told.total), (2, 3));
+        assert_eq!(view.event_nodes(&told), [1, 3]);
+        writer.push_event_about(&event, &[0, 2]);
+        let later = view.next_event(&mut cursor).unwrap();
+        assert_eq!(
+            (view.event_nodes(&told), view.event_nodes(&later)),
+            (vec![1, 3], vec![0, 2])
+        );
+        let single = Event::new(EventKind::NodeUp, Cause::Joined);
+        assert_eq!(view.event_nodes(&Event { node: 2, ..single }), [2]);
+        assert_eq!(view.event_nodes(&single), [0; 0]);
     }
 
     #[test]

@@ -4,6 +4,16 @@
 //! hint with the command that helps; never a panic text. Exit codes: 0 fine, 1 failed,
 //! 2 wrong usage, 3 no agent, 5 time-out; 20, 21, 22 a simulated world failed (see `sim`).
 
+/// As the standard library's, but a reader that has gone (`muster members | head`) or a disk that is
+/// full is no panic; see [`print_out`].
+macro_rules! println {
+    ($($part:tt)*) => { $crate::cli::print_out(format_args!($($part)*), "\n") };
+}
+
+macro_rules! print {
+    ($($part:tt)*) => { $crate::cli::print_out(format_args!($($part)*), "") };
+}
+
 pub(crate) mod agents;
 mod bench;
 mod demo;
@@ -17,7 +27,9 @@ mod sim_plot;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::fmt;
+use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 /// Failure detection and membership for HPC jobs.
 #[derive(Parser)]
@@ -53,6 +65,7 @@ enum Command {
 
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> ExitCode {
+    crate::sys::process::forget_empty_settings();
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Members(args) => show::members(&args),
@@ -65,11 +78,38 @@ pub fn main() -> ExitCode {
         Command::Manual(args) => manual::write(&args, Cli::command()),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => end_of_output(),
         Err(error) => {
             eprintln!("muster: {error}");
             ExitCode::from(error.code)
         }
+    }
+}
+
+/// Why standard output takes nothing any more.
+static OUTPUT_FAILED: OnceLock<io::Error> = OnceLock::new();
+
+/// Writes to standard output. After the first failure nothing more is written and the command goes
+/// on to its end: it may have processes to end.
+pub(crate) fn print_out(text: fmt::Arguments<'_>, end: &str) {
+    if OUTPUT_FAILED.get().is_some() {
+        return;
+    }
+    let mut output = io::stdout().lock();
+    let written = write!(output, "{text}{end}").and_then(|()| output.flush());
+    if let Err(cause) = written {
+        let _ = OUTPUT_FAILED.set(cause);
+    }
+}
+
+/// What a command that did its work returns: a reader that had enough is no failure.
+fn end_of_output() -> ExitCode {
+    match OUTPUT_FAILED.get() {
+        Some(cause) if cause.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("muster: standard output cannot be written: {cause}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
     }
 }
 

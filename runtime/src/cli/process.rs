@@ -74,11 +74,40 @@ impl Process {
         Some(sum)
     }
 
-    /// Resident memory in bytes.
-    pub(crate) fn resident(&self) -> Option<u64> {
-        let text = fs::read_to_string(format!("/proc/{}/statm", self.pid)).ok()?;
-        let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
-        Some(pages * rustix::param::page_size() as u64)
+    /// Memory that it has written to and shares with nobody, in kB.
+    pub(crate) fn private_kb(&self) -> Option<u64> {
+        let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid)).ok()?;
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("Private_Dirty:"));
+        lines
+            .map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok())
+            .sum()
+    }
+
+    /// Whether its first thread runs at a real-time policy.
+    pub(crate) fn is_real_time(&self) -> bool {
+        // Fields 40 and 41 of stat: priority above zero is for the real-time policies only.
+        let fields = stat_fields(self.pid);
+        fields.is_some_and(|fields| fields.get(37).is_some_and(|priority| priority != "0"))
+    }
+
+    /// Bytes sent over the interfaces of its network namespace whose names begin like this.
+    pub(crate) fn sent_on(&self, interfaces: &str) -> Option<u64> {
+        let text = fs::read_to_string(format!("/proc/{}/net/dev", self.pid)).ok()?;
+        let sent = |line: &str| {
+            let (name, figures) = line.split_once(':')?;
+            let figure = figures.split_whitespace().nth(8)?;
+            let wanted = name.trim().starts_with(interfaces);
+            wanted.then(|| figure.parse::<u64>().ok())?
+        };
+        Some(text.lines().filter_map(sent).sum())
+    }
+
+    /// How many descriptors it has open.
+    pub(crate) fn open_files(&self) -> usize {
+        let entries = fs::read_dir(format!("/proc/{}/fd", self.pid));
+        entries.map_or(0, Iterator::count)
     }
 }
 

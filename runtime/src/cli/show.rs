@@ -26,8 +26,9 @@ pub(crate) struct WhyArgs {
     show: ShowArgs,
 }
 
+/// How a command prints what it found.
 #[derive(Clone, Copy, ValueEnum)]
-enum Format {
+pub(crate) enum Format {
     /// For people.
     Table,
     /// For programs; with the name of a schema.
@@ -136,7 +137,8 @@ fn rails_table(answer: &Value) -> String {
 
 fn stats_table(answer: &Value) -> String {
     let mut rows = vec![["lateness_ms".to_owned(), answer["lateness_ms"].to_string()]];
-    for (name, value) in answer["counters"].as_object().into_iter().flatten() {
+    let groups = ["counters", "agent"].map(|group| answer[group].as_object());
+    for (name, value) in groups.into_iter().flatten().flatten() {
         rows.push([name.clone(), value.to_string()]);
     }
     align(&rows)

@@ -280,3 +280,17 @@ fn run_many(args: &SweepArgs) -> Result<(), CliError> {
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No scenario file can make the code panic; if a bug does, that has a code of its own.
+    #[test]
+    fn a_panic_has_its_own_exit_code() {
+        let outcome = Outcome::Crashed("index out of bounds".to_owned());
+        let error = failure(&outcome, "hint".to_owned()).unwrap_err();
+        assert_eq!(error.code, 22);
+        assert!(error.to_string().contains("crash: index out of bounds"));
+    }
+}

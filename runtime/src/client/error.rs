@@ -12,6 +12,16 @@ pub enum Error {
     /// There is no place to meet an agent. Not attached.
     #[error(transparent)]
     Place(#[from] PlaceError),
+    /// A setting that cannot be used. Not attached.
+    #[error("{variable} is {value:?}: {why}")]
+    Setting {
+        /// The variable, or the option of that meaning.
+        variable: &'static str,
+        /// What it holds.
+        value: String,
+        /// What is wrong with it, and what is right.
+        why: &'static str,
+    },
     /// The agent's board cannot be used. Not attached, or still on the earlier board.
     #[error(transparent)]
     Board(#[from] BoardError),
@@ -62,6 +72,16 @@ pub enum Error {
         /// How often another was tried to be found or started.
         attempts: u64,
         /// What the last attempt said.
+        reason: String,
+    },
+    /// The agent has put this process out: it was ended on purpose, or cannot go on. No other is
+    /// started for that. States stay readable as they were last; `dispatch` looks for another.
+    #[error(
+        "the agent of this node has put this process out: {reason}; no other is started, the \
+         states are those of that moment, dispatch looks whether there is one again"
+    )]
+    Dismissed {
+        /// Its words.
         reason: String,
     },
     /// A key, a value or all of them together are too long, or too many. Nothing was done.

@@ -87,13 +87,22 @@ struct Inner {
     over: Mutex<Option<Receiver<()>>>,
     phase: AtomicU8,
     exit_code: AtomicI32,
-    /// Why the agent is lost, and how often another was looked for.
-    loss: Mutex<(u64, String)>,
+    /// Why the agent is lost; none before it was for the first time.
+    loss: Mutex<Option<Loss>>,
     reattached: AtomicU64,
     /// Hashes of the keys whose changes the application wants.
     watched: Mutex<BTreeSet<u64>>,
     /// Slot and generation in one word.
     slot: AtomicU64,
+}
+
+/// Why a client has no agent.
+#[derive(Debug, Clone)]
+enum Loss {
+    /// None was found or could be started, in so many attempts; what the last one said.
+    Gone(u64, String),
+    /// It has put the client out, with these words.
+    Dismissed(String),
 }
 
 /// Where a client stands.
@@ -109,6 +118,8 @@ impl Client {
     /// Attaches this process: finds the agent, or starts one, within the options' deadline. On
     /// error nothing stays behind but possibly the started agent, which ends by itself.
     pub fn attach(options: Options) -> Result<Self, Error> {
+        options.check()?;
+        let rank = options.own_rank()?;
         let place = Place::find(
             options.job.as_deref(),
             options.node.as_deref(),
@@ -118,7 +129,7 @@ impl Client {
         let until = Instant::now() + options.deadline;
         let event = EventFd::new().map_err(Error::system("create an eventfd"))?;
         let command = EventFd::new().map_err(Error::system("create an eventfd"))?;
-        let (rank, stopping) = (options.own_rank(), AtomicBool::new(false));
+        let stopping = AtomicBool::new(false);
         let setting = Setting {
             place,
             rank,
@@ -127,7 +138,7 @@ impl Client {
             command,
             stopping,
         };
-        let greeted = session::greet(&setting, None, until)?;
+        let greeted = session::greet(&setting, None, setting.options.start_agent, until)?;
         let session = Session::new(&greeted.welcome, &greeted.board);
         let link = AgentLink(Arc::new(LinkState::default()));
         link.0.connect(
@@ -162,6 +173,11 @@ impl Client {
         Ok(Self { inner })
     }
 
+    /// Whether both are one client (clones of each other).
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// How many nodes are known; their indices are below it.
     pub fn node_count(&self) -> Result<u32, Error> {
         self.board().map(BoardView::node_count)
@@ -192,6 +208,17 @@ impl Client {
     /// The name of a node, if there is one of this index.
     pub fn node_name(&self, node: u32) -> Result<Option<String>, Error> {
         self.board().map(|board| board.node_name(node))
+    }
+
+    /// What a node shares with those that may fail together with it; empty for nothing.
+    pub fn node_group(&self, node: u32) -> Result<Option<String>, Error> {
+        self.board().map(|board| board.node_group(node))
+    }
+
+    /// The nodes an event is about: the list of a failed group, until a later one lists them; else
+    /// the one it names.
+    pub fn event_nodes(&self, event: &Event) -> Result<Vec<u32>, Error> {
+        self.board().map(|board| board.event_nodes(event))
     }
 
     /// This process's rank, if it has one.
@@ -242,6 +269,7 @@ impl Client {
 
     /// Sees to what is due: without a library thread everything (messages of the agent, its
     /// restart, the porch); with one only a lost agent, for which it makes the thread try again.
+    /// A client that its agent has put out looks for another and starts none.
     pub fn dispatch(&self) -> Result<(), Error> {
         self.board()?;
         let inner = &self.inner;
@@ -383,8 +411,14 @@ impl Inner {
     }
 
     fn lost(&self) -> Error {
-        let (attempts, reason) = lock(&self.loss).clone();
-        Error::AgentLost { attempts, reason }
+        match lock(&self.loss).clone() {
+            Some(Loss::Dismissed(reason)) => Error::Dismissed { reason },
+            Some(Loss::Gone(attempts, reason)) => Error::AgentLost { attempts, reason },
+            None => Error::AgentLost {
+                attempts: 0,
+                reason: String::new(),
+            },
+        }
     }
 
     fn note_slot(&self, slot: u32, generation: u32) {
@@ -399,8 +433,8 @@ impl Inner {
     }
 
     /// Notes that no agent was found. Whoever waits for events learns it from `next_event`.
-    fn note_lost(&self, attempts: u64, reason: String) {
-        *lock(&self.loss) = (attempts, reason);
+    fn note_lost(&self, loss: Loss) {
+        *lock(&self.loss) = Some(loss);
         self.change(Phase::Attached, Phase::Lost);
         self.setting.event.raise();
     }

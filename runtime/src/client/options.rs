@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Porch;
+use super::{Error, Porch};
 
 /// How a process wants to attach. The default asks the environment for everything.
 #[derive(Clone)]
@@ -69,13 +69,45 @@ impl std::fmt::Debug for Options {
 }
 
 impl Options {
-    pub(super) fn own_rank(&self) -> Option<u32> {
-        let variables = ["MUSTER_RANK", "PMIX_RANK", "SLURM_PROCID"];
-        let said = || {
-            variables
-                .iter()
-                .find_map(|name| std::env::var(name).ok()?.parse().ok())
+    /// This process's rank, if it has one. What a user set is taken or refused; what launchers set
+    /// for themselves may mean something else and is passed over then.
+    pub(super) fn own_rank(&self) -> Result<Option<u32>, Error> {
+        let said = variable("MUSTER_RANK");
+        let rank = match (self.rank, &said) {
+            (Some(rank), _) => Some(rank),
+            (None, Some(text)) => Some(text.parse().map_err(|_| wrong_rank(text))?),
+            (None, None) => ["PMIX_RANK", "SLURM_PROCID"]
+                .into_iter()
+                .find_map(|name| variable(name)?.parse().ok()),
         };
-        self.rank.or_else(said)
+        match rank {
+            Some(u32::MAX) => Err(wrong_rank(&u32::MAX.to_string())),
+            rank => Ok(rank),
+        }
+    }
+
+    /// Refuses what `default` could not.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match variable("MUSTER_ULFM").as_deref() {
+            None | Some("0" | "1") => Ok(()),
+            Some(value) => Err(Error::Setting {
+                variable: "MUSTER_ULFM",
+                value: value.to_owned(),
+                why: "set it to 1 to feed failures to MPI, or to 0",
+            }),
+        }
+    }
+}
+
+/// What a variable holds; empty counts as not given.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn wrong_rank(value: &str) -> Error {
+    Error::Setting {
+        variable: "MUSTER_RANK",
+        value: value.to_owned(),
+        why: "a rank is a whole number from 0; leave it unset if this process has none",
     }
 }

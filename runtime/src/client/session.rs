@@ -7,9 +7,9 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use super::Inner;
 use super::error::Error;
 use super::start;
+use super::{Inner, Loss};
 use crate::board::{BoardView, Cursor, Event, EventKind, Hold};
 use crate::doorman::{Held, Hello, MESSAGE_MAX, RefusalCode, ToAgent, ToClient, Welcome};
 use crate::sys::poll;
@@ -50,10 +50,11 @@ pub(super) struct Greeted {
 pub(super) fn greet(
     setting: &super::Setting,
     held: Option<Held>,
+    may_start: bool,
     until: Instant,
 ) -> Result<Greeted, Error> {
     loop {
-        let socket = start::connect(setting, until)?;
+        let socket = start::connect(setting, may_start, until)?;
         match greet_on(setting, &socket, held, until)? {
             Some((welcome, board)) => {
                 return Ok(Greeted {
@@ -227,13 +228,22 @@ impl Session {
 
     /// Finds or starts another agent after a hang-up. Waits between attempts, but not when the
     /// client is about to leave. Done when connected, dismissed or lost.
+    ///
+    /// Who was put out starts none: the agent was ended on purpose, or another would fare no
+    /// better. But it looks, once and without waiting, whether somebody else has started one.
     pub(super) fn mend(&mut self, inner: &Inner) {
         let mut pause = BACK_OFF;
         let mut last = String::from("the client leaves");
         for attempt in 0..ATTEMPTS {
             if let Some((_, reason)) = &self.dismissed {
-                last.clone_from(reason);
-                break;
+                let reason = reason.clone();
+                let until = Instant::now() + ATTEMPT;
+                if start::is_anybody_there(&inner.setting.place)
+                    && self.greet_again(inner, false, until).is_ok()
+                {
+                    return inner.note_found();
+                }
+                return inner.note_lost(Loss::Dismissed(reason));
             }
             if inner.setting.is_stopping() {
                 break;
@@ -245,24 +255,28 @@ impl Session {
                 pause *= 2;
             }
             self.attempts += 1;
-            match self.greet_again(inner) {
+            let until = Instant::now() + inner.setting.options.deadline.min(ATTEMPT);
+            match self.greet_again(inner, inner.setting.options.start_agent, until) {
                 Ok(()) => return inner.note_found(),
-                Err(Error::Refused { code, reason }) => self.dismissed = Some((code, reason)),
+                Err(Error::Refused { code, reason }) => {
+                    self.dismissed = Some((code, reason.clone()));
+                    return inner.note_lost(Loss::Dismissed(reason));
+                }
                 Err(cause) => last = cause.to_string(),
             }
         }
-        inner.note_lost(self.attempts, last);
+        inner.note_lost(Loss::Gone(self.attempts, last));
     }
 
-    fn greet_again(&mut self, inner: &Inner) -> Result<(), Error> {
+    fn greet_again(&mut self, inner: &Inner, may_start: bool, until: Instant) -> Result<(), Error> {
         let before = inner.boards.current().identity();
         let held = Held {
             board: before,
             slot: self.slot,
             generation: self.generation,
         };
-        let until = Instant::now() + inner.setting.options.deadline.min(ATTEMPT);
-        let greeted = greet(&inner.setting, Some(held), until)?;
+        let greeted = greet(&inner.setting, Some(held), may_start, until)?;
+        self.dismissed = None;
         let welcome = greeted.welcome;
         let same_board = greeted.board.identity() == before;
         let same = same_board && (welcome.slot, welcome.generation) == (held.slot, held.generation);

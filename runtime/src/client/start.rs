@@ -24,8 +24,12 @@ const PAUSE_LONGEST: Duration = Duration::from_millis(20);
 /// The most that is read of what a program said when it did not start, in bytes.
 const SAID_MAX: usize = 2048;
 
-/// Connects to the agent, after starting one if there is none and the options allow it.
-pub(super) fn connect(setting: &Setting, until: Instant) -> Result<Packets, Error> {
+/// Connects to the agent, after starting one if there is none and `may_start` allows it.
+pub(super) fn connect(
+    setting: &Setting,
+    may_start: bool,
+    until: Instant,
+) -> Result<Packets, Error> {
     let Setting { place, options, .. } = setting;
     // Before anybody there is spoken to: it must be one of this user.
     place.inspect()?;
@@ -35,7 +39,7 @@ pub(super) fn connect(setting: &Setting, until: Instant) -> Result<Packets, Erro
     loop {
         match try_connect(place, &mut last)? {
             Some(socket) => return Ok(socket),
-            None if options.start_agent => {
+            None if may_start => {
                 if let Some(socket) = try_start(place, options, until, &mut last)? {
                     return Ok(socket);
                 }
@@ -55,6 +59,11 @@ pub(super) fn connect(setting: &Setting, until: Instant) -> Result<Packets, Erro
         }
         pause.take();
     }
+}
+
+/// Whether somebody listens there now, and may be trusted to be an agent of this user.
+pub(super) fn is_anybody_there(place: &Place) -> bool {
+    place.inspect().is_ok() && Packets::connect(&place.socket()).is_ok()
 }
 
 /// `None` if nobody listens there now.
@@ -82,7 +91,12 @@ fn try_start(
     last: &mut String,
 ) -> Result<Option<Packets>, Error> {
     place.prepare()?;
-    let held = lock::try_lock(&place.start_lock()).map_err(Error::system("lock start.lock"))?;
+    let held = match lock::try_lock(&place.start_lock()) {
+        Ok(held) => held,
+        // An agent that ends takes the directory away: once more from the beginning.
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
+        Err(cause) => return Err(Error::system("lock start.lock")(cause)),
+    };
     if held.is_none() {
         *last = "somebody else is starting an agent".into();
         return Ok(None);

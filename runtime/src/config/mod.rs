@@ -3,12 +3,18 @@
 //! Values come from the command line of `musterd` and from `MUSTER_*` variables (a flag
 //! wins over its variable). Everything is checked here, once; later code may rely on it.
 
+mod group;
 mod key;
 mod profile;
+mod rails;
+mod yaml;
 
+pub use group::{GroupName, parse_minority};
 pub use key::{KeyError, KeySource, draw_key, draw_seed, read_key_file, standing_key};
-pub use muster_protocol::Profile;
+pub use muster_protocol::{Minority, Profile};
 pub use profile::{ProfileError, parse_profile};
+pub use rails::{PEERS_MAX, RailEntry, RailsDocument};
+pub use yaml::YamlError;
 
 use crate::doorman::PlaceError;
 use muster_fabric::{Nid, NidError, NidList};
@@ -31,6 +37,10 @@ pub const LINGER_MS_MAX: u64 = 86_400_000;
 pub struct AgentConfig {
     /// The member's name, unique among the members of its job.
     pub name: MemberName,
+    /// What it shares with those that may fail together with it.
+    pub group: GroupName,
+    /// What it does on the smaller side of a split.
+    pub minority: Minority,
     /// Its rails; empty: every interface that is up.
     pub rails: Vec<Nid>,
     /// Addresses of members to join, one entry a member.
@@ -93,6 +103,22 @@ pub enum ConfigError {
         name: String,
         /// What is wrong with it.
         why: &'static str,
+    },
+    /// A group that cannot be used.
+    #[error("group {name:?}: {why}; give another one with --group or MUSTER_GROUP, or none")]
+    Group {
+        /// The name as given.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A policy that does not exist.
+    #[error(
+        "minority {text:?} does not exist; choose continue or hold (--minority, MUSTER_MINORITY)"
+    )]
+    Minority {
+        /// The policy as given.
+        text: String,
     },
     /// A rail that cannot be understood.
     #[error(

@@ -1,25 +1,27 @@
 //! The answers: what the engine and the fabric know, as JSON with a named schema.
 
 use super::Question;
-use muster_fabric::{DropReason, RailState, Transport};
+use muster_fabric::{DropReason, Transport};
 use muster_protocol::{
     CauseKind, Instant, MemberId, MemberView, NodeState, Observation, ObservationKind, Overlay,
     RankState,
 };
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
-/// Answers a question at the time `now`.
+/// Answers a question at the time `now`; `agent` counts what neither engine nor fabric does.
 pub(crate) fn answer(
     question: &Question,
     engine: &Overlay,
     fabric: &dyn Transport,
+    agent: &[(&'static str, u64)],
     now: Instant,
 ) -> Value {
     match question {
         Question::Members => members(engine, now),
         Question::Why(name) => why(engine, name, now),
         Question::Rails => rails(fabric),
-        Question::Stats => stats(engine),
+        Question::Stats => stats(engine, agent),
     }
 }
 
@@ -45,6 +47,7 @@ fn member(engine: &Overlay, view: &MemberView<'_>, now: Instant) -> Value {
         .collect();
     json!({
         "name": view.name(),
+        "group": view.group(),
         "state": state_word(view.state()),
         "self": is_self,
         "incarnation": view.version().incarnation,
@@ -112,7 +115,8 @@ fn rails(fabric: &dyn Transport) -> Value {
                 "nid": rail.nid.to_string(),
                 "interface": rail.interface,
                 "provider": rail.provider,
-                "state": if rail.state == RailState::Up { "up" } else { "failing" },
+                "state": rail.state.word(),
+                "health": rail.health,
                 "mtu": rail.mtu,
                 "sends": counters.sends,
                 "send_bytes": counters.send_bytes,
@@ -125,7 +129,7 @@ fn rails(fabric: &dyn Transport) -> Value {
     json!({ "schema": "muster/rails/v1", "rails": rails })
 }
 
-fn stats(engine: &Overlay) -> Value {
+fn stats(engine: &Overlay, agent: &[(&'static str, u64)]) -> Value {
     let mut counters = Map::new();
     engine.counters().each(|name, value| {
         counters.insert(name.to_owned(), value.into());
@@ -134,6 +138,7 @@ fn stats(engine: &Overlay) -> Value {
         "schema": "muster/stats/v1",
         "lateness_ms": engine.lateness_us() as f64 / 1000.0,
         "counters": counters,
+        "agent": agent.iter().copied().collect::<BTreeMap<_, _>>(),
     })
 }
 

@@ -230,6 +230,36 @@ mod tests {
         assert!(control.take().is_none());
     }
 
+    /// Whatever is said at the door, of any length, is refused or hung up on; the clerk stays.
+    #[test]
+    fn mad_questions_leave_the_door_open() {
+        let (_directory, path, control) = door();
+        let mut state: u64 = 0x5eed;
+        for round in 0..300_usize {
+            let bytes: Vec<u8> = (0..round * 7)
+                .map(|_| {
+                    state = state
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
+                    (state >> 56) as u8
+                })
+                .collect();
+            let mut stream = UnixStream::connect(&path).unwrap();
+            // It may hang up before it has taken all of a long one.
+            let _ = stream.write_all(&bytes);
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let mut answer = Vec::new();
+            if stream.read_to_end(&mut answer).is_ok() && !answer.is_empty() {
+                let answer: Value = serde_json::from_slice(&answer).unwrap();
+                assert!(answer["error"].is_string(), "{answer}");
+            }
+            assert!(control.take().is_none());
+        }
+        let asking = std::thread::spawn(move || ask(&path, &Question::Stats));
+        answer_one(&control, &json!({}));
+        assert!(asking.join().unwrap().is_ok());
+    }
+
     #[test]
     fn without_an_agent_the_door_is_named() {
         let directory = tempfile::tempdir().unwrap();

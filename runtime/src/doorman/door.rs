@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::message::{REASON_MAX, RefusalCode, ToClient};
@@ -18,6 +18,17 @@ use crate::sys::socket::{Listener, Packets};
 const TOLD_MAX: usize = 256;
 /// How long a predecessor that does not listen any more may take to end.
 const SUCCESSION: Duration = Duration::from_secs(2);
+
+/// Whether this open file is the one at the path.
+fn is_at(file: &File, path: &Path) -> bool {
+    let same = |ours: fs::Metadata, theirs: fs::Metadata| {
+        (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino())
+    };
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(ours), Ok(theirs)) => same(ours, theirs),
+        _ => false,
+    }
+}
 
 /// Why this process cannot be the agent here. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -63,8 +74,13 @@ impl Door {
         };
         let until = Instant::now() + SUCCESSION;
         let lock = loop {
-            if let Some(lock) = lock::try_lock(&place.lock()).map_err(system)? {
-                break lock;
+            match lock::try_lock(&place.lock()) {
+                // One that its holder has removed meanwhile is nobody's: the next one counts.
+                Ok(Some(lock)) if is_at(&lock, &place.lock()) => break lock,
+                Ok(Some(_)) => place.prepare()?,
+                Ok(None) => {}
+                Err(cause) if cause.kind() == io::ErrorKind::NotFound => place.prepare()?,
+                Err(cause) => return Err(system(cause)),
             }
             if Instant::now() >= until || Packets::connect(&path).is_ok() {
                 return Err(DoorError::Running { lock: place.lock() });
@@ -105,6 +121,21 @@ impl Door {
 
     /// Takes the socket away, so that the next client starts a new agent. For an agent that ends.
     pub fn close(self) {
+        self.take_away();
+    }
+
+    /// Takes everything away that this place has, the log too: nobody needs it after an orderly end.
+    /// To be called by the last process of an agent; whoever comes meanwhile begins anew.
+    pub fn clear_away(self, place: &Place) {
+        self.take_away();
+        for file in [place.log(), place.start_lock(), place.lock()] {
+            let _ = fs::remove_file(file);
+        }
+        let _ = fs::remove_dir(place.directory());
+    }
+
+    /// Takes the socket away; who is connected stays that.
+    pub(super) fn take_away(&self) {
         let _ = fs::remove_file(&self.path);
     }
 
@@ -135,7 +166,7 @@ impl Door {
                 break;
             }
         }
-        let _ = fs::remove_file(&self.path);
+        self.take_away();
     }
 
     pub(super) fn accept(&self) -> io::Result<Option<Packets>> {

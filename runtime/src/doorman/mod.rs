@@ -126,6 +126,21 @@ pub struct DoorCounters {
     pub asks_dropped: u64,
 }
 
+impl DoorCounters {
+    /// Every counter with its name.
+    pub fn each(&self) -> [(&'static str, u64); 7] {
+        [
+            ("clients_welcomed", self.welcomed),
+            ("clients_refused", self.refused),
+            ("clients_turned_away", self.turned_away),
+            ("client_messages_malformed", self.malformed),
+            ("nudges_dropped", self.nudges_dropped),
+            ("notes_dropped", self.notes_dropped),
+            ("asks_dropped", self.asks_dropped),
+        ]
+    }
+}
+
 /// The agent's end of all its clients' sockets.
 #[derive(Debug)]
 pub struct Doorman {
@@ -292,6 +307,17 @@ impl Doorman {
     /// Ends the service: takes the socket away. Clients see a hang-up.
     pub fn close(self) {
         self.door.close();
+    }
+
+    /// Ends the service on purpose: takes the socket away, so that nobody comes back to us, and
+    /// puts every client out with the reason, so that none starts another agent for it.
+    pub fn close_on_purpose(mut self, reason: &str) {
+        self.door.take_away();
+        let refusal = ToClient::Refused(RefusalCode::Closing, reason.to_owned());
+        let everybody: Vec<u64> = self.connections.keys().copied().collect();
+        for token in everybody {
+            self.send(token, &refusal);
+        }
     }
 
     /// Ends the service for good: puts every client out with the reason, and refuses whoever

@@ -8,6 +8,8 @@
 //! The directory's name is a hash of the key (a socket's path has 107 bytes), and every client
 //! says its key when it knocks: a collision is refused, never joined.
 
+use std::env::VarError;
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -21,6 +23,16 @@ use crate::sys::{process, socket};
 pub const JOB_MAX: usize = 255;
 /// The longest key: user id, job and node with two colons.
 pub const KEY_MAX: usize = 10 + 1 + JOB_MAX + 1 + NODE_NAME_MAX;
+
+/// The variables that say where: each is a text, or it is refused and not passed over.
+const VARIABLES: [&str; 6] = [
+    "MUSTER_JOB",
+    "MUSTER_NODE",
+    "PMIX_NAMESPACE",
+    "SLURM_JOB_ID",
+    "SLURMD_NODENAME",
+    "MUSTER_RANK",
+];
 
 /// Why there is no place to meet. Nothing but empty directories was created.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +49,29 @@ pub enum PlaceError {
         from: &'static str,
         /// The most bytes allowed.
         most: usize,
+    },
+    /// A name with a character that it may not have.
+    #[error(
+        "{what} {value:?} (from {from}) has the character {character:?}; only printable ASCII \
+         without spaces and colons is allowed; set {from} to another name"
+    )]
+    Character {
+        /// Job or node.
+        what: &'static str,
+        /// What it is.
+        value: String,
+        /// Where it came from.
+        from: &'static str,
+        /// The first one that is not allowed.
+        character: char,
+    },
+    /// A variable that is no text.
+    #[error("{variable} is not UTF-8: {value:?}; set it to a text, or unset it")]
+    NoText {
+        /// Its name.
+        variable: &'static str,
+        /// What it holds.
+        value: OsString,
     },
     /// The socket's path would be too long.
     #[error(
@@ -89,6 +124,7 @@ impl Place {
         node: Option<&str>,
         base: Option<&Path>,
     ) -> Result<Self, PlaceError> {
+        variables_are_texts()?;
         let (job, job_from) = match job {
             Some(job) => (job.to_owned(), "MUSTER_JOB"),
             None => job_of(variable),
@@ -99,14 +135,17 @@ impl Place {
         };
         checked("job name", &job, job_from, JOB_MAX)?;
         checked("node name", &node, node_from, NODE_NAME_MAX)?;
+        without_colon("node name", &node, node_from)?;
         let user = process::user_id();
-        let base = base
-            .map(Path::to_owned)
-            .unwrap_or_else(|| match variable("MUSTER_DIR") {
-                Some(base) => PathBuf::from(base),
-                None => PathBuf::from(format!("/tmp/muster-{user}")),
-            });
+        let base =
+            base.map(Path::to_owned)
+                .unwrap_or_else(|| match std::env::var_os("MUSTER_DIR") {
+                    Some(base) if !base.is_empty() => PathBuf::from(base),
+                    _ => PathBuf::from(format!("/tmp/muster-{user}")),
+                });
         let key = format!("{user}:{job}:{node}");
+        // An agent outlives this process's working directory.
+        let base = absolute(&base)?;
         let directory = base.join(hash(&key));
         Self {
             key,
@@ -122,12 +161,13 @@ impl Place {
         checked("key", key, "--job", KEY_MAX)?;
         let node = key.rsplit(':').next().unwrap_or_default().to_owned();
         checked("node name", &node, "--job", NODE_NAME_MAX)?;
-        let base = directory.parent().unwrap_or(directory).to_owned();
+        let directory = absolute(directory)?;
+        let base = directory.parent().unwrap_or(&directory).to_owned();
         Self {
             key: key.to_owned(),
             node,
             base,
-            directory: directory.to_owned(),
+            directory,
         }
         .with_fitting_path()
     }
@@ -199,7 +239,9 @@ impl Place {
 
     /// Whether there is no job: the user's processes on this node share the agent.
     pub fn is_solo(&self) -> bool {
-        self.key.split(':').nth(1) == Some(SOLO)
+        let without_user = self.key.split_once(':').map(|(_, rest)| rest);
+        let job = without_user.and_then(|rest| rest.strip_suffix(&format!(":{}", self.node)));
+        job == Some(SOLO)
     }
 
     fn with_fitting_path(self) -> Result<Self, PlaceError> {
@@ -292,6 +334,36 @@ fn checked(
     })
 }
 
+/// A key's last part is the node: what follows its last colon.
+fn without_colon(what: &'static str, value: &str, from: &'static str) -> Result<(), PlaceError> {
+    let strange = |character: &char| !character.is_ascii_graphic() || *character == ':';
+    match value.chars().find(strange) {
+        None => Ok(()),
+        Some(character) => Err(PlaceError::Character {
+            what,
+            value: value.to_owned(),
+            from,
+            character,
+        }),
+    }
+}
+
+fn variables_are_texts() -> Result<(), PlaceError> {
+    for variable in VARIABLES {
+        if let Err(VarError::NotUnicode(value)) = std::env::var(variable) {
+            return Err(PlaceError::NoText { variable, value });
+        }
+    }
+    Ok(())
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, PlaceError> {
+    std::path::absolute(path).map_err(|cause| PlaceError::System {
+        path: path.to_owned(),
+        cause,
+    })
+}
+
 fn create(path: &Path) -> Result<(), PlaceError> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => Err(PlaceError::System {
@@ -359,6 +431,16 @@ mod tests {
     }
 
     #[test]
+    fn a_job_is_solo_only_by_its_whole_name_and_a_directory_is_absolute() {
+        let place = |job| Place::find(Some(job), Some("n"), Some(Path::new("x"))).unwrap();
+        assert!(place("solo").is_solo());
+        assert!(!place("solo:n").is_solo() && !place("a:solo").is_solo());
+        assert!(place("a:b").directory().is_absolute());
+        let named = Place::from_key(place("a:b").key(), Path::new("x/y")).unwrap();
+        assert_eq!((named.node(), named.directory().is_absolute()), ("n", true));
+    }
+
+    #[test]
     fn names_and_paths_that_do_not_fit_say_what_to_do() {
         let long = "n".repeat(64);
         let text = Place::find(Some("j"), Some(&long), None)
@@ -368,6 +450,15 @@ mod tests {
             text.contains("64 bytes") && text.contains("MUSTER_NODE"),
             "{text}"
         );
+        for node in ["a:b", "a b", "n\u{e4}"] {
+            let text = Place::find(Some("j"), Some(node), None)
+                .unwrap_err()
+                .to_string();
+            assert!(
+                text.contains("MUSTER_NODE") && text.contains("printable"),
+                "{text}"
+            );
+        }
         let deep = PathBuf::from("/tmp").join("d".repeat(90));
         let text = Place::find(Some("j"), Some("n"), Some(&deep))
             .unwrap_err()

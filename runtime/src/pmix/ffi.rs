@@ -34,11 +34,17 @@ pub(super) const JOB_SIZE: &CStr = sys::PMIX_JOB_SIZE;
 pub(super) const NODE_ID: &CStr = sys::PMIX_NODEID;
 pub(super) const HOST_NAME: &CStr = sys::PMIX_HOSTNAME;
 
+// SAFETY of a call: none; at any time.
 type Initialized = unsafe extern "C" fn() -> c_int;
+// SAFETY of a call: `proc` is writable, the infos are as many as is said or NULL.
 type Init = unsafe extern "C" fn(*mut sys::pmix_proc_t, *mut sys::pmix_info_t, usize) -> c_int;
+// SAFETY of a call: it matches one `Init`; the infos as there.
 type Finalize = unsafe extern "C" fn(*const sys::pmix_info_t, usize) -> c_int;
+// SAFETY of a call: between `Init` and `Finalize`; key and value are valid for the call, which copies them.
 type Put = unsafe extern "C" fn(sys::pmix_scope_t, *const c_char, *mut sys::pmix_value_t) -> c_int;
+// SAFETY of a call: none; it answers an error before `Init`.
 type Commit = unsafe extern "C" fn() -> c_int;
+// SAFETY of a call: all pointers are valid for the call; the value is the caller's to free.
 type Get = unsafe extern "C" fn(
     *const sys::pmix_proc_t,
     *const c_char,
@@ -46,6 +52,7 @@ type Get = unsafe extern "C" fn(
     usize,
     *mut *mut sys::pmix_value_t,
 ) -> c_int;
+// SAFETY of a call: process, key and infos are valid until the callback has been called.
 type GetNonblocking = unsafe extern "C" fn(
     *const sys::pmix_proc_t,
     *const c_char,
@@ -54,6 +61,7 @@ type GetNonblocking = unsafe extern "C" fn(
     sys::pmix_value_cbfunc_t,
     *mut c_void,
 ) -> c_int;
+// SAFETY of a call: the infos are valid until the callback has been called.
 type NotifyEvent = unsafe extern "C" fn(
     sys::pmix_status_t,
     *const sys::pmix_proc_t,
@@ -467,6 +475,7 @@ fn text(array: &[c_char]) -> CString {
 
 /// The paths of loaded libraries whose file name starts with `libpmix.so`.
 fn loaded_paths() -> Vec<CString> {
+    // SAFETY of a call: `info` is the loader's entry, `paths` a `Vec<CString>` that nobody else uses.
     unsafe extern "C" fn visit(
         info: *mut libc::dl_phdr_info,
         _size: usize,

@@ -32,7 +32,7 @@ pub fn fork() -> io::Result<Fork> {
 }
 
 /// Gives up what a launcher may have left in this process: descriptors, standard streams,
-/// blocked signals, CPU affinity. Whoever waits for the end of an inherited stream would wait
+/// working directory, blocked signals, CPU affinity. Whoever waits for the end of an inherited stream would wait
 /// for the daemon's end.
 ///
 /// # Errors
@@ -47,6 +47,8 @@ pub fn drop_inheritance() -> io::Result<()> {
         let answer = unsafe { libc::dup2(null, stream) };
         check("dup2", i64::from(answer))?;
     }
+    // A working directory that stays in use cannot be unmounted.
+    let _ = std::env::set_current_dir("/");
     reset_signals();
     reset_affinity();
     Ok(())

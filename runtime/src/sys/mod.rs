@@ -13,6 +13,8 @@ pub mod fork;
 pub mod futex;
 #[cfg(feature = "agent")]
 pub mod heap;
+#[cfg(feature = "agent")]
+pub mod limits;
 pub mod lock;
 pub mod memory;
 pub mod poll;

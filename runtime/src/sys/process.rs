@@ -47,6 +47,22 @@ pub fn host_name() -> io::Result<String> {
     Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
 }
 
+/// Removes the `MUSTER_*` variables that are empty: they count as not given, everywhere. For the
+/// beginning of a program; once there is a second thread it does nothing.
+#[cfg(feature = "agent")]
+pub fn forget_empty_settings() {
+    if !std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1) {
+        return;
+    }
+    let empty = |(name, value): &(std::ffi::OsString, std::ffi::OsString)| {
+        value.is_empty() && name.as_encoded_bytes().starts_with(b"MUSTER_")
+    };
+    for (name, _) in std::env::vars_os().filter(empty).collect::<Vec<_>>() {
+        // SAFETY: this is the only thread, so nobody else reads the environment meanwhile.
+        unsafe { std::env::remove_var(name) };
+    }
+}
+
 /// The path of the executable or shared object that holds this code.
 pub fn own_object() -> Option<std::path::PathBuf> {
     use std::os::unix::ffi::OsStrExt;

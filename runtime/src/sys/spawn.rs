@@ -30,11 +30,12 @@ pub fn spawn(
         let mut attributes: libc::posix_spawnattr_t = std::mem::zeroed();
         libc::posix_spawn_file_actions_init(&raw mut actions);
         libc::posix_spawnattr_init(&raw mut attributes);
+        // First: it may be one of the standard streams, if the caller has closed its own.
+        libc::posix_spawn_file_actions_adddup2(&raw mut actions, errors.as_raw_fd(), 2);
         for (fd, mode) in [(0, libc::O_RDONLY), (1, libc::O_WRONLY)] {
             let null = c"/dev/null".as_ptr();
             libc::posix_spawn_file_actions_addopen(&raw mut actions, fd, null, mode, 0);
         }
-        libc::posix_spawn_file_actions_adddup2(&raw mut actions, errors.as_raw_fd(), 2);
         let mut signals: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut signals);
         libc::posix_spawnattr_setsigmask(&raw mut attributes, &raw const signals);

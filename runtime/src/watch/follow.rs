@@ -57,31 +57,27 @@ impl Shared {
 
     /// The kernel says that the process has ended.
     fn ended(&self, slot: u32, generation: u32) {
-        let status = self.lock().get(slot as usize).and_then(|entry| {
+        let file = self.lock().get(slot as usize).and_then(|entry| {
             (entry.generation == generation).then_some(())?;
-            entry.stat.as_ref()?.read().ok()
+            entry.stat.clone()
         });
+        let status = file.and_then(|file| file.read().ok());
         let (signal, code) = status.map_or((0, 0), |stat| (stat.signal(), stat.exit_code()));
         self.conclude_dead(slot, generation, FailedBy::Pidfd, signal, code);
     }
 
     fn sample(&self, now_ns: u64) {
         for slot in 0..self.board.slot_count() {
-            let (generation, pid, detached, stat) = {
+            let (generation, pid, detached, file) = {
                 let slots = self.lock();
                 let entry = &slots[slot as usize];
                 if !entry.phase.is_followed() {
                     continue;
                 }
-                let stat = entry.stat.as_ref().map(|stat| stat.read());
-                (
-                    entry.generation,
-                    entry.pid,
-                    entry.phase == Phase::Detached,
-                    stat,
-                )
+                let detached = entry.phase == Phase::Detached;
+                (entry.generation, entry.pid, detached, entry.stat.clone())
             };
-            match stat {
+            match file.map(|file| file.read()) {
                 Some(Ok(stat)) => self.judge(slot, generation, pid, detached, &stat, now_ns),
                 // Reaped. Without a kept file the pidfd has to tell.
                 Some(Err(_)) => self.conclude_dead(slot, generation, FailedBy::Gone, 0, 0),

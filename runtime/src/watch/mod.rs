@@ -171,6 +171,14 @@ impl Watch {
         self.shared.forget(slot);
     }
 
+    /// What was lost or refused, by name.
+    pub fn counters(&self) -> [(&'static str, u64); 2] {
+        [
+            ("findings_overtaken", self.dropped()),
+            ("waits_refused", self.failures()),
+        ]
+    }
+
     /// Findings that were overtaken by a later one of the same slot before they were taken.
     pub fn dropped(&self) -> u64 {
         self.shared.outbox.dropped()
@@ -258,7 +266,8 @@ struct Followed {
     pid: u32,
     start_ticks: u64,
     rank: Option<u32>,
-    stat: Option<StatFile>,
+    /// Shared, so that it can be read without the lock.
+    stat: Option<Arc<StatFile>>,
     pidfd: Option<OwnedFd>,
     hung: Option<HungBy>,
     /// Since when it is in uninterruptible sleep, and the processor time it had used then.
@@ -311,7 +320,7 @@ impl Shared {
             pid: facts.pid,
             start_ticks: facts.start_ticks,
             rank: facts.rank,
-            stat: stat.ok(),
+            stat: stat.ok().map(Arc::new),
             ..Followed::default()
         };
         if let Ok(pidfd) = pidfd

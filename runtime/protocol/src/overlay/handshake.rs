@@ -9,6 +9,7 @@ use crate::overlay::Overlay;
 use crate::overlay::interface::Route;
 use crate::overlay::outbox::Intent;
 use crate::planted::{self, Fault};
+use crate::state::NodeState;
 use crate::wire::{ROLE_NEIGHBOUR, ROLE_OBSERVE};
 
 /// Most links of one member; requests to be a neighbour beyond are refused.
@@ -27,7 +28,9 @@ impl Overlay {
             let table = &self.table;
             if let Some(link) = self.links.get_mut(&from) {
                 link.unmark_all(|subject| match subject {
-                    Subject::Node(id) | Subject::Rank(id, _) => table.in_view(id).is_some(),
+                    Subject::Node(id) | Subject::Rank(id, _) => table
+                        .in_view(id)
+                        .is_some_and(|member| member.state != NodeState::Suspect),
                     Subject::Suspicion { .. } | Subject::Map(_) => false,
                 });
             }
@@ -53,7 +56,7 @@ impl Overlay {
             link.want_view = true;
             link.request_at = now;
             self.counters.repairs += 1;
-            self.give_base_view(from);
+            self.give_base_view(from, false);
         }
     }
 
@@ -84,7 +87,7 @@ impl Overlay {
             self.links.remove(&from);
             self.topology_dirty = true;
         } else if want_view || (fresh && self.differs(digest)) {
-            self.give_base_view(from);
+            self.give_base_view(from, !want_view);
         }
         // The way the request came may be the only one that works: answer on all.
         let route = if is_new { Route::Next } else { Route::All };
@@ -110,8 +113,8 @@ impl Overlay {
         let declined = link.chose && roles & ROLE_NEIGHBOUR == 0;
         if declined {
             // It may have answered an earlier request than our last: make it the last word.
+            // Another is asked at the next beat: in a small view nobody else may be willing.
             link.chose = false;
-            self.topology_dirty = true;
             self.say(Intent::Link {
                 to: from,
                 asked: None,
@@ -122,7 +125,7 @@ impl Overlay {
             return;
         };
         if core::mem::take(&mut link.fresh) && self.differs(digest) {
-            self.give_base_view(from);
+            self.give_base_view(from, true);
         }
         if self.links.get(&from).is_some_and(|link| !link.has_role()) {
             self.links.remove(&from);
@@ -134,13 +137,14 @@ impl Overlay {
         self.is_paper() || digest != self.table.digest()
     }
 
-    /// Everything we know goes on the list of this link.
-    fn give_base_view(&mut self, to: MemberId) {
+    /// Everything we know goes to this link; as hints to a new one, which most likely knows most.
+    fn give_base_view(&mut self, to: MemberId, as_hints: bool) {
+        let (now, is_paper) = (self.now, self.is_paper());
         let Some(link) = self.links.get_mut(&to) else {
             return;
         };
         self.counters.base_views += 1;
-        link.open(self.now);
+        link.open(now);
         for (suspect, reports) in &self.suspicions {
             for (reporter, version) in reports {
                 link.mark(Subject::Suspicion {
@@ -150,15 +154,25 @@ impl Overlay {
                 });
             }
         }
-        link.mark_nodes(self.table.iter().map(|member| member.id));
+        let nodes = self.table.iter().map(|member| member.id);
+        if as_hints && !is_paper {
+            link.mark_all_lazily(nodes.map(Subject::Node), now);
+        } else {
+            link.mark_nodes(nodes);
+        }
+        let mut mark = |subject| {
+            if as_hints && !is_paper {
+                link.mark_lazily(subject, now);
+            } else {
+                link.mark(subject);
+            }
+        };
         for member in self.table.iter() {
             if member.in_view() {
-                member
-                    .ranks
-                    .keys()
-                    .for_each(|rank| link.mark(Subject::Rank(member.id, *rank)));
+                let ranks = member.ranks.keys();
+                ranks.for_each(|rank| mark(Subject::Rank(member.id, *rank)));
                 if member.attributes > 0 {
-                    link.mark(Subject::Map(member.id));
+                    mark(Subject::Map(member.id));
                 }
             }
         }

@@ -153,6 +153,12 @@ impl<'a> MemberView<'a> {
         &self.member.name
     }
 
+    /// What it shares with those that may fail together with it; empty for none.
+    #[must_use]
+    pub fn group(&self) -> &'a str {
+        &self.member.group
+    }
+
     /// Where it is reached; opaque.
     #[must_use]
     pub fn address(&self) -> &'a [u8] {

@@ -14,9 +14,6 @@ use crate::table::{Member, RANKS_MAX, Reporters};
 use crate::verdict::{self, Order};
 use crate::wire::NodeFact;
 
-/// How long what is passed on waits on links that somebody else chose, in microseconds.
-const RELAY_PAUSE_US: u64 = 1_000;
-
 impl Overlay {
     /// Merges what `from` says about a member.
     pub(super) fn merge_node(&mut self, from: MemberId, fact: &NodeFact<'_>) {
@@ -57,14 +54,10 @@ impl Overlay {
         match verdict::order((fact.version, fact.state), (member.version, member.state)) {
             Order::Newer => self.merge_newer(from, fact),
             Order::Same => {
-                let known = fact.reporters == member.reporters;
                 if member.state == NodeState::Suspect {
                     self.add_reports(from, fact);
-                } else if let Some(link) = self.links.get_mut(&from)
-                    && known
-                {
-                    link.unmark(subject);
                 }
+                self.settle_reports(from, fact);
             }
             Order::Older => {
                 if let Some(link) = self.links.get_mut(&from) {
@@ -82,6 +75,7 @@ impl Overlay {
             return;
         }
         let mut member = Member::new(fact.id, fact.name, fact.address, fact.version);
+        member.group = fact.group.into();
         member.vouched_at = self.now;
         if !fact.state.in_view() {
             // Gone before we came: remembered, so that late news of its life is known as late.
@@ -211,6 +205,7 @@ impl Overlay {
             member.enter(fact.version);
             member.state = NodeState::Alive;
             member.name = fact.name.into();
+            member.group = fact.group.into();
             member.address = fact.address.into();
             if !planted::on(Fault::SuspicionLeaks) {
                 member.reporters = Reporters::default();
@@ -218,7 +213,7 @@ impl Overlay {
             member.exit_code = 0;
             member.cause = CauseKind::Joined;
             member.vouched_at = now;
-            member.claimed_at = None;
+            member.answered_at = None;
         });
     }
 
@@ -273,6 +268,30 @@ impl Overlay {
         }
     }
 
+    /// What `from` said was as new as what we hold: tell it the reports that it lacks, or nothing.
+    fn settle_reports(&mut self, from: MemberId, fact: &NodeFact<'_>) {
+        let Some(member) = self.table.get(fact.id) else {
+            return;
+        };
+        let held = (member.version, member.state);
+        let lacks = match verdict::order(held, (fact.version, fact.state)) {
+            Order::Newer => true,
+            Order::Same => {
+                let mut reporters = member.reporters.iter();
+                member.state == NodeState::Suspect
+                    && reporters.any(|reporter| !fact.reporters.contains(reporter))
+            }
+            Order::Older => false,
+        };
+        if let Some(link) = self.links.get_mut(&from) {
+            if lacks {
+                link.mark(Subject::Node(fact.id));
+            } else {
+                link.unmark(Subject::Node(fact.id));
+            }
+        }
+    }
+
     /// Whether this member's reports count: nobody's does who is held failed, because its view went
     /// another way than ours.
     pub(super) fn may_report(&self, id: MemberId) -> bool {
@@ -288,9 +307,12 @@ impl Overlay {
         silent_us: u32,
         from: Option<MemberId>,
     ) {
-        let state = verdict::judge(reporters.len(), self.threshold_for(id));
+        let mut state = verdict::judge(reporters.len(), self.threshold_for(id));
         if state == NodeState::Failed {
-            return self.fail(id, cause, reporters, silent_us, from);
+            if !self.must_hold(id, reporters) {
+                return self.fail(id, cause, reporters, silent_us, from);
+            }
+            state = NodeState::Suspect;
         }
         let was_suspect = self
             .table
@@ -324,11 +346,13 @@ impl Overlay {
             member.reporters = reporters;
             member.silent_us = silent_us;
             member.removed_at = now;
-            member.claimed_at = None;
+            member.answered_at = None;
         });
         self.observe(id, from.unwrap_or(self.own), ObservationKind::Failed(cause));
         self.tell(id, EventKind::NodeFailed, cause, reporters, silent_us);
+        self.correlate(id, cause);
         self.removed(id, from);
+        self.note_lost(id, cause);
     }
 
     fn removed(&mut self, id: MemberId, from: Option<MemberId>) {
@@ -401,28 +425,6 @@ impl Overlay {
         self.spread(Subject::Rank(node, fact.rank), from);
     }
 
-    /// Puts a subject on the list of every link but one. What we only pass on goes at once to the
-    /// neighbours we chose, a tree of sorts; the others most likely have it by the time we would
-    /// tell them, and say so by telling us.
-    pub(super) fn spread(&mut self, subject: Subject, except: Option<MemberId>) {
-        if planted::on(Fault::LostDirtyMark) {
-            return;
-        }
-        if self.is_paper() {
-            return self.aggregate(subject);
-        }
-        for (id, link) in &mut self.links {
-            if Some(*id) == except {
-                link.unmark(subject);
-            } else {
-                if except.is_some() && !link.chose {
-                    link.wait_until(self.now.after(RELAY_PAUSE_US));
-                }
-                link.mark(subject);
-            }
-        }
-    }
-
     pub(super) fn is_full(&self) -> bool {
         self.table.live() >= self.config.members_max
     }
@@ -450,5 +452,6 @@ fn take_end(member: &mut Member, fact: &NodeFact<'_>, now: crate::time::Instant)
     member.reporters = fact.reporters;
     member.removed_at = now;
     member.name = fact.name.into();
+    member.group = fact.group.into();
     member.address = fact.address.into();
 }

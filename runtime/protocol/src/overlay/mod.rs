@@ -2,16 +2,19 @@
 //!
 //! The doors are here, and what the engine holds. What goes on behind them, one noun a file:
 //! `receive` (who may say what), `agree` (on the same parameters), `handshake` (links made, changed
-//! and ended), `merge` (news into the table), `own` (news about ourselves), `watch` (silence,
-//! probes, reports), `helper` (looking after a suspect for others), `topology` (whom to observe),
-//! `neighbours` (the random links), `discover` (finding strangers and healing splits), `send`
-//! (writing frames when a slot is free), `twin` (two of one name), `attributes` (what members publish), `snapshot` (handing
-//! over to another worker), `paper` (the plain algorithm, for comparison).
+//! and ended), `merge` (news into the table), `push` (how it travels on), `own` (news about
+//! ourselves), `watch` (silence, probes, reports), `helper` (looking after a suspect for others),
+//! `topology` (whom to observe), `neighbours` (the random links), `discover` (finding strangers and
+//! healing splits), `send` (writing frames when a slot is free), `twin` (two of one name),
+//! `attributes` (what members publish), `snapshot` (handing over to another worker), `correlation`
+//! (deaths that belong together), `minority` (which side of a split we are on, and what follows),
+//! `paper` (the plain algorithm, for comparison).
 //!
 //! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
-//! the first change after quiet leaves at once, only those that follow wait for tau; what is only
-//! passed on waits a millisecond on links that the other side chose; the originator of a removal
-//! also tells everybody directly in views of at most 32. For truth: news is acknowledged
+//! the first change after quiet leaves at once, only those that follow wait for tau. For little
+//! traffic: news goes along a tree, and as a hint over all other links; in views of at most 32
+//! the origin of a death tells everybody directly instead; a new link gets the base view as hints.
+//! For truth: news is acknowledged
 //! and repaired by digests; a verdict from elsewhere counts as the reports it carries; one who
 //! hears nobody doubts itself first; who was declared failed by enough members comes back with a
 //! higher incarnation, not minor, and takes over the others' view; of two sides of a split only
@@ -19,15 +22,18 @@
 
 mod agree;
 mod attributes;
+mod correlation;
 mod discover;
 mod handshake;
 mod helper;
 mod interface;
 mod merge;
+mod minority;
 mod neighbours;
 mod outbox;
 mod own;
 mod paper;
+mod push;
 mod receive;
 mod send;
 mod sizes;
@@ -56,6 +62,7 @@ use crate::table::{Member, RANKS_MAX, Reporters, Table};
 use crate::time::Instant;
 use crate::wire::Acks;
 
+pub use correlation::GroupFailure;
 use discover::Rejoin;
 use helper::Check;
 pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
@@ -65,8 +72,6 @@ pub use snapshot::ResumeError;
 
 /// Most events waiting for the host.
 const EVENTS_MAX: usize = 65_536;
-/// In views up to this size the originator of a removal tells everybody directly.
-const DIRECT_MAX: usize = 32;
 
 /// The overlay engine of one member.
 ///
@@ -87,6 +92,8 @@ pub struct Overlay {
     outbox: Outbox,
     /// News frames to acknowledge, by sender.
     acks: BTreeMap<MemberId, Acks>,
+    /// Until when we wait for what a hint made us ask for.
+    asked: BTreeMap<Subject, Instant>,
     events: VecDeque<Event>,
     counters: Counters,
     /// Sequence of the last frame.
@@ -95,6 +102,8 @@ pub struct Overlay {
     rank_sequence: u32,
     started: bool,
     now: Instant,
+    /// The answer to `poll_timeout`, until something is taken in or goes out.
+    timeout: Option<Instant>,
     beat_at: Instant,
     discover_at: Instant,
     discover_wait_us: u64,
@@ -110,6 +119,8 @@ pub struct Overlay {
     /// End of a goodbye.
     leave_until: Instant,
     attributes: Store,
+    correlation: correlation::Correlation,
+    minority: minority::Side,
     /// Addresses of senders that cannot be reached under their id (twins of a name).
     strays: [Vec<u8>; outbox::STRAYS_MAX],
     stray_next: usize,
@@ -126,7 +137,9 @@ impl Overlay {
         let own = MemberId::of(&config.name);
         let version = Version::first(config.incarnation);
         let mut table = Table::default();
-        table.insert(Member::new(own, &config.name, &config.address, version));
+        let mut member = Member::new(own, &config.name, &config.address, version);
+        member.group = config.group.as_str().into();
+        table.insert(member);
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&config.random_seed.to_le_bytes());
         seed[8..16].copy_from_slice(&own.0.to_le_bytes());
@@ -142,12 +155,14 @@ impl Overlay {
             rng: ChaCha8Rng::from_seed(seed),
             outbox: Outbox::default(),
             acks: BTreeMap::new(),
+            asked: BTreeMap::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
             sequence: config.first_sequence,
             rank_sequence: 0,
             started: false,
             now: Instant::default(),
+            timeout: None,
             beat_at: Instant::default(),
             discover_at: Instant::default(),
             discover_wait_us: 2 * config.heartbeat_us,
@@ -159,6 +174,8 @@ impl Overlay {
             doubted_since: None,
             leave_until: Instant::NEVER,
             attributes: Store::new(config.attribute_bytes_max),
+            correlation: correlation::Correlation::default(),
+            minority: minority::Side::default(),
             strays: Default::default(),
             stray_next: 0,
             naming: twin::Naming::default(),
@@ -179,8 +196,12 @@ impl Overlay {
         if let Err(reject) = result {
             self.counters.rejected[reject as usize] += 1;
         }
-        self.run_timers(judges);
-        self.lateness.ask(self.poll_timeout().max(self.now));
+        // Most datagrams make nothing due: then looking once when something will be is enough.
+        let is_quiet = !judges && self.phase == Phase::Running && !self.topology_dirty;
+        if !is_quiet || self.next_timer() <= self.now {
+            self.run_timers(judges);
+        }
+        self.plan();
         result
     }
 
@@ -221,14 +242,31 @@ impl Overlay {
     /// there is something to send already.
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
-        if !self.started {
-            return Instant::default();
+        match self.timeout {
+            Some(timeout) => timeout,
+            None if !self.started => Instant::default(),
+            None => self.next_timeout(),
         }
+    }
+
+    fn next_timeout(&self) -> Instant {
         match self.phase {
             Phase::Stopped => Instant::NEVER,
             _ if self.wants_to_send() => self.now,
             _ => self.next_timer(),
         }
+    }
+
+    /// Finds out when the host is to come back, and remembers to expect it then.
+    fn plan(&mut self) {
+        let timeout = self.next_timeout();
+        self.timeout = Some(timeout);
+        self.lateness.ask(timeout.max(self.now));
+    }
+
+    /// Nothing is due and nothing waits to be sent.
+    fn is_at_rest(&self) -> bool {
+        self.timeout.is_some_and(|timeout| timeout > self.now)
     }
 
     /// The next event, oldest first.
@@ -248,6 +286,7 @@ impl Overlay {
             self.beat_at = now.after(phase);
             self.discover_at = now;
             self.heard_any = now;
+            self.begin_side();
             self.grace();
             return;
         }
@@ -283,6 +322,8 @@ impl Overlay {
         if judges {
             self.run_watch();
         }
+        self.run_minority();
+        self.run_correlation();
         self.run_links();
         self.run_attributes();
         if self.now >= self.discover_at {
@@ -295,7 +336,10 @@ impl Overlay {
         for link in self.links.values_mut() {
             link.beat_due = link.observed;
         }
+        let now = self.now;
+        self.asked.retain(|_, until| now < *until);
         self.lateness.decay();
+        self.topology_dirty |= self.degree() < self.config.neighbours;
         self.judge_suspects();
         self.attributes.expire(self.now);
         let missed = self.now.since(self.beat_at) / self.config.heartbeat_us;
@@ -315,6 +359,8 @@ impl Overlay {
             .min(self.next_watch_timer())
             .min(self.next_link_timer())
             .min(self.next_attribute_timer())
+            .min(self.next_correlation_timer())
+            .min(self.next_minority_timer())
     }
 
     /// How long a news frame waits for its acknowledgement the first time.

@@ -146,6 +146,8 @@ impl Overlay {
         self.links.clear();
         self.checks.clear();
         self.acks.clear();
+        self.correlation.forget();
+        self.rejoin_majority();
         self.doubted_since = None;
         self.heard_any = self.now;
         self.topology_dirty = true;

@@ -14,7 +14,7 @@ use crate::overlay::outbox::{Intent, STRAYS_MAX};
 use crate::reject::Reject;
 use crate::state::NodeState;
 use crate::verdict::{self, Order};
-use crate::wire::{Claim, Fact, Message, NodeFact};
+use crate::wire::{ACK_LAZY, Claim, Fact, Message, NodeFact};
 
 impl Overlay {
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), Reject> {
@@ -70,15 +70,34 @@ impl Overlay {
         | Message::Link {
             own, asked: None, ..
         } = message
-            && self.table.get(own.id).is_some()
         {
-            let slot = self.stray(own.address);
-            self.say(Intent::Correct {
-                slot,
-                about: own.id,
-            });
+            self.correct(own);
         }
         Reject::OldIncarnation
+    }
+
+    /// Shows somebody the record that we hold of its id.
+    pub(super) fn correct(&mut self, own: &NodeFact<'_>) {
+        if self.answer_due(own.id) {
+            let slot = self.stray(own.address);
+            let about = own.id;
+            self.say(Intent::Correct { slot, about });
+        }
+    }
+
+    /// Whether who comes under the id of this member may be told what we hold of it: once a
+    /// heartbeat.
+    fn answer_due(&mut self, id: MemberId) -> bool {
+        let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
+        let mut due = false;
+        self.table.note(id, |member| {
+            let last = member.answered_at;
+            due = last.is_none_or(|at| now.since(at) >= heartbeat_us);
+            if due {
+                member.answered_at = Some(now);
+            }
+        });
+        due
     }
 
     /// Keeps an address that belongs to no member we know, for one frame.
@@ -199,7 +218,8 @@ impl Overlay {
                 self.counters.news_duplicates += known as u64;
                 let taken = self.take_facts(from, &facts);
                 if want_ack && taken {
-                    self.acknowledge(from, header.sequence);
+                    let eager = self.judge_letter(from, known < facts.len());
+                    self.acknowledge(from, header.sequence | if eager { 0 } else { ACK_LAZY });
                 }
                 if want_ack && !self.links.contains_key(&from) {
                     // It believes in a link that we have given up.
@@ -229,6 +249,8 @@ impl Overlay {
             }
             Message::Claim(claim) if !self.is_paper() => self.claimed(from, &claim),
             Message::Claim(_) | Message::Refusal { .. } | Message::Twin { .. } => {}
+            Message::Hint { hints } if !self.is_paper() => self.take_hints(from, &hints),
+            Message::Hint { .. } => {}
             Message::Request { asks } => self.asked_attributes(from, &asks),
             Message::Reply { stop, sections } => self.take_attributes(from, stop, sections),
         }
@@ -237,7 +259,9 @@ impl Overlay {
 
     fn take_acks(&mut self, from: MemberId, acks: &[u64]) {
         if let Some(link) = self.links.get_mut(&from) {
-            acks.iter().for_each(|sequence| link.acked(*sequence));
+            for ack in acks {
+                link.acked(ack & !ACK_LAZY, ack & ACK_LAZY == 0);
+            }
         }
     }
 
@@ -361,18 +385,8 @@ impl Overlay {
 
     /// Tells a member that is held failed that it is; at most once a heartbeat.
     fn claim(&mut self, to: MemberId) {
-        let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
-        let mut due = false;
-        self.table.note(to, |member| {
-            due = member.state == NodeState::Failed
-                && member
-                    .claimed_at
-                    .is_none_or(|at| now.since(at) >= heartbeat_us);
-            if due {
-                member.claimed_at = Some(now);
-            }
-        });
-        if due {
+        let failed = self.table.get(to).map(|member| member.state) == Some(NodeState::Failed);
+        if failed && self.answer_due(to) {
             self.say(Intent::Claim { to });
         }
     }

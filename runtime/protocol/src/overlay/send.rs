@@ -20,13 +20,17 @@ impl Overlay {
     /// The buffer has at least `mtu` bytes.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         self.now = self.now.max(now);
+        if self.is_at_rest() {
+            return None;
+        }
         let transmit = self.next_transmit(buffer);
         match &transmit {
             Some(transmit) => {
+                self.timeout = None;
                 self.counters.frames_sent += 1;
                 self.counters.bytes_sent += transmit.size as u64;
             }
-            None => self.lateness.ask(self.poll_timeout().max(self.now)),
+            None => self.plan(),
         }
         transmit
     }
@@ -39,36 +43,12 @@ impl Overlay {
                 || self
                     .links
                     .values()
-                    .any(|link| link.beat_due || link.can_send(self.now)))
+                    .any(|link| link.beat_due || self.now >= link.send_at().min(link.hint_at())))
     }
 
     pub(super) fn say(&mut self, intent: Intent) {
         if !self.outbox.push(intent) {
             self.counters.outbox_dropped += 1;
-        }
-    }
-
-    /// Tells a fact to everybody in a small view, to the monitors in a large one, beside the
-    /// links, at once.
-    pub(super) fn push_directly(&mut self, subject: Subject) {
-        if self.is_paper() || self.table.live() > super::DIRECT_MAX {
-            return self.tell_monitors(subject);
-        }
-        let about = match subject {
-            Subject::Node(id)
-            | Subject::Rank(id, _)
-            | Subject::Map(id)
-            | Subject::Suspicion { suspect: id, .. } => id,
-        };
-        let others: Vec<MemberId> = self.table.iter_live().map(|member| member.id).collect();
-        for to in others {
-            if to != self.own && to != about && !self.links.contains_key(&to) {
-                self.say(Intent::Direct {
-                    to,
-                    subject,
-                    route: Route::Next,
-                });
-            }
         }
     }
 
@@ -87,6 +67,7 @@ impl Overlay {
                 Some(intent) => self.write_intent(intent, body),
                 None => Some(
                     self.write_news(body)
+                        .or_else(|| self.write_hints(body))
                         .or_else(|| self.write_beat(body))
                         .or_else(|| self.write_attributes(body))?,
                 ),

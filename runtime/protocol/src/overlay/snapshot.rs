@@ -19,7 +19,7 @@ use crate::table::Member;
 use crate::time::Instant;
 use crate::wire::{Fact, NodeFact};
 
-const SNAPSHOT_VERSION: u8 = 2;
+const SNAPSHOT_VERSION: u8 = 3;
 /// A new worker writes its attributes this far above its predecessor, whose last writes may be
 /// in no snapshot.
 const MAP_VERSION_STEP: u64 = 1 << 24;
@@ -53,6 +53,7 @@ impl Overlay {
     pub fn snapshot(&self, bytes: &mut Vec<u8>) {
         bytes.push(SNAPSHOT_VERSION);
         bytes.extend_from_slice(&self.rank_sequence.to_le_bytes());
+        bytes.extend_from_slice(&self.named_since().0.to_le_bytes());
         let observers: Vec<MemberId> = self.observers().collect();
         bytes.extend_from_slice(&(observers.len() as u32).to_le_bytes());
         for observer in observers {
@@ -89,6 +90,7 @@ impl Overlay {
             return Err(ResumeError::Malformed);
         }
         let rank_sequence = reader.u32()?;
+        let named_since = Instant(reader.u64()?);
         let count = reader.u32()?;
         let mut observers = Vec::new();
         for _ in 0..count {
@@ -107,8 +109,7 @@ impl Overlay {
         let version = own.version.raised();
         engine.table.change(engine.own, |own| own.version = version);
         engine.now = now;
-        // The name is older than this worker.
-        engine.naming.since = Some(Instant::default());
+        engine.naming.since = Some(named_since);
         engine.restore_attributes(map_version, &entries);
         while !reader.is_empty() {
             engine.restore(Fact::read(&mut reader)?)?;
@@ -159,6 +160,7 @@ impl Overlay {
         match fact {
             Fact::Node(fact) if fact.id != self.own => {
                 let mut member = Member::new(fact.id, fact.name, fact.address, fact.version);
+                member.group = fact.group.into();
                 member.state = fact.state;
                 member.cause = fact.cause;
                 member.exit_code = fact.exit_code;

@@ -65,7 +65,8 @@ impl Overlay {
             } else {
                 Instant::NEVER
             };
-            link.resend_at(wait_us).min(link.send_at()).min(request_at)
+            let news_at = link.send_at().min(link.hint_at());
+            link.resend_at(wait_us).min(news_at).min(request_at)
         });
         let topology_at = if self.topology_dirty {
             self.beat_at

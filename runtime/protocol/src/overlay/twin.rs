@@ -9,7 +9,8 @@
 //! address it waits until its former life has been missed, a deadline at most. What is absent:
 //! clocks. Incarnations are launch times, and the clock of the one whose configuration is wrong may
 //! be wrong too, so durations are compared, not dates. Two who started within a deadline of each
-//! other both go: neither is the one that was there.
+//! other both go: neither is the one that was there. Two of one name and one incarnation cannot be
+//! told apart.
 
 use crate::event::{CauseKind, EventKind};
 use crate::frame::Header;
@@ -51,13 +52,7 @@ impl Overlay {
         if *held.address == *own.address {
             return Ok(());
         }
-        let slot = self.stray(own.address);
-        self.say(Intent::Correct {
-            slot,
-            about: own.id,
-        });
-        // If the one we know is gone, that is to be found out soon.
-        self.check(own.id, None, Some(CauseKind::Unreachable));
+        self.correct(own);
         Err(Reject::NameHeld)
     }
 
@@ -113,7 +108,12 @@ impl Overlay {
 
     /// How long we have had our name.
     pub(super) fn name_age_us(&self) -> u64 {
-        self.now.since(self.naming.since.unwrap_or(self.now))
+        self.now.since(self.named_since())
+    }
+
+    /// Since when we have our name; a worker has it from its predecessor.
+    pub(super) fn named_since(&self) -> Instant {
+        self.naming.since.unwrap_or(self.now)
     }
 
     /// Whether a record of our id has another address than we have.

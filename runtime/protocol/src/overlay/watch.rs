@@ -29,6 +29,7 @@ impl Overlay {
         let now = self.now;
         self.heard_any = now;
         self.doubted_since = None;
+        self.minority.heard();
         self.table.note(id, |member| member.last_heard = now);
         if let Some(link) = self.links.get_mut(&id) {
             self.topology_dirty |= link.rounds > 1;
@@ -245,7 +246,7 @@ impl Overlay {
             self.observe(id, self.own, ObservationKind::Reported(cause));
         }
         self.set_reporters(id, reporters, cause, silent_us, None);
-        self.tell_monitors(Subject::Node(id));
+        self.push_directly(Subject::Node(id));
         if self.table.in_view(id).is_some() {
             // The accused hears of it at once, on every rail: it may object.
             let subject = Subject::Node(id);
@@ -254,8 +255,6 @@ impl Overlay {
                 subject,
                 route: Route::All,
             });
-        } else {
-            self.push_directly(Subject::Node(id));
         }
     }
 
@@ -276,7 +275,9 @@ impl Overlay {
             };
             let (reporters, cause, silent_us) = (member.reporters, member.cause, member.silent_us);
             let threshold = self.threshold_for(id);
-            if verdict::judge(reporters.len(), threshold) == NodeState::Failed {
+            if verdict::judge(reporters.len(), threshold) == NodeState::Failed
+                && !self.must_hold(id, reporters)
+            {
                 self.fail(id, cause, reporters, silent_us, None);
                 self.push_directly(Subject::Node(id));
             }
@@ -347,6 +348,7 @@ impl Overlay {
             check.until = now.after(self.config.heartbeat_us);
             check.probe_at = now;
         }
+        self.minority.overslept();
         self.heard_any = self.heard_any.after(late_us).min(now);
         self.doubted_since = None;
     }

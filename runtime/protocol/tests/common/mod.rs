@@ -16,7 +16,7 @@ pub(crate) struct Peer {
     pub(crate) name: String,
     pub(crate) version: Version,
     pub(crate) sequence: u64,
-    /// Heartbeat, deadline, Theta, mode.
+    /// Heartbeat, deadline, Theta, mode, minority.
     pub(crate) parameters: Vec<u8>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn parameters(
 ) -> Vec<u8> {
     let mut bytes = heartbeat_us.to_le_bytes().to_vec();
     bytes.extend(deadline_us.to_le_bytes());
-    bytes.extend([theta, u8::from(is_paper)]);
+    bytes.extend([theta, u8::from(is_paper), 0]);
     bytes
 }
 
@@ -99,6 +99,7 @@ pub(crate) fn node(name: &str, at: Version, state: u8) -> Vec<u8> {
     bytes.extend(0_u32.to_le_bytes());
     bytes.push(name.len() as u8);
     bytes.extend(name.as_bytes());
+    bytes.push(0);
     bytes.push(name.len() as u8);
     bytes.extend(name.as_bytes());
     bytes.push(0);

@@ -42,6 +42,9 @@ impl Check for Alternation {
             | EventKind::RankChanged { .. }
             | EventKind::AttributeChanged { .. }
             | EventKind::Refused { .. }
+            | EventKind::GroupFailed { .. }
+            | EventKind::Minority { .. }
+            | EventKind::Majority { .. }
             | EventKind::NameTaken
             | EventKind::NameClaimed => None,
         }
@@ -95,13 +98,96 @@ impl Check for Accuracy {
     }
 
     fn see(&mut self, seen: &Seen<'_>) -> Option<String> {
-        let wrong = seen.event.kind == EventKind::NodeFailed
-            && seen.blameless
-            && seen.event.cause.kind != CauseKind::Superseded;
-        wrong.then(|| "declared failed and alive".to_owned())
+        seen.blameless
+            .then(|| "declared failed and alive".to_owned())
     }
 
     fn forget(&mut self, _observer: usize) {}
+}
+
+/// A group that failed is a list of members that this observer told failed.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    down: BTreeSet<Pair>,
+}
+
+impl Check for Groups {
+    fn name(&self) -> &'static str {
+        "groups"
+    }
+
+    fn see(&mut self, seen: &Seen<'_>) -> Option<String> {
+        let pair = (seen.observer, seen.event.member);
+        match seen.event.kind {
+            EventKind::NodeFailed => _ = self.down.insert(pair),
+            EventKind::NodeUp | EventKind::NodeLeft { .. } => _ = self.down.remove(&pair),
+            EventKind::GroupFailed { failed, of, .. } => {
+                let listed = seen.listed;
+                let down = listed
+                    .iter()
+                    .all(|id| self.down.contains(&(seen.observer, *id)));
+                let enough = failed >= 2 && 2 * failed >= of && listed.len() == failed as usize;
+                return (!down || !enough).then(|| "a group whose list is wrong".to_owned());
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn forget(&mut self, observer: usize) {
+        self.down.retain(|(by, _)| *by != observer);
+    }
+}
+
+/// With the policy "hold", the smaller side of a split condemns nobody of the larger one. The
+/// sides are those of the observer's view; of two equal ones that with the first member is larger.
+#[derive(Debug, Default)]
+pub(super) struct Hold {
+    up: BTreeSet<Pair>,
+}
+
+impl Check for Hold {
+    fn name(&self) -> &'static str {
+        "hold"
+    }
+
+    fn see(&mut self, seen: &Seen<'_>) -> Option<String> {
+        let pair = (seen.observer, seen.event.member);
+        match seen.event.kind {
+            EventKind::NodeUp => _ = self.up.insert(pair),
+            EventKind::NodeLeft { .. } => _ = self.up.remove(&pair),
+            EventKind::NodeFailed => {
+                let outvoted = seen.side.is_some_and(|side| self.is_outvoted(seen, side));
+                self.up.remove(&pair);
+                let silent = matches!(
+                    seen.event.cause.kind,
+                    CauseKind::Silence | CauseKind::Unreachable | CauseKind::Unanswered
+                );
+                return (outvoted && silent && seen.runs)
+                    .then(|| "declared failed by the smaller side, and alive".to_owned());
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn forget(&mut self, observer: usize) {
+        self.up.retain(|(by, _)| *by != observer);
+    }
+}
+
+impl Hold {
+    /// Whether the member is on the other side, and that one is the larger.
+    fn is_outvoted(&self, seen: &Seen<'_>, side: &[MemberId]) -> bool {
+        let view = self
+            .up
+            .range((seen.observer, MemberId(0))..(seen.observer + 1, MemberId(0)));
+        let view = view.map(|(_, id)| *id).chain([seen.own]);
+        let (ours, theirs): (Vec<_>, Vec<_>) = view.partition(|id| side.contains(id));
+        let weight =
+            |side: &[MemberId]| (side.len(), std::cmp::Reverse(side.iter().min().copied()));
+        theirs.contains(&seen.event.member) && weight(&ours) < weight(&theirs)
+    }
 }
 
 /// What an observer tells of a member's version only grows.
@@ -132,10 +218,53 @@ impl Check for Incarnations {
     }
 }
 
+/// What an observer tells of a node's attributes only gets newer: a node's writes are told in the
+/// order of writing, and what was deleted does not come back.
+#[derive(Debug, Default)]
+pub(super) struct AttributeOrder {
+    told: BTreeMap<Pair, (u64, u64)>,
+}
+
+impl Check for AttributeOrder {
+    fn name(&self) -> &'static str {
+        "attribute-order"
+    }
+
+    fn see(&mut self, seen: &Seen<'_>) -> Option<String> {
+        let pair = (seen.observer, seen.event.member);
+        if seen.event.kind == EventKind::NodeUp {
+            // What it holds is told anew to who had dropped it.
+            self.told.remove(&pair);
+        }
+        let EventKind::AttributeChanged { version, .. } = seen.event.kind else {
+            return None;
+        };
+        let newer = (seen.event.version.incarnation, version);
+        let before = self.told.insert(pair, newer)?;
+        (newer <= before).then(|| format!("attributes went back from {before:?}"))
+    }
+
+    fn forget(&mut self, observer: usize) {
+        self.told.retain(|(by, _), _| *by != observer);
+    }
+
+    fn hand_over(&mut self, observer: usize) {
+        // A worker leaves its own node's attributes only; those of others come anew.
+        self.forget(observer);
+    }
+
+    fn start_over(&mut self, observer: usize) {
+        self.forget(observer);
+    }
+}
+
+/// How new a fact of a rank is: life, number in it, and what orders ends of former lives.
+type RankNews = (u64, u32, Option<(RankState, RankDetail)>);
+
 /// What an observer tells of a rank only gets newer.
 #[derive(Debug, Default)]
 pub(super) struct RankOrder {
-    told: BTreeMap<(usize, MemberId, u32), (u64, u32, Option<(RankState, RankDetail)>)>,
+    told: BTreeMap<(usize, MemberId, u32), RankNews>,
 }
 
 impl Check for RankOrder {

@@ -1,9 +1,11 @@
-//! The checkers of bounds: memory and traffic, looked at from time to time.
+//! The checkers of bounds: memory, traffic and copies, looked at from time to time.
+
+use std::collections::BTreeMap;
 
 use muster_protocol::{Overlay, Sizes};
 
 use super::Violation;
-use crate::world::World;
+use crate::world::{FactsHeard, NodeIndex, World};
 
 /// What a member may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +76,27 @@ pub(crate) fn traffic(
         what: format!(
             "{each} bytes a second and member over {} ms, the bound is {bound}",
             duration_us / 1000
+        ),
+    })
+}
+
+/// `copies`: how often a member was told a piece of news since a look, on the average, against a
+/// bound in hundredths. A count, not a time.
+pub(crate) fn copies(
+    world: &World,
+    before: &BTreeMap<NodeIndex, FactsHeard>,
+    bound_percent: u64,
+) -> Option<Violation> {
+    let heard = world.facts_heard_since(before);
+    let percent = heard.all * 100 / heard.new.max(1);
+    (heard.new > 0 && percent > bound_percent).then(|| Violation {
+        checker: "copies",
+        at: world.now(),
+        member: None,
+        what: format!(
+            "{} facts arrived for {} that were new: {percent} in a hundred, the bound is \
+             {bound_percent}",
+            heard.all, heard.new
         ),
     })
 }

@@ -163,6 +163,23 @@ pub(crate) fn news(world: &World, limit_us: u64) -> Vec<Violation> {
     found
 }
 
+/// `attributes`: every member holds every running node's attributes as that node does.
+pub(crate) fn attributes(world: &World) -> Vec<Violation> {
+    let running = world.running();
+    let mut found = Vec::new();
+    for subject in &running {
+        let id = world.id(*subject);
+        for observer in &running {
+            let held = world.engine(*observer).attributes(id);
+            if !held.eq(world.engine(*subject).attributes(id)) {
+                let what = format!("node {observer} holds other attributes of node {subject}");
+                found.push(broken("attributes", world, *subject, what));
+            }
+        }
+    }
+    found
+}
+
 fn broken(checker: &'static str, world: &World, node: usize, what: String) -> Violation {
     Violation {
         checker,

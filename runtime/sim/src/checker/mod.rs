@@ -3,13 +3,18 @@
 //! Those that watch every event, all the time:
 //! - `alternation`: up and down alternate, for each observer and member.
 //! - `resurrection`: nobody comes back with a version that was gone.
-//! - `accuracy`: nobody is declared failed who runs and was not excused by a fault.
+//! - `accuracy`: nobody is declared failed who runs and was not excused by a fault; the list of
+//!   excuses is `world::excuses`.
+//! - `groups`: a group that failed is a list of members that were told failed.
+//! - `hold`: where the policy says so, the smaller side of a split condemns nobody of the larger.
 //! - `incarnations`: the versions an observer tells of a member only grow, and so does a member's
 //!   own.
 //! - `rank-order`: the facts an observer tells of a rank only get newer.
+//! - `attribute-order`: a node's writes are told in the order of writing.
 //!
 //! Those that look at the world from time to time: `memory` and `traffic` ([`bounds`]). Those that
-//! look at the end: `equality`, `completeness`, `ranks`, `rank-ends`, `news` ([`end`]).
+//! look at the end: `equality`, `completeness`, `ranks`, `rank-ends`, `news`, `attributes` ([`end`]); and
+//! in the calm after it `attribute-traffic`: there is none.
 //!
 //! They only collect violations; no member helps to check itself, and no checker decides what
 //! happens. An observer that was itself cast out starts over with the others' view: what it told
@@ -23,7 +28,9 @@ use std::fmt;
 
 use muster_protocol::{Event, EventKind, Instant, MemberId};
 
-use always::{Accuracy, Alternation, Incarnations, RankOrder, Resurrection};
+use always::{
+    Accuracy, Alternation, AttributeOrder, Groups, Hold, Incarnations, RankOrder, Resurrection,
+};
 pub use bounds::Bounds;
 
 /// Most violations kept: the first ones tell the story.
@@ -55,6 +62,14 @@ pub(crate) struct Seen<'a> {
     pub(crate) event: &'a Event,
     /// The member runs in this version's incarnation and no fault excuses its death.
     pub(crate) blameless: bool,
+    /// Of a failure: the member runs in this version's incarnation.
+    pub(crate) runs: bool,
+    /// The observer's own id.
+    pub(crate) own: MemberId,
+    /// Of a failure, where something is cut and the policy is to hold: the observer's side.
+    pub(crate) side: Option<&'a [MemberId]>,
+    /// Of a group that failed: who.
+    pub(crate) listed: &'a [MemberId],
 }
 
 /// A checker that watches every event.
@@ -64,6 +79,8 @@ trait Check: fmt::Debug + Send {
     fn see(&mut self, seen: &Seen<'_>) -> Option<String>;
     /// An observer starts a new life and knows nobody.
     fn forget(&mut self, observer: usize);
+    /// An observer's worker is another one, which holds what the last one left and no more.
+    fn hand_over(&mut self, _observer: usize) {}
     /// An observer was cast out and takes over the others' view.
     fn start_over(&mut self, _observer: usize) {}
 }
@@ -82,8 +99,11 @@ impl Default for Checker {
                 Box::<Alternation>::default(),
                 Box::<Resurrection>::default(),
                 Box::<Accuracy>::default(),
+                Box::<Groups>::default(),
+                Box::<Hold>::default(),
                 Box::<Incarnations>::default(),
                 Box::<RankOrder>::default(),
+                Box::<AttributeOrder>::default(),
             ],
             violations: Vec::new(),
         }
@@ -116,6 +136,12 @@ impl Checker {
     pub(crate) fn forget(&mut self, observer: usize) {
         for check in &mut self.checks {
             check.forget(observer);
+        }
+    }
+
+    pub(crate) fn hand_over(&mut self, observer: usize) {
+        for check in &mut self.checks {
+            check.hand_over(observer);
         }
     }
 

@@ -39,6 +39,12 @@ pub enum FaultKind {
     Blackout,
     /// So many in a thousand are lost, for `for_ms`; beyond all bounds.
     Storm,
+    /// It loses rail `rail`, for `for_ms`; a zone has `zone.rails` of them.
+    Rail,
+    /// It writes an attribute of `bytes` bytes under key `key`.
+    Publish,
+    /// It deletes the attribute of key `key`, if there is one.
+    Withdraw,
     /// A node of another job, with another key, knocks at the same doors.
     Foreign,
 }
@@ -79,6 +85,15 @@ pub struct Fault {
     /// Which rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<Span>,
+    /// Which rail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rail: Option<Span>,
+    /// Which attribute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Span>,
+    /// How long its value is, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<Span>,
     /// Lost in a storm, in a thousand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_permille: Option<Span>,
@@ -98,17 +113,17 @@ struct Field<'a> {
 }
 
 impl Fault {
-    fn fields(&mut self) -> [Field<'_>; 6] {
+    fn fields(&mut self) -> [Field<'_>; 9] {
         use FaultKind::{
-            Blackout, Clock, Isolate, OneWay, Pause, Rank, Restart, Slow, Split, Storm, Suspend,
-            Worker,
+            Blackout, Clock, Isolate, OneWay, Pause, Publish, Rail, Rank, Restart, Slow, Split,
+            Storm, Suspend, Withdraw, Worker,
         };
         [
             Field {
                 name: "for_ms",
                 value: &mut self.for_ms,
                 kinds: &[
-                    Restart, Pause, Suspend, Slow, OneWay, Isolate, Split, Blackout, Storm,
+                    Restart, Pause, Suspend, Slow, OneWay, Isolate, Split, Blackout, Storm, Rail,
                 ],
                 most: (0, 600_000),
                 usual: Span::between(0, 300),
@@ -140,6 +155,27 @@ impl Fault {
                 kinds: &[Rank],
                 most: (0, 4000),
                 usual: Span::between(0, 7),
+            },
+            Field {
+                name: "rail",
+                value: &mut self.rail,
+                kinds: &[Rail],
+                most: (0, 15),
+                usual: Span::between(0, 2),
+            },
+            Field {
+                name: "key",
+                value: &mut self.key,
+                kinds: &[Publish, Withdraw],
+                most: (0, 255),
+                usual: Span::between(0, 3),
+            },
+            Field {
+                name: "bytes",
+                value: &mut self.bytes,
+                kinds: &[Publish],
+                most: (0, 65_000),
+                usual: Span::between(0, 3000),
             },
             Field {
                 name: "loss_permille",

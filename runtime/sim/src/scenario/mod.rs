@@ -6,18 +6,20 @@
 //!
 //! What is not here: code. A scenario that needs a condition is a story in `tests/`.
 
+mod error;
 mod fault;
 mod plan;
 mod span;
 
-use muster_protocol::{Config, Profile};
+use muster_protocol::{Config, Minority, Profile};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use crate::chance::Chance;
 use crate::checker::Bounds;
 use crate::network::Network;
 
+pub use error::ScenarioError;
+pub(crate) use error::{refused, within};
 pub use fault::{Fault, FaultKind};
 pub use plan::Plan;
 pub use span::Span;
@@ -87,6 +89,15 @@ pub struct Zone {
     /// Members that the view of one who joins later has room for, instead of the usual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<Span>,
+    /// Rails of every node.
+    #[serde(default = "one")]
+    pub rails: Span,
+    /// So many groups of neighbouring numbers, `group-0` and so on; 0 for none.
+    #[serde(default = "zero")]
+    pub groups: Span,
+    /// What the smaller side of a split does: `continue` or `hold`.
+    #[serde(default = "go_on")]
+    pub minority: String,
     /// The members start within this time, in milliseconds.
     #[serde(default = "zero")]
     pub start_spread_ms: Span,
@@ -150,6 +161,9 @@ pub struct Expect {
     pub quiet_bytes: Span,
     /// Bytes a member may send in a second of the phase of faults, on the average.
     pub storm_bytes: Span,
+    /// How often a member may be told a piece of news in the phase of faults, on the average of
+    /// all news, in hundredths.
+    pub copies_percent: u32,
     /// Nobody who runs is called failed, whatever the faults excuse.
     pub no_false_failure: bool,
     /// So many members at most learn that they were declared failed.
@@ -164,8 +178,14 @@ pub struct Expect {
 fn standard() -> String {
     "standard".to_owned()
 }
+fn go_on() -> String {
+    "continue".to_owned()
+}
 fn zero() -> Span {
     Span::just(0)
+}
+fn one() -> Span {
+    Span::just(1)
 }
 fn two() -> Span {
     Span::just(2)
@@ -221,59 +241,13 @@ impl Default for Expect {
         Self {
             quiet_bytes: Span::just(bounds.quiet_bytes as i64),
             storm_bytes: Span::just(bounds.storm_bytes as i64),
+            copies_percent: u32::MAX,
             no_false_failure: false,
             outcasts_max: Span::just(MEMBERS_MAX),
             news_within_ms: None,
             detect_within_ms: Span::just(600_000),
         }
     }
-}
-
-/// A scenario that was refused: nothing was run.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ScenarioError {
-    /// It is no TOML, has a key that does not exist, or a value of another kind.
-    #[error("{0}; see tests/scenarios for files that work")]
-    Written(String),
-    /// A value is out of bounds.
-    #[error("{name} = {value}: {reason}; {remedy}")]
-    Value {
-        /// Which value.
-        name: String,
-        /// What it was.
-        value: String,
-        /// Why it cannot be.
-        reason: String,
-        /// What to do instead.
-        remedy: String,
-    },
-}
-
-pub(crate) fn refused(
-    name: &str,
-    value: &dyn ToString,
-    reason: &str,
-    remedy: &str,
-) -> ScenarioError {
-    ScenarioError::Value {
-        name: name.to_owned(),
-        value: value.to_string(),
-        reason: reason.to_owned(),
-        remedy: remedy.to_owned(),
-    }
-}
-
-pub(crate) fn within(name: &str, span: Span, low: i64, high: i64) -> Result<(), ScenarioError> {
-    let value = format!("[{}, {}]", span.low, span.high);
-    if span.low > span.high {
-        let remedy = "write the smaller number first";
-        return Err(refused(name, &value, "an empty range", remedy));
-    }
-    if span.low < low || span.high > high {
-        let reason = format!("it lies between {low} and {high}");
-        return Err(refused(name, &value, &reason, "choose a number within"));
-    }
-    Ok(())
 }
 
 impl Scenario {
@@ -284,7 +258,11 @@ impl Scenario {
     pub fn read(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self =
             toml::from_str(text).map_err(|error| ScenarioError::Written(error.to_string()))?;
-        scenario.check()?;
+        scenario.check().map_err(|error| {
+            let members = scenario.zone.members.low;
+            let mut faults = scenario.safety.fault.iter();
+            error.in_text(text, faults.position(|fault| fault.check(members).is_err()))
+        })?;
         Ok(scenario)
     }
 
@@ -304,6 +282,12 @@ impl Scenario {
             let (reason, remedy) = ("no such profile", "use fast, standard or quiet");
             return Err(refused("zone.profile", &zone.profile, reason, remedy));
         }
+        if !["continue", "hold"].contains(&zone.minority.as_str()) {
+            let (reason, remedy) = ("no such policy", "use continue or hold");
+            return Err(refused("zone.minority", &zone.minority, reason, remedy));
+        }
+        within("zone.rails", zone.rails, 1, 16)?;
+        within("zone.groups", zone.groups, 0, MEMBERS_MAX)?;
         within("zone.start_spread_ms", zone.start_spread_ms, 0, 60_000)?;
         within("zone.boot_within_ms", zone.boot_within_ms, 1, 600_000)?;
         within("zone.theta", zone.theta, 1, 4)?;
@@ -347,6 +331,8 @@ impl Scenario {
         let detect_within_ms = self.expect.detect_within_ms;
         within("expect.detect_within_ms", detect_within_ms, 1, 600_000)?;
         within("expect.storm_bytes", self.expect.storm_bytes, 1, i64::MAX)?;
+        let copies_percent = Span::just(i64::from(self.expect.copies_percent));
+        within("expect.copies_percent", copies_percent, 100, i64::MAX)?;
         let mut most = 0;
         for fault in &self.safety.fault {
             fault.check(self.zone.members.low)?;
@@ -378,6 +364,8 @@ impl Scenario {
             &mut zone.successors,
             &mut zone.neighbours,
             &mut zone.history_max,
+            &mut zone.groups,
+            &mut zone.rails,
             &mut zone.start_spread_ms,
             &mut zone.boot_within_ms,
         ] {
@@ -441,6 +429,18 @@ impl Scenario {
         config.successors = pick(zone.successors) as usize;
         config.neighbours = pick(zone.neighbours) as usize;
         config.history_max = pick(zone.history_max) as usize;
+        if zone.minority == "hold" {
+            config.minority = Minority::Hold;
+        }
+    }
+
+    /// The group of the member with this number; of a drawn scenario.
+    pub(crate) fn group_of(&self, number: usize) -> String {
+        let (groups, members) = (self.zone.groups.value(), self.zone.members.value());
+        match groups {
+            0 => String::new(),
+            _ => format!("group-{}", number as u64 * groups / members.max(1)),
+        }
     }
 }
 

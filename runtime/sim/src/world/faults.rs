@@ -39,6 +39,7 @@ impl World {
         node.inbox.clear();
         node.alarm.stop();
         self.note_view(index);
+        self.rails.forget(index);
     }
 
     /// A crashed node (or one that runs) starts a new life.
@@ -48,13 +49,12 @@ impl World {
     pub fn restart(&mut self, node: NodeIndex) {
         self.crash(node);
         self.checker.forget(node);
-        let excused = self.is_beyond_bounds();
+        self.forget_excuse(node);
         let entry = &mut self.nodes[node];
         let own_now = entry.clock.own(self.now);
         // Launch times only grow; a clock that was set back is stories' matter.
         entry.config.incarnation = (own_now.0 * 1000).max(entry.version.incarnation + 1);
         entry.config.first_sequence = own_now.0;
-        entry.excused = excused;
         entry.started_at = self.now;
         entry.engine = Some(Overlay::new(entry.config.clone()).expect("checked before"));
         self.touch(node, Input::Wake).ok();
@@ -68,6 +68,7 @@ impl World {
         let mut bytes = Vec::new();
         self.engine(node).snapshot(&mut bytes);
         self.crash(node);
+        self.checker.hand_over(node);
         let now = self.now.after(gap_us);
         let entry = &mut self.nodes[node];
         let own_now = entry.clock.own(now);
@@ -80,9 +81,7 @@ impl World {
 
     /// SIGSTOP: the node does nothing for so long; its socket holds what arrives, up to a bound.
     pub fn pause(&mut self, node: NodeIndex, duration_us: u64) {
-        if duration_us >= self.nodes[node].config.deadline_us / 3 {
-            self.excuse(node);
-        }
+        self.note_stop(node, duration_us);
         self.nodes[node].paused = true;
         self.note_view(node);
         let until = self.now.after(duration_us);
@@ -95,11 +94,6 @@ impl World {
         self.pause(node, duration_us);
     }
 
-    /// Nobody is blamed for calling this node failed from now on (until it restarts).
-    pub fn excuse(&mut self, node: NodeIndex) {
-        self.nodes[node].excused = true;
-    }
-
     /// Cuts a node off, both ways.
     pub fn isolate(&mut self, node: NodeIndex) {
         let others: Vec<NodeIndex> = (0..self.nodes.len())
@@ -108,12 +102,11 @@ impl World {
         self.split(&[node], &others);
     }
 
-    /// Cuts all ways between two groups; everybody in them is excused.
+    /// Cuts all ways between two groups.
     pub fn split(&mut self, left: &[NodeIndex], right: &[NodeIndex]) {
         for a in left {
-            self.excuse(*a);
             for b in right {
-                self.excuse(*b);
+                self.note_cut(*a, *b);
                 self.network.cut(*a, *b);
                 self.network.cut(*b, *a);
             }
@@ -122,9 +115,7 @@ impl World {
 
     /// From now on the node is late for whatever comes, each time by up to so much.
     pub fn slow(&mut self, node: NodeIndex, slow_us: u64) {
-        if slow_us >= self.nodes[node].config.deadline_us / 3 {
-            self.excuse(node);
-        }
+        self.note_lateness(node, slow_us);
         self.nodes[node].slow_us = slow_us;
     }
 
@@ -144,40 +135,28 @@ impl World {
     }
 
     /// Nothing from `from` arrives at `to` any more. One such link is within bounds; of more than
-    /// one, or in a zone so small that nobody is left to look, both ends are excused.
+    /// one, or in a zone so small that nobody is left to look, the pair is excused.
     pub fn cut_one_way(&mut self, from: NodeIndex, to: NodeIndex) {
         if self.network.has_cuts() || self.running().len() < 5 {
-            self.excuse(from);
-            self.excuse(to);
+            self.note_cut(from, to);
         }
         self.network.cut(from, to);
     }
 
-    /// Whether the network is so broken that who starts now is excused too.
-    pub(super) fn is_beyond_bounds(&self) -> bool {
-        self.network.has_cuts() || self.stormy
-    }
-
     /// More is lost than the promises allow for: everybody is excused, until it is over.
     pub fn storm(&mut self, loss_permille: u32) {
-        (0..self.nodes.len()).for_each(|node| self.excuse(node));
+        self.note_storm(false);
         self.network.loss_permille = loss_permille;
-        self.stormy = true;
     }
 
     /// The storm is over, and so many in a thousand are lost.
     pub fn end_storm(&mut self, loss_permille: u32) {
         self.network.loss_permille = loss_permille;
-        self.stormy = false;
+        self.note_storm(true);
     }
 
     /// All slow nodes are quick again.
     pub fn quick(&mut self) {
-        self.nodes.iter_mut().for_each(|node| node.slow_us = 0);
-    }
-
-    /// From now on nobody is excused for what was.
-    pub fn excuse_nobody(&mut self) {
-        self.nodes.iter_mut().for_each(|node| node.excused = false);
+        (0..self.nodes.len()).for_each(|node| self.slow(node, 0));
     }
 }

@@ -4,19 +4,22 @@
 //! they were caused. After each, the engine that was touched is drained as every host must do it:
 //! transmits, events, time-out.
 //!
-//! `faults` is what can be done to nodes, `views` what can be asked about all of them, `queue` what
-//! is to happen, `agreement` whose view is right, `cpu` what handling a datagram takes.
+//! `faults` is what can be done to nodes, `excuses` whom that excuses, `rails` the ways between
+//! them, `views` what can be asked about all of them, `queue` what is to happen, `agreement` whose
+//! view is right, `cpu` what handling a datagram takes.
 
+mod addresses;
 mod agreement;
 mod cpu;
+mod excuses;
 mod faults;
 mod queue;
+mod rails;
 mod views;
 
-use std::collections::BTreeMap;
-
 use muster_protocol::{
-    Config, Event, Input, Instant, MemberId, Overlay, Phase, Profile, Reject, Version, describe,
+    Config, Event, EventKind, Input, Instant, MemberId, Overlay, Phase, Profile, Reject, Version,
+    describe,
 };
 
 use crate::chance::Chance;
@@ -24,7 +27,9 @@ use crate::checker::{Checker, Seen, Violation};
 use crate::clock::Clock;
 use crate::network::Network;
 use crate::trace::{Line, Trace};
+pub use views::FactsHeard;
 
+use addresses::Addresses;
 use agreement::{Agreement, Held};
 pub use cpu::Cpus;
 use cpu::{BATCH_MAX, Work};
@@ -65,8 +70,6 @@ struct Node {
     /// Datagrams that wait for the CPU, and those handled since the last was sent.
     waiting: usize,
     unanswered: u32,
-    /// A fault excuses others for calling it failed, in lives up to this one.
-    excused: bool,
     /// When its present life began.
     started_at: Instant,
     /// It holds the key of another job.
@@ -91,7 +94,7 @@ pub struct World {
     pub checker: Checker,
     now: Instant,
     nodes: Vec<Node>,
-    by_address: BTreeMap<Vec<u8>, NodeIndex>,
+    by_address: Addresses,
     queue: Queue,
     work: Work,
     agreement: Agreement,
@@ -100,8 +103,9 @@ pub struct World {
     chance: Chance,
     records: Vec<Record>,
     keep_records: bool,
-    stormy: bool,
+    excuses: excuses::Excuses,
     trace: Option<Trace>,
+    rails: rails::Rails,
     buffer: Vec<u8>,
 }
 
@@ -115,7 +119,7 @@ impl World {
             checker: Checker::default(),
             now: START,
             nodes: Vec::new(),
-            by_address: BTreeMap::new(),
+            by_address: Addresses::default(),
             queue: Queue::default(),
             work: Work::default(),
             agreement: Agreement::default(),
@@ -123,8 +127,9 @@ impl World {
             chance: Chance::new(seed),
             records: Vec::new(),
             keep_records: true,
-            stormy: false,
+            excuses: excuses::Excuses::default(),
             trace: None,
+            rails: rails::Rails::default(),
             buffer: vec![0; 65_536],
         }
     }
@@ -160,8 +165,7 @@ impl World {
     /// If the configuration is refused.
     pub fn add(&mut self, config: Config) -> NodeIndex {
         let index = self.nodes.len();
-        self.by_address.insert(config.address.clone(), index);
-        let excused = self.is_beyond_bounds();
+        self.by_address.insert(&config.address, index);
         let engine = Overlay::new(config.clone()).expect("the configuration of a simulated node");
         self.nodes.push(Node {
             id: engine.id(),
@@ -179,7 +183,6 @@ impl World {
             alarm: Alarm::default(),
             waiting: 0,
             unanswered: 0,
-            excused,
             bytes_sent: 0,
         });
         self.touch(index, Input::Wake).ok();
@@ -281,6 +284,7 @@ impl World {
 
     /// Lets this much time go by.
     pub fn run(&mut self, duration_us: u64) {
+        self.note_mends();
         let end = self.now.after(duration_us);
         while let Some(at) = self.queue.next_at()
             && at <= end
@@ -292,6 +296,7 @@ impl World {
 
     /// Runs until `done` says so; false if it did not within the time.
     pub fn run_until(&mut self, limit_us: u64, mut done: impl FnMut(&Self) -> bool) -> bool {
+        self.note_mends();
         let end = self.now.after(limit_us);
         loop {
             if done(self) {
@@ -312,6 +317,7 @@ impl World {
             return;
         };
         self.now = at;
+        self.hear_rails();
         match happening {
             Happening::Alarm(node) => {
                 let node = node as usize;
@@ -478,12 +484,12 @@ impl World {
             && let Some(transmit) = engine.poll_transmit(own_now, &mut buffer)
         {
             let target = engine.address_of(transmit.target);
-            let target = target.and_then(|address| self.by_address.get(address).copied());
+            let target = target.and_then(|address| self.by_address.get(address));
             self.nodes[node].bytes_sent += transmit.size as u64;
             self.nodes[node].frames_sent += 1;
             let Some(to) = target else { continue };
             let bytes = &buffer[..transmit.size];
-            let copies = self.network.carry(&mut self.chance, node, to, bytes);
+            let copies = self.carry(node, to, transmit.route, bytes);
             if self.trace.is_some() {
                 self.trace_frame(node, to, bytes, &copies);
             }
@@ -510,10 +516,27 @@ impl World {
         if self.nodes[observer].foreign || self.is_unwatched() {
             return;
         }
+        let listed: Vec<MemberId> = match (event.kind, &self.nodes[observer].engine) {
+            (EventKind::GroupFailed { number, .. }, Some(engine)) => {
+                let failure = engine.group_failure(number);
+                failure.map_or_else(Vec::new, |failure| failure.members.clone())
+            }
+            _ => Vec::new(),
+        };
+        let runs = event.kind == EventKind::NodeFailed && self.runs(&event);
+        let blameless = runs && !self.is_excused(&event);
+        let side = match event.kind {
+            EventKind::NodeFailed => self.side_of(observer),
+            _ => None,
+        };
         let seen = Seen {
             observer,
             event: &event,
-            blameless: self.is_blameless(&event),
+            blameless,
+            runs,
+            own: self.id(observer),
+            side: side.as_deref(),
+            listed: &listed,
         };
         self.checker.see(self.now, &seen);
         if self.trace.is_some() {
@@ -545,19 +568,6 @@ impl World {
     /// Nobody looks at events: a world that only measures.
     fn is_unwatched(&self) -> bool {
         !self.keep_records && self.trace.is_none() && self.checker.watches_nothing()
-    }
-
-    /// Whether the member of an event runs in that very life and no fault excuses its death.
-    fn is_blameless(&self, event: &Event) -> bool {
-        event.kind == muster_protocol::EventKind::NodeFailed
-            && self.nodes.iter().any(|node| {
-                !node.excused
-                    && node.engine.as_ref().is_some_and(|engine| {
-                        engine.id() == event.member
-                            && engine.phase() == Phase::Running
-                            && engine.version().incarnation == event.version.incarnation
-                    })
-            })
     }
 
     fn trace_frame(

@@ -1,12 +1,49 @@
 //! What can be asked about all nodes of a world: who runs, who agrees, who told what.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use muster_protocol::{EventKind, Instant, NodeState, Phase};
+use muster_protocol::{Event, EventKind, Instant, MemberId, Minority, NodeState, Phase};
 
 use super::{NodeIndex, World};
 
+/// Facts that arrived in news frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FactsHeard {
+    /// All of them.
+    pub all: u64,
+    /// Those that brought something new.
+    pub new: u64,
+}
+
 impl World {
+    /// What every running node has been told since its start.
+    #[must_use]
+    pub fn facts_heard(&self) -> BTreeMap<NodeIndex, FactsHeard> {
+        let heard = |node| {
+            let counters = self.engine(node).counters();
+            let (all, old) = (counters.news_facts, counters.news_duplicates);
+            FactsHeard {
+                all,
+                new: all - old,
+            }
+        };
+        let running = self.running().into_iter();
+        running.map(|node| (node, heard(node))).collect()
+    }
+
+    /// What all running nodes together have been told since an earlier look.
+    #[must_use]
+    pub fn facts_heard_since(&self, before: &BTreeMap<NodeIndex, FactsHeard>) -> FactsHeard {
+        let mut sum = FactsHeard::default();
+        for (node, heard) in self.facts_heard() {
+            // A node that was restarted meanwhile counts from its start.
+            let before = before.get(&node).copied().unwrap_or_default();
+            sum.all += heard.all.checked_sub(before.all).unwrap_or(heard.all);
+            sum.new += heard.new.checked_sub(before.new).unwrap_or(heard.new);
+        }
+        sum
+    }
+
     /// Nodes whose engine runs, is not stopped and has not left.
     #[must_use]
     pub fn running(&self) -> Vec<NodeIndex> {
@@ -90,6 +127,62 @@ impl World {
                     && seen.ranks().eq(own.ranks())
             })
         })
+    }
+
+    /// Whether a member runs in the very life an event is about.
+    pub(super) fn runs(&self, event: &Event) -> bool {
+        self.nodes.iter().any(|node| {
+            node.engine.as_ref().is_some_and(|engine| {
+                engine.id() == event.member
+                    && engine.phase() == Phase::Running
+                    && engine.version().incarnation == event.version.incarnation
+            })
+        })
+    }
+
+    /// Everybody whom news from a node can reach, or whose news can reach it, by any way; `None`
+    /// if nothing is cut or the node does not hold.
+    pub(super) fn side_of(&self, node: NodeIndex) -> Option<Vec<MemberId>> {
+        let holds = self.nodes[node].config.minority == Minority::Hold;
+        if !holds || !self.network.has_cuts() {
+            return None;
+        }
+        let mut side = BTreeSet::from([node]);
+        let mut open = vec![node];
+        while let Some(from) = open.pop() {
+            for to in 0..self.nodes.len() {
+                let cut = self.network.is_cut(from, to) && self.network.is_cut(to, from);
+                if !cut && self.nodes[to].engine.is_some() && side.insert(to) {
+                    open.push(to);
+                }
+            }
+        }
+        Some(side.into_iter().map(|node| self.id(node)).collect())
+    }
+
+    /// Whether everybody holds every running node's attributes as that node does itself.
+    #[must_use]
+    pub fn attributes_agree(&self) -> bool {
+        let running = self.running();
+        running.iter().all(|observer| {
+            let engine = self.engine(*observer);
+            running.iter().all(|subject| {
+                let id = self.id(*subject);
+                engine
+                    .attributes(id)
+                    .eq(self.engine(*subject).attributes(id))
+            })
+        })
+    }
+
+    /// Frames of all nodes that asked for attributes or gave them.
+    #[must_use]
+    pub fn attribute_frames(&self) -> u64 {
+        let engines = self.nodes.iter().filter_map(|node| node.engine.as_ref());
+        let counters = engines.map(|engine| engine.counters());
+        counters
+            .map(|counted| counted.attribute_requests_sent + counted.attribute_replies_sent)
+            .sum()
     }
 
     /// The observers that told this kind of event about a node since `since`, with the time.

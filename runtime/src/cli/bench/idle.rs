@@ -3,20 +3,29 @@
 //! Idle cost is a feature: a detector that disturbs the application has failed. Figures come
 //! from `/proc/PID/schedstat`, summed over threads: time on a CPU, and how often the scheduler
 //! put the process there. Two processes of the same run serve as a yardstick: absolute figures
-//! mean something only with the machine named.
+//! mean something only with the machine named. So a bare loop runs beside them: it wakes up every
+//! 20 ms as an agent of profile `standard` does, takes what has come, sends two datagrams and has no
+//! protocol at all. What it costs is what this machine charges for having an agent's habits.
 
+use super::group::interrupted;
+use super::{launch, machine};
 use crate::board::NodeState;
 use crate::cli::CliError;
-use crate::cli::process::{self, Process, wait_until};
+use crate::cli::process::{self, Process, is_interrupted, notice_interruption, wait_until};
 use crate::client::{self, Client};
+use crate::sys::schedule::ask_real_time;
 use clap::Args;
 use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 /// How long the measured processes may take to be ready.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Quiet time before the measurement.
+const SETTLE: Duration = Duration::from_secs(2);
 
 /// What a rank says when it sees all nodes.
 const READY: &str = "ready";
@@ -37,12 +46,10 @@ pub(crate) struct IdleArgs {
 
 /// Runs the measurement.
 pub(super) fn run(args: &IdleArgs) -> Result<(), CliError> {
-    let directory = std::env::temp_dir().join(format!("muster-bench-{}", std::process::id()));
-    std::fs::create_dir(&directory)
-        .map_err(|e| CliError::new(format!("bench: {}", directory.display()), e))?;
-    let outcome = measure_idle(args, &directory);
-    let _ = std::fs::remove_dir_all(&directory);
-    outcome
+    notice_interruption();
+    let directory = machine::scratch()?;
+    println!("{}", machine::text(&machine::describe()));
+    measure_idle(args, directory.path())
 }
 
 fn measure_idle(args: &IdleArgs, directory: &Path) -> Result<(), CliError> {
@@ -55,6 +62,12 @@ fn measure_idle(args: &IdleArgs, directory: &Path) -> Result<(), CliError> {
     for rank in &mut ranks {
         rank.wait_ready()?;
     }
+    let bare: Result<Vec<BareLoop>, CliError> = (1..=args.nodes)
+        .map(|index| BareLoop::start(args.nodes, index))
+        .collect();
+    let bare = bare?;
+    // The bare loops have found each other by then, and the agents are at rest.
+    wait_until(SETTLE, || false);
     let agents: Vec<Process> = process::named("musterd")
         .into_iter()
         .filter(|p| {
@@ -82,13 +95,22 @@ fn measure_idle(args: &IdleArgs, directory: &Path) -> Result<(), CliError> {
                 .filter_map(|r| Process::find(r.child.id()))
                 .collect(),
         ),
+        (
+            "bare loop",
+            bare.iter()
+                .filter_map(|b| Process::find(b.0.id()))
+                .collect(),
+        ),
     ];
     let before = sample(&groups);
-    std::thread::sleep(Duration::from_secs(args.seconds));
+    wait_until(Duration::from_secs(args.seconds), || false);
     let after = sample(&groups);
+    if is_interrupted() {
+        return Err(interrupted());
+    }
     println!(
-        "{:<18}{:>14}{:>14}{:>14}",
-        "each", "CPU ms/s", "slices/s", "resident MB"
+        "{:<18}{:>14}{:>14}{:>14}{:>14}",
+        "each", "CPU ms/s", "wake-ups/s", "us a wake-up", "private kB"
     );
     for (index, (name, processes)) in groups.iter().enumerate() {
         let count = (processes.len().max(1) as u64 * args.seconds) as f64;
@@ -96,12 +118,13 @@ fn measure_idle(args: &IdleArgs, directory: &Path) -> Result<(), CliError> {
             after[index].0 - before[index].0,
             after[index].1 - before[index].1,
         );
-        let resident: u64 = processes.iter().filter_map(Process::resident).sum();
+        let private: u64 = processes.iter().filter_map(Process::private_kb).sum();
         println!(
-            "{name:<18}{:>14.3}{:>14.1}{:>14.1}",
+            "{name:<18}{:>14.3}{:>14.1}{:>14.1}{:>14.0}",
             cpu as f64 / 1e6 / count,
             slices as f64 / count,
-            resident as f64 / 1e6 / processes.len().max(1) as f64
+            cpu as f64 / 1e3 / slices.max(1) as f64,
+            private as f64 / processes.len().max(1) as f64
         );
     }
     for rank in ranks {
@@ -150,7 +173,9 @@ struct IdleRank {
 impl IdleRank {
     fn start(args: &IdleArgs, directory: &Path, node: u32) -> Result<Self, CliError> {
         let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("muster"));
-        let child = Command::new(own)
+        let child = launch::command(false, false)
+            .arg("--")
+            .arg(own)
             .args(["bench", "idle-rank", &args.nodes.to_string()])
             .env("MUSTER_DIR", directory)
             .env("MUSTER_JOB", "bench-idle")
@@ -187,6 +212,17 @@ impl IdleRank {
 
     fn end(mut self) {
         drop(self.child.stdin.take());
+        // Its end has a deadline; dropping kills it.
+        wait_until(READY_DEADLINE, || {
+            !matches!(self.child.try_wait(), Ok(None))
+        });
+    }
+}
+
+impl Drop for IdleRank {
+    fn drop(&mut self) {
+        // Its agent ends by itself when it has gone.
+        let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
@@ -211,4 +247,63 @@ pub(super) fn rank(nodes: usize) -> Result<(), CliError> {
     client
         .finalize(0)
         .map_err(|error| CliError::new("bench: cannot leave", error))
+}
+
+/// Options of `muster bench bare-loop`.
+#[derive(Args)]
+pub(crate) struct BareLoopArgs {
+    /// How many there are.
+    count: u32,
+    /// Which this one is, from 1.
+    index: u32,
+}
+
+/// Length of an agent's beat with its frame.
+const BEAT_BYTES: usize = 59;
+const BEAT: Duration = Duration::from_millis(20);
+/// Longest life of a bare loop that nobody ends: longer than any measurement.
+const BARE_LOOP_ROUNDS: u32 = 400_000;
+
+/// Beats to the next two and hears those before it.
+pub(super) fn bare_loop(args: &BareLoopArgs) -> Result<(), CliError> {
+    let failed = |error: std::io::Error| CliError::new("bench: bare loop", error);
+    let address = |index: u32| format!("127.78.9.{}:7741", index % args.count + 1);
+    let socket = UdpSocket::bind(address(args.index - 1)).map_err(failed)?;
+    socket.set_nonblocking(true).map_err(failed)?;
+    // As an agent does; where it may not, neither may an agent.
+    let _ = ask_real_time(50_000);
+    let mut buffer = [0; 2048];
+    for _ in 0..BARE_LOOP_ROUNDS {
+        std::thread::sleep(BEAT);
+        while socket.recv(&mut buffer).is_ok() {}
+        for next in [args.index, args.index + 1] {
+            // One that is not there yet, or no longer.
+            let _ = socket.send_to(&buffer[..BEAT_BYTES], address(next));
+        }
+    }
+    Ok(())
+}
+
+/// A running bare loop, ended when dropped.
+struct BareLoop(Child);
+
+impl BareLoop {
+    fn start(count: u32, index: u32) -> Result<Self, CliError> {
+        let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("muster"));
+        launch::command(false, false)
+            .arg("--")
+            .arg(own)
+            .args(["bench", "bare-loop", &count.to_string(), &index.to_string()])
+            .stdin(Stdio::null())
+            .spawn()
+            .map(Self)
+            .map_err(|e| CliError::new("bench: cannot start a bare loop", e))
+    }
+}
+
+impl Drop for BareLoop {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

@@ -1,11 +1,20 @@
 //! `muster bench`: what Muster costs and how fast it is, on this machine.
 //!
 //! Absolute figures mean something only with the machine named; what is compared with others
-//! is measured in one run, in turns, by one driver, and given as ratios.
+//! is measured in one run, in turns, by one driver, and given as ratios. Whatever a bench starts
+//! ends with it (see `launch`).
 
+mod calm;
+mod cost;
 mod detect;
+mod figures;
+mod group;
 mod idle;
+mod launch;
+mod machine;
 mod member;
+mod table;
+mod wiring;
 
 use super::CliError;
 use clap::Subcommand;
@@ -15,14 +24,29 @@ use clap::Subcommand;
 pub(crate) enum BenchCommand {
     /// CPU time of agents and of a rank that have nothing to do.
     Idle(idle::IdleArgs),
-    /// Boot, killed and silent members, idle cost: ours beside other programs'.
+    /// Boot, killed, silent, paused and cut-off members, idle cost: ours beside other programs'.
     Detect(detect::DetectArgs),
+    /// False failures on a machine whose cores are all busy.
+    Calm(calm::CalmArgs),
     /// The rank of `idle`: attaches, says so, and waits for the end of its standard input.
     #[command(hide = true)]
     IdleRank {
         /// How many nodes it has to see before it is ready.
         nodes: usize,
     },
+    /// Wakes up as often as an agent of profile `standard`, receives and sends as much, and does
+    /// nothing else.
+    #[command(hide = true)]
+    BareLoop(idle::BareLoopArgs),
+    /// Becomes a program that ends when the bench ends.
+    #[command(hide = true)]
+    Launch(launch::LaunchArgs),
+    /// Opens rails and waits to be ended.
+    #[command(hide = true)]
+    OpenRails(cost::OpenRailsArgs),
+    /// Computes until it is ended.
+    #[command(hide = true)]
+    Spin,
 }
 
 /// Runs a benchmark.
@@ -30,6 +54,11 @@ pub(crate) fn run(command: &BenchCommand) -> Result<(), CliError> {
     match command {
         BenchCommand::Idle(args) => idle::run(args),
         BenchCommand::Detect(args) => detect::run(args),
+        BenchCommand::Calm(args) => calm::run(args),
         BenchCommand::IdleRank { nodes } => idle::rank(*nodes),
+        BenchCommand::BareLoop(args) => idle::bare_loop(args),
+        BenchCommand::Launch(args) => launch::run(args),
+        BenchCommand::OpenRails(args) => cost::open_rails(args),
+        BenchCommand::Spin => calm::spin(),
     }
 }

@@ -40,6 +40,12 @@ pub fn options() -> Options {
     }
 }
 
+/// How many members the driver's group has.
+pub fn members() -> u32 {
+    let given = std::env::var("MUSTER_BENCH_MEMBERS").ok();
+    given.and_then(|text| text.parse().ok()).unwrap_or(32)
+}
+
 /// Prints a change of view, with CLOCK_MONOTONIC in nanoseconds.
 pub fn say(word: &str, name: &str) {
     let now = clock_gettime(ClockId::Monotonic);

@@ -30,6 +30,7 @@ async fn main() {
         protocol_version: ProtocolVersion::V1,
     };
     let handle = spawn_chitchat(config, Vec::new(), &UdpTransport).await.expect("it can start");
+    say("READY", &name);
     let chitchat = handle.chitchat();
     let mut views = chitchat.lock().await.live_nodes_watch_stream();
     let mut before: BTreeSet<String> = BTreeSet::from([name]);

@@ -4,7 +4,7 @@ use foca::{
     AccumulatingRuntime, Config, Foca, Identity, OwnedNotification, PeriodicParams, PostcardCodec,
     Timer,
 };
-use muster_bench_peers::{Options, options, say};
+use muster_bench_peers::{Options, members, options, say};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde::{Deserialize, Serialize};
@@ -13,9 +13,6 @@ use std::collections::BinaryHeap;
 use std::net::{SocketAddr, UdpSocket};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::{Duration, Instant, SystemTime};
-
-/// Members for which foca scales its suspicion; the driver's usual number.
-const MEMBERS: NonZeroU32 = NonZeroU32::new(32).unwrap();
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Id {
@@ -61,7 +58,8 @@ impl Ord for Due {
 }
 
 fn config() -> Config {
-    let mut config = Config::new_lan(MEMBERS);
+    // foca scales its suspicion by the number of members.
+    let mut config = Config::new_lan(NonZeroU32::new(members()).unwrap_or(NonZeroU32::MIN));
     config.probe_period = Duration::from_millis(100);
     config.probe_rtt = Duration::from_millis(50);
     config.suspect_to_down_after /= 10;
@@ -77,8 +75,10 @@ fn main() {
     let Options { name, address, seed } = options();
     let life = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis() as u64);
     let identity = Id { address, name, life };
+    let own_name = identity.name.clone();
     let mut foca = Foca::new(identity, config(), StdRng::seed_from_u64(life), PostcardCodec);
     let socket = UdpSocket::bind(address).expect("the address can be bound");
+    say("READY", &own_name);
     let mut runtime = AccumulatingRuntime::new();
     let mut timers: BinaryHeap<Reverse<Due>> = BinaryHeap::new();
     let mut buffer = vec![0; 2048];

@@ -1,22 +1,8 @@
-//! Which rails work: by hearing, and by what the provider says when we send.
+//! Hearing: on which rails a peer is heard.
 //!
-//! Two small state machines. [`Hearing`] listens for one peer on all rails: *while this rail was
-//! silent, another kept talking for a whole interval*. That compares arrivals with arrivals and
-//! never with the present, so a peer that dies is silent everywhere and accuses no rail, and a host
-//! that was stopped for a minute accuses nobody when it goes on. [`SendHealth`] follows one path or
-//! one local rail: errors in a row make it failing, one success makes it well, and between them it
-//! is tried again after a pause that doubles.
-//!
-//! Not here: verdicts about peers. Silence on every rail is the protocol's business.
-
-/// Errors in a row that make a path or a rail failing: one may be a passing lack of buffers.
-const ERRORS_MAX: u32 = 3;
-
-/// First pause before what is failing is tried again, microseconds.
-const PAUSE_MIN_US: u64 = 20_000;
-
-/// Longest pause, microseconds.
-const PAUSE_MAX_US: u64 = 1_000_000;
+//! *While this rail was silent, another kept talking for a whole interval.* That compares arrivals
+//! with arrivals and never with the present, so a peer that dies is silent everywhere and accuses no
+//! rail, and a host that was stopped for a minute accuses nobody when it goes on.
 
 /// A change that [`Hearing::judge`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +43,28 @@ impl Hearing {
             interval_us: None,
             rails: used.iter().map(rail).collect(),
         }
+    }
+
+    /// Says whether a path to the peer uses this rail. One that comes new counts as heard as late as
+    /// any other.
+    pub(crate) fn set_used(&mut self, rail: usize, used: bool) {
+        let latest_us = self.rails.iter().map(|one| one.last_us).max();
+        let Some(hearing) = self.rails.get_mut(rail) else {
+            return;
+        };
+        if used && !hearing.used {
+            hearing.last_us = latest_us.unwrap_or(0);
+        }
+        if !used {
+            hearing.silent = false;
+            hearing.back = false;
+        }
+        hearing.used = used;
+    }
+
+    /// Whether the peer is watched and a path to it uses this rail.
+    pub(crate) fn is_judged(&self, rail: usize) -> bool {
+        self.interval_us.is_some() && self.rails[rail].used
     }
 
     /// Starts to judge. Every rail counts as heard now, so that none begins as silent.
@@ -130,44 +138,6 @@ impl Hearing {
     }
 }
 
-/// Whether the provider sends on one path, or on one local rail.
-#[derive(Debug, Default)]
-pub(crate) struct SendHealth {
-    errors_in_a_row: u32,
-    probe_us: u64,
-    pause_us: u64,
-}
-
-impl SendHealth {
-    pub(crate) fn is_failing(&self) -> bool {
-        self.errors_in_a_row >= ERRORS_MAX
-    }
-
-    /// Whether what is failing is to be tried again now.
-    pub(crate) fn probe_due(&self, now_us: u64) -> bool {
-        self.is_failing() && now_us >= self.probe_us
-    }
-
-    /// Notes a refused send; true if that has made it failing.
-    pub(crate) fn failed(&mut self, now_us: u64) -> bool {
-        let was_failing = self.is_failing();
-        self.errors_in_a_row = self.errors_in_a_row.saturating_add(1);
-        if !self.is_failing() {
-            return false;
-        }
-        self.pause_us = (self.pause_us * 2).clamp(PAUSE_MIN_US, PAUSE_MAX_US);
-        self.probe_us = now_us + self.pause_us;
-        !was_failing
-    }
-
-    /// Notes a send that was taken; true if it was failing.
-    pub(crate) fn succeeded(&mut self) -> bool {
-        let was_failing = self.is_failing();
-        *self = SendHealth::default();
-        was_failing
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,25 +208,5 @@ mod tests {
         assert!(hearing.probe_due(260, 1));
         hearing.unwatch();
         assert!(!hearing.is_silent(1) && !hearing.probe_due(400, 1));
-    }
-
-    #[test]
-    fn three_errors_in_a_row_make_a_rail_failing_and_one_success_makes_it_well() {
-        let mut health = SendHealth::default();
-        assert!(!health.failed(0) && !health.failed(0) && !health.succeeded());
-        assert!(!health.failed(0) && !health.failed(0) && health.failed(0));
-        assert!(health.is_failing() && !health.failed(0), "said once");
-        assert!(health.succeeded() && !health.is_failing());
-    }
-
-    #[test]
-    fn the_pause_before_a_failing_rail_is_tried_doubles_up_to_a_second() {
-        let mut health = SendHealth::default();
-        (0..3).for_each(|_| _ = health.failed(0));
-        assert!(!health.probe_due(19_999) && health.probe_due(20_000));
-        health.failed(20_000);
-        assert!(!health.probe_due(59_999) && health.probe_due(60_000));
-        (0..20).for_each(|_| _ = health.failed(100_000));
-        assert!(!health.probe_due(1_099_999) && health.probe_due(1_100_000));
     }
 }

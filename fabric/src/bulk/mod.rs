@@ -1,0 +1,131 @@
+//! The bulk lane's rules: messages longer than a datagram, in fragments, acknowledged by us.
+//!
+//! A connection-oriented provider reports a send as done when the bytes are in its own buffers, and
+//! refuses sends to a peer that is slow, new or gone in one and the same way: "not now". So only an
+//! acknowledgement of ours says that a message has arrived. A [`Sender`] and a [`Receiver`] are kept
+//! for each peer, both pure: told time and bytes, never asking. One message of a peer is under way at
+//! a time, with a bound on its fragments in flight; what is not acknowledged is sent again, by another
+//! path if there is one, a bounded number of times, and then given up as a whole.
+//!
+//! Bytes of a frame are believed as far as they cost nothing: lengths are checked against fixed
+//! limits before anything is kept. Whether the message is authentic is the host's question.
+
+mod frame;
+mod receiver;
+mod sender;
+
+pub(crate) use frame::{Frame, HEADER_BYTES};
+pub(crate) use receiver::{Receiver, Taken};
+pub(crate) use sender::{Due, Fragment, Sender};
+
+/// Longest message, bytes.
+pub const BULK_MESSAGE_MAX: usize = 1 << 20;
+
+/// Longest piece of a message in one send, bytes. A message has at most 64: one bit each.
+pub(crate) const FRAGMENT_BYTES: usize = 16 << 10;
+
+/// Messages to one peer that may wait, at most.
+pub(crate) const QUEUE_MAX: usize = 8;
+
+/// Fragments to one peer in flight, at most.
+pub(crate) const WINDOW: u32 = 8;
+
+const _: () = assert!(BULK_MESSAGE_MAX.div_ceil(FRAGMENT_BYTES) <= u64::BITS as usize);
+
+/// How many fragments a message of this length has; an empty one has one.
+fn fragments(length: usize) -> u32 {
+    length.div_ceil(FRAGMENT_BYTES).max(1) as u32
+}
+
+/// A bit for each of the fragments.
+fn all(count: u32) -> u64 {
+    u64::MAX >> (u64::BITS - count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A sender and a receiver with a network between them that loses, doubles and delays by dice.
+    fn carry(messages: &[Vec<u8>], dice: &[u8]) -> (Vec<Vec<u8>>, Vec<Due>) {
+        let (mut sender, mut receiver) = (Sender::default(), Receiver::default());
+        let mut dice = dice.iter().cycle();
+        let (mut arrived, mut ended) = (Vec::new(), Vec::new());
+        for message in messages {
+            sender.push(0, message).unwrap();
+        }
+        let mut held: Vec<(Fragment, Vec<u8>)> = Vec::new();
+        let mut now_us = 0;
+        while sender.timeout().is_some() {
+            now_us += 10_000;
+            ended.extend(sender.tick(now_us));
+            while let Some((fragment, bytes)) = sender.next() {
+                held.push((fragment, bytes.to_vec()));
+                sender.sent(fragment);
+            }
+            for (fragment, bytes) in std::mem::take(&mut held) {
+                let roll = *dice.next().unwrap();
+                let copies = match roll % 8 {
+                    0 | 1 => 0,
+                    2 => 2,
+                    3 => {
+                        held.push((fragment, bytes));
+                        continue;
+                    }
+                    _ => 1,
+                };
+                for _ in 0..copies {
+                    let Taken::Acked { bits, whole } = receiver.take(now_us, 7, fragment, &bytes)
+                    else {
+                        continue;
+                    };
+                    arrived.extend(whole);
+                    if roll % 16 != 4 {
+                        ended.extend(sender.acked(now_us, fragment.message, bits));
+                    }
+                }
+            }
+        }
+        (arrived, ended)
+    }
+
+    #[test]
+    fn without_loss_every_message_arrives_once_and_in_order() {
+        let messages: Vec<Vec<u8>> = [0, 1, FRAGMENT_BYTES, FRAGMENT_BYTES + 1, BULK_MESSAGE_MAX]
+            .iter()
+            .map(|length| vec![*length as u8; *length])
+            .collect();
+        let (arrived, ended) = carry(&messages, &[7]);
+        assert_eq!(arrived, messages);
+        let done: Vec<Due> = (1..=5).map(Due::Done).collect();
+        assert_eq!(ended, done);
+    }
+
+    proptest! {
+        /// RS-05: none is delivered twice, in part or out of order; what is reported as done arrived;
+        /// what is not done in bounded time is given up, and said so.
+        #[test]
+        fn whatever_is_lost_messages_are_whole_once_and_accounted_for(
+            lengths in proptest::collection::vec(0..5 * FRAGMENT_BYTES, 1..QUEUE_MAX),
+            dice in proptest::collection::vec(any::<u8>(), 1..200),
+        ) {
+            let messages: Vec<Vec<u8>> = (0u8..).zip(&lengths).map(|(mark, length)| vec![mark; *length]).collect();
+            let (arrived, ended) = carry(&messages, &dice);
+            let mut rest = messages.iter();
+            for one in &arrived {
+                prop_assert!(rest.any(|message| message == one), "twice, changed or out of order");
+            }
+            let ends: Vec<u64> = ended.iter().filter_map(|due| match due {
+                Due::Done(id) | Due::GivenUp(id) => Some(*id),
+                Due::Again(_) => None,
+            }).collect();
+            prop_assert_eq!(ends, (1..=messages.len() as u64).collect::<Vec<_>>());
+            for due in &ended {
+                if let Due::Done(id) = due {
+                    prop_assert!(arrived.contains(&messages[*id as usize - 1]));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The sending side: a short queue, a window, and a clock for what is not acknowledged.
+
+use super::{BULK_MESSAGE_MAX, FRAGMENT_BYTES, QUEUE_MAX, WINDOW, all, fragments};
+use crate::stats::DropReason;
+use std::collections::VecDeque;
+
+/// Without an acknowledgement for so long, what is missing is sent again; twice as long each time.
+const RETRY_US: u64 = 100_000;
+
+/// Times that a message is sent again, at most.
+const RETRIES_MAX: u32 = 5;
+
+/// A piece of a message, or the message that it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fragment {
+    /// Counted from 1.
+    pub(crate) message: u64,
+    /// Of the whole message.
+    pub(crate) length: u32,
+    /// Which piece.
+    pub(crate) index: u32,
+}
+
+/// What has come of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// All of it was acknowledged.
+    Done(u64),
+    /// It is to be sent again, another way.
+    Again(u64),
+    /// It was sent as often as it may be, in vain.
+    GivenUp(u64),
+}
+
+/// Messages to one peer.
+#[derive(Debug, Default)]
+pub(crate) struct Sender {
+    last: u64,
+    queue: VecDeque<Message>,
+}
+
+#[derive(Debug)]
+struct Message {
+    id: u64,
+    bytes: Vec<u8>,
+    acked: u64,
+    /// Sent since the last retry, or acknowledged.
+    sent: u64,
+    retries: u32,
+    retry_us: u64,
+}
+
+impl Sender {
+    /// Takes a message in; returns its number. Refused if it is too long or too many wait.
+    pub(crate) fn push(&mut self, now_us: u64, bytes: &[u8]) -> Result<u64, DropReason> {
+        if bytes.len() > BULK_MESSAGE_MAX {
+            return Err(DropReason::Oversize);
+        }
+        if self.queue.len() >= QUEUE_MAX {
+            return Err(DropReason::PeerBusy);
+        }
+        self.last += 1;
+        self.queue.push_back(Message {
+            id: self.last,
+            bytes: bytes.to_vec(),
+            acked: 0,
+            sent: 0,
+            retries: 0,
+            retry_us: now_us + RETRY_US,
+        });
+        Ok(self.last)
+    }
+
+    /// The next piece to be sent, if the window has room for one.
+    pub(crate) fn next(&self) -> Option<(Fragment, &[u8])> {
+        let message = self.queue.front()?;
+        let in_flight = (message.sent & !message.acked).count_ones();
+        let index = (message.sent | message.acked).trailing_ones();
+        if in_flight >= WINDOW || index >= fragments(message.bytes.len()) {
+            return None;
+        }
+        let start = index as usize * FRAGMENT_BYTES;
+        let end = (start + FRAGMENT_BYTES).min(message.bytes.len());
+        let fragment = Fragment {
+            message: message.id,
+            length: message.bytes.len() as u32,
+            index,
+        };
+        Some((fragment, &message.bytes[start..end]))
+    }
+
+    /// Notes that a piece was taken by the provider.
+    pub(crate) fn sent(&mut self, fragment: Fragment) {
+        let message = self.queue.front_mut();
+        if let Some(message) = message.filter(|message| message.id == fragment.message) {
+            message.sent |= 1 << fragment.index;
+        }
+    }
+
+    /// Notes what the peer has of a message.
+    pub(crate) fn acked(&mut self, now_us: u64, id: u64, bits: u64) -> Option<Due> {
+        let message = self.queue.front_mut().filter(|message| message.id == id)?;
+        let count = fragments(message.bytes.len());
+        let news = bits & all(count) & !message.acked;
+        if news != 0 {
+            message.acked |= news;
+            message.sent |= news;
+            message.retries = 0;
+            message.retry_us = now_us + RETRY_US;
+        }
+        if message.acked != all(count) {
+            return None;
+        }
+        self.end(now_us);
+        Some(Due::Done(id))
+    }
+
+    /// Looks at the clock.
+    pub(crate) fn tick(&mut self, now_us: u64) -> Option<Due> {
+        let message = self
+            .queue
+            .front_mut()
+            .filter(|message| message.retry_us <= now_us)?;
+        let id = message.id;
+        if message.retries >= RETRIES_MAX {
+            self.end(now_us);
+            return Some(Due::GivenUp(id));
+        }
+        message.retries += 1;
+        message.retry_us = now_us + (RETRY_US << message.retries);
+        message.sent = message.acked;
+        Some(Due::Again(id))
+    }
+
+    /// When [`Sender::tick`] has something to do; none if there is nothing to send.
+    pub(crate) fn timeout(&self) -> Option<u64> {
+        self.queue.front().map(|message| message.retry_us)
+    }
+
+    fn end(&mut self, now_us: u64) {
+        self.queue.pop_front();
+        if let Some(next) = self.queue.front_mut() {
+            next.retry_us = now_us + RETRY_US;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_and_what_is_in_flight_are_bounded() {
+        let mut sender = Sender::default();
+        let long = vec![1; BULK_MESSAGE_MAX];
+        for _ in 0..QUEUE_MAX {
+            sender.push(0, &long).unwrap();
+        }
+        assert_eq!(sender.push(0, b"x"), Err(DropReason::PeerBusy));
+        let too_long = vec![1; BULK_MESSAGE_MAX + 1];
+        assert_eq!(sender.push(0, &too_long), Err(DropReason::Oversize));
+        let mut sent = 0;
+        while let Some((fragment, _)) = sender.next() {
+            sender.sent(fragment);
+            sent += 1;
+        }
+        assert_eq!(sent, WINDOW);
+    }
+
+    /// RS-05: bounded in number and in time.
+    #[test]
+    fn a_message_to_nobody_is_given_up_in_bounded_time_and_the_next_has_its_turn() {
+        let mut sender = Sender::default();
+        sender.push(0, b"lost").unwrap();
+        sender.push(0, b"next").unwrap();
+        let mut dues = Vec::new();
+        let mut now_us = 0;
+        while !dues.contains(&Due::GivenUp(1)) {
+            now_us = sender.timeout().unwrap();
+            dues.extend(sender.tick(now_us));
+        }
+        assert_eq!(dues.len() as u32, RETRIES_MAX + 1);
+        assert!(now_us <= RETRY_US << (RETRIES_MAX + 1), "{now_us}");
+        assert_eq!(sender.next().unwrap().1, b"next");
+    }
+
+    #[test]
+    fn an_acknowledgement_of_what_was_not_sent_changes_nothing() {
+        let mut sender = Sender::default();
+        assert_eq!(sender.acked(0, 1, u64::MAX), None);
+        sender.push(0, b"one").unwrap();
+        assert_eq!(sender.acked(0, 2, u64::MAX), None);
+        assert_eq!(sender.acked(0, 1, !1), None);
+        assert_eq!(sender.acked(0, 1, 1), Some(Due::Done(1)));
+    }
+}

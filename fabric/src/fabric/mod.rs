@@ -1,0 +1,348 @@
+//! The fabric: rails, peers, and the messages between them.
+//!
+//! This folder only connects: `rail` opens, `peer` pairs, `policy` ranks, `select` chooses, `health`
+//! judges, and the lanes of `provider` carry. Here are the whole and its rails; `paths` has peers and
+//! the ways to them, `send` what goes out, `receive` what comes in, `show` what can be seen. See the
+//! crate's own page for the order of calls.
+
+mod bulk;
+mod paths;
+mod receive;
+mod send;
+mod show;
+
+pub(crate) use bulk::PeerBulk;
+
+use crate::config::FabricConfig;
+use crate::error::{OpenError, PeerError, RemoveError};
+use crate::locality::Machine;
+use crate::nid::{NIDS_MAX, Nid, NidList};
+use crate::peer::{PeerHandle, PeerTable};
+use crate::policy::Policy;
+use crate::provider::Lane;
+use crate::rail::{self, Rail};
+use crate::select::{PathInput, Selection, Tried};
+use crate::stats::DropReason;
+use crate::transport::{Arrival, Class, FabricEvent, Route, Transport};
+use crate::view::{PathView, RailView, Why};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::BorrowedFd;
+
+/// Events that wait for the host at most; further ones are dropped and counted.
+const EVENTS_MAX: usize = 4096;
+
+/// Rails that are open, and the peers that they lead to.
+#[derive(Debug)]
+pub struct Fabric {
+    config: FabricConfig,
+    /// By index; the place of a rail that was removed is free for the next one.
+    rails: Vec<Option<Rail>>,
+    mtu: usize,
+    peers: PeerTable,
+    /// Whose each NID is.
+    owners: BTreeMap<Nid, PeerHandle>,
+    /// The number of the next path.
+    next_path: u32,
+    events: VecDeque<FabricEvent>,
+    events_dropped: u64,
+    /// Watched peers that were heard since they were judged.
+    to_judge: Vec<PeerHandle>,
+    /// The last `poll` left something unread.
+    more: bool,
+    unknown_peer_drops: u64,
+    /// The last time that was told.
+    now_us: u64,
+    /// Room for the inputs of a choice, kept between two.
+    inputs: Vec<PathInput>,
+    /// Peers with bulk messages under way.
+    bulk_peers: Vec<PeerHandle>,
+}
+
+impl Fabric {
+    /// Opens all rails, or none.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; what had been opened is closed again.
+    pub fn open(config: &FabricConfig) -> Result<Fabric, OpenError> {
+        if config.rails.is_empty() {
+            return Err(OpenError::NoRail {
+                known: config.library.known_interfaces(),
+            });
+        }
+        if config.rails.len() > NIDS_MAX {
+            return Err(OpenError::ManyRails {
+                given: config.rails.len(),
+            });
+        }
+        if let Some(reason) = config.health.fault() {
+            return Err(OpenError::Health { reason });
+        }
+        rail::check_distinct(&config.library, &config.rails)?;
+        let open = |nid| Rail::open(config, nid).map(Some);
+        let opened: Result<Vec<Option<Rail>>, OpenError> = config.rails.iter().map(open).collect();
+        let mut fabric = Fabric {
+            config: FabricConfig {
+                peer_sends_max: config.peer_sends_max.max(1),
+                ..config.clone()
+            },
+            rails: opened?,
+            mtu: 0,
+            peers: PeerTable::default(),
+            owners: BTreeMap::new(),
+            next_path: 0,
+            events: VecDeque::new(),
+            events_dropped: 0,
+            to_judge: Vec::new(),
+            more: false,
+            unknown_peer_drops: 0,
+            now_us: 0,
+            inputs: Vec::new(),
+            bulk_peers: Vec::new(),
+        };
+        fabric.measure();
+        Ok(fabric)
+    }
+
+    /// Opens one rail more, and pairs it with all peers; returns its index. The descriptors to wait
+    /// for are others from then on.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; nothing has changed then.
+    pub fn add_rail(&mut self, nid: &Nid) -> Result<usize, OpenError> {
+        let mut nids: Vec<Nid> = self
+            .open_rails()
+            .map(|(_, rail)| rail.nid.clone())
+            .collect();
+        nids.push(nid.clone());
+        if nids.len() > NIDS_MAX {
+            return Err(OpenError::ManyRails { given: nids.len() });
+        }
+        rail::check_distinct(&self.config.library, &nids)?;
+        let rail = Some(Rail::open(&self.config, nid)?);
+        let free = self.rails.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.rails.len());
+        match free {
+            Some(index) => self.rails[index] = rail,
+            None => self.rails.push(rail),
+        }
+        self.measure();
+        self.pair_all();
+        Ok(index)
+    }
+
+    /// Closes a rail. What was under way on it is lost; peers that no other rail leads to stay known,
+    /// and cannot be sent to. The descriptors to wait for are others from then on.
+    ///
+    /// # Errors
+    /// See [`RemoveError`]; nothing has changed then.
+    pub fn remove_rail(&mut self, nid: &Nid) -> Result<(), RemoveError> {
+        let found = self.open_rails().find(|(_, rail)| rail.nid == *nid);
+        let Some((index, _)) = found else {
+            return Err(RemoveError::NoSuchRail {
+                nid: nid.to_string(),
+                known: self.local_nids().to_string(),
+            });
+        };
+        if self.open_rails().count() == 1 {
+            return Err(RemoveError::LastRail {
+                nid: nid.to_string(),
+            });
+        }
+        self.rails[index] = None;
+        self.measure();
+        self.pair_all();
+        Ok(())
+    }
+
+    /// Puts another policy in force, for all messages from now on.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.config.policy = policy;
+        self.pair_all();
+    }
+
+    /// The policy that is in force.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.config.policy
+    }
+
+    /// Changes the NUMA range, see [`FabricConfig::numa_range`].
+    pub fn set_numa_range(&mut self, numa_range: u32) {
+        self.config.numa_range = numa_range;
+    }
+
+    /// Says where a rail is: its NUMA node, how far the messages' memory is from it, and the CPU
+    /// partitions that it serves, all of them if there are none. False if there is no such rail.
+    pub fn place_rail(
+        &mut self,
+        rail: usize,
+        numa_node: Option<u32>,
+        distance: u32,
+        partitions: Vec<u32>,
+    ) -> bool {
+        let Some(rail) = self.rails.get_mut(rail).and_then(Option::as_mut) else {
+            return false;
+        };
+        rail.numa_node = numa_node;
+        rail.distance = distance;
+        rail.partitions = partitions;
+        true
+    }
+
+    /// Says of all rails where they are on this machine, for messages in memory of this node.
+    pub fn locate(&mut self, machine: &Machine, memory_node: Option<u32>) {
+        for rail in self.rails.iter_mut().flatten() {
+            let device = rail.interface().unwrap_or_default();
+            let node = machine.node_of_device(device);
+            rail.distance = machine.distance_to_device(memory_node, device);
+            rail.numa_node = node;
+        }
+    }
+
+    /// Events that were dropped because the host did not fetch them.
+    #[must_use]
+    pub fn events_dropped(&self) -> u64 {
+        self.events_dropped
+    }
+
+    /// Messages to peers that were unknown.
+    #[must_use]
+    pub fn unknown_peer_drops(&self) -> u64 {
+        self.unknown_peer_drops
+    }
+
+    fn open_rails(&self) -> impl Iterator<Item = (usize, &Rail)> {
+        let rails = self.rails.iter().enumerate();
+        rails.filter_map(|(index, rail)| Some((index, rail.as_ref()?)))
+    }
+
+    fn measure(&mut self) {
+        let sizes = self.open_rails().map(|(_, rail)| rail.message_max());
+        self.mtu = sizes.min().unwrap_or(0);
+    }
+
+    fn push_event(&mut self, event: FabricEvent) {
+        if self.events.len() < EVENTS_MAX {
+            self.events.push_back(event);
+        } else {
+            self.events_dropped += 1;
+        }
+    }
+}
+
+impl Transport for Fabric {
+    fn local_nids(&self) -> NidList {
+        let nids = self
+            .open_rails()
+            .map(|(_, rail)| rail.nid.clone())
+            .collect();
+        NidList::new(nids).expect("rails are few, at least one, and distinct")
+    }
+
+    fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    fn rails(&self) -> Vec<RailView> {
+        let view = |(index, rail): (usize, &Rail)| rail.view(index, self.now_us);
+        self.open_rails().map(view).collect()
+    }
+
+    fn paths(&self, peer: PeerHandle) -> Vec<PathView> {
+        self.path_views(peer)
+    }
+
+    fn peer(&mut self, nids: &NidList) -> Result<PeerHandle, PeerError> {
+        self.take_in(nids)
+    }
+
+    fn renew(&mut self, peer: PeerHandle, nids: &NidList) -> Result<(), PeerError> {
+        self.give_nids(peer, nids)
+    }
+
+    fn nids(&self, peer: PeerHandle) -> Option<NidList> {
+        self.peers.get(peer).map(|peer| peer.nids.clone())
+    }
+
+    fn forget(&mut self, peer: PeerHandle) {
+        self.drop_peer(peer);
+    }
+
+    fn select(&mut self, now_us: u64, peer: PeerHandle, route: Route, tried: &Tried) -> Selection {
+        self.select_paths(now_us, peer, route, tried)
+    }
+
+    fn rail_of(&self, peer: PeerHandle, path: usize) -> Option<usize> {
+        let path = self.peers.get(peer)?.paths.get(path)?;
+        Some(path.rail)
+    }
+
+    fn why(&self, peer: PeerHandle, route: Route) -> Why {
+        self.explain_choice(peer, route)
+    }
+
+    fn post(
+        &mut self,
+        now_us: u64,
+        peer: PeerHandle,
+        path: usize,
+        class: Class,
+        bytes: &[u8],
+    ) -> Result<(), DropReason> {
+        self.post_on(now_us, peer, path, class, bytes)
+    }
+
+    fn poll(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
+        self.now_us = now_us;
+        self.poll_rails(now_us, deliver)
+    }
+
+    fn poll_beats(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
+        self.now_us = now_us;
+        self.poll_beat_lanes(now_us, deliver)
+    }
+
+    fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
+        let rails = || self.rails.iter().flatten();
+        let news = rails().filter_map(|rail| rail.lanes.news.wait_fd());
+        let bulk = rails().filter_map(|rail| rail.bulk.as_ref()?.wait_fd());
+        news.chain(bulk).collect()
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        !self.more
+            && self.events.is_empty()
+            && self.to_judge.is_empty()
+            && self.rails.iter_mut().flatten().all(|rail| {
+                rail.lanes.news.may_sleep() && rail.bulk.as_mut().is_none_or(Lane::may_sleep)
+            })
+    }
+
+    fn next_timeout(&self) -> Option<u64> {
+        self.bulk_timeout()
+    }
+
+    fn heard(&mut self, now_us: u64, peer: PeerHandle, rail: usize) {
+        self.note_heard(now_us, peer, rail);
+    }
+
+    fn watch(&mut self, now_us: u64, peer: PeerHandle, interval_us: u64) {
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.hearing.watch(now_us, interval_us);
+        }
+    }
+
+    fn unwatch(&mut self, peer: PeerHandle) {
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.hearing.unwatch();
+        }
+        self.find_deaf_rails();
+    }
+
+    fn poll_event(&mut self) -> Option<FabricEvent> {
+        if self.events.is_empty() && !self.more {
+            self.judge();
+        }
+        self.events.pop_front()
+    }
+}

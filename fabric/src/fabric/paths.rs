@@ -1,0 +1,233 @@
+//! Peers taken in, renewed and forgotten, and the paths that lead to them.
+//!
+//! A path stays what it is as long as its rail and its NID do, whatever else changes: its health, its
+//! figures and what is under way on it. The addresses of home paths are made known to the provider
+//! at once, so that a peer that cannot be reached is refused; those of spare paths when they are
+//! first needed.
+
+use super::Fabric;
+use crate::error::PeerError;
+use crate::nid::{Nid, NidList};
+use crate::peer::{self, Pair, Path, Peer, PeerHandle};
+use crate::policy::Policy;
+use crate::rail::{self, Rail};
+use std::net::SocketAddrV4;
+
+impl Fabric {
+    pub(super) fn take_in(&mut self, nids: &NidList) -> Result<PeerHandle, PeerError> {
+        if self.peers.len() >= self.config.peers_max {
+            return Err(PeerError::ManyPeers {
+                limit: self.config.peers_max,
+            });
+        }
+        self.check_owners(nids, None)?;
+        let paths = self.match_paths(Vec::new(), nids);
+        let paths = self.open_home(paths, nids).map_err(|(error, _)| error)?;
+        let handle = self.peers.insert(Peer::new(nids.clone(), paths));
+        self.own(nids, handle);
+        Ok(handle)
+    }
+
+    pub(super) fn give_nids(
+        &mut self,
+        handle: PeerHandle,
+        nids: &NidList,
+    ) -> Result<(), PeerError> {
+        if self.peers.get(handle).is_none() {
+            return Err(PeerError::Forgotten);
+        }
+        self.check_owners(nids, Some(handle))?;
+        // What is new is opened before anything that is there changes.
+        let fresh = self.match_paths(Vec::new(), nids);
+        let known = self.peers.get_mut(handle).expect("just seen");
+        let (old_nids, old) = (known.nids.clone(), std::mem::take(&mut known.paths));
+        let is_new = |path: &Path| {
+            !old.iter()
+                .any(|one| one.rail == path.rail && one.nid == path.nid)
+        };
+        let fresh = fresh.into_iter().filter(is_new).collect();
+        let opened = self.open_home(fresh, nids);
+        let opened = match opened {
+            // That no new path can be opened is no error while old ones go on.
+            Err((PeerError::NoCommonNet { .. }, paths)) if !old.is_empty() => Ok(paths),
+            other => other,
+        };
+        let (fresh, result) = match opened {
+            Ok(fresh) => (fresh, Ok(())),
+            Err((error, _)) => (Vec::new(), Err(error)),
+        };
+        let now_nids = if result.is_ok() { nids } else { &old_nids };
+        let all = old.into_iter().chain(fresh).collect();
+        let paths = self.match_paths(all, now_nids);
+        let known = self.peers.get_mut(handle).expect("just seen");
+        known.paths = paths;
+        known.nids = now_nids.clone();
+        known.note_rails();
+        self.disown(&old_nids);
+        let now_nids = now_nids.clone();
+        self.own(&now_nids, handle);
+        result
+    }
+
+    pub(super) fn drop_peer(&mut self, handle: PeerHandle) {
+        if let Some(peer) = self.peers.remove(handle) {
+            self.disown(&peer.nids);
+            self.close_paths(peer.paths);
+        }
+    }
+
+    /// Pairs all peers anew with the rails that are open, by the policy in force.
+    pub(super) fn pair_all(&mut self) {
+        let handles: Vec<PeerHandle> = self.peers.iter().map(|(handle, _)| handle).collect();
+        for handle in handles {
+            let Some(known) = self.peers.get_mut(handle) else {
+                continue;
+            };
+            let (nids, paths) = (known.nids.clone(), std::mem::take(&mut known.paths));
+            let paths = self.match_paths(paths, &nids);
+            if let Some(known) = self.peers.get_mut(handle) {
+                known.paths = paths;
+                known.note_rails();
+            }
+        }
+        self.find_deaf_rails();
+    }
+
+    /// The paths that rails and NIDs make now: those that are there already, and new ones that are
+    /// not open yet. What is no longer a path is closed.
+    fn match_paths(&mut self, mut old: Vec<Path>, nids: &NidList) -> Vec<Path> {
+        let rails: Vec<(usize, &Nid)> = self
+            .open_rails()
+            .map(|(index, rail)| (index, &rail.nid))
+            .collect();
+        let pairs = peer::pairs(&rails, nids);
+        let mut paths = Vec::with_capacity(pairs.len());
+        for pair in pairs {
+            let nid = &nids.as_slice()[usize::from(pair.remote)];
+            let same = |path: &Path| path.rail == pair.rail && path.nid == *nid;
+            let mut path = match old.iter().position(same) {
+                Some(index) => old.swap_remove(index),
+                None => self.new_path(&pair, nid),
+            };
+            path.remote = pair.remote;
+            path.spare = pair.spare;
+            path.ranks = rank(&self.config.policy, self.rails[pair.rail].as_ref(), nid);
+            paths.push(path);
+        }
+        self.close_paths(old);
+        paths
+    }
+
+    fn new_path(&mut self, pair: &Pair, nid: &Nid) -> Path {
+        self.next_path = self.next_path.wrapping_add(1);
+        Path::new(self.next_path, pair, nid.clone(), Default::default())
+    }
+
+    /// Makes the addresses of home paths known to the rails; all of them, or none. The paths come
+    /// back with the error if there were none to open.
+    fn open_home(
+        &mut self,
+        mut paths: Vec<Path>,
+        nids: &NidList,
+    ) -> Result<Vec<Path>, (PeerError, Vec<Path>)> {
+        if paths.is_empty() {
+            let rails = self.open_rails().map(|(_, rail)| &rail.nid);
+            let error = PeerError::NoCommonNet {
+                peer: nids.to_string(),
+                peer_nets: nets(nids.iter()),
+                own_nets: nets(rails),
+            };
+            return Err((error, paths));
+        }
+        for index in 0..paths.len() {
+            if paths[index].spare {
+                continue;
+            }
+            let (rail, nid) = (paths[index].rail, &paths[index].nid);
+            match self.open_address(rail, nid) {
+                Ok(addresses) => paths[index].addresses = Some(addresses),
+                Err(error) => {
+                    self.close_paths(paths);
+                    return Err((error, Vec::new()));
+                }
+            }
+        }
+        Ok(paths)
+    }
+
+    /// What stands for a NID in both lanes of a rail.
+    pub(super) fn open_address(&mut self, rail: usize, nid: &Nid) -> Result<[u64; 2], PeerError> {
+        let lacking = |lacks| PeerError::NoDestination {
+            nid: nid.to_string(),
+            lacks,
+        };
+        let news = nid.socket_address().ok_or_else(|| lacking("address"))?;
+        if news.port() == 0 {
+            return Err(lacking("port"));
+        }
+        let beat_port = nid.beat_port();
+        let beat_port = beat_port.ok_or_else(|| lacking("port for beats (the next one)"))?;
+        let beats = SocketAddrV4::new(*news.ip(), beat_port);
+        let refused = |reason| PeerError::Provider {
+            nid: nid.to_string(),
+            reason,
+        };
+        let rail = self.rails[rail]
+            .as_mut()
+            .ok_or_else(|| lacking("open rail"))?;
+        let addresses = rail.lanes.insert(rail::by_class(news, beats));
+        addresses.map_err(refused)
+    }
+
+    fn close_paths(&mut self, paths: Vec<Path>) {
+        for path in paths {
+            if let (Some(addresses), Some(rail)) = (path.addresses, &mut self.rails[path.rail]) {
+                rail.lanes.remove(addresses);
+                if let (Some(address), Some(bulk)) = (path.bulk_address, &mut rail.bulk) {
+                    bulk.remove(address);
+                }
+                // Their completions will find no path any more.
+                rail.queued_bytes = rail.queued_bytes.saturating_sub(path.queued_bytes);
+            }
+        }
+    }
+
+    fn check_owners(&self, nids: &NidList, own: Option<PeerHandle>) -> Result<(), PeerError> {
+        for nid in nids {
+            let Some(&owner) = self.owners.get(nid).filter(|owner| Some(**owner) != own) else {
+                continue;
+            };
+            let other = self.peers.get(owner).map(|peer| peer.nids.to_string());
+            return Err(PeerError::NidTaken {
+                nid: nid.to_string(),
+                other: other.unwrap_or_default(),
+                by: owner,
+            });
+        }
+        Ok(())
+    }
+
+    fn disown(&mut self, nids: &NidList) {
+        for nid in nids {
+            self.owners.remove(nid);
+        }
+    }
+
+    fn own(&mut self, nids: &NidList, handle: PeerHandle) {
+        let owned = nids.iter().map(|nid| (nid.clone(), handle));
+        self.owners.extend(owned);
+    }
+}
+
+fn rank(policy: &Policy, rail: Option<&Rail>, remote: &Nid) -> crate::policy::Ranks {
+    let rail = rail.expect("pairs are made of open rails");
+    policy.ranks(&rail.nid, rail.interface(), remote)
+}
+
+/// The nets of these NIDs, each once, as a text for messages.
+fn nets<'a>(nids: impl Iterator<Item = &'a Nid>) -> String {
+    let mut words: Vec<String> = nids.map(|nid| nid.net.to_string()).collect();
+    words.sort();
+    words.dedup();
+    words.join(", ")
+}

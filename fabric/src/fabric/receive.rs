@@ -1,0 +1,211 @@
+//! What comes in, and what its coming, or not coming, says about the rails.
+
+use super::Fabric;
+use crate::health::{Finding, HearingChange, PairReport, infer};
+use crate::peer::PeerHandle;
+use crate::provider::Done;
+use crate::rail::{READING_ORDER, Rail};
+use crate::stats::DropReason;
+use crate::transport::{Arrival, Class, FabricEvent};
+
+/// Completions of one lane that one call of `poll` handles at most, so that a flooded lane does not
+/// keep the others waiting.
+const POLL_BUDGET: usize = 64;
+
+impl Fabric {
+    pub(super) fn poll_rails(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
+        self.more = false;
+        for rail in 0..self.rails.len() {
+            for class in READING_ORDER {
+                self.more |= self.poll_lane(now_us, rail, class, deliver);
+            }
+        }
+        self.more |= self.poll_bulk(now_us, deliver);
+        self.more
+    }
+
+    pub(super) fn poll_beat_lanes(
+        &mut self,
+        now_us: u64,
+        deliver: &mut dyn FnMut(Arrival<'_>),
+    ) -> bool {
+        self.more = false;
+        for rail in 0..self.rails.len() {
+            self.more |= self.poll_lane(now_us, rail, Class::Beat, deliver);
+        }
+        // The timer may have been theirs.
+        if self.has_bulk() {
+            self.more |= self.poll_bulk(now_us, deliver);
+        }
+        self.more
+    }
+
+    /// Handles what one lane of one rail has, a bounded amount; says whether there may be more.
+    fn poll_lane(
+        &mut self,
+        now_us: u64,
+        rail: usize,
+        class: Class,
+        deliver: &mut dyn FnMut(Arrival<'_>),
+    ) -> bool {
+        let Some(open) = &mut self.rails[rail] else {
+            return false;
+        };
+        open.lanes.of(class).repost_late();
+        for _ in 0..POLL_BUDGET {
+            let Some(open) = &mut self.rails[rail] else {
+                return false;
+            };
+            let Some(done) = open.lanes.of(class).next() else {
+                return false;
+            };
+            match done {
+                Done::Received { slot, length } => {
+                    receive(open, rail, class, slot, length, deliver);
+                }
+                Done::ReceiveFailed => open.counters.count_drop(DropReason::ReceiveError),
+                Done::Sent(tag) => self.send_ended(now_us, rail, class, tag, None),
+                Done::SendFailed(tag, error) => {
+                    self.send_ended(now_us, rail, class, tag, Some(&error));
+                }
+                // A queue that fails would do so again at once: not before the next poll.
+                Done::QueueFailed(error) => {
+                    self.rail_refused(now_us, rail, None, &error);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    pub(super) fn note_heard(&mut self, now_us: u64, handle: PeerHandle, rail: usize) {
+        let Some(known) = self.peers.get_mut(handle) else {
+            return;
+        };
+        if let Some(path) = known.paths.iter_mut().find(|path| path.rail == rail) {
+            path.counters.receives += 1;
+        }
+        if known.hearing.heard(now_us, rail) && !self.to_judge.contains(&handle) {
+            self.to_judge.push(handle);
+        }
+    }
+
+    /// Compares, for each peer that was heard, its rails with each other.
+    pub(super) fn judge(&mut self) {
+        let mut changed = false;
+        for handle in std::mem::take(&mut self.to_judge) {
+            let Some(peer) = self.peers.get_mut(handle) else {
+                continue;
+            };
+            let mut changes = Vec::new();
+            peer.hearing.judge(|change| changes.push(change));
+            changed |= !changes.is_empty();
+            for change in changes {
+                self.tell_hearing(handle, change);
+            }
+        }
+        if changed {
+            self.find_deaf_rails();
+        }
+    }
+
+    fn tell_hearing(&mut self, handle: PeerHandle, change: HearingChange) {
+        let event = match change {
+            HearingChange::Silent { rail, silent_us } => {
+                if let Some(open) = self.rails.get_mut(rail).and_then(Option::as_mut) {
+                    open.counters.count_timeout();
+                }
+                let peer = self.peers.get_mut(handle);
+                if let Some(path) =
+                    peer.and_then(|peer| peer.paths.iter_mut().find(|path| path.rail == rail))
+                {
+                    path.counters.count_timeout();
+                }
+                FabricEvent::RailSilent {
+                    peer: handle,
+                    rail,
+                    silent_us,
+                }
+            }
+            HearingChange::Back { rail } => FabricEvent::RailBack { peer: handle, rail },
+        };
+        self.push_event(event);
+    }
+
+    /// Where the faults are that hearing and sending show now.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut reports = Vec::new();
+        for (handle, peer) in self.peers.iter() {
+            for path in peer.paths.iter().filter(|path| !path.spare) {
+                let judged = peer.hearing.is_judged(path.rail);
+                let failed = path.health.is_failed();
+                if judged || failed {
+                    reports.push(PairReport {
+                        rail: path.rail,
+                        net: path.nid.net,
+                        peer: handle.index,
+                        remote: path.remote,
+                        works: !failed && !peer.hearing.is_silent(path.rail),
+                    });
+                }
+            }
+        }
+        match reports.iter().all(|report| report.works) {
+            true => Vec::new(),
+            false => infer(&reports),
+        }
+    }
+
+    /// A rail on which several peers are silent that other rails hear is likely at fault itself: it
+    /// is avoided for peers that are not watched too.
+    pub(super) fn find_deaf_rails(&mut self) {
+        let findings = self.findings();
+        for index in 0..self.rails.len() {
+            let deaf = findings.contains(&Finding::Local { rail: index });
+            let Some(rail) = &mut self.rails[index] else {
+                continue;
+            };
+            if rail.deaf == deaf {
+                continue;
+            }
+            rail.deaf = deaf;
+            // What the provider said is told by itself.
+            if rail.health.is_failed() {
+                continue;
+            }
+            let reason = "several peers are silent on it that other rails hear".to_owned();
+            self.push_event(match deaf {
+                true => FabricEvent::RailFailing {
+                    rail: index,
+                    reason,
+                },
+                false => FabricEvent::RailRecovered { rail: index },
+            });
+        }
+    }
+}
+
+fn receive(
+    rail: &mut Rail,
+    index: usize,
+    class: Class,
+    slot: usize,
+    length: usize,
+    deliver: &mut dyn FnMut(Arrival<'_>),
+) {
+    let Rail {
+        lanes, counters, ..
+    } = rail;
+    let lane = lanes.of(class);
+    if length > lane.message_max() {
+        counters.count_drop(DropReason::ReceivedOversize);
+    } else {
+        counters.count_receive(length);
+        deliver(Arrival {
+            rail: index,
+            bytes: lane.message(slot, length),
+        });
+    }
+    lane.repost(slot);
+}

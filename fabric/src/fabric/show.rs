@@ -1,0 +1,124 @@
+//! What can be seen of a fabric: paths, nets, peers, and why a path is taken.
+
+use super::Fabric;
+use super::send::{input, rail_inputs, request};
+use crate::health::HealthState;
+use crate::peer::{Path, Peer, PeerHandle};
+use crate::select::{self, Loss, Tried};
+use crate::stats::Counters;
+use crate::transport::{Route, Transport};
+use crate::view::{Credits, NetView, PathState, PathView, PeerView, Why, by_net};
+
+impl Fabric {
+    /// All nets with their rails, and the sums of their figures.
+    #[must_use]
+    pub fn nets(&self) -> Vec<NetView> {
+        by_net(self.rails())
+    }
+
+    /// A peer's NIDs, and the sums of their figures; none if it is unknown.
+    #[must_use]
+    pub fn peer_view(&self, peer: PeerHandle) -> Option<PeerView> {
+        self.peers.get(peer)?;
+        Some(PeerView::of(&self.path_views(peer)))
+    }
+
+    /// All peers behind this one, at most so many; all from the first on if none is given.
+    #[must_use]
+    pub fn peers(&self, behind: Option<PeerHandle>, count: usize) -> Vec<PeerHandle> {
+        let handles = self.peers.iter().map(|(handle, _)| handle);
+        let further =
+            handles.filter(|handle| behind.is_none_or(|behind| handle.index > behind.index));
+        further.take(count).collect()
+    }
+
+    /// Sets all counters to zero, and what is least and most so far to what is now.
+    pub fn zero_stats(&mut self) {
+        self.rails
+            .iter_mut()
+            .flatten()
+            .for_each(crate::rail::Rail::zero_stats);
+        for path in self.peers.iter_mut().flat_map(|peer| &mut peer.paths) {
+            path.counters = Counters::default();
+            path.heat = Default::default();
+            path.sends_most = path.sends.iter().sum();
+        }
+        self.events_dropped = 0;
+        self.unknown_peer_drops = 0;
+    }
+
+    pub(super) fn path_views(&self, peer: PeerHandle) -> Vec<PathView> {
+        let Some(peer) = self.peers.get(peer) else {
+            return Vec::new();
+        };
+        // A spare path that was never needed is none yet.
+        let paths = peer
+            .paths
+            .iter()
+            .filter(|path| !path.spare || path.addresses.is_some());
+        paths.map(|path| self.path_view(peer, path)).collect()
+    }
+
+    fn path_view(&self, peer: &Peer, path: &Path) -> PathView {
+        // On each of the two lanes.
+        let most = 2 * self.config.peer_sends_max as u32;
+        let left = |sends: usize| most.saturating_sub(sends as u32);
+        PathView {
+            rail: path.rail,
+            nid: path.nid.clone(),
+            spare: path.spare,
+            state: self.path_state(peer, path),
+            health: path.health.value(),
+            credits: Credits {
+                now: left(path.sends.iter().sum()),
+                least: left(path.sends_most),
+                most,
+            },
+            queued_bytes: path.queued_bytes,
+            heat: path.heat.at(self.now_us),
+            counters: path.counters.clone(),
+        }
+    }
+
+    fn path_state(&self, peer: &Peer, path: &Path) -> PathState {
+        let of_rail = self.rails[path.rail].as_ref();
+        let of_rail = of_rail.map_or(HealthState::Failed, |rail| rail.health.state());
+        match of_rail.max(path.health.state()) {
+            HealthState::Failed => PathState::Failed,
+            _ if peer.hearing.is_silent(path.rail) => PathState::Silent,
+            HealthState::Degraded => PathState::Degraded,
+            HealthState::Active => PathState::Active,
+        }
+    }
+
+    pub(super) fn explain_choice(&self, handle: PeerHandle, route: Route) -> Why {
+        let Some(peer) = self.peers.get(handle) else {
+            return Why::default();
+        };
+        let health = &self.config.health;
+        let input = |path: &Path| input(&self.rails, peer, path, health);
+        let inputs: Vec<_> = peer.paths.iter().map(input).collect();
+        let request = request(route, self.config.numa_range, Tried::default());
+        let explanation = select::explain(&request, &rail_inputs(&self.rails), &inputs);
+        let local = |rail: u8| {
+            self.rails[usize::from(rail)]
+                .as_ref()
+                .map(|rail| rail.nid.clone())
+        };
+        let words = |lost: Option<Loss>| lost.map(Loss::words);
+        let rails = explanation.rails.iter();
+        let remotes = explanation.remotes.iter();
+        let remote = |path: u8| peer.paths[usize::from(path)].nid.clone();
+        Why {
+            taken: explanation
+                .choice
+                .and_then(|choice| Some((local(choice.rail)?, remote(choice.path)))),
+            rails: rails
+                .filter_map(|one| Some((local(one.index)?, words(one.lost))))
+                .collect(),
+            remotes: remotes
+                .map(|one| (remote(one.index), words(one.lost)))
+                .collect(),
+        }
+    }
+}

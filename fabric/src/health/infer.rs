@@ -1,0 +1,363 @@
+//! Inference: from pairs that work and pairs that do not, where the fault is.
+//!
+//! A pair is a local rail and a remote NID. One silent pair alone says nothing; what else works says
+//! where the fault is likely to be. The table, first row that fits, for a pair that does not work:
+//!
+//! | what else is seen | the fault |
+//! |---|---|
+//! | nothing of the peer answers, though tried at two of its NIDs, over rails that reach others | the node |
+//! | nothing on the net works, over two rails and to two peers, while another net works | the net |
+//! | nothing works on the rail, to two peers, while others of its net work | the local interface |
+//! | nobody reaches the NID, over two rails that reach others, while the peer's others answer | the remote interface |
+//! | the rail fails to several NIDs that other rails reach, and reaches others | several |
+//! | the rail reaches another, another reaches the NID | the pair |
+//! | less than that | cannot be told, and why |
+//!
+//! Not here: time. Whoever asks says which pairs worked *lately*.
+
+use crate::net::Net;
+
+/// What is known about one pair lately. A pair that was not tried lately is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PairReport {
+    /// The local rail.
+    pub rail: usize,
+    /// The net that both are on.
+    pub net: Net,
+    /// The peer, by a number of the caller's.
+    pub peer: u32,
+    /// The remote NID, by its index among the peer's.
+    pub remote: u8,
+    /// Whether it works.
+    pub works: bool,
+}
+
+/// Where a fault is likely to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Finding {
+    /// Nothing of this peer answers: the node is likely down, which is for others to judge.
+    Node {
+        /// The peer.
+        peer: u32,
+    },
+    /// Nothing on this net works.
+    Net {
+        /// The net.
+        net: Net,
+    },
+    /// Nothing works on this local rail.
+    Local {
+        /// The rail.
+        rail: usize,
+    },
+    /// Nobody reaches this NID of the peer.
+    Remote {
+        /// The peer.
+        peer: u32,
+        /// The NID's index.
+        remote: u8,
+    },
+    /// This rail fails to so many NIDs that others reach.
+    Several {
+        /// The rail.
+        rail: usize,
+        /// How many.
+        count: u32,
+    },
+    /// This rail and this NID do not get on; each works with others.
+    Pair {
+        /// The rail.
+        rail: usize,
+        /// The peer.
+        peer: u32,
+        /// The NID's index.
+        remote: u8,
+    },
+    /// It cannot be told.
+    Undecided {
+        /// The rail.
+        rail: usize,
+        /// The peer.
+        peer: u32,
+        /// The NID's index.
+        remote: u8,
+        /// What is missing to tell.
+        lacks: Lack,
+    },
+}
+
+/// Why it cannot be told where a fault is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lack {
+    /// No other local rail was tried to this NID.
+    OtherRail,
+    /// No other remote NID was tried from this rail.
+    OtherRemote,
+    /// What was tried contradicts every single cause.
+    OneCause,
+}
+
+impl Lack {
+    /// The reason as words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Lack::OtherRail => "only one local interface was tried to it",
+            Lack::OtherRemote => "only one remote interface was tried from it",
+            Lack::OneCause => "more than one thing is at fault",
+        }
+    }
+}
+
+/// Says where the faults are: sorted, each once; none if every pair works. At most quadratic in the
+/// number of pairs.
+#[must_use]
+pub fn infer(pairs: &[PairReport]) -> Vec<Finding> {
+    let bad = || pairs.iter().filter(|pair| !pair.works);
+    let all = All(pairs);
+    let mut findings: Vec<Finding> = bad().map(|pair| all.cause(pair)).collect();
+    findings.sort_unstable();
+    findings.dedup();
+    findings
+}
+
+/// All pairs, and questions about them.
+struct All<'a>(&'a [PairReport]);
+
+impl All<'_> {
+    fn cause(&self, bad: &PairReport) -> Finding {
+        let (rail, peer, remote) = (bad.rail, bad.peer, bad.remote);
+        let of_rail = |pair: &PairReport| pair.rail == rail;
+        let of_peer = |pair: &PairReport| pair.peer == peer;
+        let of_remote = |pair: &PairReport| pair.peer == peer && pair.remote == remote;
+        let on_net = |pair: &PairReport| pair.net == bad.net;
+        let rails = |pair: &PairReport| pair.rail as u64;
+        let peers = |pair: &PairReport| u64::from(pair.peer);
+        let remotes = |pair: &PairReport| u64::from(pair.remote);
+
+        if self.none_works(of_peer)
+            && self.count(of_peer, remotes) > 1
+            && self.all_rails_work_elsewhere(of_peer)
+        {
+            return Finding::Node { peer };
+        }
+        if self.none_works(on_net)
+            && self.count(on_net, rails) > 1
+            && self.count(on_net, peers) > 1
+            && self.any_works(|pair| !on_net(pair))
+        {
+            return Finding::Net { net: bad.net };
+        }
+        if self.none_works(of_rail)
+            && self.count(of_rail, peers) > 1
+            && self.any_works(|pair| on_net(pair) && !of_rail(pair))
+        {
+            return Finding::Local { rail };
+        }
+        if self.none_works(of_remote)
+            && self.count(of_remote, rails) > 1
+            && self.all_rails_work_elsewhere(of_remote)
+            && self.any_works(|pair| of_peer(pair) && !of_remote(pair))
+        {
+            return Finding::Remote { peer, remote };
+        }
+        if self.any_works(of_rail) && self.any_works(of_remote) {
+            return match self.reached_by_others_only(rail) {
+                1 => Finding::Pair { rail, peer, remote },
+                count => Finding::Several { rail, count },
+            };
+        }
+        let lacks = if self.count(of_remote, rails) < 2 {
+            Lack::OtherRail
+        } else if self.count(of_rail, |pair| peers(pair) << 8 | remotes(pair)) < 2 {
+            Lack::OtherRemote
+        } else {
+            Lack::OneCause
+        };
+        Finding::Undecided {
+            rail,
+            peer,
+            remote,
+            lacks,
+        }
+    }
+
+    fn any_works(&self, of: impl Fn(&PairReport) -> bool) -> bool {
+        self.0.iter().any(|pair| pair.works && of(pair))
+    }
+
+    fn none_works(&self, of: impl Fn(&PairReport) -> bool) -> bool {
+        !self.any_works(of)
+    }
+
+    /// How many different values these pairs have.
+    fn count(&self, of: impl Fn(&PairReport) -> bool, value: impl Fn(&PairReport) -> u64) -> usize {
+        let mut values: Vec<u64> = self.0.iter().filter(|pair| of(pair)).map(value).collect();
+        values.sort_unstable();
+        values.dedup();
+        values.len()
+    }
+
+    /// Whether every rail of these pairs works to somebody else.
+    fn all_rails_work_elsewhere(&self, of: impl Fn(&PairReport) -> bool) -> bool {
+        let mut pairs = self.0.iter().filter(|pair| of(pair));
+        pairs.all(|one| self.any_works(|other| other.rail == one.rail && !of(other)))
+    }
+
+    /// How many NIDs this rail fails to that another rail reaches.
+    fn reached_by_others_only(&self, rail: usize) -> u32 {
+        let failing = self
+            .0
+            .iter()
+            .filter(|pair| pair.rail == rail && !pair.works);
+        let reached = |pair: &&PairReport| {
+            self.any_works(|other| other.peer == pair.peer && other.remote == pair.remote)
+        };
+        failing.filter(reached).count() as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Pairs from a drawing: `r0 p1.0 udp0 +` is rail 0 to NID 0 of peer 1, which works.
+    fn pairs(drawing: &str) -> Vec<PairReport> {
+        let number = |text: &str| text.parse::<u8>().unwrap();
+        let pair = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (peer, remote) = words[1][1..].split_once('.').unwrap();
+            PairReport {
+                rail: usize::from(number(&words[0][1..])),
+                net: words[2].parse().unwrap(),
+                peer: u32::from(number(peer)),
+                remote: number(remote),
+                works: words[3] == "+",
+            }
+        };
+        drawing.split(',').map(pair).collect()
+    }
+
+    const UDP: Net = Net {
+        kind: crate::net::NetKind::Udp,
+        number: 0,
+    };
+
+    /// RS-04, row by row.
+    #[test]
+    fn each_row_of_the_table() {
+        use Finding::{Local, Node, Pair, Remote, Several, Undecided};
+        let undecided = |lacks| Undecided {
+            rail: 0,
+            peer: 1,
+            remote: 0,
+            lacks,
+        };
+        let table = [
+            ("all is well", "r0 p1.0 udp +, r1 p1.1 udp +", vec![]),
+            (
+                "the pair",
+                "r0 p1.0 udp -, r0 p1.1 udp +, r1 p1.0 udp +, r1 p1.1 udp +",
+                vec![Pair {
+                    rail: 0,
+                    peer: 1,
+                    remote: 0,
+                }],
+            ),
+            (
+                "the remote interface",
+                "r0 p1.0 udp -, r1 p1.0 udp -, r0 p1.1 udp +, r1 p1.1 udp +",
+                vec![Remote { peer: 1, remote: 0 }],
+            ),
+            (
+                "several",
+                "r0 p1.0 udp -, r0 p2.0 udp -, r0 p3.0 udp +, r1 p1.0 udp +, r1 p2.0 udp +",
+                vec![Several { rail: 0, count: 2 }],
+            ),
+            (
+                "the local interface",
+                "r0 p1.0 udp -, r0 p2.0 udp -, r1 p1.0 udp +, r1 p2.0 udp +",
+                vec![Local { rail: 0 }],
+            ),
+            (
+                "the node",
+                "r0 p1.0 udp -, r1 p1.1 udp -, r0 p2.0 udp +, r1 p2.1 udp +",
+                vec![Node { peer: 1 }],
+            ),
+            (
+                "the net",
+                "r0 p1.0 udp -, r1 p1.1 udp -, r0 p2.0 udp -, r1 p2.1 udp -, r2 p1.2 tcp +",
+                vec![Finding::Net { net: UDP }],
+            ),
+            (
+                "one interface on each side: it cannot be told",
+                "r0 p1.0 udp -",
+                vec![undecided(Lack::OtherRail)],
+            ),
+            (
+                "one local interface, and the peer's other NID answers: the pair or the remote",
+                "r0 p1.0 udp -, r0 p1.1 udp +",
+                vec![undecided(Lack::OtherRail)],
+            ),
+            (
+                "two local interfaces, neither of which reaches anything else",
+                "r0 p1.0 udp -, r1 p1.0 udp -",
+                vec![
+                    undecided(Lack::OtherRemote),
+                    Undecided {
+                        rail: 1,
+                        peer: 1,
+                        remote: 0,
+                        lacks: Lack::OtherRemote,
+                    },
+                ],
+            ),
+        ];
+        for (name, drawing, findings) in table {
+            assert_eq!(infer(&pairs(drawing)), findings, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_dead_node_accuses_neither_rail_nor_net() {
+        let findings = infer(&pairs(
+            "r0 p1.0 udp -, r1 p1.1 udp -, r0 p2.0 udp +, r1 p2.1 udp +, r0 p3.0 udp +, r1 p3.1 udp +",
+        ));
+        assert_eq!(findings, [Finding::Node { peer: 1 }]);
+    }
+
+    proptest! {
+        /// No cause is named that something working contradicts.
+        #[test]
+        fn nothing_that_works_is_accused(works in proptest::collection::vec(any::<bool>(), 18)) {
+            let all: Vec<PairReport> = (0..18)
+                .map(|index| PairReport {
+                    rail: index % 3,
+                    net: UDP,
+                    peer: (index / 3 % 3) as u32,
+                    remote: (index / 9) as u8,
+                    works: works[index],
+                })
+                .collect();
+            let working = |of: &dyn Fn(&PairReport) -> bool| all.iter().any(|one| one.works && of(one));
+            let findings = infer(&all);
+            prop_assert_eq!(findings.is_empty(), all.iter().all(|pair| pair.works));
+            for finding in findings {
+                let contradicted = match finding {
+                    Finding::Node { peer } => working(&|pair| pair.peer == peer),
+                    Finding::Net { net } => working(&|pair| pair.net == net),
+                    Finding::Local { rail } => working(&|pair| pair.rail == rail),
+                    Finding::Remote { peer, remote } =>
+                        working(&|pair| pair.peer == peer && pair.remote == remote),
+                    Finding::Pair { rail, peer, remote } => working(&|pair|
+                        pair.rail == rail && pair.peer == peer && pair.remote == remote),
+                    Finding::Several { rail, count } =>
+                        count < 2 || all.iter().filter(|one| one.rail == rail && !one.works).count() < 2,
+                    Finding::Undecided { .. } => false,
+                };
+                prop_assert!(!contradicted, "{finding:?}");
+            }
+        }
+    }
+}

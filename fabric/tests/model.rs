@@ -1,0 +1,421 @@
+//! The data model: nets, rails, peers and NIDs, added, removed, preferred and counted while messages
+//! flow. Real UDP on loopback addresses.
+
+mod common;
+
+use common::{Node, config, on_the_wheel, text};
+use muster_fabric::{
+    Class, DropReason, Fabric, Finding, HealthState, Nid, NidList, PathState, PeerHandle, Policy,
+    Route, Rule, Sent, Subject, Transport,
+};
+
+fn nid(text: &str) -> Nid {
+    text.parse().unwrap()
+}
+
+/// The same rail with any port: its own may have been taken meanwhile.
+fn anew(nid: &Nid) -> Nid {
+    Nid {
+        port: 0,
+        ..nid.clone()
+    }
+}
+
+fn send(node: &mut Node, to: PeerHandle, bytes: &[u8]) -> Sent {
+    node.fabric.send(1, to, Class::News, Route::Next, bytes)
+}
+
+/// What so many messages took, as pairs of a local rail and the place of the remote NID.
+fn taken(node: &mut Node, to: PeerHandle, remote: &NidList, count: usize) -> Vec<(usize, usize)> {
+    let place = |nid: &Nid| remote.iter().position(|one| one == nid).unwrap();
+    let sends = |node: &Node| -> Vec<((usize, usize), u64)> {
+        let paths = node.fabric.paths(to).into_iter();
+        paths
+            .map(|path| ((path.rail, place(&path.nid)), path.counters.sends))
+            .collect()
+    };
+    let mut took = Vec::new();
+    for _ in 0..count {
+        let before = sends(node);
+        assert_eq!(send(node, to, b"x").copies, 1);
+        let known = |pair| {
+            before
+                .iter()
+                .find(|(other, _)| *other == pair)
+                .map_or(0, |(_, count)| *count)
+        };
+        let used = sends(node)
+            .into_iter()
+            .find(|(pair, count)| *count > known(*pair));
+        took.push(used.unwrap().0);
+    }
+    took
+}
+
+/// cfg-020, cfg-055: several rails on one net, added and removed while messages flow.
+#[test]
+fn rails_come_and_go_and_peers_are_paired_anew() {
+    let mut a = Node::open("127.44.1.1:0@udp");
+    let mut b = Node::open("127.44.2.1:0@udp,127.44.2.2:0@udp");
+    let to_b = a.knows(&b);
+    let nids = b.nids();
+    assert_eq!(
+        taken(&mut a, to_b, &nids, 4),
+        [(0, 0), (0, 1), (0, 0), (0, 1)]
+    );
+    let added = a.fabric.add_rail(&nid("127.44.1.2:0@udp")).unwrap();
+    assert_eq!(added, 1);
+    let took = taken(&mut a, to_b, &nids, 4);
+    assert!(took.contains(&(0, 0)) && took.contains(&(1, 1)), "{took:?}");
+    let nets = a.fabric.nets();
+    assert_eq!((nets.len(), nets[0].rails.len()), (1, 2));
+    assert_eq!(nets[0].counters.sends, 8);
+
+    let first = a.fabric.rails()[0].nid.clone();
+    a.fabric.remove_rail(&first).unwrap();
+    let nids_left: Vec<String> = a
+        .nids()
+        .iter()
+        .map(|nid| nid.socket_address().unwrap().ip().to_string())
+        .collect();
+    assert_eq!(nids_left, ["127.44.1.2"]);
+    assert_eq!(
+        taken(&mut a, to_b, &nids, 2)
+            .iter()
+            .filter(|(rail, _)| *rail == 1)
+            .count(),
+        2
+    );
+    assert_eq!(b.receive(10).len(), 10);
+    // Its place is used again, and its figures are its own.
+    assert_eq!(a.fabric.add_rail(&anew(&first)).unwrap(), 0);
+    assert_eq!(a.fabric.rails()[0].counters.sends, 0);
+}
+
+#[test]
+fn the_last_rail_stays_and_errors_change_nothing() {
+    let mut a = Node::open("127.44.3.1:0@udp,127.44.3.2:0@udp1");
+    let mut b = Node::open("127.44.4.1:0@udp");
+    let to_b = a.knows(&b);
+    let before = a.fabric.rails();
+    let local = a.nids();
+    let error = a.fabric.remove_rail(&nid("127.44.3.9@udp")).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("127.44.3.9@udp0 is no rail of this node; its rails are {local}")
+    );
+    let error = a.fabric.add_rail(&nid("127.44.3.1:0@udp1")).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("the same interface (127.44.3.1)"),
+        "{error}"
+    );
+    let error = a.fabric.add_rail(&nid("203.0.113.5:0@udp")).unwrap_err();
+    assert!(
+        error.to_string().contains("no interface of this node"),
+        "{error}"
+    );
+    assert_eq!(a.fabric.rails(), before);
+    // The rail that leads to the peer goes: the peer stays known, and says that nothing leads to it.
+    let [first, last] = [0, 1].map(|index: usize| local.as_slice()[index].clone());
+    a.fabric.remove_rail(&first).unwrap();
+    let nothing = Sent {
+        copies: 0,
+        dropped: Some(DropReason::NoPath),
+    };
+    assert_eq!(send(&mut a, to_b, b"x"), nothing);
+    let error = a.fabric.remove_rail(&last).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("{last} is the last rail of this node; add another before it is removed")
+    );
+    a.fabric.add_rail(&anew(&first)).unwrap();
+    assert_eq!(send(&mut a, to_b, b"again").copies, 1);
+    assert_eq!(text(&b.receive(1)), ["again"]);
+}
+
+/// cfg-075: a peer's NIDs on several nets, changed while messages flow.
+#[test]
+fn a_peer_is_renewed_and_keeps_what_it_keeps() {
+    let mut a = Node::open("127.44.5.1:0@udp,127.44.5.2:0@udp1");
+    let mut b = Node::open("127.44.6.1:0@udp,127.44.6.2:0@udp1");
+    let other = Node::open("127.44.7.1:0@udp");
+    let to_other = a.knows(&other);
+    let all = b.nids();
+    let first = NidList::new(vec![all.as_slice()[0].clone()]).unwrap();
+    let to_b = a.fabric.peer(&first).unwrap();
+    assert_eq!(send(&mut a, to_b, b"one").copies, 1);
+    a.fabric.renew(to_b, &all).unwrap();
+    let paths = a.fabric.paths(to_b);
+    assert_eq!((paths.len(), paths[0].counters.sends), (2, 1), "{paths:?}");
+    assert_eq!(taken(&mut a, to_b, &all, 2), [(1, 1), (0, 0)]);
+    // A NID of another peer, and one that cannot be sent to: refused, and nothing has changed.
+    let stolen: NidList = format!("{all},{}", other.nids()).parse().unwrap();
+    let error = a.fabric.renew(to_b, &stolen).unwrap_err();
+    assert!(
+        error.to_string().contains("belongs to another peer"),
+        "{error}"
+    );
+    let error = a
+        .fabric
+        .renew(to_b, &"eth9@udp".parse().unwrap())
+        .unwrap_err();
+    assert!(error.to_string().contains("has no address"), "{error}");
+    assert_eq!(a.fabric.nids(to_b), Some(all.clone()));
+    assert_eq!(taken(&mut a, to_b, &all, 2), [(1, 1), (0, 0)]);
+    // What it no longer has is free for others.
+    a.fabric.renew(to_b, &first).unwrap();
+    assert_eq!(a.fabric.paths(to_b).len(), 1);
+    let second = NidList::new(vec![all.as_slice()[1].clone()]).unwrap();
+    a.fabric.peer(&second).unwrap();
+    assert_eq!(b.receive(5).len(), 5);
+    a.fabric.forget(to_other);
+    assert!(a.fabric.renew(to_other, &other.nids()).is_err());
+}
+
+/// cfg-110, cfg-120, cfg-145: one policy, changed while messages flow.
+#[test]
+fn a_policy_decides_among_what_works() {
+    let mut a = Node::open("127.44.8.1:0@udp,127.44.8.2:0@udp,127.44.8.3:0@udp1");
+    let b = Node::open("127.44.9.1:0@udp,127.44.9.2:0@udp,127.44.9.3:0@udp1");
+    let to_b = a.knows(&b);
+    let nids = b.nids();
+    assert_eq!(taken(&mut a, to_b, &nids, 3), [(0, 0), (1, 1), (2, 2)]);
+    let net = Rule::new(Subject::Net(nid("x@udp1").net));
+    a.fabric.set_policy(Policy::new(vec![net.clone()]).unwrap());
+    assert_eq!(taken(&mut a, to_b, &nids, 3), [(2, 2); 3]);
+    let cross = Rule {
+        messages: Some(2),
+        ..Rule::new(Subject::Pairs {
+            local: vec!["127.44.8.1@udp".parse().unwrap()],
+            remote: vec!["127.44.9.[2-9]@udp".parse().unwrap()],
+        })
+    };
+    a.fabric.set_policy(Policy::new(vec![cross]).unwrap());
+    assert_eq!(
+        taken(&mut a, to_b, &nids, 3),
+        [(0, 1); 3],
+        "a pair that is not at home"
+    );
+    // Failover: the preferred net goes, the others carry; it comes back, and so does the traffic.
+    a.fabric.set_policy(Policy::new(vec![net]).unwrap());
+    let preferred = a.nids().as_slice()[2].clone();
+    a.fabric.remove_rail(&preferred).unwrap();
+    let took = taken(&mut a, to_b, &nids, 4);
+    assert!(took.iter().all(|(rail, _)| *rail < 2), "{took:?}");
+    a.fabric.add_rail(&anew(&preferred)).unwrap();
+    assert_eq!(taken(&mut a, to_b, &nids, 2), [(2, 2); 2]);
+    a.fabric.set_policy(Policy::default());
+    assert_eq!(
+        taken(&mut a, to_b, &nids, 6)
+            .iter()
+            .filter(|pair| **pair == (2, 2))
+            .count(),
+        2
+    );
+}
+
+/// snd-045, snd-050: the way back, and spare pairs when the regular ones refuse.
+#[test]
+fn responses_go_back_their_way_and_spare_pairs_carry_what_others_refuse() {
+    let mut a = Node::open("127.44.10.1:0@udp,127.44.10.2:0@udp");
+    let mut b = Node::open("127.44.11.1:0@udp,127.44.11.2:0@udp");
+    let to_b = a.knows(&b);
+    for rail in [1, 1, 0, 1] {
+        let sent = a
+            .fabric
+            .send(1, to_b, Class::News, Route::Back(rail), b"reply");
+        assert_eq!((sent.copies, b.receive(1)[0].0), (1, rail));
+    }
+    // From a loopback address nothing can be sent to another network: an error at once.
+    let good = Node::open("127.44.12.1:0@udp");
+    let half: NidList = format!("{},203.0.113.77@udp", good.nids()).parse().unwrap();
+    let to_half = a.fabric.peer(&half).unwrap();
+    let took = taken(&mut a, to_half, &half, 12);
+    assert!(took.iter().all(|(_, remote)| *remote == 0), "{took:?}");
+    let sent = a
+        .fabric
+        .send(1, to_half, Class::News, Route::Back(1), b"reply");
+    assert_eq!(sent.copies, 1, "with fallback");
+    let failed = a
+        .fabric
+        .paths(to_half)
+        .into_iter()
+        .find(|path| path.nid == half.as_slice()[1]);
+    assert_eq!(failed.unwrap().state, PathState::Failed);
+    assert_eq!(
+        a.fabric.rails()[1].state,
+        HealthState::Active,
+        "one peer's bad NID is no rail's"
+    );
+}
+
+/// snd-055: every pair is tried once, then the message is dropped and the reason is said.
+#[test]
+fn a_message_that_no_pair_can_carry_is_dropped_with_its_reason() {
+    let mut a = Node::open("127.44.13.1:0@udp,127.44.13.2:0@udp");
+    let nobody: NidList = "203.0.113.1@udp,203.0.113.2@udp".parse().unwrap();
+    let peer = a.fabric.peer(&nobody).unwrap();
+    let sent = send(&mut a, peer, b"x");
+    assert_eq!(
+        (sent.copies, sent.dropped),
+        (0, Some(DropReason::ProviderError))
+    );
+    let tries: Vec<u64> = a
+        .fabric
+        .paths(peer)
+        .iter()
+        .map(|path| path.counters.dropped(DropReason::ProviderError))
+        .collect();
+    assert_eq!(tries, [1, 1, 1, 1]);
+}
+
+/// dbg-010, dbg-015, dbg-025, dbg-035, dbg-050, dbg-055, dbg-060, dbg-085, dbg-090, dbg-095, dbg-100,
+/// dbg-120.
+#[test]
+fn figures_are_kept_for_each_summed_for_all_and_set_to_zero() {
+    let mut config = config("127.44.14.1:0@udp,127.44.14.2:0@udp");
+    config.inject = false;
+    config.peer_sends_max = 3;
+    config.send_slots = 16;
+    let mut a = Node::around(Fabric::open(&config).unwrap());
+    let mut b = Node::open("127.44.15.1:0@udp,127.44.15.2:0@udp");
+    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+    for _ in 0..4 {
+        assert_eq!(send(&mut a, to_b, b"four").copies, 1);
+    }
+    let rail = a.fabric.rails().remove(0);
+    assert_eq!(
+        (rail.credits.now, rail.credits.least, rail.credits.most),
+        (30, 30, 32)
+    );
+    assert_eq!(
+        (rail.queued_bytes, rail.counters.sends, rail.heat),
+        (8, 2, 2)
+    );
+    let view = a.fabric.peer_view(to_b).unwrap();
+    assert_eq!(
+        (
+            view.nids.len(),
+            view.counters.sends,
+            view.counters.send_bytes
+        ),
+        (2, 4, 16)
+    );
+    let nid = &view.nids[0];
+    assert_eq!(
+        (nid.rails.as_slice(), nid.queued_bytes, nid.counters.sends),
+        (&[0][..], 8, 2)
+    );
+    assert_eq!((nid.credits.now, nid.credits.most), (4, 6));
+    // What is done gives credits back; the least there was is kept.
+    for (rail, _) in b.receive(4) {
+        b.fabric.heard(2, to_a, rail);
+    }
+    a.drain(2, &mut Vec::new());
+    let rail = a.fabric.rails().remove(0);
+    assert_eq!(
+        (rail.credits.now, rail.credits.least, rail.queued_bytes),
+        (32, 30, 0)
+    );
+    assert_eq!(b.fabric.peer_view(to_a).unwrap().counters.receives, 4);
+    for _ in 0..8 {
+        send(&mut a, to_b, b"four");
+    }
+    let dropped = |a: &Node| a.fabric.nets()[0].counters.dropped(DropReason::PeerBusy);
+    assert!(dropped(&a) > 0);
+    a.drain(3, &mut Vec::new());
+    a.fabric.zero_stats();
+    let rail = a.fabric.rails().remove(0);
+    assert_eq!(
+        (
+            rail.counters.sends,
+            rail.heat,
+            rail.credits.least,
+            dropped(&a)
+        ),
+        (0, 0, 32, 0)
+    );
+    assert_eq!(a.fabric.peer_view(to_b).unwrap().counters.sends, 0);
+    // Peers a few at a time.
+    let peers: Vec<PeerHandle> = (1..=5)
+        .map(|host| {
+            a.fabric
+                .peer(&format!("127.44.16.{host}@udp").parse().unwrap())
+                .unwrap()
+        })
+        .collect();
+    let first = a.fabric.peers(None, 4);
+    let rest = a.fabric.peers(first.last().copied(), 4);
+    assert_eq!((first.len(), rest.len()), (4, 2));
+    assert!(first[0] == to_b && rest[1] == peers[4]);
+}
+
+/// RS-04: several peers are silent on one rail that another rail hears, so it is the rail.
+#[test]
+fn a_rail_on_which_several_peers_fall_silent_is_avoided_for_all() {
+    let mut a = Node::open("127.44.17.1:0@udp,127.44.17.2:0@udp");
+    let others: Vec<Node> = [18, 19, 20]
+        .iter()
+        .map(|net| Node::open(&format!("127.44.{net}.1:0@udp,127.44.{net}.2:0@udp")))
+        .collect();
+    let peers: Vec<PeerHandle> = others.iter().map(|other| a.knows(other)).collect();
+    let events = |a: &mut Node| std::iter::from_fn(|| a.fabric.poll_event()).count();
+    for peer in &peers[..2] {
+        a.fabric.watch(0, *peer, 100);
+    }
+    for (now_us, rail) in [(50, 0), (50, 1), (120, 0), (200, 0)] {
+        for peer in &peers[..2] {
+            a.fabric.heard(now_us, *peer, rail);
+        }
+    }
+    assert_eq!(
+        events(&mut a),
+        3,
+        "two silent pairs, and what follows from them"
+    );
+    assert_eq!(a.fabric.findings(), [Finding::Local { rail: 1 }]);
+    assert_eq!(a.fabric.rails()[1].state, HealthState::Degraded);
+    // Of the third peer nothing is known; it is spared the rail all the same.
+    let nids = others[2].nids();
+    let took = taken(&mut a, peers[2], &nids, 4);
+    assert!(took.iter().all(|(rail, _)| *rail == 0), "{took:?}");
+    let why = a.fabric.why(peers[2], Route::Next).to_string();
+    assert!(
+        why.contains(": not taken, since it is silent or failed"),
+        "{why}"
+    );
+    a.fabric.heard(300, peers[0], 1);
+    assert!(events(&mut a) > 0);
+    assert_eq!(a.fabric.rails()[1].state, HealthState::Active);
+    let took = taken(&mut a, peers[2], &nids, 4);
+    assert!(took.contains(&(1, 1)), "{took:?}");
+}
+
+#[test]
+fn why_says_what_decided_against_each_other_pair() {
+    let mut a = Node::open("127.44.21.1:0@udp,127.44.21.2:0@udp");
+    let b = Node::open("127.44.22.1:0@udp,127.44.22.2:0@udp");
+    let to_b = a.knows(&b);
+    send(&mut a, to_b, b"x");
+    let (own, remote) = (a.nids(), b.nids());
+    let why = a.fabric.why(to_b, Route::Next).to_string();
+    let [own_0, own_1] = [0, 1].map(|index: usize| own.as_slice()[index].to_string());
+    let [remote_0, remote_1] = [0, 1].map(|index: usize| remote.as_slice()[index].to_string());
+    let expected = format!(
+        "{own_1} -> {remote_1}\n\
+         \x20 local {own_0}: not taken, since another was used longer ago\n\
+         \x20 local {own_1}: taken\n\
+         \x20 remote {remote_1}: taken\n\
+         \x20 remote {remote_0}: not taken, since it is a spare pair, and a regular one works\n"
+    );
+    assert_eq!(why, expected);
+    let took = taken(&mut a, to_b, &remote, 1);
+    assert_eq!(took, [(1, 1)], "asking changes nothing");
+}
+
+#[test]
+fn the_same_on_the_wheels_libfabric() {
+    on_the_wheel("the_same_on_the_wheels_libfabric");
+}

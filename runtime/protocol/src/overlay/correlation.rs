@@ -1,0 +1,159 @@
+//! Deaths that belong together: members of one group that fail within one window.
+//!
+//! The first death of a group opens its window, which closes four deadlines later, or as soon as
+//! nobody of the group is left. If by then at least two have failed, and at least half of those who
+//! were there, it is told once, with all their names. Each death is told by itself before that, as
+//! ever. A new life that supersedes an old one is no death here, and who is back before the window
+//! closes is not listed.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::event::{Cause, CauseKind, Event, EventKind};
+use crate::identity::{MemberId, Version};
+use crate::overlay::Overlay;
+use crate::planted::{self, Fault};
+use crate::state::NodeState;
+use crate::table::Reporters;
+use crate::time::Instant;
+
+/// How long a window is open, in deadlines.
+pub(super) const WINDOW_DEADLINES: u64 = 4;
+/// Fewer deaths are told by themselves only.
+const TOGETHER_MIN: usize = 2;
+/// Most lists kept for who asks.
+const KEPT_MAX: usize = 16;
+
+/// Members of one group that failed together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupFailure {
+    /// The group.
+    pub group: String,
+    /// Who failed, in ring order.
+    pub members: Vec<MemberId>,
+    number: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Window {
+    until: Instant,
+    cause: CauseKind,
+    failed: BTreeMap<MemberId, Version>,
+}
+
+/// The open windows, and what was told last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Correlation {
+    windows: BTreeMap<Box<str>, Window>,
+    told: VecDeque<GroupFailure>,
+    count: u32,
+}
+
+impl Correlation {
+    /// Whom we held failed does not matter any more.
+    pub(super) fn forget(&mut self) {
+        self.windows.clear();
+    }
+}
+
+impl Overlay {
+    /// The list behind `EventKind::GroupFailed`; the last sixteen are kept.
+    #[must_use]
+    pub fn group_failure(&self, number: u32) -> Option<&GroupFailure> {
+        let mut told = self.correlation.told.iter();
+        told.find(|failure| failure.number == number)
+    }
+
+    /// A member failed.
+    pub(super) fn correlate(&mut self, id: MemberId, cause: CauseKind) {
+        let Some(member) = self.table.get(id) else {
+            return;
+        };
+        let (group, version) = (member.group.clone(), member.version);
+        if group.is_empty() || cause == CauseKind::Superseded {
+            return;
+        }
+        let until = self.now.after(WINDOW_DEADLINES * self.config.deadline_us);
+        let is_last = !self.table.iter_live().any(|member| member.group == group);
+        let windows = &mut self.correlation.windows;
+        let window = windows.entry(group.clone()).or_insert_with(|| Window {
+            until,
+            cause,
+            failed: BTreeMap::new(),
+        });
+        window.failed.insert(id, version);
+        if is_last {
+            self.close(&group);
+        }
+    }
+
+    pub(super) fn run_correlation(&mut self) {
+        let now = self.now;
+        let due = |window: &Window| now >= window.until;
+        while let Some(group) = self
+            .correlation
+            .windows
+            .iter()
+            .find_map(|(group, window)| due(window).then(|| group.clone()))
+        {
+            self.close(&group);
+        }
+    }
+
+    pub(super) fn next_correlation_timer(&self) -> Instant {
+        let until = self.correlation.windows.values().map(|window| window.until);
+        until.min().unwrap_or(Instant::NEVER)
+    }
+
+    /// The window of a group is over: tells what happened in it, if it was more than chance.
+    fn close(&mut self, group: &str) {
+        let Some(mut window) = self.correlation.windows.remove(group) else {
+            return;
+        };
+        // The history may have forgotten it already.
+        let is_gone = |id: MemberId| {
+            let member = self.table.get(id);
+            planted::on(Fault::GroupUnchecked)
+                || member.is_none_or(|member| member.state == NodeState::Failed)
+        };
+        window.failed.retain(|id, _| is_gone(*id));
+        let failed = window.failed.len();
+        let left = self
+            .table
+            .iter_live()
+            .filter(|m| *m.group == *group)
+            .count();
+        let Some((member, version)) = window.failed.first_key_value() else {
+            return;
+        };
+        if failed < TOGETHER_MIN || failed < left {
+            return;
+        }
+        let cause = Cause {
+            kind: window.cause,
+            reporters: Reporters::default(),
+            silent_us: 0,
+        };
+        let event = Event {
+            at: self.now,
+            kind: EventKind::GroupFailed {
+                number: self.correlation.count,
+                failed: failed as u32,
+                of: (failed + left) as u32,
+            },
+            member: *member,
+            version: *version,
+            cause,
+        };
+        let told = &mut self.correlation.told;
+        if told.len() == KEPT_MAX {
+            told.pop_front();
+        }
+        told.push_back(GroupFailure {
+            group: group.to_owned(),
+            members: window.failed.into_keys().collect(),
+            number: self.correlation.count,
+        });
+        self.correlation.count = self.correlation.count.wrapping_add(1);
+        self.push_event(event);
+    }
+}

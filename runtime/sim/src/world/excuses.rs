@@ -1,0 +1,167 @@
+//! Who may be declared failed and run all the same: every excuse, in one place, with its reason.
+//!
+//! The promise is that nobody who runs is declared failed while stops, losses and cuts stay within
+//! bounds. Each excuse is a bound that a fault has broken, and ends four deadlines after it: in that
+//! time the last report is judged, or refuted.
+//!
+//! - *It stood still for a third of a deadline or longer*: that node. With a beat on either side of
+//!   the stop and one lost, that is a whole deadline of silence.
+//! - *It is late by up to a third of a deadline or more*: that node. The same, again and again.
+//! - *The way between it and one of its reporters was cut for a third of a deadline or longer*: the
+//!   pair. To the reporter it was silent.
+//! - *A one-way cut beside other cuts, or among fewer than five*: the pair. One such link among five
+//!   is within bounds: others look.
+//! - *A storm*: everybody. More is lost than the promises allow for, and no deadline is long enough.
+//! - *Somebody was excused for declaring this life failed*: that life. The verdict travels, and is
+//!   told late by who hears it late.
+//! - *A story says so*: that node, in this life. The story knows why.
+//!
+//! Not excused: a stop, a lateness or a cut that is shorter; whom the far side of a cut is silent to,
+//! on the near side; a new worker; a lost rail that another one covers; a clock that runs wrong; the
+//! losses, doublings, delays and damages that a scenario's network has all the time; and nothing is
+//! excused for a detector that stood still itself: it accuses nobody.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_protocol::{Event, Instant, MemberId};
+
+use super::{NodeIndex, World};
+
+/// How long an excuse outlives its fault, in deadlines.
+const SETTLE_DEADLINES: u64 = 4;
+
+/// A cut between two nodes.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    since: Instant,
+    mended_at: Option<Instant>,
+}
+
+/// What broke a bound, and until when that counts.
+#[derive(Debug, Default)]
+pub(super) struct Excuses {
+    /// Until when a node's own fault excuses others.
+    nodes: BTreeMap<NodeIndex, Instant>,
+    cuts: BTreeMap<(NodeIndex, NodeIndex), Cut>,
+    storm_until: Instant,
+    condemned: BTreeSet<(MemberId, u64)>,
+}
+
+fn pair(one: NodeIndex, other: NodeIndex) -> (NodeIndex, NodeIndex) {
+    (one.min(other), one.max(other))
+}
+
+impl World {
+    fn deadline_us(&self, node: NodeIndex) -> u64 {
+        self.nodes[node].config.deadline_us
+    }
+
+    /// The bound of stops, lateness and cuts.
+    fn is_long(&self, node: NodeIndex, duration_us: u64) -> bool {
+        duration_us >= self.deadline_us(node) / 3
+    }
+
+    /// Nobody is blamed for calling this node failed from now on (until it restarts).
+    pub fn excuse(&mut self, node: NodeIndex) {
+        self.excuses.nodes.insert(node, Instant::NEVER);
+    }
+
+    /// A new life has no excuse of its own.
+    pub(super) fn forget_excuse(&mut self, node: NodeIndex) {
+        self.excuses.nodes.remove(&node);
+    }
+
+    /// The node stands still for so long, from now on.
+    pub(super) fn note_stop(&mut self, node: NodeIndex, duration_us: u64) {
+        if self.is_long(node, duration_us) {
+            let settle_us = SETTLE_DEADLINES * self.deadline_us(node);
+            let until = self.now.after(duration_us + settle_us);
+            let known = self.excuses.nodes.entry(node).or_default();
+            *known = until.max(*known);
+        }
+    }
+
+    /// The node is late by up to so much from now on; 0 when that is over.
+    pub(super) fn note_lateness(&mut self, node: NodeIndex, slow_us: u64) {
+        if self.is_long(node, slow_us) {
+            self.excuse(node);
+        } else if self.is_long(node, self.nodes[node].slow_us) {
+            let settle_us = SETTLE_DEADLINES * self.deadline_us(node);
+            let until = self.now.after(settle_us);
+            self.excuses.nodes.insert(node, until);
+        }
+    }
+
+    /// The way between two nodes is cut beyond the bounds, from now on.
+    pub(super) fn note_cut(&mut self, one: NodeIndex, other: NodeIndex) {
+        let fresh = Cut {
+            since: self.now,
+            mended_at: None,
+        };
+        let cut = self.excuses.cuts.entry(pair(one, other)).or_insert(fresh);
+        if cut.mended_at.take().is_some() {
+            *cut = fresh;
+        }
+    }
+
+    /// Cuts are mended while no time goes by: finds out which.
+    pub(super) fn note_mends(&mut self) {
+        let (now, network) = (self.now, &self.network);
+        for ((one, other), cut) in &mut self.excuses.cuts {
+            let is_cut = network.is_cut(*one, *other) || network.is_cut(*other, *one);
+            if !is_cut && cut.mended_at.is_none() {
+                cut.mended_at = Some(now);
+            }
+        }
+    }
+
+    /// More is lost than the promises allow for, until it is said to be over.
+    pub(super) fn note_storm(&mut self, is_over: bool) {
+        let deadlines = self.nodes.iter().map(|node| node.config.deadline_us);
+        let settle_us = SETTLE_DEADLINES * deadlines.max().unwrap_or(0);
+        self.excuses.storm_until = match (is_over, self.excuses.storm_until) {
+            (false, _) => Instant::NEVER,
+            (true, Instant::NEVER) => self.now.after(settle_us),
+            (true, known) => known,
+        };
+    }
+
+    /// From now on nobody is excused for what was.
+    pub fn excuse_nobody(&mut self) {
+        self.excuses = Excuses::default();
+    }
+
+    /// Whether some fault excuses the observer for telling that this member failed. A life whose
+    /// end was excused once stays excused.
+    pub(super) fn is_excused(&mut self, event: &Event) -> bool {
+        let life = (event.member, event.version.incarnation);
+        if self.excuses.condemned.contains(&life) {
+            return true;
+        }
+        let Some(node) = (0..self.len()).find(|node| self.id(*node) == event.member) else {
+            return false;
+        };
+        let until = self.excuses.nodes.get(&node).copied().unwrap_or_default();
+        let reporters: Vec<NodeIndex> = (0..self.len())
+            .filter(|node| event.cause.reporters.contains(self.id(*node)))
+            .collect();
+        let excused = self.now <= until.max(self.excuses.storm_until)
+            || reporters
+                .iter()
+                .any(|reporter| self.was_cut(*reporter, node));
+        if excused {
+            self.excuses.condemned.insert(life);
+        }
+        excused
+    }
+
+    /// Whether the way between two nodes is cut, or was until a moment ago, for long enough.
+    fn was_cut(&self, one: NodeIndex, other: NodeIndex) -> bool {
+        let Some(cut) = self.excuses.cuts.get(&pair(one, other)) else {
+            return false;
+        };
+        let until = cut.mended_at.unwrap_or(self.now);
+        let settle_us = SETTLE_DEADLINES * self.deadline_us(other);
+        self.is_long(other, until.since(cut.since)) && self.now.since(until) <= settle_us
+    }
+}

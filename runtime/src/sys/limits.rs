@@ -1,0 +1,60 @@
+//! Resource limits of this process, and what an answer of the system has to do with them.
+
+use std::io;
+
+/// Fewer open files than this and an agent cannot serve its first client.
+pub const OPEN_FILES_MIN: u64 = 64;
+
+/// Raises a soft limit to the hard one, and returns what it is then. A limit that cannot be raised
+/// stays.
+fn raise(resource: libc::__rlimit_resource_t) -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: `limit` is writable for the first call and readable for the second.
+    unsafe {
+        if libc::getrlimit(resource, &raw mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(resource, &raw const limit);
+        }
+        libc::getrlimit(resource, &raw mut limit);
+    }
+    limit.rlim_cur
+}
+
+/// For an agent: as many descriptors as may be (the usual limit of 1024 is for programs that still
+/// use select, and every client costs four), and files as large as may be. One that is too large
+/// all the same is an error, not the end by SIGXFSZ. Returns how many files can be open.
+pub fn raise_all() -> u64 {
+    raise(libc::RLIMIT_FSIZE);
+    // SAFETY: SIG_IGN is a valid disposition; no handler runs.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    raise(libc::RLIMIT_NOFILE)
+}
+
+/// What to do about an answer of the system that comes from a limit; nothing for any other.
+#[must_use]
+pub fn remedy(cause: &io::Error) -> &'static str {
+    match cause.raw_os_error() {
+        Some(libc::EMFILE) => "; raise the limit of open files (ulimit -n, at least 64)",
+        Some(libc::EFBIG) => "; raise the limit of file sizes (ulimit -f): memory counts as one",
+        Some(libc::ENOMEM) => "; raise the limit of memory (ulimit -v, or the cgroup's)",
+        Some(libc::EAGAIN) => "; raise the limit of processes and threads (ulimit -u)",
+        Some(libc::ENOSPC) => "; make room there",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_named_with_its_remedy_and_nothing_else_is() {
+        let text = |code| remedy(&io::Error::from_raw_os_error(code));
+        assert!(text(libc::EMFILE).contains("ulimit -n"));
+        assert!(text(libc::EFBIG).contains("ulimit -f"));
+        assert_eq!(text(libc::ENOENT), "");
+    }
+}

@@ -1,0 +1,165 @@
+//! Clients that say anything at the agent's door: nothing panics, nothing stays, and whoever comes
+//! after them with the right words is let in.
+
+use muster::board::{BoardLimits, BoardWriter};
+use muster::doorman::{Ask, Door, Doorman, Hello, Place, ToAgent, ToClient};
+use muster::sys::socket::{Packets, Received};
+use muster::watch::Watch;
+use std::os::fd::AsFd;
+
+const SLOTS: u32 = 4;
+
+struct House {
+    doorman: Doorman,
+    board: BoardWriter,
+    watch: Watch,
+    place: Place,
+}
+
+impl House {
+    /// One round, as the agent's loop does it.
+    fn serve(&mut self) -> usize {
+        let (mut requests, mut notices) = (Vec::new(), Vec::new());
+        let served = self
+            .doorman
+            .serve(&mut self.board, &self.watch, &mut requests);
+        served.expect("the door stands");
+        self.watch.take(&mut notices);
+        for notice in notices {
+            self.doorman.settle(&notice, &mut self.board, &self.watch);
+        }
+        for ask in self.doorman.take_asks() {
+            let mut buffer = [0; 2048];
+            if let Ok(Received::Message(length, _)) = ask.receive(&mut buffer) {
+                let _ = Ask::decode(&buffer[..length]);
+            }
+        }
+        requests.len()
+    }
+
+    fn hello(&self) -> Vec<u8> {
+        ToAgent::Hello(Hello {
+            pid: std::process::id(),
+            key: self.place.key().to_owned(),
+            rank: Some(3),
+            job_size: 8,
+            threadless: true,
+            ulfm: false,
+            wants_nudge: true,
+            held: None,
+        })
+        .encode()
+    }
+}
+
+/// A small generator of fixed algorithm (xorshift), so that a seed says everything.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit.max(1) as u64) as usize
+    }
+}
+
+fn mutated(mut bytes: Vec<u8>, chance: &mut Chance) -> Vec<u8> {
+    for _ in 0..chance.below(4) {
+        let at = chance.below(bytes.len() + 1);
+        match chance.below(4) {
+            0 => bytes
+                .iter_mut()
+                .skip(at)
+                .take(1)
+                .for_each(|b| *b ^= 1 << chance.below(8)),
+            1 => bytes.truncate(at),
+            2 => bytes.extend((0..chance.below(1500)).map(|_| at as u8)),
+            _ => bytes.iter_mut().skip(at).take(2).for_each(|b| *b = 0xff),
+        }
+    }
+    bytes
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd")
+        .expect("/proc is mounted")
+        .count()
+}
+
+#[test]
+fn mad_clients_leave_nothing_behind() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = Place::find(Some("mad"), Some("n1"), Some(directory.path())).expect("a place");
+    let limits = BoardLimits {
+        nodes: 4,
+        ranks: 16,
+        slots: SLOTS,
+        events: 16,
+    };
+    let board = BoardWriter::create(limits).expect("a board");
+    let watch = Watch::start(&board.view()).expect("a watch");
+    let door = Door::open(&place).expect("a door");
+    let doorman = Doorman::new(door, &place).expect("a doorman");
+    let mut house = House {
+        doorman,
+        board,
+        watch,
+        place,
+    };
+    let before = descriptors();
+    let seed = 0x6d75_7374_6572;
+    println!("seed {seed}");
+    let mut chance = Chance(seed);
+    for _ in 0..2_000 {
+        let client = Packets::connect(&house.place.socket()).expect("somebody listens");
+        if chance.below(2) == 0 {
+            client.send(&house.hello(), None).expect("room for a word");
+            house.serve();
+        }
+        let words = [
+            house.hello(),
+            ToAgent::Armed.encode(),
+            ToAgent::Seed("10.0.0.1:7741@udp0".into()).encode(),
+            ToAgent::Key([7; 32]).encode(),
+            ToAgent::Leaving(-9).encode(),
+            ToAgent::Ask.encode(),
+            ToClient::Nudge.encode(),
+        ];
+        for _ in 0..1 + chance.below(20) {
+            let word = mutated(words[chance.below(words.len())].clone(), &mut chance);
+            let (ours, theirs) = Packets::pair().expect("a pair");
+            let question = mutated(Ask::Get { node: 1, key: b"k" }.encode(), &mut chance);
+            // Empty packets are none; a door that has hung up takes nothing.
+            let _ = ours.send(&question, None);
+            let _ = client.send(&word, Some(theirs.as_fd()));
+        }
+        assert!(house.serve() <= 64, "requests of one round are bounded");
+        assert!(house.doorman.client_count() <= SLOTS as usize);
+    }
+    house.serve();
+    house.serve();
+    assert!(
+        descriptors() <= before + SLOTS as usize,
+        "descriptors were kept"
+    );
+    let counters = house.doorman.counters();
+    assert!(
+        counters.malformed > 100 && counters.welcomed > 100,
+        "{counters:?}"
+    );
+
+    let client = Packets::connect(&house.place.socket()).expect("somebody listens");
+    client.send(&house.hello(), None).expect("room for a word");
+    // The first round lets it in, the second one hears it.
+    house.serve();
+    house.serve();
+    let mut buffer = [0; 1024];
+    let Ok(Received::Message(length, _)) = client.receive(&mut buffer) else {
+        panic!("no answer");
+    };
+    assert!(matches!(
+        ToClient::decode(&buffer[..length]),
+        Ok(ToClient::Welcome(_))
+    ));
+}
