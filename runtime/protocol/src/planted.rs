@@ -24,7 +24,8 @@ pub enum Fault {
     LostDirtyMark,
     /// A lost letter is not sent again.
     NoResend,
-    /// Views that differ are not repaired.
+    /// Neither is a lost letter sent again, nor are views that differ repaired. (Resending and the
+    /// hints at new links cover the second alone.)
     NoRepair,
     /// An older fact of a rank overwrites a newer one.
     RankSequenceIgnored,

@@ -204,9 +204,6 @@ impl<'a> Run<'a> {
             for node in self.world.running().into_iter().take(SEEDS) {
                 config.seeds.push(self.world.address(node).to_vec());
             }
-            if let Some(room) = self.drawn.zone.room {
-                config.members_max = room.value() as usize;
-            }
         }
         if foreign {
             config.key = Some([7; 32]);

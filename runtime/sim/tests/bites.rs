@@ -23,7 +23,7 @@ fn ground(fault: Fault) -> &'static str {
         Fault::NoLatenessShift => "stopped-detector-accuses-nobody",
         Fault::LostDirtyMark => "one-death-is-told-once",
         Fault::NoResend => "lost-news-comes-again-soon",
-        Fault::NoRepair => "views-without-room-are-repaired",
+        Fault::NoRepair => "losses-lose-no-news",
         Fault::TreeNeverPruned => "no-member-is-told-again-and-again",
         Fault::HistoryUnbounded => "tables-do-not-grow-with-churn",
         Fault::NothingHeld | Fault::GroupUnchecked => "the-smaller-side-holds",

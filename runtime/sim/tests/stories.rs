@@ -395,29 +395,38 @@ fn the_history_is_bounded() {
     sound(&world);
 }
 
-/// ZM-06: two members have nobody to ask: with every tenth datagram lost neither calls the other
-/// failed, in twenty minutes; a death is still told.
+/// Worlds of two: without more questions to the silent one, one in a thousand goes wrong.
+const WORLDS_OF_TWO: u64 = 2000;
+
+/// ZM-06: two members have nobody to ask: with every tenth datagram lost from the first one on, when
+/// they do not know each other's beats yet, neither calls the other failed; a death is still told.
 #[test]
 fn two_alone_do_not_take_losses_for_a_death() {
-    let mut slowest_us = 0;
-    for seed in 0..10 {
-        let mut world = booted(seed, 2, Profile::Standard);
+    let failed = |kind: &EventKind| *kind == EventKind::NodeFailed;
+    let (mut accused, mut slowest_us, mut all_us) = (Vec::new(), 0, 0);
+    for seed in 0..WORLDS_OF_TWO {
+        let mut world = World::booted(seed, 2, Profile::Standard);
         world.network.loss_permille = 100;
-        world.run(120 * SECOND);
-        let failed = |kind: &EventKind| *kind == EventKind::NodeFailed;
-        for node in 0..2 {
-            let told = world.told(Instant(0), node, failed);
-            assert_eq!(told, [], "seed={seed}");
+        assert!(world.run_until(5 * SECOND, World::converged), "seed={seed}");
+        world.run(3 * SECOND);
+        let told = |node| world.told(Instant(0), node, failed).len();
+        if told(0) + told(1) > 0 {
+            accused.push(seed);
+            continue;
         }
         let at = world.now();
         world.crash(1);
         let is_told = |world: &World| !world.told(at, 1, failed).is_empty();
         assert!(world.run_until(5 * SECOND, is_told), "seed={seed}");
-        slowest_us = slowest_us.max(world.now().since(at));
+        let took_us = world.now().since(at);
+        slowest_us = slowest_us.max(took_us);
+        all_us += took_us;
         sound(&world);
     }
     println!(
-        "simulated: of two alone at 10 % loss a death is told after at most {} ms",
+        "simulated: of two alone at 10 % loss a death is told after {} ms, at most {} ms",
+        all_us / WORLDS_OF_TWO / MS,
         slowest_us / MS
     );
+    assert_eq!(accused, [] as [u64; 0], "seeds with a false verdict");
 }

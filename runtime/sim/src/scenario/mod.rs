@@ -86,9 +86,6 @@ pub struct Zone {
     /// Removed members remembered.
     #[serde(default = "history")]
     pub history_max: Span,
-    /// Members that the view of one who joins later has room for, instead of the usual.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub room: Option<Span>,
     /// Rails of every node.
     #[serde(default = "one")]
     pub rails: Span,
@@ -294,9 +291,6 @@ impl Scenario {
         within("zone.successors", zone.successors, 1, 8)?;
         within("zone.neighbours", zone.neighbours, 0, 16)?;
         within("zone.history_max", zone.history_max, 1, 1 << 20)?;
-        if let Some(room) = zone.room {
-            within("zone.room", room, 1, MEMBERS_MAX)?;
-        }
         if let Some(news_within_ms) = self.expect.news_within_ms {
             within("expect.news_within_ms", news_within_ms, 1, 600_000)?;
         }
@@ -374,7 +368,6 @@ impl Scenario {
         let others = [
             &mut zone.heartbeat_us,
             &mut zone.deadline_us,
-            &mut zone.room,
             &mut drawn.expect.news_within_ms,
         ];
         for span in others.into_iter().flatten() {
