@@ -66,6 +66,10 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
                 node(&own, &mut about)
             )
         }
+        Message::Twin { own, age_us, .. } => {
+            let own = node(&own, &mut about);
+            format!("that is my name, for {age_us} us: I am {own}")
+        }
         Message::Hint { hints } => {
             about.extend(hints.iter().map(|hint| hint.subject.member()));
             let wanted = hints.iter().filter(|hint| hint.wanted).count();

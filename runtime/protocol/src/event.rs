@@ -74,8 +74,10 @@ pub enum EventKind {
         /// Which one differs.
         parameter: Parameter,
     },
-    /// Another living member uses our name; the engine has fallen silent.
+    /// An earlier member of this job has our name and lives; the engine says goodbye and stops.
     NameTaken,
+    /// A later member of this job has our name and lives; it was told to stop, we go on.
+    NameClaimed,
 }
 
 /// In one word, why.

@@ -43,6 +43,7 @@ pub(crate) enum Kind {
     Request = 14,
     Reply = 15,
     Hint = 16,
+    Twin = 17,
 }
 
 impl Kind {
@@ -64,6 +65,7 @@ impl Kind {
             14 => Self::Request,
             15 => Self::Reply,
             16 => Self::Hint,
+            17 => Self::Twin,
             _ => return None,
         })
     }

@@ -4,7 +4,7 @@
 //! endpoints together; we leave the endpoints out (a named deviation of ZM-01 and ZM-05), so that
 //! a node that comes back on other rails keeps its place on the ring and is known to be the same.
 //! The price is that a name must be unique within a job; two members of one name find out
-//! (`NameTaken`).
+//! and the later one stops (`NameTaken`).
 //!
 //! The version is (incarnation, minor): the incarnation separates lives, the minor counts
 //! refutations within one.

@@ -373,7 +373,7 @@ impl Link {
         while let Some(flight) = self.flights.front()
             && now >= flight.sent_at.after(wait_us)
         {
-            if !planted::on(Fault::NoRepair) {
+            if !planted::on(Fault::NoResend) && !planted::on(Fault::NoRepair) {
                 self.dirty.extend(flight.subjects.iter().copied());
             }
             self.flights.pop_front();

@@ -22,8 +22,10 @@ pub enum Fault {
     FailedBeatsNewerLife,
     /// What changes is not put on the lists of the links.
     LostDirtyMark,
-    /// A lost letter is not sent again, and views that differ are not repaired. (Without one of
-    /// the two the other does its work, which is why there are two.)
+    /// A lost letter is not sent again.
+    NoResend,
+    /// Neither is a lost letter sent again, nor are views that differ repaired. (Resending and the
+    /// hints at new links cover the second alone.)
     NoRepair,
     /// An older fact of a rank overwrites a newer one.
     RankSequenceIgnored,
@@ -51,7 +53,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::SkippedRefutation,
         Self::ForgottenHistory,
         Self::FinalityIgnored,
@@ -60,6 +62,7 @@ impl Fault {
         Self::SuspicionLeaks,
         Self::FailedBeatsNewerLife,
         Self::LostDirtyMark,
+        Self::NoResend,
         Self::NoRepair,
         Self::RankSequenceIgnored,
         Self::NoProbes,

@@ -60,6 +60,9 @@ pub enum Reject {
     /// From a member whose parameters differ from ours. Named in an event, once for each life.
     #[error("other parameters than ours")]
     Parameters,
+    /// Its name is that of a member in the view at another address: it is to settle that first.
+    #[error("its name is in use at another address")]
+    NameHeld,
     /// The input names a member or a value that does not exist.
     #[error("no such member or value")]
     Unknown,
@@ -96,6 +99,7 @@ impl Reject {
         Self::Full,
         Self::Stopped,
         Self::Parameters,
+        Self::NameHeld,
         Self::Unknown,
         Self::KeyLength,
         Self::ValueLength,
@@ -123,6 +127,7 @@ impl Reject {
             Self::Full => "full",
             Self::Stopped => "stopped",
             Self::Parameters => "parameters",
+            Self::NameHeld => "name_held",
             Self::Unknown => "unknown",
             Self::KeyLength => "key_length",
             Self::ValueLength => "value_length",

@@ -110,8 +110,8 @@ pub(crate) struct Member {
     pub(crate) late_us: u64,
     /// Sequence of its last request for a link: an older one that comes later is void.
     pub(crate) asked_sequence: u64,
-    /// When we last told it that we hold it failed.
-    pub(crate) claimed_at: Option<Instant>,
+    /// When we last told one who comes under its id what we hold of it.
+    pub(crate) answered_at: Option<Instant>,
     /// Newest version of its attributes that was heard of.
     pub(crate) attributes: u64,
     digest: u64,
@@ -139,7 +139,7 @@ impl Member {
             vouched_at: Instant::default(),
             late_us: 0,
             asked_sequence: 0,
-            claimed_at: None,
+            answered_at: None,
             attributes: 0,
             digest: 0,
         }

@@ -154,6 +154,13 @@ pub(crate) enum Message<'a> {
         own: NodeFact<'a>,
         parameters: Parameters,
     },
+    /// "We have one name": from a living member to another, with how long it has had the name. It
+    /// answers to that life of the receiver.
+    Twin {
+        own: NodeFact<'a>,
+        age_us: u64,
+        yours: u64,
+    },
     Request {
         asks: Vec<Ask>,
     },
@@ -330,6 +337,11 @@ impl<'a> Message<'a> {
             Kind::Refusal => Self::Refusal {
                 own: NodeFact::read(reader)?,
                 parameters: Parameters::read(reader)?,
+            },
+            Kind::Twin => Self::Twin {
+                own: NodeFact::read(reader)?,
+                age_us: reader.u64()?,
+                yours: reader.u64()?,
             },
             Kind::Request => Self::Request {
                 asks: message::read_asks(reader)?,

@@ -355,6 +355,9 @@ impl<'a> Run<'a> {
     /// What the scenario expects beyond what must always hold.
     fn expect(&mut self) {
         let mut found = end::rank_ends(&self.world);
+        if let Some(within_ms) = self.drawn.expect.news_within_ms {
+            found.extend(end::news(&self.world, within_ms.value() * MS));
+        }
         let mut outcasts = BTreeSet::new();
         for record in self.world.records() {
             let event = &record.event;

@@ -22,6 +22,7 @@ fn ground(fault: Fault) -> &'static str {
         Fault::NoReplayWindow => "late-frames-keep-nobody-alive",
         Fault::NoLatenessShift => "stopped-detector-accuses-nobody",
         Fault::LostDirtyMark => "one-death-is-told-once",
+        Fault::NoResend => "lost-news-comes-again-soon",
         Fault::NoRepair => "losses-lose-no-news",
         Fault::TreeNeverPruned => "no-member-is-told-again-and-again",
         Fault::HistoryUnbounded => "tables-do-not-grow-with-churn",

@@ -186,24 +186,102 @@ fn garbage_and_copies_change_nothing() {
     sound(&world);
 }
 
-/// Two members of one name: the one that came first says so and falls silent.
+/// ZM-01: two members of one name: the one that came first keeps it, unharmed; both are told.
 #[test]
-fn two_of_one_name_find_out() {
-    let mut world = booted(2, 6, Profile::Standard);
-    let at = world.now();
-    let config = world.config("node3", Profile::Standard);
-    let twin = world.add(config);
-    assert!(world.run_until(2 * SECOND, |world| world.engine(3).phase()
-        == Phase::Stopped));
-    let told = world.told(at, 3, |kind| *kind == EventKind::NameTaken);
-    assert_eq!(
-        told.iter()
-            .map(|(observer, _)| *observer)
-            .collect::<Vec<_>>(),
-        [3]
+fn the_earlier_of_two_of_one_name_keeps_it() {
+    for (seed, loss_permille) in [(2, 0), (5, 100), (6, 100)] {
+        let mut world = booted(seed, 6, Profile::Standard);
+        world.network.loss_permille = loss_permille;
+        let at = world.now();
+        let config = world.config("node3", Profile::Standard);
+        let twin = world.add(config);
+        let stopped = |world: &World| world.engine(twin).phase() == Phase::Stopped;
+        assert!(world.run_until(2 * SECOND, stopped), "seed={seed}");
+        world.run(SECOND);
+        assert!(world.run_until(2 * SECOND, World::converged));
+        assert_eq!(world.engine(3).phase(), Phase::Running);
+        let told = |kind| -> Vec<usize> {
+            let told = world.told(at, 3, |told| *told == kind);
+            told.into_iter().map(|(observer, _)| observer).collect()
+        };
+        assert_eq!(told(EventKind::NameTaken), [twin]);
+        assert_eq!(told(EventKind::NameClaimed), [3]);
+        assert!(told(EventKind::NodeFailed).is_empty() && told(EventKind::NodeUp).is_empty());
+        sound(&world);
+    }
+}
+
+/// ZM-01: a node that really died comes back at another address: its name is free as soon as it
+/// is missed.
+#[test]
+fn a_node_comes_back_at_another_address() {
+    let mut slowest_us = 0;
+    for seed in 0..20 {
+        let mut world = booted(seed, 6, Profile::Standard);
+        let at = world.now();
+        world.crash(3);
+        let config = world.config("node3", Profile::Standard);
+        let moved = world.add(config);
+        assert!(world.run_until(2 * SECOND, World::converged), "seed={seed}");
+        slowest_us = slowest_us.max(world.now().since(at));
+        assert_eq!(world.engine(moved).live(), 6);
+        assert!(
+            world
+                .told(at, 3, |kind| *kind == EventKind::NameTaken)
+                .is_empty()
+        );
+        sound(&world);
+    }
+    println!(
+        "simulated: back at another address after at most {} ms",
+        slowest_us / MS
     );
-    assert!(world.run_until(2 * SECOND, World::converged));
-    assert_eq!(world.engine(twin).live(), 6);
+}
+
+/// ZM-01: of two that start together neither is the one that was there: both stop, told why.
+#[test]
+fn two_of_one_name_that_start_together_both_stop() {
+    let mut world = World::new(7);
+    for name in ["a", "b", "same", "c", "same", "d"] {
+        let config = world.config(name, Profile::Standard);
+        world.add(config);
+        // Nobody starts in the very same microsecond: that would be one incarnation.
+        world.run(MS);
+    }
+    let stopped = |world: &World, node: usize| world.engine(node).phase() == Phase::Stopped;
+    assert!(world.run_until(5 * SECOND, |world| stopped(world, 2) && stopped(world, 4)));
+    let told = world.told(Instant(0), 2, |kind| *kind == EventKind::NameTaken);
+    assert_eq!(told.len(), 2);
+    assert!(world.run_until(5 * SECOND, World::converged));
+    assert_eq!(world.running(), [0, 1, 3, 5]);
+}
+
+/// ZM-01: somebody let the later one in on the other side of a split: when the sides meet again,
+/// the earlier one has its name back.
+#[test]
+fn a_name_that_was_given_away_in_a_split_comes_back() {
+    for seed in 0..10 {
+        let mut world = booted(seed, 8, Profile::Standard);
+        world.split(&[0, 1], &[2, 3, 4, 5, 6, 7]);
+        world.run(500 * MS);
+        let config = world.config("node3", Profile::Standard);
+        let twin = world.add(config);
+        (2..8).for_each(|node| {
+            world.network.cut(node, twin);
+            world.network.cut(twin, node);
+        });
+        world.run(500 * MS);
+        assert_eq!(world.engine(0).live(), 3, "the later one is in");
+        world.network.heal();
+        let stopped = |world: &World| world.engine(twin).phase() == Phase::Stopped;
+        assert!(world.run_until(10 * SECOND, stopped), "seed={seed}");
+        assert!(
+            world.run_until(10 * SECOND, World::converged),
+            "seed={seed}"
+        );
+        assert_eq!(world.running(), (0..8).collect::<Vec<_>>());
+        assert_eq!(world.engine(2).live(), 8);
+    }
 }
 
 /// Two members of one name where the newcomer's incarnation is lower (its clock is wrong).

@@ -394,3 +394,39 @@ fn the_history_is_bounded() {
     assert_eq!(world.engine(0).counters().history_pruned, 3);
     sound(&world);
 }
+
+/// Worlds of two: without more questions to the silent one, one in a thousand goes wrong.
+const WORLDS_OF_TWO: u64 = 2000;
+
+/// ZM-06: two members have nobody to ask: with every tenth datagram lost from the first one on, when
+/// they do not know each other's beats yet, neither calls the other failed; a death is still told.
+#[test]
+fn two_alone_do_not_take_losses_for_a_death() {
+    let failed = |kind: &EventKind| *kind == EventKind::NodeFailed;
+    let (mut accused, mut slowest_us, mut all_us) = (Vec::new(), 0, 0);
+    for seed in 0..WORLDS_OF_TWO {
+        let mut world = World::booted(seed, 2, Profile::Standard);
+        world.network.loss_permille = 100;
+        assert!(world.run_until(5 * SECOND, World::converged), "seed={seed}");
+        world.run(3 * SECOND);
+        let told = |node| world.told(Instant(0), node, failed).len();
+        if told(0) + told(1) > 0 {
+            accused.push(seed);
+            continue;
+        }
+        let at = world.now();
+        world.crash(1);
+        let is_told = |world: &World| !world.told(at, 1, failed).is_empty();
+        assert!(world.run_until(5 * SECOND, is_told), "seed={seed}");
+        let took_us = world.now().since(at);
+        slowest_us = slowest_us.max(took_us);
+        all_us += took_us;
+        sound(&world);
+    }
+    println!(
+        "simulated: of two alone at 10 % loss a death is told after {} ms, at most {} ms",
+        all_us / WORLDS_OF_TWO / MS,
+        slowest_us / MS
+    );
+    assert_eq!(accused, [] as [u64; 0], "seeds with a false verdict");
+}

@@ -395,8 +395,16 @@ impl<T: Transport> Host<T> {
             match event.kind {
                 EventKind::NameTaken => {
                     let name = self.engine.name_of(self.engine.id()).unwrap_or("?");
-                    error!(name, "another living member of this job has our name");
+                    error!(name, "an earlier living member of this job has our name");
                     self.ending = Some(Ending::NameTaken);
+                }
+                EventKind::NameClaimed => {
+                    let name = self.engine.name_of(self.engine.id()).unwrap_or("?");
+                    error!(
+                        name,
+                        "another node of this job was started with our name and told to stop; \
+                         give every node a name of its own (MUSTER_NODE)"
+                    );
                 }
                 EventKind::Outcast => {
                     warn!("the others declared this node failed");

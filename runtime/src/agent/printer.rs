@@ -64,6 +64,7 @@ fn word(kind: &EventKind) -> Option<&'static str> {
         EventKind::Minority { .. } => "MINORITY",
         EventKind::Majority { .. } => "MAJORITY",
         EventKind::NameTaken
+        | EventKind::NameClaimed
         | EventKind::RankChanged { .. }
         | EventKind::Refused { .. }
         | EventKind::AttributeChanged { .. } => return None,

@@ -101,6 +101,7 @@ impl Publisher {
             }
             // Only what is watched is told, by `tell_attribute`.
             EventKind::NameTaken
+            | EventKind::NameClaimed
             | EventKind::Refused { .. }
             | EventKind::AttributeChanged { .. } => false,
             kind => self.tell_node(board, engine, event, node, kind),

@@ -213,7 +213,7 @@ impl Overlay {
             member.exit_code = 0;
             member.cause = CauseKind::Joined;
             member.vouched_at = now;
-            member.claimed_at = None;
+            member.answered_at = None;
         });
     }
 
@@ -346,7 +346,7 @@ impl Overlay {
             member.reporters = reporters;
             member.silent_us = silent_us;
             member.removed_at = now;
-            member.claimed_at = None;
+            member.answered_at = None;
         });
         self.observe(id, from.unwrap_or(self.own), ObservationKind::Failed(cause));
         self.tell(id, EventKind::NodeFailed, cause, reporters, silent_us);

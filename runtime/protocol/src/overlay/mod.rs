@@ -5,10 +5,10 @@
 //! and ended), `merge` (news into the table), `push` (how it travels on), `own` (news about
 //! ourselves), `watch` (silence, probes, reports), `helper` (looking after a suspect for others),
 //! `topology` (whom to observe), `neighbours` (the random links), `discover` (finding strangers and
-//! healing splits), `send` (writing frames when a slot is free), `attributes` (what members
-//! publish), `snapshot` (handing over to another worker), `correlation` (deaths that belong
-//! together), `minority` (which side of a split we are on, and what follows), `paper` (the plain
-//! algorithm, for comparison).
+//! healing splits), `send` (writing frames when a slot is free), `twin` (two of one name),
+//! `attributes` (what members publish), `snapshot` (handing over to another worker), `correlation`
+//! (deaths that belong together), `minority` (which side of a split we are on, and what follows),
+//! `paper` (the plain algorithm, for comparison).
 //!
 //! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
 //! the first change after quiet leaves at once, only those that follow wait for tau. For little
@@ -39,6 +39,7 @@ mod send;
 mod sizes;
 mod snapshot;
 mod topology;
+mod twin;
 mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -123,6 +124,7 @@ pub struct Overlay {
     /// Addresses of senders that cannot be reached under their id (twins of a name).
     strays: [Vec<u8>; outbox::STRAYS_MAX],
     stray_next: usize,
+    naming: twin::Naming,
 }
 
 impl Overlay {
@@ -176,6 +178,7 @@ impl Overlay {
             minority: minority::Side::default(),
             strays: Default::default(),
             stray_next: 0,
+            naming: twin::Naming::default(),
             config,
         })
     }
@@ -278,6 +281,7 @@ impl Overlay {
         self.now = now;
         if !self.started {
             self.started = true;
+            self.naming.since.get_or_insert(now);
             let phase = self.random(self.config.heartbeat_us);
             self.beat_at = now.after(phase);
             self.discover_at = now;
@@ -445,6 +449,14 @@ impl Overlay {
     }
 
     fn leave(&mut self, exit_code: i32) {
+        self.part(exit_code);
+        let kind = EventKind::NodeLeft { exit_code };
+        let nobody = Reporters::default();
+        self.tell(self.own, kind, CauseKind::Announced, nobody, 0);
+    }
+
+    /// Says goodbye to the others.
+    fn part(&mut self, exit_code: i32) {
         self.table.change(self.own, |own| {
             own.version = own.version.raised();
             own.state = NodeState::Left;
@@ -459,14 +471,6 @@ impl Overlay {
             link.mark(Subject::Node(self.own));
         }
         self.push_directly(Subject::Node(self.own));
-        let kind = EventKind::NodeLeft { exit_code };
-        self.tell(
-            self.own,
-            kind,
-            CauseKind::Announced,
-            Reporters::default(),
-            0,
-        );
     }
 
     /// Falls silent for good.

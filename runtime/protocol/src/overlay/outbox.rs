@@ -68,6 +68,11 @@ pub(super) enum Intent {
     Refuse {
         slot: usize,
     },
+    /// "We have one name": to that life of somebody.
+    Twin {
+        slot: usize,
+        yours: u64,
+    },
     /// The record of our own id's twin, or of an earlier life's successor.
     Correct {
         slot: usize,

@@ -1,8 +1,7 @@
 //! What others say about ourselves, and what we do about it.
 //!
 //! A suspicion is refuted with a higher minor. A verdict that stands makes us an outcast: we say
-//! so to the application and come back with a higher incarnation, or stop. And whoever uses our
-//! name in a life that was never ours has taken it.
+//! so to the application and come back with a higher incarnation, or stop.
 
 use crate::config::Policy;
 use crate::event::{CauseKind, EventKind};
@@ -23,13 +22,14 @@ impl Overlay {
         if self.phase != Phase::Running {
             return;
         }
+        let elsewhere = fact.state.in_view() && self.is_elsewhere(fact);
+        if elsewhere && fact.version.incarnation != own.incarnation {
+            // Ours before we moved, or somebody else's: if it lives, it answers.
+            self.address_twin(fact);
+        }
         if fact.version.incarnation > own.incarnation {
-            let ours = self
-                .table
-                .get(self.own)
-                .is_some_and(|own| *own.address == *fact.address);
-            if fact.state.in_view() && !ours {
-                return self.name_taken();
+            if elsewhere {
+                return;
             }
             // A life of this node that we do not remember (its clock went back): stay above it.
             self.renew_own(fact.version.reborn());
@@ -157,17 +157,5 @@ impl Overlay {
         if let Some(with) = from {
             self.rejoin_with(with);
         }
-    }
-
-    pub(super) fn name_taken(&mut self) {
-        let nobody = Reporters::default();
-        self.tell(
-            self.own,
-            EventKind::NameTaken,
-            CauseKind::Claimed,
-            nobody,
-            0,
-        );
-        self.stop();
     }
 }

@@ -34,8 +34,9 @@ impl Overlay {
             return Err(Reject::Malformed);
         }
         if header.sender == self.own {
-            return self.receive_own(header);
+            return Err(self.receive_own(header, &message));
         }
+        self.keep_door(header, introduction(&message))?;
         match self
             .replay
             .accept(header.sender, header.incarnation, header.sequence)
@@ -62,14 +63,6 @@ impl Overlay {
         self.dispatch(header, message)
     }
 
-    /// A frame with our own id: an echo, or somebody else of our name.
-    fn receive_own(&mut self, header: Header) -> Result<(), Reject> {
-        if header.incarnation > self.own_version().incarnation {
-            self.name_taken();
-        }
-        Err(Reject::Own)
-    }
-
     /// A frame from an earlier life than one we know. If somebody introduces itself with it, it
     /// may be a twin, or a node whose clock went back: it is shown the record of its id.
     fn receive_old(&mut self, message: &Message<'_>) -> Reject {
@@ -77,15 +70,34 @@ impl Overlay {
         | Message::Link {
             own, asked: None, ..
         } = message
-            && self.table.get(own.id).is_some()
         {
-            let slot = self.stray(own.address);
-            self.say(Intent::Correct {
-                slot,
-                about: own.id,
-            });
+            self.correct(own);
         }
         Reject::OldIncarnation
+    }
+
+    /// Shows somebody the record that we hold of its id.
+    pub(super) fn correct(&mut self, own: &NodeFact<'_>) {
+        if self.answer_due(own.id) {
+            let slot = self.stray(own.address);
+            let about = own.id;
+            self.say(Intent::Correct { slot, about });
+        }
+    }
+
+    /// Whether who comes under the id of this member may be told what we hold of it: once a
+    /// heartbeat.
+    fn answer_due(&mut self, id: MemberId) -> bool {
+        let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
+        let mut due = false;
+        self.table.note(id, |member| {
+            let last = member.answered_at;
+            due = last.is_none_or(|at| now.since(at) >= heartbeat_us);
+            if due {
+                member.answered_at = Some(now);
+            }
+        });
+        due
     }
 
     /// Keeps an address that belongs to no member we know, for one frame.
@@ -236,7 +248,7 @@ impl Overlay {
                 self.rejoined_with(from);
             }
             Message::Claim(claim) if !self.is_paper() => self.claimed(from, &claim),
-            Message::Claim(_) | Message::Refusal { .. } => {}
+            Message::Claim(_) | Message::Refusal { .. } | Message::Twin { .. } => {}
             Message::Hint { hints } if !self.is_paper() => self.take_hints(from, &hints),
             Message::Hint { .. } => {}
             Message::Request { asks } => self.asked_attributes(from, &asks),
@@ -373,18 +385,8 @@ impl Overlay {
 
     /// Tells a member that is held failed that it is; at most once a heartbeat.
     fn claim(&mut self, to: MemberId) {
-        let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
-        let mut due = false;
-        self.table.note(to, |member| {
-            due = member.state == NodeState::Failed
-                && member
-                    .claimed_at
-                    .is_none_or(|at| now.since(at) >= heartbeat_us);
-            if due {
-                member.claimed_at = Some(now);
-            }
-        });
-        if due {
+        let failed = self.table.get(to).map(|member| member.state) == Some(NodeState::Failed);
+        if failed && self.answer_due(to) {
             self.say(Intent::Claim { to });
         }
     }

@@ -53,6 +53,7 @@ impl Overlay {
     pub fn snapshot(&self, bytes: &mut Vec<u8>) {
         bytes.push(SNAPSHOT_VERSION);
         bytes.extend_from_slice(&self.rank_sequence.to_le_bytes());
+        bytes.extend_from_slice(&self.named_since().0.to_le_bytes());
         let observers: Vec<MemberId> = self.observers().collect();
         bytes.extend_from_slice(&(observers.len() as u32).to_le_bytes());
         for observer in observers {
@@ -89,6 +90,7 @@ impl Overlay {
             return Err(ResumeError::Malformed);
         }
         let rank_sequence = reader.u32()?;
+        let named_since = Instant(reader.u64()?);
         let count = reader.u32()?;
         let mut observers = Vec::new();
         for _ in 0..count {
@@ -107,6 +109,7 @@ impl Overlay {
         let version = own.version.raised();
         engine.table.change(engine.own, |own| own.version = version);
         engine.now = now;
+        engine.naming.since = Some(named_since);
         engine.restore_attributes(map_version, &entries);
         while !reader.is_empty() {
             engine.restore(Fact::read(&mut reader)?)?;

@@ -20,6 +20,9 @@ use crate::verdict::{self, Silence};
 
 /// Helpers asked in one round.
 const HELPERS: usize = 3;
+/// Rounds in a heartbeat when there are no helpers.
+const LONELY_ROUNDS: u64 = 8;
+
 impl Overlay {
     /// An authentic frame of this member's present life came.
     pub(super) fn heard(&mut self, id: MemberId) {
@@ -104,7 +107,13 @@ impl Overlay {
             };
             link.round_at = now.after(pause_us);
             self.topology_dirty |= link.rounds == 2;
-            self.probe_round(id, version);
+            let asked_helpers = self.probe_round(id, version);
+            if !asked_helpers
+                && let Some(link) = self.links.get_mut(&id).filter(|l| l.reported.is_none())
+            {
+                // With nobody to ask, a few lost datagrams would be all the evidence there is.
+                link.round_at = now.after(heartbeat_us / LONELY_ROUNDS);
+            }
         }
         if silence == Silence::Report && !self.doubts_itself() {
             let Some(link) = self.links.get_mut(&id) else {
@@ -127,10 +136,11 @@ impl Overlay {
         }
     }
 
-    /// Asks the silent one over all rails, and helpers: its other observers first.
-    fn probe_round(&mut self, id: MemberId, version: Version) {
+    /// Asks the silent one over all rails, and helpers: its other observers first. False if there
+    /// are none.
+    fn probe_round(&mut self, id: MemberId, version: Version) -> bool {
         if planted::on(Fault::NoProbes) {
-            return;
+            return true;
         }
         self.observe(id, self.own, ObservationKind::Probed);
         self.counters.probes_sent += 1;
@@ -170,6 +180,7 @@ impl Overlay {
             let index = self.random(others.len() as u64) as usize;
             helpers.push(others.swap_remove(index));
         }
+        let any = !helpers.is_empty();
         for to in helpers {
             self.say(Intent::Ask {
                 to,
@@ -177,6 +188,7 @@ impl Overlay {
                 version,
             });
         }
+        any
     }
 
     /// Whether we hear nobody at all and should look at ourselves first.

@@ -45,7 +45,8 @@ impl Check for Alternation {
             | EventKind::GroupFailed { .. }
             | EventKind::Minority { .. }
             | EventKind::Majority { .. }
-            | EventKind::NameTaken => None,
+            | EventKind::NameTaken
+            | EventKind::NameClaimed => None,
         }
     }
 

@@ -125,6 +125,44 @@ pub(crate) fn rank_ends(world: &World) -> Vec<Violation> {
     found
 }
 
+/// `news`: what a node stated of a rank was told by everybody else who runs within `limit_us`, that
+/// or something newer.
+pub(crate) fn news(world: &World, limit_us: u64) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let running = world.running();
+    let changes: Vec<_> = world
+        .records()
+        .iter()
+        .filter_map(|record| match record.event.kind {
+            EventKind::RankChanged { fact } => {
+                let life = (record.event.member, record.event.version.incarnation);
+                Some((record.at, record.observer, life, fact))
+            }
+            _ => None,
+        })
+        .collect();
+    for (stated_at, by, life, fact) in &changes {
+        if world.id(*by) != life.0 || stated_at.after(limit_us) > world.now() {
+            continue;
+        }
+        for observer in running.iter().filter(|node| *node != by) {
+            let heard = changes.iter().any(|(at, hearer, of, news)| {
+                hearer == observer
+                    && of == life
+                    && news.rank == fact.rank
+                    && news.sequence >= fact.sequence
+                    && at.since(*stated_at) <= limit_us
+            });
+            if !heard {
+                let rank = fact.rank;
+                let what = format!("node {observer} heard of rank {rank} of node {by} too late");
+                found.push(broken("news", world, *by, what));
+            }
+        }
+    }
+    found
+}
+
 /// `attributes`: every member holds every running node's attributes as that node does.
 pub(crate) fn attributes(world: &World) -> Vec<Violation> {
     let running = world.running();

@@ -13,8 +13,8 @@
 //! - `attribute-order`: a node's writes are told in the order of writing.
 //!
 //! Those that look at the world from time to time: `memory` and `traffic` ([`bounds`]). Those that
-//! look at the end: `equality`, `completeness`, `ranks`, `rank-ends`, `attributes` ([`end`]); and in
-//! the calm after it `attribute-traffic`: there is none.
+//! look at the end: `equality`, `completeness`, `ranks`, `rank-ends`, `news`, `attributes` ([`end`]); and
+//! in the calm after it `attribute-traffic`: there is none.
 //!
 //! They only collect violations; no member helps to check itself, and no checker decides what
 //! happens. An observer that was itself cast out starts over with the others' view: what it told

@@ -165,6 +165,9 @@ pub struct Expect {
     pub no_false_failure: bool,
     /// So many members at most learn that they were declared failed.
     pub outcasts_max: Span,
+    /// What a node states of a rank is told by all who run this soon, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub news_within_ms: Option<Span>,
     /// A crash is told by everybody this soon, in milliseconds.
     pub detect_within_ms: Span,
 }
@@ -238,6 +241,7 @@ impl Default for Expect {
             copies_percent: u32::MAX,
             no_false_failure: false,
             outcasts_max: Span::just(MEMBERS_MAX),
+            news_within_ms: None,
             detect_within_ms: Span::just(600_000),
         }
     }
@@ -287,6 +291,9 @@ impl Scenario {
         within("zone.successors", zone.successors, 1, 8)?;
         within("zone.neighbours", zone.neighbours, 0, 16)?;
         within("zone.history_max", zone.history_max, 1, 1 << 20)?;
+        if let Some(news_within_ms) = self.expect.news_within_ms {
+            within("expect.news_within_ms", news_within_ms, 1, 600_000)?;
+        }
         for span in [zone.heartbeat_us, zone.deadline_us].into_iter().flatten() {
             within("zone.heartbeat_us", span, 1000, 600_000_000)?;
         }
@@ -358,7 +365,11 @@ impl Scenario {
         ] {
             span.draw(&mut chance);
         }
-        let others = [&mut zone.heartbeat_us, &mut zone.deadline_us];
+        let others = [
+            &mut zone.heartbeat_us,
+            &mut zone.deadline_us,
+            &mut drawn.expect.news_within_ms,
+        ];
         for span in others.into_iter().flatten() {
             span.draw(&mut chance);
         }
