@@ -439,9 +439,9 @@ fn the_agent_ends_when_its_last_rank_has_left() {
     assert!(!world.job.place(2).socket().exists());
     assert_eq!(world.job.agent(2).all, [0; 0]);
 
-    // And whoever comes later starts another one, which has not heard of those who left.
+    // And whoever comes later starts another one, which hears from the others who had left.
     let mut late = start_rank_as(&world.job, 2, 2);
-    late.await_states("n1=Alive n2=Alive 0=Alive 1=Alive 2=Alive");
+    late.await_states("n1=Alive n2=Alive 0=Alive 1=Alive 2=Alive 3=Left");
 }
 
 /// After an orderly end nothing at all stays, and a rank that comes just then finds an agent.

@@ -3,12 +3,21 @@
 //! Counts are asserted, times are not: those are for `make bench`.
 
 use muster_tests::{DEADLINE, program};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// The benches of all tests use the same addresses, so there is one at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Four members, one fault of each kind.
 const SMALL: [&str; 14] = [
@@ -48,29 +57,61 @@ fn report(scratch: &Path, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("the report is JSON")
 }
 
-/// Command names of living processes that inherited this scratch directory.
-fn running(scratch: &Path) -> Vec<String> {
+/// Living processes that inherited this scratch directory, with their command names.
+fn running(scratch: &Path) -> Vec<(i32, String)> {
     let mark = format!("TMPDIR={}", scratch.display());
-    let mut names = Vec::new();
+    let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
         let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
         if environment
             .split(|byte| *byte == 0)
             .any(|entry| entry == mark.as_bytes())
         {
-            let name = std::fs::read_to_string(entry.path().join("comm"));
-            names.push(name.unwrap_or_default().trim().to_owned());
+            let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            let pid = entry.file_name().to_str().and_then(|pid| pid.parse().ok());
+            found.extend(pid.map(|pid| (pid, name.trim().to_owned())));
         }
     }
-    names
+    found
 }
 
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+/// Waits until a process of this name runs; the bench must not end before.
+fn wait_for(bench: &Child, scratch: &Path, name: &str) {
+    let look = Timespec {
+        tv_sec: 0,
+        tv_nsec: 10_000_000,
+    };
     let end = Instant::now() + DEADLINE;
-    while !done() {
-        assert!(Instant::now() < end, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(10));
+    let ended = pidfd(bench.id() as i32).expect("a child has not been waited for");
+    while !running(scratch).iter().any(|(_, known)| known == name) {
+        assert!(Instant::now() < end, "waited in vain for {name}");
+        assert!(!is_over(&ended, &look), "it ended before {name} ran");
     }
+}
+
+/// Waits for the end of every process that inherited this scratch directory.
+fn wait_for_ends(scratch: &Path) {
+    let deadline = Timespec {
+        tv_sec: DEADLINE.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    for (pid, name) in running(scratch) {
+        // Without a descriptor it is over already.
+        if let Some(process) = pidfd(pid) {
+            assert!(is_over(&process, &deadline), "{name} does not end");
+        }
+    }
+    assert_eq!(running(scratch), []);
+}
+
+fn pidfd(pid: i32) -> Option<OwnedFd> {
+    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+}
+
+/// Whether a process ends within this time.
+fn is_over(process: &OwnedFd, within: &Timespec) -> bool {
+    let mut ends = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut ends, Some(within)).expect("a process can be waited for") > 0
 }
 
 fn has_namespaces() -> bool {
@@ -83,6 +124,7 @@ fn has_namespaces() -> bool {
 
 #[test]
 fn every_phase_is_measured_once_by_each_survivor() {
+    let _alone = alone();
     let scratch = tempfile::tempdir().unwrap();
     let report = report(scratch.path(), &SMALL);
     assert_eq!(report["schema"], "muster/bench-detect/v1");
@@ -113,13 +155,14 @@ fn every_phase_is_measured_once_by_each_survivor() {
     for nothing in ["missing", "not_back", "version_kept", "failures"] {
         assert_eq!(counts[nothing], 0, "{nothing}: {report:#}");
     }
-    assert_eq!(running(scratch.path()), Vec::<String>::new());
+    assert_eq!(running(scratch.path()), []);
     assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
 }
 
 #[test]
 fn a_calm_run_counts_what_its_members_said() {
     let scratch = tempfile::tempdir().unwrap();
+    let _alone = alone();
     let arguments = [
         "bench",
         "calm",
@@ -138,19 +181,15 @@ fn a_calm_run_counts_what_its_members_said() {
     assert_eq!(report["schema"], "muster/bench-calm/v1");
     assert_eq!(report["metrics"]["silent"]["n"], 3, "{report:#}");
     assert!(report["counts"]["false_downs"].is_u64());
-    assert_eq!(running(scratch.path()), Vec::<String>::new());
+    assert_eq!(running(scratch.path()), []);
 }
 
 /// Starts a bench, waits until a process of this name runs, and sends the signal.
 fn struck(scratch: &Path, process: &str, signal: Signal) -> Child {
-    let mut child = bench(scratch, &SMALL)
+    let child = bench(scratch, &SMALL)
         .spawn()
         .expect("muster can be started");
-    wait_for(process, || {
-        let ended = child.try_wait().expect("a child");
-        assert!(ended.is_none(), "it ended before {process} ran");
-        running(scratch).iter().any(|name| name == process)
-    });
+    wait_for(&child, scratch, process);
     let pid = Pid::from_raw(child.id() as i32).expect("a child has a pid");
     kill_process(pid, signal).expect("it has not been waited for");
     child
@@ -158,6 +197,7 @@ fn struck(scratch: &Path, process: &str, signal: Signal) -> Child {
 
 #[test]
 fn an_interrupted_bench_leaves_no_process_no_namespace_and_no_file() {
+    let _alone = alone();
     // Namespaces have no names here: they end with the last process in them.
     let moments: &[&str] = match has_namespaces() {
         true => &["musterd", "bridge"],
@@ -170,7 +210,7 @@ fn an_interrupted_bench_leaves_no_process_no_namespace_and_no_file() {
             .unwrap();
         assert_eq!(output.status.code(), Some(130), "{moment}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"));
-        assert_eq!(running(scratch.path()), Vec::<String>::new(), "{moment}");
+        assert_eq!(running(scratch.path()), [], "{moment}");
         assert_eq!(
             std::fs::read_dir(scratch.path()).unwrap().count(),
             0,
@@ -181,12 +221,11 @@ fn an_interrupted_bench_leaves_no_process_no_namespace_and_no_file() {
 
 #[test]
 fn what_a_killed_bench_had_started_ends_by_itself() {
+    let _alone = alone();
     let scratch = tempfile::tempdir().unwrap();
     let output = struck(scratch.path(), "musterd", Signal::KILL)
         .wait_with_output()
         .unwrap();
     assert_eq!(output.status.signal(), Some(9));
-    wait_for("the end of all members", || {
-        running(scratch.path()).is_empty()
-    });
+    wait_for_ends(scratch.path());
 }

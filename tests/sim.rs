@@ -152,8 +152,8 @@ fn a_bad_scenario_is_refused_with_its_place_and_a_remedy() {
             &["line 5", "[9, 3]", "smaller number first"],
         ),
         (
-            "members = 5\ntheta = 3",
-            &["line 6", "theta = 3", "raise successors"],
+            "members = 5\nsuccessors = 1",
+            &["line 6", "successors = 1", "raise successors"],
         ),
         (
             "members = 5\n[network]\nloss_permille = 2000",

@@ -6,6 +6,9 @@
 //! time slept, and a figure of the lateness is kept, which decays, widens our own deadlines and
 //! is advertised in our beats, so that peers widen theirs for us.
 //!
+//! The first lateness of all comes before any was measured: a host that nothing protects from it
+//! says so at the start, and so much is advertised from then on.
+//!
 //! Complication: an engine that is *always* late would forgive for ever and find nobody dead. So
 //! only the first lateness in a second is forgiven whole; of those that follow, at most half a
 //! second in a second.
@@ -24,6 +27,8 @@ const ALLOWANCE_US: u64 = 500_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Lateness {
     tolerance_us: u64,
+    /// What is to be expected at any time, measured or not.
+    least_us: u64,
     figure_us: u64,
     asked: Instant,
     /// When the present spell began, and what is left to forgive in it.
@@ -35,11 +40,17 @@ impl Lateness {
     pub(crate) fn new(heartbeat_us: u64) -> Self {
         Self {
             tolerance_us: heartbeat_us / 2,
+            least_us: 0,
             figure_us: 0,
             asked: Instant::NEVER,
             spell_at: None,
             allowance_us: 0,
         }
+    }
+
+    /// From now on so much is to be expected before any is measured.
+    pub(crate) fn expect(&mut self, least_us: u64) {
+        self.least_us = least_us.min(LATE_MAX_US);
     }
 
     /// Remembers the time the host was asked to come back.
@@ -77,7 +88,7 @@ impl Lateness {
 
     /// The figure, in microseconds.
     pub(crate) fn figure_us(&self) -> u64 {
-        self.figure_us
+        self.figure_us.max(self.least_us)
     }
 }
 
@@ -99,6 +110,8 @@ mod tests {
             lateness.decay();
         }
         assert_eq!(lateness.figure_us(), 0);
+        lateness.expect(60_000);
+        assert_eq!(lateness.figure_us(), 60_000);
     }
 
     #[test]

@@ -191,18 +191,23 @@ impl Link {
     /// The peer gets a hint of it, with the others, not before `at`; unless a letter about it is
     /// being written anyway.
     pub(crate) fn mark_lazily(&mut self, subject: Subject, at: Instant) {
-        self.mark_all_lazily([subject].into_iter(), at);
+        if !self.dirty.contains(&subject) {
+            self.hint_at = self.hint_at_or(at);
+            self.wants.remove(&subject);
+            self.hints.insert(subject);
+        }
     }
 
-    /// As `mark_lazily`, for many.
-    pub(crate) fn mark_all_lazily(&mut self, subjects: impl Iterator<Item = Subject>, at: Instant) {
+    /// As `mark_lazily`, for all nodes in their order, but for those that we want.
+    pub(crate) fn mark_nodes_lazily(&mut self, ids: impl Iterator<Item = MemberId>, at: Instant) {
         self.hint_at = self.hint_at_or(at);
-        for subject in subjects {
-            if !self.dirty.contains(&subject) {
-                self.wants.remove(&subject);
-                self.hints.insert(subject);
-            }
-        }
+        let Self { dirty, wants, .. } = &*self;
+        let is_listed = |id: &MemberId| {
+            let node = Subject::Node(*id);
+            dirty.contains(&node) || wants.contains(&node)
+        };
+        let ids: Vec<MemberId> = ids.filter(|id| !is_listed(id)).collect();
+        self.hints.insert_nodes(ids.into_iter());
     }
 
     fn hint_at_or(&self, at: Instant) -> Instant {

@@ -320,13 +320,19 @@ impl<'a> Run<'a> {
         // What is on its way may still arrive; news of the last change may still spread.
         self.go_on(LOOK_US);
         let sent = self.world.bytes_sent_by_all();
-        let asked = self.world.attribute_frames();
+        let (asked, since) = (self.world.attribute_frames(), self.world.now());
         self.go_on(calm_us);
         let more = self.world.attribute_frames() - asked;
         // What the network sends again much later may be a question that was never answered.
         let replays = self.drawn.network.replay_permille.value() > 0;
         let late = if replays { self.world.len() as u64 } else { 0 };
-        if more > late {
+        // Who learns only now that it was declared failed comes back, and tells its attributes anew.
+        let mut lately = self.world.records().iter().rev();
+        let back = lately
+            .by_ref()
+            .take_while(|record| record.at >= since)
+            .any(|record| record.event.kind == EventKind::NodeUp);
+        if more > late && !back {
             self.world.checker.add(Violation {
                 checker: "attribute-traffic",
                 at: self.world.now(),

@@ -49,7 +49,7 @@ impl Timing {
     pub const OURS: Self = Self {
         name: "ours",
         profile: Profile::Standard,
-        mode: Mode::Prompt { tau_us: 2_000 },
+        mode: Mode::Prompt { tau_us: 1_000 },
         theta: 2,
         successors: 2,
         neighbours: 3,
@@ -416,6 +416,20 @@ mod tests {
         );
         let crash = measured.iter().find(|one| one.what == "crash").unwrap();
         assert!(crash.monitor_us <= crash.took_us && crash.monitor_us.is_some());
+    }
+
+    /// What is called ours is what an engine does by itself.
+    #[test]
+    fn ours_is_the_default() {
+        let plain = Config::new("n", b"a", Timing::OURS.profile);
+        let mut ours = plain.clone();
+        Timing::OURS.configure(&mut ours);
+        let of = |config: &Config| {
+            let sizes = (config.theta, config.successors, config.neighbours);
+            (config.mode, sizes)
+        };
+        assert_eq!(of(&ours), of(&plain));
+        assert_eq!(Timing::OURS.profile, Profile::Standard);
     }
 
     /// ZM-08: in paper mode news waits for tau at each hop, as the paper measured it.

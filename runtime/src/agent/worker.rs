@@ -63,13 +63,13 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     // First of all: who is asked to end while it starts ends in order, too.
     let signals = Signals::install().map_err(|error| format!("cannot receive signals: {error}"))?;
     let libfabric = keeping_handlers(muster_fabric::load).map_err(|error| error.to_string())?;
-    let (fabric, engine, _) = start(libfabric, config, None)?;
+    let (fabric, mut engine, _) = start(libfabric, config, None)?;
     // A name may hold a slash, a file's name may not.
     let file = config.name.as_str().replace('/', "_") + MEMBER_SUFFIX;
     let control = base_directory()
         .ok()
         .and_then(|base| open_control(&base.join(file)));
-    prefer_this_thread();
+    prefer_this_thread(&mut engine, config.profile.deadline_us());
     let heartbeat_us = config.profile.heartbeat_us();
     let mut host = Host::new(fabric, engine, None, control, heartbeat_us, signals)
         .map_err(|error| format!("cannot start the loop: {error}"))?;
@@ -87,7 +87,7 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
 
 fn serve(
     fabric: Fabric,
-    engine: Overlay,
+    mut engine: Overlay,
     record: Record,
     estate: Estate,
     place: &Place,
@@ -102,7 +102,7 @@ fn serve(
     let signals = Signals::install()?;
     let job = Job::start(&board, door, resume, record, place, config)?;
     let control = open_control(&place.directory().join(SOCKET));
-    prefer_this_thread();
+    prefer_this_thread(&mut engine, config.profile.deadline_us());
     let heartbeat_us = config.profile.heartbeat_us();
     let mut host = Host::new(fabric, engine, Some(job), control, heartbeat_us, signals)?;
     host.catch_up();
@@ -200,15 +200,20 @@ fn every_interface(libfabric: &Libfabric) -> Result<Vec<Nid>, String> {
     nids.map_err(|error| error.to_string())
 }
 
-/// A detector that waits for its turn behind a rank's busy loop accuses the living.
-fn prefer_this_thread() {
-    match ask_real_time(SPIN_US_MAX) {
-        Granted::RealTime => info!("real-time priority"),
-        Granted::Refused(cause) => warn!(
+/// A detector that waits for its turn behind a rank's busy loop accuses the living, and is accused.
+/// Where nothing keeps it from waiting, a deadline's worth of it is expected from the start: the
+/// first time would be too late to find out.
+fn prefer_this_thread(engine: &mut Overlay, expected_us: u64) {
+    if let Granted::Refused(cause) = ask_real_time(SPIN_US_MAX) {
+        engine.expect_lateness(expected_us);
+        warn!(
             %cause,
-            "no real-time priority: deadlines widen by what this thread is late, up to 1 s; \
-             grant CAP_SYS_NICE or an rtprio limit to avoid that"
-        ),
+            expected_ms = expected_us / 1000,
+            "no real-time priority: deadlines are up to three times as long, and widen by what this \
+             thread is late, up to 1 s; grant CAP_SYS_NICE or an rtprio limit to avoid that"
+        );
+    } else {
+        info!("real-time priority");
     }
 }
 

@@ -193,11 +193,6 @@ impl ZoneFigures {
 /// Measures, prints, draws.
 pub(crate) fn main(args: &FiguresArgs) -> Result<(), CliError> {
     let counts: Vec<usize> = args.counts.iter().map(|count| *count as usize).collect();
-    let ended = counts.iter().sum::<usize>() * 3;
-    if let Some(few) = args.members.iter().find(|few| (**few as usize) < ended + 2) {
-        let why = format!("--counts {counts:?} end {ended} members of a zone of {few}");
-        return Err(CliError::usage("sim figures", why).hint("larger zones or smaller counts"));
-    }
     let network = Network::with_round_trip(args.round_trip_us);
     let cpus = Cpus {
         service_us: args.service_us,
@@ -220,6 +215,11 @@ pub(crate) fn main(args: &FiguresArgs) -> Result<(), CliError> {
         .collect();
     if args.memory {
         return memory(args, &settings);
+    }
+    let ended = counts.iter().sum::<usize>() * 3;
+    if let Some(few) = args.members.iter().find(|few| (**few as usize) < ended + 2) {
+        let why = format!("--counts {counts:?} end {ended} members of a zone of {few}");
+        return Err(CliError::usage("sim figures", why).hint("larger zones or smaller counts"));
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or(cores, |threads| threads as usize);

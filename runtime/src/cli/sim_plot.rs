@@ -28,7 +28,7 @@ pub(super) fn boot(study: &Study, path: &Path) -> Result<(), Box<dyn Error>> {
         .y_desc("seconds")
         .draw()?;
     let series = [
-        ("ours", "ours: 20/60 ms, tau 2 ms, two observers", BLUE),
+        ("ours", "ours: 20/60 ms, tau 1 ms, two observers", BLUE),
         (
             "paper",
             "the plain algorithm, tau 200 ms, one observer",

@@ -156,7 +156,7 @@ impl Overlay {
         }
         let nodes = self.table.iter().map(|member| member.id);
         if as_hints && !is_paper {
-            link.mark_all_lazily(nodes.map(Subject::Node), now);
+            link.mark_nodes_lazily(nodes, now);
         } else {
             link.mark_nodes(nodes);
         }

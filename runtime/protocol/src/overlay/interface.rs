@@ -295,6 +295,13 @@ impl Overlay {
         self.table.get(self.own).map_or(0, |own| own.digest())
     }
 
+    /// The host cannot promise to be called in time: so much lateness is to be expected, in
+    /// microseconds, at most one second. Peers are told, and widen their deadlines for this member
+    /// before it is late for the first time.
+    pub fn expect_lateness(&mut self, least_us: u64) {
+        self.lateness.expect(least_us);
+    }
+
     /// How late the host calls, decaying, in microseconds; widens every deadline.
     #[must_use]
     pub fn lateness_us(&self) -> u64 {

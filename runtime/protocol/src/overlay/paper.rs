@@ -154,6 +154,11 @@ impl Overlay {
         if let Some(version) = self.table.in_view(id).map(|member| member.version) {
             self.counters.reports += 1;
             self.process_suspicion(self.own, id, version);
+            self.tell_monitors(Subject::Suspicion {
+                suspect: id,
+                reporter: self.own,
+                version,
+            });
         }
     }
 

@@ -14,6 +14,9 @@
 //! - *A storm*: everybody. More is lost than the promises allow for, and no deadline is long enough.
 //! - *Somebody was excused for declaring this life failed*: that life. The verdict travels, and is
 //!   told late by who hears it late.
+//! - *The observer was cast out, and an earlier life of the member was excused*: that life. Who is
+//!   cast out takes over the view of the larger side, and with it the end of those who were on its
+//!   own side and came back there; they learn it soon themselves.
 //! - *A story says so*: that node, in this life. The story knows why.
 //!
 //! Not excused: a stop, a lateness or a cut that is shorter; whom the far side of a cut is silent to,
@@ -45,6 +48,8 @@ pub(super) struct Excuses {
     cuts: BTreeMap<(NodeIndex, NodeIndex), Cut>,
     storm_until: Instant,
     condemned: BTreeSet<(MemberId, u64)>,
+    /// When a node last learnt that it was declared failed.
+    cast_out: BTreeMap<NodeIndex, Instant>,
 }
 
 fn pair(one: NodeIndex, other: NodeIndex) -> (NodeIndex, NodeIndex) {
@@ -131,11 +136,21 @@ impl World {
         self.excuses = Excuses::default();
     }
 
+    /// The node learns that it was declared failed.
+    pub(super) fn note_cast_out(&mut self, node: NodeIndex) {
+        self.excuses.cast_out.insert(node, self.now);
+    }
+
     /// Whether some fault excuses the observer for telling that this member failed. A life whose
     /// end was excused once stays excused.
-    pub(super) fn is_excused(&mut self, event: &Event) -> bool {
+    pub(super) fn is_excused(&mut self, observer: NodeIndex, event: &Event) -> bool {
         let life = (event.member, event.version.incarnation);
-        if self.excuses.condemned.contains(&life) {
+        let former = if self.takes_over(observer) {
+            (event.member, 0)
+        } else {
+            life
+        };
+        if self.excuses.condemned.range(former..=life).next().is_some() {
             return true;
         }
         let Some(node) = (0..self.len()).find(|node| self.id(*node) == event.member) else {
@@ -153,6 +168,13 @@ impl World {
             self.excuses.condemned.insert(life);
         }
         excused
+    }
+
+    /// Whether the node was cast out a moment ago.
+    fn takes_over(&self, node: NodeIndex) -> bool {
+        let settle_us = SETTLE_DEADLINES * self.deadline_us(node);
+        let at = self.excuses.cast_out.get(&node);
+        at.is_some_and(|at| self.now.since(*at) <= settle_us)
     }
 
     /// Whether the way between two nodes is cut, or was until a moment ago, for long enough.

@@ -523,8 +523,11 @@ impl World {
             }
             _ => Vec::new(),
         };
+        if event.kind == EventKind::Outcast {
+            self.note_cast_out(observer);
+        }
         let runs = event.kind == EventKind::NodeFailed && self.runs(&event);
-        let blameless = runs && !self.is_excused(&event);
+        let blameless = runs && !self.is_excused(observer, &event);
         let side = match event.kind {
             EventKind::NodeFailed => self.side_of(observer),
             _ => None,
