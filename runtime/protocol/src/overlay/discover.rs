@@ -130,7 +130,20 @@ impl Overlay {
             .map_or(Instant::NEVER, |rejoin| rejoin.until.min(rejoin.ask_at))
     }
 
-    /// How much our view weighs when two sides of a split meet.
+    /// How much our view weighs when two sides of a split meet. Who slept for a deadline has missed
+    /// what a view is made of, perhaps its own end: for two more deadlines its view weighs nothing.
+    pub(super) fn claim_strength(&self) -> Strength {
+        let strength = self.strength();
+        if self.now < self.drowsy_until {
+            return Strength {
+                live: 0,
+                ..strength
+            };
+        }
+        strength
+    }
+
+    /// How many we are.
     pub(super) fn strength(&self) -> Strength {
         let root = self
             .table

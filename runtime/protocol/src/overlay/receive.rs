@@ -358,7 +358,7 @@ impl Overlay {
     /// whole, with all its verdicts. So a life that began on the other side is not let in by its
     /// version: it says whom it holds failed, and would bring that with it.
     fn two_views_meet(&mut self, from: MemberId, claim: &Claim<'_>) {
-        if verdict::yields(self.strength(), claim.strength) {
+        if verdict::yields(self.claim_strength(), claim.strength) {
             self.outcast(Some(from), &claim.about);
         } else {
             self.claim(from);
@@ -375,7 +375,7 @@ impl Overlay {
         }
         let unrefuted = about.version.minor >= own.minor;
         let by_others = about.reporters.iter().any(|by| !self.may_report(by));
-        if unrefuted && by_others && verdict::yields(self.strength(), claim.strength) {
+        if unrefuted && by_others && verdict::yields(self.claim_strength(), claim.strength) {
             // Found silent by people whom we hold failed ourselves: theirs is the larger side.
             self.outcast(Some(from), about);
         } else {

@@ -218,7 +218,7 @@ impl Overlay {
             .filter(|member| member.state == NodeState::Failed)?;
         let about = NodeFact::of(member);
         Some(Claim {
-            strength: self.strength(),
+            strength: self.claim_strength(),
             about,
         })
     }

@@ -348,6 +348,9 @@ impl Overlay {
             check.until = now.after(self.config.heartbeat_us);
             check.probe_at = now;
         }
+        if late_us >= self.config.deadline_us {
+            self.drowsy_until = now.after(2 * self.config.deadline_us);
+        }
         self.minority.overslept();
         self.heard_any = self.heard_any.after(late_us).min(now);
         self.doubted_since = None;

@@ -14,9 +14,9 @@
 //! - *A storm*: everybody. More is lost than the promises allow for, and no deadline is long enough.
 //! - *Somebody was excused for declaring this life failed*: that life. The verdict travels, and is
 //!   told late by who hears it late.
-//! - *The observer was cast out, and an earlier life of the member was excused*: that life. Who is
-//!   cast out takes over the view of the larger side, and with it the end of those who were on its
-//!   own side and came back there; they learn it soon themselves.
+//! - *The observer was cast out, and did not report the member itself*: that life. Who is cast out
+//!   takes over the view of the larger side, and with it the end of those who were on its own side
+//!   and came back there. A verdict of that view is judged where it was made.
 //! - *A story says so*: that node, in this life. The story knows why.
 //!
 //! Not excused: a stop, a lateness or a cut that is shorter; whom the far side of a cut is silent to,
@@ -38,6 +38,8 @@ const SETTLE_DEADLINES: u64 = 4;
 struct Cut {
     since: Instant,
     mended_at: Option<Instant>,
+    /// One way, and the only one: that is within bounds while five or more run.
+    is_alone: bool,
 }
 
 /// What broke a bound, and until when that counts.
@@ -97,16 +99,18 @@ impl World {
         }
     }
 
-    /// The way between two nodes is cut beyond the bounds, from now on.
-    pub(super) fn note_cut(&mut self, one: NodeIndex, other: NodeIndex) {
+    /// The way between two nodes is cut from now on; `is_alone`: one way, and no other is.
+    pub(super) fn note_cut(&mut self, one: NodeIndex, other: NodeIndex, is_alone: bool) {
         let fresh = Cut {
             since: self.now,
             mended_at: None,
+            is_alone,
         };
         let cut = self.excuses.cuts.entry(pair(one, other)).or_insert(fresh);
         if cut.mended_at.take().is_some() {
             *cut = fresh;
         }
+        cut.is_alone &= is_alone;
     }
 
     /// Cuts are mended while no time goes by: finds out which.
@@ -145,12 +149,11 @@ impl World {
     /// end was excused once stays excused.
     pub(super) fn is_excused(&mut self, observer: NodeIndex, event: &Event) -> bool {
         let life = (event.member, event.version.incarnation);
-        let former = if self.takes_over(observer) {
-            (event.member, 0)
-        } else {
-            life
-        };
-        if self.excuses.condemned.range(former..=life).next().is_some() {
+        let reported = event.cause.reporters.contains(self.id(observer));
+        if self.takes_over(observer) && !reported {
+            self.excuses.condemned.insert(life);
+        }
+        if self.excuses.condemned.contains(&life) {
             return true;
         }
         let Some(node) = (0..self.len()).find(|node| self.id(*node) == event.member) else {
@@ -182,6 +185,9 @@ impl World {
         let Some(cut) = self.excuses.cuts.get(&pair(one, other)) else {
             return false;
         };
+        if cut.is_alone && self.running().len() >= 5 {
+            return false;
+        }
         let until = cut.mended_at.unwrap_or(self.now);
         let settle_us = SETTLE_DEADLINES * self.deadline_us(other);
         self.is_long(other, until.since(cut.since)) && self.now.since(until) <= settle_us

@@ -106,7 +106,7 @@ impl World {
     pub fn split(&mut self, left: &[NodeIndex], right: &[NodeIndex]) {
         for a in left {
             for b in right {
-                self.note_cut(*a, *b);
+                self.note_cut(*a, *b, false);
                 self.network.cut(*a, *b);
                 self.network.cut(*b, *a);
             }
@@ -137,9 +137,8 @@ impl World {
     /// Nothing from `from` arrives at `to` any more. One such link is within bounds; of more than
     /// one, or in a zone so small that nobody is left to look, the pair is excused.
     pub fn cut_one_way(&mut self, from: NodeIndex, to: NodeIndex) {
-        if self.network.has_cuts() || self.running().len() < 5 {
-            self.note_cut(from, to);
-        }
+        let is_alone = !self.network.has_cuts();
+        self.note_cut(from, to, is_alone);
         self.network.cut(from, to);
     }
 
