@@ -116,6 +116,8 @@ pub struct Overlay {
     /// Last authentic frame from anybody in the view.
     heard_any: Instant,
     doubted_since: Option<Instant>,
+    /// When lasting suspicions are put to the suspects.
+    confront_at: Instant,
     /// Until when we have slept too much to know better than others.
     drowsy_until: Instant,
     /// End of a goodbye.
@@ -174,6 +176,7 @@ impl Overlay {
             refused: BTreeMap::new(),
             heard_any: Instant::default(),
             doubted_since: None,
+            confront_at: Instant::NEVER,
             drowsy_until: Instant::default(),
             leave_until: Instant::NEVER,
             attributes: Store::new(config.attribute_bytes_max),

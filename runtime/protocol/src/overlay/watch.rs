@@ -261,8 +261,10 @@ impl Overlay {
     /// Who can report may have changed: judges all suspects again by the reports at hand.
     pub(super) fn judge_suspects(&mut self) {
         if self.table.suspects() == 0 || self.is_paper() {
+            self.confront_at = Instant::NEVER;
             return;
         }
+        let confronts = self.is_time_to_confront();
         let suspects: Vec<MemberId> = self
             .table
             .iter_live()
@@ -280,8 +282,24 @@ impl Overlay {
             {
                 self.fail(id, cause, reporters, silent_us, None);
                 self.push_directly(Subject::Node(id));
+            } else if confronts {
+                self.say(Intent::Direct {
+                    to: id,
+                    subject: Subject::Node(id),
+                    route: Route::All,
+                });
             }
         }
+    }
+
+    /// A suspicion that lasts is put to the suspect itself, which refutes it if it can: others may
+    /// have dropped it, because they hold its reporter failed, and then nobody else would.
+    fn is_time_to_confront(&mut self) -> bool {
+        let due = self.now >= self.confront_at;
+        if due || self.confront_at == Instant::NEVER {
+            self.confront_at = self.now.after(4 * self.config.deadline_us);
+        }
+        due
     }
 
     pub(super) fn next_watch_timer(&self) -> Instant {
