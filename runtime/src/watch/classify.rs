@@ -27,8 +27,9 @@ pub(super) enum Fate {
     Lives,
 }
 
-/// How often a mixed picture is looked at again, and the pause between: 2 ms in all.
-const LOOKS: u32 = 20;
+/// How often a mixed picture is looked at again, and the pause between: 10 ms in all, as a task that
+/// took the signal may wait that long for a core before it is marked.
+const LOOKS: u32 = 100;
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Looks at every task of the process that had this pid and start time.
