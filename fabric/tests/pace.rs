@@ -23,7 +23,7 @@ fn pace(mut call: impl FnMut()) -> f64 {
 }
 
 #[test]
-#[ignore = "prints figures, asserts nothing"]
+#[ignore = "prints figures only: cargo test --release -p muster-fabric --test pace -- --ignored --nocapture"]
 fn the_pace_of_sending_and_looking() {
     let one = ("127.45.1.1:0@udp", "127.45.2.1:0@udp");
     let two = (
