@@ -285,6 +285,31 @@ fn a_node_whose_name_is_taken_is_told_so() {
     first.kill_and_expect_nothing_else(0);
 }
 
+/// A node is gone when keeper and worker are killed and no rank is left that starts them again: known
+/// by their broken lifeline, long before the silence of this profile would tell. A worker's end alone
+/// breaks nothing. Row ZM-06.
+#[test]
+fn a_killed_agent_without_ranks_is_known_by_its_lifeline() {
+    let mut world = World::start_in(3, "quiet");
+    let (keeper, worker) = world.job.agent(2).pair();
+    signal(worker, Signal::KILL);
+    wait_for_end(worker);
+    for rank in [2, 3] {
+        world.kill_and_expect_nothing_else(rank);
+    }
+    world
+        .job
+        .agent(2)
+        .all
+        .into_iter()
+        .for_each(|pid| signal(pid, Signal::KILL));
+    wait_for_end(keeper);
+    for rank in world.elsewhere(2) {
+        let told = rank.await_words(&["EVENT", "NodeFailed", "node=n2"]);
+        assert!(told.contains("cause=Unreachable"), "{told}");
+    }
+}
+
 /// A worker without its keeper goes on, serves newcomers, and ends in order.
 #[test]
 fn a_worker_whose_keeper_was_killed_goes_on_alone() {

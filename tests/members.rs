@@ -1,6 +1,7 @@
 //! Sixteen real members on loopback: everybody learns of a death and of a return, exactly once.
 
 use muster_tests::{DEADLINE, Member, program};
+use rustix::process::Signal;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
@@ -105,8 +106,11 @@ fn an_operator_sees_who_failed_and_how_that_is_known() {
                 .collect::<Vec<_>>(),
         );
     }
-    members.remove(2).kill();
+    // Stopped first, so that its silence is all there is to see.
+    let n3 = members.remove(2);
+    n3.signal(Signal::STOP);
     assert_eq!(members[0].next_line(), "DOWN n3");
+    n3.kill();
 
     let ask = |arguments: &[&str]| {
         let output = Command::new(program("muster"))
@@ -179,6 +183,57 @@ fn rejected(stats: &str) -> u64 {
                 .flatten()
         });
     counts.sum()
+}
+
+/// A member that is killed is known by its broken lifeline, long before its silence would tell: the
+/// deadline of this profile is a second. One that comes back at once is let in again. Row ZM-06.
+#[test]
+fn a_killed_member_is_known_by_its_lifeline() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = |index: usize| {
+        let rails = [0, 1].map(|rail| format!("127.66.{rail}.{index}@udp{rail}"));
+        let seed = "127.66.0.1@udp0,127.66.1.1@udp1";
+        let [first, second] = &rails;
+        let arguments = [
+            "--rail",
+            first,
+            "--rail",
+            second,
+            "--seed",
+            seed,
+            "--profile",
+        ];
+        let arguments = [&arguments[..], &["quiet"]].concat();
+        Member::start(directory.path(), &format!("n{index}"), &arguments)
+    };
+    let mut members: Vec<_> = (1..=5).map(start).collect();
+    for (index, member) in (1..).zip(&members) {
+        let others = (1..=5).filter(|other| *other != index);
+        let others: Vec<_> = others.map(|other| format!("UP n{other}")).collect();
+        assert_eq!(member.wait_for(&others), Vec::<String>::new());
+    }
+    members.remove(2).kill();
+    for member in &members {
+        // The first report may be told before the second one makes it a verdict.
+        let others = member.wait_for(&["DOWN n3".into()]);
+        assert!(others.iter().all(|line| line == "SUSPECT n3"), "{others:?}");
+    }
+    let output = Command::new(program("muster"))
+        .args(["why", "n3", "--agent"])
+        .arg(directory.path().join("n1.control"))
+        .output()
+        .unwrap();
+    let story = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        story.contains("was declared failed (unreachable)"),
+        "{story}"
+    );
+    let back = start(3);
+    for member in &members {
+        assert_eq!(member.next_line(), "UP n3", "at {}", member.name);
+    }
+    let others: Vec<_> = [1, 2, 4, 5].map(|other| format!("UP n{other}")).into();
+    assert_eq!(back.wait_for(&others), Vec::<String>::new());
 }
 
 /// A stranger with another key is neither believed nor told anything.

@@ -139,7 +139,9 @@ impl Stream {
                 println!("RAIL {rail} works");
                 return;
             }
-            FabricEvent::RailSilent { .. } | FabricEvent::RailBack { .. } => return,
+            FabricEvent::RailSilent { .. }
+            | FabricEvent::RailBack { .. }
+            | FabricEvent::PeerGone { .. } => return,
         };
         if let Some(peer) = self.peers.get_mut(peer) {
             peer.under_way -= 1;

@@ -1,9 +1,11 @@
 //! What a fabric is opened with: rails and limits.
 
 use crate::health::HealthConfig;
+use crate::lifeline::Lifeline;
 use crate::nid::Nid;
 use crate::policy::Policy;
 use crate::provider::Libfabric;
+use std::sync::Arc;
 
 /// Rails and limits of one [`Fabric`](crate::Fabric). [`FabricConfig::new`] gives the defaults.
 #[derive(Debug, Clone)]
@@ -36,6 +38,9 @@ pub struct FabricConfig {
     /// Rails up to this distance from the messages' memory are as good as the nearest, in the unit of
     /// hwloc's NUMA distances (10 is local). Large enough, it switches distance off.
     pub numa_range: u32,
+    /// What peers hold on to, to learn at once of this process's end; none: they have to wait for its
+    /// silence. Two fabrics need two.
+    pub lifeline: Option<Arc<Lifeline>>,
 }
 
 impl FabricConfig {
@@ -54,6 +59,7 @@ impl FabricConfig {
             health: HealthConfig::default(),
             policy: Policy::default(),
             numa_range: 0,
+            lifeline: None,
         }
     }
 }

@@ -34,6 +34,7 @@ mod error;
 mod fabric;
 mod fault;
 mod health;
+mod lifeline;
 mod link;
 pub mod locality;
 mod net;
@@ -58,6 +59,7 @@ pub use health::{
     Blame, Finding, HEALTH_MAX, HealthConfig, HealthState, Lack, Outcome, PairReport, infer,
 };
 pub use libfabric_sys::LoadError;
+pub use lifeline::Lifeline;
 pub use net::{Net, NetKind};
 pub use nid::{Address, BEAT_PORT_OFFSET, NIDS_MAX, Nid, NidList, PORT_DEFAULT};
 pub use peer::PeerHandle;

@@ -68,6 +68,12 @@ impl Nid {
             port => port.checked_add(BEAT_PORT_OFFSET),
         }
     }
+
+    /// Where its lifeline is: the port of beats, spoken to by TCP.
+    pub(crate) fn lifeline_address(&self) -> Option<SocketAddrV4> {
+        let address = self.socket_address()?;
+        Some(SocketAddrV4::new(*address.ip(), self.beat_port()?))
+    }
 }
 
 impl fmt::Display for Nid {

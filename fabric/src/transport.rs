@@ -70,6 +70,12 @@ pub enum FabricEvent {
         /// Index of the local rail.
         rail: usize,
     },
+    /// A watched peer's process has ended, as far as its kernel says: its connection broke, or was
+    /// refused. It may be back already.
+    PeerGone {
+        /// The peer.
+        peer: PeerHandle,
+    },
     /// The provider refuses to send on a local rail; others carry its traffic.
     RailFailing {
         /// Index of the local rail.
@@ -223,7 +229,8 @@ pub trait Transport {
     fn heard(&mut self, now_us: u64, peer: PeerHandle, rail: usize);
 
     /// Watches a peer's rails: one that is not heard for longer than the interval, while another
-    /// is, gives [`FabricEvent::RailSilent`]. Messages go round the rails: with n rails, an interval
+    /// is, gives [`FabricEvent::RailSilent`]; and the end of its process [`FabricEvent::PeerGone`], if
+    /// it offers a [`Lifeline`](crate::Lifeline). Messages go round the rails: with n rails, an interval
     /// of less than n of the peer's beats would accuse rails that are well. Called again, it only
     /// changes the interval.
     fn watch(&mut self, now_us: u64, peer: PeerHandle, interval_us: u64);

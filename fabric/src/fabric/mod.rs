@@ -16,6 +16,7 @@ pub(crate) use bulk::PeerBulk;
 
 use crate::config::FabricConfig;
 use crate::error::{OpenError, PeerError, RemoveError};
+use crate::lifeline::Held;
 use crate::link::Links;
 use crate::locality::Machine;
 use crate::nid::{NIDS_MAX, Nid, NidList};
@@ -60,6 +61,8 @@ pub struct Fabric {
     bulk_peers: Vec<PeerHandle>,
     /// What the kernel says about interfaces; none where this process may not ask.
     links: Option<Links>,
+    /// The lifelines of watched peers; none where the system gives no descriptor.
+    held: Option<Held>,
 }
 
 impl Fabric {
@@ -103,8 +106,10 @@ impl Fabric {
             inputs: Vec::new(),
             bulk_peers: Vec::new(),
             links: Links::open().ok(),
+            held: Held::new().ok(),
         };
         fabric.measure();
+        (0..fabric.rails.len()).for_each(|rail| fabric.offer_lifeline(rail));
         Ok(fabric)
     }
 
@@ -130,6 +135,7 @@ impl Fabric {
             Some(index) => self.rails[index] = rail,
             None => self.rails.push(rail),
         }
+        self.offer_lifeline(index);
         self.measure();
         self.pair_all();
         Ok(index)
@@ -227,6 +233,14 @@ impl Fabric {
         rails.filter_map(|(index, rail)| Some((index, rail.as_ref()?)))
     }
 
+    fn offer_lifeline(&self, index: usize) {
+        let rail = self.rails[index].as_ref();
+        let at = rail.and_then(|rail| rail.nid.lifeline_address());
+        if let (Some(lifeline), Some(at)) = (&self.config.lifeline, at) {
+            lifeline.offer(index, at);
+        }
+    }
+
     fn measure(&mut self) {
         let sizes = self.open_rails().map(|(_, rail)| rail.message_max());
         self.mtu = sizes.min().unwrap_or(0);
@@ -318,7 +332,8 @@ impl Transport for Fabric {
         let news = rails().filter_map(|rail| rail.lanes.news.wait_fd());
         let bulk = rails().filter_map(|rail| rail.bulk.as_ref()?.wait_fd());
         let links = self.links.iter().map(Links::wait_fd);
-        news.chain(bulk).chain(links).collect()
+        let held = self.held.iter().map(Held::wait_fd);
+        news.chain(bulk).chain(links).chain(held).collect()
     }
 
     fn may_sleep(&mut self) -> bool {
@@ -331,22 +346,25 @@ impl Transport for Fabric {
     }
 
     fn next_timeout(&self) -> Option<u64> {
-        self.bulk_timeout()
+        let held = self.held.as_ref().and_then(Held::timeout);
+        [self.bulk_timeout(), held].into_iter().flatten().min()
     }
 
     fn heard(&mut self, now_us: u64, peer: PeerHandle, rail: usize) {
         self.note_heard(now_us, peer, rail);
     }
 
-    fn watch(&mut self, now_us: u64, peer: PeerHandle, interval_us: u64) {
-        if let Some(peer) = self.peers.get_mut(peer) {
+    fn watch(&mut self, now_us: u64, handle: PeerHandle, interval_us: u64) {
+        if let Some(peer) = self.peers.get_mut(handle) {
             peer.hearing.watch(now_us, interval_us);
+            self.hold_on(handle);
         }
     }
 
-    fn unwatch(&mut self, peer: PeerHandle) {
-        if let Some(peer) = self.peers.get_mut(peer) {
+    fn unwatch(&mut self, handle: PeerHandle) {
+        if let Some(peer) = self.peers.get_mut(handle) {
             peer.hearing.unwatch();
+            self.hold_on(handle);
         }
         self.find_deaf_rails();
     }

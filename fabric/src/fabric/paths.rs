@@ -66,6 +66,7 @@ impl Fabric {
         self.disown(&old_nids);
         let now_nids = now_nids.clone();
         self.own(&now_nids, handle);
+        self.hold_on(handle);
         result
     }
 
@@ -73,6 +74,7 @@ impl Fabric {
         if let Some(peer) = self.peers.remove(handle) {
             self.disown(&peer.nids);
             self.close_paths(peer.paths);
+            self.hold_on(handle);
         }
     }
 
@@ -89,8 +91,28 @@ impl Fabric {
                 known.paths = paths;
                 known.note_rails();
             }
+            self.hold_on(handle);
         }
         self.find_deaf_rails();
+    }
+
+    /// Holds on to the lifelines of a peer that is watched, one a home path; lets go of any other.
+    pub(super) fn hold_on(&mut self, handle: PeerHandle) {
+        let Some(held) = &mut self.held else {
+            return;
+        };
+        let watched = self
+            .peers
+            .get(handle)
+            .filter(|one| one.hearing.is_watched());
+        let paths = watched.into_iter().flat_map(|peer| &peer.paths);
+        let way = |path: &Path| {
+            let rail = self.rails[path.rail].as_ref()?;
+            let own = rail.nid.socket_address()?;
+            Some((*own.ip(), path.nid.lifeline_address()?))
+        };
+        let ways: Vec<_> = paths.filter(|path| !path.spare).filter_map(way).collect();
+        held.hold(handle, &ways);
     }
 
     /// The paths that rails and NIDs make now: those that are there already, and new ones that are

@@ -2,6 +2,7 @@
 
 use super::Fabric;
 use crate::health::{Finding, HearingChange, Outcome, PairReport, infer};
+use crate::lifeline::Held;
 use crate::link::Link;
 use crate::peer::{Path, PeerHandle};
 use crate::provider::Done;
@@ -16,7 +17,7 @@ const POLL_BUDGET: usize = 64;
 
 impl Fabric {
     pub(super) fn poll_rails(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
-        self.more = self.hear_links(now_us);
+        self.more = self.hear_links(now_us) | self.tend_lifelines(now_us);
         for rail in 0..self.rails.len() {
             for class in READING_ORDER {
                 self.more |= self.poll_lane(now_us, rail, class, deliver);
@@ -35,7 +36,11 @@ impl Fabric {
         for rail in 0..self.rails.len() {
             self.more |= self.poll_lane(now_us, rail, Class::Beat, deliver);
         }
-        // The timer may have been theirs.
+        // The timer may have been for one of these.
+        let lifelines = self.held.as_ref().and_then(Held::timeout);
+        if lifelines.is_some_and(|due_us| due_us <= now_us) {
+            self.more |= self.tend_lifelines(now_us);
+        }
         if self.has_bulk() {
             self.more |= self.poll_bulk(now_us, deliver);
         }
@@ -78,6 +83,18 @@ impl Fabric {
             }
         }
         true
+    }
+
+    /// Notes whose lifelines have broken. True if there is more.
+    fn tend_lifelines(&mut self, now_us: u64) -> bool {
+        let mut gone = Vec::new();
+        let held = self.held.as_mut();
+        let more = held.is_some_and(|held| held.tend(now_us, &mut gone));
+        gone.dedup();
+        for peer in gone {
+            self.push_event(FabricEvent::PeerGone { peer });
+        }
+        more
     }
 
     /// Takes in what the kernel says about interfaces: what fails, fails now. True if there is more.

@@ -67,6 +67,11 @@ impl Hearing {
         self.interval_us.is_some() && self.rails[rail].used
     }
 
+    /// Whether the peer is watched.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.interval_us.is_some()
+    }
+
     /// Starts to judge. Every rail counts as heard now, so that none begins as silent.
     pub(crate) fn watch(&mut self, now_us: u64, interval_us: u64) {
         if self.interval_us.is_none() {

@@ -27,6 +27,8 @@
 //! | any authentic frame of this incarnation          | yes          | silence starts anew          |
 //! | silent 1.5 heartbeats                            | yes          | probe: all rails, helpers    |
 //! | silent a deadline, found so by ourselves         | yes          | own report                   |
+//! | unreachable, then silent 1.75 heartbeats         | yes          | own report, if no rank of it |
+//! |                                                  |              | lives that brings it back    |
 //! | 1 <= distinct reporters of v < threshold         | yes          | `Suspect`                    |
 //! | distinct reporters of v >= threshold             | yes          | `Failed`                     |
 //! | launcher or administrator says failed            | yes          | `Failed`                     |

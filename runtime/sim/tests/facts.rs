@@ -171,6 +171,34 @@ fn unreachable_is_evidence_and_no_verdict() {
     sound(&world);
 }
 
+/// ZM-06. A node whose ranks live is not declared failed before its deadline because its agent was
+/// lost: they start it again.
+#[test]
+fn an_agent_that_living_ranks_bring_back_is_given_its_deadline() {
+    for (state, early) in [(RankState::Alive, false), (RankState::Failed, true)] {
+        let mut world = booted(5, 8, Profile::Standard);
+        world.rank(3, 7, state);
+        world.run(SECOND);
+        let at = world.now();
+        world.crash(3);
+        let member = world.id(3);
+        for node in (0..8).filter(|node| *node != 3) {
+            world.input(node, Input::Unreachable(member)).unwrap();
+        }
+        // Silence takes 40 at least: the deadline, less a beat that had just come.
+        world.run(38 * MS);
+        let failed = |world: &World| {
+            world
+                .told(at, 3, |kind| *kind == EventKind::NodeFailed)
+                .len()
+        };
+        assert_eq!(failed(&world) > 0, early, "{state:?}");
+        assert!(world.run_until(SECOND, World::converged));
+        assert!(failed(&world) > 0);
+        sound(&world);
+    }
+}
+
 /// B3 and B4 of the design, simulated: a silent member is known to every survivor.
 #[test]
 fn detection_of_silence_in_virtual_time() {

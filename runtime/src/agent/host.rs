@@ -6,7 +6,8 @@
 //!    authentic frame is also told to the fabric (that rail of that peer works);
 //! 2. **in by the ranks**: requests at the socket and findings of the kernel become inputs;
 //! 3. **time**: the protocol is woken if it asked for it;
-//! 4. **rails' own news**: a silent rail of a living peer is told as "degraded";
+//! 4. **rails' own news**: a silent rail of a living peer is told as "degraded", the end of a peer's
+//!    process as "unreachable";
 //! 5. **out as events**: onto the board or the screen; whoever waits is woken;
 //! 6. **out by the rails**: the protocol writes datagrams into our buffer until it has no more;
 //! 7. **sleep**, until the next thing or the next deadline.
@@ -306,6 +307,13 @@ impl<T: Transport> Host<T> {
         self.watch_beats();
         while let Some(event) = self.fabric.poll_event() {
             let (peer, rail, silent) = match event {
+                FabricEvent::PeerGone { peer } => {
+                    if let Some(member) = self.watched.get(&peer).copied() {
+                        info!(id = member.0, "a peer's process has let go of its lifeline");
+                        self.input(Input::Unreachable(member));
+                    }
+                    continue;
+                }
                 FabricEvent::RailSilent { peer, rail, .. } => (peer, rail, true),
                 FabricEvent::RailBack { peer, rail } => (peer, rail, false),
                 FabricEvent::RailFailing { rail, reason } => {

@@ -16,7 +16,7 @@ use crate::doorman::{Door, DoorError, Place};
 use crate::sys::daemon::{Fork, drop_inheritance, fork};
 use crate::sys::limits;
 use crate::sys::signal::keeping_handlers;
-use muster_fabric::Libfabric;
+use muster_fabric::{Libfabric, Lifeline};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, setsid, waitpid,
@@ -25,6 +25,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use tracing::{error, info, warn};
@@ -86,6 +87,8 @@ pub(super) struct Estate {
     pub(super) door: Door,
     pub(super) resume: Resume,
     pub(super) libfabric: Libfabric,
+    /// What the others hold on to: it breaks when keeper and worker are gone.
+    pub(super) lifeline: Option<Arc<Lifeline>>,
 }
 
 /// Leaves the launcher's sight: another session, another parent, no terminal, nothing
@@ -112,6 +115,7 @@ pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError
                 door,
                 resume,
                 libfabric,
+                lifeline: Lifeline::new().ok().map(Arc::new),
             };
             keep_working(estate, place, config)
         }

@@ -18,10 +18,11 @@ use crate::sys::clock::monotonic_ns;
 use crate::sys::limits::remedy;
 use crate::sys::schedule::{Granted, ask_real_time};
 use crate::sys::signal::keeping_handlers;
-use muster_fabric::{Fabric, FabricConfig, Libfabric, Nid, NidList, Transport};
+use muster_fabric::{Fabric, FabricConfig, Libfabric, Lifeline, Nid, NidList, Transport};
 use muster_protocol::{Config, Instant, Overlay};
 use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
+use std::sync::Arc;
 use tracing::{error, info, warn};
 
 /// Exit code of a worker that is no longer needed.
@@ -35,14 +36,15 @@ const SPIN_US_MAX: u64 = 50_000;
 /// Runs a job's worker; returns its exit code.
 pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i32 {
     let record = estate.resume.read().unwrap_or_default();
-    let (fabric, engine, record) = match start(estate.libfabric, config, record) {
-        Ok(started) => started,
-        Err(reason) => {
-            error!(%reason, "the agent cannot start");
-            estate.door.refuse_all(&reason);
-            return GAVE_UP;
-        }
-    };
+    let (fabric, engine, record) =
+        match start(estate.libfabric, estate.lifeline.clone(), config, record) {
+            Ok(started) => started,
+            Err(reason) => {
+                error!(%reason, "the agent cannot start");
+                estate.door.refuse_all(&reason);
+                return GAVE_UP;
+            }
+        };
     let mut last_words = estate.resume.last_words_writer();
     match serve(fabric, engine, record, estate, place, config) {
         Ok(Ending::InOrder | Ending::Asked) => ENDED,
@@ -63,7 +65,8 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     // First of all: who is asked to end while it starts ends in order, too.
     let signals = Signals::install().map_err(|error| format!("cannot receive signals: {error}"))?;
     let libfabric = keeping_handlers(muster_fabric::load).map_err(|error| error.to_string())?;
-    let (fabric, mut engine, _) = start(libfabric, config, None)?;
+    let (fabric, mut engine, _) =
+        start(libfabric, Lifeline::new().ok().map(Arc::new), config, None)?;
     // A name may hold a slash, a file's name may not.
     let file = config.name.as_str().replace('/', "_") + MEMBER_SUFFIX;
     let control = base_directory()
@@ -122,6 +125,7 @@ fn open_control(path: &Path) -> Option<Control> {
 /// Opens the rails and starts the engine, anew or from a record.
 fn start(
     libfabric: Libfabric,
+    lifeline: Option<Arc<Lifeline>>,
     config: &AgentConfig,
     record: Option<Record>,
 ) -> Result<(Fabric, Overlay, Record), String> {
@@ -137,7 +141,11 @@ fn start(
         None if config.rails.is_empty() => every_interface(&libfabric)?,
         None => config.rails.clone(),
     };
-    let fabric = Fabric::open(&FabricConfig::new(libfabric, rails)).map_err(|e| e.to_string())?;
+    let fabric_config = FabricConfig {
+        lifeline,
+        ..FabricConfig::new(libfabric, rails)
+    };
+    let fabric = Fabric::open(&fabric_config).map_err(|e| e.to_string())?;
     let address = fabric.local_nids().to_string();
     let mut record = record.unwrap_or_default();
     let mut engine_config = engine_config(config, &address, fabric.mtu());

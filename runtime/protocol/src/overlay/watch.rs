@@ -14,7 +14,7 @@ use crate::overlay::interface::Route;
 use crate::overlay::outbox::Intent;
 use crate::planted::{self, Fault};
 use crate::reject::Reject;
-use crate::state::NodeState;
+use crate::state::{NodeState, RankState};
 use crate::time::Instant;
 use crate::verdict::{self, Silence};
 
@@ -57,7 +57,12 @@ impl Overlay {
             self.suspect_plainly(id);
             return Ok(());
         }
-        self.check(id, None, Some(CauseKind::Unreachable));
+        // Living ranks start their node's agent again: then it is a reason to look, and no more.
+        let returns = self.table.get(id).is_some_and(|member| {
+            let mut states = member.ranks.values().map(|fact| fact.state);
+            states.any(|state| matches!(state, RankState::Alive | RankState::Hung))
+        });
+        self.check(id, None, (!returns).then_some(CauseKind::Unreachable));
         Ok(())
     }
 
@@ -138,7 +143,7 @@ impl Overlay {
 
     /// Asks the silent one over all rails, and helpers: its other observers first. False if there
     /// are none.
-    fn probe_round(&mut self, id: MemberId, version: Version) -> bool {
+    pub(super) fn probe_round(&mut self, id: MemberId, version: Version) -> bool {
         if planted::on(Fault::NoProbes) {
             return true;
         }
@@ -329,7 +334,7 @@ impl Overlay {
             }
         }
         for check in self.checks.values() {
-            next = next.min(check.until).min(check.probe_at);
+            next = next.min(check.next_at());
         }
         next
     }
@@ -363,8 +368,11 @@ impl Overlay {
             link.arrivals.forget_last();
         }
         for check in self.checks.values_mut() {
-            check.until = now.after(self.config.heartbeat_us);
+            check.until = check.until.max(now.after(self.config.heartbeat_us));
             check.probe_at = now;
+            if !check.askers.is_empty() {
+                check.answer_at = now.after(self.config.heartbeat_us);
+            }
         }
         if late_us >= self.config.deadline_us {
             self.drowsy_until = now.after(2 * self.config.deadline_us);
