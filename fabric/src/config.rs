@@ -5,6 +5,7 @@ use crate::lifeline::Lifeline;
 use crate::nid::Nid;
 use crate::policy::Policy;
 use crate::provider::Libfabric;
+use crate::timeouts::Timeouts;
 use std::sync::Arc;
 
 /// Rails and limits of one [`Fabric`](crate::Fabric). [`FabricConfig::new`] gives the defaults.
@@ -33,6 +34,8 @@ pub struct FabricConfig {
     pub incarnation: u64,
     /// How errors and successes move the health of rails and paths.
     pub health: HealthConfig,
+    /// How long things may take.
+    pub timeouts: Timeouts,
     /// Which rails, NIDs and pairs are preferred.
     pub policy: Policy,
     /// Rails up to this distance from the messages' memory are as good as the nearest, in the unit of
@@ -57,6 +60,7 @@ impl FabricConfig {
             inject: true,
             incarnation: 0,
             health: HealthConfig::default(),
+            timeouts: Timeouts::default(),
             policy: Policy::default(),
             numa_range: 0,
             lifeline: None,

@@ -230,6 +230,12 @@ pub enum OpenError {
         /// Which, and what to give.
         reason: String,
     },
+    /// Time-outs that are not in their order.
+    #[error("{reason}")]
+    Timeouts {
+        /// Which, and what to do about it.
+        reason: String,
+    },
     /// Anything else that libfabric refused.
     #[error("rail {nid}: {reason}")]
     Provider {

@@ -47,6 +47,7 @@ mod rail;
 mod range;
 mod select;
 mod stats;
+mod timeouts;
 mod transport;
 mod view;
 
@@ -71,6 +72,7 @@ pub use select::{
     Standing, Step, Tried, choose, explain,
 };
 pub use stats::{Counters, DropReason, HEAT_HALF_LIFE_US};
+pub use timeouts::Timeouts;
 pub use transport::{Arrival, Class, FabricEvent, Route, Sent, Transport};
 pub use view::{
     Credits, NetView, PathState, PathView, PeerNidView, PeerView, RailView, Why, by_net, by_nid,

@@ -199,6 +199,21 @@ fn more_peers_than_allowed() {
     );
 }
 
+/// RS-05: each layer must give up before the one above it does.
+#[test]
+fn time_outs_in_the_wrong_order() {
+    let mut config = config("127.42.9.1:0@udp");
+    config.timeouts.upper_us = Some(3_000_000);
+    let error = Fabric::open(&config).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "the reply time-out, 10000000 us, is not shorter than the upper time-out, 3000000 us; the \
+         order is transport < retry < reply < upper: lower the one or raise the other"
+    );
+    config.timeouts.upper_us = Some(10_000_001);
+    assert!(Fabric::open(&config).is_ok());
+}
+
 #[test]
 fn a_libfabric_without_the_provider() {
     // libfabric reads FI_PROVIDER once, when it is loaded: another process.

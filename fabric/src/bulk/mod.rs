@@ -45,6 +45,7 @@ fn all(count: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timeouts::Timeouts;
     use proptest::prelude::*;
 
     /// A sender and a receiver with a network between them that loses, doubles and delays by dice.
@@ -53,13 +54,13 @@ mod tests {
         let mut dice = dice.iter().cycle();
         let (mut arrived, mut ended) = (Vec::new(), Vec::new());
         for message in messages {
-            sender.push(0, message).unwrap();
+            sender.push(0, message, &Timeouts::default()).unwrap();
         }
         let mut held: Vec<(Fragment, Vec<u8>)> = Vec::new();
         let mut now_us = 0;
         while sender.timeout().is_some() {
             now_us += 10_000;
-            ended.extend(sender.tick(now_us));
+            ended.extend(sender.tick(now_us, &Timeouts::default()));
             while let Some((fragment, bytes)) = sender.next() {
                 held.push((fragment, bytes.to_vec()));
                 sender.sent(fragment);
@@ -82,7 +83,12 @@ mod tests {
                     };
                     arrived.extend(whole);
                     if roll % 16 != 4 {
-                        ended.extend(sender.acked(now_us, fragment.message, bits));
+                        ended.extend(sender.acked(
+                            now_us,
+                            fragment.message,
+                            bits,
+                            &Timeouts::default(),
+                        ));
                     }
                 }
             }

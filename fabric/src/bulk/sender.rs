@@ -2,13 +2,8 @@
 
 use super::{BULK_MESSAGE_MAX, FRAGMENT_BYTES, QUEUE_MAX, WINDOW, all, fragments};
 use crate::stats::DropReason;
+use crate::timeouts::Timeouts;
 use std::collections::VecDeque;
-
-/// Without an acknowledgement for so long, what is missing is sent again; twice as long each time.
-const RETRY_US: u64 = 100_000;
-
-/// Times that a message is sent again, at most.
-const RETRIES_MAX: u32 = 5;
 
 /// A piece of a message, or the message that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,11 +43,27 @@ struct Message {
     sent: u64,
     retries: u32,
     retry_us: u64,
+    /// Without progress it is given up then.
+    until_us: u64,
+}
+
+impl Message {
+    /// Something has come of it: all clocks anew.
+    fn went_on(&mut self, now_us: u64, timeouts: &Timeouts) {
+        self.retries = 0;
+        self.retry_us = now_us + timeouts.transport_us;
+        self.until_us = now_us + timeouts.retry_us;
+    }
 }
 
 impl Sender {
     /// Takes a message in; returns its number. Refused if it is too long or too many wait.
-    pub(crate) fn push(&mut self, now_us: u64, bytes: &[u8]) -> Result<u64, DropReason> {
+    pub(crate) fn push(
+        &mut self,
+        now_us: u64,
+        bytes: &[u8],
+        timeouts: &Timeouts,
+    ) -> Result<u64, DropReason> {
         if bytes.len() > BULK_MESSAGE_MAX {
             return Err(DropReason::Oversize);
         }
@@ -60,14 +71,17 @@ impl Sender {
             return Err(DropReason::PeerBusy);
         }
         self.last += 1;
-        self.queue.push_back(Message {
+        let mut message = Message {
             id: self.last,
             bytes: bytes.to_vec(),
             acked: 0,
             sent: 0,
             retries: 0,
-            retry_us: now_us + RETRY_US,
-        });
+            retry_us: 0,
+            until_us: 0,
+        };
+        message.went_on(now_us, timeouts);
+        self.queue.push_back(message);
         Ok(self.last)
     }
 
@@ -98,36 +112,44 @@ impl Sender {
     }
 
     /// Notes what the peer has of a message.
-    pub(crate) fn acked(&mut self, now_us: u64, id: u64, bits: u64) -> Option<Due> {
+    pub(crate) fn acked(
+        &mut self,
+        now_us: u64,
+        id: u64,
+        bits: u64,
+        timeouts: &Timeouts,
+    ) -> Option<Due> {
         let message = self.queue.front_mut().filter(|message| message.id == id)?;
         let count = fragments(message.bytes.len());
         let news = bits & all(count) & !message.acked;
         if news != 0 {
             message.acked |= news;
             message.sent |= news;
-            message.retries = 0;
-            message.retry_us = now_us + RETRY_US;
+            message.went_on(now_us, timeouts);
         }
         if message.acked != all(count) {
             return None;
         }
-        self.end(now_us);
+        self.end(now_us, timeouts);
         Some(Due::Done(id))
     }
 
     /// Looks at the clock.
-    pub(crate) fn tick(&mut self, now_us: u64) -> Option<Due> {
+    pub(crate) fn tick(&mut self, now_us: u64, timeouts: &Timeouts) -> Option<Due> {
         let message = self
             .queue
             .front_mut()
             .filter(|message| message.retry_us <= now_us)?;
         let id = message.id;
-        if message.retries >= RETRIES_MAX {
-            self.end(now_us);
+        if message.retries >= timeouts.retries_max || now_us >= message.until_us {
+            self.end(now_us, timeouts);
             return Some(Due::GivenUp(id));
         }
         message.retries += 1;
-        message.retry_us = now_us + (RETRY_US << message.retries);
+        let pause_us = timeouts
+            .transport_us
+            .saturating_mul(1 << message.retries.min(32));
+        message.retry_us = now_us.saturating_add(pause_us).min(message.until_us);
         message.sent = message.acked;
         Some(Due::Again(id))
     }
@@ -144,10 +166,16 @@ impl Sender {
         self.queue.front().map(|message| message.retry_us)
     }
 
-    fn end(&mut self, now_us: u64) {
+    /// Whether nothing of the message under way was taken since it was to be sent last.
+    pub(crate) fn waits(&self) -> bool {
+        let message = self.queue.front();
+        message.is_some_and(|message| message.sent == message.acked)
+    }
+
+    fn end(&mut self, now_us: u64, timeouts: &Timeouts) {
         self.queue.pop_front();
         if let Some(next) = self.queue.front_mut() {
-            next.retry_us = now_us + RETRY_US;
+            next.went_on(now_us, timeouts);
         }
     }
 }
@@ -156,16 +184,24 @@ impl Sender {
 mod tests {
     use super::*;
 
+    const TIMES: Timeouts = Timeouts {
+        transport_us: 100_000,
+        retry_us: 7_000_000,
+        reply_us: 10_000_000,
+        upper_us: None,
+        retries_max: 5,
+    };
+
     #[test]
     fn what_waits_and_what_is_in_flight_are_bounded() {
         let mut sender = Sender::default();
         let long = vec![1; BULK_MESSAGE_MAX];
         for _ in 0..QUEUE_MAX {
-            sender.push(0, &long).unwrap();
+            sender.push(0, &long, &TIMES).unwrap();
         }
-        assert_eq!(sender.push(0, b"x"), Err(DropReason::PeerBusy));
+        assert_eq!(sender.push(0, b"x", &TIMES), Err(DropReason::PeerBusy));
         let too_long = vec![1; BULK_MESSAGE_MAX + 1];
-        assert_eq!(sender.push(0, &too_long), Err(DropReason::Oversize));
+        assert_eq!(sender.push(0, &too_long, &TIMES), Err(DropReason::Oversize));
         let mut sent = 0;
         while let Some((fragment, _)) = sender.next() {
             sender.sent(fragment);
@@ -178,17 +214,28 @@ mod tests {
     #[test]
     fn a_message_to_nobody_is_given_up_in_bounded_time_and_the_next_has_its_turn() {
         let mut sender = Sender::default();
-        sender.push(0, b"lost").unwrap();
-        sender.push(0, b"next").unwrap();
+        sender.push(0, b"lost", &TIMES).unwrap();
+        sender.push(0, b"next", &TIMES).unwrap();
         let mut dues = Vec::new();
         let mut now_us = 0;
         while !dues.contains(&Due::GivenUp(1)) {
             now_us = sender.timeout().unwrap();
-            dues.extend(sender.tick(now_us));
+            dues.extend(sender.tick(now_us, &TIMES));
         }
-        assert_eq!(dues.len() as u32, RETRIES_MAX + 1);
-        assert!(now_us <= RETRY_US << (RETRIES_MAX + 1), "{now_us}");
+        assert_eq!(dues.len() as u32, TIMES.retries_max + 1);
+        assert!(now_us <= TIMES.retry_us, "{now_us}");
         assert_eq!(sender.next().unwrap().1, b"next");
+        // And if the number does not bound it, the time does.
+        let often = Timeouts {
+            retries_max: u32::MAX,
+            ..TIMES
+        };
+        let start_us = now_us;
+        while sender.timeout().is_some() {
+            now_us = sender.timeout().unwrap();
+            sender.tick(now_us, &often);
+        }
+        assert_eq!(now_us, start_us + TIMES.retry_us);
     }
 
     /// RS-06: moving to another path costs no retry and moves no clock.
@@ -196,7 +243,7 @@ mod tests {
     fn what_is_sent_again_by_another_path_keeps_its_clock() {
         let mut sender = Sender::default();
         sender.resend();
-        sender.push(7, b"x").unwrap();
+        sender.push(7, b"x", &TIMES).unwrap();
         let (fragment, _) = sender.next().unwrap();
         sender.sent(fragment);
         let due_us = sender.timeout();
@@ -209,10 +256,10 @@ mod tests {
     #[test]
     fn an_acknowledgement_of_what_was_not_sent_changes_nothing() {
         let mut sender = Sender::default();
-        assert_eq!(sender.acked(0, 1, u64::MAX), None);
-        sender.push(0, b"one").unwrap();
-        assert_eq!(sender.acked(0, 2, u64::MAX), None);
-        assert_eq!(sender.acked(0, 1, !1), None);
-        assert_eq!(sender.acked(0, 1, 1), Some(Due::Done(1)));
+        assert_eq!(sender.acked(0, 1, u64::MAX, &TIMES), None);
+        sender.push(0, b"one", &TIMES).unwrap();
+        assert_eq!(sender.acked(0, 2, u64::MAX, &TIMES), None);
+        assert_eq!(sender.acked(0, 1, !1, &TIMES), None);
+        assert_eq!(sender.acked(0, 1, 1, &TIMES), Some(Due::Done(1)));
     }
 }

@@ -6,6 +6,7 @@
 
 use super::Fabric;
 use crate::bulk::{Due, Fragment, Frame, Kind, Receiver, Sender, Taken};
+use crate::config::FabricConfig;
 use crate::error::{CallError, OpenError};
 use crate::health::{HealthChange, HealthConfig, Outcome};
 use crate::nid::{Address, Nid};
@@ -22,9 +23,6 @@ const POLL_BUDGET: usize = 32;
 /// How soon a provider that said "not now" is asked again; twice as late each time, up to a limit.
 const PAUSE_MIN_US: u64 = 1_000;
 const PAUSE_MAX_US: u64 = 50_000;
-
-/// A message that was begun and does not grow is dropped after this.
-pub(super) const ASSEMBLY_US: u64 = 10_000_000;
 
 /// Paths that do not work are asked after so long since the last message to the peer or from it.
 const ASKING_US: u64 = 60_000_000;
@@ -81,15 +79,17 @@ impl PeerBulk {
     }
 
     /// When it needs a look; none if nothing is under way.
-    fn timeout(&self, paths: &[Path], health: &HealthConfig) -> Option<u64> {
+    fn timeout(&self, paths: &[Path], config: &FabricConfig) -> Option<u64> {
         let retry_us = self.sender.timeout();
         let put_off = (self.next_us > 0).then_some(self.next_us);
         let owed = self.owed.iter().map(|owed| owed.next_us).min();
         let assembly = self
             .receiver
             .is_busy()
-            .then_some(self.used_us + ASSEMBLY_US);
-        let probes = paths.iter().filter_map(|path| path.question_at(health));
+            .then_some(self.used_us + config.timeouts.reply_us);
+        let probes = paths
+            .iter()
+            .filter_map(|path| path.question_at(&config.health));
         let until_us = self.used_us + ASKING_US;
         let probe = probes.min().filter(|probe_us| *probe_us < until_us);
         [retry_us, put_off, owed, assembly, probe]
@@ -148,7 +148,7 @@ impl Fabric {
             return Err(DropReason::NoPath);
         }
         let bulk = peer.bulk.get_or_insert_with(Default::default);
-        let id = bulk.sender.push(now_us, bytes)?;
+        let id = bulk.sender.push(now_us, bytes, &self.config.timeouts)?;
         bulk.used_us = now_us;
         self.note_bulk(handle);
         self.pump_bulk(now_us);
@@ -175,7 +175,7 @@ impl Fabric {
     pub(super) fn peer_bulk_timeout(&self, handle: PeerHandle) -> Option<u64> {
         let peer = self.peers.get(handle)?;
         let bulk = peer.bulk.as_ref()?;
-        bulk.timeout(&peer.paths, &self.config.health)
+        bulk.timeout(&peer.paths, &self.config)
     }
 
     /// Handles what the bulk lanes have, a bounded amount; says whether there may be more.
@@ -219,7 +219,8 @@ impl Fabric {
                 }
                 // Sent means copied: only an acknowledgement counts.
                 Done::Sent(_) => {}
-                Done::SendFailed(tag, error) => {
+                Done::SendFailed(slot, tag, error) => {
+                    lane.free_send(slot);
                     self.count_bulk(index, DropReason::ProviderError);
                     self.bulk_failed(now_us, tag, &error);
                 }
@@ -291,7 +292,9 @@ impl Fabric {
                 let change = path.bulk_health.tell(now_us, Outcome::Success, health);
                 // An acknowledgement of an earlier life of ours says nothing else.
                 if frame.stream == self.config.incarnation {
-                    let due = bulk.sender.acked(now_us, frame.fragment.message, bits);
+                    let message = frame.fragment.message;
+                    let times = &self.config.timeouts;
+                    let due = bulk.sender.acked(now_us, message, bits, times);
                     bulk.went_on();
                     self.bulk_ended(handle, due);
                 }

@@ -84,6 +84,9 @@ impl Fabric {
         if let Some(reason) = config.health.fault() {
             return Err(OpenError::Health { reason });
         }
+        if let Some(reason) = config.timeouts.fault() {
+            return Err(OpenError::Timeouts { reason });
+        }
         rail::check_distinct(&config.library, &config.rails)?;
         let open = |nid| Rail::open(config, nid).map(Some);
         let opened: Result<Vec<Option<Rail>>, OpenError> = config.rails.iter().map(open).collect();
@@ -314,7 +317,7 @@ impl Transport for Fabric {
         class: Class,
         bytes: &[u8],
     ) -> Result<(), DropReason> {
-        self.post_on(now_us, peer, path, class, bytes)
+        self.post_on(now_us, peer, path, class, bytes, Tried::default())
     }
 
     fn poll(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {

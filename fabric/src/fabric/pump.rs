@@ -5,7 +5,7 @@
 //! it waits for its clock and begins anew.
 
 use super::Fabric;
-use super::bulk::{ASSEMBLY_US, NO_FRAGMENT};
+use super::bulk::NO_FRAGMENT;
 use super::send::{input, rail_inputs};
 use crate::bulk::{Frame, HEADER_BYTES, Kind};
 use crate::error::CallError;
@@ -37,7 +37,7 @@ impl Fabric {
 
     /// Looks at the clock of the message under way.
     fn tick_bulk(&mut self, now_us: u64, handle: PeerHandle) {
-        let health = self.config.health;
+        let (health, times) = (self.config.health, self.config.timeouts);
         let Some(peer) = self.peers.get_mut(handle) else {
             return;
         };
@@ -45,20 +45,30 @@ impl Fabric {
         let Some(bulk) = bulk else {
             return;
         };
-        bulk.receiver.drop_older(now_us.saturating_sub(ASSEMBLY_US));
-        let Some(due) = bulk.sender.tick(now_us) else {
+        bulk.receiver
+            .drop_older(now_us.saturating_sub(times.reply_us));
+        let waited = bulk.sender.waits();
+        let Some(due) = bulk.sender.tick(now_us, &times) else {
             return;
         };
-        // No word by this path.
+        // No word by this path. What waited here for want of room speaks against our rail, what was
+        // taken and is not acknowledged against the peer's interface.
         let mut change = None;
         if let Some(choice) = bulk.choice.take() {
-            bulk.tried.note(choice, DropReason::ProviderError);
-            if let Some(path) = paths.get_mut(usize::from(choice.path)) {
-                path.counters.count_timeout();
-                change = path.bulk_health.tell(now_us, Outcome::SendTimeout, &health);
-                if let Some(rail) = &mut self.rails[path.rail] {
-                    rail.counters.count_timeout();
+            let rail = self.rails[usize::from(choice.rail)].as_mut();
+            let lane = rail.as_ref().and_then(|rail| rail.bulk.as_ref());
+            let congested = waited && lane.is_some_and(|lane| lane.credits() == 0);
+            if congested {
+                bulk.tried.note(choice, DropReason::RailBusy);
+            } else {
+                bulk.tried.note(choice, DropReason::ProviderError);
+                if let Some(path) = paths.get_mut(usize::from(choice.path)) {
+                    path.counters.count_timeout();
+                    change = path.bulk_health.tell(now_us, Outcome::SendTimeout, &health);
                 }
+            }
+            if let Some(rail) = rail {
+                rail.counters.count_timeout();
             }
         }
         bulk.anew = true;
@@ -312,6 +322,7 @@ fn post(
         generation: peer.generation,
         path: path.id,
         bytes: bytes.len() as u32,
+        tried: Tried::default(),
     };
     match lane.send(address, tag, &message).map_err(Refused::reason) {
         Ok(Posted::Done | Posted::UnderWay) => Ok(()),

@@ -72,8 +72,14 @@ impl Fabric {
                 }
                 Done::ReceiveFailed => open.counters.count_drop(DropReason::ReceiveError),
                 Done::Sent(tag) => self.send_ended(now_us, rail, class, tag, None),
-                Done::SendFailed(tag, error) => {
-                    self.send_ended(now_us, rail, class, tag, Some(&error));
+                Done::SendFailed(slot, tag, error) => {
+                    let bytes = open
+                        .lanes
+                        .of(class)
+                        .message(slot, tag.bytes as usize)
+                        .to_vec();
+                    open.lanes.of(class).free_send(slot);
+                    self.send_failed(now_us, rail, class, tag, &error, &bytes);
                 }
                 // A queue that fails would do so again at once: not before the next poll.
                 Done::QueueFailed(error) => {

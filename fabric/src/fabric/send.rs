@@ -2,12 +2,14 @@
 
 use super::Fabric;
 use crate::error::CallError;
-use crate::health::{HealthChange, HealthConfig, Outcome};
+use crate::health::{Blame, HealthChange, HealthConfig, Outcome};
 use crate::nid::NIDS_MAX;
 use crate::peer::{Path, Peer, PeerHandle};
 use crate::provider::{Posted, Refused, SendTag};
 use crate::rail::Rail;
-use crate::select::{self, Choice, PathInput, RailInput, Request, Selection, Standing, Tried};
+use crate::select::{
+    self, Choice, PathInput, RailInput, Request, Selection, Standing, TRIES_MAX, Tried,
+};
 use crate::stats::DropReason;
 use crate::transport::{Class, FabricEvent, Route};
 use libc::ETIMEDOUT;
@@ -62,6 +64,7 @@ impl Fabric {
         index: usize,
         class: Class,
         bytes: &[u8],
+        tried: Tried,
     ) -> Result<(), DropReason> {
         self.open_spare(handle, index);
         let path = self
@@ -87,6 +90,7 @@ impl Fabric {
                 generation: handle.generation,
                 path: path.id,
                 bytes: bytes.len() as u32,
+                tried,
             };
             let lane = rail.lanes.of(class);
             lane.send(addresses[class as usize], tag, bytes)
@@ -199,6 +203,43 @@ impl Fabric {
         }
     }
 
+    /// A send that was under way has failed. News goes by another way, as often as one message may be
+    /// tried; a beat has gone stale meanwhile.
+    pub(super) fn send_failed(
+        &mut self,
+        now_us: u64,
+        rail: usize,
+        class: Class,
+        tag: SendTag,
+        error: &CallError,
+        bytes: &[u8],
+    ) {
+        self.send_ended(now_us, rail, class, tag, Some(error));
+        let handle = PeerHandle {
+            index: tag.peer,
+            generation: tag.generation,
+        };
+        let paths = self.peers.get(handle).map_or(&[][..], |peer| &peer.paths);
+        let mut numbered = (0u8..).zip(paths);
+        let failed = numbered.find(|(_, path)| path.id == tag.path);
+        let (Class::News, Some((index, path))) = (class, failed) else {
+            return;
+        };
+        let mut tried = tag.tried;
+        tried.note(choice(index, path), requeue_reason(error));
+        while (tried.count() as usize) < TRIES_MAX {
+            let selection = self.select_paths(now_us, handle, Route::Next, &tried);
+            let Some(&choice) = selection.choices().first() else {
+                return;
+            };
+            let index = usize::from(choice.path);
+            match self.post_on(now_us, handle, index, class, bytes, tried) {
+                Ok(()) => return,
+                Err(reason) => tried.note(choice, reason),
+            }
+        }
+    }
+
     fn path_refused(
         &mut self,
         now_us: u64,
@@ -210,7 +251,7 @@ impl Fabric {
         let outcome = Outcome::of_code(error.code);
         let health = self.config.health;
         // What speaks against the rail alone leaves the path's own health as it is.
-        if outcome.blame() == crate::health::Blame::Remote
+        if outcome.blame() == Blame::Remote
             && let Some(path) = self.peers.path_by_id(peer, path)
         {
             path.health.tell(now_us, outcome, &health);
@@ -249,6 +290,14 @@ impl Fabric {
             }
             Some(HealthChange::Recovered) => self.push_event(FabricEvent::RailRecovered { rail }),
         }
+    }
+}
+
+/// What failed on our side is tried by another rail to the same NID first, all else at another NID.
+fn requeue_reason(error: &CallError) -> DropReason {
+    match Outcome::of_code(error.code).blame() {
+        Blame::Local => DropReason::RailBusy,
+        Blame::Remote => DropReason::ProviderError,
     }
 }
 
@@ -350,5 +399,63 @@ fn probes(
         if due {
             selection.add_probe(choice(index, path));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Arrival, Fabric, FabricConfig, Transport};
+
+    fn open(rails: &str) -> Fabric {
+        let library = crate::load().expect("libfabric is installed where tests run");
+        let rails = rails.split(',').map(|nid| nid.parse().unwrap()).collect();
+        Fabric::open(&FabricConfig::new(library, rails)).unwrap()
+    }
+
+    /// What has come, when nothing more does: on loopback it is there when it was sent.
+    fn received(fabric: &mut Fabric) -> Vec<(usize, Vec<u8>)> {
+        let mut received = Vec::new();
+        let mut keep = |arrival: Arrival<'_>| received.push((arrival.rail, arrival.bytes.to_vec()));
+        while fabric.poll(0, &mut keep) {}
+        received
+    }
+
+    /// RS-06, snd-085: a send that fails after all goes by another rail, a bounded number of times.
+    #[test]
+    fn news_that_failed_under_way_goes_by_another_rail_and_beats_do_not() {
+        let mut a = open("127.41.40.1:0@udp,127.41.40.2:0@udp");
+        let mut b = open("127.41.41.1:0@udp,127.41.41.2:0@udp");
+        let to_b = a.peer(&b.local_nids()).unwrap();
+        let error = a
+            .config
+            .library
+            .error("fi_cq_readerr", libc::ENETDOWN.into());
+        let fail = |a: &mut Fabric, class: Class, tried: Tried| {
+            // As if it had been taken before, by the first path.
+            let path = &mut a.peers.get_mut(to_b).unwrap().paths[0];
+            path.sends[class as usize] += 1;
+            let tag = SendTag {
+                tried,
+                peer: to_b.index,
+                generation: to_b.generation,
+                path: path.id,
+                bytes: 0,
+            };
+            a.send_failed(1, 0, class, tag, &error, b"late");
+        };
+        fail(&mut a, Class::Beat, Tried::default());
+        fail(&mut a, Class::News, Tried::default());
+        assert_eq!(received(&mut b), [(1, b"late".to_vec())]);
+        // All were tried: given up, and counted before.
+        let mut tried = Tried::default();
+        for index in 0..4 {
+            let path = &a.peers.get(to_b).unwrap().paths[index];
+            tried.note(choice(index as u8, path), DropReason::ProviderError);
+        }
+        fail(&mut a, Class::News, tried);
+        assert_eq!(received(&mut b), []);
+        let drops = a.paths(to_b)[0].counters.dropped(DropReason::ProviderError);
+        assert_eq!(drops, 3);
     }
 }

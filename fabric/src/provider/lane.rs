@@ -15,6 +15,7 @@ use super::library::Libfabric;
 use super::open;
 use super::table::Row;
 use crate::error::CallError;
+use crate::select::Tried;
 use crate::stats::DropReason;
 use libfabric_sys as sys;
 use std::collections::VecDeque;
@@ -46,6 +47,8 @@ pub(crate) struct Limits {
 /// What a send is remembered by until it completes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SendTag {
+    /// What was tried for this message before.
+    pub(crate) tried: Tried,
     pub(crate) peer: u32,
     pub(crate) generation: u32,
     /// The path's number in the fabric.
@@ -90,8 +93,9 @@ pub(crate) enum Done {
     ReceiveFailed,
     /// The send is done with its buffer.
     Sent(SendTag),
-    /// The send failed.
-    SendFailed(SendTag, CallError),
+    /// The send failed. Its message lies in this slot, which is the caller's until
+    /// [`Lane::free_send`].
+    SendFailed(usize, SendTag, CallError),
     /// The completion queue itself failed.
     QueueFailed(CallError),
 }
@@ -317,12 +321,17 @@ impl Lane {
         self.read.pop_front()
     }
 
-    /// The message in a slot that was received.
+    /// The message in a slot that was received, or whose send failed.
     pub(crate) fn message(&self, slot: usize, length: usize) -> &[u8] {
-        assert!(slot < self.receives && length <= self.slot_bytes);
-        // SAFETY: within the slot. A received slot is not posted, so nobody writes to it, until
-        // `repost`, which needs the lane mutably.
+        assert!(slot < self.contexts.length() && length <= self.slot_bytes);
+        // SAFETY: within the slot. One that was received is not posted, so nobody writes to it, until
+        // `repost`; one whose send failed is nobody's until `free_send`; both need the lane mutably.
         unsafe { std::slice::from_raw_parts(self.buffer(slot), length) }
+    }
+
+    /// Gives the slot of a send that has ended back to the next one.
+    pub(crate) fn free_send(&mut self, slot: usize) {
+        self.free_sends.push(slot);
     }
 
     /// Gives a received slot back to the provider.
@@ -384,7 +393,10 @@ impl Lane {
                     slot,
                     length: entry.len,
                 },
-                Some(slot) => Done::Sent(self.free_send(slot)),
+                Some(slot) => {
+                    self.free_send(slot);
+                    Done::Sent(self.tags[slot - self.receives])
+                }
                 None => Done::QueueFailed(self.library.error("fi_cq_read", libc::EINVAL.into())),
             };
             self.read.push_back(done);
@@ -404,14 +416,9 @@ impl Lane {
                 self.repost(slot);
                 Done::ReceiveFailed
             }
-            Some(slot) => Done::SendFailed(self.free_send(slot), error),
+            Some(slot) => Done::SendFailed(slot, self.tags[slot - self.receives], error),
             None => Done::QueueFailed(error),
         }
-    }
-
-    fn free_send(&mut self, slot: usize) -> SendTag {
-        self.free_sends.push(slot);
-        self.tags[slot - self.receives]
     }
 
     fn taken(&self, call: &'static str, returned: isize) -> Result<(), Refused> {
