@@ -8,8 +8,9 @@
 //! An agent whose worker is forked again by its keeper makes the sockets before ([`Lifeline::new`]), so
 //! that a worker's end is none.
 //!
-//! A break is evidence of one who was there and is not now. What follows from it is not decided here;
-//! and a peer that cannot be reached at all breaks nothing.
+//! A break is evidence of one who was there and is not now, and so is a refusal by one who offered a
+//! lifeline before. What follows from it is not decided here; and a peer that cannot be reached at all
+//! breaks nothing.
 
 use crate::nid::NIDS_MAX;
 use crate::peer::PeerHandle;
@@ -83,6 +84,8 @@ struct Line {
     socket: Option<OwnedFd>,
     retry_us: u64,
     pause_us: u64,
+    /// The peer is known to offer one: then a refusal says that it is gone. Others never do.
+    offered: bool,
 }
 
 impl Held {
@@ -117,6 +120,7 @@ impl Held {
                 socket: None,
                 retry_us: 0,
                 pause_us: PAUSE_MIN_US,
+                offered: false,
             });
         }
     }
@@ -161,7 +165,8 @@ impl Line {
         let was_held = matches!(why, Some(Ok(Ok(()) | Err(Errno::CONNRESET))));
         let was_refused = matches!(why, Some(Ok(Err(Errno::CONNREFUSED))));
         self.put_off(now_us, was_held);
-        was_held || was_refused
+        self.offered |= was_held;
+        was_held || was_refused && self.offered
     }
 
     fn put_off(&mut self, now_us: u64, was_held: bool) {
@@ -180,7 +185,7 @@ impl Line {
             Ok(socket) => self.socket = Some(socket),
             Err(_) => self.put_off(now_us, false),
         }
-        refused
+        refused && self.offered
     }
 
     fn open(&self, epoll: &OwnedFd) -> Result<OwnedFd, Errno> {
