@@ -13,11 +13,12 @@ use std::process::{Command, exit};
 /// Header-only functions that the fabric uses. None of them may refer to an exported function.
 const INLINE_FUNCTIONS: &str = "fi_domain|fi_endpoint|fi_av_open|fi_cq_open|fi_ep_bind|fi_enable|\
      fi_close|fi_control|fi_getname|fi_av_insert|fi_av_remove|fi_send|fi_inject|fi_recv|\
-     fi_cq_read|fi_cq_readerr|fi_cq_strerror|fi_trywait|fi_mr_reg|fi_mr_desc";
+     fi_cq_read|fi_cq_readerr|fi_cq_strerror|fi_trywait|fi_mr_reg|fi_mr_desc|\
+     fi_eq_open|fi_eq_read|fi_eq_readerr";
 
 /// Structures that appear in those, or in the exported functions.
 const TYPES: &str = "fi_info|fi_context2|fi_cq_msg_entry|fi_cq_err_entry|fi_cq_attr|fi_av_attr|\
-     fi_eq_attr|fid_.*";
+     fi_eq_attr|fi_eq_entry|fi_eq_err_entry|fid_.*";
 
 /// Oldest libfabric that the fabric is tested with.
 const OLDEST: &str = "1.17";

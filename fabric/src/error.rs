@@ -126,6 +126,20 @@ pub enum OpenError {
         /// What libfabric answered.
         reason: CallError,
     },
+    /// The provider of a kind of device has none to offer.
+    #[error("rail {nid}: {provider} of libfabric {version} finds no device ({reason}); {lacks}")]
+    NoDevice {
+        /// The rail as it was given.
+        nid: String,
+        /// The provider's name.
+        provider: &'static str,
+        /// The library's version.
+        version: String,
+        /// What libfabric answered.
+        reason: CallError,
+        /// What is missing, and what to do about it.
+        lacks: String,
+    },
     /// No interface of that name that is up and has an address.
     #[error(
         "rail {nid}: there is no interface {interface:?} that is up and has an IPv4 address; this \

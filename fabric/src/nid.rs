@@ -12,7 +12,7 @@
 //! it reads back to an equal list.
 
 use crate::error::NidError;
-use crate::net::Net;
+use crate::net::{Net, NetKind};
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::str::FromStr;
@@ -69,8 +69,23 @@ impl Nid {
         }
     }
 
-    /// Where its lifeline is: the port of beats, spoken to by TCP.
+    /// Where its bulk lane is: at its own port, which is free for connections where datagrams are UDP,
+    /// else behind the port of beats.
+    pub(crate) fn bulk_address(&self) -> Option<SocketAddrV4> {
+        let port = match self.net.kind {
+            NetKind::Udp => self.port,
+            _ => self.beat_port()?.checked_add(1)?,
+        };
+        let address = self.socket_address();
+        let ip = address.map_or(Ipv4Addr::UNSPECIFIED, |address| *address.ip());
+        Some(SocketAddrV4::new(ip, port))
+    }
+
+    /// Where its lifeline is: the port of beats, spoken to by TCP; none where beats are.
     pub(crate) fn lifeline_address(&self) -> Option<SocketAddrV4> {
+        if self.net.kind != NetKind::Udp {
+            return None;
+        }
         let address = self.socket_address()?;
         Some(SocketAddrV4::new(*address.ip(), self.beat_port()?))
     }

@@ -10,7 +10,7 @@ use crate::health::{Blame, Health, HealthChange, HealthConfig, HealthState, Outc
 use crate::nid::{Address, BEAT_PORT_OFFSET, Nid};
 use crate::peer::PeerHandle;
 use crate::provider::table::{self, Row};
-use crate::provider::{Interface, Lane, Libfabric, Limits};
+use crate::provider::{Interface, Lane, Libfabric, Limits, has_provider, offers};
 use crate::stats::{Counters, Heat};
 use crate::transport::Class;
 use crate::view::{Credits, RailView};
@@ -18,6 +18,9 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Sends that may be under way on a rail's bulk lane, and receives that are posted there.
 const BULK_SLOTS: usize = 32;
+
+/// The longest message of a lane that would take any length: as long as those of other networks.
+const MESSAGE_MAX: usize = 4096;
 
 /// How often the system is asked for a port whose next one is free too.
 const PORT_TRIES: usize = 32;
@@ -65,12 +68,16 @@ impl Rail {
     /// Opens the rail that the configuration names.
     pub(crate) fn open(config: &FabricConfig, nid: &Nid) -> Result<Rail, OpenError> {
         let library = &config.library;
-        let row = table::datagram(nid.net.kind).ok_or_else(|| OpenError::NoDatagramLane {
-            nid: nid.to_string(),
-            net: nid.net.to_string(),
-            known: table::datagram_nets(),
-        })?;
+        let rows = table::datagram(nid.net.kind);
+        if rows.is_empty() {
+            return Err(OpenError::NoDatagramLane {
+                nid: nid.to_string(),
+                net: nid.net.to_string(),
+                known: table::datagram_nets(),
+            });
+        }
         let source = SocketAddrV4::new(resolve(library, nid)?, nid.port);
+        let row = available(library, &rows, nid, source)?;
         let (lanes, bound) = Lanes::open(config, row, nid, source)?;
         let credits_least = lanes.credits();
         Ok(Rail {
@@ -211,7 +218,7 @@ impl Lanes {
     /// Opens both lanes, on a port and the next one; says which port. Port 0 is any such pair.
     fn open(
         config: &FabricConfig,
-        row: &Row,
+        row: &'static Row,
         nid: &Nid,
         source: SocketAddrV4,
     ) -> Result<(Lanes, SocketAddrV4), OpenError> {
@@ -295,7 +302,7 @@ pub(crate) fn by_class<T>(news: T, beats: T) -> [T; 2] {
 /// One lane, and the address that it is bound to.
 fn open_lane(
     config: &FabricConfig,
-    row: &Row,
+    row: &'static Row,
     nid: &Nid,
     source: SocketAddrV4,
     wakes: bool,
@@ -306,7 +313,7 @@ fn open_lane(
         sends: config.send_slots,
         inject: config.inject,
         wakes,
-        message_max: usize::MAX,
+        message_max: MESSAGE_MAX,
     };
     let provider = row.provider(library.version());
     let refused = |reason| explain(library, nid, source, provider, reason);
@@ -318,11 +325,19 @@ fn open_lane(
 /// The bulk lane of a rail that is open.
 pub(crate) fn open_bulk(config: &FabricConfig, nid: &Nid) -> Result<Lane, OpenError> {
     let library = &config.library;
-    let row = table::bulk(nid.net.kind).ok_or_else(|| OpenError::NoBulkLane {
+    let rows = table::bulk(nid.net.kind);
+    if rows.is_empty() {
+        return Err(OpenError::NoBulkLane {
+            nid: nid.to_string(),
+            net: nid.net.to_string(),
+        });
+    }
+    let own = nid.bulk_address().ok_or_else(|| OpenError::NoNextPort {
         nid: nid.to_string(),
-        net: nid.net.to_string(),
+        port: nid.port,
     })?;
-    let source = SocketAddrV4::new(resolve(library, nid)?, nid.port);
+    let source = SocketAddrV4::new(resolve(library, nid)?, own.port());
+    let row = available(library, &rows, nid, source)?;
     let limits = Limits {
         receives: BULK_SLOTS,
         sends: BULK_SLOTS,
@@ -333,6 +348,70 @@ pub(crate) fn open_bulk(config: &FabricConfig, nid: &Nid) -> Result<Lane, OpenEr
     let provider = row.provider(library.version());
     let refused = |reason| explain(library, nid, source, provider, reason);
     Lane::open(library, row, source, limits).map_err(refused)
+}
+
+/// The first of these rows whose provider finds what it needs here; else, what it lacks.
+fn available(
+    library: &Libfabric,
+    rows: &[&'static Row],
+    nid: &Nid,
+    source: SocketAddrV4,
+) -> Result<&'static Row, OpenError> {
+    let [only] = rows else {
+        let offered = |row: &&&'static Row| offers(library, row, source).is_ok();
+        let built_in = |row: &&&'static Row| has_provider(library, row.provider(library.version()));
+        let found = rows.iter().find(offered);
+        let found = found
+            .or_else(|| rows.iter().find(built_in))
+            .or(rows.first());
+        let row = found
+            .copied()
+            .expect("a net has rows, or is refused before");
+        return available(library, &[row], nid, source);
+    };
+    let provider = only.provider(library.version());
+    match offers(library, only, source) {
+        Err(reason) if only.has_device && reason.call == "fi_getinfo" => {
+            let core = provider.split(';').next().unwrap_or(provider);
+            Err(OpenError::NoDevice {
+                nid: nid.to_string(),
+                provider,
+                version: library.version_text(),
+                lacks: lacks(core, has_provider(library, core)),
+                reason,
+            })
+        }
+        // Whatever else is wrong is explained where the lane is opened.
+        _ => Ok(only),
+    }
+}
+
+/// What a provider of devices lacks, as far as the machine shows it.
+fn lacks(provider: &str, built_in: bool) -> String {
+    if !built_in {
+        return format!(
+            "this libfabric was built without {provider}: install one that has it, or name its \
+             directory in FI_PROVIDER_PATH"
+        );
+    }
+    let (place, what) = match provider {
+        "psm2" => ("/dev/hfi1_0", "no Omni-Path driver (hfi1) has a device"),
+        _ => ("/sys/class/infiniband", "no RDMA driver has a device"),
+    };
+    let names: Vec<String> = std::fs::read_dir(place)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    if !std::path::Path::new(place).exists() || names.is_empty() && provider != "psm2" {
+        return format!("{what}: there is nothing in {place}");
+    }
+    format!(
+        "{place} has {}, but {provider} offers none of them at this address: see that its link is \
+         up and the address is on it",
+        names.join(", ")
+    )
 }
 
 /// Refuses two rails that are one interface, before anything is opened.

@@ -131,20 +131,11 @@ fn the_last_port_there_is() {
 
 #[test]
 fn a_net_without_a_datagram_lane() {
-    for (net, name) in [
-        ("tcp", "tcp0"),
-        ("o2ib2", "o2ib2"),
-        ("psm", "psm0"),
-        ("shm", "shm0"),
-    ] {
-        assert_eq!(
-            refusal(&format!("127.42.4.1@{net}")),
-            format!(
-                "rail 127.42.4.1@{name}: no datagram lane for net {name} in this build; rails can \
-                 be on: udp"
-            )
-        );
-    }
+    assert_eq!(
+        refusal("127.42.4.1@shm"),
+        "rail 127.42.4.1@shm0: no datagram lane for net shm0 in this build; rails can be on: udp, \
+         tcp, o2ib, psm"
+    );
 }
 
 #[test]

@@ -332,8 +332,9 @@ impl Transport for Fabric {
 
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
         let rails = || self.rails.iter().flatten();
-        let news = rails().filter_map(|rail| rail.lanes.news.wait_fd());
-        let bulk = rails().filter_map(|rail| rail.bulk.as_ref()?.wait_fd());
+        let news = rails().flat_map(|rail| rail.lanes.news.wait_fds());
+        let bulk = rails().filter_map(|rail| rail.bulk.as_ref());
+        let bulk = bulk.flat_map(Lane::wait_fds);
         let links = self.links.iter().map(Links::wait_fd);
         let held = self.held.iter().map(Held::wait_fd);
         news.chain(bulk).chain(links).chain(held).collect()

@@ -10,7 +10,6 @@ use super::send::{input, rail_inputs};
 use crate::bulk::{Frame, HEADER_BYTES, Kind};
 use crate::error::CallError;
 use crate::health::{HealthConfig, Outcome};
-use crate::nid::Nid;
 use crate::peer::{Path, Peer, PeerHandle};
 use crate::provider::{Posted, Refused, SendTag};
 use crate::rail::Rail;
@@ -307,8 +306,8 @@ fn post(
     let address = match path.bulk_address {
         Some(address) => address,
         None => {
-            let to: Option<SocketAddrV4> = Nid::socket_address(&path.nid);
-            let inserted = lane.insert(to.ok_or((DropReason::NoPath, None))?);
+            let to = path.nid.bulk_address().ok_or((DropReason::NoPath, None))?;
+            let inserted = lane.insert(to);
             let inserted = inserted.map_err(|e| (DropReason::ProviderError, Some(e)))?;
             *path.bulk_address.insert(inserted)
         }

@@ -59,6 +59,10 @@ impl Fabric {
             return false;
         };
         open.lanes.of(class).repost_late();
+        // hlt-005, hlt-010: the device has failed, and says so before any message does.
+        if let Some(error) = open.lanes.of(class).device_error() {
+            self.rail_refused(now_us, rail, None, &error);
+        }
         for _ in 0..POLL_BUDGET {
             let Some(open) = &mut self.rails[rail] else {
                 return false;

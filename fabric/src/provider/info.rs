@@ -29,10 +29,81 @@ impl Info {
         row: &Row,
         source: Option<SocketAddrV4>,
     ) -> Result<Info, CallError> {
+        let flags = if source.is_some() { sys::FI_SOURCE } else { 0 };
+        Info::ask(library, row, source, flags)
+    }
+
+    /// Asks for the address that this row's provider has for a node and a service there.
+    pub(crate) fn destination(
+        library: &Libfabric,
+        row: &Row,
+        to: SocketAddrV4,
+    ) -> Result<Vec<u8>, CallError> {
+        let info = Info::ask(library, row, Some(to), 0)?;
+        // SAFETY: libfabric's own info; unless null, the address has the length that is with it.
+        let address = unsafe {
+            let info = info.first.as_ref();
+            match info.dest_addr.is_null() {
+                true => Vec::new(),
+                false => std::slice::from_raw_parts(info.dest_addr.cast::<u8>(), info.dest_addrlen)
+                    .to_vec(),
+            }
+        };
+        match address.is_empty() {
+            true => Err(no_data(library)),
+            false => Ok(address),
+        }
+    }
+
+    /// Whether a provider of this name is built in, whatever devices there are.
+    pub(crate) fn has_provider(library: &Libfabric, name: &str) -> bool {
+        let mut first = ptr::null_mut();
+        // SAFETY: without hints; `first` is where the answer goes.
+        let returned = unsafe {
+            let flags = sys::FI_PROV_ATTR_ONLY;
+            (library.exports.fi_getinfo)(
+                API,
+                ptr::null(),
+                ptr::null(),
+                flags,
+                ptr::null(),
+                &raw mut first,
+            )
+        };
+        let Some(first) = NonNull::new(first).filter(|_| returned == 0) else {
+            return false;
+        };
+        let info = Info {
+            library: *library,
+            first,
+        };
+        let mut next = info.first.as_ptr();
+        while let Some(one) = NonNull::new(next) {
+            // SAFETY: a pointer in libfabric's list, which lives as long as `info`; its provider's
+            // name is a C string or null.
+            unsafe {
+                next = one.as_ref().next;
+                let of_provider = one.as_ref().fabric_attr;
+                if of_provider.is_null() || (*of_provider).prov_name.is_null() {
+                    continue;
+                }
+                if CStr::from_ptr((*of_provider).prov_name).to_bytes() == name.as_bytes() {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn ask(
+        library: &Libfabric,
+        row: &Row,
+        source: Option<SocketAddrV4>,
+        flags: u64,
+    ) -> Result<Info, CallError> {
         let hints = Info::hints(library, row)?;
         let node = source.map(|source| c_string(source.ip().to_string()));
         let service = source.map(|source| c_string(source.port().to_string()));
-        let flags = if source.is_some() { sys::FI_SOURCE } else { 0 };
         let pointer = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |c| c.as_ptr());
         let mut first = ptr::null_mut();
         // SAFETY: the texts and the hints outlive the call; `first` is where the answer goes.

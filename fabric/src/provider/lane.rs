@@ -13,7 +13,7 @@ use super::handle::Handle;
 use super::info::{Info, Offer};
 use super::library::Libfabric;
 use super::open;
-use super::table::Row;
+use super::table::{Addressing, Row};
 use crate::error::CallError;
 use crate::select::Tried;
 use crate::stats::DropReason;
@@ -24,6 +24,9 @@ use std::mem;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
+
+/// Events that are passed over with one call.
+const EVENTS_MAX: usize = 16;
 
 /// Completions that are read with one call.
 const READ_BATCH: usize = 16;
@@ -108,6 +111,8 @@ pub(crate) struct Lane {
     registration: Option<Handle<sys::fid_mr>>,
     addresses: Handle<sys::fid_av>,
     queue: Handle<sys::fid_cq>,
+    /// What the device tells; none if it is none that may fail by itself.
+    events: Option<Handle<sys::fid_eq>>,
     /// Kept open for the others.
     _domain: Handle<sys::fid_domain>,
     fabric: Handle<sys::fid_fabric>,
@@ -116,7 +121,10 @@ pub(crate) struct Lane {
 
     /// None if the lane does not wake anybody.
     wait_fd: Option<RawFd>,
+    event_fd: Option<RawFd>,
     library: Libfabric,
+    row: &'static Row,
+    source: SocketAddrV4,
     offer: Offer,
     inject: bool,
     receives: usize,
@@ -135,7 +143,7 @@ impl Lane {
     /// Opens an endpoint that is bound to this address, and posts its receive buffers.
     pub(crate) fn open(
         library: &Libfabric,
-        row: &Row,
+        row: &'static Row,
         source: SocketAddrV4,
         limits: Limits,
     ) -> Result<Lane, CallError> {
@@ -152,7 +160,16 @@ impl Lane {
             false => None,
         };
         let addresses = open::addresses(library, &domain)?;
-        let endpoint = open::endpoint(library, &domain, &info, &queue, &addresses)?;
+        let events = match row.has_device {
+            true => open::events(library, &fabric, limits.wakes).ok(),
+            false => None,
+        };
+        let event_fd = match &events {
+            Some(events) if limits.wakes => open::wait_fd(library, events).ok(),
+            _ => None,
+        };
+        let bound = events.as_ref();
+        let endpoint = open::endpoint(library, &domain, &info, &queue, &addresses, bound)?;
         // One byte more than the longest message: a longer one is cut by the provider without a
         // word, and this way it can be told.
         let slot_bytes = (offer.message_max + 1).next_multiple_of(SLOT_ALIGNMENT);
@@ -166,12 +183,16 @@ impl Lane {
             registration,
             addresses,
             queue,
+            events,
             _domain: domain,
             fabric,
             buffers,
             contexts: Array::new(receives + sends, sys::fi_context2::default()),
             wait_fd,
+            event_fd,
             library: *library,
+            row,
+            source,
             offer,
             inject: limits.inject,
             receives,
@@ -204,6 +225,10 @@ impl Lane {
 
     /// The address that the endpoint is bound to, with its port.
     pub(crate) fn local_address(&self) -> Result<SocketAddrV4, CallError> {
+        if self.row.addressing == Addressing::Service {
+            // The provider's own kind of address is known to it alone.
+            return Ok(self.source);
+        }
         let mut length = size_of::<libc::sockaddr_in>();
         // SAFETY: all zeros is a valid sockaddr_in; libfabric writes at most `length` bytes to it.
         let (returned, name) = unsafe {
@@ -219,11 +244,13 @@ impl Lane {
         Ok(SocketAddrV4::new(ip, u16::from_be(name.sin_port)))
     }
 
-    /// The descriptor that becomes readable when a completion can be read, if the lane has one.
-    pub(crate) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: the queue keeps its descriptor open until it is closed, that is, beyond `self`'s
-        // borrow.
-        self.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
+    /// The descriptors that become readable when a completion or an event can be read, if the lane
+    /// has some.
+    pub(crate) fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let fds = [self.wait_fd, self.event_fd].into_iter().flatten();
+        // SAFETY: the queues keep their descriptors open until they are closed, that is, beyond
+        // `self`'s borrow.
+        fds.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
     /// Whether the descriptor tells of everything that comes from now on; without a descriptor
@@ -235,19 +262,56 @@ impl Lane {
         if !self.read.is_empty() {
             return false;
         }
-        let mut queues = [self.queue.as_fid()];
-        // SAFETY: one open queue of this fabric.
-        unsafe { sys::fi_trywait(self.fabric.as_ptr(), queues.as_mut_ptr(), 1) == 0 }
+        let events = self.events.as_ref().filter(|_| self.event_fd.is_some());
+        let mut queues: Vec<*mut sys::fid> = vec![self.queue.as_fid()];
+        queues.extend(events.map(Handle::as_fid));
+        let count = queues.len() as i32;
+        // SAFETY: open queues of this fabric.
+        unsafe { sys::fi_trywait(self.fabric.as_ptr(), queues.as_mut_ptr(), count) == 0 }
+    }
+
+    /// What the device has failed with, if it tells so.
+    pub(crate) fn device_error(&mut self) -> Option<CallError> {
+        let events = self.events.as_ref()?;
+        for _ in 0..EVENTS_MAX {
+            let mut entry = sys::fi_eq_entry::default();
+            let mut kind = 0;
+            // SAFETY: an open queue, and room for one entry; longer ones are cut.
+            let read = unsafe {
+                let at = (&raw mut entry).cast();
+                let length = size_of::<sys::fi_eq_entry>();
+                sys::fi_eq_read(events.as_ptr(), &raw mut kind, at, length, 0)
+            };
+            if read == -(sys::FI_EAVAIL as isize) {
+                let mut entry = sys::fi_eq_err_entry::default();
+                // SAFETY: room for one entry; no room for error data is offered (its size is zero).
+                let read = unsafe { sys::fi_eq_readerr(events.as_ptr(), &raw mut entry, 0) };
+                let told = read > 0 && entry.err != 0;
+                return told.then(|| self.library.error("fi_eq_readerr", entry.err.into()));
+            }
+            // Connections that come and go are the provider's own business.
+            if read <= 0 {
+                return None;
+            }
+        }
+        None
     }
 
     /// Makes an address known; what is returned stands for it in [`Lane::send`].
     pub(crate) fn insert(&mut self, address: SocketAddrV4) -> Result<u64, CallError> {
         let name = socket_name(address);
+        let found;
+        let from: *const c_void = match self.row.addressing {
+            Addressing::Ip => (&raw const name).cast(),
+            Addressing::Service => {
+                found = Info::destination(&self.library, self.row, address)?;
+                found.as_ptr().cast()
+            }
+        };
         let mut handle = sys::FI_ADDR_UNSPEC;
         // SAFETY: one address in the format that the endpoint was opened with, and room for one
-        // answer; the insertion is synchronous, because no event queue is bound.
+        // answer; the insertion is synchronous, because no event queue is bound to the vector.
         let inserted = unsafe {
-            let from = (&raw const name).cast();
             sys::fi_av_insert(
                 self.addresses.as_ptr(),
                 from,

@@ -16,5 +16,22 @@ pub(crate) mod table;
 #[cfg(test)]
 mod fork_test;
 
+use crate::error::CallError;
+use std::net::SocketAddrV4;
+
+/// Whether a row's provider offers an endpoint at this address.
+pub(crate) fn offers(
+    library: &Libfabric,
+    row: &table::Row,
+    source: SocketAddrV4,
+) -> Result<(), CallError> {
+    info::Info::query(library, row, Some(source)).map(drop)
+}
+
+/// Whether a provider of this name is built in, whatever devices there are.
+pub(crate) fn has_provider(library: &Libfabric, name: &str) -> bool {
+    info::Info::has_provider(library, name)
+}
+
 pub(crate) use lane::{Done, Lane, Limits, Posted, Refused, SendTag};
 pub use library::{Interface, Libfabric, load, load_from};

@@ -75,11 +75,35 @@ pub(super) fn queue(
     }
 }
 
-/// The descriptor of a queue that [`queue`] opened with one.
-pub(super) fn wait_fd(
+/// A queue for what the device has to tell.
+pub(super) fn events(
     library: &Libfabric,
-    queue: &Handle<sys::fid_cq>,
-) -> Result<RawFd, CallError> {
+    fabric: &Handle<sys::fid_fabric>,
+    wakes: bool,
+) -> Result<Handle<sys::fid_eq>, CallError> {
+    let mut attributes = sys::fi_eq_attr {
+        wait_obj: match wakes {
+            true => sys::FI_WAIT_FD,
+            false => sys::FI_WAIT_NONE,
+        },
+        ..Default::default()
+    };
+    let mut events = ptr::null_mut();
+    // SAFETY: the attributes live through the call.
+    unsafe {
+        let returned = sys::fi_eq_open(
+            fabric.as_ptr(),
+            &raw mut attributes,
+            &raw mut events,
+            ptr::null_mut(),
+        );
+        library.zero_or_error("fi_eq_open", returned)?;
+        Ok(Handle::from_open(events))
+    }
+}
+
+/// The descriptor of a queue that was opened with one.
+pub(super) fn wait_fd<T>(library: &Libfabric, queue: &Handle<T>) -> Result<RawFd, CallError> {
     let mut fd: RawFd = -1;
     // SAFETY: the queue was opened with FI_WAIT_FD, so FI_GETWAIT writes one int.
     let returned = unsafe {
@@ -123,6 +147,7 @@ pub(super) fn endpoint(
     info: &Info,
     queue: &Handle<sys::fid_cq>,
     addresses: &Handle<sys::fid_av>,
+    events: Option<&Handle<sys::fid_eq>>,
 ) -> Result<Handle<sys::fid_ep>, CallError> {
     let mut endpoint = ptr::null_mut();
     let both = u64::from(sys::FI_TRANSMIT) | u64::from(sys::FI_RECV);
@@ -140,6 +165,10 @@ pub(super) fn endpoint(
         library.zero_or_error("fi_ep_bind", returned)?;
         let returned = sys::fi_ep_bind(endpoint.as_ptr(), addresses.as_fid(), 0);
         library.zero_or_error("fi_ep_bind", returned)?;
+        if let Some(events) = events {
+            // A provider that tells nothing takes no queue for it: then there is nothing to miss.
+            sys::fi_ep_bind(endpoint.as_ptr(), events.as_fid(), 0);
+        }
         library.zero_or_error("fi_enable", sys::fi_enable(endpoint.as_ptr()))?;
         Ok(endpoint)
     }

@@ -1,0 +1,183 @@
+//! Devices: the way of verbs and psm, on a provider of our own that behaves like one of theirs.
+//!
+//! No machine of ours has such hardware, so `provider/device.c` takes psm3's place: it is compiled
+//! with the installed headers and loaded through FI_PROVIDER_PATH, in a process of its own. What the
+//! real ones say where there is no device is tested too.
+
+mod common;
+
+use common::{Node, config, in_child, text};
+use muster_fabric::{
+    BULK_MESSAGE_MAX, Class, Fabric, FabricEvent, HealthState, PeerHandle, Route, Transport,
+};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Where a device's address is written when it is to fail.
+const DEVICES: &str = "MUSTER_TEST_DEVICES";
+
+/// Runs the test of this name again with the provider; true in that process.
+fn with_devices(test: &str) -> bool {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+    if std::env::var_os(DEVICES).is_none() {
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/provider/device.c");
+        let library = directory.join("libdevice-fi.so");
+        let script = "exec ${CC:-cc} -std=gnu11 -Wall -Wextra -Werror -fPIC -shared -o \"$1\" \"$0\" \
+                      $(pkg-config --cflags --libs libfabric)";
+        let mut compiler = Command::new("sh");
+        let status = compiler
+            .args(["-c", script])
+            .arg(source)
+            .arg(library)
+            .status();
+        assert!(status.unwrap().success(), "the provider does not compile");
+    }
+    let path = directory.to_str().unwrap();
+    in_child(test, &[("FI_PROVIDER_PATH", path), (DEVICES, path)])
+}
+
+/// The file that brings a device down as long as it is there.
+fn down(address: &str) -> PathBuf {
+    Path::new(&std::env::var_os(DEVICES).unwrap()).join(address)
+}
+
+fn events(node: &mut Node, now_us: u64) -> Vec<FabricEvent> {
+    node.drain(now_us, &mut Vec::new());
+    std::iter::from_fn(|| node.fabric.poll_event()).collect()
+}
+
+/// Registered buffers, completions that come later, addresses that only the provider can find.
+#[test]
+fn a_device_carries_what_its_provider_demands() {
+    if !with_devices("a_device_carries_what_its_provider_demands") {
+        return;
+    }
+    let mut a = Node::open("127.41.60.1@psm0");
+    let mut b = Node::open("127.41.61.1@psm0");
+    assert_eq!(a.fabric.rails()[0].provider, "psm3");
+    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+    for round in 0..100 {
+        a.fabric
+            .send(round, to_b, Class::News, Route::Next, b"news");
+        a.fabric
+            .send(round, to_b, Class::Beat, Route::Next, b"beat");
+        b.fabric
+            .send(round, to_a, Class::News, Route::Next, b"back");
+        let mut received = text(&b.receive(2));
+        received.sort();
+        assert_eq!(received, ["beat", "news"]);
+        assert_eq!(text(&a.receive(1)), ["back"]);
+    }
+    assert_eq!(a.fabric.paths(to_b)[0].queued_bytes, 0, "all are completed");
+}
+
+#[test]
+fn a_devices_bulk_lane_carries_the_longest_message() {
+    if !with_devices("a_devices_bulk_lane_carries_the_longest_message") {
+        return;
+    }
+    let open = |rails: &str| {
+        let mut fabric = Fabric::open(&config(rails)).unwrap();
+        fabric.open_bulk().unwrap();
+        Node::around(fabric)
+    };
+    let (mut a, mut b) = (open("127.41.64.1@psm0"), open("127.41.65.1@psm0"));
+    let to_b = a.knows(&b);
+    b.knows(&a);
+    let message: Vec<u8> = (0..BULK_MESSAGE_MAX).map(|at| (at % 251) as u8).collect();
+    let start = Instant::now();
+    let now_us = || start.elapsed().as_micros() as u64 + 1;
+    a.fabric.send_bulk(now_us(), to_b, &message).unwrap();
+    let mut received = Vec::new();
+    let done = FabricEvent::BulkDone {
+        peer: to_b,
+        message: 1,
+    };
+    while !events(&mut a, now_us()).contains(&done) {
+        b.drain(now_us(), &mut received);
+        assert!(start.elapsed() < DEADLINE);
+    }
+    assert!(received == [(0, message)], "{} came", received.len());
+}
+
+/// hlt-005, hlt-010, snd-080, snd-085: a device that fails says so; what it had taken and not sent goes
+/// by another one, and it is back when a probe succeeds.
+#[test]
+fn a_device_that_fails_is_left_at_once_and_tried_again() {
+    if !with_devices("a_device_that_fails_is_left_at_once_and_tried_again") {
+        return;
+    }
+    let mut a = Node::open("127.41.62.1@psm0,127.41.62.2@psm1");
+    let mut b = Node::open("127.41.63.1@psm0,127.41.63.2@psm1");
+    let to_b: PeerHandle = a.knows(&b);
+    b.knows(&a);
+    let file = down("127.41.62.1");
+    std::fs::write(&file, "").unwrap();
+    // The first rail takes it, and fails afterwards.
+    a.fabric.send(1, to_b, Class::News, Route::Next, b"first");
+    let told = events(&mut a, 2);
+    let failing = told.iter().any(|event| {
+        matches!(event, FabricEvent::RailFailing { rail: 0, reason } if reason.contains("No such device"))
+    });
+    assert!(failing, "{told:?}");
+    assert_eq!(a.fabric.rails()[0].state, HealthState::Failed);
+    assert_eq!(b.receive(1), [(1, b"first".to_vec())]);
+    for now_us in 3..10 {
+        a.fabric
+            .send(now_us, to_b, Class::News, Route::Next, b"more");
+        assert_eq!(
+            b.receive(1),
+            [(1, b"more".to_vec())],
+            "none by the failed one"
+        );
+    }
+    std::fs::remove_file(&file).unwrap();
+    let mut now_us = 10;
+    while a.fabric.rails()[0].state == HealthState::Failed {
+        now_us += 100_000;
+        assert!(now_us < 20_000_000, "it was never tried again");
+        a.fabric
+            .send(now_us, to_b, Class::News, Route::Next, b"and a probe");
+        events(&mut a, now_us + 1);
+        b.drain(now_us, &mut Vec::new());
+    }
+    let state = a.fabric.rails()[0].state;
+    assert!(
+        matches!(state, HealthState::Degraded | HealthState::Active),
+        "{state:?}"
+    );
+}
+
+/// What the real providers lack here is said, and what to do about it.
+#[test]
+fn without_a_device_it_is_said_what_is_missing() {
+    for (net, provider) in [("o2ib0", "verbs;ofi_rxm"), ("psm0", "psm")] {
+        let rails = format!("127.41.66.1@{net}");
+        let error = Fabric::open(&config(&rails)).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("rail {rails}: {provider}")),
+            "{error}"
+        );
+        let words = [
+            "finds no device (fi_getinfo failed: ",
+            "No data available (61)); ",
+        ];
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        let remedies = [
+            "is nothing in /sys/class/infiniband",
+            "is nothing in /dev/hfi1_0",
+            "this libfabric was built without",
+            "see that its link is up",
+        ];
+        assert!(
+            remedies.iter().any(|remedy| error.contains(remedy)),
+            "{error}"
+        );
+        println!("{error}");
+    }
+}
