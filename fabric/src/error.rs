@@ -140,6 +140,16 @@ pub enum OpenError {
         /// What is missing, and what to do about it.
         lacks: String,
     },
+    /// A net whose provider chooses no port.
+    #[error(
+        "rail {nid}: on net {net} the system chooses no port; leave the port out (7741), or give one"
+    )]
+    PortNeeded {
+        /// The rail as it was given.
+        nid: String,
+        /// Its net.
+        net: String,
+    },
     /// No interface of that name that is up and has an address.
     #[error(
         "rail {nid}: there is no interface {interface:?} that is up and has an IPv4 address; this \

@@ -9,7 +9,7 @@ use crate::error::{CallError, OpenError};
 use crate::health::{Blame, Health, HealthChange, HealthConfig, HealthState, Outcome};
 use crate::nid::{Address, BEAT_PORT_OFFSET, Nid};
 use crate::peer::PeerHandle;
-use crate::provider::table::{self, Row};
+use crate::provider::table::{self, Addressing, Row};
 use crate::provider::{Interface, Lane, Libfabric, Limits, has_provider, offers};
 use crate::stats::{Counters, Heat};
 use crate::transport::Class;
@@ -78,6 +78,12 @@ impl Rail {
         }
         let source = SocketAddrV4::new(resolve(library, nid)?, nid.port);
         let row = available(library, &rows, nid, source)?;
+        if nid.port == 0 && row.addressing == Addressing::Service {
+            return Err(OpenError::PortNeeded {
+                nid: nid.to_string(),
+                net: nid.net.to_string(),
+            });
+        }
         let (lanes, bound) = Lanes::open(config, row, nid, source)?;
         let credits_least = lanes.credits();
         Ok(Rail {

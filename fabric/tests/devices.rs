@@ -74,6 +74,10 @@ fn a_device_carries_what_its_provider_demands() {
         assert_eq!(text(&a.receive(1)), ["back"]);
     }
     assert_eq!(a.fabric.paths(to_b)[0].queued_bytes, 0, "all are completed");
+    let error = Fabric::open(&config("127.41.60.2:0@psm0")).unwrap_err();
+    let text = "rail 127.41.60.2:0@psm0: on net psm0 the system chooses no port; leave the port out \
+                (7741), or give one";
+    assert_eq!(error.to_string(), text);
 }
 
 #[test]
