@@ -150,6 +150,21 @@ pub enum OpenError {
         /// Its net.
         net: String,
     },
+    /// The provider's messages are too short for the pieces of bulk messages.
+    #[error(
+        "rail {nid}: {provider} carries messages of up to {offered} bytes, and the bulk lane needs \
+         {needed}; messages on it must fit a datagram"
+    )]
+    ShortBulkLane {
+        /// The rail.
+        nid: String,
+        /// The provider's name.
+        provider: &'static str,
+        /// What it carries.
+        offered: usize,
+        /// What would do.
+        needed: usize,
+    },
     /// No interface of that name that is up and has an address.
     #[error(
         "rail {nid}: there is no interface {interface:?} that is up and has an IPv4 address; this \

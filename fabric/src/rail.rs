@@ -353,7 +353,16 @@ pub(crate) fn open_bulk(config: &FabricConfig, nid: &Nid) -> Result<Lane, OpenEr
     };
     let provider = row.provider(library.version());
     let refused = |reason| explain(library, nid, source, provider, reason);
-    Lane::open(library, row, source, limits).map_err(refused)
+    let lane = Lane::open(library, row, source, limits).map_err(refused)?;
+    if lane.message_max() < limits.message_max {
+        return Err(OpenError::ShortBulkLane {
+            nid: nid.to_string(),
+            provider,
+            offered: lane.message_max(),
+            needed: limits.message_max,
+        });
+    }
+    Ok(lane)
 }
 
 /// The first of these rows whose provider finds what it needs here; else, what it lacks.

@@ -21,6 +21,11 @@ const DEVICES: &str = "MUSTER_TEST_DEVICES";
 
 /// Runs the test of this name again with the provider; true in that process.
 fn with_devices(test: &str) -> bool {
+    with_devices_of(test, "65000")
+}
+
+/// The same with another longest message.
+fn with_devices_of(test: &str, message_max: &str) -> bool {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     if std::env::var_os(DEVICES).is_none() {
         let _ = std::fs::remove_dir_all(&directory);
@@ -38,7 +43,11 @@ fn with_devices(test: &str) -> bool {
         assert!(status.unwrap().success(), "the provider does not compile");
     }
     let path = directory.to_str().unwrap();
-    in_child(test, &[("FI_PROVIDER_PATH", path), (DEVICES, path)])
+    let longest = ("MUSTER_TEST_MESSAGE_MAX", message_max);
+    in_child(
+        test,
+        &[("FI_PROVIDER_PATH", path), (DEVICES, path), longest],
+    )
 }
 
 /// The file that brings a device down as long as it is there.
@@ -107,6 +116,21 @@ fn a_devices_bulk_lane_carries_the_longest_message() {
         assert!(start.elapsed() < DEADLINE);
     }
     assert!(received == [(0, message)], "{} came", received.len());
+}
+
+#[test]
+fn a_device_whose_messages_are_too_short_for_bulk_is_refused_for_it() {
+    if !with_devices_of(
+        "a_device_whose_messages_are_too_short_for_bulk_is_refused_for_it",
+        "2000",
+    ) {
+        return;
+    }
+    let mut fabric = Fabric::open(&config("127.41.67.1@psm0")).unwrap();
+    assert_eq!(fabric.mtu(), 2000);
+    let text = "rail 127.41.67.1@psm0: psm3 carries messages of up to 2000 bytes, and the bulk lane \
+                needs 16428; messages on it must fit a datagram";
+    assert_eq!(fabric.open_bulk().unwrap_err().to_string(), text);
 }
 
 /// hlt-005, hlt-010, snd-080, snd-085: a device that fails says so; what it had taken and not sent goes

@@ -6,7 +6,8 @@
  * node and service), and tells when its device fails. What it carries goes by UDP.
  *
  * The device of an address is down as long as the file DIRECTORY/ADDRESS exists; DIRECTORY is in the
- * variable MUSTER_TEST_DEVICES. Sends that are under way then fail, and receives nothing.
+ * variable MUSTER_TEST_DEVICES. Sends that are under way then fail, and receives nothing. The longest
+ * message is MUSTER_TEST_MESSAGE_MAX bytes, if that is set.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -27,7 +28,7 @@
 #include <unistd.h>
 
 #define QUEUE 256
-#define MESSAGE_MAX 8192
+#define MESSAGE_MAX 65000
 
 /* The provider's own kind of address: as long as psm3's. */
 struct address { uint32_t mark, ip; uint16_t port; uint16_t pad[11]; };
@@ -540,6 +541,7 @@ static void *find(const char *node, const char *service)
 static int getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
 		   const struct fi_info *hints, struct fi_info **out)
 {
+	const char *longest = getenv("MUSTER_TEST_MESSAGE_MAX");
 	struct fi_info *info;
 
 	(void)version;
@@ -562,7 +564,7 @@ static int getinfo(uint32_t version, const char *node, const char *service, uint
 		info->dest_addrlen = sizeof(struct address);
 	}
 	info->ep_attr->type = FI_EP_RDM;
-	info->ep_attr->max_msg_size = MESSAGE_MAX;
+	info->ep_attr->max_msg_size = longest ? strtoul(longest, NULL, 10) : MESSAGE_MAX;
 	info->tx_attr->size = QUEUE;
 	info->rx_attr->size = QUEUE;
 	info->domain_attr->name = strdup("device0");
