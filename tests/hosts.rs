@@ -143,10 +143,11 @@ pub fn address(host: usize, rail: usize) -> String {
     format!("10.77.{rail}.{host}")
 }
 
-/// A host's address and port on all rails, each rail being a net of its own.
-pub fn nids(host: usize, rails: usize, port: u16) -> String {
-    let nid = |rail| format!("{}:{port}@udp{rail}", address(host, rail));
-    (0..rails).map(nid).collect::<Vec<_>>().join(",")
+/// A host's address and port on rails that are on these nets.
+pub fn nids(host: usize, nets: &[&str], port: u16) -> String {
+    let nid = |(rail, net)| format!("{}:{port}@{net}", address(host, rail));
+    let nids: Vec<String> = nets.iter().enumerate().map(nid).collect();
+    nids.join(",")
 }
 
 fn port(host: usize, rail: usize) -> String {

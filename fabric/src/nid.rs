@@ -6,7 +6,8 @@
 //! which is resolved when the rail is opened; a peer cannot be reached by such a name.
 //!
 //! A rail takes two ports: the NID's own for news, and the next one for beats ([`BEAT_PORT_OFFSET`]).
-//! The text names the first only.
+//! The text names the first only. By TCP the next one is also its lifeline, and the first its bulk lane;
+//! where news and beats are not UDP, the bulk lane has the third.
 //!
 //! The text form is the wire form: what [`NidList`] displays is what members tell each other, and
 //! it reads back to an equal list.

@@ -14,6 +14,31 @@ const SENT_ONE: Sent = Sent {
     dropped: None,
 };
 
+/// Rails of connections beside rails of datagrams: the first sends find no connection yet and go by
+/// the other rail, later ones go by both.
+#[test]
+fn rails_of_both_kinds_carry_messages_together() {
+    let mut a = Node::open("127.41.70.1:0@udp0,127.41.70.2:0@tcp0");
+    let mut b = Node::open("127.41.71.1:0@udp0,127.41.71.2:0@tcp0");
+    let to_b = a.knows(&b);
+    b.knows(&a);
+    let mut by_rail = [0, 0];
+    let mut now_us = 0;
+    while by_rail[1] < 10 {
+        now_us += 1_000;
+        assert!(now_us < 20_000_000, "{by_rail:?}");
+        for class in [Class::News, Class::Beat] {
+            let sent = a.fabric.send(now_us, to_b, class, Route::Next, b"any");
+            assert!(sent.copies > 0, "a message is taken by one of them");
+        }
+        a.drain(now_us, &mut Vec::new());
+        let mut received = Vec::new();
+        b.drain(now_us, &mut received);
+        received.iter().for_each(|(rail, _)| by_rail[*rail] += 1);
+    }
+    assert!(by_rail[0] >= 5, "{by_rail:?}");
+}
+
 #[test]
 fn a_message_goes_there_and_an_answer_comes_back() {
     let mut a = Node::open("127.41.1.1:0@udp,127.41.1.2:0@udp");
