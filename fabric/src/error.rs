@@ -136,7 +136,7 @@ pub enum OpenError {
         /// The library's version.
         version: String,
         /// What libfabric answered.
-        reason: CallError,
+        reason: Box<CallError>,
         /// What is missing, and what to do about it.
         lacks: String,
     },

@@ -393,7 +393,7 @@ fn available(
                 provider,
                 version: library.version_text(),
                 lacks: lacks(core, has_provider(library, core)),
-                reason,
+                reason: Box::new(reason),
             })
         }
         // Whatever else is wrong is explained where the lane is opened.
