@@ -134,7 +134,7 @@ impl Overlay {
     /// what a view is made of, perhaps its own end: for two more deadlines its view weighs nothing.
     pub(super) fn claim_strength(&self) -> Strength {
         let strength = self.strength();
-        if self.now < self.drowsy_until {
+        if self.is_drowsy() {
             return Strength {
                 live: 0,
                 ..strength

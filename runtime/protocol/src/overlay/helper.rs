@@ -122,7 +122,7 @@ impl Overlay {
             link.silent.add(from);
         }
         if reported {
-            self.report(suspect, CauseKind::Silence);
+            self.report(suspect, CauseKind::Silence, Some(from));
         }
     }
 
@@ -161,7 +161,12 @@ impl Overlay {
                     .is_some_and(|m| m.version == check.version)
                 && !self.doubts_itself()
             {
-                self.report(id, cause);
+                self.report(id, cause, None);
+                if self.table.in_view(id).is_some() {
+                    // Our word alone is not enough, and perhaps nobody else observes it: those who
+                    // hold it failed already reported it to others, whose word we do not count.
+                    self.ask_helpers(id, check.version);
+                }
             }
         }
     }

@@ -42,14 +42,16 @@ impl Overlay {
             // Its record replaces ours, even if ours is of a later life. One that it had a deadline
             // to hear of, and has not, began on our side and has our verdicts: that life is failed
             // too. A younger one may be everybody's, and will introduce itself.
-            let (now, deadline_us) = (self.now, self.config.deadline_us);
-            self.table.change(fact.id, |member| {
-                let ours = now.since(member.joined_at) > deadline_us;
-                let version = if ours { member.version } else { fact.version };
-                member.enter(version.max(fact.version));
-            });
-            let (cause, silent_us) = (fact.cause, fact.silent_us);
-            return self.fail(fact.id, cause, fact.reporters, silent_us, Some(from));
+            let ours = self.now.since(member.joined_at) > self.config.deadline_us;
+            let version = if ours { member.version } else { fact.version };
+            // Nobody there reported such a life: it ends by the word of the one who told us.
+            let reporters = match version > fact.version {
+                true => Reporters::from_iter([from]),
+                false => fact.reporters,
+            };
+            let version = version.max(fact.version);
+            self.table.change(fact.id, |member| member.enter(version));
+            return self.fail(fact.id, fact.cause, reporters, fact.silent_us, Some(from));
         }
         match verdict::order((fact.version, fact.state), (member.version, member.state)) {
             Order::Newer => self.merge_newer(from, fact),
@@ -309,7 +311,7 @@ impl Overlay {
     ) {
         let mut state = verdict::judge(reporters.len(), self.threshold_for(id));
         if state == NodeState::Failed {
-            if !self.must_hold(id, reporters) {
+            if !self.is_drowsy() && !self.must_hold(id, reporters) {
                 return self.fail(id, cause, reporters, silent_us, from);
             }
             state = NodeState::Suspect;

@@ -55,12 +55,26 @@ impl Overlay {
         }
         let tells_view = matches!(message, Message::View { .. } | Message::Refusal { .. });
         if self.rejoin.is_some() && !(tells_view && self.rejoins_with(header.sender)) {
-            return Err(Reject::Stranger);
+            return self.receive_rejoining(header.sender, &message);
         }
         self.agree(header, &message)?;
         self.admit(header, &message)?;
         self.heard(header.sender);
         self.dispatch(header, message)
+    }
+
+    /// While we take over somebody's view we take nothing from others. Those who ask whether we live
+    /// are told so: on our old side nobody knows why we are silent.
+    fn receive_rejoining(&mut self, from: MemberId, message: &Message<'_>) -> Result<(), Reject> {
+        let asks = matches!(message, Message::Probe | Message::Link { asked: None, .. });
+        if !asks || self.table.in_view(from).is_none() {
+            return Err(Reject::Stranger);
+        }
+        self.say(Intent::ProbeReply {
+            to: from,
+            route: Route::All,
+        });
+        Ok(())
     }
 
     /// A frame from an earlier life than one we know. If somebody introduces itself with it, it
@@ -85,14 +99,14 @@ impl Overlay {
         }
     }
 
-    /// Whether who comes under the id of this member may be told what we hold of it: once a
-    /// heartbeat.
+    /// Whether who comes under the id of this member may be told what we hold of it: twice a
+    /// heartbeat, so that loss does not hide it for the deadline after which we seem silent.
     fn answer_due(&mut self, id: MemberId) -> bool {
-        let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
+        let (now, pause_us) = (self.now, self.config.heartbeat_us / 2);
         let mut due = false;
         self.table.note(id, |member| {
             let last = member.answered_at;
-            due = last.is_none_or(|at| now.since(at) >= heartbeat_us);
+            due = last.is_none_or(|at| now.since(at) >= pause_us);
             if due {
                 member.answered_at = Some(now);
             }
@@ -383,7 +397,7 @@ impl Overlay {
         }
     }
 
-    /// Tells a member that is held failed that it is; at most once a heartbeat.
+    /// Tells a member that is held failed that it is; at most twice a heartbeat.
     fn claim(&mut self, to: MemberId) {
         let failed = self.table.get(to).map(|member| member.state) == Some(NodeState::Failed);
         if failed && self.answer_due(to) {

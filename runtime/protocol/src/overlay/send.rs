@@ -187,7 +187,7 @@ impl Overlay {
             }
             Intent::Claim { to } => {
                 self.claim_about(to)?.write(writer).ok()?;
-                (Kind::Claim, Target::Member(to), Route::Next)
+                (Kind::Claim, Target::Member(to), Route::All)
             }
             Intent::Refuse { slot } => {
                 self.write_own(writer).ok()?;

@@ -132,7 +132,7 @@ impl Overlay {
             } else {
                 CauseKind::Unanswered
             };
-            self.report(id, cause);
+            self.report(id, cause, None);
         }
     }
 
@@ -149,6 +149,11 @@ impl Overlay {
             asked: None,
             route: Route::All,
         });
+        self.ask_helpers(id, version)
+    }
+
+    /// Asks up to three others to look after it, its other observers first. False if there are none.
+    pub(super) fn ask_helpers(&mut self, id: MemberId, version: Version) -> bool {
         let answered = self
             .links
             .get(&id)
@@ -215,8 +220,8 @@ impl Overlay {
         doubts
     }
 
-    /// Our own report against a member, with what the helpers found.
-    pub(super) fn report(&mut self, id: MemberId, cause: CauseKind) {
+    /// Our own report against a member, with what the helpers found: `found` just now, others before.
+    pub(super) fn report(&mut self, id: MemberId, cause: CauseKind, found: Option<MemberId>) {
         let Some(member) = self.table.in_view(id) else {
             return;
         };
@@ -229,6 +234,7 @@ impl Overlay {
             .map(|link| link.silent)
             .unwrap_or_default()
             .iter()
+            .chain(found)
         {
             reporters.add(helper);
         }
@@ -278,6 +284,7 @@ impl Overlay {
             let (reporters, cause, silent_us) = (member.reporters, member.cause, member.silent_us);
             let threshold = self.threshold_for(id);
             if verdict::judge(reporters.len(), threshold) == NodeState::Failed
+                && !self.is_drowsy()
                 && !self.must_hold(id, reporters)
             {
                 self.fail(id, cause, reporters, silent_us, None);
@@ -372,6 +379,12 @@ impl Overlay {
         self.minority.overslept();
         self.heard_any = self.heard_any.after(late_us).min(now);
         self.doubted_since = None;
+    }
+
+    /// Whether we slept for a deadline, and woke not two ago: the reports we hold are as old as our
+    /// sleep, so we speak no verdict, and our view weighs nothing against another's.
+    pub(super) fn is_drowsy(&self) -> bool {
+        self.now < self.drowsy_until
     }
 
     /// Everybody starts anew, as if just heard.
