@@ -6,6 +6,7 @@
 use crate::event::CauseKind;
 use crate::evidence::ObservationKind;
 use crate::identity::{MemberId, Version};
+use crate::lateness::LATE_MAX_US;
 use crate::link::Subject;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Route;
@@ -71,10 +72,13 @@ impl Overlay {
         if !self.checks.contains_key(&id) && self.checks.len() >= CHECKS_MAX {
             return;
         }
-        let heartbeat_us = self.config.heartbeat_us;
+        // As long as the watch looks, after its first probe, and longer for who is late.
+        let theirs_us = self.table.get(id).map_or(0, |member| member.late_us);
+        let late_us = (self.lateness.figure_us() + theirs_us).min(LATE_MAX_US);
+        let until = now.after(self.config.heartbeat_us + late_us);
         let check = self.checks.entry(id).or_insert_with(|| Check {
             version,
-            until: now.after(heartbeat_us),
+            until,
             probe_at: now,
             askers: Vec::new(),
             own: None,

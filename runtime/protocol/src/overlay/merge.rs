@@ -44,12 +44,13 @@ impl Overlay {
             // too. A younger one may be everybody's, and will introduce itself.
             let ours = self.now.since(member.joined_at) > self.config.deadline_us;
             let version = if ours { member.version } else { fact.version };
-            // Nobody there reported such a life: it ends by the word of the one who told us.
-            let reporters = match version > fact.version {
-                true => Reporters::from_iter([from]),
-                false => fact.reporters,
-            };
             let version = version.max(fact.version);
+            // Nobody there reported any other: whoever hears of that end from us looks for itself.
+            let reporters = if version == fact.version {
+                fact.reporters
+            } else {
+                Reporters::default()
+            };
             self.table.change(fact.id, |member| member.enter(version));
             return self.fail(fact.id, fact.cause, reporters, fact.silent_us, Some(from));
         }

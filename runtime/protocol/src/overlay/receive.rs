@@ -124,6 +124,10 @@ impl Overlay {
 
     /// Decides whether the sender is somebody to listen to; takes its introduction first.
     fn admit(&mut self, header: Header, message: &Message<'_>) -> Result<(), Reject> {
+        if claim_in(message).is_some() && !self.replay.is_newest(header.sender, header.sequence) {
+            // Overtaken by what its sender has said since; it is said again while it is true.
+            return Err(Reject::Stale);
+        }
         if let Some(claim) = claim_in(message)
             && self.is_mutual(header.sender, claim)
         {
@@ -372,7 +376,9 @@ impl Overlay {
     /// whole, with all its verdicts. So a life that began on the other side is not let in by its
     /// version: it says whom it holds failed, and would bring that with it.
     fn two_views_meet(&mut self, from: MemberId, claim: &Claim<'_>) {
-        if verdict::yields(self.claim_strength(), claim.strength) {
+        if self.is_drowsy() {
+            // Neither view is to be judged by one that slept; the claim comes again.
+        } else if verdict::yields(self.strength(), claim.strength) {
             self.outcast(Some(from), &claim.about);
         } else {
             self.claim(from);
@@ -389,7 +395,11 @@ impl Overlay {
         }
         let unrefuted = about.version.minor >= own.minor;
         let by_others = about.reporters.iter().any(|by| !self.may_report(by));
-        if unrefuted && by_others && verdict::yields(self.claim_strength(), claim.strength) {
+        if unrefuted
+            && by_others
+            && !self.is_drowsy()
+            && verdict::yields(self.strength(), claim.strength)
+        {
             // Found silent by people whom we hold failed ourselves: theirs is the larger side.
             self.outcast(Some(from), about);
         } else {

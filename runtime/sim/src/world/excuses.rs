@@ -7,16 +7,16 @@
 //! - *It stood still for a third of a deadline or longer*: that node. With a beat on either side of
 //!   the stop and one lost, that is a whole deadline of silence.
 //! - *It is late by up to a third of a deadline or more*: that node. The same, again and again.
-//! - *The way between it and one of its reporters was cut for a third of a deadline or longer*: the
-//!   pair. To the reporter it was silent.
+//! - *The way between it and each of its reporters was cut for a third of a deadline or longer*: to
+//!   all of them it was silent. One of them alone proves nothing where two are asked for.
 //! - *A one-way cut beside other cuts, or among fewer than five*: the pair. One such link among five
 //!   is within bounds: others look.
 //! - *A storm*: everybody. More is lost than the promises allow for, and no deadline is long enough.
-//! - *Somebody was excused for declaring this life failed*: that life. The verdict travels, and is
+//! - *Somebody was excused for declaring it failed*: it, in that version. The verdict travels, and is
 //!   told late by who hears it late.
-//! - *The observer was cast out, and did not report the member itself*: that life. Who is cast out
-//!   takes over the view of the larger side, and with it the end of those who were on its own side
-//!   and came back there. A verdict of that view is judged where it was made.
+//! - *The observer was cast out, and did not report the member itself*: what this observer tells. Who
+//!   is cast out takes over the view of the larger side, and with it the end of those who were on its
+//!   own side. Others who tell of the same end need an excuse of their own.
 //! - *A story says so*: that node, in this life. The story knows why.
 //!
 //! Not excused: a stop, a lateness or a cut that is shorter; whom the far side of a cut is silent to,
@@ -26,7 +26,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_protocol::{Event, Instant, MemberId};
+use muster_protocol::{Event, Instant, MemberId, Version};
 
 use super::{NodeIndex, World};
 
@@ -49,7 +49,7 @@ pub(super) struct Excuses {
     nodes: BTreeMap<NodeIndex, Instant>,
     cuts: BTreeMap<(NodeIndex, NodeIndex), Cut>,
     storm_until: Instant,
-    condemned: BTreeSet<(MemberId, u64)>,
+    condemned: BTreeSet<(MemberId, Version)>,
     /// When a node last learnt that it was declared failed.
     cast_out: BTreeMap<NodeIndex, Instant>,
 }
@@ -148,12 +148,9 @@ impl World {
     /// Whether some fault excuses the observer for telling that this member failed. A life whose
     /// end was excused once stays excused.
     pub(super) fn is_excused(&mut self, observer: NodeIndex, event: &Event) -> bool {
-        let life = (event.member, event.version.incarnation);
+        let life = (event.member, event.version);
         let reported = event.cause.reporters.contains(self.id(observer));
-        if self.takes_over(observer) && !reported {
-            self.excuses.condemned.insert(life);
-        }
-        if self.excuses.condemned.contains(&life) {
+        if self.excuses.condemned.contains(&life) || (self.takes_over(observer) && !reported) {
             return true;
         }
         let Some(node) = (0..self.len()).find(|node| self.id(*node) == event.member) else {
@@ -164,9 +161,10 @@ impl World {
             .filter(|node| event.cause.reporters.contains(self.id(*node)))
             .collect();
         let excused = self.now <= until.max(self.excuses.storm_until)
-            || reporters
-                .iter()
-                .any(|reporter| self.was_cut(*reporter, node));
+            || (!reporters.is_empty()
+                && reporters
+                    .iter()
+                    .all(|reporter| self.was_cut(*reporter, node)));
         if excused {
             self.excuses.condemned.insert(life);
         }
