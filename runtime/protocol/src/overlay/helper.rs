@@ -123,7 +123,7 @@ impl Overlay {
         }
         self.observe(suspect, from, ObservationKind::FoundSilent);
         if let Some(link) = self.links.get_mut(&suspect) {
-            link.silent.add(from);
+            link.found_silent(from, now);
         }
         if reported {
             self.report(suspect, CauseKind::Silence, Some(from));

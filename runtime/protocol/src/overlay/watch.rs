@@ -97,6 +97,8 @@ impl Overlay {
         if silence == Silence::Usual {
             return;
         }
+        // For one who is late the deadline is long, and a helper may have been unlucky at its start.
+        link.forget_silent(now, self.config.deadline_us);
         if link.rounds == 0 || now >= link.round_at {
             link.rounds += 1;
             // A silence that goes on after the report is looked at half as often.

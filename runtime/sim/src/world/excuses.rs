@@ -7,8 +7,8 @@
 //! - *It stood still for a third of a deadline or longer*: that node. With a beat on either side of
 //!   the stop and one lost, that is a whole deadline of silence.
 //! - *It is late by up to a third of a deadline or more*: that node. The same, again and again.
-//! - *The way between it and each of its reporters was cut for a third of a deadline or longer*: to
-//!   all of them it was silent. One of them alone proves nothing where two are asked for.
+//! - *The way between it and its reporters, or Theta of them, was cut for a third of a deadline or
+//!   longer*: to those it was silent. One of two proves nothing.
 //! - *A one-way cut beside other cuts, or among fewer than five*: the pair. One such link among five
 //!   is within bounds: others look.
 //! - *A storm*: everybody. More is lost than the promises allow for, and no deadline is long enough.
@@ -161,10 +161,7 @@ impl World {
             .filter(|node| event.cause.reporters.contains(self.id(*node)))
             .collect();
         let excused = self.now <= until.max(self.excuses.storm_until)
-            || (!reporters.is_empty()
-                && reporters
-                    .iter()
-                    .all(|reporter| self.was_cut(*reporter, node)));
+            || self.was_cut_from_enough(&reporters, node);
         if excused {
             self.excuses.condemned.insert(life);
         }
@@ -176,6 +173,13 @@ impl World {
         let settle_us = SETTLE_DEADLINES * self.deadline_us(node);
         let at = self.excuses.cast_out.get(&node);
         at.is_some_and(|at| self.now.since(*at) <= settle_us)
+    }
+
+    /// Whether the reporters from whom the node was cut would have been enough without the others.
+    fn was_cut_from_enough(&self, reporters: &[NodeIndex], node: NodeIndex) -> bool {
+        let is_cut = |reporter: &&NodeIndex| self.was_cut(**reporter, node);
+        let cut = reporters.iter().filter(is_cut).count();
+        cut > 0 && cut >= self.nodes[node].config.theta.min(reporters.len())
     }
 
     /// Whether the way between two nodes is cut, or was until a moment ago, for long enough.
