@@ -115,18 +115,6 @@ impl Overlay {
         }
         match fact.state {
             NodeState::Left => self.left(from, fact),
-            // A verdict about a life we have not seen: the one we have seen is over anyway.
-            NodeState::Failed if fact.version.incarnation > held.incarnation => {
-                self.table
-                    .change(fact.id, |member| member.enter(fact.version));
-                self.fail(
-                    fact.id,
-                    fact.cause,
-                    fact.reporters,
-                    fact.silent_us,
-                    Some(from),
-                );
-            }
             NodeState::Failed | NodeState::Suspect => {
                 if fact.version > held {
                     self.renew(from, fact);
@@ -378,7 +366,7 @@ impl Overlay {
         fact: RankFact,
     ) -> bool {
         let Some(member) = self.table.get(node) else {
-            return false;
+            return self.is_refused();
         };
         if node == self.own && fact.sequence > 0 {
             return true;
@@ -426,6 +414,14 @@ impl Overlay {
         let reporters = Reporters::from_iter([node]);
         self.tell(node, EventKind::RankChanged { fact }, cause, reporters, 0);
         self.spread(Subject::Rank(node, fact.rank), from);
+    }
+
+    /// Whether what is said of an unknown node is never to be taken: there is no room for the node.
+    /// Else it comes again when the node is known.
+    pub(super) fn is_refused(&mut self) -> bool {
+        let full = self.is_full();
+        self.counters.facts_refused += u64::from(full);
+        full
     }
 
     pub(super) fn is_full(&self) -> bool {

@@ -7,7 +7,7 @@
 
 use crate::config::MTU_MAX;
 use crate::frame::{self, Header};
-use crate::identity::{MemberId, Version};
+use crate::identity::{MemberId, Version, is_plausible};
 use crate::overlay::Overlay;
 use crate::overlay::interface::{Phase, Route};
 use crate::overlay::outbox::{Intent, STRAYS_MAX};
@@ -35,6 +35,13 @@ impl Overlay {
         }
         if header.sender == self.own {
             return Err(self.receive_own(header, &message));
+        }
+        let held = self.table.get(header.sender);
+        let held = held.map_or(0, |member| member.version.incarnation);
+        if !is_plausible(header.incarnation, held) {
+            // One such frame would keep out all that its sender ever says.
+            self.counters.incarnations_refused += 1;
+            return Err(Reject::Malformed);
         }
         self.keep_door(header, introduction(&message))?;
         match self
