@@ -12,6 +12,7 @@ use crate::overlay::Overlay;
 use crate::overlay::interface::Route;
 use crate::overlay::outbox::Intent;
 use crate::state::NodeState;
+use crate::table::Member;
 use crate::time::Instant;
 
 /// Members one engine looks after for others at the same time.
@@ -144,6 +145,15 @@ impl Overlay {
             };
             if now < check.until {
                 check.probe_at = now.after(heartbeat_us / 3);
+                let strange = |member: &Member| member.last_heard == Instant::default();
+                if self.table.get(id).is_some_and(strange) {
+                    // It may not know us, and answers nobody it does not know: we introduce ourselves.
+                    self.say(Intent::Link {
+                        to: id,
+                        asked: None,
+                        route: Route::All,
+                    });
+                }
                 self.say(Intent::Probe { to: id });
                 continue;
             }
