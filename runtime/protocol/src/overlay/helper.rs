@@ -123,7 +123,11 @@ impl Overlay {
             return;
         }
         self.observe(suspect, from, ObservationKind::FoundSilent);
-        if let Some(link) = self.links.get_mut(&suspect) {
+        if let Some(link) = self.links.get_mut(&suspect).filter(|link| link.observes) {
+            if link.rounds == 0 {
+                // We have heard it since we asked: the answer is about a silence that is over.
+                return;
+            }
             link.found_silent(from, now);
         }
         if reported {
