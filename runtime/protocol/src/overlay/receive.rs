@@ -139,7 +139,7 @@ impl Overlay {
             && self.is_mutual(header.sender, claim)
         {
             self.heard(header.sender);
-            self.two_views_meet(header.sender, claim);
+            self.two_views_meet(header, claim);
             return Err(Reject::Outcast);
         }
         if let Some(own) = introduction(message)
@@ -382,11 +382,23 @@ impl Overlay {
     /// Each of two holds the other failed, in whatever versions: one of their views must go as a
     /// whole, with all its verdicts. So a life that began on the other side is not let in by its
     /// version: it says whom it holds failed, and would bring that with it.
-    fn two_views_meet(&mut self, from: MemberId, claim: &Claim<'_>) {
+    ///
+    /// A claim about a former life of ours may be as old as that life, and its sender long gone. So it
+    /// counts when another one follows it, which a living sender says when we knock.
+    fn two_views_meet(&mut self, header: Header, claim: &Claim<'_>) {
+        let from = header.sender;
         if self.is_drowsy() {
             // Neither view is to be judged by one that slept; the claim comes again.
         } else if verdict::yields(self.strength(), claim.strength) {
-            self.outcast(Some(from), &claim.about);
+            let is_former = claim.about.version.incarnation < self.own_version().incarnation;
+            let before = self.former_claim.replace((from, header.sequence));
+            let follows = |(by, sequence)| by == from && sequence < header.sequence;
+            if !is_former || before.is_some_and(follows) {
+                self.former_claim = None;
+                self.outcast(Some(from), &claim.about);
+            } else {
+                self.introduce_to(from);
+            }
         } else {
             self.claim(from);
         }

@@ -8,7 +8,8 @@
 //!   the stop and one lost, that is a whole deadline of silence.
 //! - *It is late by up to a third of a deadline or more*: that node. The same, again and again.
 //! - *The way between it and its reporters, or Theta of them, was cut for a third of a deadline or
-//!   longer*: to those it was silent. One of two proves nothing.
+//!   longer*: to those it was silent. One of two proves nothing; but to an observer that was itself
+//!   cut from it, and reported it, nothing came that would have taken back the word of the other.
 //! - *A one-way cut beside other cuts, or among fewer than five*: the pair. One such link among five
 //!   is within bounds: others look.
 //! - *A storm*: everybody. More is lost than the promises allow for, and no deadline is long enough.
@@ -106,8 +107,11 @@ impl World {
             mended_at: None,
             is_alone,
         };
+        let settle_us = SETTLE_DEADLINES * self.deadline_us(one);
         let cut = self.excuses.cuts.entry(pair(one, other)).or_insert(fresh);
-        if cut.mended_at.take().is_some() {
+        if let Some(mended_at) = cut.mended_at.take()
+            && self.now.since(mended_at) > settle_us
+        {
             *cut = fresh;
         }
         cut.is_alone &= is_alone;
@@ -161,7 +165,8 @@ impl World {
             .filter(|node| event.cause.reporters.contains(self.id(*node)))
             .collect();
         let excused = self.now <= until.max(self.excuses.storm_until)
-            || self.was_cut_from_enough(&reporters, node);
+            || self.was_cut_from_enough(&reporters, node)
+            || (reported && self.was_cut(observer, node));
         if excused {
             self.excuses.condemned.insert(life);
         }
