@@ -45,12 +45,11 @@ impl Overlay {
             let ours = self.now.since(member.joined_at) > self.config.deadline_us;
             let version = if ours { member.version } else { fact.version };
             let version = version.max(fact.version);
-            // Nobody there reported any other: whoever hears of that end from us looks for itself.
-            let reporters = if version == fact.version {
-                fact.reporters
-            } else {
-                Reporters::default()
-            };
+            // We did not report a life that we hold alive. And a report that was refuted since is none:
+            // whoever hears of this end looks for itself.
+            let refuted = version > fact.version && version.incarnation == fact.version.incarnation;
+            let others = fact.reporters.iter().filter(|by| *by != self.own);
+            let reporters = Reporters::from_iter(others.filter(|_| !refuted));
             self.table.change(fact.id, |member| member.enter(version));
             return self.fail(fact.id, fact.cause, reporters, fact.silent_us, Some(from));
         }

@@ -421,6 +421,9 @@ impl Overlay {
         {
             // Found silent by people whom we hold failed ourselves: theirs is the larger side.
             self.outcast(Some(from), about);
+        } else if unrefuted && 2 * claim.strength.live < self.strength().live {
+            // A verdict of a few, however many of them reported it: we do not give up our view for it.
+            self.refute(Some(from), about);
         } else {
             self.merge_own(Some(from), about);
         }

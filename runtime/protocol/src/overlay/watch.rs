@@ -138,9 +138,10 @@ impl Overlay {
         }
     }
 
-    /// Whether it was asked, and half a heartbeat has gone by since: one who has just woken has not.
+    /// Whether it was asked, and asked again: one who has just woken has not.
     fn has_looked(&self, id: MemberId) -> bool {
-        planted::on(Fault::NoProbes) || self.links.get(&id).is_some_and(|link| link.rounds >= 2)
+        let asked = self.links.get(&id).is_some_and(|link| link.rounds >= 2);
+        asked || planted::on(Fault::NoLatenessShift)
     }
 
     /// Asks the silent one over all rails, and helpers: its other observers first. False if there
