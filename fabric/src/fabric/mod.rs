@@ -15,6 +15,7 @@ pub(crate) use bulk::PeerBulk;
 
 use crate::config::FabricConfig;
 use crate::error::{OpenError, PeerError, RemoveError};
+use crate::health::HealthConfig;
 use crate::locality::Machine;
 use crate::nid::{NIDS_MAX, Nid, NidList};
 use crate::peer::{PeerHandle, PeerTable};
@@ -164,6 +165,16 @@ impl Fabric {
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.config.policy
+    }
+
+    /// Changes how errors and successes move a health. False if the numbers make no sense; then
+    /// nothing has changed.
+    pub fn set_health(&mut self, health: HealthConfig) -> bool {
+        let sound = health.fault().is_none();
+        if sound {
+            self.config.health = health;
+        }
+        sound
     }
 
     /// Changes the NUMA range, see [`FabricConfig::numa_range`].

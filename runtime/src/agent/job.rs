@@ -6,12 +6,13 @@ use super::publisher::Publisher;
 use super::resume::{Record, Resume};
 use super::worker;
 use crate::board::{BoardWriter, Cause, Leave, Occupancy};
-use crate::config::{AgentConfig, KeySource, draw_key};
+use crate::config::{AgentConfig, KeySource, RailsDocument, draw_key};
 use crate::doorman::{Door, Doorman, Place, Request};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::readable;
 use crate::sys::process::open_pidfd;
 use crate::watch::{FailedBy, Finding, HungBy, RankNotice, Watch};
+use muster_fabric::Nid;
 use muster_protocol::{Event, EventKind, Input, Overlay, Policy, RankDetail, RankState, Told};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -252,6 +253,13 @@ impl Job {
     pub(super) fn keep(&mut self, engine: &Overlay) {
         self.record.engine.clear();
         engine.snapshot(&mut self.record.engine);
+        worker::keep(&mut self.resume, &self.record);
+    }
+
+    /// The node's rails are others: who comes is told, and a later worker opens them.
+    pub(super) fn set_rails(&mut self, address: &str, document: &RailsDocument, open: &[Nid]) {
+        self.doorman.set_address(address);
+        self.record.set_rails(address, document, open);
         worker::keep(&mut self.resume, &self.record);
     }
 

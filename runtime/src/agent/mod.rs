@@ -6,6 +6,7 @@
 
 mod args;
 mod attributes;
+mod changes;
 mod host;
 mod job;
 mod keeper;
@@ -13,6 +14,7 @@ mod log;
 mod outbox;
 mod printer;
 mod publisher;
+mod rails;
 mod resume;
 mod signals;
 mod worker;
