@@ -130,8 +130,8 @@ enum Yielded {
 }
 
 /// Settles who has NIDs that two addresses name. If one address is a part of the other, both are one
-/// node, as a seed that names a single NID is, or a member that has opened or closed a rail; else the later word counts, since a node that comes
-/// back with other rails is known by its old ones too.
+/// node, as a seed that names a single NID is, or a member that has opened or closed a rail; else the
+/// later word counts, since a node that comes back with other rails is known by its old ones too.
 fn yield_nids(
     fabric: &mut dyn Transport,
     by: PeerHandle,

@@ -19,6 +19,8 @@ pub(super) struct Rails {
     /// Where devices and memory are, if that is known.
     machine: Option<Machine>,
     memory_node: Option<u32>,
+    /// Some rails are preferred to others that work as well.
+    favours: bool,
 }
 
 /// A step that was taken, with how to take it back.
@@ -45,13 +47,19 @@ impl Rails {
         &self.open
     }
 
+    /// Whether some rails are preferred to others that work as well, by rule or by distance. What goes
+    /// over one rail only says nothing of the others.
+    pub(super) fn favours(&self) -> bool {
+        self.favours
+    }
+
     /// Says where devices and memory are.
     pub(super) fn set_machine(&mut self, machine: Machine, memory_node: Option<u32>) {
         (self.machine, self.memory_node) = (Some(machine), memory_node);
     }
 
     /// Puts what is said about rails that are open in force: rules, limits, places.
-    pub(super) fn settle(&self, fabric: &mut Fabric) {
+    pub(super) fn settle(&mut self, fabric: &mut Fabric) {
         fabric.set_policy(self.document.policy.clone());
         fabric.set_numa_range(self.document.numa_range);
         fabric.set_health(self.document.health);
@@ -64,6 +72,22 @@ impl Rails {
         if let Some(machine) = &self.machine {
             fabric.locate(machine, self.memory_node);
         }
+        self.favours = !self.document.policy.rules().is_empty() || self.is_uneven(fabric);
+    }
+
+    /// Whether rails are at different distances, beyond the range in which they count as equal.
+    fn is_uneven(&self, fabric: &Fabric) -> bool {
+        let Some(machine) = &self.machine else {
+            return false;
+        };
+        let rails = fabric.rails();
+        let distances = rails.iter().map(|rail| {
+            let device = rail.interface.as_deref().unwrap_or_default();
+            let distance = machine.distance_to_device(self.memory_node, device);
+            distance.max(self.document.numa_range)
+        });
+        let (least, most) = (distances.clone().min(), distances.max());
+        least != most
     }
 
     /// Puts another document in force. True if rails were opened or closed.

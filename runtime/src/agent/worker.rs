@@ -169,7 +169,7 @@ fn open_rails(libfabric: Libfabric, configured: &RailsDocument) -> Result<(Fabri
     let mut fabric = open(libfabric, &document, nids.collect())?;
     // In the order in which they were given.
     let opened = fabric.local_nids().iter().cloned().collect();
-    let rails = Rails::new(document, opened);
+    let mut rails = Rails::new(document, opened);
     rails.settle(&mut fabric);
     Ok((fabric, rails))
 }
@@ -182,7 +182,7 @@ fn open_again(libfabric: Libfabric, record: &Record) -> Result<(Fabric, Rails), 
     };
     let document = RailsDocument::import(&record.document).map_err(|error| error.to_string())?;
     let mut fabric = open(libfabric, &document, nids(&record.rails)?)?;
-    let rails = Rails::new(document, nids(&record.opened)?);
+    let mut rails = Rails::new(document, nids(&record.opened)?);
     rails.settle(&mut fabric);
     Ok((fabric, rails))
 }

@@ -6,15 +6,15 @@
 mod change;
 mod group;
 mod key;
+mod line;
 mod profile;
 mod rails;
 mod yaml;
 
-pub use change::{
-    Change, ChangeError, Limit, PEERS_AT_ONCE_MAX, RuleChoice, SUBJECTS, peers_of, subject,
-};
+pub use change::{Change, ChangeError, Limit, PEERS_AT_ONCE_MAX, RuleChoice, peers_of};
 pub use group::{GroupName, parse_minority};
 pub use key::{KeyError, KeySource, draw_key, draw_seed, read_key_file, standing_key};
+pub use line::{SUBJECTS, subject};
 pub use muster_protocol::{Minority, Profile};
 pub use profile::{ProfileError, parse_profile};
 pub use rails::{PEERS_MAX, RailEntry, RailsDocument};
