@@ -529,6 +529,32 @@ fn another_user_may_not_ask_and_not_change() {
     assert!(member.leave());
 }
 
+/// snd-010: the agent knows which NUMA node its rails are near. The machine is one in a file, of two
+/// sockets, whose second network card is called like the loopback here.
+#[test]
+fn rails_are_placed_on_the_machine() {
+    let directory = tempfile::tempdir().unwrap();
+    let topology = muster_tests::workspace().join("tests/topologies/two-sockets.xml");
+    let topology = fs::read_to_string(topology)
+        .unwrap()
+        .replace("\"eth1\"", "\"lo\"");
+    let file = directory.path().join("machine.xml");
+    fs::write(&file, topology).unwrap();
+    let rail = ["--rail", "127.66.80.1@udp0"];
+    let machine = ("HWLOC_XMLFILE", file.as_os_str());
+    let _member = Member::start_with(directory.path(), "n1", &rail, &[machine]);
+    let admin = Admin::of(directory.path(), "n1");
+    admin.await_answer(&["rails"], |answer| answer.contains("127.66.80.1@udp0"));
+    let rails = admin.json(&["rails"]);
+    // libfabric names the interface of the first address of it only.
+    let rail = &rails["rails"][0];
+    let expected = match rail["interface"].as_str() {
+        Some("lo") => Value::from(1),
+        _ => Value::Null,
+    };
+    assert_eq!(rail["numa_node"], expected, "{rails}");
+}
+
 /// What was changed outlives the worker: the next one opens the same rails, under the same rules, and
 /// the others do not even notice.
 #[test]

@@ -252,6 +252,9 @@ impl Host {
             })?;
         }
         job.answer(&mut self.engine, now);
+        if let Some(ranks) = job.moved() {
+            self.rails.make_room(&self.fabric, &ranks);
+        }
         if job.is_over() {
             match self.engine.phase() {
                 Phase::Running => {

@@ -51,6 +51,8 @@ pub(super) struct Job {
     without_launcher: bool,
     had_clients: bool,
     idle_since_ns: u64,
+    /// Processes have come or gone since the loop last asked which there are.
+    has_moved: bool,
 }
 
 impl Job {
@@ -89,6 +91,7 @@ impl Job {
             // Without a launcher's job there is nobody whose end could be waited for.
             without_launcher: place.is_solo(),
             idle_since_ns: monotonic_ns(),
+            has_moved: true,
         };
         job.introduce_self(config);
         Ok(job)
@@ -139,6 +142,7 @@ impl Job {
             } => {
                 info!(slot, pid, ?rank, again, "a process attached");
                 self.attached.insert(slot);
+                self.has_moved = true;
                 self.had_clients = true;
                 if ulfm {
                     // MPI cannot take a death back, so this node must not come back from one.
@@ -203,6 +207,7 @@ impl Job {
         self.doorman.settle(notice, &mut self.board, &self.watch);
         if notice.finding.is_final() {
             self.attached.remove(&notice.slot);
+            self.has_moved = true;
             if self.attached.is_empty() {
                 self.idle_since_ns = monotonic_ns();
             }
@@ -254,6 +259,14 @@ impl Job {
         self.record.engine.clear();
         engine.snapshot(&mut self.record.engine);
         worker::keep(&mut self.resume, &self.record);
+    }
+
+    /// The processes that are attached, if some have come or gone since this was last asked.
+    pub(super) fn moved(&mut self) -> Option<Vec<u32>> {
+        let view = self.board.view();
+        let pid = |slot: &u32| Some(view.slot(*slot)?.facts().pid);
+        let pids = || self.attached.iter().filter_map(pid).collect();
+        std::mem::take(&mut self.has_moved).then(pids)
     }
 
     /// The node's rails are others: who comes is told, and a later worker opens them.

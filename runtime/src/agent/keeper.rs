@@ -8,6 +8,7 @@
 //! are gone does a client start a new agent.
 
 use super::resume::Resume;
+use super::seat;
 use super::signals::Signals;
 use super::worker;
 use crate::board::{BoardError, BoardLimits, BoardWriter};
@@ -17,6 +18,7 @@ use crate::sys::daemon::{Fork, drop_inheritance, fork};
 use crate::sys::limits;
 use crate::sys::signal::keeping_handlers;
 use muster_fabric::Libfabric;
+use muster_fabric::locality::Machine;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, setsid, waitpid,
@@ -86,6 +88,8 @@ pub(super) struct Estate {
     pub(super) door: Door,
     pub(super) resume: Resume,
     pub(super) libfabric: Libfabric,
+    /// What is known of the machine.
+    pub(super) machine: Option<Machine>,
 }
 
 /// Leaves the launcher's sight: another session, another parent, no terminal, nothing
@@ -112,6 +116,7 @@ pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError
                 door,
                 resume,
                 libfabric,
+                machine: seat::read_machine(),
             };
             keep_working(estate, place, config)
         }

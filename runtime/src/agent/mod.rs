@@ -16,6 +16,7 @@ mod printer;
 mod publisher;
 mod rails;
 mod resume;
+mod seat;
 mod signals;
 mod worker;
 

@@ -4,20 +4,21 @@
 //! first, since only that can fail, then the rest is taken down; if it cannot be built, what had been
 //! done is undone, and the old plan holds.
 
+use super::seat::Seat;
 use crate::config::RailsDocument;
-use muster_fabric::locality::Machine;
 use muster_fabric::{Fabric, Nid, OpenError, Transport};
 use muster_protocol::ADDRESS_MAX;
 use tracing::error;
 
 /// Plan and wall.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Rails {
     document: RailsDocument,
     /// What became of each of the document's rails, in its order.
     open: Vec<Nid>,
-    /// Where devices and memory are, if that is known.
-    machine: Option<Machine>,
+    /// Where the agent is on the machine.
+    seat: Seat,
+    /// Where the messages' memory is: they were allocated where the loop ran when it began.
     memory_node: Option<u32>,
     /// Some rails are preferred to others that work as well.
     favours: bool,
@@ -31,11 +32,13 @@ enum Step {
 
 impl Rails {
     /// The rails of a fabric that was opened by this document; `open` in its order.
-    pub(super) fn new(document: RailsDocument, open: Vec<Nid>) -> Rails {
+    pub(super) fn new(document: RailsDocument, open: Vec<Nid>, seat: Seat) -> Rails {
         Rails {
             document,
             open,
-            ..Rails::default()
+            memory_node: seat.node(),
+            seat,
+            favours: false,
         }
     }
 
@@ -53,9 +56,11 @@ impl Rails {
         self.favours
     }
 
-    /// Says where devices and memory are.
-    pub(super) fn set_machine(&mut self, machine: Machine, memory_node: Option<u32>) {
-        (self.machine, self.memory_node) = (Some(machine), memory_node);
+    /// The ranks of this node are these processes now: the agent looks for a core of its own, near the
+    /// first rail.
+    pub(super) fn make_room(&mut self, fabric: &Fabric, ranks: &[u32]) {
+        let near = fabric.rails().first().and_then(|rail| rail.numa_node);
+        self.seat.choose(near, ranks);
     }
 
     /// Puts what is said about rails that are open in force: rules, limits, places.
@@ -69,7 +74,7 @@ impl Rails {
             let partitions = entry.map_or_else(Vec::new, |entry| entry.partitions.clone());
             fabric.place_rail(view.index, None, 0, partitions);
         }
-        if let Some(machine) = &self.machine {
+        if let Some(machine) = self.seat.machine() {
             fabric.locate(machine, self.memory_node);
         }
         self.favours = !self.document.policy.rules().is_empty() || self.is_uneven(fabric);
@@ -77,7 +82,7 @@ impl Rails {
 
     /// Whether rails are at different distances, beyond the range in which they count as equal.
     fn is_uneven(&self, fabric: &Fabric) -> bool {
-        let Some(machine) = &self.machine else {
+        let Some(machine) = self.seat.machine() else {
             return false;
         };
         let rails = fabric.rails();

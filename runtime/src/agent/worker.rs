@@ -10,6 +10,7 @@ use super::keeper::Estate;
 use super::printer;
 use super::rails::Rails;
 use super::resume::{Record, Resume};
+use super::seat::{self, Seat};
 use super::signals::Signals;
 use crate::cli::agents::{MEMBER_SUFFIX, SOCKET};
 use crate::config::{AgentConfig, KeySource, RAILS_MAX, RailEntry, RailsDocument};
@@ -36,7 +37,12 @@ const SPIN_US_MAX: u64 = 50_000;
 /// Runs a job's worker; returns its exit code.
 pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i32 {
     let record = estate.resume.read().unwrap_or_default();
-    let (rails, engine, record) = match start(estate.libfabric, config, record) {
+    let (rails, engine, record) = match start(
+        estate.libfabric,
+        Seat::look(estate.machine.clone()),
+        config,
+        record,
+    ) {
         Ok(started) => started,
         Err(reason) => {
             error!(%reason, "the agent cannot start");
@@ -64,7 +70,7 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     // First of all: who is asked to end while it starts ends in order, too.
     let signals = Signals::install().map_err(|error| format!("cannot receive signals: {error}"))?;
     let libfabric = keeping_handlers(muster_fabric::load).map_err(|error| error.to_string())?;
-    let (rails, mut engine, _) = start(libfabric, config, None)?;
+    let (rails, mut engine, _) = start(libfabric, Seat::look(seat::read_machine()), config, None)?;
     // A name may hold a slash, a file's name may not.
     let file = config.name.as_str().replace('/', "_") + MEMBER_SUFFIX;
     let control = base_directory()
@@ -125,12 +131,13 @@ fn open_control(path: &Path) -> Option<Control> {
 /// Opens the rails and starts the engine, anew or from a record.
 fn start(
     libfabric: Libfabric,
+    seat: Seat,
     config: &AgentConfig,
     record: Option<Record>,
 ) -> Result<((Fabric, Rails), Overlay, Record), String> {
     let (fabric, rails) = match &record {
-        Some(record) => open_again(libfabric, record)?,
-        None => open_rails(libfabric, &config.rails)?,
+        Some(record) => open_again(libfabric, seat, record)?,
+        None => open_rails(libfabric, seat, &config.rails)?,
     };
     let address = fabric.local_nids().to_string();
     let mut record = record.unwrap_or_default();
@@ -155,7 +162,11 @@ fn start(
 }
 
 /// Opens the rails that are configured, or all there are.
-fn open_rails(libfabric: Libfabric, configured: &RailsDocument) -> Result<(Fabric, Rails), String> {
+fn open_rails(
+    libfabric: Libfabric,
+    seat: Seat,
+    configured: &RailsDocument,
+) -> Result<(Fabric, Rails), String> {
     let mut document = configured.clone();
     if document.rails.is_empty() {
         let entry = |nid| RailEntry {
@@ -169,20 +180,24 @@ fn open_rails(libfabric: Libfabric, configured: &RailsDocument) -> Result<(Fabri
     let mut fabric = open(libfabric, &document, nids.collect())?;
     // In the order in which they were given.
     let opened = fabric.local_nids().iter().cloned().collect();
-    let mut rails = Rails::new(document, opened);
+    let mut rails = Rails::new(document, opened, seat);
     rails.settle(&mut fabric);
     Ok((fabric, rails))
 }
 
 /// Opens the rails of the last worker, with the ports that they had: the others know us by them.
-fn open_again(libfabric: Libfabric, record: &Record) -> Result<(Fabric, Rails), String> {
+fn open_again(
+    libfabric: Libfabric,
+    seat: Seat,
+    record: &Record,
+) -> Result<(Fabric, Rails), String> {
     let nids = |text: &str| -> Result<Vec<Nid>, String> {
         let list: NidList = text.parse().map_err(|error: NidError| error.to_string())?;
         Ok(list.iter().cloned().collect())
     };
     let document = RailsDocument::import(&record.document).map_err(|error| error.to_string())?;
     let mut fabric = open(libfabric, &document, nids(&record.rails)?)?;
-    let mut rails = Rails::new(document, nids(&record.opened)?);
+    let mut rails = Rails::new(document, nids(&record.opened)?, seat);
     rails.settle(&mut fabric);
     Ok((fabric, rails))
 }
