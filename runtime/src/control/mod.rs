@@ -17,11 +17,11 @@ pub use question::{Question, Request, RequestError};
 use crate::config::{Change, DOCUMENT_MAX, RailsDocument};
 use crate::sys::descriptor::EventFd;
 use crate::sys::process::user_id;
+use crate::sys::stream;
 use rustix::net::sockopt::socket_peercred;
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};
 use std::io::{self, Read, Write};
-use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// Longest line and longest answer, in bytes. A rule has up to 128 patterns.
 const LINE_MAX: usize = 16 << 10;
-const ANSWER_MAX: u64 = 64 << 20;
+const ANSWER_MAX: usize = 64 << 20;
 
 /// A request at the window.
 pub(crate) struct Pending {
@@ -231,18 +231,9 @@ pub fn request(path: &Path, request: &Request) -> Result<Value, AskError> {
         path: path.to_owned(),
         why,
     };
-    let mut stream = UnixStream::connect(path).map_err(no_agent)?;
-    let patience = Some(2 * PATIENCE);
-    stream.set_read_timeout(patience).map_err(no_agent)?;
     let said = format!("{request}\n{}", request.body().unwrap_or_default());
-    stream.write_all(said.as_bytes()).map_err(no_agent)?;
-    stream.shutdown(Shutdown::Write).map_err(no_agent)?;
-    let mut text = String::new();
-    stream
-        .take(ANSWER_MAX)
-        .read_to_string(&mut text)
-        .map_err(no_agent)?;
-    let value: Value = serde_json::from_str(&text).map_err(|error| refused(error.to_string()))?;
+    let text = stream::ask(path, said.as_bytes(), ANSWER_MAX, 2 * PATIENCE).map_err(no_agent)?;
+    let value: Value = serde_json::from_slice(&text).map_err(|error| refused(error.to_string()))?;
     match value.get("error").and_then(Value::as_str) {
         Some(why) => Err(refused(why.to_owned())),
         None => Ok(value),
@@ -252,6 +243,7 @@ pub fn request(path: &Path, request: &Request) -> Result<Value, AskError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Shutdown;
 
     fn door() -> (tempfile::TempDir, PathBuf, Control) {
         let directory = tempfile::tempdir().unwrap();
