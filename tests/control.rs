@@ -285,7 +285,7 @@ fn a_rule_decides_and_explain_says_so() {
 }
 
 /// Figures per rail, net, NID and peer, as tables, JSON and YAML, and set to zero by hand: dbg-005,
-/// dbg-010, dbg-015, dbg-020, dbg-035, dbg-045, dbg-050, dbg-055, dbg-060, dbg-065, dbg-070, dbg-075,
+/// dbg-010, dbg-015, dbg-020, dbg-035, dbg-040, dbg-045, dbg-050, dbg-055, dbg-060, dbg-065, dbg-070, dbg-075,
 /// dbg-080, dbg-085, dbg-090, dbg-095, dbg-100, dbg-105, dbg-120.
 #[test]
 fn figures_are_shown_and_set_to_zero() {
@@ -317,6 +317,13 @@ fn figures_are_shown_and_set_to_zero() {
     ] {
         assert!(!rail[key].is_null(), "{key}: {rail}");
     }
+    let one = admin.json(&["rails", "show", "--net", "udp1", "--index", "0"]);
+    assert_eq!(one["rails"][0]["nid"], "127.66.41.1@udp1", "{one}");
+    let (code, _, error) = admin.run(&["rails", "show", "--net", "udp1", "--index", "1"]);
+    assert!(
+        code == Some(1) && error.contains("udp1 has 1 rails here"),
+        "{error}"
+    );
     let peers = admin.json(&["peers", "n[2-9]"]);
     let nid = &peers["peers"][0]["nids"][0];
     assert_eq!(

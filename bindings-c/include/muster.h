@@ -368,7 +368,8 @@ uint64_t muster_key_hash(const char *key);
  * commands of muster(1) can. `request` is one line:
  *
  *     members | why NAME | stats                          who is known, and counters
- *     rails | nets | peers MOST BEHIND | policy           what is there, with every figure
+ *     rails | rails NET INDEX | nets | policy             what is there, with every figure
+ *     peers MOST BEHIND                                   at most so many, behind so many others
  *     explain [FROM] TO                                   which pair a message takes now, and why
  *     export                                              the configuration, as YAML in JSON
  *     rails add NID [partitions=0,1] | rails set NID [partitions=0,1] | rails del NID

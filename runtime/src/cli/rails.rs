@@ -5,7 +5,7 @@ use super::show::{ShowArgs, align, array, change, ranges, show, text};
 use crate::config::{Change, Limit, RailEntry};
 use crate::control::{Question, Request};
 use clap::{Args, Subcommand};
-use muster_fabric::Nid;
+use muster_fabric::{Net, Nid};
 use serde_json::Value;
 
 /// Options of `muster rails`.
@@ -21,13 +21,25 @@ pub(crate) struct RailsArgs {
 #[derive(Subcommand)]
 enum RailsCommand {
     /// Show the rails, their state and what went over them (the same as no command).
-    Show(ShowArgs),
+    Show(ShownArgs),
     /// Open a rail and use it from now on.
     Add(AddArgs),
     /// Close a rail; the last one stays.
     Del(DelArgs),
     /// Change a rail's CPU partitions, or the limits of all rails.
     Set(SetArgs),
+}
+
+#[derive(Args)]
+struct ShownArgs {
+    /// Only the rail at a place among those of this net.
+    #[arg(long, requires = "index")]
+    net: Option<Net>,
+    /// The place, from 0.
+    #[arg(long, requires = "net")]
+    index: Option<usize>,
+    #[command(flatten)]
+    show: ShowArgs,
 }
 
 #[derive(Args)]
@@ -83,7 +95,14 @@ struct SetArgs {
 pub(crate) fn run(args: &RailsArgs) -> Result<(), CliError> {
     match &args.command {
         None => show(&args.show, &Question::Rails, table),
-        Some(RailsCommand::Show(args)) => show(args, &Question::Rails, table),
+        Some(RailsCommand::Show(args)) => {
+            let one = args.net.zip(args.index);
+            let question = one.map_or(Question::Rails, |(net, index)| Question::Rail {
+                net,
+                index,
+            });
+            show(&args.show, &question, table)
+        }
         Some(RailsCommand::Add(args)) => {
             let entry = RailEntry {
                 nid: args.nid.clone(),

@@ -29,6 +29,7 @@ pub(crate) fn answer(question: &Question, known: &Sources<'_>) -> Value {
         Question::Members => members(engine, now),
         Question::Why(name) => why(engine, name, now),
         Question::Rails => rails::rails(fabric),
+        Question::Rail { net, index } => rails::one(fabric, *net, *index),
         Question::Nets => rails::nets(fabric),
         Question::Peers { most, behind } => rails::peers(engine, fabric, *most, *behind),
         Question::Policy => rails::policy(known.document),

@@ -1,6 +1,7 @@
 //! What can be said at the door: questions and changes, each one line of text.
 
 use crate::config::{Change, ChangeError};
+use muster_fabric::Net;
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
@@ -28,6 +29,13 @@ pub enum Question {
     Why(String),
     /// The local rails and what went over them.
     Rails,
+    /// One of the rails of a net.
+    Rail {
+        /// The net.
+        net: Net,
+        /// Which of its rails, from 0.
+        index: usize,
+    },
     /// The nets, with the sums of their rails.
     Nets,
     /// The peers and their NIDs, with figures.
@@ -98,6 +106,11 @@ impl FromStr for Request {
                     numbers.ok_or_else(|| RequestError::Unknown(line.to_owned()))?;
                 Question::Peers { most, behind }
             }
+            ["rails", net, index] if !["add", "del", "set"].contains(&net) => {
+                let rail = net.parse().ok().zip(index.parse().ok());
+                let (net, index) = rail.ok_or_else(|| RequestError::Unknown(line.to_owned()))?;
+                Question::Rail { net, index }
+            }
             ["why", name] if named(name) => Question::Why(name.to_owned()),
             ["explain", to] if named(to) => Question::Explain {
                 from: None,
@@ -144,6 +157,7 @@ impl fmt::Display for Question {
             Self::Members => f.write_str("members"),
             Self::Why(name) => write!(f, "why {name}"),
             Self::Rails => f.write_str("rails"),
+            Self::Rail { net, index } => write!(f, "rails {net} {index}"),
             Self::Nets => f.write_str("nets"),
             Self::Peers { most, behind } => write!(f, "peers {most} {behind}"),
             Self::Policy => f.write_str("policy"),
@@ -172,6 +186,10 @@ mod tests {
             Question::Members,
             Question::Why("n1".into()),
             Question::Rails,
+            Question::Rail {
+                net: "udp1".parse().unwrap(),
+                index: 3,
+            },
             Question::Nets,
             Question::peers(),
             Question::Peers { most: 3, behind: 7 },
@@ -199,6 +217,8 @@ mod tests {
             "peers 3",
             "peers a b",
             "rails now",
+            "rails udp0 x",
+            "rails quantum0 1",
             "policy del",
             "explain a b c",
         ] {

@@ -2,7 +2,7 @@
 
 use crate::config::RailsDocument;
 use muster_fabric::{
-    Counters, Credits, DropReason, Fabric, Nid, NidList, PathView, PeerHandle, PeerNidView,
+    Counters, Credits, DropReason, Fabric, Net, Nid, NidList, PathView, PeerHandle, PeerNidView,
     PeerView, RailView, Route, Subject, Transport, Why,
 };
 use muster_protocol::{MemberId, Overlay};
@@ -13,6 +13,23 @@ use std::collections::BTreeMap;
 pub(super) fn rails(fabric: &Fabric) -> Value {
     let rails: Vec<Value> = fabric.rails().iter().map(rail).collect();
     json!({ "schema": "muster/rails/v1", "rails": rails })
+}
+
+/// The rail at this place among those of a net.
+pub(super) fn one(fabric: &Fabric, net: Net, index: usize) -> Value {
+    let rails = fabric.rails();
+    let of_net: Vec<&RailView> = rails.iter().filter(|rail| rail.nid.net == net).collect();
+    match of_net.get(index) {
+        Some(view) => json!({ "schema": "muster/rails/v1", "rails": [rail(view)] }),
+        None => {
+            let why = format!(
+                "the net {net} has {} rails here, numbered from 0, so none has number {index}; see \
+                 muster rails",
+                of_net.len()
+            );
+            json!({ "error": why })
+        }
+    }
 }
 
 /// The nets: their rails, and the sums of their figures.
