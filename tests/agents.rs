@@ -4,10 +4,12 @@
 //! Every wait is for an event. That something does *not* happen is shown by what comes after it:
 //! a rank's events have an order, so what is not there before a later one did not happen.
 
+use muster_tests::DEADLINE;
 use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 /// Ranks on each node.
 const PER_NODE: u32 = 2;
@@ -566,6 +568,46 @@ fn an_agent_that_cannot_start_tells_its_rank_why() {
     }
     // Nothing of all that is in the way of one that can.
     drop(start_rank(&job, 0));
+}
+
+/// A rank is bound to one core, so another one is left where there is one: the agent's loop takes it, and
+/// gives it back when a rank comes that may use every core.
+#[test]
+fn an_agent_takes_a_core_that_no_rank_uses() {
+    let job = Job::new(1);
+    let mut command = job.command("taskset", 1, 0);
+    let bound = Rank::start(command.args(["-c", "0", rank_program()]), "a bound rank");
+    bound.await_words(&["ATTACHED"]);
+    let (_, worker) = job.agent(1).pair();
+    let cores = || {
+        let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        line.unwrap().trim().to_owned()
+    };
+    let siblings = "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list";
+    let siblings = std::fs::read_to_string(siblings).unwrap();
+    let own = std::fs::read_to_string("/proc/self/status").unwrap();
+    let usable = own
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+        .unwrap();
+    if siblings.trim() == usable.trim() {
+        println!("not shown here: this process may use one core only");
+        return;
+    }
+    let end = Instant::now() + DEADLINE;
+    while cores().parse::<u32>().is_err() {
+        assert!(Instant::now() < end, "{}: {}", cores(), job.log(1));
+    }
+    let taken = cores();
+    assert!(!siblings.trim().split([',', '-']).any(|one| one == taken));
+    let roaming = start_rank(&job, 1);
+    while cores() != usable.trim() {
+        assert!(Instant::now() < end, "{}: {}", cores(), job.log(1));
+    }
+    drop((bound, roaming));
 }
 
 /// A resource limit that is too low is named, with the remedy.

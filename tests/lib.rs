@@ -8,6 +8,7 @@ pub mod ranks;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -76,10 +77,24 @@ impl Member {
     /// # Panics
     /// If it cannot be started.
     pub fn start(directory: &Path, name: &str, arguments: &[&str]) -> Self {
+        Self::start_with(directory, name, arguments, &[])
+    }
+
+    /// The same with variables of its own.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start_with(
+        directory: &Path,
+        name: &str,
+        arguments: &[&str],
+        variables: &[(&str, &OsStr)],
+    ) -> Self {
         let mut child = Command::new(program("musterd"))
             .args(["--name", name, "--print-events", "plain"])
             .args(arguments)
             .env("MUSTER_DIR", directory)
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()

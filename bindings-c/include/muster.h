@@ -70,6 +70,7 @@ enum {
     MUSTER_ERR_BUSY = -8,            /* not from within a callback */
     MUSTER_ERR_LIMIT = -9,           /* a key, a value or all of them together are too long */
     MUSTER_ERR_NO_SUCH_KEY = -10,    /* the node has no attribute of that key */
+    MUSTER_ERR_REFUSED = -11,        /* the agent refused the request; nothing was changed */
 
     /* The agent of this node. */
     MUSTER_ERR_AGENT_START = -20,    /* it could not be started */
@@ -360,6 +361,33 @@ int muster_watch(muster_ctx_t *context, const char *key);
 
 /* The number by which events name a key: the same everywhere, always. 0 for NULL. */
 uint64_t muster_key_hash(const char *key);
+
+/* ------------------------------------------------------------------- rails, peers, policy, figures */
+
+/* Asks the agent of this node for something, or has it change something while it runs: what the
+ * commands of muster(1) can. `request` is one line:
+ *
+ *     members | why NAME | stats                          who is known, and counters
+ *     rails | rails NET INDEX | nets | policy             what is there, with every figure
+ *     peers MOST BEHIND                                   at most so many, behind so many others
+ *     explain [FROM] TO                                   which pair a message takes now, and why
+ *     export                                              the configuration, as YAML in JSON
+ *     rails add NID [partitions=0,1] | rails set NID [partitions=0,1] | rails del NID
+ *     limits set NAME=NUMBER ...                          numa_range, sensitivity ...
+ *     peers add NIDS | peers del NIDS                     with ranges: 10.0.0.[1-4]@udp0
+ *     policy add net=NET [priority=P] [messages=N]        or local=PATTERN ... [remote=PATTERN ...]
+ *     policy del NUMBER
+ *     stats zero
+ *
+ * or the line "import" and behind it a whole configuration. The answer, JSON with the name of its
+ * schema, is written as by snprintf: cut to fit and terminated, its whole length returned (a change
+ * is made even if its answer is cut). `buffer` may be NULL if `size` is 0. A change is made whole or
+ * not at all; the words are explained in muster(7) and in the pages of the commands.
+ *
+ * Returns the length, or MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _REFUSED (the reason is in
+ * muster_last_error_message), _AGENT_LOST, _TIMEOUT, _SYSTEM (then a change may or may not have been
+ * made). Waits at most 5 s. */
+int muster_control(muster_ctx_t *context, const char *request, char *buffer, size_t size);
 
 #ifdef __cplusplus
 }

@@ -226,6 +226,7 @@ impl From<Error> for Failure {
             Error::Deadline { .. } => Code::Timeout,
             Error::AgentLost { .. } | Error::Dismissed { .. } => Code::AgentLost,
             Error::Limit(_) => Code::Limit,
+            Error::Declined(_) => Code::Declined,
             Error::NoSuchNode => Code::NoSuchNode,
             Error::Outcast => Code::Outcast,
             Error::Finalized => Code::NotInitialized,

@@ -45,6 +45,8 @@ codes! {
     Limit = -9, c"MUSTER_ERR_LIMIT", c"a key, a value or all of them together are too long";
     /// No such attribute.
     NoSuchKey = -10, c"MUSTER_ERR_NO_SUCH_KEY", c"the node has no attribute of that key";
+    /// The agent refused what it was asked for.
+    Declined = -11, c"MUSTER_ERR_REFUSED", c"the agent refused the request; nothing was changed";
 
     /// The agent could not be started.
     AgentStart = -20, c"MUSTER_ERR_AGENT_START", c"the agent of this node could not be started";

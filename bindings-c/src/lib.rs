@@ -11,6 +11,7 @@ mod attribute;
 mod boundary;
 mod config;
 mod context;
+mod control;
 mod describe;
 mod error;
 mod event;
@@ -21,6 +22,7 @@ pub use attribute::{
 };
 pub use config::muster_config_t;
 pub use context::{muster_ctx_t, muster_finalize, muster_init};
+pub use control::muster_control;
 pub use describe::{
     muster_cause_name, muster_event_name, muster_node_state_name, muster_rank_state_name,
 };

@@ -51,6 +51,7 @@ static void check_context(muster_ctx_t *context, int expected)
     CHECK(muster_withdraw(context, "k") == expected);
     CHECK(muster_attribute_get(context, 0, "k", text, sizeof text) == expected);
     CHECK(muster_watch(context, "k") == expected);
+    CHECK(muster_control(context, "rails", text, sizeof text) == expected);
     CHECK(muster_finalize(context) == expected);
     CHECK(strcmp(text, "keep") == 0 && epoch == 7);
 }

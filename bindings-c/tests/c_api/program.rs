@@ -83,6 +83,12 @@ fn attributes_written_read_watched_and_refused() {
     check("attributes", SHARED, Some(&musterd()));
 }
 
+/// cfg-005, dbg-080: rails, peers, policy and figures, asked for and changed by a program.
+#[test]
+fn rails_and_policy_asked_for_changed_and_refused() {
+    check("control", SHARED, Some(&musterd()));
+}
+
 #[test]
 fn many_threads_connect_ask_and_disconnect() {
     check("many_threads", SHARED, Some(&musterd()));

@@ -16,6 +16,7 @@ pub(crate) use bulk::PeerBulk;
 
 use crate::config::FabricConfig;
 use crate::error::{OpenError, PeerError, RemoveError};
+use crate::health::HealthConfig;
 use crate::lifeline::Held;
 use crate::link::Links;
 use crate::locality::Machine;
@@ -178,6 +179,16 @@ impl Fabric {
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.config.policy
+    }
+
+    /// Changes how errors and successes move a health. False if the numbers make no sense; then
+    /// nothing has changed.
+    pub fn set_health(&mut self, health: HealthConfig) -> bool {
+        let sound = health.fault().is_none();
+        if sound {
+            self.config.health = health;
+        }
+        sound
     }
 
     /// Changes the NUMA range, see [`FabricConfig::numa_range`].

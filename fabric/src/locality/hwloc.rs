@@ -14,6 +14,10 @@ use std::path::Path;
 /// Distances in both directions, as the system gives them (and not bandwidths).
 const LATENCY_NAME: &str = "NUMALatency";
 
+/// Parts of hwloc that look for accelerators through their drivers: that takes long, may start threads,
+/// and says nothing about networks.
+const UNWANTED: [&str; 6] = ["cuda", "gl", "levelzero", "nvml", "opencl", "rsmi"];
+
 /// Why a machine could not be described.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LocalityError {
@@ -56,7 +60,14 @@ pub fn read_file(file: &Path) -> Result<Machine, LocalityError> {
     describe(builder).map_err(refused)
 }
 
-fn describe(builder: TopologyBuilder) -> Result<Machine, String> {
+fn describe(mut builder: TopologyBuilder) -> Result<Machine, String> {
+    // hwloc refuses to leave out what this installation of it does not have.
+    for name in UNWANTED {
+        if TopologyBuilder::new().without_component(name).is_ok() {
+            let without = builder.without_component(name);
+            builder = without.map_err(|error| error.to_string())?;
+        }
+    }
     let builder = builder.with_io_type_filter(TypeFilter::KeepImportant);
     let topology = builder.map_err(|error| error.to_string())?.build();
     let topology = topology.map_err(|error| error.to_string())?;

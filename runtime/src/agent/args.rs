@@ -1,8 +1,9 @@
 //! The command line of `musterd`.
 
 use crate::config::{
-    AgentConfig, ConfigError, GroupName, KeySource, MemberName, draw_seed, parse_linger,
-    parse_minority, parse_profile, parse_rails, parse_seeds, read_key_file, standing_key,
+    AgentConfig, ConfigError, GroupName, KeySource, MemberName, RailEntry, RailsDocument,
+    draw_seed, parse_linger, parse_minority, parse_profile, parse_rails, parse_seeds,
+    read_document, read_key_file, standing_key,
 };
 use crate::doorman::base_directory;
 use clap::{Parser, ValueEnum};
@@ -27,6 +28,10 @@ pub(super) struct Args {
     /// for more rails [default: every interface that is up].
     #[arg(long = "rail", value_name = "ADDR@NET", env = "MUSTER_RAILS")]
     rails: Vec<String>,
+    /// File with rails, peers, policy and limits in YAML, as muster export writes it; --rail is used
+    /// in place of its rails.
+    #[arg(long, value_name = "FILE", env = "MUSTER_CONFIG")]
+    config: Option<PathBuf>,
     /// The address of a member to join; repeat it for more.
     #[arg(
         long = "seed",
@@ -89,7 +94,7 @@ impl Args {
             name: MemberName::new(&name)?,
             group: GroupName::new(&self.group)?,
             minority: parse_minority(&self.minority)?,
-            rails: parse_rails(&self.rails)?,
+            rails: rails(self.config.as_deref(), &self.rails)?,
             seeds: parse_seeds(&self.seeds)?,
             profile: parse_profile(&self.profile)?,
             key: key(self.key_file.as_deref(), &mode)?,
@@ -98,6 +103,20 @@ impl Args {
         };
         Ok((config, mode))
     }
+}
+
+/// What the file says, but for the rails if there are other words for them.
+fn rails(file: Option<&Path>, given: &[String]) -> Result<RailsDocument, ConfigError> {
+    let mut document = file.map_or_else(|| Ok(RailsDocument::default()), read_document)?;
+    let entry = |nid| RailEntry {
+        nid,
+        partitions: Vec::new(),
+    };
+    if !given.is_empty() {
+        document.rails = parse_rails(given)?.into_iter().map(entry).collect();
+    }
+    document.group_by_net();
+    Ok(document)
 }
 
 /// A job's key comes from a file or through the clients; a member without a job has the

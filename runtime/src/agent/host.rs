@@ -21,13 +21,14 @@
 //! A datagram never goes back: what step 1 causes leaves in steps 5 and 6.
 
 use super::job::Job;
-use super::outbox::Outbox;
+use super::outbox::{Outbox, Word};
 use super::printer;
+use super::rails::Rails;
 use super::signals::Signals;
-use crate::control::{Control, answer};
+use crate::control::Control;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::{Epoll, Ready};
-use muster_fabric::{Arrival, FabricEvent, PeerHandle, Transport};
+use muster_fabric::{Arrival, Fabric, FabricEvent, PeerHandle, Transport};
 use muster_protocol::{
     Class, EventKind, Input, Instant, MemberId, Overlay, Phase, Reject, Route, Target, Version,
     frame,
@@ -50,7 +51,7 @@ const RAIL_BEATS_MISSED: u64 = 3;
 const SNAPSHOT_INTERVAL_US: u64 = 20_000;
 
 /// What a descriptor of the loop is about. Rails need no flag: they are read in every round.
-const TOKEN_RAILS: u64 = 0;
+pub(super) const TOKEN_RAILS: u64 = 0;
 const TOKEN_SIGNALS: u64 = 1;
 const TOKEN_CONTROL: u64 = 2;
 const TOKEN_RANKS: u64 = 3;
@@ -67,23 +68,28 @@ pub(super) enum Ending {
 }
 
 /// Everything the loop drives.
-pub(super) struct Host<T: Transport> {
-    fabric: T,
-    engine: Overlay,
-    outbox: Outbox,
+pub(super) struct Host {
+    pub(super) fabric: Fabric,
+    pub(super) engine: Overlay,
+    pub(super) outbox: Outbox,
+    pub(super) rails: Rails,
+    /// Seeds that came with the command line or the ranks, not with the rails' document.
+    pub(super) seeds: usize,
     /// The ranks' side; none in the foreground.
-    job: Option<Job>,
+    pub(super) job: Option<Job>,
     signals: Signals,
-    control: Option<Control>,
-    epoll: Epoll,
+    pub(super) control: Option<Control>,
+    pub(super) epoll: Epoll,
     heartbeat_us: u64,
     /// Peers whose beats the fabric watches, by handle.
-    watched: BTreeMap<PeerHandle, MemberId>,
+    pub(super) watched: BTreeMap<PeerHandle, MemberId>,
     /// Silent rails of each member.
-    silent_rails: BTreeMap<MemberId, BTreeSet<usize>>,
+    pub(super) silent_rails: BTreeMap<MemberId, BTreeSet<usize>>,
     /// Which of the outbox's lists the handles in `watched` are of.
     begun_anew: u64,
-    buffer: Vec<u8>,
+    pub(super) buffer: Vec<u8>,
+    /// Rails were opened or closed since the loop last looked whether it may sleep.
+    pub(super) rails_are_new: bool,
     /// Who was heard on which rail in this round of step 1.
     heard: Vec<(MemberId, usize)>,
     ending: Option<Ending>,
@@ -96,9 +102,9 @@ pub(super) struct Host<T: Transport> {
     kept_version: Version,
 }
 
-impl<T: Transport> Host<T> {
+impl Host {
     pub(super) fn new(
-        fabric: T,
+        (fabric, rails): (Fabric, Rails),
         engine: Overlay,
         job: Option<Job>,
         control: Option<Control>,
@@ -124,6 +130,8 @@ impl<T: Transport> Host<T> {
             fabric,
             engine,
             outbox: Outbox::default(),
+            rails,
+            seeds: 0,
             job,
             signals,
             control,
@@ -133,6 +141,7 @@ impl<T: Transport> Host<T> {
             silent_rails: BTreeMap::new(),
             begun_anew: 0,
             buffer,
+            rails_are_new: false,
             heard: Vec::new(),
             ending: None,
             is_asked: false,
@@ -169,6 +178,7 @@ impl<T: Transport> Host<T> {
             if let Some(ending) = self.ending.take() {
                 return Ok(ending);
             }
+            news_may_wait |= std::mem::take(&mut self.rails_are_new);
             // What was found armed before the last sleep, and woke nobody, is armed still.
             let armed = !more && (!news_may_wait || self.fabric.may_sleep());
             let sleep = if armed && sent_all {
@@ -223,7 +233,7 @@ impl<T: Transport> Host<T> {
     fn serve(&mut self, ready: &[Ready]) -> io::Result<()> {
         let is_ready = |token| ready.iter().any(|ready| ready.token == token);
         if is_ready(TOKEN_CONTROL) {
-            self.answer_questions();
+            self.answer_requests();
         }
         if is_ready(TOKEN_SIGNALS) && self.signals.take() {
             info!("asked to end");
@@ -243,6 +253,9 @@ impl<T: Transport> Host<T> {
             })?;
         }
         job.answer(&mut self.engine, now);
+        if let Some(ranks) = job.moved() {
+            self.rails.make_room(&self.fabric, &ranks);
+        }
         if job.is_over() {
             match self.engine.phase() {
                 Phase::Running => {
@@ -259,24 +272,8 @@ impl<T: Transport> Host<T> {
         Ok(())
     }
 
-    fn answer_questions(&self) {
-        while let Some(pending) = self.control.as_ref().and_then(Control::take) {
-            let now = instant(monotonic_ns());
-            let counters: Vec<_> = self.counters().collect();
-            let value = answer(
-                &pending.question,
-                &self.engine,
-                &self.fabric,
-                &counters,
-                now,
-            );
-            // Who asked may have lost patience.
-            let _ = pending.reply.send(value);
-        }
-    }
-
     /// What was lost outside the protocol and the fabric, by name.
-    fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub(super) fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let own = [
             ("addresses_unusable", self.outbox.undeliverable),
             ("address_lists_begun_anew", self.outbox.begun_anew),
@@ -456,6 +453,11 @@ impl<T: Transport> Host<T> {
                 Class::News => muster_fabric::Class::News,
             };
             let route = match transmit.route {
+                Route::Next
+                    if class == muster_fabric::Class::Beat && self.beats_everywhere(now_ns) =>
+                {
+                    muster_fabric::Route::All
+                }
                 Route::Next => muster_fabric::Route::Next,
                 Route::All => muster_fabric::Route::All,
             };
@@ -470,6 +472,14 @@ impl<T: Transport> Host<T> {
         }
         self.buffer = buffer;
         sent_all
+    }
+
+    /// Whether this heartbeat's beats take all rails. Where a rule or a distance prefers some, the
+    /// others would carry nothing, and their silence would look like a fault. Every second beat leaves
+    /// each of them five tries, as a peer of two rails waits for ten beats.
+    fn beats_everywhere(&self, now_ns: u64) -> bool {
+        let beat = now_ns / 1000 / self.heartbeat_us;
+        self.rails.favours() && beat.is_multiple_of(2)
     }
 
     fn sleep_time(&self) -> Duration {
@@ -500,15 +510,19 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    fn input(&mut self, input: Input<'_>) {
+    pub(super) fn input(&mut self, input: Input<'_>) {
         if let Err(reject) = self.engine.handle(instant(monotonic_ns()), input) {
             warn!(?reject, "an input was refused");
         }
     }
 
-    fn peer_of(&mut self, target: Target) -> Option<PeerHandle> {
+    pub(super) fn peer_of(&mut self, target: Target) -> Option<PeerHandle> {
         let address = self.engine.address_of(target)?;
-        self.outbox.peer(&mut self.fabric, address)
+        let word = match target {
+            Target::Member(_) => Word::Own,
+            Target::Seed(_) | Target::Stray(_) => Word::Hint,
+        };
+        self.outbox.peer(&mut self.fabric, address, word)
     }
 
     /// Ends the ranks' service; says to those who are left why.
@@ -520,6 +534,6 @@ impl<T: Transport> Host<T> {
     }
 }
 
-fn instant(ns: u64) -> Instant {
+pub(super) fn instant(ns: u64) -> Instant {
     Instant(ns / 1000)
 }

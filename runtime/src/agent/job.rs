@@ -6,12 +6,13 @@ use super::publisher::Publisher;
 use super::resume::{Record, Resume};
 use super::worker;
 use crate::board::{BoardWriter, Cause, Leave, Occupancy};
-use crate::config::{AgentConfig, KeySource, draw_key};
+use crate::config::{AgentConfig, KeySource, RailsDocument, draw_key};
 use crate::doorman::{Door, Doorman, Place, Request};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::readable;
 use crate::sys::process::open_pidfd;
 use crate::watch::{FailedBy, Finding, HungBy, RankNotice, Watch};
+use muster_fabric::Nid;
 use muster_protocol::{Event, EventKind, Input, Overlay, Policy, RankDetail, RankState, Told};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -50,6 +51,8 @@ pub(super) struct Job {
     without_launcher: bool,
     had_clients: bool,
     idle_since_ns: u64,
+    /// Processes have come or gone since the loop last asked which there are.
+    has_moved: bool,
 }
 
 impl Job {
@@ -88,6 +91,7 @@ impl Job {
             // Without a launcher's job there is nobody whose end could be waited for.
             without_launcher: place.is_solo(),
             idle_since_ns: monotonic_ns(),
+            has_moved: true,
         };
         job.introduce_self(config);
         Ok(job)
@@ -138,6 +142,7 @@ impl Job {
             } => {
                 info!(slot, pid, ?rank, again, "a process attached");
                 self.attached.insert(slot);
+                self.has_moved = true;
                 self.had_clients = true;
                 if ulfm {
                     // MPI cannot take a death back, so this node must not come back from one.
@@ -202,6 +207,7 @@ impl Job {
         self.doorman.settle(notice, &mut self.board, &self.watch);
         if notice.finding.is_final() {
             self.attached.remove(&notice.slot);
+            self.has_moved = true;
             if self.attached.is_empty() {
                 self.idle_since_ns = monotonic_ns();
             }
@@ -252,6 +258,21 @@ impl Job {
     pub(super) fn keep(&mut self, engine: &Overlay) {
         self.record.engine.clear();
         engine.snapshot(&mut self.record.engine);
+        worker::keep(&mut self.resume, &self.record);
+    }
+
+    /// The processes that are attached, if some have come or gone since this was last asked.
+    pub(super) fn moved(&mut self) -> Option<Vec<u32>> {
+        let view = self.board.view();
+        let pid = |slot: &u32| Some(view.slot(*slot)?.facts().pid);
+        let pids = || self.attached.iter().filter_map(pid).collect();
+        std::mem::take(&mut self.has_moved).then(pids)
+    }
+
+    /// The node's rails are others: who comes is told, and a later worker opens them.
+    pub(super) fn set_rails(&mut self, address: &str, document: &RailsDocument, open: &[Nid]) {
+        self.doorman.set_address(address);
+        self.record.set_rails(address, document, open);
         worker::keep(&mut self.resume, &self.record);
     }
 

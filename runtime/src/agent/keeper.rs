@@ -8,6 +8,7 @@
 //! are gone does a client start a new agent.
 
 use super::resume::Resume;
+use super::seat;
 use super::signals::Signals;
 use super::worker;
 use crate::board::{BoardError, BoardLimits, BoardWriter};
@@ -16,6 +17,7 @@ use crate::doorman::{Door, DoorError, Place};
 use crate::sys::daemon::{Fork, drop_inheritance, fork};
 use crate::sys::limits;
 use crate::sys::signal::keeping_handlers;
+use muster_fabric::locality::Machine;
 use muster_fabric::{Libfabric, Lifeline};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
@@ -89,6 +91,8 @@ pub(super) struct Estate {
     pub(super) libfabric: Libfabric,
     /// What the others hold on to: it breaks when keeper and worker are gone.
     pub(super) lifeline: Option<Arc<Lifeline>>,
+    /// What is known of the machine.
+    pub(super) machine: Option<Machine>,
 }
 
 /// Leaves the launcher's sight: another session, another parent, no terminal, nothing
@@ -116,6 +120,7 @@ pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError
                 resume,
                 libfabric,
                 lifeline: Lifeline::new().ok().map(Arc::new),
+                machine: seat::read_machine(),
             };
             keep_working(estate, place, config)
         }

@@ -6,6 +6,7 @@
 
 mod args;
 mod attributes;
+mod changes;
 mod host;
 mod job;
 mod keeper;
@@ -13,7 +14,9 @@ mod log;
 mod outbox;
 mod printer;
 mod publisher;
+mod rails;
 mod resume;
+mod seat;
 mod signals;
 mod worker;
 

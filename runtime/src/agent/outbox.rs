@@ -11,10 +11,27 @@ use tracing::warn;
 /// More addresses than this and the list is begun anew: members come and go for months.
 const ADDRESSES_MAX: usize = 4096;
 
+/// Whose word an address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// The member's own, and all of it: what it does not name is no rail of its any more.
+    Own,
+    /// Somebody's, of a seed for instance; it may be a part.
+    Hint,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// None: it leads nowhere.
+    peer: Option<PeerHandle>,
+    /// The peer has exactly these NIDs.
+    exact: bool,
+}
+
 /// The list.
 #[derive(Default)]
 pub(super) struct Outbox {
-    peers: BTreeMap<Vec<u8>, Option<PeerHandle>>,
+    peers: BTreeMap<Vec<u8>, Entry>,
     /// Datagrams that could not be sent because their address leads nowhere.
     pub(super) undeliverable: u64,
     /// How often the list was begun anew: the handles that it gave out before mean nobody now.
@@ -28,27 +45,54 @@ impl Outbox {
         &mut self,
         fabric: &mut dyn Transport,
         address: &[u8],
+        word: Word,
     ) -> Option<PeerHandle> {
-        if let Some(known) = self.peers.get(address) {
-            return *known;
+        if let Some(known) = self.peers.get(address)
+            && (known.exact || word == Word::Hint || known.peer.is_none())
+        {
+            return known.peer;
         }
         if self.peers.len() >= ADDRESSES_MAX {
             self.forget_all(fabric);
         }
-        let peer = resolve(fabric, address);
-        self.peers.insert(address.to_vec(), peer);
+        let peer = resolve(fabric, address, word);
+        let exact = word == Word::Own;
+        if exact && peer.is_some() {
+            // Whatever else led there was another list of NIDs.
+            let others = self.peers.values_mut().filter(|entry| entry.peer == peer);
+            others.for_each(|entry| entry.exact = false);
+        }
+        self.peers.insert(address.to_vec(), Entry { peer, exact });
         peer
+    }
+
+    /// Our rails are others: what led nowhere may lead somewhere now.
+    pub(super) fn rails_changed(&mut self) {
+        self.peers.retain(|_, entry| entry.peer.is_some());
+    }
+
+    /// Nobody needs this address any more.
+    pub(super) fn release(&mut self, fabric: &mut dyn Transport, address: &[u8]) {
+        let Some(Entry {
+            peer: Some(peer), ..
+        }) = self.peers.remove(address)
+        else {
+            return;
+        };
+        if !self.peers.values().any(|entry| entry.peer == Some(peer)) {
+            fabric.forget(peer);
+        }
     }
 
     fn forget_all(&mut self, fabric: &mut dyn Transport) {
         self.begun_anew += 1;
-        for peer in std::mem::take(&mut self.peers).into_values().flatten() {
-            fabric.forget(peer);
+        for entry in std::mem::take(&mut self.peers).into_values() {
+            entry.peer.into_iter().for_each(|peer| fabric.forget(peer));
         }
     }
 }
 
-fn resolve(fabric: &mut dyn Transport, address: &[u8]) -> Option<PeerHandle> {
+fn resolve(fabric: &mut dyn Transport, address: &[u8], word: Word) -> Option<PeerHandle> {
     let text = String::from_utf8_lossy(address);
     let nids: NidList = match text.parse() {
         Ok(nids) => nids,
@@ -63,7 +107,7 @@ fn resolve(fabric: &mut dyn Transport, address: &[u8]) -> Option<PeerHandle> {
         let Err(PeerError::NidTaken { by, .. }) = taken else {
             break;
         };
-        match yield_nids(fabric, by, &nids) {
+        match yield_nids(fabric, by, &nids, word) {
             Yielded::Same(peer) => return Some(peer),
             Yielded::Freed => taken = fabric.peer(&nids),
         }
@@ -86,14 +130,25 @@ enum Yielded {
 }
 
 /// Settles who has NIDs that two addresses name. If one address is a part of the other, both are one
-/// node, as a seed that names a single NID is; else the later word counts, since a node that comes
-/// back with other rails is known by its old ones too.
-fn yield_nids(fabric: &mut dyn Transport, by: PeerHandle, claimed: &NidList) -> Yielded {
+/// node, as a seed that names a single NID is, or a member that has opened or closed a rail; else the
+/// later word counts, since a node that comes back with other rails is known by its old ones too.
+fn yield_nids(
+    fabric: &mut dyn Transport,
+    by: PeerHandle,
+    claimed: &NidList,
+    word: Word,
+) -> Yielded {
     let Some(known) = fabric.nids(by) else {
         return Yielded::Freed;
     };
     let has = |list: &NidList, nid: &Nid| list.iter().any(|one| one == nid);
     if claimed.iter().all(|nid| has(&known, nid)) {
+        if word == Word::Own
+            && known != *claimed
+            && let Err(error) = fabric.renew(by, claimed)
+        {
+            warn!(%claimed, %known, %error, "a member's other rails cannot be used");
+        }
         return Yielded::Same(by);
     }
     if known.iter().all(|nid| has(claimed, nid)) && fabric.renew(by, claimed).is_ok() {

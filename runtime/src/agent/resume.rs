@@ -4,6 +4,8 @@
 //! and no longer. Two halves are written in turn and the header names the valid one: a
 //! worker that dies while it writes leaves the older half, never a mixture.
 
+use crate::config::RailsDocument;
+use muster_fabric::Nid;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{pread, pwrite};
 use std::io;
@@ -21,6 +23,10 @@ const LAST_WORDS_AT: u64 = (HEADER_BYTES + 2 * RECORD_BYTES_MAX) as u64;
 pub(crate) struct Record {
     /// The rails as they were opened, ports included.
     pub(crate) rails: String,
+    /// Their configuration, as a document.
+    pub(crate) document: String,
+    /// What became of each of its rails, in its order: a list of NIDs.
+    pub(crate) opened: String,
     /// The job key, once it is known.
     pub(crate) key: Option<[u8; 32]>,
     /// The engine's own snapshot; empty before the first one.
@@ -117,10 +123,20 @@ impl Resume {
 }
 
 impl Record {
+    /// Notes the rails that are open, and by which document.
+    pub(crate) fn set_rails(&mut self, address: &str, document: &RailsDocument, open: &[Nid]) {
+        let opened: Vec<String> = open.iter().map(Nid::to_string).collect();
+        self.rails = address.to_owned();
+        self.document = document.export();
+        self.opened = opened.join(",");
+    }
+
     fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.engine.len() + self.rails.len() + 64);
-        bytes.extend((self.rails.len() as u32).to_le_bytes());
-        bytes.extend(self.rails.as_bytes());
+        let mut bytes = Vec::with_capacity(self.engine.len() + self.document.len() + 1024);
+        for text in [&self.rails, &self.document, &self.opened] {
+            bytes.extend((text.len() as u32).to_le_bytes());
+            bytes.extend(text.as_bytes());
+        }
         bytes.push(u8::from(self.key.is_some()));
         bytes.extend(self.key.unwrap_or_default());
         bytes.extend(&self.engine);
@@ -128,16 +144,26 @@ impl Record {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (length, rest) = bytes.split_first_chunk::<4>()?;
-        let (rails, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        let (rails, rest) = text(bytes)?;
+        let (document, rest) = text(rest)?;
+        let (opened, rest) = text(rest)?;
         let (has_key, rest) = rest.split_first()?;
         let (key, engine) = rest.split_first_chunk::<32>()?;
         Some(Self {
-            rails: String::from_utf8(rails.to_vec()).ok()?,
+            rails,
+            document,
+            opened,
             key: (*has_key == 1).then_some(*key),
             engine: engine.to_vec(),
         })
     }
+}
+
+/// A text behind its length, and what follows.
+fn text(bytes: &[u8]) -> Option<(String, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    Some((String::from_utf8(text.to_vec()).ok()?, rest))
 }
 
 fn half_offset(writes: u64) -> u64 {
@@ -171,6 +197,8 @@ mod tests {
     fn record(engine: &[u8]) -> Record {
         Record {
             rails: "127.0.0.1:1@udp0".into(),
+            document: "version: 1\n".into(),
+            opened: "127.0.0.1:1@udp0".into(),
             key: Some([3; 32]),
             engine: engine.into(),
         }

@@ -8,17 +8,19 @@ use super::host::{Ending, Host};
 use super::job::Job;
 use super::keeper::Estate;
 use super::printer;
+use super::rails::Rails;
 use super::resume::{Record, Resume};
+use super::seat::{self, Seat};
 use super::signals::Signals;
 use crate::cli::agents::{MEMBER_SUFFIX, SOCKET};
-use crate::config::{AgentConfig, KeySource, RAILS_MAX};
+use crate::config::{AgentConfig, KeySource, RAILS_MAX, RailEntry, RailsDocument};
 use crate::control::Control;
 use crate::doorman::{Place, base_directory};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::limits::remedy;
 use crate::sys::schedule::{Granted, ask_real_time};
 use crate::sys::signal::keeping_handlers;
-use muster_fabric::{Fabric, FabricConfig, Libfabric, Lifeline, Nid, NidList, Transport};
+use muster_fabric::{Fabric, FabricConfig, Libfabric, Lifeline, Nid, NidError, NidList, Transport};
 use muster_protocol::{Config, Instant, Overlay};
 use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
@@ -36,17 +38,21 @@ const SPIN_US_MAX: u64 = 50_000;
 /// Runs a job's worker; returns its exit code.
 pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i32 {
     let record = estate.resume.read().unwrap_or_default();
-    let (fabric, engine, record) =
-        match start(estate.libfabric, estate.lifeline.clone(), config, record) {
-            Ok(started) => started,
-            Err(reason) => {
-                error!(%reason, "the agent cannot start");
-                estate.door.refuse_all(&reason);
-                return GAVE_UP;
-            }
-        };
+    let ground = Ground {
+        libfabric: estate.libfabric,
+        lifeline: estate.lifeline.clone(),
+        seat: Seat::look(estate.machine.clone()),
+    };
+    let (rails, engine, record) = match start(ground, config, record) {
+        Ok(started) => started,
+        Err(reason) => {
+            error!(%reason, "the agent cannot start");
+            estate.door.refuse_all(&reason);
+            return GAVE_UP;
+        }
+    };
     let mut last_words = estate.resume.last_words_writer();
-    match serve(fabric, engine, record, estate, place, config) {
+    match serve(rails, engine, record, estate, place, config) {
         Ok(Ending::InOrder | Ending::Asked) => ENDED,
         Ok(Ending::NameTaken) => GAVE_UP,
         Err(cause) => {
@@ -65,8 +71,12 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     // First of all: who is asked to end while it starts ends in order, too.
     let signals = Signals::install().map_err(|error| format!("cannot receive signals: {error}"))?;
     let libfabric = keeping_handlers(muster_fabric::load).map_err(|error| error.to_string())?;
-    let (fabric, mut engine, _) =
-        start(libfabric, Lifeline::new().ok().map(Arc::new), config, None)?;
+    let ground = Ground {
+        libfabric,
+        lifeline: Lifeline::new().ok().map(Arc::new),
+        seat: Seat::look(seat::read_machine()),
+    };
+    let (rails, mut engine, _) = start(ground, config, None)?;
     // A name may hold a slash, a file's name may not.
     let file = config.name.as_str().replace('/', "_") + MEMBER_SUFFIX;
     let control = base_directory()
@@ -74,8 +84,9 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
         .and_then(|base| open_control(&base.join(file)));
     prefer_this_thread(&mut engine, config.profile.deadline_us());
     let heartbeat_us = config.profile.heartbeat_us();
-    let mut host = Host::new(fabric, engine, None, control, heartbeat_us, signals)
+    let mut host = Host::new(rails, engine, None, control, heartbeat_us, signals)
         .map_err(|error| format!("cannot start the loop: {error}"))?;
+    host.seeds = config.seeds.len();
     let ready = printer::print_ready(config.name.as_str());
     match ready.and_then(|()| host.run()) {
         Ok(Ending::InOrder | Ending::Asked) => Ok(()),
@@ -89,7 +100,7 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
 }
 
 fn serve(
-    fabric: Fabric,
+    rails: (Fabric, Rails),
     mut engine: Overlay,
     record: Record,
     estate: Estate,
@@ -107,7 +118,8 @@ fn serve(
     let control = open_control(&place.directory().join(SOCKET));
     prefer_this_thread(&mut engine, config.profile.deadline_us());
     let heartbeat_us = config.profile.heartbeat_us();
-    let mut host = Host::new(fabric, engine, Some(job), control, heartbeat_us, signals)?;
+    let mut host = Host::new(rails, engine, Some(job), control, heartbeat_us, signals)?;
+    host.seeds = config.seeds.len();
     host.catch_up();
     let ending = host.run()?;
     info!(?ending, "the worker ends");
@@ -122,33 +134,26 @@ fn open_control(path: &Path) -> Option<Control> {
         .ok()
 }
 
-/// Opens the rails and starts the engine, anew or from a record.
-fn start(
+/// What the rails are opened with.
+struct Ground {
     libfabric: Libfabric,
     lifeline: Option<Arc<Lifeline>>,
+    seat: Seat,
+}
+
+/// Opens the rails and starts the engine, anew or from a record.
+fn start(
+    ground: Ground,
     config: &AgentConfig,
     record: Option<Record>,
-) -> Result<(Fabric, Overlay, Record), String> {
-    let rails = match &record {
-        // With the ports that the last worker had: the others know us by them.
-        Some(record) => record
-            .rails
-            .parse::<NidList>()
-            .map_err(|e| e.to_string())?
-            .iter()
-            .cloned()
-            .collect(),
-        None if config.rails.is_empty() => every_interface(&libfabric)?,
-        None => config.rails.clone(),
+) -> Result<((Fabric, Rails), Overlay, Record), String> {
+    let (fabric, rails) = match &record {
+        Some(record) => open_again(ground, record)?,
+        None => open_rails(ground, &config.rails)?,
     };
-    let fabric_config = FabricConfig {
-        lifeline,
-        ..FabricConfig::new(libfabric, rails)
-    };
-    let fabric = Fabric::open(&fabric_config).map_err(|e| e.to_string())?;
     let address = fabric.local_nids().to_string();
     let mut record = record.unwrap_or_default();
-    let mut engine_config = engine_config(config, &address, fabric.mtu());
+    let mut engine_config = engine_config(config, rails.document(), &address, fabric.mtu());
     engine_config.key = engine_config.key.or(record.key);
     let now = Instant(monotonic_ns() / 1000);
     let engine = if record.engine.is_empty() {
@@ -163,18 +168,67 @@ fn start(
             }
         }
     };
-    record.rails.clone_from(&address);
+    record.set_rails(&address, rails.document(), rails.open());
     info!(name = %config.name, rails = address, seed = config.random_seed, "rails are open");
-    Ok((fabric, engine, record))
+    Ok(((fabric, rails), engine, record))
 }
 
-fn engine_config(config: &AgentConfig, address: &str, mtu: usize) -> Config {
+/// Opens the rails that are configured, or all there are.
+fn open_rails(ground: Ground, configured: &RailsDocument) -> Result<(Fabric, Rails), String> {
+    let mut document = configured.clone();
+    if document.rails.is_empty() {
+        let entry = |nid| RailEntry {
+            nid,
+            partitions: Vec::new(),
+        };
+        let nids = every_interface(&ground.libfabric)?;
+        document.rails = nids.into_iter().map(entry).collect();
+    }
+    let nids = document.rails.iter().map(|entry| entry.nid.clone());
+    let mut fabric = open(&ground, &document, nids.collect())?;
+    // In the order in which they were given.
+    let opened = fabric.local_nids().iter().cloned().collect();
+    let mut rails = Rails::new(document, opened, ground.seat);
+    rails.settle(&mut fabric);
+    Ok((fabric, rails))
+}
+
+/// Opens the rails of the last worker, with the ports that they had: the others know us by them.
+fn open_again(ground: Ground, record: &Record) -> Result<(Fabric, Rails), String> {
+    let nids = |text: &str| -> Result<Vec<Nid>, String> {
+        let list: NidList = text.parse().map_err(|error: NidError| error.to_string())?;
+        Ok(list.iter().cloned().collect())
+    };
+    let document = RailsDocument::import(&record.document).map_err(|error| error.to_string())?;
+    let mut fabric = open(&ground, &document, nids(&record.rails)?)?;
+    let mut rails = Rails::new(document, nids(&record.opened)?, ground.seat);
+    rails.settle(&mut fabric);
+    Ok((fabric, rails))
+}
+
+fn open(ground: &Ground, document: &RailsDocument, nids: Vec<Nid>) -> Result<Fabric, String> {
+    let config = FabricConfig {
+        health: document.health,
+        lifeline: ground.lifeline.clone(),
+        ..FabricConfig::new(ground.libfabric, nids)
+    };
+    Fabric::open(&config).map_err(|error| error.to_string())
+}
+
+fn engine_config(
+    config: &AgentConfig,
+    document: &RailsDocument,
+    address: &str,
+    mtu: usize,
+) -> Config {
     let mut engine = Config::new(config.name.as_str(), address.as_bytes(), config.profile);
     engine.group = config.group.as_str().to_owned();
     engine.minority = config.minority;
+    let peers = document.peers.iter();
     engine.seeds = config
         .seeds
         .iter()
+        .chain(peers)
         .map(|seed| seed.to_string().into_bytes())
         .collect();
     engine.key = match config.key {

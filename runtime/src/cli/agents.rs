@@ -15,8 +15,7 @@ pub(crate) struct AgentArgs {
     agent: Option<PathBuf>,
 }
 
-/// Name of the control socket in the directory of a job's agent.
-pub(crate) const SOCKET: &str = "control";
+pub(crate) use crate::client::control::SOCKET;
 /// How the control socket of a member without a job ends, under the base directory.
 pub(crate) const MEMBER_SUFFIX: &str = ".control";
 

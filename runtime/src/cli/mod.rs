@@ -17,13 +17,20 @@ macro_rules! print {
 pub(crate) mod agents;
 mod bench;
 mod demo;
+mod document;
+mod explain;
 mod manual;
+mod peers;
+mod policy;
 mod process;
+mod rails;
 mod show;
 mod sim;
 mod sim_figures;
 mod sim_markdown;
 mod sim_plot;
+mod stats;
+mod yaml;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::fmt;
@@ -45,10 +52,20 @@ enum Command {
     Members(show::ShowArgs),
     /// Show what is known about one member, from whom and since when.
     Why(show::WhyArgs),
-    /// Show the agent's rails and what went over them.
-    Rails(show::ShowArgs),
-    /// Show the agent's counters.
-    Stats(show::ShowArgs),
+    /// Show the agent's rails, or open and close some while it runs.
+    Rails(rails::RailsArgs),
+    /// Show the peers and each of their NIDs, or configure some.
+    Peers(peers::PeersArgs),
+    /// Show or change the rules by which rails and NIDs are preferred.
+    Policy(policy::PolicyArgs),
+    /// Say which rail the next message to a member takes, and what decided against each other one.
+    Explain(explain::ExplainArgs),
+    /// Show the figures of the agent, of nets, rails, peers or NIDs, and set them to zero.
+    Stats(stats::StatsArgs),
+    /// Print the configuration of rails, peers and policy as YAML.
+    Export(document::ExportArgs),
+    /// Put a configuration that was exported in force, in place of the one that is.
+    Import(document::ImportArgs),
     /// Start a real MPI job on emulated nodes, kill a rank, silence a node, and show who
     /// was told what, when and why.
     Demo(demo::DemoArgs),
@@ -70,8 +87,13 @@ pub fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Members(args) => show::members(&args),
         Command::Why(args) => show::why(&args),
-        Command::Rails(args) => show::rails(&args),
-        Command::Stats(args) => show::stats(&args),
+        Command::Rails(args) => rails::run(&args),
+        Command::Peers(args) => peers::run(&args),
+        Command::Policy(args) => policy::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Stats(args) => stats::run(&args),
+        Command::Export(args) => document::export(&args),
+        Command::Import(args) => document::import(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(command) => bench::run(&command),
         Command::Sim(command) => sim::main(&command),

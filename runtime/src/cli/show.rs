@@ -1,8 +1,10 @@
-//! `muster members`, `why`, `rails`, `stats`: what an agent knows, as a table or as JSON.
+//! `muster members` and `why`, and what all commands share that ask an agent: its answer as a table, as
+//! JSON or as YAML.
 
 use super::CliError;
 use super::agents::{self, AgentArgs};
-use crate::control::{AskError, Question, ask};
+use super::yaml::Yaml;
+use crate::control::{AskError, Question, Request, request};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -11,10 +13,10 @@ use std::fmt::Write as _;
 #[derive(Args)]
 pub(crate) struct ShowArgs {
     #[command(flatten)]
-    agent: AgentArgs,
+    pub(super) agent: AgentArgs,
     /// How to print it.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-    output: Format,
+    pub(super) output: Shape,
 }
 
 /// Options of `muster why`.
@@ -24,6 +26,17 @@ pub(crate) struct WhyArgs {
     name: String,
     #[command(flatten)]
     show: ShowArgs,
+}
+
+/// How an answer is printed.
+#[derive(Clone, Copy, ValueEnum)]
+pub(super) enum Shape {
+    /// For people.
+    Table,
+    /// For programs; with the name of a schema.
+    Json,
+    /// The same as YAML.
+    Yaml,
 }
 
 /// How a command prints what it found.
@@ -45,27 +58,42 @@ pub(crate) fn why(args: &WhyArgs) -> Result<(), CliError> {
     show(&args.show, &Question::Why(args.name.clone()), why_story)
 }
 
-/// Runs `muster rails`.
-pub(crate) fn rails(args: &ShowArgs) -> Result<(), CliError> {
-    show(args, &Question::Rails, rails_table)
+/// Asks, and prints the answer.
+pub(super) fn show(
+    args: &ShowArgs,
+    question: &Question,
+    table: fn(&Value) -> String,
+) -> Result<(), CliError> {
+    let answer = ask(args, &Request::Ask(question.clone()))?;
+    print_answer(args.output, &answer, table);
+    Ok(())
 }
 
-/// Runs `muster stats`.
-pub(crate) fn stats(args: &ShowArgs) -> Result<(), CliError> {
-    show(args, &Question::Stats, stats_table)
+/// Has the agent change something, and prints what it did.
+pub(super) fn change(args: &ShowArgs, request: &Request) -> Result<(), CliError> {
+    let answer = ask(args, request)?;
+    print_answer(args.output, &answer, |answer| {
+        format!("{}\n", text(answer, "done"))
+    });
+    Ok(())
 }
 
-fn show(args: &ShowArgs, question: &Question, table: fn(&Value) -> String) -> Result<(), CliError> {
+/// The answer of the agent that was chosen.
+pub(super) fn ask(args: &ShowArgs, asked: &Request) -> Result<Value, CliError> {
     let path = agents::find(&args.agent)?;
-    let answer = ask(&path, question).map_err(|error| match error {
+    request(&path, asked).map_err(|error| match error {
         AskError::NoAgent { .. } => agents::no_agent(error.to_string()),
         AskError::Refused { .. } => CliError::new("refused", error),
-    })?;
-    match args.output {
-        Format::Table => print!("{}", table(&answer)),
-        Format::Json => println!("{answer:#}"),
+    })
+}
+
+/// Prints an answer as was asked for.
+pub(super) fn print_answer(output: Shape, answer: &Value, table: impl Fn(&Value) -> String) {
+    match output {
+        Shape::Table => print!("{}", table(answer)),
+        Shape::Json => println!("{answer:#}"),
+        Shape::Yaml => print!("{}", Yaml(answer)),
     }
-    Ok(())
 }
 
 fn members_table(answer: &Value) -> String {
@@ -117,33 +145,6 @@ fn why_story(member: &Value) -> String {
     story
 }
 
-fn rails_table(answer: &Value) -> String {
-    let mut rows =
-        vec![["RAIL", "STATE", "PROVIDER", "SENT", "RECEIVED", "DROPPED"].map(String::from)];
-    for rail in array(answer, "rails") {
-        let drops = rail["drops"].as_object();
-        let dropped: u64 = drops.map_or(0, |d| d.values().filter_map(Value::as_u64).sum());
-        rows.push([
-            text(rail, "nid").to_owned(),
-            text(rail, "state").to_owned(),
-            text(rail, "provider").to_owned(),
-            rail["sends"].to_string(),
-            rail["receives"].to_string(),
-            dropped.to_string(),
-        ]);
-    }
-    align(&rows)
-}
-
-fn stats_table(answer: &Value) -> String {
-    let mut rows = vec![["lateness_ms".to_owned(), answer["lateness_ms"].to_string()]];
-    let groups = ["counters", "agent"].map(|group| answer[group].as_object());
-    for (name, value) in groups.into_iter().flatten().flatten() {
-        rows.push([name.clone(), value.to_string()]);
-    }
-    align(&rows)
-}
-
 /// Cause and reporters in a few words.
 fn known(member: &Value) -> String {
     let reporters: Vec<&str> = array(member, "reporters")
@@ -158,16 +159,16 @@ fn known(member: &Value) -> String {
     }
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or("-")
 }
 
-fn array<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+pub(super) fn array<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
 /// `0-3,7` for 0, 1, 2, 3 and 7; `-` for none.
-fn ranges(sorted: &[u64]) -> String {
+pub(super) fn ranges(sorted: &[u64]) -> String {
     let mut parts: Vec<(u64, u64)> = Vec::new();
     for &number in sorted {
         match parts.last_mut() {
@@ -187,7 +188,7 @@ fn ranges(sorted: &[u64]) -> String {
 }
 
 /// Columns as wide as their widest cell, two blanks between them.
-fn align<const N: usize>(rows: &[[String; N]]) -> String {
+pub(super) fn align<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
     let mut table = String::new();

@@ -87,6 +87,9 @@ pub enum Error {
     /// A key, a value or all of them together are too long, or too many. Nothing was done.
     #[error("{0}")]
     Limit(String),
+    /// The agent refused what it was asked for at its control socket. Nothing was done.
+    #[error("the agent says: {0}")]
+    Declined(String),
     /// There is no node with that index. Nothing was done.
     #[error("no node with that index is known")]
     NoSuchNode,

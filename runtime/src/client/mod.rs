@@ -24,6 +24,7 @@
 
 mod attributes;
 mod boards;
+pub(crate) mod control;
 mod error;
 mod link;
 mod options;

@@ -3,29 +3,36 @@
 //! Values come from the command line of `musterd` and from `MUSTER_*` variables (a flag
 //! wins over its variable). Everything is checked here, once; later code may rely on it.
 
+mod change;
 mod group;
 mod key;
+mod line;
 mod profile;
 mod rails;
 mod yaml;
 
+pub use change::{Change, ChangeError, Limit, PEERS_AT_ONCE_MAX, RuleChoice, peers_of};
 pub use group::{GroupName, parse_minority};
 pub use key::{KeyError, KeySource, draw_key, draw_seed, read_key_file, standing_key};
+pub use line::{SUBJECTS, subject};
 pub use muster_protocol::{Minority, Profile};
 pub use profile::{ProfileError, parse_profile};
 pub use rails::{PEERS_MAX, RailEntry, RailsDocument};
-pub use yaml::YamlError;
+pub use yaml::{DOCUMENT_MAX, YamlError};
 
 use crate::doorman::PlaceError;
 use muster_fabric::{Nid, NidError, NidList};
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
 
 /// Longest member name in bytes.
 pub const NAME_BYTES_MAX: usize = 63;
 /// Most rails of one agent.
-pub const RAILS_MAX: usize = 16;
+pub const RAILS_MAX: usize = muster_fabric::NIDS_MAX;
 /// Most seed addresses.
 pub const SEEDS_MAX: usize = 1024;
 
@@ -41,8 +48,8 @@ pub struct AgentConfig {
     pub group: GroupName,
     /// What it does on the smaller side of a split.
     pub minority: Minority,
-    /// Its rails; empty: every interface that is up.
-    pub rails: Vec<Nid>,
+    /// Its rails (none: every interface that is up), peers, policy and limits.
+    pub rails: RailsDocument,
     /// Addresses of members to join, one entry a member.
     pub seeds: Vec<NidList>,
     /// Heartbeat and deadline.
@@ -160,6 +167,22 @@ pub enum ConfigError {
         /// The time as given.
         text: String,
     },
+    /// A file of rails, peers and policy that cannot be read.
+    #[error("config {path}: {source}; name a readable file with --config or MUSTER_CONFIG")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Such a file that is not right.
+    #[error("config {path}, {source}")]
+    Document {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        source: YamlError,
+    },
     /// A profile that does not exist.
     #[error(transparent)]
     Profile(#[from] ProfileError),
@@ -186,6 +209,31 @@ pub fn parse_rails(texts: &[String]) -> Result<Vec<Nid>, ConfigError> {
     }
     limit("rails", rails.len(), RAILS_MAX)?;
     Ok(rails)
+}
+
+/// Reads a document of rails, peers and policy; `-` is standard input.
+///
+/// # Errors
+/// A file that cannot be read, or the first thing that is wrong in it, with line and column.
+pub fn read_document(path: &Path) -> Result<RailsDocument, ConfigError> {
+    // One byte more than a document may have: too much is said to be too much.
+    let limit = DOCUMENT_MAX as u64 + 1;
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        match path == Path::new("-") {
+            true => std::io::stdin().take(limit).read_to_end(&mut bytes)?,
+            false => File::open(path)?.take(limit).read_to_end(&mut bytes)?,
+        };
+        Ok(bytes)
+    };
+    let bytes = read().map_err(|source| ConfigError::File {
+        path: path.to_owned(),
+        source,
+    })?;
+    RailsDocument::import(&String::from_utf8_lossy(&bytes)).map_err(|source| {
+        let path = path.to_owned();
+        ConfigError::Document { path, source }
+    })
 }
 
 /// Parses seeds; each entry is one member's list of NIDs.
@@ -256,8 +304,8 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("99999"), "{error}");
-        let many = vec!["127.0.0.1@udp0".to_owned(); 17];
-        assert!(parse_rails(&many).unwrap_err().to_string().contains("16"));
+        let many = vec!["127.0.0.1@udp0".to_owned(); 9];
+        assert!(parse_rails(&many).unwrap_err().to_string().contains("8"));
     }
 
     #[test]

@@ -46,6 +46,14 @@ pub struct RailsDocument {
 }
 
 impl RailsDocument {
+    /// Puts rails of one net together, in the order in which the nets first appear: the order in which
+    /// they are written and read.
+    pub(crate) fn group_by_net(&mut self) {
+        let nets: Vec<Net> = self.rails.iter().map(|rail| rail.nid.net).collect();
+        let first = |rail: &RailEntry| nets.iter().position(|net| *net == rail.nid.net);
+        self.rails.sort_by_key(first);
+    }
+
     /// The document as YAML. Rails stand under their nets, in the order in which the nets first appear.
     #[must_use]
     pub fn export(&self) -> String {

@@ -7,7 +7,7 @@
 use std::fmt;
 
 /// Longest document, bytes.
-const DOCUMENT_MAX: usize = 1 << 20;
+pub const DOCUMENT_MAX: usize = 1 << 20;
 
 /// Deepest nesting.
 const DEPTH_MAX: usize = 8;

@@ -1,7 +1,9 @@
 //! The answers: what the engine and the fabric know, as JSON with a named schema.
 
 use super::Question;
-use muster_fabric::{DropReason, Transport};
+use super::rails;
+use crate::config::RailsDocument;
+use muster_fabric::Fabric;
 use muster_protocol::{
     CauseKind, Instant, MemberId, MemberView, NodeState, Observation, ObservationKind, Overlay,
     RankState,
@@ -9,19 +11,41 @@ use muster_protocol::{
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Answers a question at the time `now`; `agent` counts what neither engine nor fabric does.
-pub(crate) fn answer(
-    question: &Question,
-    engine: &Overlay,
-    fabric: &dyn Transport,
-    agent: &[(&'static str, u64)],
-    now: Instant,
-) -> Value {
+/// What an agent knows when it is asked.
+pub(crate) struct Sources<'a> {
+    pub(crate) engine: &'a Overlay,
+    pub(crate) fabric: &'a Fabric,
+    /// The configuration of the rails that is in force.
+    pub(crate) document: &'a RailsDocument,
+    /// What neither engine nor fabric counts.
+    pub(crate) agent: &'a [(&'static str, u64)],
+    pub(crate) now: Instant,
+}
+
+/// Answers a question.
+pub(crate) fn answer(question: &Question, known: &Sources<'_>) -> Value {
+    let (engine, fabric, now) = (known.engine, known.fabric, known.now);
     match question {
         Question::Members => members(engine, now),
         Question::Why(name) => why(engine, name, now),
-        Question::Rails => rails(fabric),
-        Question::Stats => stats(engine, agent),
+        Question::Rails => rails::rails(fabric),
+        Question::Rail { net, index } => rails::one(fabric, *net, *index),
+        Question::Nets => rails::nets(fabric),
+        Question::Peers { most, behind } => rails::peers(engine, fabric, *most, *behind),
+        Question::Policy => rails::policy(known.document),
+        Question::Explain { from, to } => rails::explain(engine, fabric, from.as_deref(), to),
+        Question::Export => {
+            json!({ "schema": "muster/export/v1", "yaml": known.document.export() })
+        }
+        Question::Stats => stats(known),
+    }
+}
+
+/// The answer to a change that was made, or why it was not.
+pub(crate) fn done(result: Result<String, String>) -> Value {
+    match result {
+        Ok(done) => json!({ "schema": "muster/change/v1", "done": done }),
+        Err(why) => json!({ "error": why }),
     }
 }
 
@@ -101,44 +125,17 @@ fn evidence(engine: &Overlay, observation: &Observation, now: Instant) -> Value 
     })
 }
 
-fn rails(fabric: &dyn Transport) -> Value {
-    let rails: Vec<Value> = fabric
-        .rails()
-        .iter()
-        .map(|rail| {
-            let counters = &rail.counters;
-            let drops: Map<String, Value> = DropReason::ALL
-                .into_iter()
-                .map(|reason| (reason.word().to_owned(), counters.dropped(reason).into()))
-                .collect();
-            json!({
-                "nid": rail.nid.to_string(),
-                "interface": rail.interface,
-                "provider": rail.provider,
-                "state": rail.state.word(),
-                "health": rail.health,
-                "mtu": rail.mtu,
-                "sends": counters.sends,
-                "send_bytes": counters.send_bytes,
-                "receives": counters.receives,
-                "receive_bytes": counters.receive_bytes,
-                "drops": drops,
-            })
-        })
-        .collect();
-    json!({ "schema": "muster/rails/v1", "rails": rails })
-}
-
-fn stats(engine: &Overlay, agent: &[(&'static str, u64)]) -> Value {
+fn stats(known: &Sources<'_>) -> Value {
     let mut counters = Map::new();
-    engine.counters().each(|name, value| {
+    known.engine.counters().each(|name, value| {
         counters.insert(name.to_owned(), value.into());
     });
     json!({
         "schema": "muster/stats/v1",
-        "lateness_ms": engine.lateness_us() as f64 / 1000.0,
+        "lateness_ms": known.engine.lateness_us() as f64 / 1000.0,
         "counters": counters,
-        "agent": agent.iter().copied().collect::<BTreeMap<_, _>>(),
+        "agent": known.agent.iter().copied().collect::<BTreeMap<_, _>>(),
+        "fabric": rails::totals(known.fabric),
     })
 }
 

@@ -1,44 +1,51 @@
-//! The agent's side door for people: one question a connection, one JSON document as answer.
+//! The agent's side door for people: one request a connection, one JSON document as answer.
 //!
-//! Intuition: a counter with one clerk. The clerk (a thread that sleeps in `accept`) takes a
-//! question, hands it to the host loop through a window, waits for the answer and gives it out;
-//! the loop answers from what it knows at that moment and is never held up by a slow reader.
-//! Nothing can be changed through this door.
+//! Intuition: a counter with one clerk. The clerk (a thread that sleeps in `accept`) looks who it is,
+//! takes a question or a change, hands it to the host loop through a window, waits for the answer and
+//! gives it out; the loop answers from what it knows at that moment, makes a change between two of
+//! its turns, and is never held up by a slow reader. Only the agent's own user and root are served.
+//!
+//! A request is one line. Behind the line `import` follows a document, to the end of what is said.
 
 mod answer;
 mod question;
+mod rails;
 
-pub(crate) use answer::answer;
-pub use question::{Question, QuestionError};
+pub(crate) use answer::{Sources, answer, done};
+pub use question::{Question, Request, RequestError};
 
+use crate::config::{Change, DOCUMENT_MAX, RailsDocument};
 use crate::sys::descriptor::EventFd;
 use crate::sys::process::user_id;
+use crate::sys::stream;
 use rustix::net::sockopt::socket_peercred;
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// Questions that wait for the loop at one time.
 const WAITING_MAX: usize = 4;
+/// What a document is announced with.
+const IMPORT: &str = "import";
 /// How long a client may take to ask or to read, and the loop to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// Longest question and longest answer, in bytes.
-const QUESTION_MAX: u64 = 512;
-const ANSWER_MAX: u64 = 64 << 20;
+/// Longest line and longest answer, in bytes. A rule has up to 128 patterns.
+const LINE_MAX: usize = 16 << 10;
+const ANSWER_MAX: usize = 64 << 20;
 
-/// A question at the window.
+/// A request at the window.
 pub(crate) struct Pending {
-    pub(crate) question: Question,
+    pub(crate) request: Request,
     pub(crate) reply: Sender<Value>,
 }
 
@@ -104,20 +111,23 @@ fn serve_one(client: &UnixStream, window: &SyncSender<Pending>, bell: &EventFd) 
     client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
     let peer = socket_peercred(client)?.uid.as_raw();
-    if peer != user_id() && peer != 0 {
-        return write(
-            client,
-            &refusal(&format!("this agent belongs to uid {}", user_id())),
+    if !may_ask(peer, user_id()) {
+        // Hung up on before it has said everything, it would not hear the answer.
+        let end = Instant::now() + PATIENCE;
+        let mut unread = Vec::new();
+        while unread.len() <= LINE_MAX && more(client, &mut unread, end)? {}
+        let why = format!(
+            "this agent belongs to uid {}, and you are uid {peer}; ask as its user or as root",
+            user_id()
         );
+        return write(client, &refusal(&why));
     }
-    let mut line = String::new();
-    BufReader::new(client.take(QUESTION_MAX)).read_line(&mut line)?;
-    let question = match line.trim().parse::<Question>() {
-        Ok(question) => question,
-        Err(error) => return write(client, &refusal(&error.to_string())),
+    let request = match read(client)? {
+        Ok(request) => request,
+        Err(why) => return write(client, &refusal(&why)),
     };
     let (reply, answer) = channel();
-    if window.try_send(Pending { question, reply }).is_err() {
+    if window.try_send(Pending { request, reply }).is_err() {
         return write(
             client,
             &refusal("the agent has too many questions waiting; ask again"),
@@ -130,6 +140,46 @@ fn serve_one(client: &UnixStream, window: &SyncSender<Pending>, bell: &EventFd) 
     }
 }
 
+/// Whether a process of the user `peer` may ask, and change, the agent of the user `own`.
+fn may_ask(peer: u32, own: u32) -> bool {
+    peer == own || peer == 0
+}
+
+/// Takes a request, or says what is wrong with it. However slowly it comes, the clerk has others to
+/// serve.
+fn read(client: &UnixStream) -> io::Result<Result<Request, String>> {
+    let end = Instant::now() + PATIENCE;
+    let mut heard: Vec<u8> = Vec::new();
+    let line_end = |heard: &[u8]| heard.iter().position(|byte| *byte == b'\n');
+    while line_end(&heard).is_none() && heard.len() <= LINE_MAX && more(client, &mut heard, end)? {}
+    let at = line_end(&heard).unwrap_or(heard.len());
+    if at > LINE_MAX {
+        return Ok(Err(format!("the request is longer than {LINE_MAX} bytes")));
+    }
+    let line = String::from_utf8_lossy(&heard[..at]).trim().to_owned();
+    if line != IMPORT {
+        return Ok(line.parse::<Request>().map_err(|error| error.to_string()));
+    }
+    heard.drain(..heard.len().min(at + 1));
+    while heard.len() <= DOCUMENT_MAX && more(client, &mut heard, end)? {}
+    let document = RailsDocument::import(&String::from_utf8_lossy(&heard));
+    let replace = |document| Request::Change(Change::Replace(Box::new(document)));
+    Ok(document.map(replace).map_err(|error| error.to_string()))
+}
+
+/// Reads on; false at the end of what is said.
+fn more(mut client: &UnixStream, heard: &mut Vec<u8>, end: Instant) -> io::Result<bool> {
+    let left = end.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    client.set_read_timeout(Some(left))?;
+    let mut buffer = [0; 4096];
+    let count = client.read(&mut buffer)?;
+    heard.extend(&buffer[..count]);
+    Ok(count > 0)
+}
+
 fn write(mut client: &UnixStream, value: &Value) -> io::Result<()> {
     client.write_all(value.to_string().as_bytes())
 }
@@ -138,7 +188,7 @@ fn refusal(why: &str) -> Value {
     json!({ "error": why })
 }
 
-/// Why a question got no answer.
+/// Why a request got no answer.
 #[derive(Debug, Error)]
 pub enum AskError {
     /// Nobody is at this door.
@@ -159,11 +209,20 @@ pub enum AskError {
     },
 }
 
-/// Asks the agent at `path`.
+/// Asks the agent at `path` a question.
 ///
 /// # Errors
 /// See [`AskError`]; nothing has changed anywhere.
 pub fn ask(path: &Path, question: &Question) -> Result<Value, AskError> {
+    request(path, &Request::Ask(question.clone()))
+}
+
+/// Asks the agent at `path` for something, which may be a change.
+///
+/// # Errors
+/// See [`AskError`]. What was refused has changed nothing; of an agent that hangs up or gives no
+/// answer in time it is not known whether it has.
+pub fn request(path: &Path, request: &Request) -> Result<Value, AskError> {
     let no_agent = |cause| AskError::NoAgent {
         path: path.to_owned(),
         cause,
@@ -172,18 +231,9 @@ pub fn ask(path: &Path, question: &Question) -> Result<Value, AskError> {
         path: path.to_owned(),
         why,
     };
-    let mut stream = UnixStream::connect(path).map_err(no_agent)?;
-    let patience = Some(2 * PATIENCE);
-    stream.set_read_timeout(patience).map_err(no_agent)?;
-    stream
-        .write_all(format!("{question}\n").as_bytes())
-        .map_err(no_agent)?;
-    let mut text = String::new();
-    stream
-        .take(ANSWER_MAX)
-        .read_to_string(&mut text)
-        .map_err(no_agent)?;
-    let value: Value = serde_json::from_str(&text).map_err(|error| refused(error.to_string()))?;
+    let said = format!("{request}\n{}", request.body().unwrap_or_default());
+    let text = stream::ask(path, said.as_bytes(), ANSWER_MAX, 2 * PATIENCE).map_err(no_agent)?;
+    let value: Value = serde_json::from_slice(&text).map_err(|error| refused(error.to_string()))?;
     match value.get("error").and_then(Value::as_str) {
         Some(why) => Err(refused(why.to_owned())),
         None => Ok(value),
@@ -193,6 +243,7 @@ pub fn ask(path: &Path, question: &Question) -> Result<Value, AskError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Shutdown;
 
     fn door() -> (tempfile::TempDir, PathBuf, Control) {
         let directory = tempfile::tempdir().unwrap();
@@ -201,11 +252,11 @@ mod tests {
         (directory, path, control)
     }
 
-    fn answer_one(control: &Control, value: &Value) -> Question {
+    fn answer_one(control: &Control, value: &Value) -> Request {
         crate::sys::poll::readable(&[control.descriptor()], Some(Duration::from_secs(30))).unwrap();
         let pending = control.take().expect("a question");
         pending.reply.send(value.clone()).unwrap();
-        pending.question
+        pending.request
     }
 
     #[test]
@@ -214,9 +265,36 @@ mod tests {
         let asking = std::thread::spawn(move || ask(&path, &Question::Why("n3".into())));
         assert_eq!(
             answer_one(&control, &json!({"name": "n3"})),
-            Question::Why("n3".into())
+            Request::Ask(Question::Why("n3".into()))
         );
         assert_eq!(asking.join().unwrap().unwrap()["name"], "n3");
+    }
+
+    /// A document goes through the door whole, and one that is wrong does not: line and column.
+    #[test]
+    fn a_document_goes_through_the_door() {
+        let (_directory, path, control) = door();
+        let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n      - nid: 10.0.0.1@udp0\n";
+        let document = RailsDocument::import(text).unwrap();
+        let change = Request::Change(Change::Replace(Box::new(document)));
+        let asked = change.clone();
+        let asking = std::thread::spawn(move || request(&path, &asked));
+        assert_eq!(answer_one(&control, &json!({})), change);
+        assert!(asking.join().unwrap().is_ok());
+        let (_directory, path, control) = door();
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(b"import\nversion: 1\nnest: []\n").unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert!(text.contains("line 2, column 1: the key"), "{text}");
+        assert!(control.take().is_none());
+    }
+
+    #[test]
+    fn only_the_agents_user_and_root_are_served() {
+        assert!(may_ask(1000, 1000) && may_ask(0, 1000) && may_ask(0, 0));
+        assert!(!may_ask(1001, 1000) && !may_ask(1000, 0));
     }
 
     #[test]
@@ -247,7 +325,7 @@ mod tests {
             let mut stream = UnixStream::connect(&path).unwrap();
             // It may hang up before it has taken all of a long one.
             let _ = stream.write_all(&bytes);
-            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let _ = stream.shutdown(Shutdown::Write);
             let mut answer = Vec::new();
             if stream.read_to_end(&mut answer).is_ok() && !answer.is_empty() {
                 let answer: Value = serde_json::from_slice(&answer).unwrap();

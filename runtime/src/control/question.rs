@@ -1,8 +1,24 @@
-//! What can be asked: one line of text.
+//! What can be said at the door: questions and changes, each one line of text.
 
+use crate::config::{Change, ChangeError};
+use muster_fabric::Net;
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
+
+/// Peers in one answer, if no number is given.
+const PEERS_SHOWN: usize = 4096;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Tell something.
+    Ask(Question),
+    /// Change the configuration of the rails.
+    Change(Change),
+    /// Set all figures of rails and peers to zero.
+    Zero,
+}
 
 /// A question.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,26 +29,124 @@ pub enum Question {
     Why(String),
     /// The local rails and what went over them.
     Rails,
+    /// One of the rails of a net.
+    Rail {
+        /// The net.
+        net: Net,
+        /// Which of its rails, from 0.
+        index: usize,
+    },
+    /// The nets, with the sums of their rails.
+    Nets,
+    /// The peers and their NIDs, with figures.
+    Peers {
+        /// At most so many.
+        most: usize,
+        /// Those behind this many.
+        behind: usize,
+    },
+    /// The rules in force.
+    Policy,
+    /// Why a message takes the rail that it takes now.
+    Explain {
+        /// This node, or one of its NIDs; none is this node.
+        from: Option<String>,
+        /// A member's name, or one of its NIDs.
+        to: String,
+    },
+    /// The configuration of the rails as a document.
+    Export,
     /// The counters.
     Stats,
 }
 
+impl Question {
+    /// The peers, as many as are shown if nobody says how many.
+    #[must_use]
+    pub fn peers() -> Question {
+        Question::Peers {
+            most: PEERS_SHOWN,
+            behind: 0,
+        }
+    }
+}
+
 /// A line that asks nothing.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("{0:?} is no question; ask members, why NAME, rails or stats")]
-pub struct QuestionError(String);
+pub enum RequestError {
+    /// It begins like nothing that is known.
+    #[error(
+        "{0:?} is no question; ask members, why NAME, rails, nets, peers, policy, explain NAME, \
+         export or stats, or say what to change"
+    )]
+    Unknown(String),
+    /// It begins like a change.
+    #[error(transparent)]
+    Change(#[from] ChangeError),
+}
 
-impl FromStr for Question {
-    type Err = QuestionError;
+impl FromStr for Request {
+    type Err = RequestError;
 
-    fn from_str(line: &str) -> Result<Self, QuestionError> {
-        let mut words = line.split(' ');
-        match (words.next(), words.next(), words.next()) {
-            (Some("members"), None, None) => Ok(Self::Members),
-            (Some("rails"), None, None) => Ok(Self::Rails),
-            (Some("stats"), None, None) => Ok(Self::Stats),
-            (Some("why"), Some(name), None) if !name.is_empty() => Ok(Self::Why(name.to_owned())),
-            _ => Err(QuestionError(line.to_owned())),
+    fn from_str(line: &str) -> Result<Self, RequestError> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let named = |name: &str| !name.is_empty();
+        let question = match words[..] {
+            ["members"] => Question::Members,
+            ["rails"] => Question::Rails,
+            ["nets"] => Question::Nets,
+            ["policy"] => Question::Policy,
+            ["export"] => Question::Export,
+            ["stats"] => Question::Stats,
+            ["stats", "zero"] => return Ok(Self::Zero),
+            ["peers"] => Question::peers(),
+            ["peers", most, behind] if most != "add" && most != "del" => {
+                let numbers = most.parse().ok().zip(behind.parse().ok());
+                let (most, behind) =
+                    numbers.ok_or_else(|| RequestError::Unknown(line.to_owned()))?;
+                Question::Peers { most, behind }
+            }
+            ["rails", net, index] if !["add", "del", "set"].contains(&net) => {
+                let rail = net.parse().ok().zip(index.parse().ok());
+                let (net, index) = rail.ok_or_else(|| RequestError::Unknown(line.to_owned()))?;
+                Question::Rail { net, index }
+            }
+            ["why", name] if named(name) => Question::Why(name.to_owned()),
+            ["explain", to] if named(to) => Question::Explain {
+                from: None,
+                to: to.to_owned(),
+            },
+            ["explain", from, to] if named(from) && named(to) => Question::Explain {
+                from: Some(from.to_owned()),
+                to: to.to_owned(),
+            },
+            ["rails" | "limits" | "peers" | "policy", ..] => {
+                return Ok(Self::Change(line.parse()?));
+            }
+            _ => return Err(RequestError::Unknown(line.to_owned())),
+        };
+        Ok(Self::Ask(question))
+    }
+}
+
+impl fmt::Display for Request {
+    /// The line; a whole document follows its line, see [`Request::body`].
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ask(question) => question.fmt(f),
+            Self::Change(change) => change.fmt(f),
+            Self::Zero => f.write_str("stats zero"),
+        }
+    }
+}
+
+impl Request {
+    /// What follows the line.
+    #[must_use]
+    pub fn body(&self) -> Option<String> {
+        match self {
+            Self::Change(Change::Replace(document)) => Some(document.export()),
+            _ => None,
         }
     }
 }
@@ -43,6 +157,16 @@ impl fmt::Display for Question {
             Self::Members => f.write_str("members"),
             Self::Why(name) => write!(f, "why {name}"),
             Self::Rails => f.write_str("rails"),
+            Self::Rail { net, index } => write!(f, "rails {net} {index}"),
+            Self::Nets => f.write_str("nets"),
+            Self::Peers { most, behind } => write!(f, "peers {most} {behind}"),
+            Self::Policy => f.write_str("policy"),
+            Self::Explain { from: None, to } => write!(f, "explain {to}"),
+            Self::Explain {
+                from: Some(from),
+                to,
+            } => write!(f, "explain {from} {to}"),
+            Self::Export => f.write_str("export"),
             Self::Stats => f.write_str("stats"),
         }
     }
@@ -53,17 +177,52 @@ mod tests {
     use super::*;
 
     #[test]
-    fn questions_round_trip_and_anything_else_is_none() {
+    fn requests_round_trip_and_anything_else_is_none() {
+        let explain = |from: Option<&str>| Question::Explain {
+            from: from.map(str::to_owned),
+            to: "n2".into(),
+        };
         for question in [
             Question::Members,
             Question::Why("n1".into()),
             Question::Rails,
+            Question::Rail {
+                net: "udp1".parse().unwrap(),
+                index: 3,
+            },
+            Question::Nets,
+            Question::peers(),
+            Question::Peers { most: 3, behind: 7 },
+            Question::Policy,
+            explain(None),
+            explain(Some("n1")),
+            Question::Export,
             Question::Stats,
         ] {
-            assert_eq!(question.to_string().parse(), Ok(question));
+            let request = Request::Ask(question);
+            assert_eq!(request.to_string().parse(), Ok(request));
         }
-        for line in ["", "why", "why ", "why a b", "members now", "Members", "\0"] {
-            assert!(line.parse::<Question>().is_err(), "{line:?}");
+        let change = Request::Change("policy del 3".parse().unwrap());
+        for request in [Request::Zero, change] {
+            assert_eq!(request.to_string().parse(), Ok(request));
+        }
+        for line in [
+            "",
+            "why",
+            "why ",
+            "why a b",
+            "members now",
+            "Members",
+            "\0",
+            "peers 3",
+            "peers a b",
+            "rails now",
+            "rails udp0 x",
+            "rails quantum0 1",
+            "policy del",
+            "explain a b c",
+        ] {
+            assert!(line.parse::<Request>().is_err(), "{line:?}");
         }
     }
 }

@@ -24,6 +24,7 @@ pub mod schedule;
 pub mod signal;
 pub mod socket;
 pub mod spawn;
+pub mod stream;
 
 use std::io;
 

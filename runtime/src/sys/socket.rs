@@ -301,7 +301,7 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
+pub(super) fn address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.len() > PATH_MAX || bytes.contains(&0) {
         let text = format!(

@@ -37,6 +37,13 @@ pub enum Input<'a> {
         /// As the fabric reads it, 1 to 255 bytes.
         address: &'a [u8],
     },
+    /// An address that is to be knocked at no more; harmless if it never was.
+    Unseed {
+        /// As it was given.
+        address: &'a [u8],
+    },
+    /// The rails of this node have changed, and with them where it is reached.
+    Address(&'a [u8]),
     /// The job's key.
     Key([u8; 32]),
     /// What to do when declared failed, from now on.

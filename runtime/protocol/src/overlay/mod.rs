@@ -229,6 +229,11 @@ impl Overlay {
             Input::Degraded { member, degraded } => self.degraded(member, degraded),
             Input::Told(told) => self.told(told),
             Input::Seed { address } => self.add_seed(address),
+            Input::Unseed { address } => {
+                self.config.seeds.retain(|seed| seed != address);
+                Ok(())
+            }
+            Input::Address(address) => self.move_to(address),
             Input::Key(key) => {
                 self.config.key = Some(key);
                 self.discover_at = self.now;

@@ -5,11 +5,12 @@
 
 use crate::config::Policy;
 use crate::event::{CauseKind, EventKind};
-use crate::identity::{INCARNATION_MAX, MemberId, Version};
+use crate::identity::{ADDRESS_MAX, INCARNATION_MAX, MemberId, Version};
 use crate::link::Subject;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Phase;
 use crate::planted::{self, Fault};
+use crate::reject::Reject;
 use crate::state::NodeState;
 use crate::table::Reporters;
 use crate::verdict;
@@ -79,6 +80,24 @@ impl Overlay {
         if let Some(from) = from.filter(|from| !self.links.contains_key(from)) {
             self.introduce_to(from);
         }
+    }
+
+    /// Our rails have changed: everybody learns where we are reached now. It is the same life, so a
+    /// higher minor carries it.
+    pub(super) fn move_to(&mut self, address: &[u8]) -> Result<(), Reject> {
+        if address.is_empty() || address.len() > ADDRESS_MAX {
+            return Err(Reject::Unknown);
+        }
+        if self.config.address == address {
+            return Ok(());
+        }
+        self.config.address = address.to_vec();
+        self.table
+            .change(self.own, |own| own.address = address.into());
+        if self.phase == Phase::Running {
+            self.renew_own(self.own_version().raised());
+        }
+        Ok(())
     }
 
     /// Raises the own version and lets everybody know.

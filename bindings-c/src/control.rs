@@ -1,0 +1,39 @@
+//! The agent's side door: rails, peers, policy and figures, asked for and changed.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use crate::boundary::{enter, write_text};
+use crate::context::{self, muster_ctx_t};
+use crate::error::{Code, Failure};
+
+/// Asks the agent of this node for something, or has it change something.
+///
+/// # Safety
+/// `request` is NULL or a terminated text; `buffer` has room for `size` bytes, or is NULL if `size`
+/// is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_control(
+    context: *mut muster_ctx_t,
+    request: *const c_char,
+    buffer: *mut c_char,
+    size: usize,
+) -> c_int {
+    enter(|| {
+        context::check(context)?;
+        if request.is_null() {
+            return Err(Failure::new(Code::Argument, "request is NULL"));
+        }
+        // Found out before anything is changed.
+        if buffer.is_null() && size > 0 {
+            let message = format!("buffer is NULL but size is {size}");
+            return Err(Failure::new(Code::Argument, message));
+        }
+        // SAFETY: not NULL, and the caller gives a terminated text that lives through the call.
+        let request = unsafe { CStr::from_ptr(request) };
+        let request = request
+            .to_str()
+            .map_err(|_| Failure::new(Code::Argument, "request is no UTF-8"))?;
+        let answer = context::client(context)?.control(request)?;
+        write_text(&answer, buffer, size)
+    })
+}

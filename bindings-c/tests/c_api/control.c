@@ -1,0 +1,96 @@
+/* A C program with a real agent: rails, peers, policy and figures are asked for and changed. Exit
+ * code 0 if all checks held. */
+#include "check.h"
+
+#include <stdlib.h>
+
+static char answer[65536], again[65536], request[65536 + 16];
+
+static int ask(muster_ctx_t *context, const char *line)
+{
+    answer[0] = 0;
+    return muster_control(context, line, answer, sizeof answer);
+}
+
+static int says(const char *text)
+{
+    return strstr(answer, text) != NULL;
+}
+
+/* cfg-005, dbg-080: what the commands can, a program can. */
+static void check_questions(muster_ctx_t *context)
+{
+    CHECK(ask(context, "rails") > 0 && says("muster/rails/v1") && says("\"sends\":"));
+    CHECK(ask(context, "nets") > 0 && says("\"net\":\"udp0\""));
+    CHECK(ask(context, "peers 10 0") > 0 && says("muster/peers/v1"));
+    CHECK(ask(context, "policy") > 0 && says("\"rules\":[]"));
+    CHECK(ask(context, "stats") > 0 && says("rail_sends"));
+    CHECK(ask(context, "members") > 0 && says("\"name\":\"here\""));
+}
+
+static void check_changes(muster_ctx_t *context)
+{
+    CHECK(ask(context, "rails add 127.0.0.2:0@udp1") > 0 && says("is open"));
+    CHECK(ask(context, "rails") > 0 && says("127.0.0.2:"));
+    CHECK(ask(context, "policy add net=udp1 priority=3") > 0);
+    CHECK(ask(context, "policy") > 0 && says("\"priority\":3"));
+    CHECK(ask(context, "limits set numa_range=30") > 0);
+    CHECK(ask(context, "peers add 127.0.0.9@udp0") > 0);
+    CHECK(ask(context, "stats zero") > 0);
+
+    /* Dump, load, dump: the same. */
+    CHECK(ask(context, "export") > 0 && says("numa_range: 30"));
+    memcpy(again, answer, sizeof again);
+    strcpy(request, "import\n");
+    char *to = request + strlen(request);
+    for (const char *from = strstr(answer, "\"yaml\":\"") + 8; *from != '"'; from++) {
+        if (*from == '\\' && from[1] == 'n')
+            *to++ = '\n', from++;
+        else if (*from == '\\')
+            *to++ = *++from;
+        else
+            *to++ = *from;
+    }
+    *to = 0;
+    CHECK(ask(context, "policy del 1") > 0);
+    CHECK(ask(context, request) > 0 && says("done"));
+    CHECK(ask(context, "export") > 0 && strcmp(answer, again) == 0);
+    CHECK(ask(context, "rails del 127.0.0.2@udp1") > 0);
+}
+
+/* What is refused changes nothing, and the reason is there. */
+static void check_refusals(muster_ctx_t *context)
+{
+    char text[8] = "keep";
+    CHECK(muster_control(context, NULL, answer, sizeof answer) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_control(context, "rails", NULL, 8) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_control(context, "dance", text, sizeof text) == MUSTER_ERR_REFUSED);
+    CHECK(strstr(muster_last_error_message(), "dance") != NULL);
+    CHECK(muster_control(context, "rails del 127.0.0.1@udp0", text, sizeof text) ==
+          MUSTER_ERR_REFUSED);
+    CHECK(strstr(muster_last_error_message(), "the last rail of this node") != NULL);
+    CHECK(muster_control(context, "import\nversion: 1\nnest: 1\n", text, sizeof text) ==
+          MUSTER_ERR_REFUSED);
+    CHECK(strstr(muster_last_error_message(), "line 2, column 1") != NULL);
+    CHECK(strcmp(text, "keep") == 0);
+    /* As snprintf: the whole length is returned, what fits is written. */
+    CHECK(muster_control(context, "policy", text, sizeof text) > 8 && text[7] == 0);
+    CHECK(muster_control(context, "policy", NULL, 0) > 8);
+}
+
+int main(void)
+{
+    muster_ctx_t *context = NULL;
+    muster_config_t config = MUSTER_CONFIG_INIT;
+    config.job = "control.c";
+    config.node = "here";
+    CHECK(muster_init(&config, &context) == MUSTER_OK);
+    if (context != NULL) {
+        check_questions(context);
+        check_changes(context);
+        check_refusals(context);
+        CHECK(muster_finalize(context) == MUSTER_OK);
+        check_context(context, MUSTER_ERR_NOT_INITIALIZED);
+    }
+    return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

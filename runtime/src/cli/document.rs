@@ -1,0 +1,49 @@
+//! `muster export` and `muster import`: the configuration of rails, peers and policy as one document.
+
+use super::CliError;
+use super::show::{Shape, ShowArgs, ask, change, print_answer, text};
+use crate::config::{Change, ConfigError, read_document};
+use crate::control::{Question, Request};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Options of `muster export`.
+#[derive(Args)]
+pub(crate) struct ExportArgs {
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// Options of `muster import`.
+#[derive(Args)]
+pub(crate) struct ImportArgs {
+    /// The document, as muster export writes it; - is standard input.
+    file: PathBuf,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// Runs `muster export`.
+pub(crate) fn export(args: &ExportArgs) -> Result<(), CliError> {
+    let answer = ask(&args.show, &Request::Ask(Question::Export))?;
+    match args.show.output {
+        // The document is YAML whatever it is wrapped in.
+        Shape::Table | Shape::Yaml => print!("{}", text(&answer, "yaml")),
+        Shape::Json => print_answer(Shape::Json, &answer, |_| String::new()),
+    }
+    Ok(())
+}
+
+/// Runs `muster import FILE`.
+pub(crate) fn import(args: &ImportArgs) -> Result<(), CliError> {
+    let document = read_document(&args.file).map_err(|error| match &error {
+        ConfigError::File { path, source } => CliError::new(path.display().to_string(), source),
+        ConfigError::Document { path, source } => {
+            CliError::usage(path.display().to_string(), source)
+                .hint("nothing was changed; muster export shows how a document looks")
+        }
+        other => CliError::new("import", other),
+    })?;
+    let replace = Change::Replace(Box::new(document));
+    change(&args.show, &Request::Change(replace))
+}

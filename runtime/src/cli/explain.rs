@@ -1,0 +1,117 @@
+//! `muster explain`: which pair a message takes now, and what decided against each of the others.
+
+use super::CliError;
+use super::rails::credits;
+use super::show::{ShowArgs, align, array, show, text};
+use crate::control::Question;
+use clap::Args;
+use serde_json::Value;
+use std::fmt::Write as _;
+
+/// Options of `muster explain`.
+#[derive(Args)]
+pub(crate) struct ExplainArgs {
+    /// Where to: a member's name or one of its NIDs. With two: where from, which is the agent's own
+    /// name or one of its rails.
+    #[arg(value_name = "FROM TO", num_args = 1..=2, required = true)]
+    ends: Vec<String>,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// Runs `muster explain [FROM] TO`.
+pub(crate) fn run(args: &ExplainArgs) -> Result<(), CliError> {
+    let mut ends = args.ends.iter().rev().cloned();
+    let question = Question::Explain {
+        to: ends.next().unwrap_or_default(),
+        from: ends.next(),
+    };
+    show(&args.show, &question, table)
+}
+
+fn table(answer: &Value) -> String {
+    let nids: Vec<&str> = array(answer, "nids")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    let to = answer["to"]
+        .as_str()
+        .map_or_else(|| nids.join(","), str::to_owned);
+    let taken = &answer["taken"];
+    let mut story = match taken.is_object() {
+        true => format!(
+            "{} -> {to}: {} -> {}\n",
+            text(answer, "from"),
+            text(taken, "local"),
+            text(taken, "remote")
+        ),
+        false => format!("{} -> {to}: no path\n", text(answer, "from")),
+    };
+    let pair = &answer["pair"];
+    if pair.is_object() {
+        let end = |side: &str| pair[side].as_str().unwrap_or("any").to_owned();
+        let verdict = verdict(pair);
+        let _ = writeln!(story, "{} -> {}: {verdict}", end("local"), end("remote"));
+    }
+    let titles = [
+        "SIDE", "NID", "STATE", "HEALTH", "CREDITS", "QUEUED", "VERDICT",
+    ];
+    let mut rows = vec![titles.map(String::from)];
+    for (side, key) in [("local", "rails"), ("remote", "remotes")] {
+        for one in array(answer, key) {
+            let figure = |key: &str| {
+                one[key]
+                    .as_u64()
+                    .map_or("-".into(), |figure| figure.to_string())
+            };
+            rows.push([
+                side.to_owned(),
+                text(one, "nid").to_owned(),
+                text(one, "state").to_owned(),
+                figure("health"),
+                credits(one),
+                figure("queued_bytes"),
+                verdict(one),
+            ]);
+        }
+    }
+    story + &align(&rows)
+}
+
+fn verdict(one: &Value) -> String {
+    match (one["taken"] == true, one["why"].as_str()) {
+        (true, _) => "taken".to_owned(),
+        (false, Some(why)) => format!("not taken, since {why}"),
+        (false, None) => "not taken".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_pair_and_what_decided_are_said() {
+        let answer = json!({
+            "from": "n1", "to": "n2", "taken": { "local": "a@udp0", "remote": "c@udp0" },
+            "pair": { "local": "b@udp1", "remote": null, "taken": false, "why": "it is silent" },
+            "rails": [
+                { "nid": "a@udp0", "taken": true, "state": "active", "health": 1000,
+                  "credits": { "now": 1, "least": 0, "most": 2 }, "queued_bytes": 7 },
+                { "nid": "b@udp1", "taken": false, "why": "it is silent" },
+            ],
+            "remotes": [{ "nid": "c@udp0", "taken": true }],
+        });
+        let story = table(&answer);
+        let lines: Vec<&str> = story.lines().collect();
+        assert_eq!(lines[0], "n1 -> n2: a@udp0 -> c@udp0");
+        assert_eq!(lines[1], "b@udp1 -> any: not taken, since it is silent");
+        let words: Vec<&str> = lines[3].split_whitespace().collect();
+        assert_eq!(
+            words,
+            ["local", "a@udp0", "active", "1000", "1/0/2", "7", "taken"]
+        );
+        assert_eq!(lines.len(), 6, "{story}");
+    }
+}

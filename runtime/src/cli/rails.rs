@@ -1,0 +1,209 @@
+//! `muster rails`: the local interfaces, shown, opened, closed and set while the agent runs.
+
+use super::CliError;
+use super::show::{ShowArgs, align, array, change, ranges, show, text};
+use crate::config::{Change, Limit, RailEntry};
+use crate::control::{Question, Request};
+use clap::{Args, Subcommand};
+use muster_fabric::{Net, Nid};
+use serde_json::Value;
+
+/// Options of `muster rails`.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct RailsArgs {
+    #[command(subcommand)]
+    command: Option<RailsCommand>,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+#[derive(Subcommand)]
+enum RailsCommand {
+    /// Show the rails, their state and what went over them (the same as no command).
+    Show(ShownArgs),
+    /// Open a rail and use it from now on.
+    Add(AddArgs),
+    /// Close a rail; the last one stays.
+    Del(DelArgs),
+    /// Change a rail's CPU partitions, or the limits of all rails.
+    Set(SetArgs),
+}
+
+#[derive(Args)]
+struct ShownArgs {
+    /// Only the rail at a place among those of this net.
+    #[arg(long, requires = "index")]
+    net: Option<Net>,
+    /// The place, from 0.
+    #[arg(long, requires = "net")]
+    index: Option<usize>,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+#[derive(Args)]
+struct AddArgs {
+    /// The interface: ADDRESS[:PORT]@NET or INTERFACE[:PORT]@NET, as 10.0.0.1@udp0 or eth1@tcp0.
+    nid: Nid,
+    /// CPU partitions that it serves, with commas between them [default: all].
+    #[arg(long, value_delimiter = ',')]
+    partitions: Vec<u32>,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+#[derive(Args)]
+struct DelArgs {
+    /// The rail, as it is shown or as it was configured.
+    nid: Nid,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+#[derive(Args)]
+struct SetArgs {
+    /// The rail whose partitions are set.
+    #[arg(requires = "partitions")]
+    nid: Option<Nid>,
+    /// CPU partitions that the rail serves, with commas between them, or all.
+    #[arg(long, requires = "nid")]
+    partitions: Option<String>,
+    /// Rails up to this NUMA distance from the memory are as good as the nearest; large is off.
+    #[arg(long)]
+    numa_range: Option<u64>,
+    /// What an error costs a health of at most 1000; 0 switches health off.
+    #[arg(long)]
+    sensitivity: Option<u64>,
+    /// What a success gives back.
+    #[arg(long)]
+    recovery: Option<u64>,
+    /// Below this health, healthier rails are preferred.
+    #[arg(long)]
+    shun_below: Option<u64>,
+    /// First pause before what failed is tried again, in microseconds.
+    #[arg(long)]
+    pause_min_us: Option<u64>,
+    /// Longest such pause, in microseconds.
+    #[arg(long)]
+    pause_max_us: Option<u64>,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// Runs `muster rails`.
+pub(crate) fn run(args: &RailsArgs) -> Result<(), CliError> {
+    match &args.command {
+        None => show(&args.show, &Question::Rails, table),
+        Some(RailsCommand::Show(args)) => {
+            let one = args.net.zip(args.index);
+            let question = one.map_or(Question::Rails, |(net, index)| Question::Rail {
+                net,
+                index,
+            });
+            show(&args.show, &question, table)
+        }
+        Some(RailsCommand::Add(args)) => {
+            let entry = RailEntry {
+                nid: args.nid.clone(),
+                partitions: args.partitions.clone(),
+            };
+            change(&args.show, &Request::Change(Change::AddRail(entry)))
+        }
+        Some(RailsCommand::Del(args)) => {
+            let nid = args.nid.clone();
+            change(&args.show, &Request::Change(Change::RemoveRail(nid)))
+        }
+        Some(RailsCommand::Set(args)) => set(args),
+    }
+}
+
+fn set(args: &SetArgs) -> Result<(), CliError> {
+    let limits: Vec<(Limit, u64)> = [
+        (Limit::NumaRange, args.numa_range),
+        (Limit::Sensitivity, args.sensitivity),
+        (Limit::Recovery, args.recovery),
+        (Limit::ShunBelow, args.shun_below),
+        (Limit::PauseMinUs, args.pause_min_us),
+        (Limit::PauseMaxUs, args.pause_max_us),
+    ]
+    .into_iter()
+    .filter_map(|(limit, value)| Some((limit, value?)))
+    .collect();
+    let of_rail = args.nid.as_ref().zip(args.partitions.as_ref());
+    if limits.is_empty() == of_rail.is_none() {
+        let why = "give either a rail with --partitions, or limits such as --numa-range";
+        return Err(CliError::usage("rails set", why).hint("muster rails set --help"));
+    }
+    let Some((nid, partitions)) = of_rail else {
+        return change(&args.show, &Request::Change(Change::SetLimits(limits)));
+    };
+    let numbers: Result<Vec<u32>, _> = match partitions.as_str() {
+        "all" => Ok(Vec::new()),
+        list => list.split(',').map(str::parse).collect(),
+    };
+    let partitions = numbers.map_err(|_| {
+        let why = "is no list of partitions; give numbers such as 0,1, or all";
+        CliError::usage(format!("{partitions:?}"), why)
+    })?;
+    let entry = RailEntry {
+        nid: nid.clone(),
+        partitions,
+    };
+    change(&args.show, &Request::Change(Change::SetRail(entry)))
+}
+
+/// The rails as a table.
+pub(super) fn table(answer: &Value) -> String {
+    let titles = [
+        "RAIL", "STATE", "HEALTH", "PROVIDER", "DEVICE", "NUMA", "CPUS", "CREDITS", "HEAT", "SENT",
+        "RECEIVED", "TIMEOUTS", "DROPPED",
+    ];
+    let mut rows = vec![titles.map(String::from)];
+    for rail in array(answer, "rails") {
+        let partitions: Vec<u64> = array(rail, "partitions")
+            .iter()
+            .filter_map(Value::as_u64)
+            .collect();
+        rows.push([
+            text(rail, "nid").to_owned(),
+            text(rail, "state").to_owned(),
+            rail["health"].to_string(),
+            text(rail, "provider").to_owned(),
+            text(rail, "interface").to_owned(),
+            rail["numa_node"]
+                .as_u64()
+                .map_or("-".into(), |node| node.to_string()),
+            if partitions.is_empty() {
+                "all".into()
+            } else {
+                ranges(&partitions)
+            },
+            credits(rail),
+            rail["heat"].to_string(),
+            rail["sends"].to_string(),
+            rail["receives"].to_string(),
+            rail["timeouts"].to_string(),
+            dropped(rail).to_string(),
+        ]);
+    }
+    align(&rows)
+}
+
+/// Room for sends: now, least so far, most.
+pub(super) fn credits(value: &Value) -> String {
+    let credits = &value["credits"];
+    match credits.is_object() {
+        true => format!(
+            "{}/{}/{}",
+            credits["now"], credits["least"], credits["most"]
+        ),
+        false => "-".into(),
+    }
+}
+
+/// All drops, whatever the reason.
+pub(super) fn dropped(value: &Value) -> u64 {
+    let drops = value["drops"].as_object();
+    drops.map_or(0, |drops| drops.values().filter_map(Value::as_u64).sum())
+}

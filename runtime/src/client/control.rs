@@ -1,0 +1,99 @@
+//! What an administrator may ask and change, from within a process of the job: the agent's side door.
+//!
+//! Requests are the lines that `muster` sends, answers are JSON as the agent gives it: nothing of it is
+//! understood here, so a library need not know what its agent can do.
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use super::{Client, Error};
+use crate::sys::stream;
+
+/// Name of the side door in the directory of a job's agent.
+pub(crate) const SOCKET: &str = "control";
+/// How long the agent may take to answer.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
+/// Longest answer, in bytes.
+const ANSWER_MAX: usize = 64 << 20;
+/// How an answer begins that refuses.
+const REFUSAL: &str = "{\"error\":\"";
+
+impl Client {
+    /// Asks the agent of this node for something, or has it change something: one line as `rails`,
+    /// `peers`, `policy`, `stats` or `rails add eth1@udp1`, or the line `import` with a document behind
+    /// it. The answer is JSON.
+    ///
+    /// # Errors
+    /// [`Error::Declined`] with the agent's reason; nothing was changed. [`Error::AgentLost`],
+    /// [`Error::Deadline`], [`Error::System`]: a change may have been made.
+    pub fn control(&self, request: &str) -> Result<String, Error> {
+        self.board()?;
+        let path = self.inner.setting.place.directory().join(SOCKET);
+        let said = format!("{request}\n");
+        let asked = stream::ask(&path, said.as_bytes(), ANSWER_MAX, ANSWER_DEADLINE);
+        let answer = asked.map_err(|cause| match cause.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset => {
+                Error::AgentLost {
+                    attempts: 0,
+                    reason: format!("{}: {cause}", path.display()),
+                }
+            }
+            ErrorKind::TimedOut => Error::Deadline {
+                socket: path.clone(),
+                waited_ms: ANSWER_DEADLINE.as_millis() as u64,
+                last: format!("{:?} was asked for", request.lines().next().unwrap_or("")),
+            },
+            _ => Error::System {
+                what: "ask the agent at its control socket",
+                cause,
+            },
+        })?;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        match answer.strip_prefix(REFUSAL) {
+            Some(reason) => Err(Error::Declined(plain(reason))),
+            None if answer.is_empty() => Err(Error::AgentLost {
+                attempts: 0,
+                reason: "it went away before it answered".into(),
+            }),
+            None => Ok(answer),
+        }
+    }
+}
+
+/// The text of a JSON string, up to the quote that ends it.
+fn plain(quoted: &str) -> String {
+    let mut text = String::new();
+    let mut letters = quoted.chars();
+    while let Some(letter) = letters.next().filter(|letter| *letter != '"') {
+        if letter != '\\' {
+            text.push(letter);
+            continue;
+        }
+        match letters.next() {
+            Some('n') => text.push('\n'),
+            Some('t') => text.push('\t'),
+            Some('u') => {
+                let digits: String = letters.by_ref().take(4).collect();
+                let code = u32::from_str_radix(&digits, 16).ok();
+                text.push(code.and_then(char::from_u32).unwrap_or('?'));
+            }
+            Some(other) => text.push(other),
+            None => {}
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_read_as_it_was_meant() {
+        assert_eq!(
+            plain(r#"two rules are about \"net udp0\"; see \u0041\n\\"}"#),
+            "two rules are about \"net udp0\"; see A\n\\"
+        );
+        assert_eq!(plain("cut"), "cut");
+    }
+}

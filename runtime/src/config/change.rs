@@ -1,0 +1,604 @@
+//! Changes of the rails' configuration: each is a line of text, and a step from one document to the next.
+//!
+//! A change that cannot be made says what, why, and what to do, and the document stays as it was. What
+//! a step means for rails that are open is for the agent to see; nothing here opens anything.
+
+use super::rails::{PEERS_MAX, RailEntry, RailsDocument};
+use muster_fabric::{
+    Address, NIDS_MAX, Net, Nid, NidError, NidList, PORT_DEFAULT, Policy, PolicyError, RangeError,
+    Rule, Subject, expand,
+};
+use thiserror::Error;
+
+/// Peers that one text with ranges may stand for.
+pub const PEERS_AT_ONCE_MAX: usize = 4096;
+
+/// A change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Open one rail more.
+    AddRail(RailEntry),
+    /// Close a rail.
+    RemoveRail(Nid),
+    /// Give a rail other CPU partitions; none is all.
+    SetRail(RailEntry),
+    /// Change limits, each by its name in the document.
+    SetLimits(Vec<(Limit, u64)>),
+    /// Take in peers, written with ranges; the NIDs of one peer have commas between them. A list that
+    /// holds all NIDs of a peer that is known replaces it.
+    AddPeers(String),
+    /// Forget NIDs of peers, written likewise; a peer without any is forgotten.
+    RemovePeers(String),
+    /// Add a rule to the policy.
+    AddRule(Rule),
+    /// Take a rule out of it.
+    RemoveRule(RuleChoice),
+    /// Put another document in force, and nothing else.
+    Replace(Box<RailsDocument>),
+}
+
+/// Which rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RuleChoice {
+    /// By its place in the policy, from 1.
+    Number(usize),
+    /// By what it is about.
+    About(Subject),
+}
+
+/// A number that can be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Rails up to this distance are as good as the nearest.
+    NumaRange,
+    /// What an error costs.
+    Sensitivity,
+    /// What a success gives back.
+    Recovery,
+    /// Below this, healthier ones are preferred.
+    ShunBelow,
+    /// First pause before what failed is tried again, microseconds.
+    PauseMinUs,
+    /// Longest such pause, microseconds.
+    PauseMaxUs,
+}
+
+impl Limit {
+    /// All limits, in the order of the document.
+    pub const ALL: [Limit; 6] = [
+        Limit::NumaRange,
+        Limit::Sensitivity,
+        Limit::Recovery,
+        Limit::ShunBelow,
+        Limit::PauseMinUs,
+        Limit::PauseMaxUs,
+    ];
+
+    /// Its name, as in the document.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Limit::NumaRange => "numa_range",
+            Limit::Sensitivity => "sensitivity",
+            Limit::Recovery => "recovery",
+            Limit::ShunBelow => "shun_below",
+            Limit::PauseMinUs => "pause_min_us",
+            Limit::PauseMaxUs => "pause_max_us",
+        }
+    }
+}
+
+/// Why a change cannot be made. Nothing was changed.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ChangeError {
+    /// A line that is no change.
+    #[error("{line:?} is no change: {reason}")]
+    Line {
+        /// The line.
+        line: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No rail has this NID.
+    #[error("{nid} is no rail of this node; its rails are {known}")]
+    NoSuchRail {
+        /// The NID.
+        nid: String,
+        /// The rails there are.
+        known: String,
+    },
+    /// The rail is there already.
+    #[error("{nid} is a rail of this node already; name each interface once")]
+    RailTwice {
+        /// The NID.
+        nid: String,
+    },
+    /// It is the only one.
+    #[error("{nid} is the last rail of this node; add another before it is removed")]
+    LastRail {
+        /// The NID.
+        nid: String,
+    },
+    /// As many rails as there may be.
+    #[error("this node has {NIDS_MAX} rails, and cannot have more; remove one first")]
+    ManyRails,
+    /// A document that would take all rails away.
+    #[error(
+        "the document names no rail, and an agent keeps its last one; write the rails under nets, \
+         as muster export does"
+    )]
+    NoRail,
+    /// A peer that a rail of this node would be.
+    #[error("the peer's NID {nid} names an interface of this node; a peer's NID needs an address")]
+    Interface {
+        /// The NID.
+        nid: String,
+    },
+    /// A NID of two peers.
+    #[error(
+        "the NID {nid} belongs to the peer {other}; a NID has one owner, so remove it there first"
+    )]
+    NidTaken {
+        /// The NID.
+        nid: String,
+        /// That peer.
+        other: String,
+    },
+    /// A peer that no rail leads to.
+    #[error(
+        "the peer {peer} is on none of the nets of this node's rails, which are {nets}; give both a \
+         rail on one net"
+    )]
+    NoCommonNet {
+        /// The peer.
+        peer: String,
+        /// The nets of the rails.
+        nets: String,
+    },
+    /// No peer that was configured has this NID.
+    #[error("the NID {nid} is of no peer that was configured; muster export shows those that were")]
+    NoSuchPeer {
+        /// The NID.
+        nid: String,
+    },
+    /// Lists of one text that do not go together.
+    #[error(
+        "{text:?}: {first:?} stands for {first_count} NIDs and {other:?} for {other_count}; each is \
+         for one NID of the same peers, so they must stand for as many"
+    )]
+    Uneven {
+        /// The text.
+        text: String,
+        /// Its first list.
+        first: String,
+        /// How many that is.
+        first_count: usize,
+        /// The list that does not go with it.
+        other: String,
+        /// How many that is.
+        other_count: usize,
+    },
+    /// More peers than there may be.
+    #[error("{count} peers would be configured; at most {PEERS_MAX} are possible")]
+    ManyPeers {
+        /// How many there would be.
+        count: usize,
+    },
+    /// No such rule.
+    #[error("{rule} is not in the policy; it has {count} rules, see muster policy show")]
+    NoSuchRule {
+        /// The rule.
+        rule: String,
+        /// How many there are.
+        count: usize,
+    },
+    /// A limit that makes no sense.
+    #[error("{0}")]
+    Limit(String),
+    /// A NID that is none.
+    #[error(transparent)]
+    Nid(#[from] NidError),
+    /// A range that is none, or that explodes.
+    #[error(transparent)]
+    Range(#[from] RangeError),
+    /// Rules that make no policy.
+    #[error("{0}; see muster policy show")]
+    Policy(#[from] PolicyError),
+}
+
+impl Change {
+    /// The document after the change. `open` are the NIDs that the document's rails have now, in its
+    /// order: a rail may be named by what was configured or by what became of it.
+    ///
+    /// # Errors
+    /// See [`ChangeError`].
+    pub fn onto(
+        &self,
+        document: &RailsDocument,
+        open: &[Nid],
+    ) -> Result<RailsDocument, ChangeError> {
+        let mut next = document.clone();
+        match self {
+            Change::AddRail(entry) => {
+                if place_of(document, open, &entry.nid).is_some() {
+                    let nid = entry.nid.to_string();
+                    return Err(ChangeError::RailTwice { nid });
+                }
+                if next.rails.len() >= NIDS_MAX {
+                    return Err(ChangeError::ManyRails);
+                }
+                next.rails.push(entry.clone());
+            }
+            Change::RemoveRail(nid) => {
+                let place = known_place(document, open, nid)?;
+                if next.rails.len() == 1 {
+                    let nid = nid.to_string();
+                    return Err(ChangeError::LastRail { nid });
+                }
+                next.rails.remove(place);
+            }
+            Change::SetRail(entry) => {
+                let place = known_place(document, open, &entry.nid)?;
+                next.rails[place].partitions.clone_from(&entry.partitions);
+            }
+            Change::SetLimits(limits) => {
+                limits
+                    .iter()
+                    .try_for_each(|(limit, value)| set(&mut next, *limit, *value))?;
+                if let Some(fault) = next.health.fault() {
+                    return Err(ChangeError::Limit(fault));
+                }
+            }
+            Change::AddPeers(text) => add_peers(&mut next, peers_of(text)?)?,
+            Change::RemovePeers(text) => remove_peers(&mut next, &peers_of(text)?)?,
+            Change::AddRule(rule) => {
+                let mut rules = next.policy.rules().to_vec();
+                rules.push(rule.clone());
+                next.policy = Policy::new(rules)?;
+            }
+            Change::RemoveRule(choice) => {
+                let mut rules = next.policy.rules().to_vec();
+                let count = rules.len();
+                let (place, rule) = match choice {
+                    RuleChoice::Number(number) => (number.checked_sub(1), format!("rule {number}")),
+                    RuleChoice::About(subject) => (
+                        rules.iter().position(|rule| rule.subject == *subject),
+                        format!("a rule about {subject}"),
+                    ),
+                };
+                let place = place.filter(|place| *place < count);
+                rules.remove(place.ok_or(ChangeError::NoSuchRule { rule, count })?);
+                next.policy = Policy::new(rules)?;
+            }
+            Change::Replace(document) => next = (**document).clone(),
+        }
+        if next.rails.is_empty() {
+            return Err(ChangeError::NoRail);
+        }
+        next.group_by_net();
+        let known = &document.peers;
+        match next
+            .peers
+            .iter()
+            .find(|peer| !known.contains(peer) && !is_reachable(&next, peer))
+        {
+            None => Ok(next),
+            Some(peer) => Err(ChangeError::NoCommonNet {
+                peer: peer.to_string(),
+                nets: nets_of(&next),
+            }),
+        }
+    }
+}
+
+fn is_reachable(document: &RailsDocument, peer: &NidList) -> bool {
+    let has = |net: Net| document.rails.iter().any(|rail| rail.nid.net == net);
+    peer.iter().any(|nid| has(nid.net))
+}
+
+fn nets_of(document: &RailsDocument) -> String {
+    let mut nets: Vec<String> = document
+        .rails
+        .iter()
+        .map(|rail| rail.nid.net.to_string())
+        .collect();
+    nets.dedup();
+    nets.join(", ")
+}
+
+/// Where a rail stands in the document. Without a port, any port will do: an address is one rail.
+fn place_of(document: &RailsDocument, open: &[Nid], nid: &Nid) -> Option<usize> {
+    let same = |one: &Nid| {
+        one.address == nid.address
+            && one.net == nid.net
+            && (one.port == nid.port || nid.port == PORT_DEFAULT)
+    };
+    let configured = document.rails.iter().position(|entry| same(&entry.nid));
+    configured.or_else(|| open.iter().position(same))
+}
+
+fn known_place(document: &RailsDocument, open: &[Nid], nid: &Nid) -> Result<usize, ChangeError> {
+    place_of(document, open, nid).ok_or_else(|| {
+        let known: Vec<String> = open.iter().map(Nid::to_string).collect();
+        ChangeError::NoSuchRail {
+            nid: nid.to_string(),
+            known: known.join(", "),
+        }
+    })
+}
+
+fn set(document: &mut RailsDocument, limit: Limit, value: u64) -> Result<(), ChangeError> {
+    let health = &mut document.health;
+    let large = || {
+        let word = limit.word();
+        ChangeError::Limit(format!("{word} {value} is too large"))
+    };
+    let small = || u16::try_from(value).map_err(|_| large());
+    match limit {
+        Limit::NumaRange => document.numa_range = u32::try_from(value).map_err(|_| large())?,
+        Limit::Sensitivity => health.sensitivity = small()?,
+        Limit::Recovery => health.recovery = small()?,
+        Limit::ShunBelow => health.shun_below = small()?,
+        Limit::PauseMinUs => health.pause_min_us = value,
+        Limit::PauseMaxUs => health.pause_max_us = value,
+    }
+    Ok(())
+}
+
+/// The peers that a text stands for: `10.0.0.[1-4]@udp0,10.1.0.[1-4]@udp1` is four with two NIDs each.
+///
+/// # Errors
+/// A text that is none, stands for too many, or whose lists differ in length.
+pub fn peers_of(text: &str) -> Result<Vec<NidList>, ChangeError> {
+    let mut lists: Vec<(&str, Vec<String>)> = Vec::new();
+    for part in split(text) {
+        let names = expand(part, PEERS_AT_ONCE_MAX)?;
+        if let Some((first, others)) = lists.first()
+            && others.len() != names.len()
+        {
+            return Err(ChangeError::Uneven {
+                text: text.to_owned(),
+                first: (*first).to_owned(),
+                first_count: others.len(),
+                other: part.to_owned(),
+                other_count: names.len(),
+            });
+        }
+        // Counted before more is made of it.
+        if lists.len() >= NIDS_MAX {
+            let given = split(text).count();
+            return Err(NidError::LongList { given }.into());
+        }
+        lists.push((part, names));
+    }
+    let count = lists.first().map_or(0, |(_, names)| names.len());
+    let peer = |index: usize| -> Result<NidList, ChangeError> {
+        let mut nids = Vec::with_capacity(lists.len());
+        for (_, names) in &lists {
+            let nid: Nid = names[index].parse()?;
+            if matches!(nid.address, Address::Interface(_)) {
+                let nid = nid.to_string();
+                return Err(ChangeError::Interface { nid });
+            }
+            nids.push(nid);
+        }
+        Ok(NidList::new(nids)?)
+    };
+    (0..count).map(peer).collect()
+}
+
+/// The parts between commas that are outside of brackets.
+fn split(text: &str) -> impl Iterator<Item = &str> {
+    let mut inside = false;
+    let comma = move |letter: char| {
+        match letter {
+            '[' => inside = true,
+            ']' => inside = false,
+            _ => {}
+        }
+        letter == ',' && !inside
+    };
+    text.split(comma).map(str::trim)
+}
+
+fn add_peers(document: &mut RailsDocument, peers: Vec<NidList>) -> Result<(), ChangeError> {
+    for peer in peers {
+        let has = |list: &NidList, nid: &Nid| list.iter().any(|one| one == nid);
+        // What it replaces: a peer whose NIDs it all has.
+        let known = &mut document.peers;
+        known.retain(|other| !other.iter().all(|nid| has(&peer, nid)));
+        for nid in &peer {
+            if let Some(other) = known.iter().find(|other| has(other, nid)) {
+                return Err(ChangeError::NidTaken {
+                    nid: nid.to_string(),
+                    other: other.to_string(),
+                });
+            }
+        }
+        known.push(peer);
+    }
+    let count = document.peers.len();
+    match count <= PEERS_MAX {
+        true => Ok(()),
+        false => Err(ChangeError::ManyPeers { count }),
+    }
+}
+
+fn remove_peers(document: &mut RailsDocument, peers: &[NidList]) -> Result<(), ChangeError> {
+    for nid in peers.iter().flatten() {
+        let mut of_peers = document.peers.iter();
+        let Some(place) = of_peers.position(|peer| peer.iter().any(|one| one == nid)) else {
+            let nid = nid.to_string();
+            return Err(ChangeError::NoSuchPeer { nid });
+        };
+        let left: Vec<Nid> = document.peers[place]
+            .iter()
+            .filter(|one| *one != nid)
+            .cloned()
+            .collect();
+        match NidList::new(left) {
+            Ok(left) => document.peers[place] = left,
+            Err(_) => _ = document.peers.remove(place),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document() -> RailsDocument {
+        let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n      - nid: 10.0.0.1:0@udp0\n\
+                    peers:\n  - nids: [10.0.0.2@udp0, 10.1.0.2@tcp0]\n";
+        RailsDocument::import(text).unwrap()
+    }
+
+    fn open() -> Vec<Nid> {
+        vec!["10.0.0.1:4711@udp0".parse().unwrap()]
+    }
+
+    fn make(line: &str) -> Result<RailsDocument, ChangeError> {
+        line.parse::<Change>()?.onto(&document(), &open())
+    }
+
+    /// cfg-060, cfg-070, cfg-160: what a line asks for stands in the document afterwards.
+    #[test]
+    fn a_line_is_a_step_from_one_document_to_the_next() {
+        for (line, there) in [
+            (
+                "rails add eth1@tcp0 partitions=0,3",
+                "nid: eth1@tcp0\n        partitions: [0, 3]",
+            ),
+            (
+                "rails set 10.0.0.1:4711@udp0 partitions=1",
+                "partitions: [1]",
+            ),
+            (
+                "rails set 10.0.0.1@udp0 partitions=1",
+                "nid: 10.0.0.1:0@udp0\n        partitions",
+            ),
+            ("limits set numa_range=21 sensitivity=7", "sensitivity: 7"),
+            (
+                "peers add 10.0.0.[3-4]@udp0,10.1.0.[3-4]@tcp0",
+                "[10.0.0.4@udp0, 10.1.0.4@tcp0]",
+            ),
+            (
+                "peers add 10.0.0.2@udp0,10.1.0.2@tcp0,10.2.0.2@udp1",
+                "10.1.0.2@tcp0, 10.2.0.2@udp1]",
+            ),
+            ("peers del 10.1.0.2@tcp0", "- nids: [10.0.0.2@udp0]"),
+            ("peers del 10.0.0.2@udp0,10.1.0.2@tcp0", "peers: []"),
+            (
+                "policy add net=udp0 priority=3 messages=9",
+                "- net: udp0\n    priority: 3\n    messages: 9",
+            ),
+            (
+                "policy add local=10.0.0.[1,3]@udp0 remote=*@udp0",
+                "remote: [\"*@udp0\"]\n    priority: 0",
+            ),
+        ] {
+            let document = make(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            let text = document.export();
+            assert!(text.contains(there), "{line}:\n{text}");
+        }
+    }
+
+    /// Every change is read as it was written.
+    #[test]
+    fn a_change_round_trips() {
+        for line in [
+            "rails add eth1@tcp0 partitions=0,3",
+            "rails del 10.0.0.1:4711@udp0",
+            "rails set eth1@tcp0",
+            "limits set numa_range=21 pause_max_us=7",
+            "peers add 10.0.0.[3-4]@udp0",
+            "peers del 10.0.0.2@udp0",
+            "policy add local=10.0.0.[1,3]@udp0 local=eth0@udp0 remote=*@udp0 priority=3 messages=9",
+            "policy del 2",
+            "policy del net=o2ib3",
+        ] {
+            assert_eq!(line.parse::<Change>().unwrap().to_string(), line);
+        }
+    }
+
+    /// Value, reason, remedy; cfg-080, and the last rail. AG-11: a range that explodes.
+    #[test]
+    fn what_cannot_be_done_is_said_with_the_reason() {
+        for (line, said) in [
+            ("dance", "begins with no word"),
+            ("rails add", "a NID is expected"),
+            ("rails add nonsense", "nonsense"),
+            (
+                "rails add 10.0.0.1@udp0 partitions=x",
+                "partitions are numbers",
+            ),
+            ("rails add 10.0.0.1@udp0", "a rail of this node already"),
+            (
+                "rails del 10.0.0.9@udp0",
+                "its rails are 10.0.0.1:4711@udp0",
+            ),
+            (
+                "rails del 10.0.0.1@udp0",
+                "the last rail of this node; add another",
+            ),
+            ("limits set speed=3", "numa_range, sensitivity"),
+            ("limits set sensitivity=1001", "give 0 to 1000"),
+            ("limits set sensitivity=70000", "too large"),
+            ("peers add eth0@udp0", "needs an address"),
+            (
+                "peers add 10.0.0.7@o2ib0",
+                "none of the nets of this node's rails, which are udp0",
+            ),
+            (
+                "peers add 10.0.0.2@udp0",
+                "belongs to the peer 10.0.0.2@udp0,10.1.0.2@tcp0",
+            ),
+            (
+                "peers add 10.0.[0-255].[0-255]@udp0",
+                "stands for 65536 names; at most 4096",
+            ),
+            (
+                "peers add 10.0.0.[3-4]@udp0,10.1.0.3@udp1",
+                "stands for 2 NIDs",
+            ),
+            ("peers del 10.0.0.9@udp0", "of no peer that was configured"),
+            ("policy add priority=1", "about a net, about local"),
+            (
+                "policy add net=udp0 local=*@udp0",
+                "about a net, about local",
+            ),
+            ("policy add net=quantum0", "quantum0"),
+            ("policy add net=udp0 colour=red", "known are net="),
+            ("policy add local=10.0.0.1", "it has no net"),
+            (
+                "policy del 1",
+                "rule 1 is not in the policy; it has 0 rules",
+            ),
+        ] {
+            let error = make(line)
+                .map(|document| document.export())
+                .expect_err(line);
+            assert!(error.to_string().contains(said), "{line}: {error}");
+        }
+        let one = make("policy add net=udp0 priority=1").unwrap();
+        let change: Change = "policy add net=udp0 priority=2".parse().unwrap();
+        let error = change.onto(&one, &open()).unwrap_err().to_string();
+        assert!(
+            error.contains("two rules are about \"net udp0\""),
+            "{error}"
+        );
+        let empty = Change::Replace(Box::default());
+        let error = empty.onto(&one, &open()).unwrap_err().to_string();
+        assert!(error.contains("names no rail"), "{error}");
+    }
+
+    /// Rails stand by their nets, so that what is exported reads back to the same order.
+    #[test]
+    fn rails_are_kept_in_the_order_of_the_document() {
+        let two = make("rails add 10.1.0.1@tcp0").unwrap();
+        let third: Change = "rails add 10.0.0.7@udp0".parse().unwrap();
+        let three = third.onto(&two, &[]).unwrap();
+        assert_eq!(RailsDocument::import(&three.export()).unwrap(), three);
+    }
+}

@@ -1,0 +1,188 @@
+//! A change as a line of text: how it goes through the agent's door, and how it stands in the log.
+//!
+//! Words with blanks between them; `key=value` where a value needs a name. A whole document does not go
+//! into a line: its line is the word `import`.
+
+use super::change::{Change, ChangeError, Limit, RuleChoice};
+use super::rails::RailEntry;
+use muster_fabric::{Net, NidPattern, Rule, Subject};
+use std::fmt;
+use std::str::FromStr;
+
+impl fmt::Display for Change {
+    /// One line; of a whole document, which does not go into one, the first word.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::AddRail(entry) => write!(f, "rails add {}{}", entry.nid, Partitions(entry)),
+            Change::RemoveRail(nid) => write!(f, "rails del {nid}"),
+            Change::SetRail(entry) => write!(f, "rails set {}{}", entry.nid, Partitions(entry)),
+            Change::SetLimits(limits) => {
+                f.write_str("limits set")?;
+                let mut limits = limits.iter();
+                limits.try_for_each(|(limit, value)| write!(f, " {}={value}", limit.word()))
+            }
+            Change::AddPeers(text) => write!(f, "peers add {text}"),
+            Change::RemovePeers(text) => write!(f, "peers del {text}"),
+            Change::AddRule(rule) => {
+                write!(
+                    f,
+                    "policy add{} priority={}",
+                    About(&rule.subject),
+                    rule.priority
+                )?;
+                rule.messages
+                    .map_or(Ok(()), |count| write!(f, " messages={count}"))
+            }
+            Change::RemoveRule(RuleChoice::Number(number)) => write!(f, "policy del {number}"),
+            Change::RemoveRule(RuleChoice::About(subject)) => {
+                write!(f, "policy del{}", About(subject))
+            }
+            Change::Replace(_) => f.write_str("import"),
+        }
+    }
+}
+
+struct Partitions<'a>(&'a RailEntry);
+
+impl fmt::Display for Partitions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<String> = self.0.partitions.iter().map(u32::to_string).collect();
+        match numbers.is_empty() {
+            true => Ok(()),
+            false => write!(f, " partitions={}", numbers.join(",")),
+        }
+    }
+}
+
+struct About<'a>(&'a Subject);
+
+impl fmt::Display for About<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let none: &[NidPattern] = &[];
+        let (local, remote) = match self.0 {
+            Subject::Net(net) => return write!(f, " net={net}"),
+            Subject::Local(local) => (&local[..], none),
+            Subject::Pairs { local, remote } => (&local[..], &remote[..]),
+        };
+        local.iter().try_for_each(|one| write!(f, " local={one}"))?;
+        remote.iter().try_for_each(|one| write!(f, " remote={one}"))
+    }
+}
+
+impl FromStr for Change {
+    type Err = ChangeError;
+
+    fn from_str(line: &str) -> Result<Change, ChangeError> {
+        let bad = |reason: &str| ChangeError::Line {
+            line: line.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let words: Vec<&str> = line.split(' ').collect();
+        let (what, given) = words.split_at(words.len().min(2));
+        let one = || match given {
+            [word] if !word.is_empty() => Ok((*word).to_owned()),
+            _ => Err(bad("exactly one word is expected behind the first two")),
+        };
+        match what {
+            ["rails", "add"] => Ok(Change::AddRail(rail_entry(given, &bad)?)),
+            ["rails", "set"] => Ok(Change::SetRail(rail_entry(given, &bad)?)),
+            ["rails", "del"] => Ok(Change::RemoveRail(one()?.parse()?)),
+            ["limits", "set"] => limits(given, &bad).map(Change::SetLimits),
+            ["peers", "add"] => Ok(Change::AddPeers(one()?)),
+            ["peers", "del"] => Ok(Change::RemovePeers(one()?)),
+            ["policy", "add"] => rule(given, &bad).map(Change::AddRule),
+            ["policy", "del"] => match given {
+                [word] if word.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    let number = word.parse().map_err(|_| bad("the number is too large"))?;
+                    Ok(Change::RemoveRule(RuleChoice::Number(number)))
+                }
+                _ => Ok(Change::RemoveRule(RuleChoice::About(
+                    rule(given, &bad)?.subject,
+                ))),
+            },
+            _ => Err(bad("it begins with no word that is known")),
+        }
+    }
+}
+
+type Bad<'a> = &'a dyn Fn(&str) -> ChangeError;
+
+fn rail_entry(words: &[&str], bad: Bad<'_>) -> Result<RailEntry, ChangeError> {
+    let (nid, partitions) = match words {
+        [nid] => (nid, None),
+        [nid, partitions] => (nid, Some(partitions)),
+        _ => return Err(bad("a NID is expected, and perhaps partitions=0,1")),
+    };
+    let numbers = match partitions {
+        None => Vec::new(),
+        Some(word) => {
+            let list = word.strip_prefix("partitions=").unwrap_or("");
+            let numbers: Result<Vec<u32>, _> = list.split(',').map(str::parse).collect();
+            numbers.map_err(|_| bad("partitions are numbers, as in partitions=0,1"))?
+        }
+    };
+    Ok(RailEntry {
+        nid: nid.parse()?,
+        partitions: numbers,
+    })
+}
+
+fn limits(words: &[&str], bad: Bad<'_>) -> Result<Vec<(Limit, u64)>, ChangeError> {
+    let limit = |word: &&str| {
+        let (name, value) = word.split_once('=').unwrap_or((word, ""));
+        let limit = Limit::ALL.into_iter().find(|limit| limit.word() == name);
+        limit.zip(value.parse().ok())
+    };
+    let limits: Option<Vec<(Limit, u64)>> = words.iter().map(limit).collect();
+    let limits = limits.filter(|limits| !limits.is_empty());
+    limits.ok_or_else(|| {
+        let names: Vec<&str> = Limit::ALL.iter().map(|limit| limit.word()).collect();
+        bad(&format!(
+            "NAME=NUMBER is expected, where NAME is one of {}",
+            names.join(", ")
+        ))
+    })
+}
+
+fn rule(words: &[&str], bad: Bad<'_>) -> Result<Rule, ChangeError> {
+    let (mut net, mut local, mut remote) = (None, Vec::new(), Vec::new());
+    let (mut priority, mut messages) = (0, None);
+    for word in words {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        match key {
+            "net" => net = Some(value.parse::<Net>()?),
+            "local" => local.push(value.parse::<NidPattern>()?),
+            "remote" => remote.push(value.parse::<NidPattern>()?),
+            "priority" => priority = value.parse().map_err(|_| bad("a priority is 0 to 255"))?,
+            "messages" => {
+                let count = value.parse().map_err(|_| bad("messages are a number"))?;
+                messages = Some(count);
+            }
+            _ => return Err(bad("known are net=, local=, remote=, priority=, messages=")),
+        }
+    }
+    let subject = subject(net, local, remote).ok_or_else(|| bad(SUBJECTS))?;
+    Ok(Rule {
+        subject,
+        priority,
+        messages,
+    })
+}
+
+/// What rules may be about.
+pub const SUBJECTS: &str = "a rule is about a net, about local, or about local and remote together";
+
+/// What a rule is about; none if it is about nothing, or about too much.
+#[must_use]
+pub fn subject(
+    net: Option<Net>,
+    local: Vec<NidPattern>,
+    remote: Vec<NidPattern>,
+) -> Option<Subject> {
+    match (net, local.is_empty(), remote.is_empty()) {
+        (Some(net), true, true) => Some(Subject::Net(net)),
+        (None, false, true) => Some(Subject::Local(local)),
+        (None, false, false) => Some(Subject::Pairs { local, remote }),
+        _ => None,
+    }
+}

@@ -1,0 +1,603 @@
+//! An administrator at a running agent: rails, peers and policy are shown, explained, changed,
+//! exported and imported, with real agents on loopback, and nobody is held failed for it.
+
+use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
+use muster_tests::{DEADLINE, Member, program};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// The `muster` of one agent.
+struct Admin(PathBuf);
+
+impl Admin {
+    fn of(directory: &Path, name: &str) -> Admin {
+        Admin(directory.join(format!("{name}.control")))
+    }
+
+    /// Exit code, what it printed, what it said of errors.
+    fn run(&self, words: &[&str]) -> (Option<i32>, String, String) {
+        let output = Command::new(program("muster"))
+            .args(words)
+            .arg("--agent")
+            .arg(&self.0)
+            .output()
+            .expect("muster can be started");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let error = text(&output.stderr);
+        assert!(!error.contains("panicked"), "{words:?}: {error}");
+        (output.status.code(), text(&output.stdout), error)
+    }
+
+    /// What it prints where it works.
+    fn ask(&self, words: &[&str]) -> String {
+        let (code, printed, error) = self.run(words);
+        assert_eq!(code, Some(0), "{words:?}: {error}");
+        printed
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        let text = self.ask(&[words, &["-o", "json"]].concat());
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{words:?}: {error}: {text}"))
+    }
+
+    /// Asks until the answer is as it should be.
+    fn await_answer(&self, words: &[&str], is_right: impl Fn(&str) -> bool) -> String {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let (_, answer, error) = self.run(words);
+            if is_right(&answer) {
+                return answer;
+            }
+            assert!(Instant::now() < end, "{words:?}: {answer}{error}");
+        }
+    }
+}
+
+/// Starts member `index` of a test on two rails; all of them join by the first one.
+fn start(directory: &Path, net: u8, index: usize) -> Member {
+    let rail = |rail: usize| format!("127.66.{net}{rail}.{index}@udp{rail}");
+    let seed = format!("127.66.{net}0.1@udp0,127.66.{net}1.1@udp1");
+    let (first, second) = (rail(0), rail(1));
+    let arguments = ["--rail", &first, "--rail", &second, "--seed", &seed];
+    Member::start(directory, &format!("n{index}"), &arguments)
+}
+
+fn pair(directory: &Path, net: u8) -> (Member, Member) {
+    let members = (start(directory, net, 1), start(directory, net, 2));
+    assert_eq!(members.0.wait_for(&["UP n2".into()]), Vec::<String>::new());
+    assert_eq!(members.1.wait_for(&["UP n1".into()]), Vec::<String>::new());
+    members
+}
+
+/// What would be a false alarm in these lines.
+fn alarms(lines: &[String]) -> Vec<&String> {
+    let harmless = |line: &&String| line.starts_with("DEGRADED") || line.starts_with("RECOVERED");
+    lines.iter().filter(|line| !harmless(line)).collect()
+}
+
+/// cfg-170: dump, load into a fresh agent, dump: identical; and an agent that is started with the dump
+/// uses it. Rails by their nets, peers, rules and limits all go the way: cfg-010, cfg-015, cfg-045,
+/// cfg-050, cfg-055, cfg-065, cfg-070, cfg-075, cfg-090, cfg-165; and cfg-030, cfg-035 of partitions.
+/// All of it by the agent alone: cfg-005.
+#[test]
+fn what_was_exported_goes_into_a_fresh_agent_and_comes_out_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let admin = Admin::of(directory.path(), "n1");
+    let member = start(directory.path(), 1, 1);
+    for words in [
+        &["rails", "add", "127.66.12.1:0@udp2", "--partitions", "0,1"][..],
+        &["rails", "set", "--numa-range", "21", "--sensitivity", "200"],
+        &["peers", "add", "127.66.10.[7-8]@udp0,127.66.11.[7-8]@udp1"],
+        &["policy", "add", "--net", "udp1", "--priority", "3"],
+        &[
+            "policy",
+            "add",
+            "--local",
+            "127.66.[10-11].*@udp0",
+            "--remote",
+            "*@udp0",
+            "--messages",
+            "5",
+        ],
+    ] {
+        admin.await_answer(words, |answer| answer.contains("done"));
+    }
+    let dump = admin.ask(&["export"]);
+    for there in [
+        "nid: 127.66.12.1:0@udp2\n        partitions: [0, 1]",
+        "- nids: [127.66.10.8@udp0, 127.66.11.8@udp1]",
+        "numa_range: 21",
+        "sensitivity: 200",
+        "- net: udp1\n    priority: 3",
+        "remote: [\"*@udp0\"]\n    priority: 0\n    messages: 5",
+    ] {
+        assert!(dump.contains(there), "{there}:\n{dump}");
+    }
+    let file = directory.path().join("dump.yaml");
+    fs::write(&file, &dump).unwrap();
+    assert!(member.leave());
+
+    let other = ["--rail", "127.66.19.1@udp9"];
+    let fresh = Member::start(directory.path(), "n1", &other);
+    let file = file.to_str().unwrap();
+    admin.await_answer(&["import", file], |answer| answer.contains("done"));
+    assert_eq!(admin.ask(&["export"]), dump);
+    let rails = admin.json(&["rails"]);
+    assert_eq!(rails["rails"].as_array().unwrap().len(), 3, "{rails}");
+    assert!(fresh.leave());
+
+    let begun = Member::start(directory.path(), "n1", &["--config", file]);
+    assert_eq!(
+        admin.await_answer(&["export"], |answer| !answer.is_empty()),
+        dump
+    );
+    // In force, too, not only remembered: cfg-025, dbg-035.
+    let rails = admin.json(&["rails"]);
+    let partitions = |rail: &&Value| rail["partitions"] == serde_json::json!([0, 1]);
+    let rails = rails["rails"].as_array().unwrap();
+    assert_eq!(rails.iter().filter(partitions).count(), 1, "{rails:?}");
+    assert!(begun.leave());
+}
+
+/// cfg-020, cfg-060: rails are opened and closed under two agents that keep each other alive; the
+/// other one learns of it, the last rail stays, and nobody is held failed.
+#[test]
+fn rails_come_and_go_and_nobody_is_held_failed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (first, second) = pair(directory.path(), 2);
+    let (admin, other) = (
+        Admin::of(directory.path(), "n1"),
+        Admin::of(directory.path(), "n2"),
+    );
+    let rails_of_n1 = |answer: &str| {
+        let line = answer.lines().find(|line| line.starts_with("n1 "));
+        line.and_then(|line| line.split_whitespace().last())
+            .unwrap_or_default()
+            .to_owned()
+    };
+    other.ask(&["rails", "add", "127.66.22.2@udp2"]);
+    for _ in 0..5 {
+        for (words, rails) in [
+            (
+                ["rails", "add", "127.66.22.1@udp2"],
+                "127.66.20.1@udp0,127.66.21.1@udp1,127.66.22.1@udp2",
+            ),
+            (
+                ["rails", "del", "127.66.20.1@udp0"],
+                "127.66.21.1@udp1,127.66.22.1@udp2",
+            ),
+            (["rails", "del", "127.66.21.1@udp1"], "127.66.22.1@udp2"),
+            (
+                ["rails", "add", "127.66.20.1@udp0"],
+                "127.66.20.1@udp0,127.66.22.1@udp2",
+            ),
+            (
+                ["rails", "add", "127.66.21.1@udp1"],
+                "127.66.20.1@udp0,127.66.21.1@udp1,127.66.22.1@udp2",
+            ),
+            (
+                ["rails", "del", "127.66.22.1@udp2"],
+                "127.66.20.1@udp0,127.66.21.1@udp1",
+            ),
+        ] {
+            admin.ask(&words);
+            let sorted = |list: &str| {
+                let mut nids: Vec<String> = list.split(',').map(str::to_owned).collect();
+                nids.sort();
+                nids
+            };
+            other.await_answer(&["members"], |answer| {
+                sorted(&rails_of_n1(answer)) == sorted(rails)
+            });
+        }
+    }
+    // What is gone is no longer sent to, what is back is.
+    let peers = other.await_answer(&["peers", "n1", "-o", "json"], |answer| {
+        let nids: Value = serde_json::from_str(answer).unwrap_or_default();
+        let nids = nids["peers"][0]["nids"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        nids.len() == 2
+            && nids
+                .iter()
+                .all(|nid| nid["state"] == "active" && nid["sends"] != 0)
+    });
+    assert!(!peers.contains("127.66.22.1"), "{peers}");
+
+    admin.ask(&["rails", "del", "127.66.20.1@udp0"]);
+    let (code, _, error) = admin.run(&["rails", "del", "127.66.21.1@udp1"]);
+    assert_eq!(code, Some(1));
+    let why = "127.66.21.1@udp1 is the last rail of this node; add another before it is removed";
+    assert!(error.contains(why), "{error}");
+    assert_eq!(admin.json(&["rails"])["rails"].as_array().unwrap().len(), 1);
+
+    // The two still find each other's end out, and nothing was said of one before.
+    second.kill();
+    let lines = first.wait_for(&["DOWN n2".into()]);
+    let suspect = |line: &&&String| !line.starts_with("SUSPECT");
+    let false_alarms = alarms(&lines);
+    assert_eq!(false_alarms.iter().filter(suspect).count(), 0, "{lines:?}");
+}
+
+/// cfg-095, cfg-100, cfg-105, cfg-160: a rule is put in force at once, `muster explain` names the pair
+/// that is taken and what decided against the others, and a rail that a rule leaves idle is not held
+/// for a broken one.
+#[test]
+fn a_rule_decides_and_explain_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let (first, second) = pair(directory.path(), 3);
+    let admin = Admin::of(directory.path(), "n1");
+    let before = admin.json(&["explain", "n2"]);
+    assert_eq!(before["schema"], "muster/explain/v1");
+    assert!(before["taken"]["local"].is_string(), "{before}");
+
+    admin.ask(&["policy", "add", "--net", "udp1"]);
+    assert!(admin.ask(&["policy"]).contains("net udp1"));
+    let story = admin.ask(&["explain", "n2"]);
+    assert!(
+        story.starts_with("n1 -> n2: 127.66.31.1@udp1 -> 127.66.31.2@udp1\n"),
+        "{story}"
+    );
+    assert!(
+        story.contains("not taken, since the policy prefers another net"),
+        "{story}"
+    );
+    let pair = admin.json(&["explain", "127.66.30.1@udp0", "127.66.30.2@udp0"]);
+    assert_eq!(pair["pair"]["taken"], false, "{pair}");
+    assert_eq!(
+        pair["pair"]["why"], "the policy prefers another net",
+        "{pair}"
+    );
+    let pair = admin.json(&["explain", "n1", "127.66.31.2@udp1"]);
+    assert_eq!(pair["pair"]["taken"], true, "{pair}");
+
+    // Rounds enough for a silent rail to be noticed: it carries on.
+    let sends = |net: usize| {
+        let nets = admin.json(&["stats", "--per", "net"]);
+        nets["nets"][net]["sends"].as_u64().unwrap()
+    };
+    let (idle, busy) = (sends(0), sends(1));
+    let end = Instant::now() + DEADLINE;
+    while sends(1) < busy + 50 {
+        assert!(Instant::now() < end, "nothing is sent");
+    }
+    assert!(
+        sends(0) > idle,
+        "the rail that is not preferred carries a beat now and then"
+    );
+    for member in [&first, &second] {
+        assert_eq!(
+            member.pending_lines(),
+            Vec::<String>::new(),
+            "at {}",
+            member.name
+        );
+    }
+    admin.ask(&["policy", "del", "1"]);
+    assert_eq!(admin.json(&["policy"])["rules"], serde_json::json!([]));
+}
+
+/// Figures per rail, net, NID and peer, as tables, JSON and YAML, and set to zero by hand: dbg-005,
+/// dbg-010, dbg-015, dbg-020, dbg-035, dbg-040, dbg-045, dbg-050, dbg-055, dbg-060, dbg-065, dbg-070, dbg-075,
+/// dbg-080, dbg-085, dbg-090, dbg-095, dbg-100, dbg-105, dbg-120.
+#[test]
+fn figures_are_shown_and_set_to_zero() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_first, _second) = pair(directory.path(), 4);
+    let admin = Admin::of(directory.path(), "n1");
+    let sends = || {
+        let rails = admin.json(&["rails"]);
+        let rails = rails["rails"].as_array().unwrap().clone();
+        rails
+            .iter()
+            .map(|rail| rail["sends"].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    let end = Instant::now() + DEADLINE;
+    while sends() < 100 {
+        assert!(Instant::now() < end, "nothing is sent");
+    }
+    let rail = &admin.json(&["rails"])["rails"][0];
+    for key in [
+        "state",
+        "health",
+        "sends",
+        "receives",
+        "timeouts",
+        "credits",
+        "partitions",
+        "heat",
+    ] {
+        assert!(!rail[key].is_null(), "{key}: {rail}");
+    }
+    let one = admin.json(&["rails", "show", "--net", "udp1", "--index", "0"]);
+    assert_eq!(one["rails"][0]["nid"], "127.66.41.1@udp1", "{one}");
+    let (code, _, error) = admin.run(&["rails", "show", "--net", "udp1", "--index", "1"]);
+    assert!(
+        code == Some(1) && error.contains("udp1 has 1 rails here"),
+        "{error}"
+    );
+    let peers = admin.json(&["peers", "n[2-9]"]);
+    let nid = &peers["peers"][0]["nids"][0];
+    assert_eq!(
+        nid["rails"],
+        serde_json::json!(["127.66.40.1@udp0"]),
+        "{peers}"
+    );
+    for key in [
+        "credits",
+        "queued_bytes",
+        "sends",
+        "receives",
+        "state",
+        "health",
+    ] {
+        assert!(!nid[key].is_null(), "{key}: {nid}");
+    }
+    assert!(
+        admin.json(&["peers", "--most", "0"])["peers"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
+    for (per, there) in [
+        ("net", "udp1"),
+        ("peer", "n2"),
+        ("rail", "127.66.41.1"),
+        ("nid", "127.66.41.2"),
+    ] {
+        let table = admin.ask(&["stats", "--per", per]);
+        assert!(table.contains(there), "{per}: {table}");
+    }
+    let yaml = admin.ask(&["stats", "-o", "yaml"]);
+    assert!(yaml.contains("fabric:\n  rail_drops: "), "{yaml}");
+    let rates = admin.json(&["stats", "--per", "rail", "--rate", "200"]);
+    assert_eq!(rates["rates"].as_array().unwrap().len(), 2, "{rates}");
+    let before = sends();
+    admin.ask(&["stats", "--zero"]);
+    assert!(sends() < before);
+}
+
+/// Each wrong input: what, why, the remedy; and the configuration stays as it was. AG-11: a range that
+/// explodes; cfg-040, cfg-080: one rail an interface, one owner a NID.
+#[test]
+fn what_cannot_be_done_is_refused_and_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let _member = start(directory.path(), 5, 1);
+    let admin = Admin::of(directory.path(), "n1");
+    let before = admin.await_answer(&["export"], |answer| !answer.is_empty());
+    let bad = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let unknown_key = bad(
+        "key.yaml",
+        "version: 1\nnets:\n  - net: udp0\n    rials: []\n",
+    );
+    let no_rail = bad("norail.yaml", "version: 1\nnets: []\n");
+    let busy = before.replace("127.66.51.1@udp1", "nosuchif0@udp1");
+    let half = bad(
+        "half.yaml",
+        &busy.replace("127.66.50.1@udp0", "127.66.50.9@udp0"),
+    );
+    let cases: [(&[&str], &[&str]); 13] = [
+        (
+            &["rails", "add", "nonsense"],
+            &["nonsense", "write address@net"],
+        ),
+        (&["rails", "add", "127.0.0.1@quantum0"], &["quantum0"]),
+        (
+            &["rails", "add", "nosuchif0@udp0"],
+            &["nosuchif0", "this node has"],
+        ),
+        (
+            &["rails", "add", "127.66.50.1:99@udp3"],
+            &["127.66.50.1", "one interface"],
+        ),
+        (
+            &["rails", "set", "--sensitivity", "2000"],
+            &["2000", "give 0 to 1000"],
+        ),
+        (
+            &["peers", "add", "127.66.[0-255].[0-255]@udp0"],
+            &["65536 names", "4096"],
+        ),
+        (
+            &["peers", "add", "10.0.0.1@o2ib0"],
+            &["10.0.0.1@o2ib0", "udp0"],
+        ),
+        (
+            &["policy", "add", "--local", "10.0.0.1"],
+            &["10.0.0.1", "no net"],
+        ),
+        (&["policy", "del", "7"], &["rule 7", "muster policy show"]),
+        (&["explain", "n9"], &["n9", "muster peers"]),
+        (
+            &["import", &unknown_key],
+            &["key.yaml", "line 4, column 5", "rials", "net, rails"],
+        ),
+        (&["import", &no_rail], &["names no rail", "muster export"]),
+        // The first of its rails can be opened, the second cannot: neither is.
+        (&["import", &half], &["nosuchif0", "this node has"]),
+    ];
+    for (words, said) in cases {
+        let (code, _, error) = admin.run(words);
+        assert!(
+            matches!(code, Some(1 | 2)),
+            "{words:?} gave {code:?}: {error}"
+        );
+        for word in said {
+            assert!(
+                error.contains(word),
+                "{words:?}: {word:?} is missing in:\n{error}"
+            );
+        }
+        assert_eq!(admin.ask(&["export"]), before, "after {words:?}");
+    }
+    admin.ask(&["policy", "add", "--net", "udp0", "--priority", "1"]);
+    let (_, _, error) = admin.run(&["policy", "add", "--net", "udp0", "--priority", "2"]);
+    assert!(
+        error.contains("two rules are about \"net udp0\""),
+        "{error}"
+    );
+    let rails = admin.json(&["rails"]);
+    assert_eq!(rails["rails"].as_array().unwrap().len(), 2, "{rails}");
+}
+
+/// A configuration that an agent cannot be started with is refused with its place.
+#[test]
+fn a_wrong_configuration_starts_no_agent() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config.yaml");
+    let start = |text: &str| {
+        fs::write(&file, text).unwrap();
+        let mut command = Command::new(program("musterd"));
+        command
+            .args(["--name", "n1", "--print-events", "plain", "--config"])
+            .arg(&file);
+        let output = command
+            .env("MUSTER_DIR", directory.path())
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let (code, error) = start("version: 1\npolicy:\n  - net: udp0\n    priorty: 3\n");
+    assert_eq!(code, Some(7), "{error}");
+    for word in ["config.yaml", "line 4, column 5", "priorty"] {
+        assert!(error.contains(word), "{word:?} is missing in:\n{error}");
+    }
+    fs::remove_file(&file).unwrap();
+    let mut command = Command::new(program("musterd"));
+    let output = command.arg("--config").arg(&file).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        error.contains("config.yaml") && error.contains("MUSTER_CONFIG"),
+        "{error}"
+    );
+}
+
+/// Another user is told whose agent it is, even where the directory would let it in. As root only:
+/// nobody else can be another user.
+#[test]
+fn another_user_may_not_ask_and_not_change() {
+    if !rustix::process::geteuid().is_root() {
+        println!("not shown here: this user cannot become another one");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let member = start(directory.path(), 6, 1);
+    let admin = Admin::of(directory.path(), "n1");
+    let before = admin.await_answer(&["export"], |answer| !answer.is_empty());
+    // As if somebody had opened the doors.
+    let allow =
+        |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let muster = directory.path().join("muster");
+    fs::copy(program("muster"), &muster).unwrap();
+    for (path, mode) in [
+        (directory.path(), 0o755),
+        (&muster, 0o755),
+        (&admin.0, 0o666),
+    ] {
+        allow(path, mode);
+    }
+    for words in [
+        &["rails"][..],
+        &["rails", "add", "127.66.62.1@udp2"],
+        &["stats", "--zero"],
+    ] {
+        let mut command = Command::new(&muster);
+        command
+            .args(words)
+            .arg("--agent")
+            .arg(&admin.0)
+            .uid(65_534)
+            .gid(65_534);
+        let output = command.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(
+            error.contains("belongs to uid 0") && error.contains("as root"),
+            "{error}"
+        );
+    }
+    assert_eq!(admin.ask(&["export"]), before);
+    allow(directory.path(), 0o700);
+    assert!(member.leave());
+}
+
+/// snd-010: the agent knows which NUMA node its rails are near. The machine is one in a file, of two
+/// sockets, whose second network card is called like the loopback here.
+#[test]
+fn rails_are_placed_on_the_machine() {
+    let directory = tempfile::tempdir().unwrap();
+    let topology = muster_tests::workspace().join("tests/topologies/two-sockets.xml");
+    let topology = fs::read_to_string(topology)
+        .unwrap()
+        .replace("\"eth1\"", "\"lo\"");
+    let file = directory.path().join("machine.xml");
+    fs::write(&file, topology).unwrap();
+    let rail = ["--rail", "127.66.80.1@udp0"];
+    let machine = ("HWLOC_XMLFILE", file.as_os_str());
+    let _member = Member::start_with(directory.path(), "n1", &rail, &[machine]);
+    let admin = Admin::of(directory.path(), "n1");
+    admin.await_answer(&["rails"], |answer| answer.contains("127.66.80.1@udp0"));
+    let rails = admin.json(&["rails"]);
+    // libfabric names the interface of the first address of it only.
+    let rail = &rails["rails"][0];
+    let expected = match rail["interface"].as_str() {
+        Some("lo") => Value::from(1),
+        _ => Value::Null,
+    };
+    assert_eq!(rail["numa_node"], expected, "{rails}");
+}
+
+/// What was changed outlives the worker: the next one opens the same rails, under the same rules, and
+/// the others do not even notice.
+#[test]
+fn changes_outlive_the_worker() {
+    let job = Job::new(2);
+    let ranks: Vec<Rank> = (0..2).map(|rank| start_rank(&job, rank)).collect();
+    let control = job.place(1).directory().join("control");
+    let admin = Admin(control);
+    let rail = "127.66.72.1:0@udp7";
+    admin.await_answer(&["rails", "add", rail], |answer| answer.contains("done"));
+    admin.ask(&["policy", "add", "--net", "udp7", "--priority", "9"]);
+    let (dump, rails) = (admin.ask(&["export"]), nids(&admin));
+    assert!(dump.contains(rail) && rails.iter().any(|nid| nid.starts_with("127.66.72.1:")));
+    let (_, worker) = job.agent(1).pair();
+    signal(worker, Signal::KILL);
+    wait_for_end(worker);
+    let again = admin.await_answer(&["export"], |answer| !answer.is_empty());
+    assert_eq!((again, nids(&admin)), (dump, rails));
+    drop(ranks);
+}
+
+fn nids(admin: &Admin) -> Vec<String> {
+    let rails = admin.json(&["rails"]);
+    let rails = rails["rails"].as_array().unwrap();
+    rails
+        .iter()
+        .map(|rail| rail["nid"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn start_rank(job: &Job, rank: u32) -> Rank {
+    let program = env!("CARGO_BIN_EXE_muster-test-rank");
+    let rank = Rank::start(
+        &mut job.command(program, rank as usize + 1, rank),
+        &format!("rank {rank}"),
+    );
+    rank.await_words(&["ATTACHED"]);
+    rank
+}
