@@ -1,9 +1,9 @@
 //! Helping others to look: a silent member is probed for one heartbeat, and the answer given.
 //!
-//! The same look is taken for ourselves when the fabric cannot reach a member, or when a verdict
-//! comes from elsewhere with too few reporters for our own rule. It takes three quarters of a
-//! heartbeat longer: helpers who heard the member just before the fabric lost it say so at first,
-//! and know better half a heartbeat later.
+//! The same look is taken for ourselves when a verdict comes from elsewhere with too few reporters for
+//! our own rule, or when the fabric cannot reach a member; then with helpers, and three quarters of a
+//! heartbeat longer: those who heard the member just before the fabric lost it say so at first, and
+//! know better half a heartbeat later.
 
 use crate::event::CauseKind;
 use crate::evidence::ObservationKind;
@@ -33,6 +33,8 @@ pub(super) struct Check {
     pub(super) answer_at: Instant,
     /// Report it ourselves, with this cause, if it stays silent.
     own: Option<CauseKind>,
+    /// Helpers are asked too.
+    asks: bool,
 }
 
 impl Check {
@@ -96,18 +98,30 @@ impl Overlay {
             askers: Vec::new(),
             answer_at: Instant::NEVER,
             own: None,
+            asks: false,
         });
-        if own.is_some() && check.own.is_none() {
-            check.own = own;
-            check.until = until.after(heartbeat_us - heartbeat_us / 4);
-            check.probe_at = now;
-        }
+        check.own = check.own.or(own);
         if let Some(asker) = asker
             && check.askers.len() < ASKERS_MAX
             && !check.askers.contains(&asker)
         {
             check.askers.push(asker);
-            check.answer_at = check.answer_at.min(until);
+            // Our own look may take longer than they wait.
+            check.answer_at = check.answer_at.min(match check.asks {
+                true => until,
+                false => check.until,
+            });
+        }
+    }
+
+    /// Starts looking, with helpers, after one that the fabric cannot reach.
+    pub(super) fn look(&mut self, id: MemberId) {
+        self.check(id, None, Some(CauseKind::Unreachable));
+        let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
+        if let Some(check) = self.checks.get_mut(&id).filter(|check| !check.asks) {
+            check.asks = true;
+            check.until = check.until.after(heartbeat_us - heartbeat_us / 4);
+            check.probe_at = now;
         }
     }
 
@@ -165,12 +179,12 @@ impl Overlay {
             let Some(check) = self.checks.get_mut(&id) else {
                 continue;
             };
-            let (version, is_own) = (check.version, check.own.is_some());
+            let (version, with_helpers) = (check.version, check.asks);
             let (is_over, probes) = (now >= check.until, now >= check.probe_at);
             // Helpers are asked as long as their answers would be in time.
-            let asks = is_own && now.after(heartbeat_us) <= check.until;
+            let asks = with_helpers && now.after(heartbeat_us) <= check.until;
             if probes {
-                check.probe_at = now.after(heartbeat_us / if is_own { 4 } else { 3 });
+                check.probe_at = now.after(heartbeat_us / if with_helpers { 4 } else { 3 });
             }
             let mut askers = Vec::new();
             if is_over || now >= check.answer_at {

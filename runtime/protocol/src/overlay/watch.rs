@@ -69,7 +69,10 @@ impl Overlay {
             link.rounds = 1;
             link.round_at = verdict::probe_at(alive_at.max(link.since), self.config.heartbeat_us);
         }
-        self.check(id, None, (!returns).then_some(CauseKind::Unreachable));
+        match returns {
+            true => self.check(id, None, None),
+            false => self.look(id),
+        }
         Ok(())
     }
 
