@@ -34,6 +34,7 @@ mod error;
 mod fabric;
 mod fault;
 mod health;
+mod link;
 pub mod locality;
 mod net;
 mod nid;

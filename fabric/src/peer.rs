@@ -39,6 +39,8 @@ pub(crate) struct Path {
     pub(crate) sends_most: usize,
     pub(crate) queued_bytes: u64,
     pub(crate) health: Health,
+    /// The same for the bulk lane, where only the peer's acknowledgements count.
+    pub(crate) bulk_health: Health,
     /// When it was used last, on the peer's count.
     pub(crate) turn: u64,
     pub(crate) heat: Heat,
@@ -60,6 +62,7 @@ impl Path {
             sends_most: 0,
             queued_bytes: 0,
             health: Health::default(),
+            bulk_health: Health::default(),
             turn: 0,
             heat: Heat::default(),
             counters: Counters::default(),

@@ -45,6 +45,8 @@ pub(crate) struct Rail {
     /// Watched peers are silent on it, and on no other rail of its net: it is likely deaf or mute,
     /// though the provider takes messages.
     pub(crate) deaf: bool,
+    /// The kernel says that the interface is down: that a message is taken says nothing then.
+    pub(crate) link_down: bool,
     /// Who the last refused send was to, and whether the rail was blamed for it.
     refused_last: Option<(Option<PeerHandle>, bool)>,
     pub(crate) queued_bytes: u64,
@@ -81,6 +83,7 @@ impl Rail {
             bulk: None,
             health: Health::default(),
             deaf: false,
+            link_down: false,
             refused_last: None,
             queued_bytes: 0,
             credits_least,
@@ -144,7 +147,28 @@ impl Rail {
     /// Notes a send that was taken.
     pub(crate) fn taken(&mut self, now_us: u64, config: &HealthConfig) -> Option<HealthChange> {
         self.refused_last = None;
+        if self.link_down {
+            return None;
+        }
         self.health.tell(now_us, Outcome::Success, config)
+    }
+
+    /// Notes what the kernel says about the interface.
+    pub(crate) fn note_link(
+        &mut self,
+        now_us: u64,
+        up: bool,
+        config: &HealthConfig,
+    ) -> Option<HealthChange> {
+        if self.link_down != up {
+            return None;
+        }
+        self.link_down = !up;
+        let outcome = match up {
+            true => Outcome::LocalUp,
+            false => Outcome::LocalDown,
+        };
+        self.health.tell(now_us, outcome, config)
     }
 
     pub(crate) fn state(&self) -> HealthState {

@@ -60,7 +60,8 @@ pub enum PathState {
     /// The peer is silent on the local rail, see
     /// [`FabricEvent::RailSilent`](crate::FabricEvent::RailSilent).
     Silent,
-    /// The provider refused several messages in a row, on this path or on the whole rail.
+    /// The provider refused several messages in a row, on this path or on the whole rail; or the
+    /// peer acknowledged none of several bulk messages.
     Failed,
 }
 
@@ -89,7 +90,7 @@ pub struct PathView {
     pub spare: bool,
     /// Whether it is used.
     pub state: PathState,
-    /// Its own health, 0 to 1000, whatever that of the rail.
+    /// Its own health, 0 to 1000, whatever that of the rail: the worse of its lanes.
     pub health: u16,
     /// Sends to this NID that there is room for.
     pub credits: Credits,

@@ -4,7 +4,8 @@ mod common;
 
 use common::{Node, Received, config, on_the_wheel};
 use muster_fabric::{
-    BULK_MESSAGE_MAX, Class, DropReason, Fabric, FabricEvent, NidList, PeerHandle, Route, Transport,
+    BULK_MESSAGE_MAX, Class, DropReason, Fabric, FabricEvent, NidList, PathState, PeerHandle,
+    Route, Transport,
 };
 use std::time::{Duration, Instant};
 
@@ -135,10 +136,14 @@ fn a_peer_that_never_answers_stops_nobody_and_is_given_up() {
     world.run(&mut [&mut a, &mut b], |world| {
         world.events[0].contains(&failed)
     });
+    // RS-07: it is asked for a while whether it answers again.
+    assert!(a.fabric.next_timeout().is_some());
+    a.fabric.forget(nobody);
     assert_eq!(a.fabric.next_timeout(), None);
 }
 
-/// RS-05: what is not acknowledged by one path is sent again by another.
+/// RS-05: what is not acknowledged by one path is sent again by another. RS-07: a path that was in
+/// vain for several is left alone, and asked now and then.
 #[test]
 fn a_message_finds_the_path_that_works() {
     let (mut a, mut b) = (open("127.46.6.1:0@udp"), open("127.46.7.1:0@udp"));
@@ -147,14 +152,24 @@ fn a_message_finds_the_path_that_works() {
     let to_b = a.fabric.peer(&half).unwrap();
     b.knows(&a);
     let mut world = World::new(2);
-    for _ in 0..2 {
+    for _ in 0..8 {
         a.fabric
             .send_bulk(world.now_us(), to_b, &[3; 50_000])
             .unwrap();
     }
-    world.run(&mut [&mut a, &mut b], |world| world.events[0].len() == 2);
-    assert_eq!(world.events[0], [done(to_b, 1), done(to_b, 2)]);
-    assert_eq!(world.received[1].len(), 2, "once each");
+    world.run(&mut [&mut a, &mut b], |world| world.events[0].len() == 8);
+    let ends: Vec<FabricEvent> = (1..=8).map(|id| done(to_b, id)).collect();
+    assert_eq!(world.events[0], ends);
+    assert_eq!(world.received[1].len(), 8, "once each");
+    let paths = a.fabric.paths(to_b);
+    assert_eq!(
+        (paths[0].state, paths[0].counters.timeouts),
+        (PathState::Failed, 3)
+    );
+    assert_eq!(
+        (paths[1].state, paths[1].counters.timeouts),
+        (PathState::Active, 0)
+    );
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! The frame of the bulk lane: a fixed header, and a fragment behind it if it carries one.
 //!
 //! ```text
-//!  0  4  mark "MBK1"
-//!  4  1  kind: 0 fragment, 1 acknowledgement
+//!  0  4  mark "MBK2"
+//!  4  1  kind: 0 fragment, 1 acknowledgement, 2 question whether this path works
 //!  5  1  zero
 //!  6  2  port of the sender's NID
 //!  8  4  address of the sender's NID
 //! 12  8  stream: which life of the sender
-//! 20  8  message, counted from 1 in each stream
+//! 20  8  message, counted from 1 in each stream; 0 in a question and its acknowledgement
 //! 28  4  length of the whole message
 //! 32  4  which fragment; 0 in an acknowledgement
 //! 36  8  fragments that have arrived, a bit each; 0 in a fragment
@@ -18,10 +18,21 @@
 use super::Fragment;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-const MARK: [u8; 4] = *b"MBK1";
+const MARK: [u8; 4] = *b"MBK2";
 
 /// Length of the header.
 pub(crate) const HEADER_BYTES: usize = 44;
+
+/// What a frame is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It carries a fragment.
+    Fragment,
+    /// These fragments have arrived.
+    Acked(u64),
+    /// Does this path work? To be acknowledged at once.
+    Question,
+}
 
 /// A header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,14 +41,18 @@ pub(crate) struct Frame {
     pub(crate) sender: SocketAddrV4,
     pub(crate) stream: u64,
     pub(crate) fragment: Fragment,
-    /// None: it carries a fragment.
-    pub(crate) acked: Option<u64>,
+    pub(crate) kind: Kind,
 }
 
 impl Frame {
     pub(crate) fn write(&self, to: &mut [u8; HEADER_BYTES]) {
         to[0..4].copy_from_slice(&MARK);
-        to[4] = u8::from(self.acked.is_some());
+        let (kind, bits) = match self.kind {
+            Kind::Fragment => (0, 0),
+            Kind::Acked(bits) => (1, bits),
+            Kind::Question => (2, 0),
+        };
+        to[4] = kind;
         to[5] = 0;
         to[6..8].copy_from_slice(&self.sender.port().to_le_bytes());
         to[8..12].copy_from_slice(&self.sender.ip().octets());
@@ -45,20 +60,25 @@ impl Frame {
         to[20..28].copy_from_slice(&self.fragment.message.to_le_bytes());
         to[28..32].copy_from_slice(&self.fragment.length.to_le_bytes());
         to[32..36].copy_from_slice(&self.fragment.index.to_le_bytes());
-        to[36..44].copy_from_slice(&self.acked.unwrap_or(0).to_le_bytes());
+        to[36..44].copy_from_slice(&bits.to_le_bytes());
     }
 
     /// The header and what is behind it; none if it is no frame of ours.
     pub(crate) fn read(bytes: &[u8]) -> Option<(Frame, &[u8])> {
         let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
-        let (kind, is_ours) = (header[4], header[0..4] == MARK && header[5] == 0);
-        if !is_ours || kind > 1 {
+        if header[0..4] != MARK || header[5] != 0 {
             return None;
         }
         let four =
             |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
         let eight =
             |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
+        let kind = match header[4] {
+            0 => Kind::Fragment,
+            1 => Kind::Acked(eight(36)),
+            2 => Kind::Question,
+            _ => return None,
+        };
         let port = u16::from_le_bytes([header[6], header[7]]);
         let ip = Ipv4Addr::new(header[8], header[9], header[10], header[11]);
         let frame = Frame {
@@ -69,7 +89,7 @@ impl Frame {
                 length: four(28),
                 index: four(32),
             },
-            acked: (kind == 1).then_some(eight(36)),
+            kind,
         };
         Some((frame, rest))
     }
@@ -90,11 +110,11 @@ mod tests {
                 length: 7,
                 index: 8,
             },
-            acked: None,
+            kind: Kind::Fragment,
         };
         let mut bytes = [0xee; HEADER_BYTES];
         frame.write(&mut bytes);
-        assert_eq!(&bytes[..12], b"MBK1\0\0\x02\x01\x01\x02\x03\x04");
+        assert_eq!(&bytes[..12], b"MBK2\0\0\x02\x01\x01\x02\x03\x04");
         let numbers = [12, 20, 28, 32].map(|at| bytes[at]);
         assert_eq!((numbers, &bytes[36..]), ([5, 6, 7, 8], &[0; 8][..]));
     }
@@ -103,13 +123,13 @@ mod tests {
         #[test]
         fn frames_read_back(
             ip in any::<u32>(), port in any::<u16>(), numbers in any::<(u64, u64, u32, u32)>(),
-            acked in any::<Option<u64>>(), rest in proptest::collection::vec(any::<u8>(), 0..9),
+            kind in 0..3usize, acked in any::<u64>(), rest in proptest::collection::vec(any::<u8>(), 0..9),
         ) {
             let frame = Frame {
                 sender: SocketAddrV4::new(Ipv4Addr::from(ip), port),
                 stream: numbers.0,
                 fragment: Fragment { message: numbers.1, length: numbers.2, index: numbers.3 },
-                acked,
+                kind: [Kind::Fragment, Kind::Acked(acked), Kind::Question][kind],
             };
             let mut header = [0; HEADER_BYTES];
             frame.write(&mut header);

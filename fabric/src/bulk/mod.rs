@@ -14,7 +14,7 @@ mod frame;
 mod receiver;
 mod sender;
 
-pub(crate) use frame::{Frame, HEADER_BYTES};
+pub(crate) use frame::{Frame, HEADER_BYTES, Kind};
 pub(crate) use receiver::{Receiver, Taken};
 pub(crate) use sender::{Due, Fragment, Sender};
 

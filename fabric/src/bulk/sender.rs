@@ -132,6 +132,13 @@ impl Sender {
         Some(Due::Again(id))
     }
 
+    /// What is not acknowledged is to be sent again now, by another path; its clock goes on.
+    pub(crate) fn resend(&mut self) {
+        if let Some(message) = self.queue.front_mut() {
+            message.sent = message.acked;
+        }
+    }
+
     /// When [`Sender::tick`] has something to do; none if there is nothing to send.
     pub(crate) fn timeout(&self) -> Option<u64> {
         self.queue.front().map(|message| message.retry_us)
@@ -182,6 +189,21 @@ mod tests {
         assert_eq!(dues.len() as u32, RETRIES_MAX + 1);
         assert!(now_us <= RETRY_US << (RETRIES_MAX + 1), "{now_us}");
         assert_eq!(sender.next().unwrap().1, b"next");
+    }
+
+    /// RS-06: moving to another path costs no retry and moves no clock.
+    #[test]
+    fn what_is_sent_again_by_another_path_keeps_its_clock() {
+        let mut sender = Sender::default();
+        sender.resend();
+        sender.push(7, b"x").unwrap();
+        let (fragment, _) = sender.next().unwrap();
+        sender.sent(fragment);
+        let due_us = sender.timeout();
+        assert_eq!(sender.next(), None);
+        sender.resend();
+        assert_eq!(sender.next().unwrap().0, fragment);
+        assert_eq!(sender.timeout(), due_us);
     }
 
     #[test]

@@ -5,16 +5,16 @@
 //! rail's NID, which is free for it, since the providers speak TCP where datagrams are UDP.
 
 use super::Fabric;
-use crate::bulk::{Due, Frame, HEADER_BYTES, Receiver, Sender, Taken};
-use crate::error::OpenError;
+use crate::bulk::{Due, Fragment, Frame, Kind, Receiver, Sender, Taken};
+use crate::error::{CallError, OpenError};
+use crate::health::{HealthChange, HealthConfig, Outcome};
 use crate::nid::{Address, Nid};
-use crate::peer::{Peer, PeerHandle};
-use crate::provider::{Done, Lane, Posted, Refused, SendTag};
+use crate::peer::{Path, PeerHandle};
+use crate::provider::{Done, Lane, SendTag};
 use crate::rail::{self, Rail};
 use crate::select::{Choice, Tried};
 use crate::stats::DropReason;
-use crate::transport::{Arrival, FabricEvent, Route};
-use std::net::SocketAddrV4;
+use crate::transport::{Arrival, FabricEvent};
 
 /// Completions of one bulk lane that one poll handles at most.
 const POLL_BUDGET: usize = 32;
@@ -24,36 +24,86 @@ const PAUSE_MIN_US: u64 = 1_000;
 const PAUSE_MAX_US: u64 = 50_000;
 
 /// A message that was begun and does not grow is dropped after this.
-const ASSEMBLY_US: u64 = 10_000_000;
+pub(super) const ASSEMBLY_US: u64 = 10_000_000;
+
+/// Paths that do not work are asked after so long since the last message to the peer or from it.
+const ASKING_US: u64 = 60_000_000;
 
 /// What is kept for a peer that bulk messages go to or come from.
 #[derive(Debug, Default)]
 pub(crate) struct PeerBulk {
-    sender: Sender,
-    receiver: Receiver,
+    pub(super) sender: Sender,
+    pub(super) receiver: Receiver,
     /// The path of the message under way, and those that were in vain for it.
-    choice: Option<Choice>,
-    tried: Tried,
-    /// An acknowledgement that is owed: by which path (its number), of what.
-    owed: Option<(u32, Frame)>,
+    pub(super) choice: Option<Choice>,
+    pub(super) tried: Tried,
+    /// All paths were tried in vain, and the clock says: from the beginning.
+    pub(super) anew: bool,
+    /// Acknowledgements that are owed, at most one a path.
+    pub(super) owed: Vec<Owed>,
     pause_us: u64,
-    next_us: u64,
+    pub(super) next_us: u64,
+    /// When there was traffic last.
+    pub(super) used_us: u64,
+}
+
+/// An acknowledgement that the path back did not take so far.
+#[derive(Debug)]
+pub(super) struct Owed {
+    /// The path's number.
+    pub(super) path: u32,
+    pub(super) frame: Frame,
+    pub(super) next_us: u64,
+    pub(super) pause_us: u64,
 }
 
 impl PeerBulk {
-    fn is_idle(&self) -> bool {
-        self.owed.is_none() && self.sender.timeout().is_none() && !self.receiver.is_busy()
-    }
-
     /// Not now: later, and ever later.
-    fn put_off(&mut self, now_us: u64) {
+    pub(super) fn put_off(&mut self, now_us: u64) {
         self.pause_us = (2 * self.pause_us).clamp(PAUSE_MIN_US, PAUSE_MAX_US);
         self.next_us = now_us + self.pause_us;
     }
 
-    fn went_on(&mut self) {
+    pub(super) fn went_on(&mut self) {
         self.pause_us = 0;
         self.next_us = 0;
+    }
+
+    /// Notes what is to be acknowledged by a path; it says more than what was owed there before.
+    fn owe(&mut self, path: u32, frame: Frame) {
+        self.owed.retain(|owed| owed.path != path);
+        self.owed.push(Owed {
+            path,
+            frame,
+            next_us: 0,
+            pause_us: PAUSE_MIN_US,
+        });
+    }
+
+    /// When it needs a look; none if nothing is under way.
+    fn timeout(&self, paths: &[Path], health: &HealthConfig) -> Option<u64> {
+        let retry_us = self.sender.timeout();
+        let put_off = (self.next_us > 0).then_some(self.next_us);
+        let owed = self.owed.iter().map(|owed| owed.next_us).min();
+        let assembly = self
+            .receiver
+            .is_busy()
+            .then_some(self.used_us + ASSEMBLY_US);
+        let probes = paths.iter().filter_map(|path| path.question_at(health));
+        let until_us = self.used_us + ASKING_US;
+        let probe = probes.min().filter(|probe_us| *probe_us < until_us);
+        [retry_us, put_off, owed, assembly, probe]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+impl Path {
+    /// When the peer is to be asked whether this path works again.
+    pub(super) fn question_at(&self, health: &HealthConfig) -> Option<u64> {
+        let at_us = self.bulk_health.probe_at(health);
+        at_us.filter(|_| self.bulk_address.is_some())
     }
 }
 
@@ -89,7 +139,7 @@ impl Fabric {
             self.unknown_peer_drops += 1;
             return Err(DropReason::UnknownPeer);
         };
-        let has_lane = |path: &&crate::peer::Path| {
+        let has_lane = |path: &&Path| {
             self.rails[path.rail]
                 .as_ref()
                 .is_some_and(|rail| rail.bulk.is_some())
@@ -99,12 +149,13 @@ impl Fabric {
         }
         let bulk = peer.bulk.get_or_insert_with(Default::default);
         let id = bulk.sender.push(now_us, bytes)?;
+        bulk.used_us = now_us;
         self.note_bulk(handle);
         self.pump_bulk(now_us);
         Ok(id)
     }
 
-    fn note_bulk(&mut self, handle: PeerHandle) {
+    pub(super) fn note_bulk(&mut self, handle: PeerHandle) {
         if !self.bulk_peers.contains(&handle) {
             self.bulk_peers.push(handle);
         }
@@ -117,14 +168,14 @@ impl Fabric {
 
     /// When bulk messages need another look.
     pub(super) fn bulk_timeout(&self) -> Option<u64> {
-        let of_peer = |handle: &PeerHandle| {
-            let bulk = self.peers.get(*handle)?.bulk.as_ref()?;
-            let retry_us = bulk.sender.timeout();
-            let put_off = (bulk.next_us > 0).then_some(bulk.next_us);
-            let assembly = bulk.receiver.is_busy().then_some(self.now_us + ASSEMBLY_US);
-            [retry_us, put_off, assembly].into_iter().flatten().min()
-        };
+        let of_peer = |handle: &PeerHandle| self.peer_bulk_timeout(*handle);
         self.bulk_peers.iter().filter_map(of_peer).min()
+    }
+
+    pub(super) fn peer_bulk_timeout(&self, handle: PeerHandle) -> Option<u64> {
+        let peer = self.peers.get(handle)?;
+        let bulk = peer.bulk.as_ref()?;
+        bulk.timeout(&peer.paths, &self.config.health)
     }
 
     /// Handles what the bulk lanes have, a bounded amount; says whether there may be more.
@@ -166,9 +217,12 @@ impl Fabric {
                         });
                     }
                 }
-                // Sent means copied; what failed is not acknowledged, and sent again.
+                // Sent means copied: only an acknowledgement counts.
                 Done::Sent(_) => {}
-                Done::SendFailed(..) => self.count_bulk(index, DropReason::ProviderError),
+                Done::SendFailed(tag, error) => {
+                    self.count_bulk(index, DropReason::ProviderError);
+                    self.bulk_failed(now_us, tag, &error);
+                }
                 Done::ReceiveFailed => self.count_bulk(index, DropReason::ReceiveError),
                 Done::QueueFailed(_) => {
                     self.count_bulk(index, DropReason::ProviderError);
@@ -226,31 +280,38 @@ impl Fabric {
         };
         let path = peer
             .paths
-            .iter()
-            .find(|path| path.rail == index && path.nid == from)?
-            .id;
-        let peer_bulk = peer.bulk.get_or_insert_with(Default::default);
-        if let Some(bits) = frame.acked {
-            // An acknowledgement of an earlier life of ours says nothing.
-            if frame.stream == self.config.incarnation {
-                let due = peer_bulk.sender.acked(now_us, frame.fragment.message, bits);
-                peer_bulk.went_on();
-                self.bulk_ended(handle, due);
+            .iter_mut()
+            .find(|path| path.rail == index && path.nid == from)?;
+        let health = &self.config.health;
+        let bulk = peer.bulk.get_or_insert_with(Default::default);
+        bulk.used_us = now_us;
+        let (bits, whole) = match frame.kind {
+            Kind::Acked(bits) => {
+                // Whatever it is about, this path works both ways.
+                let change = path.bulk_health.tell(now_us, Outcome::Success, health);
+                // An acknowledgement of an earlier life of ours says nothing else.
+                if frame.stream == self.config.incarnation {
+                    let due = bulk.sender.acked(now_us, frame.fragment.message, bits);
+                    bulk.went_on();
+                    self.bulk_ended(handle, due);
+                }
+                self.note_bulk_change(change);
+                return None;
             }
-            return None;
-        }
-        let taken = peer_bulk
-            .receiver
-            .take(now_us, frame.stream, frame.fragment, bytes);
-        let Taken::Acked { bits, whole } = taken else {
-            counters.count_drop(DropReason::BulkRefused);
-            return None;
+            Kind::Question => (0, None),
+            Kind::Fragment => match bulk
+                .receiver
+                .take(now_us, frame.stream, frame.fragment, bytes)
+            {
+                Taken::Acked { bits, whole } => (bits, whole),
+                Taken::Stale | Taken::Malformed => {
+                    counters.count_drop(DropReason::BulkRefused);
+                    return None;
+                }
+            },
         };
-        let acked = Frame {
-            acked: Some(bits),
-            ..frame
-        };
-        peer_bulk.owed = Some((path, acked));
+        let kind = Kind::Acked(bits);
+        bulk.owe(path.id, Frame { kind, ..frame });
         if let Some(bytes) = &whole {
             counters.count_receive(bytes.len());
         }
@@ -258,7 +319,7 @@ impl Fabric {
         whole
     }
 
-    fn bulk_ended(&mut self, peer: PeerHandle, due: Option<Due>) {
+    pub(super) fn bulk_ended(&mut self, peer: PeerHandle, due: Option<Due>) {
         let event = match due {
             Some(Due::Done(message)) => FabricEvent::BulkDone { peer, message },
             Some(Due::GivenUp(message)) => FabricEvent::BulkFailed { peer, message },
@@ -271,171 +332,35 @@ impl Fabric {
         self.push_event(event);
     }
 
-    /// Sends what may be sent: to each peer what is owed to it, then what the window has room for.
-    fn pump_bulk(&mut self, now_us: u64) {
-        for handle in std::mem::take(&mut self.bulk_peers) {
-            let Some(bulk) = self
-                .peers
-                .get_mut(handle)
-                .and_then(|peer| peer.bulk.as_mut())
-            else {
-                continue;
-            };
-            bulk.receiver.drop_older(now_us.saturating_sub(ASSEMBLY_US));
-            let due = bulk.sender.tick(now_us);
-            if matches!(due, Some(Due::Again(_))) {
-                // No word by this path: the next one, if there is another.
-                let reason = DropReason::ProviderError;
-                let choice = bulk.choice.take();
-                choice
-                    .into_iter()
-                    .for_each(|choice| bulk.tried.note(choice, reason));
-                bulk.went_on();
-            }
-            self.bulk_ended(handle, due);
-            self.pump_peer(now_us, handle);
-            let peer = self.peers.get(handle).and_then(|peer| peer.bulk.as_ref());
-            if peer.is_some_and(|bulk| !bulk.is_idle()) {
-                self.note_bulk(handle);
-            }
-        }
-    }
-
-    fn pump_peer(&mut self, now_us: u64, handle: PeerHandle) {
-        let waits = |peer: &Peer| peer.bulk.as_ref().is_none_or(|bulk| bulk.next_us > now_us);
-        if self.peers.get(handle).is_none_or(waits) {
+    /// A send that was taken has failed after all.
+    fn bulk_failed(&mut self, now_us: u64, tag: SendTag, error: &CallError) {
+        let handle = PeerHandle {
+            index: tag.peer,
+            generation: tag.generation,
+        };
+        let health = self.config.health;
+        let Some(path) = self.peers.path_by_id(handle, tag.path) else {
             return;
-        }
-        if self.pay_owed(now_us, handle).is_err() {
-            return;
-        }
-        while let Some(choice) = self.bulk_choice(now_us, handle) {
-            let Some(peer) = self.peers.get_mut(handle) else {
-                return;
-            };
-            let Peer { paths, bulk, .. } = peer;
-            let (Some(bulk), Some(path)) = (bulk, paths.get_mut(usize::from(choice.path))) else {
-                return;
-            };
-            let Some((fragment, bytes)) = bulk.sender.next() else {
-                return;
-            };
-            let Some(rail) = &mut self.rails[path.rail] else {
-                return;
-            };
-            let frame = Frame {
-                sender: rail
-                    .nid
-                    .socket_address()
-                    .expect("an open rail has an address"),
-                stream: self.config.incarnation,
-                fragment,
-                acked: None,
-            };
-            match post(rail, &mut path.bulk_address, &path.nid, &frame, bytes) {
-                Ok(()) => {
-                    path.counters.count_send(bytes.len());
-                    rail.counters.count_send(bytes.len());
-                    bulk.sender.sent(fragment);
-                    bulk.went_on();
-                }
-                Err(reason) => {
-                    // "Not now" is no drop: nothing is lost but time.
-                    if reason != DropReason::RailBusy {
-                        path.counters.count_drop(reason);
-                        rail.counters.count_drop(reason);
-                    }
-                    bulk.put_off(now_us);
-                    return;
-                }
-            }
-        }
+        };
+        path.counters.count_drop(DropReason::ProviderError);
+        let outcome = Outcome::of_code(error.code);
+        let change = path.bulk_health.tell(now_us, outcome, &health);
+        let reason = DropReason::ProviderError;
+        self.leave_path(handle, |_, path| path.id == tag.path, reason);
+        self.note_bulk_change(change);
     }
 
-    /// Sends an acknowledgement that is owed. An error: not now.
-    fn pay_owed(&mut self, now_us: u64, handle: PeerHandle) -> Result<(), ()> {
-        let Some(Peer {
-            paths,
-            bulk: Some(bulk),
-            ..
-        }) = self.peers.get_mut(handle)
-        else {
-            return Ok(());
-        };
-        let Some((path, frame)) = bulk.owed.take() else {
-            return Ok(());
-        };
-        let Some(path) = paths.iter_mut().find(|one| one.id == path) else {
-            return Ok(());
-        };
-        let Some(rail) = &mut self.rails[path.rail] else {
-            return Ok(());
-        };
-        let own = rail
-            .nid
-            .socket_address()
-            .expect("an open rail has an address");
-        let answer = Frame {
-            sender: own,
-            ..frame
-        };
-        let posted = post(rail, &mut path.bulk_address, &path.nid, &answer, &[]);
-        if posted == Err(DropReason::RailBusy) {
-            bulk.owed = Some((path.id, frame));
-            bulk.put_off(now_us);
-            return Err(());
+    /// What several paths say together may say something about a rail.
+    pub(super) fn note_bulk_change(&mut self, change: Option<HealthChange>) {
+        if change.is_some() {
+            self.find_deaf_rails();
         }
-        Ok(())
-    }
-
-    /// The path of the message under way: the same for all of it, until it is to be sent again.
-    fn bulk_choice(&mut self, now_us: u64, handle: PeerHandle) -> Option<Choice> {
-        let bulk = self.peers.get(handle)?.bulk.as_ref()?;
-        bulk.sender.next()?;
-        if bulk.choice.is_some() {
-            return bulk.choice;
-        }
-        let tried = bulk.tried;
-        let first = |selection: crate::select::Selection| selection.choices().first().copied();
-        let mut choice = first(self.select_paths(now_us, handle, Route::Next, &tried));
-        let anew = choice.is_none();
-        if anew {
-            // All were tried: from the beginning.
-            choice = first(self.select_paths(now_us, handle, Route::Next, &Tried::default()));
-        }
-        let bulk = self.peers.get_mut(handle)?.bulk.as_mut()?;
-        if anew {
-            bulk.tried = Tried::default();
-        }
-        bulk.choice = choice;
-        choice
     }
 }
 
-/// Hands one frame to a rail's bulk lane.
-fn post(
-    rail: &mut Rail,
-    address: &mut Option<u64>,
-    to: &Nid,
-    frame: &Frame,
-    bytes: &[u8],
-) -> Result<(), DropReason> {
-    let lane = rail.bulk.as_mut().ok_or(DropReason::NoPath)?;
-    let address = match *address {
-        Some(address) => address,
-        None => {
-            let to: Option<SocketAddrV4> = to.socket_address();
-            let inserted = lane.insert(to.ok_or(DropReason::NoPath)?);
-            *address.insert(inserted.map_err(|_| DropReason::ProviderError)?)
-        }
-    };
-    let mut message = vec![0; HEADER_BYTES + bytes.len()];
-    let (header, rest) = message.split_first_chunk_mut().expect("room for a header");
-    frame.write(header);
-    rest.copy_from_slice(bytes);
-    let sent = lane.send(address, SendTag::default(), &message);
-    match sent.map_err(Refused::reason) {
-        Ok(Posted::Done | Posted::UnderWay) => Ok(()),
-        Err((reason, _)) => Err(reason),
-    }
-}
+/// What a frame without a fragment says about one.
+pub(super) const NO_FRAGMENT: Fragment = Fragment {
+    message: 0,
+    length: 0,
+    index: 0,
+};

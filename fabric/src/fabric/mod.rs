@@ -7,6 +7,7 @@
 
 mod bulk;
 mod paths;
+mod pump;
 mod receive;
 mod send;
 mod show;
@@ -16,6 +17,7 @@ pub(crate) use bulk::PeerBulk;
 use crate::config::FabricConfig;
 use crate::error::{OpenError, PeerError, RemoveError};
 use crate::health::HealthConfig;
+use crate::link::Links;
 use crate::locality::Machine;
 use crate::nid::{NIDS_MAX, Nid, NidList};
 use crate::peer::{PeerHandle, PeerTable};
@@ -57,6 +59,8 @@ pub struct Fabric {
     inputs: Vec<PathInput>,
     /// Peers with bulk messages under way.
     bulk_peers: Vec<PeerHandle>,
+    /// What the kernel says about interfaces; none where this process may not ask.
+    links: Option<Links>,
 }
 
 impl Fabric {
@@ -99,6 +103,7 @@ impl Fabric {
             now_us: 0,
             inputs: Vec::new(),
             bulk_peers: Vec::new(),
+            links: Links::open().ok(),
         };
         fabric.measure();
         Ok(fabric)
@@ -210,6 +215,12 @@ impl Fabric {
         }
     }
 
+    /// Whether the kernel tells of links that go up and down. If not, sends that fail tell, later.
+    #[must_use]
+    pub fn hears_of_links(&self) -> bool {
+        self.links.is_some()
+    }
+
     /// Events that were dropped because the host did not fetch them.
     #[must_use]
     pub fn events_dropped(&self) -> u64 {
@@ -317,7 +328,8 @@ impl Transport for Fabric {
         let rails = || self.rails.iter().flatten();
         let news = rails().filter_map(|rail| rail.lanes.news.wait_fd());
         let bulk = rails().filter_map(|rail| rail.bulk.as_ref()?.wait_fd());
-        news.chain(bulk).collect()
+        let links = self.links.iter().map(Links::wait_fd);
+        news.chain(bulk).chain(links).collect()
     }
 
     fn may_sleep(&mut self) -> bool {

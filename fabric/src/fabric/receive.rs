@@ -1,10 +1,12 @@
 //! What comes in, and what its coming, or not coming, says about the rails.
 
 use super::Fabric;
-use crate::health::{Finding, HearingChange, PairReport, infer};
-use crate::peer::PeerHandle;
+use crate::health::{Finding, HearingChange, Outcome, PairReport, infer};
+use crate::link::Link;
+use crate::peer::{Path, PeerHandle};
 use crate::provider::Done;
 use crate::rail::{READING_ORDER, Rail};
+use crate::select::Choice;
 use crate::stats::DropReason;
 use crate::transport::{Arrival, Class, FabricEvent};
 
@@ -14,7 +16,7 @@ const POLL_BUDGET: usize = 64;
 
 impl Fabric {
     pub(super) fn poll_rails(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
-        self.more = false;
+        self.more = self.hear_links(now_us);
         for rail in 0..self.rails.len() {
             for class in READING_ORDER {
                 self.more |= self.poll_lane(now_us, rail, class, deliver);
@@ -78,6 +80,45 @@ impl Fabric {
         true
     }
 
+    /// Takes in what the kernel says about interfaces: what fails, fails now. True if there is more.
+    fn hear_links(&mut self, now_us: u64) -> bool {
+        let Some(links) = &mut self.links else {
+            return false;
+        };
+        let mut told = Vec::new();
+        let more = links.read(&mut told);
+        for link in told {
+            for rail in 0..self.rails.len() {
+                self.note_link(now_us, rail, &link);
+            }
+        }
+        more
+    }
+
+    fn note_link(&mut self, now_us: u64, index: usize, link: &Link) {
+        let health = self.config.health;
+        let Some(rail) = &mut self.rails[index] else {
+            return;
+        };
+        if rail.interface() != Some(&link.name) || rail.link_down != link.up {
+            return;
+        }
+        let change = rail.note_link(now_us, link.up, &health);
+        if link.up {
+            // Whatever failed on it failed because of it, as far as anybody knows.
+            let paths = self.peers.iter_mut().flat_map(|peer| &mut peer.paths);
+            for path in paths.filter(|path| path.rail == index) {
+                for health_of in [&mut path.health, &mut path.bulk_health] {
+                    // But for addresses that are wrong whatever the link is.
+                    if !health_of.is_blocked() {
+                        health_of.tell(now_us, Outcome::LocalUp, &health);
+                    }
+                }
+            }
+        }
+        self.tell_rail(index, change, &format!("the link {} is down", link.name));
+    }
+
     pub(super) fn note_heard(&mut self, now_us: u64, handle: PeerHandle, rail: usize) {
         let Some(known) = self.peers.get_mut(handle) else {
             return;
@@ -121,6 +162,8 @@ impl Fabric {
                 {
                     path.counters.count_timeout();
                 }
+                let on_it = |choice: &Choice, _: &Path| usize::from(choice.rail) == rail;
+                self.leave_path(handle, on_it, DropReason::RailBusy);
                 FabricEvent::RailSilent {
                     peer: handle,
                     rail,
@@ -139,8 +182,8 @@ impl Fabric {
         for (handle, peer) in self.peers.iter() {
             for path in peer.paths.iter().filter(|path| !path.spare) {
                 let judged = peer.hearing.is_judged(path.rail);
-                let failed = path.health.is_failed();
-                if judged || failed {
+                let failed = path.health.is_failed() || path.bulk_health.is_failed();
+                if judged || failed || path.bulk_address.is_some() {
                     reports.push(PairReport {
                         rail: path.rail,
                         net: path.nid.net,
@@ -174,7 +217,10 @@ impl Fabric {
             if rail.health.is_failed() {
                 continue;
             }
-            let reason = "several peers are silent on it that other rails hear".to_owned();
+            if deaf {
+                self.leave_rail(index);
+            }
+            let reason = "several peers are silent on it that other rails reach".to_owned();
             self.push_event(match deaf {
                 true => FabricEvent::RailFailing {
                     rail: index,

@@ -240,10 +240,13 @@ impl Fabric {
     pub(super) fn tell_rail(&mut self, rail: usize, change: Option<HealthChange>, reason: &str) {
         match change {
             None => {}
-            Some(HealthChange::Failed) => self.push_event(FabricEvent::RailFailing {
-                rail,
-                reason: reason.to_owned(),
-            }),
+            Some(HealthChange::Failed) => {
+                self.leave_rail(rail);
+                self.push_event(FabricEvent::RailFailing {
+                    rail,
+                    reason: reason.to_owned(),
+                });
+            }
             Some(HealthChange::Recovered) => self.push_event(FabricEvent::RailRecovered { rail }),
         }
     }

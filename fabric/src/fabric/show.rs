@@ -68,7 +68,7 @@ impl Fabric {
             nid: path.nid.clone(),
             spare: path.spare,
             state: self.path_state(peer, path),
-            health: path.health.value(),
+            health: path.health.value().min(path.bulk_health.value()),
             credits: Credits {
                 now: left(path.sends.iter().sum()),
                 least: left(path.sends_most),
@@ -83,7 +83,8 @@ impl Fabric {
     fn path_state(&self, peer: &Peer, path: &Path) -> PathState {
         let of_rail = self.rails[path.rail].as_ref();
         let of_rail = of_rail.map_or(HealthState::Failed, |rail| rail.health.state());
-        match of_rail.max(path.health.state()) {
+        let of_path = path.health.state().max(path.bulk_health.state());
+        match of_rail.max(of_path) {
             HealthState::Failed => PathState::Failed,
             _ if peer.hearing.is_silent(path.rail) => PathState::Silent,
             HealthState::Degraded => PathState::Degraded,

@@ -159,6 +159,17 @@ impl Health {
         !self.blocked && self.shunned_by(config) > 0 && now_us >= self.probe_us
     }
 
+    /// When that is; none if it is not shunned, or no probe helps.
+    pub(crate) fn probe_at(&self, config: &HealthConfig) -> Option<u64> {
+        let shunned = !self.blocked && self.shunned_by(config) > 0;
+        shunned.then_some(self.probe_us)
+    }
+
+    /// Notes that it was tried again, and the answer is not there yet: the next time is later.
+    pub(crate) fn probed(&mut self, now_us: u64, config: &HealthConfig) {
+        self.fall(now_us, 0, config);
+    }
+
     /// Notes an outcome.
     pub(crate) fn tell(
         &mut self,

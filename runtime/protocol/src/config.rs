@@ -8,8 +8,9 @@ use thiserror::Error;
 use crate::frame::FRAME_OVERHEAD;
 use crate::identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, NAME_MAX};
 
-/// Smallest body the protocol can work with, in bytes: room for the longest fact.
-pub const MTU_MIN: usize = 640;
+/// Smallest body the protocol can work with, in bytes: room for the longest fact behind the sender's
+/// own record, or behind a claim.
+pub const MTU_MIN: usize = 1000;
 /// Largest datagram the protocol will write, in bytes.
 pub const MTU_MAX: usize = 65_000;
 /// Most seeds one engine keeps.
@@ -332,7 +333,7 @@ impl Config {
             return refuse_number(
                 "mtu",
                 &self.mtu,
-                "a datagram has 688 to 65000 bytes",
+                "a datagram has 1048 to 65000 bytes",
                 "use 1472 (Ethernet) or what the fabric reports",
             );
         }

@@ -11,7 +11,8 @@
 //!
 //! Complication: an engine that is *always* late would forgive for ever and find nobody dead. So
 //! only the first lateness in a second is forgiven whole; of those that follow, at most half a
-//! second in a second.
+//! second in a second. Nobody is late by a whole second again and again: that is always a stop, and
+//! forgiven whole.
 
 use crate::planted::{self, Fault};
 use crate::time::Instant;
@@ -71,6 +72,7 @@ impl Lateness {
         if self
             .spell_at
             .is_none_or(|since| asked.since(since) >= SPELL_US)
+            || late_us >= LATE_MAX_US
         {
             self.spell_at = Some(now);
             self.allowance_us = ALLOWANCE_US;
@@ -112,6 +114,15 @@ mod tests {
         assert_eq!(lateness.figure_us(), 0);
         lateness.expect(60_000);
         assert_eq!(lateness.figure_us(), 60_000);
+    }
+
+    #[test]
+    fn a_stop_after_a_hiccup_is_forgiven_whole() {
+        let mut lateness = Lateness::new(20_000);
+        lateness.ask(Instant(100_000));
+        assert_eq!(lateness.woke(Instant(112_000)), Some(12_000));
+        lateness.ask(Instant(132_000));
+        assert_eq!(lateness.woke(Instant(5_132_000)), Some(5_000_000));
     }
 
     #[test]

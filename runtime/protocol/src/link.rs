@@ -92,8 +92,9 @@ pub(crate) struct Link {
     /// Rounds of probing in the present silence, and when the next is due.
     pub(crate) rounds: u32,
     pub(crate) round_at: Instant,
-    /// Helpers who found the peer silent in the present silence.
+    /// Helpers who found the peer silent in the present silence, and when the first of them did.
     pub(crate) silent: Reporters,
+    silent_at: Instant,
     /// The version we reported in the present silence.
     pub(crate) reported: Option<Version>,
     /// Beats in a row with another digest while nothing was on the way.
@@ -135,6 +136,7 @@ impl Link {
             rounds: 0,
             round_at: now,
             silent: Reporters::default(),
+            silent_at: now,
             reported: None,
             mismatches: 0,
             repair_at: now,
@@ -181,6 +183,21 @@ impl Link {
         self.rounds = 0;
         self.silent = Reporters::default();
         self.reported = None;
+    }
+
+    /// A helper found the peer silent.
+    pub(crate) fn found_silent(&mut self, helper: MemberId, now: Instant) {
+        if self.silent.is_empty() {
+            self.silent_at = now;
+        }
+        self.silent.add(helper);
+    }
+
+    /// What helpers found longer ago than this is to be found anew.
+    pub(crate) fn forget_silent(&mut self, now: Instant, after_us: u64) {
+        if now.since(self.silent_at) > after_us {
+            self.silent = Reporters::default();
+        }
     }
 
     pub(crate) fn mark(&mut self, subject: Subject) {

@@ -491,7 +491,9 @@ impl<'a> NodeFact<'a> {
         let silent_us = reader.u32()?;
         let name = core::str::from_utf8(reader.short()?).map_err(|_| Malformed::Value)?;
         let group = core::str::from_utf8(reader.short()?).map_err(|_| Malformed::Value)?;
-        if group.len() > GROUP_MAX || !group.bytes().all(|byte| byte.is_ascii_graphic()) {
+        // Both are shown to people: nothing that would steer a terminal.
+        let printable = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        if group.len() > GROUP_MAX || !printable(group) || !printable(name) {
             return Err(Malformed::Value);
         }
         let address = reader.short()?;

@@ -326,13 +326,20 @@ impl<'a> Run<'a> {
         // What the network sends again much later may be a question that was never answered.
         let replays = self.drawn.network.replay_permille.value() > 0;
         let late = if replays { self.world.len() as u64 } else { 0 };
-        // Who learns only now that it was declared failed comes back, and tells its attributes anew.
-        let mut lately = self.world.records().iter().rev();
-        let back = lately
-            .by_ref()
+        let lately = self.world.records().iter().rev();
+        let outcast = lately
             .take_while(|record| record.at >= since)
-            .any(|record| record.event.kind == EventKind::NodeUp);
-        if more > late && !back {
+            .find(|record| record.event.kind == EventKind::Outcast)
+            .map(|record| (record.at, record.event.member));
+        if let Some((at, member)) = outcast {
+            self.world.checker.add(Violation {
+                checker: "calm",
+                at,
+                member: Some(member),
+                what: "cast out when all was well".to_owned(),
+            });
+        }
+        if more > late {
             self.world.checker.add(Violation {
                 checker: "attribute-traffic",
                 at: self.world.now(),

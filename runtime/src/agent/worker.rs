@@ -235,7 +235,7 @@ fn engine_config(
     // Microseconds run ahead of any number of frames, so a successor starts above us.
     engine.first_sequence = monotonic_ns() / 1000;
     engine.random_seed = config.random_seed;
-    engine.mtu = mtu.clamp(muster_protocol::MTU_MIN, muster_protocol::MTU_MAX);
+    engine.mtu = mtu.min(muster_protocol::MTU_MAX);
     engine
 }
 

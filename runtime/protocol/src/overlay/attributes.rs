@@ -126,7 +126,7 @@ impl Overlay {
         version: u64,
     ) -> bool {
         let Some(member) = self.table.get(owner) else {
-            return false;
+            return self.is_refused();
         };
         if incarnation > member.version.incarnation {
             return false;

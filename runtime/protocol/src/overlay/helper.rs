@@ -6,11 +6,13 @@
 use crate::event::CauseKind;
 use crate::evidence::ObservationKind;
 use crate::identity::{MemberId, Version};
+use crate::lateness::LATE_MAX_US;
 use crate::link::Subject;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Route;
 use crate::overlay::outbox::Intent;
 use crate::state::NodeState;
+use crate::table::Member;
 use crate::time::Instant;
 
 /// Members one engine looks after for others at the same time.
@@ -71,10 +73,13 @@ impl Overlay {
         if !self.checks.contains_key(&id) && self.checks.len() >= CHECKS_MAX {
             return;
         }
-        let heartbeat_us = self.config.heartbeat_us;
+        // As long as the watch looks, after its first probe, and longer for who is late.
+        let theirs_us = self.table.get(id).map_or(0, |member| member.late_us);
+        let late_us = (self.lateness.figure_us() + theirs_us).min(LATE_MAX_US);
+        let until = now.after(self.config.heartbeat_us + late_us);
         let check = self.checks.entry(id).or_insert_with(|| Check {
             version,
-            until: now.after(heartbeat_us),
+            until,
             probe_at: now,
             askers: Vec::new(),
             own: None,
@@ -118,11 +123,15 @@ impl Overlay {
             return;
         }
         self.observe(suspect, from, ObservationKind::FoundSilent);
-        if let Some(link) = self.links.get_mut(&suspect) {
-            link.silent.add(from);
+        if let Some(link) = self.links.get_mut(&suspect).filter(|link| link.observes) {
+            if link.rounds == 0 {
+                // We have heard it since we asked: the answer is about a silence that is over.
+                return;
+            }
+            link.found_silent(from, now);
         }
         if reported {
-            self.report(suspect, CauseKind::Silence);
+            self.report(suspect, CauseKind::Silence, Some(from));
         }
     }
 
@@ -140,6 +149,15 @@ impl Overlay {
             };
             if now < check.until {
                 check.probe_at = now.after(heartbeat_us / 3);
+                let strange = |member: &Member| member.last_heard == Instant::default();
+                if self.table.get(id).is_some_and(strange) {
+                    // It may not know us, and answers nobody it does not know: we introduce ourselves.
+                    self.say(Intent::Link {
+                        to: id,
+                        asked: None,
+                        route: Route::All,
+                    });
+                }
                 self.say(Intent::Probe { to: id });
                 continue;
             }
@@ -161,7 +179,12 @@ impl Overlay {
                     .is_some_and(|m| m.version == check.version)
                 && !self.doubts_itself()
             {
-                self.report(id, cause);
+                self.report(id, cause, None);
+                if self.table.in_view(id).is_some() {
+                    // Our word alone is not enough, and perhaps nobody else observes it: those who
+                    // hold it failed already reported it to others, whose word we do not count.
+                    self.ask_helpers(id, check.version);
+                }
             }
         }
     }

@@ -42,14 +42,17 @@ impl Overlay {
             // Its record replaces ours, even if ours is of a later life. One that it had a deadline
             // to hear of, and has not, began on our side and has our verdicts: that life is failed
             // too. A younger one may be everybody's, and will introduce itself.
-            let (now, deadline_us) = (self.now, self.config.deadline_us);
-            self.table.change(fact.id, |member| {
-                let ours = now.since(member.joined_at) > deadline_us;
-                let version = if ours { member.version } else { fact.version };
-                member.enter(version.max(fact.version));
-            });
-            let (cause, silent_us) = (fact.cause, fact.silent_us);
-            return self.fail(fact.id, cause, fact.reporters, silent_us, Some(from));
+            let ours = self.now.since(member.joined_at) > self.config.deadline_us;
+            let version = if ours { member.version } else { fact.version };
+            let version = version.max(fact.version);
+            // Nobody there reported any other: whoever hears of that end from us looks for itself.
+            let reporters = if version == fact.version {
+                fact.reporters
+            } else {
+                Reporters::default()
+            };
+            self.table.change(fact.id, |member| member.enter(version));
+            return self.fail(fact.id, fact.cause, reporters, fact.silent_us, Some(from));
         }
         match verdict::order((fact.version, fact.state), (member.version, member.state)) {
             Order::Newer => self.merge_newer(from, fact),
@@ -112,18 +115,6 @@ impl Overlay {
         }
         match fact.state {
             NodeState::Left => self.left(from, fact),
-            // A verdict about a life we have not seen: the one we have seen is over anyway.
-            NodeState::Failed if fact.version.incarnation > held.incarnation => {
-                self.table
-                    .change(fact.id, |member| member.enter(fact.version));
-                self.fail(
-                    fact.id,
-                    fact.cause,
-                    fact.reporters,
-                    fact.silent_us,
-                    Some(from),
-                );
-            }
             NodeState::Failed | NodeState::Suspect => {
                 if fact.version > held {
                     self.renew(from, fact);
@@ -309,7 +300,7 @@ impl Overlay {
     ) {
         let mut state = verdict::judge(reporters.len(), self.threshold_for(id));
         if state == NodeState::Failed {
-            if !self.must_hold(id, reporters) {
+            if !self.is_drowsy() && !self.must_hold(id, reporters) {
                 return self.fail(id, cause, reporters, silent_us, from);
             }
             state = NodeState::Suspect;
@@ -375,7 +366,7 @@ impl Overlay {
         fact: RankFact,
     ) -> bool {
         let Some(member) = self.table.get(node) else {
-            return false;
+            return self.is_refused();
         };
         if node == self.own && fact.sequence > 0 {
             return true;
@@ -423,6 +414,14 @@ impl Overlay {
         let reporters = Reporters::from_iter([node]);
         self.tell(node, EventKind::RankChanged { fact }, cause, reporters, 0);
         self.spread(Subject::Rank(node, fact.rank), from);
+    }
+
+    /// Whether what is said of an unknown node is never to be taken: there is no room for the node.
+    /// Else it comes again when the node is known.
+    pub(super) fn is_refused(&mut self) -> bool {
+        let full = self.is_full();
+        self.counters.facts_refused += u64::from(full);
+        full
     }
 
     pub(super) fn is_full(&self) -> bool {

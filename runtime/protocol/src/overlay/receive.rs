@@ -7,7 +7,7 @@
 
 use crate::config::MTU_MAX;
 use crate::frame::{self, Header};
-use crate::identity::{MemberId, Version};
+use crate::identity::{MemberId, Version, is_plausible};
 use crate::overlay::Overlay;
 use crate::overlay::interface::{Phase, Route};
 use crate::overlay::outbox::{Intent, STRAYS_MAX};
@@ -36,6 +36,13 @@ impl Overlay {
         if header.sender == self.own {
             return Err(self.receive_own(header, &message));
         }
+        let held = self.table.get(header.sender);
+        let held = held.map_or(0, |member| member.version.incarnation);
+        if !is_plausible(header.incarnation, held) {
+            // One such frame would keep out all that its sender ever says.
+            self.counters.incarnations_refused += 1;
+            return Err(Reject::Malformed);
+        }
         self.keep_door(header, introduction(&message))?;
         match self
             .replay
@@ -55,12 +62,26 @@ impl Overlay {
         }
         let tells_view = matches!(message, Message::View { .. } | Message::Refusal { .. });
         if self.rejoin.is_some() && !(tells_view && self.rejoins_with(header.sender)) {
-            return Err(Reject::Stranger);
+            return self.receive_rejoining(header.sender, &message);
         }
         self.agree(header, &message)?;
         self.admit(header, &message)?;
         self.heard(header.sender);
         self.dispatch(header, message)
+    }
+
+    /// While we take over somebody's view we take nothing from others. Those who ask whether we live
+    /// are told so: on our old side nobody knows why we are silent.
+    fn receive_rejoining(&mut self, from: MemberId, message: &Message<'_>) -> Result<(), Reject> {
+        let asks = matches!(message, Message::Probe | Message::Link { asked: None, .. });
+        if !asks || self.table.in_view(from).is_none() {
+            return Err(Reject::Stranger);
+        }
+        self.say(Intent::ProbeReply {
+            to: from,
+            route: Route::All,
+        });
+        Ok(())
     }
 
     /// A frame from an earlier life than one we know. If somebody introduces itself with it, it
@@ -85,14 +106,14 @@ impl Overlay {
         }
     }
 
-    /// Whether who comes under the id of this member may be told what we hold of it: once a
-    /// heartbeat.
+    /// Whether who comes under the id of this member may be told what we hold of it: twice a
+    /// heartbeat, so that loss does not hide it for the deadline after which we seem silent.
     fn answer_due(&mut self, id: MemberId) -> bool {
-        let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
+        let (now, pause_us) = (self.now, self.config.heartbeat_us / 2);
         let mut due = false;
         self.table.note(id, |member| {
             let last = member.answered_at;
-            due = last.is_none_or(|at| now.since(at) >= heartbeat_us);
+            due = last.is_none_or(|at| now.since(at) >= pause_us);
             if due {
                 member.answered_at = Some(now);
             }
@@ -110,11 +131,15 @@ impl Overlay {
 
     /// Decides whether the sender is somebody to listen to; takes its introduction first.
     fn admit(&mut self, header: Header, message: &Message<'_>) -> Result<(), Reject> {
+        if claim_in(message).is_some() && !self.replay.is_newest(header.sender, header.sequence) {
+            // Overtaken by what its sender has said since; it is said again while it is true.
+            return Err(Reject::Stale);
+        }
         if let Some(claim) = claim_in(message)
             && self.is_mutual(header.sender, claim)
         {
             self.heard(header.sender);
-            self.two_views_meet(header.sender, claim);
+            self.two_views_meet(header, claim);
             return Err(Reject::Outcast);
         }
         if let Some(own) = introduction(message)
@@ -357,9 +382,23 @@ impl Overlay {
     /// Each of two holds the other failed, in whatever versions: one of their views must go as a
     /// whole, with all its verdicts. So a life that began on the other side is not let in by its
     /// version: it says whom it holds failed, and would bring that with it.
-    fn two_views_meet(&mut self, from: MemberId, claim: &Claim<'_>) {
-        if verdict::yields(self.claim_strength(), claim.strength) {
-            self.outcast(Some(from), &claim.about);
+    ///
+    /// A claim about a former life of ours may be as old as that life, and its sender long gone. So it
+    /// counts when another one follows it, which a living sender says when we knock.
+    fn two_views_meet(&mut self, header: Header, claim: &Claim<'_>) {
+        let from = header.sender;
+        if self.is_drowsy() {
+            // Neither view is to be judged by one that slept; the claim comes again.
+        } else if verdict::yields(self.strength(), claim.strength) {
+            let is_former = claim.about.version.incarnation < self.own_version().incarnation;
+            let before = self.former_claim.replace((from, header.sequence));
+            let follows = |(by, sequence)| by == from && sequence < header.sequence;
+            if !is_former || before.is_some_and(follows) {
+                self.former_claim = None;
+                self.outcast(Some(from), &claim.about);
+            } else {
+                self.introduce_to(from);
+            }
         } else {
             self.claim(from);
         }
@@ -375,7 +414,11 @@ impl Overlay {
         }
         let unrefuted = about.version.minor >= own.minor;
         let by_others = about.reporters.iter().any(|by| !self.may_report(by));
-        if unrefuted && by_others && verdict::yields(self.claim_strength(), claim.strength) {
+        if unrefuted
+            && by_others
+            && !self.is_drowsy()
+            && verdict::yields(self.strength(), claim.strength)
+        {
             // Found silent by people whom we hold failed ourselves: theirs is the larger side.
             self.outcast(Some(from), about);
         } else {
@@ -383,7 +426,7 @@ impl Overlay {
         }
     }
 
-    /// Tells a member that is held failed that it is; at most once a heartbeat.
+    /// Tells a member that is held failed that it is; at most twice a heartbeat.
     fn claim(&mut self, to: MemberId) {
         let failed = self.table.get(to).map(|member| member.state) == Some(NodeState::Failed);
         if failed && self.answer_due(to) {

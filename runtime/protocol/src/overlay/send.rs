@@ -187,7 +187,7 @@ impl Overlay {
             }
             Intent::Claim { to } => {
                 self.claim_about(to)?.write(writer).ok()?;
-                (Kind::Claim, Target::Member(to), Route::Next)
+                (Kind::Claim, Target::Member(to), Route::All)
             }
             Intent::Refuse { slot } => {
                 self.write_own(writer).ok()?;
@@ -211,14 +211,15 @@ impl Overlay {
         })
     }
 
+    /// None while we are drowsy: what we hold may be long over.
     fn claim_about(&self, id: MemberId) -> Option<Claim<'_>> {
         let member = self
             .table
             .get(id)
-            .filter(|member| member.state == NodeState::Failed)?;
+            .filter(|member| member.state == NodeState::Failed && !self.is_drowsy())?;
         let about = NodeFact::of(member);
         Some(Claim {
-            strength: self.claim_strength(),
+            strength: self.strength(),
             about,
         })
     }

@@ -8,7 +8,7 @@
 use crate::event::CauseKind;
 use crate::evidence::ObservationKind;
 use crate::identity::{MemberId, Version};
-use crate::link::Subject;
+use crate::link::{Link, Subject};
 use crate::overlay::Overlay;
 use crate::overlay::interface::Route;
 use crate::overlay::outbox::Intent;
@@ -97,6 +97,8 @@ impl Overlay {
         if silence == Silence::Usual {
             return;
         }
+        // For one who is late the deadline is long, and a helper may have been unlucky at its start.
+        link.forget_silent(now, self.config.deadline_us);
         if link.rounds == 0 || now >= link.round_at {
             link.rounds += 1;
             // A silence that goes on after the report is looked at half as often.
@@ -115,7 +117,7 @@ impl Overlay {
                 link.round_at = now.after(heartbeat_us / LONELY_ROUNDS);
             }
         }
-        if silence == Silence::Report && !self.doubts_itself() {
+        if silence == Silence::Report && self.has_looked(id) && !self.doubts_itself() {
             let Some(link) = self.links.get_mut(&id) else {
                 return;
             };
@@ -132,8 +134,13 @@ impl Overlay {
             } else {
                 CauseKind::Unanswered
             };
-            self.report(id, cause);
+            self.report(id, cause, None);
         }
+    }
+
+    /// Whether it was asked, and half a heartbeat has gone by since: one who has just woken has not.
+    fn has_looked(&self, id: MemberId) -> bool {
+        planted::on(Fault::NoProbes) || self.links.get(&id).is_some_and(|link| link.rounds >= 2)
     }
 
     /// Asks the silent one over all rails, and helpers: its other observers first. False if there
@@ -149,6 +156,11 @@ impl Overlay {
             asked: None,
             route: Route::All,
         });
+        self.ask_helpers(id, version)
+    }
+
+    /// Asks up to three others to look after it, its other observers first. False if there are none.
+    pub(super) fn ask_helpers(&mut self, id: MemberId, version: Version) -> bool {
         let answered = self
             .links
             .get(&id)
@@ -215,8 +227,8 @@ impl Overlay {
         doubts
     }
 
-    /// Our own report against a member, with what the helpers found.
-    pub(super) fn report(&mut self, id: MemberId, cause: CauseKind) {
+    /// Our own report against a member, with what the helpers found: `found` just now, others before.
+    pub(super) fn report(&mut self, id: MemberId, cause: CauseKind, found: Option<MemberId>) {
         let Some(member) = self.table.in_view(id) else {
             return;
         };
@@ -229,6 +241,7 @@ impl Overlay {
             .map(|link| link.silent)
             .unwrap_or_default()
             .iter()
+            .chain(found)
         {
             reporters.add(helper);
         }
@@ -278,6 +291,7 @@ impl Overlay {
             let (reporters, cause, silent_us) = (member.reporters, member.cause, member.silent_us);
             let threshold = self.threshold_for(id);
             if verdict::judge(reporters.len(), threshold) == NodeState::Failed
+                && !self.is_drowsy()
                 && !self.must_hold(id, reporters)
             {
                 self.fail(id, cause, reporters, silent_us, None);
@@ -350,28 +364,36 @@ impl Overlay {
         verdict::threshold(self.config.theta, steady - usize::from(is_steady))
     }
 
-    /// We overslept: nobody's silence in that time counts. That everybody is probed before being
-    /// judged follows from the deadlines, which the same lateness has widened.
+    /// We overslept: nobody's silence in that time counts. After a deadline of sleep nothing counts
+    /// that was found out before either, and everybody is looked at anew before being judged.
     pub(super) fn forgive(&mut self, late_us: u64) {
         let now = self.now;
+        let later = |at: Instant| at.after(late_us).min(now);
         self.table.note_all(|member| {
-            let shifted = member.alive_at().after(late_us).min(now);
+            let shifted = later(member.alive_at());
             member.vouched_at = member.vouched_at.max(shifted);
         });
         for link in self.links.values_mut() {
-            link.since = link.since.after(late_us).min(now);
+            link.since = later(link.since);
             link.arrivals.forget_last();
         }
         for check in self.checks.values_mut() {
-            check.until = now.after(self.config.heartbeat_us);
-            check.probe_at = now;
+            check.until = check.until.after(late_us);
+            check.probe_at = check.probe_at.min(now);
         }
         if late_us >= self.config.deadline_us {
             self.drowsy_until = now.after(2 * self.config.deadline_us);
+            self.minority.overslept();
+            self.links.values_mut().for_each(Link::heard);
         }
-        self.minority.overslept();
-        self.heard_any = self.heard_any.after(late_us).min(now);
-        self.doubted_since = None;
+        self.heard_any = later(self.heard_any);
+        self.doubted_since = self.doubted_since.map(later);
+    }
+
+    /// Whether we slept for a deadline, and woke not two ago. What we hold is as old as our sleep: we
+    /// speak no verdict, claim nothing, and do not decide which of two views is to go.
+    pub(super) fn is_drowsy(&self) -> bool {
+        self.now < self.drowsy_until
     }
 
     /// Everybody starts anew, as if just heard.

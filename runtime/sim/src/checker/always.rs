@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_protocol::{CauseKind, EventKind, MemberId, RankDetail, RankState, Version};
+use muster_protocol::{CauseKind, EventKind, KeyHandle, MemberId, RankDetail, RankState, Version};
 
 use super::{Check, Seen};
 
@@ -219,10 +219,11 @@ impl Check for Incarnations {
 }
 
 /// What an observer tells of a node's attributes only gets newer: a node's writes are told in the
-/// order of writing, and what was deleted does not come back.
+/// order of writing, and what was deleted does not come back. Keys that are gone, nobody knows since
+/// when, are told with the version of the map that lacks them, each once.
 #[derive(Debug, Default)]
 pub(super) struct AttributeOrder {
-    told: BTreeMap<Pair, (u64, u64)>,
+    told: BTreeMap<Pair, ((u64, u64), KeyHandle)>,
 }
 
 impl Check for AttributeOrder {
@@ -236,12 +237,13 @@ impl Check for AttributeOrder {
             // What it holds is told anew to who had dropped it.
             self.told.remove(&pair);
         }
-        let EventKind::AttributeChanged { version, .. } = seen.event.kind else {
+        let EventKind::AttributeChanged { key, version } = seen.event.kind else {
             return None;
         };
         let newer = (seen.event.version.incarnation, version);
-        let before = self.told.insert(pair, newer)?;
-        (newer <= before).then(|| format!("attributes went back from {before:?}"))
+        let (before, last) = self.told.insert(pair, (newer, key))?;
+        let is_back = newer < before || (newer == before && key == last);
+        is_back.then(|| format!("attributes went back from {before:?}"))
     }
 
     fn forget(&mut self, observer: usize) {

@@ -7,16 +7,17 @@
 //! - *It stood still for a third of a deadline or longer*: that node. With a beat on either side of
 //!   the stop and one lost, that is a whole deadline of silence.
 //! - *It is late by up to a third of a deadline or more*: that node. The same, again and again.
-//! - *The way between it and one of its reporters was cut for a third of a deadline or longer*: the
-//!   pair. To the reporter it was silent.
+//! - *The way between it and its reporters, or Theta of them, was cut for a third of a deadline or
+//!   longer*: to those it was silent. One of two proves nothing; but to an observer that was itself
+//!   cut from it, and reported it, nothing came that would have taken back the word of the other.
 //! - *A one-way cut beside other cuts, or among fewer than five*: the pair. One such link among five
 //!   is within bounds: others look.
 //! - *A storm*: everybody. More is lost than the promises allow for, and no deadline is long enough.
-//! - *Somebody was excused for declaring this life failed*: that life. The verdict travels, and is
+//! - *Somebody was excused for declaring it failed*: it, in that version. The verdict travels, and is
 //!   told late by who hears it late.
-//! - *The observer was cast out, and did not report the member itself*: that life. Who is cast out
-//!   takes over the view of the larger side, and with it the end of those who were on its own side
-//!   and came back there. A verdict of that view is judged where it was made.
+//! - *The observer was cast out, and did not report the member itself*: what this observer tells. Who
+//!   is cast out takes over the view of the larger side, and with it the end of those who were on its
+//!   own side. Others who tell of the same end need an excuse of their own.
 //! - *A story says so*: that node, in this life. The story knows why.
 //!
 //! Not excused: a stop, a lateness or a cut that is shorter; whom the far side of a cut is silent to,
@@ -26,7 +27,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_protocol::{Event, Instant, MemberId};
+use muster_protocol::{Event, Instant, MemberId, Version};
 
 use super::{NodeIndex, World};
 
@@ -49,7 +50,7 @@ pub(super) struct Excuses {
     nodes: BTreeMap<NodeIndex, Instant>,
     cuts: BTreeMap<(NodeIndex, NodeIndex), Cut>,
     storm_until: Instant,
-    condemned: BTreeSet<(MemberId, u64)>,
+    condemned: BTreeSet<(MemberId, Version)>,
     /// When a node last learnt that it was declared failed.
     cast_out: BTreeMap<NodeIndex, Instant>,
 }
@@ -106,8 +107,11 @@ impl World {
             mended_at: None,
             is_alone,
         };
+        let settle_us = SETTLE_DEADLINES * self.deadline_us(one);
         let cut = self.excuses.cuts.entry(pair(one, other)).or_insert(fresh);
-        if cut.mended_at.take().is_some() {
+        if let Some(mended_at) = cut.mended_at.take()
+            && self.now.since(mended_at) > settle_us
+        {
             *cut = fresh;
         }
         cut.is_alone &= is_alone;
@@ -148,12 +152,9 @@ impl World {
     /// Whether some fault excuses the observer for telling that this member failed. A life whose
     /// end was excused once stays excused.
     pub(super) fn is_excused(&mut self, observer: NodeIndex, event: &Event) -> bool {
-        let life = (event.member, event.version.incarnation);
+        let life = (event.member, event.version);
         let reported = event.cause.reporters.contains(self.id(observer));
-        if self.takes_over(observer) && !reported {
-            self.excuses.condemned.insert(life);
-        }
-        if self.excuses.condemned.contains(&life) {
+        if self.excuses.condemned.contains(&life) || (self.takes_over(observer) && !reported) {
             return true;
         }
         let Some(node) = (0..self.len()).find(|node| self.id(*node) == event.member) else {
@@ -164,9 +165,8 @@ impl World {
             .filter(|node| event.cause.reporters.contains(self.id(*node)))
             .collect();
         let excused = self.now <= until.max(self.excuses.storm_until)
-            || reporters
-                .iter()
-                .any(|reporter| self.was_cut(*reporter, node));
+            || self.was_cut_from_enough(&reporters, node)
+            || (reported && self.was_cut(observer, node));
         if excused {
             self.excuses.condemned.insert(life);
         }
@@ -178,6 +178,13 @@ impl World {
         let settle_us = SETTLE_DEADLINES * self.deadline_us(node);
         let at = self.excuses.cast_out.get(&node);
         at.is_some_and(|at| self.now.since(*at) <= settle_us)
+    }
+
+    /// Whether the reporters from whom the node was cut would have been enough without the others.
+    fn was_cut_from_enough(&self, reporters: &[NodeIndex], node: NodeIndex) -> bool {
+        let is_cut = |reporter: &&NodeIndex| self.was_cut(**reporter, node);
+        let cut = reporters.iter().filter(is_cut).count();
+        cut > 0 && cut >= self.nodes[node].config.theta.min(reporters.len())
     }
 
     /// Whether the way between two nodes is cut, or was until a moment ago, for long enough.

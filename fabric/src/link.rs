@@ -1,0 +1,215 @@
+//! Links: what the kernel says about network interfaces, as soon as it knows.
+//!
+//! A netlink socket that hears of every change of an interface: set up or down, a cable pulled or
+//! put in, the interface gone. What was true before is asked for when the socket is opened, and again
+//! when the kernel had more to say than the socket could hold. Up means that the interface is switched
+//! on and that its carrier is there (`IFF_UP` and `IFF_RUNNING`).
+//!
+//! Not here: what a link's state means for a rail. A process that may have no such socket goes
+//! without; sends that fail say the same, later.
+
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{bind, recv, send, socket_with};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// `RTMGRP_LINK`: the group that hears of links.
+const LINK_GROUP: u32 = 1;
+/// Kinds of messages, from `linux/rtnetlink.h`.
+const NEW_LINK: u16 = 16;
+const DEL_LINK: u16 = 17;
+const GET_LINK: u16 = 18;
+/// `IFLA_IFNAME`: the attribute that holds the interface's name.
+const NAME: u16 = 3;
+/// `NLM_F_REQUEST | NLM_F_DUMP`: tell me of all of them.
+const REQUEST_ALL: u16 = 0x301;
+/// `IFF_UP | IFF_RUNNING`.
+const WORKING: u32 = 0x41;
+
+/// Lengths of `nlmsghdr`, `ifinfomsg` and `rtattr`; each part begins at a multiple of 4.
+const HEADER_BYTES: usize = 16;
+const INFO_BYTES: usize = 16;
+const ATTRIBUTE_BYTES: usize = 4;
+
+/// What the kernel says about one interface is far shorter, but for one with very many functions.
+const READ_BYTES: usize = 16 << 10;
+/// Pieces that are read in one go, so that an interface that flaps cannot keep its host busy.
+const READS_MAX: usize = 16;
+
+/// A socket that hears of links.
+#[derive(Debug)]
+pub(crate) struct Links {
+    socket: OwnedFd,
+    bytes: Box<[u8]>,
+}
+
+/// A change, or what was so already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// The interface.
+    pub(crate) name: String,
+    /// Whether it can carry anything.
+    pub(crate) up: bool,
+}
+
+impl Links {
+    /// Opens the socket, and asks for what is so now.
+    pub(crate) fn open() -> Result<Links, Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        bind(&socket, &SocketAddrNetlink::new(0, LINK_GROUP))?;
+        let bytes = vec![0; READ_BYTES].into_boxed_slice();
+        let links = Links { socket, bytes };
+        links.ask()?;
+        Ok(links)
+    }
+
+    /// Becomes readable when there is something new.
+    pub(crate) fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// What has been said since the last time, in order; true if there may be more.
+    pub(crate) fn read(&mut self, links: &mut Vec<Link>) -> bool {
+        for _ in 0..READS_MAX {
+            match recv(&self.socket, &mut self.bytes[..], RecvFlags::empty()) {
+                Ok((count, _)) => parse(&self.bytes[..count.min(READ_BYTES)], links),
+                // More was said than there was room for: all from the beginning.
+                Err(Errno::NOBUFS) => _ = self.ask(),
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    fn ask(&self) -> Result<(), Errno> {
+        let mut request = [0; HEADER_BYTES + INFO_BYTES];
+        request[0..4].copy_from_slice(&((HEADER_BYTES + INFO_BYTES) as u32).to_ne_bytes());
+        request[4..6].copy_from_slice(&GET_LINK.to_ne_bytes());
+        request[6..8].copy_from_slice(&REQUEST_ALL.to_ne_bytes());
+        send(&self.socket, &request, SendFlags::empty()).map(|_| ())
+    }
+}
+
+/// Reads one piece of the kernel's: messages one after the other. What is cut off is left out.
+fn parse(mut bytes: &[u8], links: &mut Vec<Link>) {
+    while bytes.len() >= HEADER_BYTES {
+        let length = number(&bytes[0..4]) as usize;
+        let kind = short(&bytes[4..6]);
+        if length < HEADER_BYTES || length > bytes.len() {
+            return;
+        }
+        if matches!(kind, NEW_LINK | DEL_LINK) {
+            let link = link(kind == NEW_LINK, &bytes[HEADER_BYTES..length]);
+            links.extend(link);
+        }
+        bytes = bytes.get(aligned(length)..).unwrap_or_default();
+    }
+}
+
+fn link(is_there: bool, body: &[u8]) -> Option<Link> {
+    let (info, mut attributes) = body.split_at_checked(INFO_BYTES)?;
+    let flags = number(&info[8..12]);
+    while attributes.len() >= ATTRIBUTE_BYTES {
+        let length = usize::from(short(&attributes[0..2]));
+        let kind = short(&attributes[2..4]);
+        let value = attributes.get(ATTRIBUTE_BYTES..length)?;
+        if kind == NAME {
+            let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
+            return Some(Link {
+                name: String::from_utf8_lossy(text).into_owned(),
+                up: is_there && flags & WORKING == WORKING,
+            });
+        }
+        attributes = attributes.get(aligned(length)..).unwrap_or_default();
+    }
+    None
+}
+
+fn aligned(length: usize) -> usize {
+    length.next_multiple_of(4)
+}
+
+fn number(bytes: &[u8]) -> u32 {
+    u32::from_ne_bytes(bytes.try_into().expect("four bytes"))
+}
+
+fn short(bytes: &[u8]) -> u16 {
+    u16::from_ne_bytes(bytes.try_into().expect("two bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    fn message(kind: u16, flags: u32, name: &str) -> Vec<u8> {
+        let mut body = vec![0; INFO_BYTES];
+        body[8..12].copy_from_slice(&flags.to_ne_bytes());
+        // One attribute before the name, of a length that is no multiple of 4.
+        body.extend([5u16, 99].map(u16::to_ne_bytes).concat());
+        body.extend([7, 0, 0, 0]);
+        let length = (ATTRIBUTE_BYTES + name.len() + 1) as u16;
+        body.extend([length, NAME].map(u16::to_ne_bytes).concat());
+        body.extend(name.bytes().chain([0]));
+        let length = HEADER_BYTES + body.len();
+        let mut bytes = (length as u32).to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.resize(HEADER_BYTES, 0);
+        bytes.extend(body);
+        bytes.resize(aligned(length), 0);
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Vec<(String, bool)> {
+        let mut links = Vec::new();
+        parse(bytes, &mut links);
+        links.into_iter().map(|link| (link.name, link.up)).collect()
+    }
+
+    /// hlt-005, RS-02.
+    #[test]
+    fn up_is_switched_on_with_a_carrier_and_there() {
+        let bytes = [
+            message(NEW_LINK, WORKING, "eth0"),
+            message(NEW_LINK, 0x1, "ib0"),
+            message(3, WORKING, "done"),
+            message(DEL_LINK, WORKING, "eth10"),
+        ];
+        let read = read(&bytes.concat());
+        let expected = [("eth0", true), ("ib0", false), ("eth10", false)];
+        assert!(read.iter().map(|(name, up)| (&name[..], *up)).eq(expected));
+    }
+
+    #[test]
+    fn what_is_so_already_is_told_first() {
+        let mut links = Links::open().expect("a netlink socket needs no right");
+        let mut told = Vec::new();
+        while !told.iter().any(|link: &Link| link.name == "lo") {
+            let mut fds = [PollFd::from_borrowed_fd(links.wait_fd(), PollFlags::IN)];
+            let wait = Timespec {
+                tv_sec: 20,
+                tv_nsec: 0,
+            };
+            assert_eq!(poll(&mut fds, Some(&wait)), Ok(1), "{told:?}");
+            links.read(&mut told);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_says_nothing_and_is_no_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200), at in 0..60usize, byte in any::<u8>(),
+        ) {
+            read(&bytes);
+            let mut damaged = message(NEW_LINK, WORKING, "eth0");
+            let at = at % damaged.len();
+            damaged[at] = byte;
+            damaged.truncate(200 - at);
+            prop_assert!(read(&damaged).len() <= 1);
+        }
+    }
+}

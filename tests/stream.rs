@@ -1,0 +1,202 @@
+//! A stream of acknowledged messages over rails, beside the agents of a test.
+//!
+//! `muster-test-stream INDEX RAILS INDEX=NIDS...` sends to each of the peers all the time and prints
+//! what becomes of it: `GOT FROM NUMBER RAIL` when a message has come, `SENT TO NUMBER`, `DONE TO
+//! NUMBER` when the peer has said that it has all of it, `FAILED TO NUMBER` when it never did, `BAD
+//! why` for what nobody can have sent, `RAIL INDEX word` for what the fabric says. After the line
+//! `stop` on standard input it sends no more and says `END` when nothing is under way; with the end of
+//! standard input it ends.
+
+use muster_fabric::{Arrival, Fabric, FabricConfig, FabricEvent, NidList, PeerHandle, Transport};
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
+use std::io::BufRead;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Between two messages to one peer, at least.
+const PACE_US: u64 = 15_000;
+/// Messages to one peer that are under way, at most.
+const UNDER_WAY_MAX: usize = 4;
+/// The longest sleep.
+const TICK_US: u64 = 5_000;
+/// Who sent it, and its number.
+const HEADER_BYTES: usize = 9;
+
+fn main() {
+    let mut words = std::env::args().skip(1);
+    let mut next = || words.next().expect("INDEX RAILS INDEX=NIDS...");
+    let (own, rails) = (next(), next());
+    let own: u8 = own.parse().expect("an index");
+    let rails: NidList = rails.parse().expect("a list of NIDs");
+    let library = muster_fabric::load().expect("libfabric");
+    let mut config = FabricConfig::new(library, rails.iter().cloned().collect());
+    let now = clock_gettime(ClockId::Realtime);
+    config.incarnation = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    let mut fabric = Fabric::open(&config).expect("rails");
+    fabric.open_bulk().expect("bulk lanes");
+    let mut peers = BTreeMap::new();
+    for word in words {
+        let (index, nids) = word.split_once('=').expect("INDEX=NIDS");
+        let nids: NidList = nids.parse().expect("a list of NIDs");
+        let handle = fabric.peer(&nids).expect("a peer");
+        let index: u8 = index.parse().expect("an index");
+        let peer = Peer {
+            index,
+            handle,
+            last: 0,
+            under_way: 0,
+            next_us: 0,
+        };
+        peers.insert(handle, peer);
+    }
+    let stopped = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&stopped);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            stop.store(line == "stop", Ordering::Relaxed);
+        }
+        std::process::exit(0);
+    });
+    Stream {
+        own,
+        epoll: wait_set(&fabric),
+        fabric,
+        peers,
+        stopped,
+    }
+    .run();
+}
+
+struct Peer {
+    index: u8,
+    handle: PeerHandle,
+    /// Number of the last message.
+    last: u64,
+    under_way: usize,
+    next_us: u64,
+}
+
+struct Stream {
+    own: u8,
+    epoll: OwnedFd,
+    fabric: Fabric,
+    peers: BTreeMap<PeerHandle, Peer>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Stream {
+    fn run(&mut self) {
+        let mut has_ended = false;
+        println!("READY");
+        loop {
+            while self.fabric.poll(now_us(), &mut arrived) {}
+            while let Some(event) = self.fabric.poll_event() {
+                self.tell(&event);
+            }
+            let stopped = self.stopped.load(Ordering::Relaxed);
+            if !stopped {
+                self.send();
+            } else if !has_ended && self.peers.values().all(|peer| peer.under_way == 0) {
+                println!("END");
+                has_ended = true;
+            }
+            if self.fabric.may_sleep() {
+                self.sleep();
+            }
+        }
+    }
+
+    fn send(&mut self) {
+        let now_us = now_us();
+        for peer in self.peers.values_mut() {
+            if peer.next_us > now_us || peer.under_way >= UNDER_WAY_MAX {
+                continue;
+            }
+            let bytes = message(self.own, peer.last + 1);
+            if let Ok(number) = self.fabric.send_bulk(now_us, peer.handle, &bytes) {
+                assert_eq!(number, peer.last + 1, "messages are counted from 1");
+                println!("SENT {} {number}", peer.index);
+                peer.last = number;
+                peer.under_way += 1;
+                peer.next_us = now_us + PACE_US;
+            }
+        }
+    }
+
+    fn tell(&mut self, event: &FabricEvent) {
+        let (word, peer, message) = match event {
+            FabricEvent::BulkDone { peer, message } => ("DONE", peer, message),
+            FabricEvent::BulkFailed { peer, message } => ("FAILED", peer, message),
+            FabricEvent::RailFailing { rail, reason } => {
+                println!("RAIL {rail} failing: {reason}");
+                return;
+            }
+            FabricEvent::RailRecovered { rail } => {
+                println!("RAIL {rail} works");
+                return;
+            }
+            FabricEvent::RailSilent { .. } | FabricEvent::RailBack { .. } => return,
+        };
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.under_way -= 1;
+            println!("{word} {} {message}", peer.index);
+        }
+    }
+
+    fn sleep(&self) {
+        let now_us = now_us();
+        let due_us = self.fabric.next_timeout().unwrap_or(u64::MAX);
+        let wait_us = due_us.saturating_sub(now_us).clamp(1, TICK_US);
+        let wait = Timespec {
+            tv_sec: 0,
+            tv_nsec: wait_us as i64 * 1000,
+        };
+        let mut events = Vec::with_capacity(4);
+        let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&wait));
+    }
+}
+
+fn wait_set(fabric: &Fabric) -> OwnedFd {
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll");
+    for fd in fabric.wait_fds() {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&set, fd, epoll::EventData::new_u64(0), flags).expect("epoll");
+    }
+    set
+}
+
+/// Mostly short, now and then in many fragments; its bytes follow from its number.
+fn message(own: u8, number: u64) -> Vec<u8> {
+    let length = match number % 16 {
+        0 => 100_000,
+        5 | 11 => 20_000,
+        _ => 10 + (number % 1000) as usize,
+    };
+    let mut bytes = vec![own];
+    bytes.extend(number.to_le_bytes());
+    bytes.extend((HEADER_BYTES..length).map(|at| (at as u64 * 7 + number) as u8));
+    bytes
+}
+
+fn arrived(arrival: Arrival<'_>) {
+    let header = arrival.bytes.split_first_chunk::<HEADER_BYTES>();
+    let Some((&[from, ref number @ ..], _)) = header else {
+        println!("BAD length {}", arrival.bytes.len());
+        return;
+    };
+    let number = u64::from_le_bytes(*number);
+    if arrival.bytes == message(from, number) {
+        println!("GOT {from} {number} {}", arrival.rail);
+    } else {
+        println!("BAD message {number} from {from}");
+    }
+}
+
+fn now_us() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
+}
