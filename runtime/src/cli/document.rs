@@ -37,7 +37,8 @@ pub(crate) fn export(args: &ExportArgs) -> Result<(), CliError> {
 /// Runs `muster import FILE`.
 pub(crate) fn import(args: &ImportArgs) -> Result<(), CliError> {
     let document = read_document(&args.file).map_err(|error| match &error {
-        ConfigError::File { path, source } => CliError::new(path.display().to_string(), source),
+        ConfigError::File { path, source } => CliError::new(path.display().to_string(), source)
+            .hint("name a readable file, or - for standard input"),
         ConfigError::Document { path, source } => {
             CliError::usage(path.display().to_string(), source)
                 .hint("nothing was changed; muster export shows how a document looks")

@@ -10,9 +10,9 @@ use std::fmt::Write as _;
 
 /// Options of `muster explain`.
 #[derive(Args)]
+#[command(override_usage = "muster explain [OPTIONS] [FROM] TO")]
 pub(crate) struct ExplainArgs {
-    /// Where to: a member's name or one of its NIDs. With two: where from, which is the agent's own
-    /// name or one of its rails.
+    /// TO is a member's name or one of its NIDs, FROM the agent's own name or one of its rails.
     #[arg(value_name = "FROM TO", num_args = 1..=2, required = true)]
     ends: Vec<String>,
     #[command(flatten)]

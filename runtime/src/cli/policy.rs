@@ -45,7 +45,7 @@ struct AboutArgs {
 struct AddArgs {
     #[command(flatten)]
     about: AboutArgs,
-    /// 0 is preferred most, 255 least; all that is what no rule names.
+    /// 0 is preferred most, 255 least; what no rule names comes after that.
     #[arg(long, default_value_t = 0)]
     priority: u8,
     /// Messages in a row before another path takes its turn.
