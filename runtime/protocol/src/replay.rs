@@ -98,12 +98,6 @@ impl ReplayGuard {
         self.windows.len()
     }
 
-    /// Whether nothing newer of this sender has come than the frame of this number.
-    pub(crate) fn is_newest(&self, sender: MemberId, sequence: u64) -> bool {
-        let window = self.windows.get(&sender);
-        window.is_none_or(|window| sequence >= window.highest)
-    }
-
     /// Ticks the frame off, or says why it is not new. An authentic frame only.
     pub(crate) fn accept(
         &mut self,

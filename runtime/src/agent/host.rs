@@ -46,7 +46,7 @@ const TRANSMITS_MAX: usize = 512;
 /// Longest sleep: the loop looks around at least this often.
 const SLEEP_MAX_US: u64 = 1_000_000;
 /// Beats missing on one rail, while others arrive, before that rail counts as silent.
-const RAIL_BEATS_MISSED: u64 = 3;
+const RAIL_BEATS_MISSED: u64 = 5;
 /// How often what a worker leaves behind is brought up to date, at most.
 const SNAPSHOT_INTERVAL_US: u64 = 20_000;
 

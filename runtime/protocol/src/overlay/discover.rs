@@ -10,7 +10,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::config::Config;
 use crate::identity::MemberId;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Target;
@@ -85,16 +84,10 @@ impl Overlay {
             .collect()
     }
 
-    /// We were declared failed: until its view has come we listen to the one who told us and to
-    /// nobody else, and tell nobody what we hold. If it does not come we give up a heartbeat before
-    /// those who know of our new life take us for silent.
+    /// We were declared failed: for one deadline, or until its view has come, we listen to the
+    /// one who told us and to nobody else, and tell nobody what we hold.
     pub(super) fn rejoin_with(&mut self, with: MemberId) {
-        let Config {
-            deadline_us,
-            heartbeat_us,
-            ..
-        } = self.config;
-        let until = self.now.after(deadline_us.saturating_sub(heartbeat_us));
+        let until = self.now.after(self.config.deadline_us);
         self.rejoin = Some(Rejoin {
             with,
             ask_at: self.now,
@@ -137,7 +130,20 @@ impl Overlay {
             .map_or(Instant::NEVER, |rejoin| rejoin.until.min(rejoin.ask_at))
     }
 
-    /// How many we are: what our view weighs when two sides of a split meet.
+    /// How much our view weighs when two sides of a split meet. Who slept for a deadline has missed
+    /// what a view is made of, perhaps its own end: for two more deadlines its view weighs nothing.
+    pub(super) fn claim_strength(&self) -> Strength {
+        let strength = self.strength();
+        if self.is_drowsy() {
+            return Strength {
+                live: 0,
+                ..strength
+            };
+        }
+        strength
+    }
+
+    /// How many we are.
     pub(super) fn strength(&self) -> Strength {
         let root = self
             .table

@@ -39,17 +39,14 @@ impl Overlay {
             return self.fail(fact.id, fact.cause, fact.reporters, 0, Some(from));
         }
         if fact.state == NodeState::Failed && member.in_view() && self.rejoins_with(from) {
-            // Its record replaces ours, even if ours is of a later life. One that it had a deadline
-            // to hear of, and has not, began on our side and has our verdicts: that life is failed
-            // too. A younger one may be everybody's, and will introduce itself.
-            let ours = self.now.since(member.joined_at) > self.config.deadline_us;
-            let version = if ours { member.version } else { fact.version };
-            let version = version.max(fact.version);
-            // We did not report a life that we hold alive. And a report that was refuted since is none:
-            // whoever hears of this end looks for itself.
-            let refuted = version > fact.version && version.incarnation == fact.version.incarnation;
-            let others = fact.reporters.iter().filter(|by| *by != self.own);
-            let reporters = Reporters::from_iter(others.filter(|_| !refuted));
+            // Its record replaces ours, even if ours is of a later life: that began on our side and has
+            // our verdicts. Nobody there reported such a life: it ends by the word of the one who told
+            // us, which others do not take for enough if it is everybody's after all.
+            let reporters = match member.version > fact.version {
+                true => Reporters::from_iter([from]),
+                false => fact.reporters,
+            };
+            let version = member.version.max(fact.version);
             self.table.change(fact.id, |member| member.enter(version));
             return self.fail(fact.id, fact.cause, reporters, fact.silent_us, Some(from));
         }
@@ -114,6 +111,19 @@ impl Overlay {
         }
         match fact.state {
             NodeState::Left => self.left(from, fact),
+            // A verdict about a life we have not seen: the one we have seen is over anyway. It is not
+            // counted again, or a healing split would let in lives of the smaller side.
+            NodeState::Failed if fact.version.incarnation > held.incarnation => {
+                self.table
+                    .change(fact.id, |member| member.enter(fact.version));
+                self.fail(
+                    fact.id,
+                    fact.cause,
+                    fact.reporters,
+                    fact.silent_us,
+                    Some(from),
+                );
+            }
             NodeState::Failed | NodeState::Suspect => {
                 if fact.version > held {
                     self.renew(from, fact);

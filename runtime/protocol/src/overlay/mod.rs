@@ -120,8 +120,6 @@ pub struct Overlay {
     confront_at: Instant,
     /// Until when we have slept too much to know better than others.
     drowsy_until: Instant,
-    /// The last claim about a former life of ours: by whom, and its sequence.
-    former_claim: Option<(MemberId, u64)>,
     /// End of a goodbye.
     leave_until: Instant,
     attributes: Store,
@@ -180,7 +178,6 @@ impl Overlay {
             doubted_since: None,
             confront_at: Instant::NEVER,
             drowsy_until: Instant::default(),
-            former_claim: None,
             leave_until: Instant::NEVER,
             attributes: Store::new(config.attribute_bytes_max),
             correlation: correlation::Correlation::default(),

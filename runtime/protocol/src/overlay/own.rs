@@ -67,18 +67,15 @@ impl Overlay {
                 self.outcast(from, fact);
             }
             _ if planted::on(Fault::SkippedRefutation) => {}
-            NodeState::Failed | NodeState::Suspect | NodeState::Left => self.refute(from, fact),
+            NodeState::Failed | NodeState::Suspect | NodeState::Left => {
+                self.counters.refutations += 1;
+                self.renew_own(fact.version.raised());
+                if let Some(from) = from.filter(|from| !self.links.contains_key(from)) {
+                    self.introduce_to(from);
+                }
+            }
             _ if fact.version.minor > own.minor => self.renew_own(fact.version.raised()),
             _ => {}
-        }
-    }
-
-    /// Contradicts what somebody says of our present version.
-    pub(super) fn refute(&mut self, from: Option<MemberId>, fact: &NodeFact<'_>) {
-        self.counters.refutations += 1;
-        self.renew_own(fact.version.raised());
-        if let Some(from) = from.filter(|from| !self.links.contains_key(from)) {
-            self.introduce_to(from);
         }
     }
 

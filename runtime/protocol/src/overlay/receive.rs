@@ -131,15 +131,11 @@ impl Overlay {
 
     /// Decides whether the sender is somebody to listen to; takes its introduction first.
     fn admit(&mut self, header: Header, message: &Message<'_>) -> Result<(), Reject> {
-        if claim_in(message).is_some() && !self.replay.is_newest(header.sender, header.sequence) {
-            // Overtaken by what its sender has said since; it is said again while it is true.
-            return Err(Reject::Stale);
-        }
         if let Some(claim) = claim_in(message)
             && self.is_mutual(header.sender, claim)
         {
             self.heard(header.sender);
-            self.two_views_meet(header, claim);
+            self.two_views_meet(header.sender, claim);
             return Err(Reject::Outcast);
         }
         if let Some(own) = introduction(message)
@@ -382,23 +378,9 @@ impl Overlay {
     /// Each of two holds the other failed, in whatever versions: one of their views must go as a
     /// whole, with all its verdicts. So a life that began on the other side is not let in by its
     /// version: it says whom it holds failed, and would bring that with it.
-    ///
-    /// A claim about a former life of ours may be as old as that life, and its sender long gone. So it
-    /// counts when another one follows it, which a living sender says when we knock.
-    fn two_views_meet(&mut self, header: Header, claim: &Claim<'_>) {
-        let from = header.sender;
-        if self.is_drowsy() {
-            // Neither view is to be judged by one that slept; the claim comes again.
-        } else if verdict::yields(self.strength(), claim.strength) {
-            let is_former = claim.about.version.incarnation < self.own_version().incarnation;
-            let before = self.former_claim.replace((from, header.sequence));
-            let follows = |(by, sequence)| by == from && sequence < header.sequence;
-            if !is_former || before.is_some_and(follows) {
-                self.former_claim = None;
-                self.outcast(Some(from), &claim.about);
-            } else {
-                self.introduce_to(from);
-            }
+    fn two_views_meet(&mut self, from: MemberId, claim: &Claim<'_>) {
+        if verdict::yields(self.claim_strength(), claim.strength) {
+            self.outcast(Some(from), &claim.about);
         } else {
             self.claim(from);
         }
@@ -414,16 +396,9 @@ impl Overlay {
         }
         let unrefuted = about.version.minor >= own.minor;
         let by_others = about.reporters.iter().any(|by| !self.may_report(by));
-        if unrefuted
-            && by_others
-            && !self.is_drowsy()
-            && verdict::yields(self.strength(), claim.strength)
-        {
+        if unrefuted && by_others && verdict::yields(self.claim_strength(), claim.strength) {
             // Found silent by people whom we hold failed ourselves: theirs is the larger side.
             self.outcast(Some(from), about);
-        } else if unrefuted && 2 * claim.strength.live < self.strength().live {
-            // A verdict of a few, however many of them reported it: we do not give up our view for it.
-            self.refute(Some(from), about);
         } else {
             self.merge_own(Some(from), about);
         }

@@ -211,15 +211,14 @@ impl Overlay {
         })
     }
 
-    /// None while we are drowsy: what we hold may be long over.
     fn claim_about(&self, id: MemberId) -> Option<Claim<'_>> {
         let member = self
             .table
             .get(id)
-            .filter(|member| member.state == NodeState::Failed && !self.is_drowsy())?;
+            .filter(|member| member.state == NodeState::Failed)?;
         let about = NodeFact::of(member);
         Some(Claim {
-            strength: self.strength(),
+            strength: self.claim_strength(),
             about,
         })
     }

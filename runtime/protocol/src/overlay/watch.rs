@@ -8,7 +8,7 @@
 use crate::event::CauseKind;
 use crate::evidence::ObservationKind;
 use crate::identity::{MemberId, Version};
-use crate::link::{Link, Subject};
+use crate::link::Subject;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Route;
 use crate::overlay::outbox::Intent;
@@ -132,7 +132,7 @@ impl Overlay {
                 link.round_at = now.after(heartbeat_us / LONELY_ROUNDS);
             }
         }
-        if silence == Silence::Report && self.has_looked(id) && !self.doubts_itself() {
+        if silence == Silence::Report && !self.doubts_itself() {
             let Some(link) = self.links.get_mut(&id) else {
                 return;
             };
@@ -151,12 +151,6 @@ impl Overlay {
             };
             self.report(id, cause, None);
         }
-    }
-
-    /// Whether it was asked, and asked again: one who has just woken has not.
-    fn has_looked(&self, id: MemberId) -> bool {
-        let asked = self.links.get(&id).is_some_and(|link| link.rounds >= 2);
-        asked || planted::on(Fault::NoLatenessShift)
     }
 
     /// Asks the silent one over all rails, and helpers: its other observers first. False if there
@@ -380,17 +374,16 @@ impl Overlay {
         verdict::threshold(self.config.theta, steady - usize::from(is_steady))
     }
 
-    /// We overslept: nobody's silence in that time counts. After a deadline of sleep nothing counts
-    /// that was found out before either, and everybody is looked at anew before being judged.
+    /// We overslept: nobody's silence in that time counts. That everybody is probed before being
+    /// judged follows from the deadlines, which the same lateness has widened.
     pub(super) fn forgive(&mut self, late_us: u64) {
         let now = self.now;
-        let later = |at: Instant| at.after(late_us).min(now);
         self.table.note_all(|member| {
-            let shifted = later(member.alive_at());
+            let shifted = member.alive_at().after(late_us).min(now);
             member.vouched_at = member.vouched_at.max(shifted);
         });
         for link in self.links.values_mut() {
-            link.since = later(link.since);
+            link.since = link.since.after(late_us).min(now);
             link.arrivals.forget_last();
         }
         for check in self.checks.values_mut() {
@@ -401,14 +394,13 @@ impl Overlay {
         if late_us >= self.config.deadline_us {
             self.drowsy_until = now.after(2 * self.config.deadline_us);
             self.minority.overslept();
-            self.links.values_mut().for_each(Link::heard);
         }
-        self.heard_any = later(self.heard_any);
-        self.doubted_since = self.doubted_since.map(later);
+        self.heard_any = self.heard_any.after(late_us).min(now);
+        self.doubted_since = self.doubted_since.map(|at| at.after(late_us).min(now));
     }
 
-    /// Whether we slept for a deadline, and woke not two ago. What we hold is as old as our sleep: we
-    /// speak no verdict, claim nothing, and do not decide which of two views is to go.
+    /// Whether we slept for a deadline, and woke not two ago: the reports we hold are as old as our
+    /// sleep, so we speak no verdict, and our view weighs nothing against another's.
     pub(super) fn is_drowsy(&self) -> bool {
         self.now < self.drowsy_until
     }

@@ -15,9 +15,9 @@
 //! - *A storm*: everybody. More is lost than the promises allow for, and no deadline is long enough.
 //! - *Somebody was excused for declaring it failed*: it, in that version. The verdict travels, and is
 //!   told late by who hears it late.
-//! - *The observer was cast out, and did not report the member itself*: what this observer tells. Who
-//!   is cast out takes over the view of the larger side, and with it the end of those who were on its
-//!   own side. Others who tell of the same end need an excuse of their own.
+//! - *The observer was cast out, and did not report the member itself*: it, in that version. Who is
+//!   cast out takes over the view of the larger side, and with it the end of those who were on its own
+//!   side, and of lives that began there; the larger side hears of those lives, and their end, from it.
 //! - *A story says so*: that node, in this life. The story knows why.
 //!
 //! Not excused: a stop, a lateness or a cut that is shorter; whom the far side of a cut is silent to,
@@ -154,7 +154,10 @@ impl World {
     pub(super) fn is_excused(&mut self, observer: NodeIndex, event: &Event) -> bool {
         let life = (event.member, event.version);
         let reported = event.cause.reporters.contains(self.id(observer));
-        if self.excuses.condemned.contains(&life) || (self.takes_over(observer) && !reported) {
+        if self.takes_over(observer) && !reported {
+            self.excuses.condemned.insert(life);
+        }
+        if self.excuses.condemned.contains(&life) {
             return true;
         }
         let Some(node) = (0..self.len()).find(|node| self.id(*node) == event.member) else {
