@@ -34,6 +34,7 @@ mod lateness;
 mod link;
 mod overlay;
 mod parameters;
+mod patience;
 pub mod planted;
 mod reject;
 mod replay;

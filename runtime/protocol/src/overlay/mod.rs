@@ -54,7 +54,8 @@ use crate::event::{Cause, CauseKind, Event, EventKind};
 use crate::evidence::{Observation, ObservationKind};
 use crate::identity::{ADDRESS_MAX, MemberId, Version};
 use crate::lateness::Lateness;
-use crate::link::{Link, Subject};
+use crate::link::{AckWait, Link, Subject};
+use crate::patience::Patience;
 use crate::reject::Reject;
 use crate::replay::ReplayGuard;
 use crate::state::{NodeState, RankFact, RankState};
@@ -92,6 +93,8 @@ pub struct Overlay {
     outbox: Outbox,
     /// News frames to acknowledge, by sender.
     acks: BTreeMap<MemberId, Acks>,
+    /// How long acknowledgements take on all links.
+    patience: Patience,
     /// Until when we wait for what a hint made us ask for.
     asked: BTreeMap<Subject, Instant>,
     events: VecDeque<Event>,
@@ -159,6 +162,7 @@ impl Overlay {
             rng: ChaCha8Rng::from_seed(seed),
             outbox: Outbox::default(),
             acks: BTreeMap::new(),
+            patience: Patience::NONE,
             asked: BTreeMap::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
@@ -169,7 +173,7 @@ impl Overlay {
             timeout: None,
             beat_at: Instant::default(),
             discover_at: Instant::default(),
-            discover_wait_us: 2 * config.heartbeat_us,
+            discover_wait_us: discover::first_wait_us(&config),
             topology_dirty: true,
             rejoin: None,
             suspicions: BTreeMap::new(),
@@ -195,8 +199,9 @@ impl Overlay {
     /// Why the input was not taken. It changed nothing but a counter; time and timers went on.
     pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Result<(), Reject> {
         self.advance(now);
-        // Behind a datagram may wait another, from the very member that seems silent: silences are
-        // judged when the host has no more, which it says with a wake-up.
+        // Behind a datagram may wait another, from the very member that seems silent, or with the
+        // very acknowledgement that seems late: both are judged when the host has no more, which it
+        // says with a wake-up.
         let judges = !matches!(input, Input::Datagram { .. });
         let result = self.take(input);
         if let Err(reject) = result {
@@ -306,9 +311,9 @@ impl Overlay {
         match self.phase {
             Phase::Stopped => return,
             Phase::Leaving => {
-                let wait_us = self.ack_wait_us();
+                let wait = self.ack_wait();
                 for link in self.links.values_mut() {
-                    self.counters.news_resent += link.resend(self.now, wait_us);
+                    self.counters.news_resent += link.resend(self.now, wait);
                 }
                 let said = self.links.values().all(Link::is_idle) && !self.wants_to_send();
                 if said || self.now >= self.leave_until {
@@ -330,7 +335,7 @@ impl Overlay {
         }
         self.run_minority();
         self.run_correlation();
-        self.run_links();
+        self.run_links(judges);
         self.run_attributes();
         if self.now >= self.discover_at {
             self.run_discovery();
@@ -372,6 +377,14 @@ impl Overlay {
     /// How long a news frame waits for its acknowledgement the first time.
     fn ack_wait_us(&self) -> u64 {
         self.config.heartbeat_us / 2
+    }
+
+    /// The same, link by link: longer where acknowledgements take longer.
+    fn ack_wait(&self) -> AckWait {
+        AckWait {
+            least_us: self.ack_wait_us(),
+            others: self.patience,
+        }
     }
 
     fn add_seed(&mut self, address: &[u8]) -> Result<(), Reject> {

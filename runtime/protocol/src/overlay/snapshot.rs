@@ -109,6 +109,7 @@ impl Overlay {
         let version = own.version.raised();
         engine.table.change(engine.own, |own| own.version = version);
         engine.now = now;
+        engine.discover_soon();
         engine.naming.since = Some(named_since);
         engine.restore_attributes(map_version, &entries);
         while !reader.is_empty() {
