@@ -30,6 +30,7 @@ mod event;
 mod evidence;
 pub mod frame;
 mod identity;
+mod label;
 mod lateness;
 mod link;
 mod overlay;

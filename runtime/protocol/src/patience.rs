@@ -29,6 +29,12 @@ impl Patience {
         self.deviation_us = self.deviation_us - self.deviation_us / 4 + error_us / 4;
     }
 
+    /// Once a heartbeat: what was seen long ago counts less and less (half after 11 beats).
+    pub(crate) fn fade(&mut self) {
+        self.mean_us -= self.mean_us / 16;
+        self.deviation_us -= self.deviation_us / 16;
+    }
+
     /// After so long nearly all have come; 0 if none ever came.
     pub(crate) fn usual_us(self) -> u64 {
         self.mean_us + 4 * self.deviation_us

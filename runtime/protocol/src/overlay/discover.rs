@@ -96,7 +96,7 @@ impl Overlay {
         let is_paper = self.is_paper();
         for member in self.table.iter() {
             if member.in_view() || (member.state == NodeState::Failed && !is_paper) {
-                missing.remove(&*member.address);
+                missing.remove(member.address());
             }
         }
         let seeds = self.config.seeds.iter().enumerate();

@@ -158,7 +158,7 @@ impl Overlay {
                 });
             }
         }
-        let nodes = self.table.iter().map(|member| member.id);
+        let nodes = self.table.ids();
         if as_hints && !is_paper {
             link.mark_nodes_lazily(nodes, hint_at);
         } else {
@@ -171,13 +171,11 @@ impl Overlay {
                 link.mark(subject);
             }
         };
-        for member in self.table.iter() {
-            if member.in_view() {
-                let ranks = member.ranks.keys();
-                ranks.for_each(|rank| mark(Subject::Rank(member.id, *rank)));
-                if member.attributes > 0 {
-                    mark(Subject::Map(member.id));
-                }
+        for member in self.table.iter_with_more() {
+            let ranks = member.ranks.keys();
+            ranks.for_each(|rank| mark(Subject::Rank(member.id, *rank)));
+            if member.attributes > 0 {
+                mark(Subject::Map(member.id));
             }
         }
     }

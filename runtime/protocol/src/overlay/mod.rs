@@ -53,6 +53,7 @@ use crate::counters::Counters;
 use crate::event::{Cause, CauseKind, Event, EventKind};
 use crate::evidence::{Observation, ObservationKind};
 use crate::identity::{ADDRESS_MAX, MemberId, Version};
+use crate::label::Label;
 use crate::lateness::Lateness;
 use crate::link::{AckWait, Link, Subject};
 use crate::patience::Patience;
@@ -144,9 +145,7 @@ impl Overlay {
         let own = MemberId::of(&config.name);
         let version = Version::first(config.incarnation);
         let mut table = Table::default();
-        let mut member = Member::new(own, &config.name, &config.address, version);
-        member.group = config.group.as_str().into();
-        table.insert(member);
+        table.insert(Member::new(own, Label::own(&config), version));
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&config.random_seed.to_le_bytes());
         seed[8..16].copy_from_slice(&own.0.to_le_bytes());
@@ -350,6 +349,7 @@ impl Overlay {
         let now = self.now;
         self.asked.retain(|_, until| now < *until);
         self.lateness.decay();
+        self.patience.fade();
         self.topology_dirty |= self.degree() < self.config.neighbours;
         self.judge_suspects();
         self.attributes.expire(self.now);

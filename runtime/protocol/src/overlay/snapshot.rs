@@ -13,6 +13,7 @@ use crate::attributes::message::read_version;
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::config::{Config, ConfigError};
 use crate::identity::MemberId;
+use crate::label::Label;
 use crate::link::Link;
 use crate::overlay::Overlay;
 use crate::table::Member;
@@ -160,8 +161,7 @@ impl Overlay {
     fn restore(&mut self, fact: Fact<'_>) -> Result<(), ResumeError> {
         match fact {
             Fact::Node(fact) if fact.id != self.own => {
-                let mut member = Member::new(fact.id, fact.name, fact.address, fact.version);
-                member.group = fact.group.into();
+                let mut member = Member::new(fact.id, Label::of(&fact), fact.version);
                 member.state = fact.state;
                 member.cause = fact.cause;
                 member.exit_code = fact.exit_code;
