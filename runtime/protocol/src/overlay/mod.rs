@@ -11,7 +11,8 @@
 //! `paper` (the plain algorithm, for comparison).
 //!
 //! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
-//! the first change after quiet leaves at once, only those that follow wait for tau. For little
+//! the first change after quiet leaves at once, only those that follow wait for tau, or for the
+//! acknowledgement of what went before (`patience`), which also widens deadlines. For little
 //! traffic: news goes along a tree, and as a hint over all other links; in views of at most 32
 //! the origin of a death tells everybody directly instead; a new link gets the base view as hints.
 //! For truth: news is acknowledged
