@@ -50,32 +50,51 @@ pub struct Observation {
     pub kind: ObservationKind,
 }
 
-/// A member's observations, oldest first.
+/// A member's observations, oldest first. Nearly all members have one, which needs no room apart.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Evidence {
-    /// Room for just those that are there: nearly all members have one.
-    observations: Vec<Observation>,
+pub(crate) enum Evidence {
+    #[default]
+    None,
+    One(Observation),
+    More(Vec<Observation>),
 }
 
 impl Evidence {
     /// Adds one; the same observation by the same member again only updates its time.
     pub(crate) fn push(&mut self, observation: Observation) {
-        if let Some(last) = self.observations.last_mut()
+        if let Some(last) = self.as_mut_slice().last_mut()
             && (last.by, last.version, last.kind)
                 == (observation.by, observation.version, observation.kind)
         {
             last.at = observation.at;
             return;
         }
-        if self.observations.len() == EVIDENCE_MAX {
-            self.observations.remove(0);
-        } else {
-            self.observations.reserve_exact(1);
+        match self {
+            Self::None => *self = Self::One(observation),
+            Self::One(first) => *self = Self::More(vec![*first, observation]),
+            Self::More(observations) => {
+                if observations.len() == EVIDENCE_MAX {
+                    observations.remove(0);
+                }
+                observations.push(observation);
+            }
         }
-        self.observations.push(observation);
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [Observation] {
+        match self {
+            Self::None => &mut [],
+            Self::One(observation) => core::slice::from_mut(observation),
+            Self::More(observations) => observations,
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Observation> {
-        self.observations.iter()
+        let observations = match self {
+            Self::None => &[],
+            Self::One(observation) => core::slice::from_ref(observation),
+            Self::More(observations) => observations,
+        };
+        observations.iter()
     }
 }

@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 
 use crate::arrivals::Arrivals;
 use crate::identity::{MemberId, Version};
+use crate::patience::Patience;
 use crate::planted::{self, Fault};
 use crate::subjects::Subjects;
 use crate::table::Reporters;
@@ -55,6 +56,15 @@ impl Subject {
             | Self::Suspicion { suspect: id, .. } => id,
         }
     }
+}
+
+/// How long a letter waits for its acknowledgement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AckWait {
+    /// At least, the first time, in microseconds.
+    pub(crate) least_us: u64,
+    /// What all links together know.
+    pub(crate) others: Patience,
 }
 
 #[derive(Clone, Debug)]
@@ -105,6 +115,8 @@ pub(crate) struct Link {
     pub(crate) want_view: bool,
     /// No news goes out before this.
     open_at: Instant,
+    /// Nor before this, even if all is acknowledged.
+    rested_at: Instant,
     /// Part of the tree: news goes at once, not as a hint after a while.
     pub(crate) eager: bool,
     /// Letters of the peer in a row that brought nothing new.
@@ -116,6 +128,8 @@ pub(crate) struct Link {
     hint_at: Instant,
     flights: VecDeque<Flight>,
     backoff: u32,
+    /// How long its acknowledgements take.
+    patience: Patience,
 }
 
 impl Link {
@@ -142,6 +156,7 @@ impl Link {
             repair_at: now,
             want_view: false,
             open_at: now,
+            rested_at: now,
             eager: true,
             useless: 0,
             dirty: Subjects::default(),
@@ -150,6 +165,7 @@ impl Link {
             hint_at: now,
             flights: VecDeque::new(),
             backoff: 0,
+            patience: Patience::default(),
         }
     }
 
@@ -319,6 +335,7 @@ impl Link {
     pub(crate) fn wait_until(&mut self, at: Instant) {
         if self.dirty.is_empty() {
             self.open_at = self.open_at.max(at);
+            self.rested_at = self.rested_at.max(at);
         }
     }
 
@@ -347,8 +364,16 @@ impl Link {
     }
 
     /// These subjects went out (or are gone) with frame `sequence`; when that was all, the next
-    /// letter waits for `pause_us`.
-    pub(crate) fn sent(&mut self, now: Instant, sequence: u64, taken: Vec<Subject>, pause_us: u64) {
+    /// letter waits for `pause_us`, and for the acknowledgements as long as they usually take. A peer
+    /// that cannot follow so gets fewer letters with more in each; a lost one holds nothing up.
+    pub(crate) fn sent(
+        &mut self,
+        now: Instant,
+        sequence: u64,
+        taken: Vec<Subject>,
+        pause_us: u64,
+        wait: AckWait,
+    ) {
         for subject in &taken {
             if planted::on(Fault::ListNeverCleared) {
                 break;
@@ -361,32 +386,51 @@ impl Link {
             subjects: taken,
         });
         if self.dirty.is_empty() {
-            self.open_at = now.after(pause_us);
+            self.rested_at = now.after(pause_us);
+            self.open_at = now.after(pause_us.max(self.hold_us(wait)));
         }
     }
 
     /// The peer has a letter, and holds this link eager or not.
-    pub(crate) fn acked(&mut self, sequence: u64, eager: bool) {
-        let before = self.flights.len();
-        self.flights.retain(|flight| flight.sequence != sequence);
-        if self.flights.len() < before {
-            self.backoff = 0;
-            self.eager = eager;
+    /// Says how long that took, in microseconds.
+    pub(crate) fn acked(&mut self, now: Instant, sequence: u64, eager: bool) -> Option<u64> {
+        let mut flights = self.flights.iter();
+        let at = flights.position(|flight| flight.sequence == sequence)?;
+        let took_us = now.since(self.flights.remove(at)?.sent_at);
+        self.patience.learn(took_us);
+        self.backoff = 0;
+        self.eager = eager;
+        if self.flights.is_empty() {
+            self.open_at = self.open_at.min(self.rested_at);
+        }
+        Some(took_us)
+    }
+
+    fn hold_us(&self, wait: AckWait) -> u64 {
+        match self.patience.usual_or(wait.others) {
+            0 => wait.least_us,
+            usual_us => usual_us.min(wait.least_us),
         }
     }
 
+    /// How long an acknowledgement is waited for; the bound is that after losses.
+    fn ack_wait_us(&self, wait: AckWait) -> u64 {
+        let usual_us = self.patience.usual_or(wait.others);
+        (wait.least_us.max(usual_us) << self.backoff).min(wait.least_us << BACKOFF_MAX)
+    }
+
     /// When the oldest frame under way is to be given up for lost.
-    pub(crate) fn resend_at(&self, wait_us: u64) -> Instant {
-        let wait_us = wait_us << self.backoff;
+    pub(crate) fn resend_at(&self, wait: AckWait) -> Instant {
+        let wait_us = self.ack_wait_us(wait);
         self.flights
             .front()
             .map_or(Instant::NEVER, |flight| flight.sent_at.after(wait_us))
     }
 
     /// Puts overdue subjects back on the list; says how many frames were lost.
-    pub(crate) fn resend(&mut self, now: Instant, wait_us: u64) -> u64 {
+    pub(crate) fn resend(&mut self, now: Instant, wait: AckWait) -> u64 {
         let mut lost = 0;
-        let wait_us = wait_us << self.backoff;
+        let wait_us = self.ack_wait_us(wait);
         while let Some(flight) = self.flights.front()
             && now >= flight.sent_at.after(wait_us)
         {
@@ -409,6 +453,10 @@ mod tests {
 
     const A: Subject = Subject::Node(MemberId(1));
     const B: Subject = Subject::Rank(MemberId(1), 7);
+    const WAIT: AckWait = AckWait {
+        least_us: 10_000,
+        others: Patience::NONE,
+    };
 
     /// ZM-08: what is not acknowledged is told again; what is acknowledged is not.
     #[test]
@@ -416,18 +464,37 @@ mod tests {
         let mut link = Link::new(Instant(0));
         link.mark(A);
         link.mark(B);
-        link.sent(Instant(0), 1, vec![A], 0);
-        link.sent(Instant(0), 2, vec![B], 0);
+        link.sent(Instant(0), 1, vec![A], 0, WAIT);
+        link.sent(Instant(0), 2, vec![B], 0, WAIT);
         assert!(!link.can_send(Instant(0)));
-        link.acked(1, true);
-        assert_eq!(link.resend(Instant(9_999), 10_000), 0);
-        assert_eq!(link.resend(Instant(10_000), 10_000), 1);
+        link.acked(Instant(500), 1, true);
+        assert_eq!(link.resend(Instant(9_999), WAIT), 0);
+        assert_eq!(link.resend(Instant(10_000), WAIT), 1);
         assert_eq!(link.dirty().collect::<Vec<_>>(), [B]);
         assert!(link.is_retrying());
-        link.sent(Instant(10_000), 3, vec![B], 0);
-        assert_eq!(link.resend_at(10_000), Instant(30_000));
-        link.acked(3, true);
+        link.sent(Instant(10_000), 3, vec![B], 0, WAIT);
+        assert_eq!(link.resend_at(WAIT), Instant(30_000));
+        link.acked(Instant(11_000), 3, true);
         assert!(link.is_idle() && !link.is_retrying());
+    }
+
+    /// Letters that wait in a full socket are not lost: where acknowledgements take longer, they are
+    /// waited for longer, up to the same bound as after losses.
+    #[test]
+    fn slow_acknowledgements_are_waited_for() {
+        let mut link = Link::new(Instant(0));
+        for sequence in 1..=8 {
+            let now = Instant(sequence * 30_000);
+            link.mark(A);
+            link.sent(now, sequence, vec![A], 0, WAIT);
+            link.acked(now.after(25_000), sequence, true);
+        }
+        link.sent(Instant(300_000), 9, vec![A], 0, WAIT);
+        let given_up = link.resend_at(WAIT);
+        assert!(given_up > Instant(325_000), "{given_up:?}");
+        link.acked(Instant(9_000_000), 9, true);
+        link.sent(Instant(9_000_000), 10, vec![A], 0, WAIT);
+        assert_eq!(link.resend_at(WAIT), Instant(9_320_000));
     }
 
     /// What the peer turned out to know is not told again, even if the letter with it was lost.
@@ -436,9 +503,9 @@ mod tests {
         let mut link = Link::new(Instant(0));
         link.mark(A);
         link.mark(B);
-        link.sent(Instant(0), 1, vec![A, B], 0);
+        link.sent(Instant(0), 1, vec![A, B], 0, WAIT);
         link.unmark_all(|subject| subject == A);
-        assert_eq!(link.resend(Instant(10_000), 10_000), 1);
+        assert_eq!(link.resend(Instant(10_000), WAIT), 1);
         assert_eq!(link.dirty().collect::<Vec<_>>(), [B]);
         link.unmark(B);
         assert!(link.is_idle());
@@ -452,8 +519,8 @@ mod tests {
         assert!(link.judge_letter(false) && !link.judge_letter(false));
         assert!(!link.judge_letter(false) && link.judge_letter(true));
         link.mark(A);
-        link.sent(Instant(0), 1, vec![A], 0);
-        link.acked(1, false);
+        link.sent(Instant(0), 1, vec![A], 0, WAIT);
+        link.acked(Instant(500), 1, false);
         assert!(!link.eager, "the peer's word counts");
     }
 
@@ -480,12 +547,22 @@ mod tests {
         let mut link = Link::new(Instant(0));
         link.mark(A);
         assert!(link.can_send(Instant(50)));
-        link.sent(Instant(50), 1, vec![A], 200);
+        link.sent(Instant(50), 1, vec![A], 200, WAIT);
         link.mark(B);
-        assert!(!link.can_send(Instant(249)));
+        assert_eq!(
+            link.send_at(),
+            Instant(10_050),
+            "it may not be able to follow"
+        );
+        link.acked(Instant(120), 1, true);
         assert_eq!(link.send_at(), Instant(250));
         link.mark(A);
-        link.sent(Instant(250), 2, vec![A], 200);
+        link.sent(Instant(250), 2, vec![A], 200, WAIT);
         assert!(link.can_send(Instant(250)), "the rest of the same letter");
+        link.sent(Instant(250), 3, vec![B], 200, WAIT);
+        link.mark(A);
+        let usual_us = link.patience.usual_us();
+        assert!(usual_us < 200, "a lost letter holds nothing up");
+        assert_eq!(link.send_at(), Instant(450));
     }
 }

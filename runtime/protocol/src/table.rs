@@ -10,11 +10,12 @@
 //!
 //! The table decides nothing. Which news wins is written in `verdict`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::CauseKind;
 use crate::evidence::Evidence;
 use crate::identity::{MemberId, Version};
+use crate::label::Label;
 use crate::planted::{self, Fault};
 use crate::state::{NodeState, RankFact};
 use crate::time::Instant;
@@ -83,10 +84,7 @@ impl FromIterator<MemberId> for Reporters {
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) id: MemberId,
-    pub(crate) name: Box<str>,
-    /// What it shares with those that may fail together with it; empty for none.
-    pub(crate) group: Box<str>,
-    pub(crate) address: Box<[u8]>,
+    pub(crate) label: Label,
     pub(crate) version: Version,
     /// `Alive`, `Suspect`, `Failed` or `Left`; `degraded` is apart because it does not travel.
     pub(crate) state: NodeState,
@@ -118,12 +116,10 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub(crate) fn new(id: MemberId, name: &str, address: &[u8], version: Version) -> Self {
+    pub(crate) fn new(id: MemberId, label: Label, version: Version) -> Self {
         Self {
             id,
-            name: name.into(),
-            group: Box::default(),
-            address: address.into(),
+            label,
             version,
             state: NodeState::Alive,
             degraded: false,
@@ -147,6 +143,24 @@ impl Member {
 
     pub(crate) fn in_view(&self) -> bool {
         self.state.in_view()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.label.name()
+    }
+
+    /// What it shares with those that may fail together with it; empty for none.
+    pub(crate) fn group(&self) -> &str {
+        self.label.group()
+    }
+
+    pub(crate) fn address(&self) -> &[u8] {
+        self.label.address()
+    }
+
+    /// Whether there is more to tell of it than its record: ranks or attributes.
+    fn has_more(&self) -> bool {
+        self.in_view() && (self.attributes > 0 || !self.ranks.is_empty())
     }
 
     /// Another version. What belonged to a former life ends with it, but for the ends of its
@@ -208,6 +222,8 @@ pub(crate) fn mix(value: u64) -> u64 {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     members: BTreeMap<MemberId, Box<Member>>,
+    /// Those in the view that have ranks or attributes.
+    with_more: BTreeSet<MemberId>,
     live: usize,
     suspects: usize,
     digest: u64,
@@ -224,6 +240,16 @@ impl Table {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Member> {
         self.members.values().map(|member| &**member)
+    }
+
+    /// All ids, in their order.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = MemberId> {
+        self.members.keys().copied()
+    }
+
+    /// Those in the view that have ranks or attributes.
+    pub(crate) fn iter_with_more(&self) -> impl Iterator<Item = &Member> {
+        self.with_more.iter().filter_map(|id| self.get(*id))
     }
 
     /// Records from `id` on, for walks that stop and go on later.
@@ -289,6 +315,7 @@ impl Table {
         if self.members.contains_key(&id) {
             self.count(id, false);
             self.members.remove(&id);
+            self.with_more.remove(&id);
         }
     }
 
@@ -332,6 +359,11 @@ impl Table {
             self.digest = self.digest.wrapping_add(member.digest);
             self.live += usize::from(member.in_view());
             self.suspects += usize::from(member.state == NodeState::Suspect);
+            if member.has_more() {
+                self.with_more.insert(id);
+            } else {
+                self.with_more.remove(&id);
+            }
         } else {
             self.digest = self.digest.wrapping_sub(member.digest);
             self.live -= usize::from(member.in_view());
@@ -343,9 +375,11 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Config, Profile};
 
     fn member(id: u64) -> Member {
-        Member::new(MemberId(id), "n", b"a", Version::first(1))
+        let label = Label::own(&Config::new("n", b"a", Profile::Standard));
+        Member::new(MemberId(id), label, Version::first(1))
     }
 
     /// ZM-02: equal views have equal digests, whatever the order; the history does not count.

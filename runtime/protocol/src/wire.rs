@@ -472,9 +472,9 @@ impl<'a> NodeFact<'a> {
             exit_code: member.exit_code,
             cause: member.cause,
             silent_us: member.silent_us,
-            name: &member.name,
-            group: &member.group,
-            address: &member.address,
+            name: member.name(),
+            group: member.group(),
+            address: member.address(),
             reporters: member.reporters,
         }
     }

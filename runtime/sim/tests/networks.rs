@@ -182,3 +182,19 @@ fn views_become_true_again_after_a_storm() {
         sound(&world);
     }
 }
+
+/// ZM-04: whoever knocks before the door is open knocks again within a heartbeat.
+#[test]
+fn who_knocked_a_moment_too_early_knocks_again_soon() {
+    let mut world = World::new(8);
+    let mut early = world.config("early", Profile::Standard);
+    early.seeds = vec![b"address-late".to_vec()];
+    let mut late = world.config("late", Profile::Standard);
+    (late.address, late.seeds) = (b"address-late".to_vec(), Vec::new());
+    let early = world.add(early);
+    world.run(5 * MS);
+    let late = world.add(late);
+    assert!(world.run_until(20 * MS, World::converged));
+    assert_eq!(world.engine(early).live(), 2);
+    assert_eq!(world.engine(late).live(), 2);
+}

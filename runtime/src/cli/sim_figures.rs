@@ -221,8 +221,7 @@ pub(crate) fn main(args: &FiguresArgs) -> Result<(), CliError> {
         let why = format!("--counts {counts:?} end {ended} members of a zone of {few}");
         return Err(CliError::usage("sim figures", why).hint("larger zones or smaller counts"));
     }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = args.threads.map_or(cores, |threads| threads as usize);
+    let threads = args.threads.map_or_else(cores, |threads| threads as usize);
     let seeds: Vec<u64> = (0..args.seeds)
         .map(|more| args.seed.wrapping_add(more))
         .collect();
@@ -273,7 +272,7 @@ pub(super) fn run_plan(scenario: &Scenario, seed: u64, output: Output) -> Result
         counts: plan.counts.clone(),
         paper_boot_2048_ms: PAPER_BOOT.1,
         paper_monitor_ms: PAPER_MONITOR_MS,
-        zones: measure(&settings, &[seed], &plan.counts, 1),
+        zones: measure(&settings, &[seed], &plan.counts, cores()),
     };
     match output {
         Output::Json => print_json(&study)?,
@@ -296,6 +295,10 @@ pub(super) fn run_plan(scenario: &Scenario, seed: u64, output: Output) -> Result
         }
     }
     Ok(())
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// All zones with all seeds, the largest first; in the order of the settings.

@@ -68,12 +68,15 @@ impl Overlay {
         let Some(member) = self.table.get(id) else {
             return;
         };
-        let (group, version) = (member.group.clone(), member.version);
+        let (group, version) = (Box::<str>::from(member.group()), member.version);
         if group.is_empty() || cause == CauseKind::Superseded {
             return;
         }
         let until = self.now.after(WINDOW_DEADLINES * self.config.deadline_us);
-        let is_last = !self.table.iter_live().any(|member| member.group == group);
+        let is_last = !self
+            .table
+            .iter_live()
+            .any(|member| *member.group() == *group);
         let windows = &mut self.correlation.windows;
         let window = windows.entry(group.clone()).or_insert_with(|| Window {
             until,
@@ -120,7 +123,7 @@ impl Overlay {
         let left = self
             .table
             .iter_live()
-            .filter(|m| *m.group == *group)
+            .filter(|m| m.group() == group)
             .count();
         let Some((member, version)) = window.failed.first_key_value() else {
             return;

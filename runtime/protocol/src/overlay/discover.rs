@@ -5,11 +5,13 @@
 //! and speaks up: with a higher minor if the verdict does not stand by our rules, with a higher
 //! incarnation if it does (the paper raises the minor in both cases). The answer is the
 //! target's whole view. Frequent at first, then rarer, at last every five seconds; a member that
-//! is alone keeps trying more often. Targets do not stay neighbours, and when there is no target
+//! is alone keeps trying more often, and most often when it has just begun: the others may open
+//! their doors a moment after it. Targets do not stay neighbours, and when there is no target
 //! nothing is sent.
 
 use std::collections::BTreeSet;
 
+use crate::config::{Config, Mode};
 use crate::identity::MemberId;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Target;
@@ -24,6 +26,14 @@ const WAIT_MAX_US: u64 = 5_000_000;
 const ALONE_BEATS: u64 = 10;
 /// Doors a member that is alone knocks at each time: most of a long list may be stale.
 const ALONE_KNOCKS: usize = 4;
+
+/// The first pause between two discoveries, in microseconds.
+pub(super) fn first_wait_us(config: &Config) -> u64 {
+    match config.mode {
+        Mode::Prompt { .. } => config.heartbeat_us / 4,
+        Mode::Paper { .. } => 2 * config.heartbeat_us,
+    }
+}
 
 /// Coming back after having been declared failed: whose view we take over first.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +51,12 @@ impl Overlay {
 
     pub(super) fn run_discovery(&mut self) {
         let alone = self.table.live() == 1 || self.doubted_since.is_some();
+        let begins = self.discover_wait_us < 2 * self.config.heartbeat_us;
+        let alone = alone || (begins && self.table.live() <= ALONE_KNOCKS);
+        if begins && !alone {
+            // The first knocks were answered: the other doors have time.
+            return self.discover_later();
+        }
         let cap_us = if alone {
             ALONE_BEATS * self.config.heartbeat_us
         } else {
@@ -66,6 +82,12 @@ impl Overlay {
         }
     }
 
+    fn discover_later(&mut self) {
+        self.discover_wait_us = 2 * self.config.heartbeat_us;
+        let jitter_us = self.random(self.discover_wait_us / 4);
+        self.discover_at = self.now.after(self.discover_wait_us + jitter_us);
+    }
+
     /// Seeds that need to be knocked at: at the address of somebody in the view we talk anyway, and
     /// those that we hold failed are to be told so when we knock.
     fn seeds_out_of_view(&self) -> Vec<(Target, bool)> {
@@ -74,7 +96,7 @@ impl Overlay {
         let is_paper = self.is_paper();
         for member in self.table.iter() {
             if member.in_view() || (member.state == NodeState::Failed && !is_paper) {
-                missing.remove(&*member.address);
+                missing.remove(member.address());
             }
         }
         let seeds = self.config.seeds.iter().enumerate();

@@ -16,6 +16,9 @@ use crate::wire::{ROLE_NEIGHBOUR, ROLE_OBSERVE};
 pub(super) const LINKS_MAX: usize = 64;
 /// Beats in a row with another digest before a base view is exchanged again.
 const MISMATCHES_MAX: u32 = 3;
+/// How long the hints of a base view wait, in microseconds, on the side with the lower id; twice
+/// that on the other, which then has to name little. While a zone boots most links do not last.
+const VIEW_PAUSE_US: u64 = 2_000;
 /// Heartbeats between two repairs of one link.
 const REPAIR_BEATS: u64 = 16;
 
@@ -140,6 +143,7 @@ impl Overlay {
     /// Everything we know goes to this link; as hints to a new one, which most likely knows most.
     fn give_base_view(&mut self, to: MemberId, as_hints: bool) {
         let (now, is_paper) = (self.now, self.is_paper());
+        let hint_at = now.after(VIEW_PAUSE_US << u32::from(self.own > to));
         let Some(link) = self.links.get_mut(&to) else {
             return;
         };
@@ -154,26 +158,24 @@ impl Overlay {
                 });
             }
         }
-        let nodes = self.table.iter().map(|member| member.id);
+        let nodes = self.table.ids();
         if as_hints && !is_paper {
-            link.mark_nodes_lazily(nodes, now);
+            link.mark_nodes_lazily(nodes, hint_at);
         } else {
             link.mark_nodes(nodes);
         }
         let mut mark = |subject| {
             if as_hints && !is_paper {
-                link.mark_lazily(subject, now);
+                link.mark_lazily(subject, hint_at);
             } else {
                 link.mark(subject);
             }
         };
-        for member in self.table.iter() {
-            if member.in_view() {
-                let ranks = member.ranks.keys();
-                ranks.for_each(|rank| mark(Subject::Rank(member.id, *rank)));
-                if member.attributes > 0 {
-                    mark(Subject::Map(member.id));
-                }
+        for member in self.table.iter_with_more() {
+            let ranks = member.ranks.keys();
+            ranks.for_each(|rank| mark(Subject::Rank(member.id, *rank)));
+            if member.attributes > 0 {
+                mark(Subject::Map(member.id));
             }
         }
     }

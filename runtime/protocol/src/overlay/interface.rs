@@ -157,19 +157,19 @@ impl<'a> MemberView<'a> {
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &'a str {
-        &self.member.name
+        self.member.name()
     }
 
     /// What it shares with those that may fail together with it; empty for none.
     #[must_use]
     pub fn group(&self) -> &'a str {
-        &self.member.group
+        self.member.group()
     }
 
     /// Where it is reached; opaque.
     #[must_use]
     pub fn address(&self) -> &'a [u8] {
-        &self.member.address
+        self.member.address()
     }
 
     /// Its version.
@@ -238,7 +238,7 @@ impl Overlay {
     /// The name of a member that is known, or refused.
     #[must_use]
     pub fn name_of(&self, id: MemberId) -> Option<&str> {
-        let known = self.table.get(id).map(|member| &*member.name);
+        let known = self.table.get(id).map(|member| member.name());
         known.or_else(|| self.refused_name(id))
     }
 
@@ -246,7 +246,7 @@ impl Overlay {
     #[must_use]
     pub fn address_of(&self, target: Target) -> Option<&[u8]> {
         match target {
-            Target::Member(id) => self.table.get(id).map(|member| &*member.address),
+            Target::Member(id) => self.table.get(id).map(|member| member.address()),
             Target::Seed(index) => self.config.seeds.get(index).map(Vec::as_slice),
             Target::Stray(slot) => self.strays.get(slot).map(Vec::as_slice),
         }

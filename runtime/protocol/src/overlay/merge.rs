@@ -6,6 +6,7 @@
 use crate::event::{CauseKind, EventKind};
 use crate::evidence::ObservationKind;
 use crate::identity::{MemberId, is_plausible};
+use crate::label::Label;
 use crate::link::Subject;
 use crate::overlay::Overlay;
 use crate::planted::{self, Fault};
@@ -73,8 +74,7 @@ impl Overlay {
             self.counters.facts_refused += 1;
             return;
         }
-        let mut member = Member::new(fact.id, fact.name, fact.address, fact.version);
-        member.group = fact.group.into();
+        let mut member = Member::new(fact.id, Label::of(fact), fact.version);
         member.vouched_at = self.now;
         if !fact.state.in_view() {
             // Gone before we came: remembered, so that late news of its life is known as late.
@@ -204,9 +204,7 @@ impl Overlay {
         self.table.change(fact.id, |member| {
             member.enter(fact.version);
             member.state = NodeState::Alive;
-            member.name = fact.name.into();
-            member.group = fact.group.into();
-            member.address = fact.address.into();
+            member.label = Label::of(fact);
             if !planted::on(Fault::SuspicionLeaks) {
                 member.reporters = Reporters::default();
             }
@@ -459,7 +457,5 @@ fn take_end(member: &mut Member, fact: &NodeFact<'_>, now: crate::time::Instant)
     member.silent_us = fact.silent_us;
     member.reporters = fact.reporters;
     member.removed_at = now;
-    member.name = fact.name.into();
-    member.group = fact.group.into();
-    member.address = fact.address.into();
+    member.label = Label::of(fact);
 }

@@ -11,7 +11,8 @@
 //! `paper` (the plain algorithm, for comparison).
 //!
 //! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
-//! the first change after quiet leaves at once, only those that follow wait for tau. For little
+//! the first change after quiet leaves at once, only those that follow wait for tau, or for the
+//! acknowledgement of what went before (`patience`), which also widens deadlines. For little
 //! traffic: news goes along a tree, and as a hint over all other links; in views of at most 32
 //! the origin of a death tells everybody directly instead; a new link gets the base view as hints.
 //! For truth: news is acknowledged
@@ -53,8 +54,10 @@ use crate::counters::Counters;
 use crate::event::{Cause, CauseKind, Event, EventKind};
 use crate::evidence::{Observation, ObservationKind};
 use crate::identity::{ADDRESS_MAX, MemberId, Version};
+use crate::label::Label;
 use crate::lateness::Lateness;
-use crate::link::{Link, Subject};
+use crate::link::{AckWait, Link, Subject};
+use crate::patience::Patience;
 use crate::reject::Reject;
 use crate::replay::ReplayGuard;
 use crate::state::{NodeState, RankFact, RankState};
@@ -92,6 +95,8 @@ pub struct Overlay {
     outbox: Outbox,
     /// News frames to acknowledge, by sender.
     acks: BTreeMap<MemberId, Acks>,
+    /// How long acknowledgements take on all links.
+    patience: Patience,
     /// Until when we wait for what a hint made us ask for.
     asked: BTreeMap<Subject, Instant>,
     events: VecDeque<Event>,
@@ -141,9 +146,7 @@ impl Overlay {
         let own = MemberId::of(&config.name);
         let version = Version::first(config.incarnation);
         let mut table = Table::default();
-        let mut member = Member::new(own, &config.name, &config.address, version);
-        member.group = config.group.as_str().into();
-        table.insert(member);
+        table.insert(Member::new(own, Label::own(&config), version));
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&config.random_seed.to_le_bytes());
         seed[8..16].copy_from_slice(&own.0.to_le_bytes());
@@ -159,6 +162,7 @@ impl Overlay {
             rng: ChaCha8Rng::from_seed(seed),
             outbox: Outbox::default(),
             acks: BTreeMap::new(),
+            patience: Patience::NONE,
             asked: BTreeMap::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
@@ -169,7 +173,7 @@ impl Overlay {
             timeout: None,
             beat_at: Instant::default(),
             discover_at: Instant::default(),
-            discover_wait_us: 2 * config.heartbeat_us,
+            discover_wait_us: discover::first_wait_us(&config),
             topology_dirty: true,
             rejoin: None,
             suspicions: BTreeMap::new(),
@@ -195,8 +199,9 @@ impl Overlay {
     /// Why the input was not taken. It changed nothing but a counter; time and timers went on.
     pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Result<(), Reject> {
         self.advance(now);
-        // Behind a datagram may wait another, from the very member that seems silent: silences are
-        // judged when the host has no more, which it says with a wake-up.
+        // Behind a datagram may wait another, from the very member that seems silent, or with the
+        // very acknowledgement that seems late: both are judged when the host has no more, which it
+        // says with a wake-up.
         let judges = !matches!(input, Input::Datagram { .. });
         let result = self.take(input);
         if let Err(reject) = result {
@@ -311,9 +316,9 @@ impl Overlay {
         match self.phase {
             Phase::Stopped => return,
             Phase::Leaving => {
-                let wait_us = self.ack_wait_us();
+                let wait = self.ack_wait();
                 for link in self.links.values_mut() {
-                    self.counters.news_resent += link.resend(self.now, wait_us);
+                    self.counters.news_resent += link.resend(self.now, wait);
                 }
                 let said = self.links.values().all(Link::is_idle) && !self.wants_to_send();
                 if said || self.now >= self.leave_until {
@@ -335,7 +340,7 @@ impl Overlay {
         }
         self.run_minority();
         self.run_correlation();
-        self.run_links();
+        self.run_links(judges);
         self.run_attributes();
         if self.now >= self.discover_at {
             self.run_discovery();
@@ -350,6 +355,7 @@ impl Overlay {
         let now = self.now;
         self.asked.retain(|_, until| now < *until);
         self.lateness.decay();
+        self.patience.fade();
         self.topology_dirty |= self.degree() < self.config.neighbours;
         self.judge_suspects();
         self.attributes.expire(self.now);
@@ -377,6 +383,14 @@ impl Overlay {
     /// How long a news frame waits for its acknowledgement the first time.
     fn ack_wait_us(&self) -> u64 {
         self.config.heartbeat_us / 2
+    }
+
+    /// The same, link by link: longer where acknowledgements take longer.
+    fn ack_wait(&self) -> AckWait {
+        AckWait {
+            least_us: self.ack_wait_us(),
+            others: self.patience,
+        }
     }
 
     fn add_seed(&mut self, address: &[u8]) -> Result<(), Reject> {

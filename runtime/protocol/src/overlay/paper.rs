@@ -18,7 +18,7 @@
 use crate::event::{CauseKind, EventKind};
 use crate::evidence::ObservationKind;
 use crate::identity::{MemberId, Version};
-use crate::link::Subject;
+use crate::link::{AckWait, Subject};
 use crate::overlay::Overlay;
 use crate::state::NodeState;
 use crate::table::{Member, Reporters};
@@ -147,6 +147,15 @@ impl Overlay {
         self.suspicions.remove(&suspect);
         self.table.change(suspect, |member| member.enter(version));
         self.fail(suspect, cause, reporters, silent_us, None);
+    }
+
+    /// How long acknowledgements hold up a link: not at all in the plain algorithm.
+    pub(super) fn hold(&self) -> AckWait {
+        let mut wait = self.ack_wait();
+        if self.is_paper() {
+            wait.least_us = 0;
+        }
+        wait
     }
 
     /// What we see ourselves is a report like any other.

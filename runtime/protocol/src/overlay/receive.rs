@@ -239,7 +239,7 @@ impl Overlay {
                 self.counters.news_duplicates += known as u64;
                 let taken = self.take_facts(from, &facts);
                 if want_ack && taken {
-                    let eager = self.judge_letter(from, known < facts.len());
+                    let eager = self.judge_letter(from, 2 * known <= facts.len());
                     self.acknowledge(from, header.sequence | if eager { 0 } else { ACK_LAZY });
                 }
                 if want_ack && !self.links.contains_key(&from) {
@@ -279,9 +279,11 @@ impl Overlay {
     }
 
     fn take_acks(&mut self, from: MemberId, acks: &[u64]) {
+        let now = self.now;
         if let Some(link) = self.links.get_mut(&from) {
             for ack in acks {
-                link.acked(ack & !ACK_LAZY, ack & ACK_LAZY == 0);
+                let took_us = link.acked(now, ack & !ACK_LAZY, ack & ACK_LAZY == 0);
+                took_us.into_iter().for_each(|us| self.patience.learn(us));
             }
         }
     }

@@ -144,6 +144,10 @@ impl Overlay {
                 (Kind::Answer, Target::Member(to), Route::Next)
             }
             Intent::Ack { to } => {
+                if self.links.get(&to).is_some_and(|l| l.can_send(self.now)) {
+                    // A letter goes there in a moment, and takes them along.
+                    return None;
+                }
                 let acks = self.acks.remove(&to)?;
                 acks.write(writer).ok()?;
                 (Kind::Ack, Target::Member(to), Route::Next)
@@ -360,14 +364,14 @@ impl Overlay {
         }
         writer.patch_u16(count_at, count);
         let sequence = self.sequence + 1;
-        let pause_us = self.pause_us();
+        let (pause_us, hold) = (self.pause_us(), self.hold());
         let link = self.links.get_mut(&to)?;
         let route = if link.is_retrying() {
             Route::All
         } else {
             Route::Next
         };
-        link.sent(self.now, sequence, taken, pause_us);
+        link.sent(self.now, sequence, taken, pause_us, hold);
         self.counters.news_sent += 1;
         Some((
             writer.used(),

@@ -13,6 +13,7 @@ use crate::attributes::message::read_version;
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::config::{Config, ConfigError};
 use crate::identity::MemberId;
+use crate::label::Label;
 use crate::link::Link;
 use crate::overlay::Overlay;
 use crate::table::Member;
@@ -109,6 +110,7 @@ impl Overlay {
         let version = own.version.raised();
         engine.table.change(engine.own, |own| own.version = version);
         engine.now = now;
+        engine.discover_soon();
         engine.naming.since = Some(named_since);
         engine.restore_attributes(map_version, &entries);
         while !reader.is_empty() {
@@ -159,8 +161,7 @@ impl Overlay {
     fn restore(&mut self, fact: Fact<'_>) -> Result<(), ResumeError> {
         match fact {
             Fact::Node(fact) if fact.id != self.own => {
-                let mut member = Member::new(fact.id, fact.name, fact.address, fact.version);
-                member.group = fact.group.into();
+                let mut member = Member::new(fact.id, Label::of(&fact), fact.version);
                 member.state = fact.state;
                 member.cause = fact.cause;
                 member.exit_code = fact.exit_code;

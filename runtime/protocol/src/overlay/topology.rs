@@ -21,18 +21,20 @@ const REQUESTS_MAX: u32 = 8;
 
 impl Overlay {
     /// Links: requests due, news to send again, and a new topology if the view changed.
-    pub(super) fn run_links(&mut self) {
+    pub(super) fn run_links(&mut self, judges: bool) {
         if self.rejoin.is_none() && core::mem::take(&mut self.topology_dirty) {
             self.choose_successors();
             self.renew_neighbours();
             self.choose_neighbours();
         }
-        let wait_us = self.ack_wait_us();
+        let wait = self.ack_wait();
         let now = self.now;
         let mut requests = Vec::new();
         let mut silent_neighbours = Vec::new();
         for (id, link) in &mut self.links {
-            self.counters.news_resent += link.resend(now, wait_us);
+            if judges {
+                self.counters.news_resent += link.resend(now, wait);
+            }
             if link.wants_request() && now >= link.request_at {
                 link.request_at = now.after(self.config.heartbeat_us);
                 link.requests += 1;
@@ -58,7 +60,7 @@ impl Overlay {
     }
 
     pub(super) fn next_link_timer(&self) -> Instant {
-        let wait_us = self.ack_wait_us();
+        let wait = self.ack_wait();
         let next = self.links.values().map(|link| {
             let request_at = if link.wants_request() {
                 link.request_at
@@ -66,7 +68,7 @@ impl Overlay {
                 Instant::NEVER
             };
             let news_at = link.send_at().min(link.hint_at());
-            link.resend_at(wait_us).min(news_at).min(request_at)
+            link.resend_at(wait).min(news_at).min(request_at)
         });
         let topology_at = if self.topology_dirty {
             self.beat_at

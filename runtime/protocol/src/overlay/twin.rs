@@ -49,7 +49,7 @@ impl Overlay {
         let Some(own) = own else {
             return Err(Reject::Stranger);
         };
-        if *held.address == *own.address {
+        if held.address() == own.address {
             return Ok(());
         }
         self.correct(own);
@@ -119,6 +119,6 @@ impl Overlay {
     /// Whether a record of our id has another address than we have.
     pub(super) fn is_elsewhere(&self, fact: &NodeFact<'_>) -> bool {
         let own = self.table.get(self.own);
-        own.is_some_and(|own| *own.address != *fact.address)
+        own.is_some_and(|own| own.address() != fact.address)
     }
 }

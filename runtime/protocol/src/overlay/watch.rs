@@ -358,10 +358,20 @@ impl Overlay {
         next
     }
 
-    /// The deadline, widened by our own lateness and by theirs, at most by one second.
+    /// The deadline, widened by our own lateness, by theirs, and by how slow acknowledgements are, at
+    /// most by one second.
     pub(super) fn widened_deadline_us(&self, theirs_us: u64) -> u64 {
-        let late_us = self.lateness.figure_us() + theirs_us;
+        let late_us = self.lateness.figure_us() + theirs_us + self.slow_us();
         self.config.deadline_us + late_us.min(crate::lateness::LATE_MAX_US)
+    }
+
+    /// By how much acknowledgements take longer than they should: then beats do, too, and a silence
+    /// says less. Who is dead acknowledges nothing, and so does not change this.
+    fn slow_us(&self) -> u64 {
+        if self.is_paper() || planted::on(Fault::NoLatenessShift) {
+            return 0;
+        }
+        self.patience.usual_us().saturating_sub(self.ack_wait_us())
     }
 
     /// How many distinct reporters it takes to remove this member: the rule for small views.
