@@ -23,7 +23,6 @@ fn ground(fault: Fault) -> &'static str {
         Fault::NoLatenessShift => "stopped-detector-accuses-nobody",
         Fault::NoProbes => "two-alone-at-high-loss",
         Fault::LostDirtyMark => "one-death-is-told-once",
-        Fault::NoProbes => "lost-beats-kill-nobody",
         Fault::NoResend => "lost-news-comes-again-soon",
         Fault::NoRepair => "losses-lose-no-news",
         Fault::TreeNeverPruned => "no-member-is-told-again-and-again",

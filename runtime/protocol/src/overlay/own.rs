@@ -6,6 +6,7 @@
 use crate::config::Policy;
 use crate::event::{CauseKind, EventKind};
 use crate::identity::{ADDRESS_MAX, INCARNATION_MAX, MemberId, Version};
+use crate::label::Label;
 use crate::link::Subject;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Phase;
@@ -89,8 +90,8 @@ impl Overlay {
             return Ok(());
         }
         self.config.address = address.to_vec();
-        self.table
-            .change(self.own, |own| own.address = address.into());
+        let label = Label::own(&self.config);
+        self.table.change(self.own, |own| own.label = label);
         if self.phase == Phase::Running {
             self.renew_own(self.own_version().raised());
         }
