@@ -8,7 +8,8 @@
 //!
 //! Complication: it may be your own eyes. Three ways, three answers.
 //! - *You slept.* A detector that was stopped for a minute sees a minute of darkness everywhere.
-//!   Your own lateness is never held against others: `lateness` moves their clocks on.
+//!   Your own lateness is never held against others: `lateness` moves their clocks on, and after a
+//!   deadline of sleep you speak no verdict for two: what you hold is as old as your sleep.
 //! - *You are in the cellar.* If you hear nobody at all, you doubt yourself first, for one more
 //!   deadline; only then do you report (`doubts_itself`). With a single other member in the view
 //!   there is no telling, and you report at once.
