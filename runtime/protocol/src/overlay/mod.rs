@@ -3,7 +3,7 @@
 //! The doors are here, and what the engine holds. What goes on behind them, one noun a file:
 //! `receive` (who may say what), `agree` (on the same parameters), `handshake` (links made, changed
 //! and ended), `merge` (news into the table), `push` (how it travels on), `own` (news about
-//! ourselves), `watch` (silence, probes, reports), `helper` (looking after a suspect for others),
+//! ourselves), `claim` (who is held failed is told so, and which of two yields), `watch` (silence, probes, reports), `helper` (looking after a suspect for others),
 //! `topology` (whom to observe), `neighbours` (the random links), `discover` (finding strangers and
 //! healing splits), `send` (writing frames when a slot is free), `twin` (two of one name),
 //! `attributes` (what members publish), `snapshot` (handing over to another worker), `correlation`
@@ -23,6 +23,7 @@
 
 mod agree;
 mod attributes;
+mod claim;
 mod correlation;
 mod discover;
 mod handshake;
@@ -103,6 +104,8 @@ pub struct Overlay {
     counters: Counters,
     /// Sequence of the last frame.
     sequence: u64,
+    /// Which frames are too old to be answered.
+    stale: claim::Stale,
     /// Sequence of the last own rank fact.
     rank_sequence: u32,
     started: bool,
@@ -114,6 +117,9 @@ pub struct Overlay {
     discover_wait_us: u64,
     topology_dirty: bool,
     rejoin: Option<Rejoin>,
+    /// We took over a view, of which datagrams may be lost: the first link asks for it again. Digests
+    /// say nothing about whom it holds failed, and that is what tells the sides of a split apart.
+    lacks_view: bool,
     /// In paper mode: who reported whom in which version.
     suspicions: BTreeMap<MemberId, BTreeMap<MemberId, Version>>,
     /// Members whose parameters differ.
@@ -167,6 +173,7 @@ impl Overlay {
             events: VecDeque::new(),
             counters: Counters::default(),
             sequence: config.first_sequence,
+            stale: claim::Stale::new(config.first_sequence),
             rank_sequence: 0,
             started: false,
             now: Instant::default(),
@@ -176,6 +183,7 @@ impl Overlay {
             discover_wait_us: discover::first_wait_us(&config),
             topology_dirty: true,
             rejoin: None,
+            lacks_view: false,
             suspicions: BTreeMap::new(),
             refused: BTreeMap::new(),
             heard_any: Instant::default(),
@@ -356,6 +364,7 @@ impl Overlay {
         self.asked.retain(|_, until| now < *until);
         self.lateness.decay();
         self.patience.fade();
+        self.grow_stale();
         self.topology_dirty |= self.degree() < self.config.neighbours;
         self.judge_suspects();
         self.attributes.expire(self.now);

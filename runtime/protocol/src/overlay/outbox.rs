@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use crate::frame::FrameName;
 use crate::identity::{MemberId, Version};
 use crate::link::Subject;
 use crate::overlay::interface::{Route, Target};
@@ -63,6 +64,8 @@ pub(super) enum Intent {
     /// "You are held failed."
     Claim {
         to: MemberId,
+        /// The frame of theirs that made us say so.
+        answers: FrameName,
     },
     /// "Your parameters differ from ours."
     Refuse {

@@ -11,9 +11,8 @@ use crate::overlay::Overlay;
 use crate::overlay::interface::{Class, Phase, Route, Target, Transmit};
 use crate::overlay::outbox::Intent;
 use crate::parameters::Parameters;
-use crate::state::NodeState;
 use crate::time::Instant;
-use crate::wire::{ASKED_SHIFT, Acks, Claim, Fact, NodeFact, write_version};
+use crate::wire::{ASKED_SHIFT, Acks, Fact, NodeFact, write_version};
 
 impl Overlay {
     /// Writes the next frame into `buffer` and says where it goes; `None` when all is said.
@@ -189,8 +188,9 @@ impl Overlay {
                 self.write_view(writer, to, from, boot).ok()?;
                 (Kind::View, Target::Member(to), Route::Next)
             }
-            Intent::Claim { to } => {
+            Intent::Claim { to, answers } => {
                 self.claim_about(to)?.write(writer).ok()?;
+                answers.write(writer).ok()?;
                 (Kind::Claim, Target::Member(to), Route::All)
             }
             Intent::Refuse { slot } => {
@@ -207,23 +207,12 @@ impl Overlay {
             Intent::Correct { slot, about } => {
                 self.write_own(writer).ok()?;
                 writer.u8(1).ok()?;
+                writer.u8(1).ok()?;
                 writer.u16(1).ok()?;
                 self.write_fact(writer, Subject::Node(about)).ok()??;
                 (Kind::View, Target::Stray(slot), Route::All)
             }
             _ => return None,
-        })
-    }
-
-    fn claim_about(&self, id: MemberId) -> Option<Claim<'_>> {
-        let member = self
-            .table
-            .get(id)
-            .filter(|member| member.state == NodeState::Failed)?;
-        let about = NodeFact::of(member);
-        Some(Claim {
-            strength: self.claim_strength(),
-            about,
         })
     }
 
@@ -299,6 +288,7 @@ impl Overlay {
     ) -> Result<(), Full> {
         self.write_own(writer)?;
         writer.u8(u8::from(boot))?;
+        writer.u8(0)?;
         let count_at = writer.used();
         writer.u16(0)?;
         let mut count = 0;
