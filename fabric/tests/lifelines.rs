@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Node, config, on_the_wheel};
-use muster_fabric::{Fabric, FabricEvent, Lifeline, PeerHandle, Transport};
+use muster_fabric::{Fabric, FabricEvent, Lifeline, Pace, PeerHandle, Transport};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn open(rails: &str, lifeline: &Arc<Lifeline>) -> Node {
 
 /// Watches, and holds on: on loopback a connection is there when it was asked for.
 fn watch(node: &mut Node, peer: PeerHandle) {
-    node.fabric.watch(1, peer, 1_000_000);
+    node.fabric.watch(1, peer, Pace::unasked(1_000_000));
     look(node, 1);
 }
 

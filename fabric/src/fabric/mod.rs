@@ -16,7 +16,7 @@ pub(crate) use bulk::PeerBulk;
 
 use crate::config::FabricConfig;
 use crate::error::{OpenError, PeerError, RemoveError};
-use crate::health::HealthConfig;
+use crate::health::{HealthConfig, Pace};
 use crate::lifeline::Held;
 use crate::link::Links;
 use crate::locality::Machine;
@@ -51,6 +51,8 @@ pub struct Fabric {
     events_dropped: u64,
     /// Watched peers that were heard since they were judged.
     to_judge: Vec<PeerHandle>,
+    /// Watched peers of which a rail is late.
+    late: Vec<PeerHandle>,
     /// The last `poll` left something unread.
     more: bool,
     unknown_peer_drops: u64,
@@ -104,6 +106,7 @@ impl Fabric {
             events: VecDeque::new(),
             events_dropped: 0,
             to_judge: Vec::new(),
+            late: Vec::new(),
             more: false,
             unknown_peer_drops: 0,
             now_us: 0,
@@ -362,16 +365,21 @@ impl Transport for Fabric {
 
     fn next_timeout(&self) -> Option<u64> {
         let held = self.held.as_ref().and_then(Held::timeout);
-        [self.bulk_timeout(), held].into_iter().flatten().min()
+        let peers = self.late.iter().filter_map(|peer| self.peers.get(*peer));
+        let late = peers.filter_map(|peer| peer.hearing.ask_at()).min();
+        [self.bulk_timeout(), held, late]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn heard(&mut self, now_us: u64, peer: PeerHandle, rail: usize) {
         self.note_heard(now_us, peer, rail);
     }
 
-    fn watch(&mut self, now_us: u64, handle: PeerHandle, interval_us: u64) {
+    fn watch(&mut self, now_us: u64, handle: PeerHandle, pace: Pace) {
         if let Some(peer) = self.peers.get_mut(handle) {
-            peer.hearing.watch(now_us, interval_us);
+            peer.hearing.watch(now_us, pace);
             self.hold_on(handle);
         }
     }

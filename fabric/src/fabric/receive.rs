@@ -161,13 +161,23 @@ impl Fabric {
     /// Compares, for each peer that was heard, its rails with each other.
     pub(super) fn judge(&mut self) {
         let mut changed = false;
-        for handle in std::mem::take(&mut self.to_judge) {
+        let late = std::mem::take(&mut self.late);
+        let mut handles = std::mem::take(&mut self.to_judge);
+        handles.extend(late);
+        handles.sort_unstable();
+        handles.dedup();
+        for handle in handles {
             let Some(peer) = self.peers.get_mut(handle) else {
                 continue;
             };
             let mut changes = Vec::new();
-            peer.hearing.judge(|change| changes.push(change));
-            changed |= !changes.is_empty();
+            let now_us = self.now_us;
+            peer.hearing.judge(now_us, |change| changes.push(change));
+            if peer.hearing.ask_at().is_some() {
+                self.late.push(handle);
+            }
+            let is_late = |change: &HearingChange| matches!(change, HearingChange::Late { .. });
+            changed |= !changes.iter().all(is_late);
             for change in changes {
                 self.tell_hearing(handle, change);
             }
@@ -179,6 +189,7 @@ impl Fabric {
 
     fn tell_hearing(&mut self, handle: PeerHandle, change: HearingChange) {
         let event = match change {
+            HearingChange::Late { rail } => FabricEvent::RailLate { peer: handle, rail },
             HearingChange::Silent { rail, silent_us } => {
                 if let Some(open) = self.rails.get_mut(rail).and_then(Option::as_mut) {
                     open.counters.count_timeout();
