@@ -17,7 +17,7 @@ pub(crate) use bulk::PeerBulk;
 use crate::config::FabricConfig;
 use crate::error::{OpenError, PeerError, RemoveError};
 use crate::health::{HealthConfig, Pace};
-use crate::lifeline::Held;
+use crate::lifeline::{Held, Lifeline};
 use crate::link::Links;
 use crate::locality::Machine;
 use crate::nid::{NIDS_MAX, Nid, NidList};
@@ -30,6 +30,7 @@ use crate::stats::DropReason;
 use crate::transport::{Arrival, Class, FabricEvent, Route, Transport};
 use crate::view::{PathView, RailView, Why};
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 
 /// Events that wait for the host at most; further ones are dropped and counted.
@@ -66,6 +67,8 @@ pub struct Fabric {
     links: Option<Links>,
     /// The lifelines of watched peers; none where the system gives no descriptor.
     held: Option<Held>,
+    /// When the own lifeline is to be looked at.
+    look_us: u64,
 }
 
 impl Fabric {
@@ -114,6 +117,7 @@ impl Fabric {
             bulk_peers: Vec::new(),
             links: Links::open().ok(),
             held: Held::new().ok(),
+            look_us: 0,
         };
         fabric.measure();
         (0..fabric.rails.len()).for_each(|rail| fabric.offer_lifeline(rail));
@@ -165,6 +169,9 @@ impl Fabric {
             return Err(RemoveError::LastRail {
                 nid: nid.to_string(),
             });
+        }
+        if let Some((lifeline, at)) = self.lifeline_of(index) {
+            lifeline.withdraw(at);
         }
         self.rails[index] = None;
         self.measure();
@@ -250,11 +257,15 @@ impl Fabric {
         rails.filter_map(|(index, rail)| Some((index, rail.as_ref()?)))
     }
 
+    /// The lifeline that is offered on a rail, and where.
+    fn lifeline_of(&self, index: usize) -> Option<(&Lifeline, SocketAddrV4)> {
+        let at = self.rails[index].as_ref()?.nid.lifeline_address()?;
+        Some((self.config.lifeline.as_deref()?, at))
+    }
+
     fn offer_lifeline(&self, index: usize) {
-        let rail = self.rails[index].as_ref();
-        let at = rail.and_then(|rail| rail.nid.lifeline_address());
-        if let (Some(lifeline), Some(at)) = (&self.config.lifeline, at) {
-            lifeline.offer(index, at);
+        if let Some((lifeline, at)) = self.lifeline_of(index) {
+            lifeline.offer(at);
         }
     }
 

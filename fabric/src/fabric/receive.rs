@@ -2,7 +2,7 @@
 
 use super::Fabric;
 use crate::health::{Finding, HearingChange, Outcome, PairReport, infer};
-use crate::lifeline::Held;
+use crate::lifeline::{Held, LOOK_US};
 use crate::link::Link;
 use crate::peer::{Path, PeerHandle};
 use crate::provider::Done;
@@ -38,7 +38,7 @@ impl Fabric {
         }
         // The timer may have been for one of these.
         let lifelines = self.held.as_ref().and_then(Held::timeout);
-        if lifelines.is_some_and(|due_us| due_us <= now_us) {
+        if lifelines.is_some_and(|due_us| due_us <= now_us) || self.look_us <= now_us {
             self.more |= self.tend_lifelines(now_us);
         }
         if self.has_bulk() {
@@ -97,6 +97,10 @@ impl Fabric {
 
     /// Notes whose lifelines have broken. True if there is more.
     fn tend_lifelines(&mut self, now_us: u64) -> bool {
+        if self.look_us <= now_us {
+            self.look_us = now_us + LOOK_US;
+            self.config.lifeline.iter().for_each(|own| own.look());
+        }
         let mut gone = Vec::new();
         let held = self.held.as_mut();
         let more = held.is_some_and(|held| held.tend(now_us, &mut gone));

@@ -310,10 +310,9 @@ impl Session {
         inner.promise_again();
         // A socket that is full so soon is that of an agent in trouble; others find it all the same.
         let _ = inner.tell_learned();
-        if !same_board {
-            // Whoever waits for events has to look at the states of the new board.
-            inner.setting.event.raise();
-        }
+        // Whoever waits for events has to look: at the states of a new board, or at what was written on
+        // the old one while no agent could nudge us.
+        inner.setting.event.raise();
         if let Some(porch) = &inner.setting.options.porch {
             porch.on_attached(&inner.link);
         }
