@@ -81,7 +81,7 @@ fn run(launcher: &mut Command, folder: &Path) -> Outcome {
     let mut child = launcher
         .env("MUSTER_DIR", folder)
         .env("MUSTER_AGENT", workspace().join("target/release/musterd"))
-        .env("MUSTER_LINGER_MS", "0")
+        .env("MUSTER_LINGER_MS", "300")
         .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
