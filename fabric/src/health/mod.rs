@@ -14,6 +14,7 @@ mod outcome;
 mod score;
 
 pub(crate) use hearing::{Hearing, HearingChange};
+pub(crate) use infer::local_faults;
 pub use infer::{Finding, Lack, PairReport, infer};
 pub use outcome::{Blame, Outcome};
 pub use score::{HEALTH_MAX, HealthConfig, HealthState};
