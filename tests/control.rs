@@ -541,7 +541,7 @@ fn another_user_may_not_ask_and_not_change() {
     let allow =
         |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     let muster = directory.path().join("muster");
-    fs::copy(program("muster"), &muster).unwrap();
+    copy_program(&program("muster"), &muster);
     for (path, mode) in [
         (directory.path(), 0o755),
         (&muster, 0o755),
@@ -638,4 +638,11 @@ fn start_rank(job: &Job, rank: u32) -> Rank {
     );
     rank.await_words(&["ATTACHED"]);
     rank
+}
+
+/// Copies by another process: a file that this one wrote may still be open for writing in a child that
+/// another thread has just forked, and cannot be executed then.
+fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(copied.success(), "cp {} {}", from.display(), to.display());
 }

@@ -140,7 +140,8 @@ impl Stream {
                 println!("RAIL {rail} works");
                 return;
             }
-            FabricEvent::RailSilent { .. }
+            FabricEvent::RailLate { .. }
+            | FabricEvent::RailSilent { .. }
             | FabricEvent::RailBack { .. }
             | FabricEvent::PeerGone { .. } => return,
         };

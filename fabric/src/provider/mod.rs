@@ -13,6 +13,7 @@ mod library;
 mod names;
 mod open;
 pub(crate) mod table;
+mod waiting;
 
 #[cfg(test)]
 mod fork_test;
@@ -36,3 +37,4 @@ pub(crate) fn has_provider(library: &Libfabric, name: &str) -> bool {
 
 pub(crate) use lane::{Done, Lane, Limits, Posted, Refused, SendTag};
 pub use library::{Interface, Libfabric, load, load_from};
+pub(crate) use waiting::waiting;
