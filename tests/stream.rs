@@ -1,11 +1,11 @@
 //! A stream of acknowledged messages over rails, beside the agents of a test.
 //!
 //! `muster-test-stream INDEX RAILS INDEX=NIDS...` sends to each of the peers all the time and prints
-//! what becomes of it: `GOT FROM NUMBER RAIL` when a message has come, `SENT TO NUMBER`, `DONE TO
-//! NUMBER` when the peer has said that it has all of it, `FAILED TO NUMBER` when it never did, `BAD
-//! why` for what nobody can have sent, `RAIL INDEX word` for what the fabric says. After the line
-//! `stop` on standard input it sends no more and says `END` when nothing is under way; with the end of
-//! standard input it ends.
+//! what becomes of it: `GOT FROM NUMBER RAIL` when a message has come, with `through` behind it if a
+//! third carried it, `SENT TO NUMBER`, `DONE TO NUMBER` when the peer has said that it has all of it,
+//! `FAILED TO NUMBER` when it never did, `BAD why` for what nobody can have sent, `RAIL INDEX word` for
+//! what the fabric says. After the line `stop` on standard input it sends no more and says `END` when
+//! nothing is under way; with the end of standard input it ends.
 
 use muster_fabric::{Arrival, Fabric, FabricConfig, FabricEvent, NidList, PeerHandle, Transport};
 use rustix::buffer::spare_capacity;
@@ -141,6 +141,9 @@ impl Stream {
             }
             FabricEvent::RailSilent { .. }
             | FabricEvent::RailBack { .. }
+            | FabricEvent::PeerIndirect { .. }
+            | FabricEvent::PeerDirect { .. }
+            | FabricEvent::Stranger { .. }
             | FabricEvent::PeerGone { .. } => return,
         };
         if let Some(peer) = self.peers.get_mut(peer) {
@@ -192,7 +195,8 @@ fn arrived(arrival: Arrival<'_>) {
     };
     let number = u64::from_le_bytes(*number);
     if arrival.bytes == message(from, number) {
-        println!("GOT {from} {number} {}", arrival.rail);
+        let through = arrival.relayed.map_or("", |_| " through");
+        println!("GOT {from} {number} {}{through}", arrival.rail);
     } else {
         println!("BAD message {number} from {from}");
     }

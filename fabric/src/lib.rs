@@ -45,6 +45,7 @@ mod policy;
 mod provider;
 mod rail;
 mod range;
+mod relay;
 mod select;
 mod stats;
 mod timeouts;
@@ -67,13 +68,15 @@ pub use peer::PeerHandle;
 pub use policy::{MESSAGES_MAX, NidPattern, PATTERNS_MAX, Policy, RULES_MAX, Ranks, Rule, Subject};
 pub use provider::{Interface, Libfabric, load, load_from};
 pub use range::expand;
+pub use relay::{ENVELOPE_BYTES, Tally};
 pub use select::{
-    Candidate, Choice, Explanation, Loss, PATHS_MAX, PathInput, RailInput, Request, Selection,
-    Standing, Step, Tried, choose, explain,
+    Candidate, CarrierInput, Choice, Explanation, Loss, PATHS_MAX, PathInput, RailInput, Request,
+    Selection, Standing, Step, Tried, choose, choose_carriers, explain,
 };
 pub use stats::{Counters, DropReason, HEAT_HALF_LIFE_US};
 pub use timeouts::Timeouts;
-pub use transport::{Arrival, Class, FabricEvent, Route, Sent, Transport};
+pub use transport::{Arrival, Class, FabricEvent, Relayed, Route, Sent, Transport};
 pub use view::{
-    Credits, NetView, PathState, PathView, PeerNidView, PeerView, RailView, Why, by_net, by_nid,
+    Credits, NetView, PathState, PathView, PeerNidView, PeerView, RailView, RelayView, Through,
+    Why, by_net, by_nid,
 };

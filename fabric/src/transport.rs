@@ -4,7 +4,7 @@
 //! loses, delays or cuts what passes. Every method takes the time instead of reading a clock.
 
 use crate::error::PeerError;
-use crate::nid::NidList;
+use crate::nid::{Nid, NidList};
 use crate::peer::PeerHandle;
 use crate::select::{Selection, TRIES_MAX, Tried};
 use crate::stats::DropReason;
@@ -49,6 +49,17 @@ pub struct Arrival<'a> {
     pub rail: usize,
     /// The message.
     pub bytes: &'a [u8],
+    /// It came through another member; none: directly.
+    pub relayed: Option<Relayed>,
+}
+
+/// How a message came that did not come directly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relayed {
+    /// The peer that carried it.
+    pub by: PeerHandle,
+    /// Its sender says that it does not hear us directly.
+    pub unheard: bool,
 }
 
 /// Something the host should know about rails.
@@ -69,6 +80,21 @@ pub enum FabricEvent {
         peer: PeerHandle,
         /// Index of the local rail.
         rail: usize,
+    },
+    /// A watched peer is heard through other members only.
+    PeerIndirect {
+        /// The peer.
+        peer: PeerHandle,
+    },
+    /// A watched peer is heard directly again.
+    PeerDirect {
+        /// The peer.
+        peer: PeerHandle,
+    },
+    /// Something is to be carried to or from a NID that nobody known here has. Said now and then.
+    Stranger {
+        /// The NID.
+        nid: Nid,
     },
     /// A watched peer's process has ended, as far as its kernel says: its connection broke, or was
     /// refused. It may be back already.
@@ -109,7 +135,7 @@ pub trait Transport {
     /// The local rails' NIDs, with their ports.
     fn local_nids(&self) -> NidList;
 
-    /// Longest message, in bytes, that every rail can carry.
+    /// Longest message, in bytes, that every rail can carry, through another member too.
     fn mtu(&self) -> usize;
 
     /// State and counters of the local rails.
@@ -159,7 +185,12 @@ pub trait Transport {
         bytes: &[u8],
     ) -> Result<(), DropReason>;
 
-    /// Sends a message to a peer. Never blocks, never waits for room.
+    /// Sends a copy through other members, if this peer cannot be reached directly, or may not be; says
+    /// how many took one. A part of [`send`](Transport::send).
+    fn relay(&mut self, now_us: u64, peer: PeerHandle, class: Class, bytes: &[u8]) -> u8;
+
+    /// Sends a message to a peer. Never blocks, never waits for room. Messages do not begin with the
+    /// mark of an envelope (F5, then `MR1`): they would be taken for one.
     fn send(
         &mut self,
         now_us: u64,
@@ -202,6 +233,7 @@ pub trait Transport {
             let probed = self.post(now_us, peer, usize::from(choice.path), class, bytes);
             sent.copies += u8::from(probed.is_ok());
         }
+        sent.copies += self.relay(now_us, peer, class, bytes);
         sent
     }
 
@@ -228,11 +260,16 @@ pub trait Transport {
     /// Says that an authentic message of this peer has come over this rail.
     fn heard(&mut self, now_us: u64, peer: PeerHandle, rail: usize);
 
+    /// Says that an authentic message of this peer has come, but through another member: that says
+    /// nothing for any rail.
+    fn heard_through(&mut self, now_us: u64, peer: PeerHandle, relayed: Relayed);
+
     /// Watches a peer's rails: one that is not heard for longer than the interval, while another
     /// is, gives [`FabricEvent::RailSilent`]; and the end of its process [`FabricEvent::PeerGone`], if
     /// it offers a [`Lifeline`](crate::Lifeline). Messages go round the rails: with n rails, an interval
-    /// of less than n of the peer's beats would accuse rails that are well. Called again, it only
-    /// changes the interval.
+    /// of less than n of the peer's beats would accuse rails that are well. When nothing comes directly
+    /// for half of one rail's share of the interval, messages go to the peer through others as well.
+    /// Called again, it only changes the interval.
     fn watch(&mut self, now_us: u64, peer: PeerHandle, interval_us: u64);
 
     /// Ends the watch; a rail that was silent counts as healthy again.

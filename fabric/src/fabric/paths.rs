@@ -22,10 +22,20 @@ impl Fabric {
         }
         self.check_owners(nids, None)?;
         let paths = self.match_paths(Vec::new(), nids);
-        let paths = self.open_home(paths, nids).map_err(|(error, _)| error)?;
+        let paths = match self.open_home(paths, nids) {
+            // Reached through others, if at all.
+            Err((PeerError::NoCommonNet { .. }, none)) if self.may_relay(nids) => none,
+            opened => opened.map_err(|(error, _)| error)?,
+        };
         let handle = self.peers.insert(Peer::new(nids.clone(), paths));
         self.own(nids, handle);
         Ok(handle)
+    }
+
+    /// Whether others may carry to these NIDs: to addresses only.
+    fn may_relay(&self, nids: &NidList) -> bool {
+        let has_address = |nid: &Nid| nid.socket_address().is_some_and(|at| at.port() != 0);
+        self.config.relay && nids.iter().all(has_address)
     }
 
     pub(super) fn give_nids(
@@ -49,7 +59,11 @@ impl Fabric {
         let opened = self.open_home(fresh, nids);
         let opened = match opened {
             // That no new path can be opened is no error while old ones go on.
-            Err((PeerError::NoCommonNet { .. }, paths)) if !old.is_empty() => Ok(paths),
+            Err((PeerError::NoCommonNet { .. }, paths))
+                if !old.is_empty() || self.may_relay(nids) =>
+            {
+                Ok(paths)
+            }
             other => other,
         };
         let (fresh, result) = match opened {
@@ -74,6 +88,7 @@ impl Fabric {
         if let Some(peer) = self.peers.remove(handle) {
             self.disown(&peer.nids);
             self.close_paths(peer.paths);
+            self.carrier.carried.forget(handle);
             self.hold_on(handle);
         }
     }

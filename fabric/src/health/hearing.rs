@@ -3,19 +3,36 @@
 //! *While this rail was silent, another kept talking for a whole interval.* That compares arrivals
 //! with arrivals and never with the present, so a peer that dies is silent everywhere and accuses no
 //! rail, and a host that was stopped for a minute accuses nobody when it goes on.
+//!
+//! Who is heard through another member talks, too, and so accuses every rail on which it is not heard;
+//! but that says nothing for any rail.
 
 /// A change that [`Hearing::judge`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HearingChange {
-    Silent { rail: usize, silent_us: u64 },
-    Back { rail: usize },
+    Silent {
+        rail: usize,
+        silent_us: u64,
+    },
+    Back {
+        rail: usize,
+    },
+    /// It is heard through others only.
+    Indirect,
+    /// It is heard directly again.
+    Direct,
 }
 
 /// When one peer was heard on each local rail.
 #[derive(Debug)]
 pub(crate) struct Hearing {
     interval_us: Option<u64>,
+    /// Silence on all rails for so long is worth a doubt.
+    doubt_us: u64,
     rails: Vec<RailHearing>,
+    /// When it was heard last through another member; 0: never.
+    through_us: u64,
+    indirect: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +58,9 @@ impl Hearing {
         };
         Hearing {
             interval_us: None,
+            doubt_us: 0,
+            through_us: 0,
+            indirect: false,
             rails: used.iter().map(rail).collect(),
         }
     }
@@ -72,8 +92,10 @@ impl Hearing {
         self.interval_us.is_some()
     }
 
-    /// Starts to judge. Every rail counts as heard now, so that none begins as silent.
-    pub(crate) fn watch(&mut self, now_us: u64, interval_us: u64) {
+    /// Starts to judge. Every rail counts as heard now, so that none begins as silent. So many rails
+    /// share the interval.
+    pub(crate) fn watch(&mut self, now_us: u64, interval_us: u64, rails: usize) {
+        self.doubt_us = interval_us / (2 * rails.max(1) as u64);
         if self.interval_us.is_none() {
             self.rails.iter_mut().for_each(|rail| rail.last_us = now_us);
         }
@@ -82,6 +104,7 @@ impl Hearing {
 
     pub(crate) fn unwatch(&mut self) {
         self.interval_us = None;
+        self.indirect = false;
         for rail in &mut self.rails {
             rail.silent = false;
             rail.back = false;
@@ -98,20 +121,46 @@ impl Hearing {
         self.interval_us.is_some()
     }
 
+    /// Notes an authentic message that came through another member. Returns whether there is something
+    /// to judge.
+    pub(crate) fn heard_through(&mut self, now_us: u64) -> bool {
+        self.through_us = self.through_us.max(now_us);
+        self.interval_us.is_some()
+    }
+
+    /// When it was heard directly last, or the watch began; 0: never.
+    pub(crate) fn direct_us(&self) -> u64 {
+        let latest_us = self.rails.iter().map(|rail| rail.last_us).max();
+        latest_us.unwrap_or(0)
+    }
+
+    /// When it was heard last, however.
+    pub(crate) fn latest_us(&self) -> u64 {
+        self.direct_us().max(self.through_us)
+    }
+
+    /// Whether it is watched and nothing came directly for a while: it may not reach us.
+    pub(crate) fn doubts(&self, now_us: u64) -> bool {
+        self.interval_us.is_some() && now_us > self.direct_us() + self.doubt_us
+    }
+
     /// Compares the rails with each other. Only to be called when everything that has arrived was
     /// noted, or a rail would be accused of what still waits in its buffer.
     pub(crate) fn judge(&mut self, mut change: impl FnMut(HearingChange)) {
         let Some(interval_us) = self.interval_us else {
             return;
         };
-        let latest_us = self
-            .rails
-            .iter()
-            .map(|rail| rail.last_us)
-            .max()
-            .unwrap_or(0);
+        let indirect = self.through_us > self.direct_us() + self.doubt_us;
+        if indirect != self.indirect {
+            self.indirect = indirect;
+            change(match indirect {
+                true => HearingChange::Indirect,
+                false => HearingChange::Direct,
+            });
+        }
+        let latest_us = self.latest_us();
         for (index, rail) in self.rails.iter_mut().enumerate() {
-            let silent_us = latest_us - rail.last_us;
+            let silent_us = latest_us - rail.last_us.min(latest_us);
             if rail.back {
                 rail.silent = false;
                 rail.back = false;
@@ -156,7 +205,7 @@ mod tests {
     #[test]
     fn a_rail_is_silent_when_another_talked_for_a_whole_interval_meanwhile() {
         let mut hearing = Hearing::new(&[true, true]);
-        hearing.watch(1_000, 100);
+        hearing.watch(1_000, 100, 1);
         for now_us in [1_040, 1_080, 1_100] {
             hearing.heard(now_us, 0);
             assert_eq!(changes(&mut hearing), []);
@@ -178,7 +227,7 @@ mod tests {
     #[test]
     fn a_peer_that_dies_accuses_no_rail() {
         let mut hearing = Hearing::new(&[true, true]);
-        hearing.watch(0, 100);
+        hearing.watch(0, 100, 1);
         hearing.heard(500, 1);
         hearing.heard(540, 0);
         assert_eq!(changes(&mut hearing), []);
@@ -187,17 +236,50 @@ mod tests {
     #[test]
     fn a_host_that_was_stopped_accuses_nobody() {
         let mut hearing = Hearing::new(&[true, true]);
-        hearing.watch(0, 100);
+        hearing.watch(0, 100, 1);
         // Both rails kept talking; after a minute the host reads one rail's buffer, then the other.
         hearing.heard(60_000_000, 0);
         hearing.heard(60_000_000, 1);
         assert_eq!(changes(&mut hearing), []);
     }
 
+    /// What comes through another member accuses all rails and speaks for none.
+    #[test]
+    fn who_is_heard_through_another_only_is_silent_on_every_rail() {
+        let mut hearing = Hearing::new(&[true, true]);
+        hearing.watch(1_000, 100, 2);
+        assert!(!hearing.doubts(1_025) && hearing.doubts(1_026));
+        hearing.heard_through(1_020);
+        assert_eq!(changes(&mut hearing), [], "it may come both ways");
+        hearing.heard_through(1_101);
+        let silent = |rail| HearingChange::Silent {
+            rail,
+            silent_us: 101,
+        };
+        let all = [HearingChange::Indirect, silent(0), silent(1)];
+        assert_eq!(changes(&mut hearing), all);
+        assert!(hearing.doubts(1_101), "no word of its own");
+        hearing.heard(1_110, 1);
+        let back = [HearingChange::Direct, HearingChange::Back { rail: 1 }];
+        assert_eq!(changes(&mut hearing), back);
+        assert!(!hearing.doubts(1_110) && hearing.is_silent(0));
+    }
+
+    /// A peer on none of our nets has no rail that could be silent.
+    #[test]
+    fn a_peer_without_a_rail_is_heard_through_others_and_that_is_said_once() {
+        let mut hearing = Hearing::new(&[false]);
+        hearing.watch(0, 100, 1);
+        hearing.heard_through(60);
+        assert_eq!(changes(&mut hearing), [HearingChange::Indirect]);
+        hearing.heard_through(600);
+        assert_eq!(changes(&mut hearing), []);
+    }
+
     #[test]
     fn a_rail_without_a_path_to_the_peer_is_never_silent() {
         let mut hearing = Hearing::new(&[true, false]);
-        hearing.watch(0, 100);
+        hearing.watch(0, 100, 1);
         hearing.heard(500, 0);
         assert_eq!(changes(&mut hearing), []);
     }
@@ -205,7 +287,7 @@ mod tests {
     #[test]
     fn a_silent_rail_is_probed_once_an_interval() {
         let mut hearing = Hearing::new(&[true, true]);
-        hearing.watch(0, 100);
+        hearing.watch(0, 100, 1);
         hearing.heard(150, 0);
         changes(&mut hearing);
         assert!(hearing.probe_due(160, 1));

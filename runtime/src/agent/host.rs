@@ -28,7 +28,7 @@ use super::signals::Signals;
 use crate::control::Control;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::{Epoll, Ready};
-use muster_fabric::{Arrival, Fabric, FabricEvent, PeerHandle, Transport};
+use muster_fabric::{Arrival, Fabric, FabricEvent, Nid, NidList, PeerHandle, Relayed, Transport};
 use muster_protocol::{
     Class, EventKind, Input, Instant, MemberId, Overlay, Phase, Reject, Route, Target, Version,
     frame,
@@ -83,15 +83,15 @@ pub(super) struct Host {
     heartbeat_us: u64,
     /// Peers whose beats the fabric watches, by handle.
     pub(super) watched: BTreeMap<PeerHandle, MemberId>,
-    /// Silent rails of each member.
-    pub(super) silent_rails: BTreeMap<MemberId, BTreeSet<usize>>,
+    /// What each member is not heard by: rails, or none of them (`None`), so through others only.
+    pub(super) silent_rails: BTreeMap<MemberId, BTreeSet<Option<usize>>>,
     /// Which of the outbox's lists the handles in `watched` are of.
     begun_anew: u64,
     pub(super) buffer: Vec<u8>,
     /// Rails were opened or closed since the loop last looked whether it may sleep.
     pub(super) rails_are_new: bool,
     /// Who was heard on which rail in this round of step 1.
-    heard: Vec<(MemberId, usize)>,
+    heard: Vec<(MemberId, usize, Option<Relayed>)>,
     ending: Option<Ending>,
     /// Somebody asked us to end.
     is_asked: bool,
@@ -208,7 +208,7 @@ impl Host {
                     Err(_) => false,
                 };
                 if let Some(sender) = frame::sender(arrival.bytes).filter(|_| authentic) {
-                    heard.push((sender, arrival.rail));
+                    heard.push((sender, arrival.rail, arrival.relayed));
                 }
             };
             more = if news_may_wait {
@@ -216,9 +216,14 @@ impl Host {
             } else {
                 self.fabric.poll_beats(now_ns / 1000, &mut deliver)
             };
-            for (sender, rail) in heard.drain(..) {
-                if let Some(peer) = self.peer_of(Target::Member(sender)) {
-                    self.fabric.heard(now_ns / 1000, peer, rail);
+            for (sender, rail, relayed) in heard.drain(..) {
+                let Some(peer) = self.peer_of(Target::Member(sender)) else {
+                    continue;
+                };
+                match relayed {
+                    None => self.fabric.heard(now_ns / 1000, peer, rail),
+                    // It lives; of our rails and its own that says nothing.
+                    Some(relayed) => self.fabric.heard_through(now_ns / 1000, peer, relayed),
                 }
             }
             if !more {
@@ -311,8 +316,14 @@ impl Host {
                     }
                     continue;
                 }
-                FabricEvent::RailSilent { peer, rail, .. } => (peer, rail, true),
-                FabricEvent::RailBack { peer, rail } => (peer, rail, false),
+                FabricEvent::RailSilent { peer, rail, .. } => (peer, Some(rail), true),
+                FabricEvent::RailBack { peer, rail } => (peer, Some(rail), false),
+                FabricEvent::PeerIndirect { peer } => (peer, None, true),
+                FabricEvent::PeerDirect { peer } => (peer, None, false),
+                FabricEvent::Stranger { nid } => {
+                    self.meet(&nid);
+                    continue;
+                }
                 FabricEvent::RailFailing { rail, reason } => {
                     warn!(rail, reason, "a rail of this node fails; the others carry");
                     continue;
@@ -337,6 +348,20 @@ impl Host {
             if degraded != was_degraded {
                 self.input(Input::Degraded { member, degraded });
             }
+        }
+    }
+
+    /// Something is to be carried for somebody whom the fabric does not know. If it is a member, it
+    /// will.
+    fn meet(&mut self, nid: &Nid) {
+        let has = |address: &[u8]| {
+            let nids = String::from_utf8_lossy(address).parse::<NidList>();
+            nids.is_ok_and(|nids| nids.iter().any(|one| one == nid))
+        };
+        let mut members = self.engine.members();
+        let found = members.find(|member| member.state().in_view() && has(member.address()));
+        if let Some(id) = found.map(|member| member.id()) {
+            self.peer_of(Target::Member(id));
         }
     }
 
