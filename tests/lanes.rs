@@ -2,7 +2,8 @@
 //!
 //! Four network namespaces with three rails each. In each of them a `musterd` with all rails, and a
 //! stream of acknowledged messages to all others. Rails are set down, black-holed, made mute or deaf
-//! and healed in a seeded order, so that any two hosts keep one rail between them at all times.
+//! and healed in a seeded order, so that any two hosts keep one rail between them at all times; at last
+//! two of them keep none, and the others carry between these.
 
 use muster_tests::hosts::{Fault, Hosts, nids};
 use muster_tests::{DEADLINE, program, workspace};
@@ -377,7 +378,7 @@ fn seed() -> u64 {
     )
 }
 
-/// tst-010, hlt-005, hlt-010, hlt-025, snd-080, snd-085; RS-02, RS-05, RS-06, RS-07.
+/// tst-010, hlt-005, hlt-010, hlt-025, snd-060, snd-080, snd-085; BG-06; RS-02, RS-05, RS-06, RS-07.
 #[test]
 fn whatever_rails_do_no_message_is_lost_or_doubled_and_no_member_is_declared_failed() {
     run(seed(), &UDP, None);

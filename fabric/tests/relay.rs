@@ -157,7 +157,7 @@ fn through(world: &World, at: char, by: char, unheard: bool) -> Option<Relayed> 
     })
 }
 
-/// snd-010 and the document's router NIDs; BG-06's failover to the next node of a cluster.
+/// snd-060 with its router NIDs; BG-06's failover to a node that still has both kinds of network.
 #[test]
 fn who_shares_no_net_is_reached_through_one_who_shares_one_with_each_side() {
     let mut world = apart(1, "c");
@@ -352,7 +352,7 @@ fn news_that_nobody_answers_goes_through_others_as_well() {
     assert_eq!(world.send('a', 'b', "news").copies, 1);
 }
 
-/// Envelopes that lie: none is carried on, each is counted, and the host hears of strangers, seldom.
+/// AG-15: envelopes that lie: none is carried on, each is counted, and the host hears of strangers, seldom.
 #[test]
 fn what_a_stranger_throws_at_a_carrier_goes_nowhere() {
     let mut world = apart(7, "c");

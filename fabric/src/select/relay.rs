@@ -1,4 +1,5 @@
-//! Selection of a carrier: through whom a message goes that cannot go directly. A pure function.
+//! Selection of a carrier: through whom a message goes that cannot go directly. A pure function; the
+//! router NIDs of the document's "Local NI first" (snd-060).
 //!
 //! The same shape as the choice of a pair: a list of keys, compared in a fixed order, and the first that
 //! differs says why. As long as nobody was heard through any carrier, it is not known which of them reach

@@ -65,6 +65,8 @@ impl Host {
         self.knock_at_peers(&before);
         if moved {
             self.tell_of_rails();
+        } else if self.rails.document().relay && !before.relay {
+            self.outbox.rails_changed();
         }
         if let Some(job) = &mut self.job {
             let address = self.fabric.local_nids().to_string();

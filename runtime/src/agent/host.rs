@@ -360,7 +360,9 @@ impl Host {
         };
         let mut members = self.engine.members();
         let found = members.find(|member| member.state().in_view() && has(member.address()));
-        if let Some(id) = found.map(|member| member.id()) {
+        let id = found.map(|member| member.id());
+        drop(members);
+        if let Some(id) = id {
             self.peer_of(Target::Member(id));
         }
     }
