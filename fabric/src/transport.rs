@@ -4,6 +4,7 @@
 //! loses, delays or cuts what passes. Every method takes the time instead of reading a clock.
 
 use crate::error::PeerError;
+use crate::health::Pace;
 use crate::nid::{Nid, NidList};
 use crate::peer::PeerHandle;
 use crate::select::{Selection, TRIES_MAX, Tried};
@@ -65,6 +66,14 @@ pub struct Relayed {
 /// Something the host should know about rails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FabricEvent {
+    /// A watched peer is heard on another rail, and a message on this one is overdue: ask it for a sign
+    /// by all rails. Told a few times before the rail counts as silent.
+    RailLate {
+        /// The peer.
+        peer: PeerHandle,
+        /// Index of the local rail.
+        rail: usize,
+    },
     /// A watched peer is heard on another rail, but not on this one.
     RailSilent {
         /// The peer.
@@ -264,13 +273,12 @@ pub trait Transport {
     /// nothing for any rail.
     fn heard_through(&mut self, now_us: u64, peer: PeerHandle, relayed: Relayed);
 
-    /// Watches a peer's rails: one that is not heard for longer than the interval, while another
-    /// is, gives [`FabricEvent::RailSilent`]; and the end of its process [`FabricEvent::PeerGone`], if
-    /// it offers a [`Lifeline`](crate::Lifeline). Messages go round the rails: with n rails, an interval
-    /// of less than n of the peer's beats would accuse rails that are well. When nothing comes directly
-    /// for half of one rail's share of the interval, messages go to the peer through others as well.
-    /// Called again, it only changes the interval.
-    fn watch(&mut self, now_us: u64, peer: PeerHandle, interval_us: u64);
+    /// Watches a peer's rails: one that is not heard at this [`Pace`], while another is, gives
+    /// [`FabricEvent::RailLate`] and [`FabricEvent::RailSilent`]; and the end of its process
+    /// [`FabricEvent::PeerGone`], if it offers a [`Lifeline`](crate::Lifeline). When
+    /// nothing comes directly for a while, messages go to the peer through others as well. Called again,
+    /// it only changes the pace.
+    fn watch(&mut self, now_us: u64, peer: PeerHandle, pace: Pace);
 
     /// Ends the watch; a rail that was silent counts as healthy again.
     fn unwatch(&mut self, peer: PeerHandle);

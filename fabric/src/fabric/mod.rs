@@ -19,8 +19,8 @@ use relay::Carrier;
 
 use crate::config::FabricConfig;
 use crate::error::{OpenError, PeerError, RemoveError};
-use crate::health::HealthConfig;
-use crate::lifeline::Held;
+use crate::health::{HealthConfig, Pace};
+use crate::lifeline::{Held, Lifeline};
 use crate::link::Links;
 use crate::locality::Machine;
 use crate::nid::{NIDS_MAX, Nid, NidList};
@@ -34,6 +34,7 @@ use crate::stats::DropReason;
 use crate::transport::{Arrival, Class, FabricEvent, Relayed, Route, Transport};
 use crate::view::{PathView, RailView, Why};
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 
 /// Events that wait for the host at most; further ones are dropped and counted.
@@ -55,6 +56,8 @@ pub struct Fabric {
     events_dropped: u64,
     /// Watched peers that were heard since they were judged.
     to_judge: Vec<PeerHandle>,
+    /// Watched peers of which a rail is late.
+    late: Vec<PeerHandle>,
     /// The last `poll` left something unread.
     more: bool,
     unknown_peer_drops: u64,
@@ -70,6 +73,8 @@ pub struct Fabric {
     held: Option<Held>,
     /// What is carried for others, and through others.
     carrier: Carrier,
+    /// When the own lifeline is to be looked at.
+    look_us: u64,
 }
 
 impl Fabric {
@@ -110,6 +115,7 @@ impl Fabric {
             events: VecDeque::new(),
             events_dropped: 0,
             to_judge: Vec::new(),
+            late: Vec::new(),
             more: false,
             unknown_peer_drops: 0,
             now_us: 0,
@@ -118,6 +124,7 @@ impl Fabric {
             links: Links::open().ok(),
             held: Held::new().ok(),
             carrier: Carrier::default(),
+            look_us: 0,
         };
         fabric.measure();
         (0..fabric.rails.len()).for_each(|rail| fabric.offer_lifeline(rail));
@@ -169,6 +176,9 @@ impl Fabric {
             return Err(RemoveError::LastRail {
                 nid: nid.to_string(),
             });
+        }
+        if let Some((lifeline, at)) = self.lifeline_of(index) {
+            lifeline.withdraw(at);
         }
         self.rails[index] = None;
         self.measure();
@@ -254,11 +264,15 @@ impl Fabric {
         rails.filter_map(|(index, rail)| Some((index, rail.as_ref()?)))
     }
 
+    /// The lifeline that is offered on a rail, and where.
+    fn lifeline_of(&self, index: usize) -> Option<(&Lifeline, SocketAddrV4)> {
+        let at = self.rails[index].as_ref()?.nid.lifeline_address()?;
+        Some((self.config.lifeline.as_deref()?, at))
+    }
+
     fn offer_lifeline(&self, index: usize) {
-        let rail = self.rails[index].as_ref();
-        let at = rail.and_then(|rail| rail.nid.lifeline_address());
-        if let (Some(lifeline), Some(at)) = (&self.config.lifeline, at) {
-            lifeline.offer(index, at);
+        if let Some((lifeline, at)) = self.lifeline_of(index) {
+            lifeline.offer(at);
         }
     }
 
@@ -374,7 +388,12 @@ impl Transport for Fabric {
 
     fn next_timeout(&self) -> Option<u64> {
         let held = self.held.as_ref().and_then(Held::timeout);
-        [self.bulk_timeout(), held].into_iter().flatten().min()
+        let peers = self.late.iter().filter_map(|peer| self.peers.get(*peer));
+        let late = peers.filter_map(|peer| peer.hearing.ask_at()).min();
+        [self.bulk_timeout(), held, late]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn heard(&mut self, now_us: u64, peer: PeerHandle, rail: usize) {
@@ -385,10 +404,9 @@ impl Transport for Fabric {
         self.note_heard_through(now_us, peer, relayed);
     }
 
-    fn watch(&mut self, now_us: u64, handle: PeerHandle, interval_us: u64) {
-        let rails = self.open_rails().count();
+    fn watch(&mut self, now_us: u64, handle: PeerHandle, pace: Pace) {
         if let Some(peer) = self.peers.get_mut(handle) {
-            peer.hearing.watch(now_us, interval_us, rails);
+            peer.hearing.watch(now_us, pace);
             self.hold_on(handle);
         }
     }

@@ -4,12 +4,20 @@
 //! with arrivals and never with the present, so a peer that dies is silent everywhere and accuses no
 //! rail, and a host that was stopped for a minute accuses nobody when it goes on.
 //!
+//! Messages go round the rails, so each carries few of them, and two that are lost by accident would look
+//! like a fault. So a rail is *late* before it is silent: the peer is asked for a sign by all of them, and
+//! a rail is silent when it brought none of several while others did.
+//!
 //! Who is heard through another member talks, too, and so accuses every rail on which it is not heard;
 //! but that says nothing for any rail.
 
 /// A change that [`Hearing::judge`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HearingChange {
+    /// The peer is to be asked for a sign by all rails: this one is late.
+    Late {
+        rail: usize,
+    },
     Silent {
         rail: usize,
         silent_us: u64,
@@ -23,12 +31,60 @@ pub(crate) enum HearingChange {
     Direct,
 }
 
+/// How long a rail may be silent while another talks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Beyond this it is late.
+    late_us: u64,
+    /// Beyond this it is silent, if it has missed its questions too.
+    silent_us: u64,
+    /// Questions that are asked while it is late.
+    asks: u32,
+    /// Between two of them.
+    pause_us: u64,
+    /// Silence on all rails for longer is worth a doubt.
+    doubt_us: u64,
+}
+
+/// Questions that a late rail must miss to be silent.
+const ASKS: u32 = 3;
+
+impl Pace {
+    /// For a peer that sends a beat in each interval, over its rails in turn. A rail that brings nothing
+    /// any more is silent within two deadlines, where a round of the rails takes no longer than one
+    /// (`standard`: up to three rails); where it does, about two beats after the round that it missed.
+    #[must_use]
+    pub fn of_beats(beat_us: u64, deadline_us: u64, rails: u64) -> Pace {
+        let round_us = beat_us * rails;
+        let late_us = round_us + beat_us / 4;
+        let patient_us = (2 * deadline_us).saturating_sub(2 * beat_us + beat_us / 2);
+        let silent_us = patient_us.max(round_us + 3 * beat_us / 4);
+        Pace {
+            late_us,
+            silent_us,
+            asks: ASKS,
+            pause_us: (beat_us / 4).max((silent_us - late_us) / u64::from(ASKS)),
+            doubt_us: 2 * beat_us + beat_us / 2,
+        }
+    }
+
+    /// Silent after this, without a question.
+    #[must_use]
+    pub fn unasked(silent_us: u64) -> Pace {
+        Pace {
+            late_us: silent_us,
+            silent_us,
+            asks: 0,
+            pause_us: 0,
+            doubt_us: silent_us / 2,
+        }
+    }
+}
+
 /// When one peer was heard on each local rail.
 #[derive(Debug)]
 pub(crate) struct Hearing {
-    interval_us: Option<u64>,
-    /// Silence on all rails for so long is worth a doubt.
-    doubt_us: u64,
+    pace: Option<Pace>,
     rails: Vec<RailHearing>,
     /// When it was heard last through another member; 0: never.
     through_us: u64,
@@ -44,6 +100,9 @@ struct RailHearing {
     /// Silent, and heard since.
     back: bool,
     probe_us: u64,
+    /// Questions since it was heard last, and when the last of them was.
+    asked: u32,
+    asked_us: u64,
 }
 
 impl Hearing {
@@ -55,10 +114,11 @@ impl Hearing {
             silent: false,
             back: false,
             probe_us: 0,
+            asked: 0,
+            asked_us: 0,
         };
         Hearing {
-            interval_us: None,
-            doubt_us: 0,
+            pace: None,
             through_us: 0,
             indirect: false,
             rails: used.iter().map(rail).collect(),
@@ -84,28 +144,27 @@ impl Hearing {
 
     /// Whether the peer is watched and a path to it uses this rail.
     pub(crate) fn is_judged(&self, rail: usize) -> bool {
-        self.interval_us.is_some() && self.rails[rail].used
+        self.pace.is_some() && self.rails[rail].used
     }
 
     /// Whether the peer is watched.
     pub(crate) fn is_watched(&self) -> bool {
-        self.interval_us.is_some()
+        self.pace.is_some()
     }
 
-    /// Starts to judge. Every rail counts as heard now, so that none begins as silent. So many rails
-    /// share the interval.
-    pub(crate) fn watch(&mut self, now_us: u64, interval_us: u64, rails: usize) {
-        self.doubt_us = interval_us / (2 * rails.max(1) as u64);
-        if self.interval_us.is_none() {
+    /// Starts to judge. Every rail counts as heard now, so that none begins as silent.
+    pub(crate) fn watch(&mut self, now_us: u64, pace: Pace) {
+        if self.pace.is_none() {
             self.rails.iter_mut().for_each(|rail| rail.last_us = now_us);
         }
-        self.interval_us = Some(interval_us);
+        self.pace = Some(pace);
     }
 
     pub(crate) fn unwatch(&mut self) {
-        self.interval_us = None;
+        self.pace = None;
         self.indirect = false;
         for rail in &mut self.rails {
+            rail.asked = 0;
             rail.silent = false;
             rail.back = false;
         }
@@ -118,14 +177,15 @@ impl Hearing {
         };
         hearing.last_us = hearing.last_us.max(now_us);
         hearing.back |= hearing.silent;
-        self.interval_us.is_some()
+        hearing.asked = 0;
+        self.pace.is_some()
     }
 
     /// Notes an authentic message that came through another member. Returns whether there is something
     /// to judge.
     pub(crate) fn heard_through(&mut self, now_us: u64) -> bool {
         self.through_us = self.through_us.max(now_us);
-        self.interval_us.is_some()
+        self.pace.is_some()
     }
 
     /// When it was heard directly last, or the watch began; 0: never.
@@ -141,16 +201,17 @@ impl Hearing {
 
     /// Whether it is watched and nothing came directly for a while: it may not reach us.
     pub(crate) fn doubts(&self, now_us: u64) -> bool {
-        self.interval_us.is_some() && now_us > self.direct_us() + self.doubt_us
+        let pace = self.pace.as_ref();
+        pace.is_some_and(|pace| now_us > self.direct_us() + pace.doubt_us)
     }
 
     /// Compares the rails with each other. Only to be called when everything that has arrived was
     /// noted, or a rail would be accused of what still waits in its buffer.
-    pub(crate) fn judge(&mut self, mut change: impl FnMut(HearingChange)) {
-        let Some(interval_us) = self.interval_us else {
+    pub(crate) fn judge(&mut self, now_us: u64, mut change: impl FnMut(HearingChange)) {
+        let Some(pace) = self.pace else {
             return;
         };
-        let indirect = self.through_us > self.direct_us() + self.doubt_us;
+        let indirect = self.through_us > self.direct_us() + pace.doubt_us;
         if indirect != self.indirect {
             self.indirect = indirect;
             change(match indirect {
@@ -160,12 +221,21 @@ impl Hearing {
         }
         let latest_us = self.latest_us();
         for (index, rail) in self.rails.iter_mut().enumerate() {
-            let silent_us = latest_us - rail.last_us.min(latest_us);
+            let silent_us = latest_us - rail.last_us;
             if rail.back {
                 rail.silent = false;
                 rail.back = false;
                 change(HearingChange::Back { rail: index });
-            } else if rail.used && !rail.silent && silent_us > interval_us {
+            } else if !rail.used || rail.silent || silent_us <= pace.late_us {
+                continue;
+            } else if rail.asked < pace.asks {
+                if rail.asked == 0 || now_us >= rail.asked_us + pace.pause_us {
+                    rail.asked += 1;
+                    rail.asked_us = now_us;
+                    change(HearingChange::Late { rail: index });
+                }
+            // Somebody has answered since.
+            } else if silent_us > pace.silent_us && (pace.asks == 0 || latest_us > rail.asked_us) {
                 rail.silent = true;
                 rail.probe_us = latest_us;
                 change(HearingChange::Silent {
@@ -176,13 +246,21 @@ impl Hearing {
         }
     }
 
+    /// When the next question is to be asked; none if no rail is late, or all were.
+    pub(crate) fn ask_at(&self) -> Option<u64> {
+        let pace = self.pace?;
+        let asking = |rail: &&RailHearing| !rail.silent && (1..pace.asks).contains(&rail.asked);
+        let late = self.rails.iter().filter(asking);
+        late.map(|rail| rail.asked_us + pace.pause_us).min()
+    }
+
     pub(crate) fn is_silent(&self, rail: usize) -> bool {
         self.rails[rail].silent
     }
 
     /// Whether a silent rail is to be tried again now; if so, the next time is one interval later.
     pub(crate) fn probe_due(&mut self, now_us: u64, rail: usize) -> bool {
-        let interval_us = self.interval_us.unwrap_or(0);
+        let interval_us = self.pace.map_or(0, |pace| pace.silent_us);
         let rail = &mut self.rails[rail];
         let due = rail.silent && now_us >= rail.probe_us;
         if due {
@@ -195,17 +273,18 @@ impl Hearing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn changes(hearing: &mut Hearing) -> Vec<HearingChange> {
         let mut changes = Vec::new();
-        hearing.judge(|change| changes.push(change));
+        hearing.judge(u64::MAX, |change| changes.push(change));
         changes
     }
 
     #[test]
     fn a_rail_is_silent_when_another_talked_for_a_whole_interval_meanwhile() {
         let mut hearing = Hearing::new(&[true, true]);
-        hearing.watch(1_000, 100, 1);
+        hearing.watch(1_000, Pace::unasked(100));
         for now_us in [1_040, 1_080, 1_100] {
             hearing.heard(now_us, 0);
             assert_eq!(changes(&mut hearing), []);
@@ -227,7 +306,7 @@ mod tests {
     #[test]
     fn a_peer_that_dies_accuses_no_rail() {
         let mut hearing = Hearing::new(&[true, true]);
-        hearing.watch(0, 100, 1);
+        hearing.watch(0, Pace::unasked(100));
         hearing.heard(500, 1);
         hearing.heard(540, 0);
         assert_eq!(changes(&mut hearing), []);
@@ -236,7 +315,7 @@ mod tests {
     #[test]
     fn a_host_that_was_stopped_accuses_nobody() {
         let mut hearing = Hearing::new(&[true, true]);
-        hearing.watch(0, 100, 1);
+        hearing.watch(0, Pace::unasked(100));
         // Both rails kept talking; after a minute the host reads one rail's buffer, then the other.
         hearing.heard(60_000_000, 0);
         hearing.heard(60_000_000, 1);
@@ -247,9 +326,9 @@ mod tests {
     #[test]
     fn who_is_heard_through_another_only_is_silent_on_every_rail() {
         let mut hearing = Hearing::new(&[true, true]);
-        hearing.watch(1_000, 100, 2);
-        assert!(!hearing.doubts(1_025) && hearing.doubts(1_026));
-        hearing.heard_through(1_020);
+        hearing.watch(1_000, Pace::unasked(100));
+        assert!(!hearing.doubts(1_050) && hearing.doubts(1_051));
+        hearing.heard_through(1_050);
         assert_eq!(changes(&mut hearing), [], "it may come both ways");
         hearing.heard_through(1_101);
         let silent = |rail| HearingChange::Silent {
@@ -269,7 +348,7 @@ mod tests {
     #[test]
     fn a_peer_without_a_rail_is_heard_through_others_and_that_is_said_once() {
         let mut hearing = Hearing::new(&[false]);
-        hearing.watch(0, 100, 1);
+        hearing.watch(0, Pace::unasked(100));
         hearing.heard_through(60);
         assert_eq!(changes(&mut hearing), [HearingChange::Indirect]);
         hearing.heard_through(600);
@@ -279,7 +358,7 @@ mod tests {
     #[test]
     fn a_rail_without_a_path_to_the_peer_is_never_silent() {
         let mut hearing = Hearing::new(&[true, false]);
-        hearing.watch(0, 100, 1);
+        hearing.watch(0, Pace::unasked(100));
         hearing.heard(500, 0);
         assert_eq!(changes(&mut hearing), []);
     }
@@ -287,7 +366,7 @@ mod tests {
     #[test]
     fn a_silent_rail_is_probed_once_an_interval() {
         let mut hearing = Hearing::new(&[true, true]);
-        hearing.watch(0, 100, 1);
+        hearing.watch(0, Pace::unasked(100));
         hearing.heard(150, 0);
         changes(&mut hearing);
         assert!(hearing.probe_due(160, 1));
@@ -295,5 +374,110 @@ mod tests {
         assert!(hearing.probe_due(260, 1));
         hearing.unwatch();
         assert!(!hearing.is_silent(1) && !hearing.probe_due(400, 1));
+    }
+
+    /// A peer whose beats go round its rails, until one carries nothing more; we read what has come at our
+    /// own ticks and whenever an answer comes. When it was found, after the rail had fallen silent.
+    fn found_after(
+        beat_us: u64,
+        deadline_us: u64,
+        rails: usize,
+        fault_us: u64,
+        tick_us: u64,
+    ) -> u64 {
+        const ROUND_TRIP_US: u64 = 400;
+        let pace = Pace::of_beats(beat_us, deadline_us, rails as u64);
+        let mut hearing = Hearing::new(&vec![true; rails]);
+        hearing.watch(0, pace);
+        let bad = 0;
+        // Arrivals by time, each on a rail; a beat waits for the tick after it.
+        let mut coming: Vec<(u64, usize)> = Vec::new();
+        for beat in 1..200u64 {
+            let (sent_us, rail) = (beat * beat_us, beat as usize % rails);
+            let read_us = (sent_us.saturating_sub(tick_us)).div_ceil(beat_us) * beat_us + tick_us;
+            if rail != bad || sent_us < fault_us {
+                coming.push((read_us, rail));
+            }
+        }
+        loop {
+            let arrival = coming
+                .iter()
+                .map(|one| one.0)
+                .min()
+                .expect("it is found before");
+            let now_us = arrival.min(hearing.ask_at().unwrap_or(u64::MAX));
+            let (here, rest) = coming.into_iter().partition(|one| one.0 <= now_us);
+            coming = rest;
+            let _: Vec<(u64, usize)> = here
+                .into_iter()
+                .inspect(|one: &(u64, usize)| _ = hearing.heard(now_us, one.1))
+                .collect();
+            let mut changes = Vec::new();
+            hearing.judge(now_us, |change| changes.push(change));
+            for change in changes {
+                match change {
+                    HearingChange::Late { .. } => {
+                        let answers = (0..rails).filter(|rail| *rail != bad || now_us < fault_us);
+                        coming.extend(answers.map(|rail| (now_us + ROUND_TRIP_US, rail)));
+                    }
+                    HearingChange::Silent { rail, .. } => {
+                        assert_eq!(rail, bad);
+                        return now_us - fault_us;
+                    }
+                    other => panic!("nothing else was to be found: {other:?}"),
+                }
+            }
+        }
+    }
+
+    proptest! {
+        /// tst-010: whenever a rail falls silent, that is found within two heartbeat deadlines.
+        #[test]
+        fn a_silent_rail_is_found_within_two_deadlines(
+            profile in 0..3usize, rails in 2..=3usize, fault in 0..1_000u64, tick in 0..1_000u64,
+        ) {
+            let (beat_us, deadline_us) = [(10_000, 40_000), (20_000, 60_000), (200_000, 1_000_000)][profile];
+            // Somewhere in a round, when all is steady.
+            let fault_us = 50 * beat_us + fault * (rails as u64 * beat_us) / 1_000;
+            let after_us = found_after(beat_us, deadline_us, rails, fault_us, tick * beat_us / 1_000);
+            prop_assert!(after_us <= 2 * deadline_us, "{after_us} us, of {}", 2 * deadline_us);
+        }
+    }
+
+    #[test]
+    fn one_lost_beat_is_asked_after_and_no_rail_is_silent() {
+        let mut hearing = Hearing::new(&[true, true]);
+        hearing.watch(0, Pace::of_beats(20_000, 60_000, 2));
+        let mut changes = Vec::new();
+        // The beat on rail 1 at 40 ms is lost, the answer to the question is not.
+        let arrivals = [
+            (20_000, 0),
+            (60_000, 0),
+            (60_400, 0),
+            (60_400, 1),
+            (80_000, 1),
+            (100_000, 0),
+        ];
+        for (now_us, rail) in arrivals {
+            hearing.heard(now_us, rail);
+            hearing.judge(now_us, |change| changes.push((now_us, change)));
+        }
+        assert_eq!(changes, [(60_000, HearingChange::Late { rail: 1 })]);
+        assert_eq!(hearing.ask_at(), None);
+    }
+
+    #[test]
+    fn a_peer_that_dies_is_asked_a_few_times_and_no_rail_is_accused() {
+        let mut hearing = Hearing::new(&[true, true]);
+        hearing.watch(0, Pace::of_beats(20_000, 60_000, 2));
+        hearing.heard(60_000, 0);
+        let mut asked = 0;
+        for now_us in (60_000..10_000_000).step_by(1_000) {
+            hearing.judge(now_us, |change| match change {
+                HearingChange::Late { .. } => asked += 1,
+                other => panic!("{other:?}"),
+            });
+        }
+        assert_eq!(asked, ASKS);
     }
 }

@@ -6,8 +6,8 @@
 //!    authentic frame is also told to the fabric (that rail of that peer works);
 //! 2. **in by the ranks**: requests at the socket and findings of the kernel become inputs;
 //! 3. **time**: the protocol is woken if it asked for it;
-//! 4. **rails' own news**: a silent rail of a living peer is told as "degraded", the end of a peer's
-//!    process as "unreachable";
+//! 4. **rails' own news** (`hearing`): a silent rail of a living peer is told as "degraded", the end of a
+//!    peer's process as "unreachable", and the others learn which of our rails fail;
 //! 5. **out as events**: onto the board or the screen; whoever waits is woken;
 //! 6. **out by the rails**: the protocol writes datagrams into our buffer until it has no more;
 //! 7. **sleep**, until the next thing or the next deadline.
@@ -25,13 +25,14 @@ use super::outbox::{Outbox, Word};
 use super::printer;
 use super::rails::Rails;
 use super::signals::Signals;
+use super::status::{RAILS_KEY, Status};
 use crate::control::Control;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::{Epoll, Ready};
-use muster_fabric::{Arrival, Fabric, FabricEvent, Nid, NidList, PeerHandle, Relayed, Transport};
+use muster_fabric::{Arrival, Fabric, Nid, PeerHandle, Relayed, Transport};
 use muster_protocol::{
-    Class, EventKind, Input, Instant, MemberId, Overlay, Phase, Reject, Route, Target, Version,
-    frame,
+    Class, EventKind, Input, Instant, MemberId, Overlay, Phase, Profile, Reject, Route, Target,
+    Version, frame,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -45,8 +46,6 @@ const ARRIVAL_ROUNDS_MAX: usize = 16;
 const TRANSMITS_MAX: usize = 512;
 /// Longest sleep: the loop looks around at least this often.
 const SLEEP_MAX_US: u64 = 1_000_000;
-/// Beats missing on one rail, while others arrive, before that rail counts as silent.
-const RAIL_BEATS_MISSED: u64 = 5;
 /// How often what a worker leaves behind is brought up to date, at most.
 const SNAPSHOT_INTERVAL_US: u64 = 20_000;
 
@@ -80,13 +79,20 @@ pub(super) struct Host {
     signals: Signals,
     pub(super) control: Option<Control>,
     pub(super) epoll: Epoll,
-    heartbeat_us: u64,
+    pub(super) heartbeat_us: u64,
+    pub(super) deadline_us: u64,
     /// Peers whose beats the fabric watches, by handle.
     pub(super) watched: BTreeMap<PeerHandle, MemberId>,
-    /// What each member is not heard by: rails, or none of them (`None`), so through others only.
-    pub(super) silent_rails: BTreeMap<MemberId, BTreeSet<Option<usize>>>,
+    /// Silent rails of each member.
+    pub(super) silent_rails: BTreeMap<MemberId, BTreeSet<usize>>,
+    /// Members that are heard through others only.
+    pub(super) indirect: BTreeSet<MemberId>,
+    /// Rails that members say do not work.
+    pub(super) told_failing: BTreeMap<MemberId, Vec<Nid>>,
+    /// Our own, and what was told of them.
+    pub(super) status: Status,
     /// Which of the outbox's lists the handles in `watched` are of.
-    begun_anew: u64,
+    pub(super) begun_anew: u64,
     pub(super) buffer: Vec<u8>,
     /// Rails were opened or closed since the loop last looked whether it may sleep.
     pub(super) rails_are_new: bool,
@@ -97,7 +103,7 @@ pub(super) struct Host {
     is_asked: bool,
     /// The others declared us failed at least once.
     is_outcast: bool,
-    snapshot_due_us: Option<u64>,
+    pub(super) snapshot_due_us: Option<u64>,
     /// The version in the last snapshot: a successor must not start below one that is known.
     kept_version: Version,
 }
@@ -108,7 +114,7 @@ impl Host {
         engine: Overlay,
         job: Option<Job>,
         control: Option<Control>,
-        heartbeat_us: u64,
+        profile: Profile,
         signals: Signals,
     ) -> io::Result<Self> {
         let epoll = Epoll::new()?;
@@ -126,6 +132,7 @@ impl Host {
         }
         let buffer = vec![0; fabric.mtu()];
         let kept_version = engine.version();
+        let status = Status::resume(engine.attribute(engine.id(), RAILS_KEY));
         Ok(Self {
             fabric,
             engine,
@@ -136,9 +143,13 @@ impl Host {
             signals,
             control,
             epoll,
-            heartbeat_us,
+            heartbeat_us: profile.heartbeat_us(),
+            deadline_us: profile.deadline_us(),
             watched: BTreeMap::new(),
             silent_rails: BTreeMap::new(),
+            indirect: BTreeSet::new(),
+            told_failing: BTreeMap::new(),
+            status,
             begun_anew: 0,
             buffer,
             rails_are_new: false,
@@ -304,124 +315,11 @@ impl Host {
         }
     }
 
-    /// Step 4.
-    fn hear_rails(&mut self) {
-        self.watch_beats();
-        while let Some(event) = self.fabric.poll_event() {
-            let (peer, rail, silent) = match event {
-                FabricEvent::PeerGone { peer } => {
-                    if let Some(member) = self.watched.get(&peer).copied() {
-                        info!(id = member.0, "a peer's process has let go of its lifeline");
-                        self.input(Input::Unreachable(member));
-                    }
-                    continue;
-                }
-                FabricEvent::RailSilent { peer, rail, .. } => (peer, Some(rail), true),
-                FabricEvent::RailBack { peer, rail } => (peer, Some(rail), false),
-                FabricEvent::PeerIndirect { peer } => (peer, None, true),
-                FabricEvent::PeerDirect { peer } => (peer, None, false),
-                FabricEvent::Stranger { nid } => {
-                    self.meet(&nid);
-                    continue;
-                }
-                FabricEvent::RailFailing { rail, reason } => {
-                    warn!(rail, reason, "a rail of this node fails; the others carry");
-                    continue;
-                }
-                FabricEvent::BulkDone { .. } | FabricEvent::BulkFailed { .. } => continue,
-                FabricEvent::RailRecovered { rail } => {
-                    info!(rail, "a rail of this node works again");
-                    continue;
-                }
-            };
-            let Some(member) = self.watched.get(&peer).copied() else {
-                continue;
-            };
-            let rails = self.silent_rails.entry(member).or_default();
-            let was_degraded = !rails.is_empty();
-            if silent {
-                rails.insert(rail)
-            } else {
-                rails.remove(&rail)
-            };
-            let degraded = !rails.is_empty();
-            if degraded != was_degraded {
-                self.input(Input::Degraded { member, degraded });
-            }
-        }
-    }
-
-    /// Something is to be carried for somebody whom the fabric does not know. If it is a member, it
-    /// will.
-    fn meet(&mut self, nid: &Nid) {
-        let has = |address: &[u8]| {
-            let nids = String::from_utf8_lossy(address).parse::<NidList>();
-            nids.is_ok_and(|nids| nids.iter().any(|one| one == nid))
-        };
-        let mut members = self.engine.members();
-        let found = members.find(|member| member.state().in_view() && has(member.address()));
-        let id = found.map(|member| member.id());
-        drop(members);
-        if let Some(id) = id {
-            self.peer_of(Target::Member(id));
-        }
-    }
-
-    /// Has the fabric watch exactly those who beat to us: only they speak regularly on every
-    /// rail, so only of them is silence on one rail a sign.
-    fn watch_beats(&mut self) {
-        if self.outbox.begun_anew != self.begun_anew {
-            self.begun_anew = self.outbox.begun_anew;
-            self.watched.clear();
-            for member in std::mem::take(&mut self.silent_rails).into_keys() {
-                let degraded = false;
-                self.input(Input::Degraded { member, degraded });
-            }
-        }
-        let watched = &self.watched;
-        let is_watched = |id: MemberId| watched.values().any(|member| *member == id);
-        if self.engine.observing().count() == watched.len()
-            && self.engine.observing().all(is_watched)
-        {
-            return;
-        }
-        let observing: BTreeSet<MemberId> = self.engine.observing().collect();
-        let now_us = monotonic_ns() / 1000;
-        let gone: Vec<_> = self
-            .watched
-            .iter()
-            .filter(|(_, member)| !observing.contains(member))
-            .map(|(peer, member)| (*peer, *member))
-            .collect();
-        for (peer, member) in gone {
-            self.fabric.unwatch(peer);
-            self.watched.remove(&peer);
-            if self
-                .silent_rails
-                .remove(&member)
-                .is_some_and(|rails| !rails.is_empty())
-            {
-                self.input(Input::Degraded {
-                    member,
-                    degraded: false,
-                });
-            }
-        }
-        let rails = self.fabric.rails().len() as u64;
-        let interval_us = self.heartbeat_us * rails * RAIL_BEATS_MISSED;
-        for member in observing {
-            if let Some(peer) = self.peer_of(Target::Member(member))
-                && self.watched.insert(peer, member).is_none()
-            {
-                self.fabric.watch(now_us, peer, interval_us);
-            }
-        }
-    }
-
     /// Step 5.
     fn tell_events(&mut self) -> io::Result<()> {
         let mut news = false;
         while let Some(event) = self.engine.poll_event() {
+            self.hear_status(&event);
             self.snapshot_due_us
                 .get_or_insert(monotonic_ns() / 1000 + SNAPSHOT_INTERVAL_US);
             match event.kind {
@@ -512,7 +410,12 @@ impl Host {
     fn sleep_time(&self) -> Duration {
         let now_us = monotonic_ns() / 1000;
         let mut until_us = self.engine.poll_timeout().0.min(now_us + SLEEP_MAX_US);
-        for other in [self.fabric.next_timeout(), self.snapshot_due_us] {
+        let others = [
+            self.fabric.next_timeout(),
+            self.status.due_us(),
+            self.snapshot_due_us,
+        ];
+        for other in others {
             until_us = until_us.min(other.unwrap_or(until_us));
         }
         Duration::from_micros(until_us.saturating_sub(now_us))

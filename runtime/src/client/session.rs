@@ -307,10 +307,9 @@ impl Session {
             self.hold(inner)?;
         }
         inner.watch_again();
-        if !same_board {
-            // Whoever waits for events has to look at the states of the new board.
-            inner.setting.event.raise();
-        }
+        // Whoever waits for events has to look: at the states of a new board, or at what was written on
+        // the old one while no agent could nudge us.
+        inner.setting.event.raise();
         if let Some(porch) = &inner.setting.options.porch {
             porch.on_attached(&inner.link);
         }

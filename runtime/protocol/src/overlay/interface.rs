@@ -23,6 +23,8 @@ pub enum Input<'a> {
     },
     /// The fabric cannot reach this member: evidence, to be probed, not a verdict.
     Unreachable(MemberId),
+    /// The fabric misses a member on one of its rails: it is asked for a sign by all of them.
+    Ask(MemberId),
     /// Some rail of this member is silent while another answers, or that is over. Local.
     Degraded {
         /// Whose rail.

@@ -69,7 +69,7 @@ pub use correlation::GroupFailure;
 use discover::Rejoin;
 use helper::Check;
 pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
-use outbox::Outbox;
+use outbox::{Intent, Outbox};
 pub use sizes::Sizes;
 pub use snapshot::ResumeError;
 
@@ -228,6 +228,7 @@ impl Overlay {
             Input::Wake => Ok(()),
             Input::Datagram { bytes } => self.receive(bytes),
             Input::Unreachable(member) => self.unreachable(member),
+            Input::Ask(member) => self.ask_for_a_sign(member),
             Input::Degraded { member, degraded } => self.degraded(member, degraded),
             Input::Told(told) => self.told(told),
             Input::Seed { address } => self.add_seed(address),
@@ -405,6 +406,14 @@ impl Overlay {
         }
         self.config.seeds.push(address.to_vec());
         self.discover_at = self.now;
+        Ok(())
+    }
+
+    fn ask_for_a_sign(&mut self, id: MemberId) -> Result<(), Reject> {
+        if id == self.own || self.table.in_view(id).is_none() {
+            return Err(Reject::Unknown);
+        }
+        self.say(Intent::Probe { to: id });
         Ok(())
     }
 
