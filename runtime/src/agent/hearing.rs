@@ -1,7 +1,8 @@
 //! What the rails say of themselves and of the others', and what members say of theirs: step 4.
 //!
 //! A member is *degraded* as long as one of its rails is: silent to us while we hear it on another, or
-//! failed as it says itself; and as long as we hear it through others only. Of a late rail its member is asked for a sign, by all rails.
+//! failed as it says itself; and as long as we hear it through others only. Of a late rail its member is
+//! asked for a sign, by all rails.
 
 use super::host::Host;
 use super::status::{RAILS_KEY, read};

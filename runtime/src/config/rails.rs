@@ -483,7 +483,7 @@ policy:
             (
                 "    messages",
                 "    mesages",
-                "line 26, column 5: the key \"mesages\"",
+                "line 27, column 5: the key \"mesages\"",
             ),
             (
                 "version: 1",
@@ -521,29 +521,34 @@ policy:
                 "line 3, column 10: \"ether\" is no net",
             ),
             (
+                "relay: off",
+                "relay: maybe",
+                "line 15, column 8: \"maybe\" is neither on nor off",
+            ),
+            (
                 "priority: 255",
                 "priority: 256",
-                "line 29, column 15: \"256\" is no number",
+                "line 30, column 15: \"256\" is no number",
             ),
             (
                 "recovery: 50",
                 "recovery: 0",
-                "line 16, column 3: health recovery 0",
+                "line 17, column 3: health recovery 0",
             ),
             (
                 "messages: 7",
                 "messages: 0",
-                "line 22, column 3: the rule about",
+                "line 23, column 3: the rule about",
             ),
             (
                 "  - net: o2ib0",
                 "  - remote: [10.9.9.9@udp0]",
-                "line 22, column 5: a rule is about",
+                "line 23, column 5: a rule is about",
             ),
             (
                 "\"eth[0-1]@udp0\"",
                 "\"eth[1-0]@udp0\"",
-                "line 24, column 13: ",
+                "line 25, column 13: ",
             ),
             (
                 "eth-1:0@udp0",
