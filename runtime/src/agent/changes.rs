@@ -61,17 +61,23 @@ impl Host {
         }
         let opened = self.rails.open().to_vec();
         let mtu_least = self.buffer.len();
-        let moved = self.rails.apply(&mut self.fabric, next, mtu_least)?;
+        let moved = match self.rails.apply(&mut self.fabric, next, mtu_least) {
+            Ok(moved) => moved,
+            Err(refusal) => {
+                if refusal.moved {
+                    self.tell_of_rails();
+                    self.leave_to_next();
+                }
+                return Err(refusal.why);
+            }
+        };
         self.knock_at_peers(&before);
         if moved {
             self.tell_of_rails();
         } else if self.rails.document().relay && !before.relay {
             self.outbox.rails_changed();
         }
-        if let Some(job) = &mut self.job {
-            let address = self.fabric.local_nids().to_string();
-            job.set_rails(&address, self.rails.document(), self.rails.open());
-        }
+        self.leave_to_next();
         info!(%change, "an administrator has changed the configuration of the rails");
         let new = |nid: &&Nid| !opened.contains(nid);
         let new: Vec<String> = self
@@ -85,6 +91,14 @@ impl Host {
             true => format!("{change}: done"),
             false => format!("{change}: done, {} is open", new.join(", ")),
         })
+    }
+
+    /// What a worker after this one opens.
+    fn leave_to_next(&mut self) {
+        if let Some(job) = &mut self.job {
+            let address = self.fabric.local_nids().to_string();
+            job.set_rails(&address, self.rails.document(), self.rails.open());
+        }
     }
 
     /// Knocks at peers that are new in the document, and no more at those that are gone from it.

@@ -9,7 +9,7 @@ use super::status::{RAILS_KEY, read};
 use crate::sys::clock::monotonic_ns;
 use muster_fabric::{FabricEvent, Nid, NidList, Pace, PeerHandle, Transport};
 use muster_protocol::{Event, EventKind, Input, MemberId, Target};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use tracing::{error, info, warn};
 
 impl Host {
@@ -200,19 +200,21 @@ impl Host {
                 }
             }
         }
-        let watched = &self.watched;
-        let is_watched = |id: MemberId| watched.values().any(|member| *member == id);
-        if self.engine.observing().count() == watched.len()
-            && self.engine.observing().all(is_watched)
+        if self.engine.observing().count() == self.watched.len()
+            && self.engine.observing().all(|id| self.is_watched(id))
         {
             return;
         }
-        let observing: BTreeSet<MemberId> = self.engine.observing().collect();
+        let observing: Vec<MemberId> = self.engine.observing().collect();
+        let wanted: BTreeMap<PeerHandle, MemberId> = observing
+            .into_iter()
+            .filter_map(|member| Some((self.peer_of(Target::Member(member))?, member)))
+            .collect();
         let now_us = monotonic_ns() / 1000;
         let gone: Vec<_> = self
             .watched
             .iter()
-            .filter(|(_, member)| !observing.contains(member))
+            .filter(|(peer, member)| wanted.get(peer) != Some(member))
             .map(|(peer, member)| (*peer, *member))
             .collect();
         for (peer, member) in gone {
@@ -225,12 +227,17 @@ impl Host {
         }
         let rails = self.fabric.rails().len() as u64;
         let pace = Pace::of_beats(self.heartbeat_us, self.deadline_us, rails);
-        for member in observing {
-            if let Some(peer) = self.peer_of(Target::Member(member))
-                && self.watched.insert(peer, member).is_none()
-            {
+        for (peer, member) in wanted {
+            if self.watched.insert(peer, member).is_none() {
                 self.fabric.watch(now_us, peer, pace);
             }
         }
+    }
+
+    /// Whether a member is watched by what it is reached at now: with other rails it may be another peer.
+    fn is_watched(&self, id: MemberId) -> bool {
+        let address = self.engine.address_of(Target::Member(id));
+        let peer = address.and_then(|address| self.outbox.known(address));
+        peer.is_some_and(|peer| self.watched.get(&peer) == Some(&id))
     }
 }

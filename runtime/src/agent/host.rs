@@ -5,7 +5,8 @@
 //! 1. **in by the rails**: what has arrived goes to the protocol, which checks it; an
 //!    authentic frame is also told to the fabric (that rail of that peer works);
 //! 2. **in by the ranks**: requests at the socket and findings of the kernel become inputs;
-//! 3. **time**: the protocol is woken if it asked for it;
+//! 3. **time**: the protocol is woken if it asked for it, and nothing it should have heard first waits
+//!    in step 1; it is told for how long that has been so;
 //! 4. **rails' own news** (`hearing`): a silent rail of a living peer is told as "degraded", the end of a
 //!    peer's process as "unreachable", and the others learn which of our rails fail;
 //! 5. **out as events**: onto the board or the screen; whoever waits is woken;
@@ -40,10 +41,13 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 use tracing::{error, info, warn};
 
-/// Rounds of step 1 before the other steps get their turn.
-const ARRIVAL_ROUNDS_MAX: usize = 16;
+/// Rounds of step 1, of up to 16 datagrams a lane, before the other steps get their turn.
+const ARRIVAL_ROUNDS_MAX: usize = 4;
+/// So many times in a row with more to read in step 1, and step 3 is done all the same: what lay in
+/// a lane when a silence began has been read by then.
+const UNJUDGED_MAX: u32 = 4;
 /// Datagrams of step 6 before the other steps get their turn.
-const TRANSMITS_MAX: usize = 512;
+const TRANSMITS_MAX: usize = 64;
 /// Longest sleep: the loop looks around at least this often.
 const SLEEP_MAX_US: u64 = 1_000_000;
 /// How often what a worker leaves behind is brought up to date, at most.
@@ -81,6 +85,9 @@ pub(super) struct Host {
     pub(super) epoll: Epoll,
     pub(super) heartbeat_us: u64,
     pub(super) deadline_us: u64,
+    /// Since when step 1 has not come to an end, and how often in a row step 3 was put off for it.
+    behind_since: Option<Instant>,
+    unjudged: u32,
     /// Peers whose beats the fabric watches, by handle.
     pub(super) watched: BTreeMap<PeerHandle, MemberId>,
     /// Silent rails of each member.
@@ -145,6 +152,8 @@ impl Host {
             epoll,
             heartbeat_us: profile.heartbeat_us(),
             deadline_us: profile.deadline_us(),
+            behind_since: None,
+            unjudged: 0,
             watched: BTreeMap::new(),
             silent_rails: BTreeMap::new(),
             indirect: BTreeSet::new(),
@@ -181,7 +190,7 @@ impl Host {
         loop {
             let more = self.receive(news_may_wait);
             self.serve(&ready)?;
-            self.wake_engine();
+            self.wake_engine(more);
             self.hear_rails();
             self.tell_events()?;
             let sent_all = self.transmit();
@@ -298,10 +307,19 @@ impl Host {
             .chain(self.job.iter().flat_map(Job::counters))
     }
 
-    /// Step 3.
-    fn wake_engine(&mut self) {
+    /// Step 3. `more` waits to be read.
+    fn wake_engine(&mut self, more: bool) {
         let now = instant(monotonic_ns());
-        if self.engine.poll_timeout() <= now {
+        let since = *self.behind_since.get_or_insert(now);
+        self.engine.strained(now.since(since));
+        if !more {
+            self.behind_since = None;
+        }
+        self.unjudged = match more && self.unjudged < UNJUDGED_MAX {
+            true => self.unjudged + 1,
+            false => 0,
+        };
+        if self.unjudged == 0 && self.engine.poll_timeout() <= now {
             self.input(Input::Wake);
         }
         // Cast out with policy "stop", the agent stays for its ranks; they have been told.

@@ -307,6 +307,7 @@ impl Session {
             self.hold(inner)?;
         }
         inner.watch_again();
+        inner.promise_again();
         // Whoever waits for events has to look: at the states of a new board, or at what was written on
         // the old one while no agent could nudge us.
         inner.setting.event.raise();
@@ -378,7 +379,7 @@ pub(super) fn next(cursor: &mut Cursor, of_board: &mut usize, inner: &Inner) -> 
         *cursor = board.cursor();
         return Some(Event::new(
             EventKind::Overflow,
-            crate::board::Cause::Unspecified,
+            crate::board::Cause::NewAgent,
         ));
     }
     board.next_event(cursor)
