@@ -639,7 +639,7 @@ policy:
             let mut text = WHOLE.to_owned();
             text.replace_range(at..=at, &letter);
             if let Err(error) = RailsDocument::import(&text) {
-                prop_assert!(error.line >= 1 && error.line <= WHOLE.lines().count(), "{error}");
+                prop_assert!(error.line >= 1 && error.line <= WHOLE.lines().count() + 1, "{error}");
             }
         }
     }
