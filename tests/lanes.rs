@@ -299,8 +299,8 @@ impl World {
         });
     }
 
-    /// The two share no rail that works for a while: the others carry between them, and no longer than
-    /// they must.
+    /// The two share no rail that works for a while, or (mute, deaf) none that works both ways: the others
+    /// carry between them, and no longer than they must.
     fn part(&self, fault: Fault) {
         println!("no rail works between n{} and n{}", APART.0, APART.1);
         let hurt = [(APART.0, 1), (APART.0, 2), (APART.1, 0)];
@@ -361,6 +361,7 @@ fn run(seed: u64, nets: &[&str], library: Option<&Path>) {
     };
     world.until_messages_passed();
     let mut dice = ChaCha8Rng::seed_from_u64(seed);
+    let faults = [Fault::Down, Fault::Black, Fault::Mute, Fault::Deaf];
     let mut hurt: Vec<(usize, usize, Fault)> = Vec::new();
     for _ in 0..FAULTS {
         while hurt.len() == RAILS - 1 || !hurt.is_empty() && dice.random_bool(0.5) {
@@ -373,7 +374,6 @@ fn run(seed: u64, nets: &[&str], library: Option<&Path>) {
         let rail = *rails
             .choose(&mut dice)
             .expect("two rails at least are whole");
-        let faults = [Fault::Down, Fault::Black, Fault::Mute, Fault::Deaf];
         let fault = *faults.choose(&mut dice).expect("four");
         let host = dice.random_range(1..=HOSTS);
         world.hurt(host, rail, fault);
@@ -383,11 +383,7 @@ fn run(seed: u64, nets: &[&str], library: Option<&Path>) {
         world.heal(host, rail, fault);
     }
     world.until("nobody is degraded", Seen::is_calm);
-    world.part(if dice.random_bool(0.5) {
-        Fault::Down
-    } else {
-        Fault::Black
-    });
+    world.part(*faults.choose(&mut dice).expect("four"));
     world.end();
 }
 

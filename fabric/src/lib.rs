@@ -23,6 +23,10 @@
 //! 3. [`Transport::poll_event`] until it is empty;
 //! 4. [`Transport::send`].
 //!
+//! A peer with which no working net is shared is reached through one that shares one with each side
+//! (`relay`): a copy goes to it in an envelope, which it sends straight on. Such messages arrive with
+//! [`Arrival::relayed`] set, and are told by [`heard_through`](Transport::heard_through).
+//!
 //! Absent on purpose: clocks (`now_us` is an argument, any monotonic microseconds will do),
 //! threads, membership, and trust: bytes that arrive may come from anybody.
 

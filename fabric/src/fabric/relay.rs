@@ -105,7 +105,10 @@ impl Fabric {
         };
         self.seek_ways(now_us, handle);
         let mut copies = 0;
-        for by in self.carriers(now_us, handle, &[]).into_iter().flatten() {
+        // Who is only late may be busy, and so may be its neighbours: one after the other is asked.
+        let most = if need == Need::Unheard { 1 } else { 2 };
+        let carriers = self.carriers(now_us, handle, &[]).into_iter().flatten();
+        for by in carriers.take(most) {
             let handed = self.hand_over(now_us, handle, by, need != Need::Asked, bytes);
             copies += u8::from(handed);
         }
