@@ -8,9 +8,9 @@ use super::Fabric;
 use super::bulk::{Back, take_frame};
 use super::pump::{own_address, post_message};
 use super::relay::Outcome;
-use crate::bulk::{Frame, HEADER_BYTES, Kind};
+use crate::bulk::{Frame, Kind};
 use crate::peer::PeerHandle;
-use crate::relay::{ENVELOPE_BYTES, LATE_MAX, LATE_US, mark_carried};
+use crate::relay::{ENVELOPE_BYTES, Envelope, LATE_MAX, LATE_US, mark_carried};
 use crate::select::Tried;
 use crate::stats::DropReason;
 use crate::transport::Relayed;
@@ -105,9 +105,10 @@ impl Fabric {
         let envelope = envelope.ok_or(DropReason::NoPath)?;
         let rail = self.rails[usize::from(choice.rail)].as_ref();
         let sender = own_address(rail.ok_or(DropReason::NoPath)?);
-        let mut header = [0; HEADER_BYTES];
-        Frame { sender, ..frame }.write(&mut header);
-        let sealed = envelope.seal(&[&header, bytes]);
+        let at = envelope.to.socket_address();
+        let (key, at) = self.config.key.as_ref().zip(at).ok_or(DropReason::NoPath)?;
+        let proven = Frame { sender, ..frame }.seal(key, at, bytes);
+        let sealed = envelope.seal(&[&proven]);
         let sealed = sealed.ok_or(DropReason::NoPath)?;
         self.post_bulk(by, path, &sealed)?;
         self.count_way(to, by, bytes.len());
@@ -145,13 +146,13 @@ impl Fabric {
         match self.sort(now_us, rail, &bytes) {
             Outcome::Dropped => (None, None),
             Outcome::Take(taken) => {
-                let inner = Frame::read(&bytes[ENVELOPE_BYTES..]);
+                let by = taken.relayed.by;
+                let proven = self.open_carried(taken.from, &bytes);
                 let known = self.peers.get_mut(taken.from);
-                let (Some((frame, rest)), Some(peer)) = (inner, known) else {
+                let (Some((frame, rest)), Some(peer)) = (proven, known) else {
                     self.count_relay_drop(rail, DropReason::BulkRefused);
                     return (None, None);
                 };
-                let by = taken.relayed.by;
                 // It works both ways, as far as anybody knows.
                 peer.relay.heard_through(now_us, by, false);
                 let bulk = peer.bulk.get_or_insert_with(Default::default);
@@ -180,6 +181,17 @@ impl Fabric {
                 (None, None)
             }
         }
+    }
+
+    /// The frame in an envelope that is for us, if it is proven, from whom the envelope says, and there is
+    /// room for what it begins.
+    fn open_carried<'a>(&self, from: PeerHandle, bytes: &'a [u8]) -> Option<(Frame, &'a [u8])> {
+        let (envelope, message) = Envelope::open(bytes)?;
+        let own = envelope.to.socket_address();
+        let key = self.config.key.as_ref()?;
+        let (frame, rest) = Frame::open(key, |to| own == Some(to), message)?;
+        let is_from = envelope.from.socket_address() == Some(frame.sender);
+        (is_from && self.has_room_for(from, &frame)).then_some((frame, rest))
     }
 
     /// Sends an envelope straight on; what the lane does not take now comes back.
