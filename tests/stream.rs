@@ -49,7 +49,7 @@ fn main() {
             index,
             handle,
             last: 0,
-            under_way: 0,
+            under_way: BTreeMap::new(),
             next_us: 0,
         };
         peers.insert(handle, peer);
@@ -77,7 +77,8 @@ struct Peer {
     handle: PeerHandle,
     /// Number of the last message.
     last: u64,
-    under_way: usize,
+    /// By the fabric's number of each message, which it counts over all peers.
+    under_way: BTreeMap<u64, u64>,
     next_us: u64,
 }
 
@@ -101,7 +102,7 @@ impl Stream {
             let stopped = self.stopped.load(Ordering::Relaxed);
             if !stopped {
                 self.send();
-            } else if !has_ended && self.peers.values().all(|peer| peer.under_way == 0) {
+            } else if !has_ended && self.peers.values().all(|peer| peer.under_way.is_empty()) {
                 println!("END");
                 has_ended = true;
             }
@@ -114,15 +115,15 @@ impl Stream {
     fn send(&mut self) {
         let now_us = now_us();
         for peer in self.peers.values_mut() {
-            if peer.next_us > now_us || peer.under_way >= UNDER_WAY_MAX {
+            if peer.next_us > now_us || peer.under_way.len() >= UNDER_WAY_MAX {
                 continue;
             }
-            let bytes = message(self.own, peer.last + 1);
-            if let Ok(number) = self.fabric.send_bulk(now_us, peer.handle, &bytes) {
-                assert_eq!(number, peer.last + 1, "messages are counted from 1");
+            let number = peer.last + 1;
+            let bytes = message(self.own, number);
+            if let Ok(id) = self.fabric.send_bulk(now_us, peer.handle, &bytes) {
                 println!("SENT {} {number}", peer.index);
                 peer.last = number;
-                peer.under_way += 1;
+                peer.under_way.insert(id, number);
                 peer.next_us = now_us + PACE_US;
             }
         }
@@ -148,9 +149,10 @@ impl Stream {
             | FabricEvent::Stranger { .. }
             | FabricEvent::PeerGone { .. } => return,
         };
-        if let Some(peer) = self.peers.get_mut(peer) {
-            peer.under_way -= 1;
-            println!("{word} {} {message}", peer.index);
+        if let Some(peer) = self.peers.get_mut(peer)
+            && let Some(number) = peer.under_way.remove(message)
+        {
+            println!("{word} {} {number}", peer.index);
         }
     }
 
