@@ -35,7 +35,7 @@
 //! | launcher or administrator says failed            | yes          | `Failed`                     |
 //! | goodbye at v or above                            | yes          | `Left`                       |
 //! | report of a version below v                      | yes          | nothing (it was refuted)     |
-//! | report by one who is not in the view             | yes          | nothing (another view)       |
+//! | report by one who is not in the view, or no more | yes          | nothing (another view)       |
 //! | alive at v or below                              | no           | nothing (it is late)         |
 //! | alive above v                                    | no           | back in the view             |
 //!
