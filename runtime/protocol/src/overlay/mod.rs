@@ -3,9 +3,11 @@
 //! The doors are here, and what the engine holds. What goes on behind them, one noun a file:
 //! `receive` (who may say what), `agree` (on the same parameters), `handshake` (links made, changed
 //! and ended), `merge` (news into the table), `push` (how it travels on), `own` (news about
-//! ourselves), `claim` (who is held failed is told so, and which of two yields), `watch` (silence, probes, reports), `helper` (looking after a suspect for others),
+//! ourselves), `claim` (who is held failed is told so, and which of two yields), `watch` (silence,
+//! probes, reports), `helper` (looking after a suspect for others),
 //! `topology` (whom to observe), `neighbours` (the random links), `discover` (finding strangers and
-//! healing splits), `send` (writing frames when a slot is free), `twin` (two of one name),
+//! healing splits), `views` (whole views on their way), `send` (writing frames when a slot is free),
+//! `twin` (two of one name),
 //! `attributes` (what members publish), `snapshot` (handing over to another worker), `correlation`
 //! (deaths that belong together), `minority` (which side of a split we are on, and what follows),
 //! `paper` (the plain algorithm, for comparison).
@@ -42,6 +44,7 @@ mod sizes;
 mod snapshot;
 mod topology;
 mod twin;
+mod views;
 mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -70,9 +73,10 @@ pub use correlation::GroupFailure;
 use discover::Rejoin;
 use helper::Check;
 pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
-use outbox::Outbox;
+use outbox::{Intent, Outbox};
 pub use sizes::Sizes;
 pub use snapshot::ResumeError;
+use views::Views;
 
 /// Most events waiting for the host.
 const EVENTS_MAX: usize = 65_536;
@@ -94,6 +98,7 @@ pub struct Overlay {
     lateness: Lateness,
     rng: ChaCha8Rng,
     outbox: Outbox,
+    views: Views,
     /// News frames to acknowledge, by sender.
     acks: BTreeMap<MemberId, Acks>,
     /// How long acknowledgements take on all links.
@@ -164,6 +169,7 @@ impl Overlay {
             lateness: Lateness::new(config.heartbeat_us),
             rng: ChaCha8Rng::from_seed(seed),
             outbox: Outbox::default(),
+            views: Views::default(),
             acks: BTreeMap::new(),
             patience: Patience::NONE,
             asked: BTreeMap::new(),
@@ -231,6 +237,7 @@ impl Overlay {
             Input::Wake => Ok(()),
             Input::Datagram { bytes } => self.receive(bytes),
             Input::Unreachable(member) => self.unreachable(member),
+            Input::Ask(member) => self.ask_for_a_sign(member),
             Input::Degraded { member, degraded } => self.degraded(member, degraded),
             Input::Told(told) => self.told(told),
             Input::Seed { address } => self.add_seed(address),
@@ -379,6 +386,7 @@ impl Overlay {
             .min(self.next_rejoin_timer())
             .min(self.next_watch_timer())
             .min(self.next_link_timer())
+            .min(self.views.rest_at())
             .min(self.next_attribute_timer())
             .min(self.next_correlation_timer())
             .min(self.next_minority_timer())
@@ -409,6 +417,14 @@ impl Overlay {
         }
         self.config.seeds.push(address.to_vec());
         self.discover_at = self.now;
+        Ok(())
+    }
+
+    fn ask_for_a_sign(&mut self, id: MemberId) -> Result<(), Reject> {
+        if id == self.own || self.table.in_view(id).is_none() {
+            return Err(Reject::Unknown);
+        }
+        self.say(Intent::Probe { to: id });
         Ok(())
     }
 
@@ -509,6 +525,7 @@ impl Overlay {
         self.checks.clear();
         self.acks.clear();
         self.outbox = Outbox::default();
+        self.views = Views::default();
         self.attributes.quiet();
     }
 

@@ -2,7 +2,7 @@
 //!
 //! An intent names whom and what kind; the frame is written from the table at the moment it goes,
 //! so that nothing stale is ever sent. Beats and regular news are not here: a flag and a list on
-//! the link are enough for them.
+//! the link are enough for them; nor are whole views (`views`), which are long and can wait.
 
 use std::collections::VecDeque;
 
@@ -53,12 +53,6 @@ pub(super) enum Intent {
     },
     Discover {
         target: Target,
-        boot: bool,
-    },
-    /// The view from this id on, as a reply.
-    View {
-        to: MemberId,
-        from: MemberId,
         boot: bool,
     },
     /// "You are held failed."
@@ -129,11 +123,6 @@ impl Outbox {
     /// The address kept in this slot.
     pub(super) fn stray(&self, slot: usize) -> Option<&[u8]> {
         self.strays.get(slot).map(|stray| &*stray.address)
-    }
-
-    /// Puts one back in front: its continuation.
-    pub(super) fn push_front(&mut self, intent: Intent) {
-        self.intents.push_front(intent);
     }
 
     pub(super) fn pop(&mut self) -> Option<Intent> {

@@ -244,11 +244,9 @@ impl Overlay {
                     self.claimed(from, &claim);
                 }
                 self.met(boot);
-                self.say(Intent::View {
-                    to: from,
-                    from: MemberId(0),
-                    boot,
-                });
+                if !self.views.add(from, boot) {
+                    self.counters.outbox_dropped += 1;
+                }
             }
             Message::View {
                 facts,
