@@ -107,7 +107,7 @@ pub(crate) fn judge(reporters: usize, threshold: usize) -> NodeState {
 
 /// Whether a verdict that came from elsewhere stands on its own.
 pub(crate) fn stands(cause: CauseKind, reporters: usize, threshold: usize) -> bool {
-    matches!(cause, CauseKind::Told | CauseKind::Superseded) || reporters >= threshold
+    cause == CauseKind::Told || reporters >= threshold
 }
 
 /// What silence of this length calls for.
