@@ -16,6 +16,7 @@
 //! Not here: time. Whoever asks says which pairs worked *lately*.
 
 use crate::net::Net;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known about one pair lately. A pair that was not tried lately is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,20 +110,52 @@ impl Lack {
     }
 }
 
+/// Pairs that are looked at together, at most: one pair at a time is compared with all others.
+pub(crate) const PAIRS_MAX: usize = 1024;
+
 /// Says where the faults are: sorted, each once; none if every pair works. At most quadratic in the
-/// number of pairs.
+/// number of pairs: for who asks, not for each message.
 #[must_use]
 pub fn infer(pairs: &[PairReport]) -> Vec<Finding> {
     let bad = || pairs.iter().filter(|pair| !pair.works);
-    let all = All(pairs);
+    let works = pairs.iter().filter(|pair| pair.works);
+    let reached: BTreeSet<(u32, u8)> = works.map(|pair| (pair.peer, pair.remote)).collect();
+    let mut several = BTreeMap::new();
+    for pair in bad().filter(|pair| reached.contains(&(pair.peer, pair.remote))) {
+        *several.entry(pair.rail).or_insert(0) += 1;
+    }
+    let all = All { pairs, several };
     let mut findings: Vec<Finding> = bad().map(|pair| all.cause(pair)).collect();
     findings.sort_unstable();
     findings.dedup();
     findings
 }
 
+/// The rails that nothing works on, though to several peers and while others of their net work: those of
+/// [`Finding::Local`], in a time that grows with the number of pairs and no faster.
+pub(crate) fn local_faults(pairs: impl Iterator<Item = PairReport>) -> BTreeSet<usize> {
+    let mut works: BTreeMap<usize, (Net, bool)> = BTreeMap::new();
+    // One peer, and whether there is another.
+    let mut peers: BTreeMap<usize, (u32, bool)> = BTreeMap::new();
+    for pair in pairs {
+        works.entry(pair.rail).or_insert((pair.net, false)).1 |= pair.works;
+        let first = peers.entry(pair.rail).or_insert((pair.peer, false));
+        first.1 |= first.0 != pair.peer;
+    }
+    let is_at_fault = |rail: &usize| {
+        let (net, well) = works[rail];
+        let others = works.values().any(|(of, well)| *of == net && *well);
+        !well && others && peers[rail].1
+    };
+    works.keys().copied().filter(is_at_fault).collect()
+}
+
 /// All pairs, and questions about them.
-struct All<'a>(&'a [PairReport]);
+struct All<'a> {
+    pairs: &'a [PairReport],
+    /// How many NIDs each rail fails to that another rail reaches.
+    several: BTreeMap<usize, u32>,
+}
 
 impl All<'_> {
     fn cause(&self, bad: &PairReport) -> Finding {
@@ -162,7 +195,7 @@ impl All<'_> {
             return Finding::Remote { peer, remote };
         }
         if self.any_works(of_rail) && self.any_works(of_remote) {
-            return match self.reached_by_others_only(rail) {
+            return match self.several.get(&rail).copied().unwrap_or(0) {
                 1 => Finding::Pair { rail, peer, remote },
                 count => Finding::Several { rail, count },
             };
@@ -183,7 +216,7 @@ impl All<'_> {
     }
 
     fn any_works(&self, of: impl Fn(&PairReport) -> bool) -> bool {
-        self.0.iter().any(|pair| pair.works && of(pair))
+        self.pairs.iter().any(|pair| pair.works && of(pair))
     }
 
     fn none_works(&self, of: impl Fn(&PairReport) -> bool) -> bool {
@@ -192,7 +225,12 @@ impl All<'_> {
 
     /// How many different values these pairs have.
     fn count(&self, of: impl Fn(&PairReport) -> bool, value: impl Fn(&PairReport) -> u64) -> usize {
-        let mut values: Vec<u64> = self.0.iter().filter(|pair| of(pair)).map(value).collect();
+        let mut values: Vec<u64> = self
+            .pairs
+            .iter()
+            .filter(|pair| of(pair))
+            .map(value)
+            .collect();
         values.sort_unstable();
         values.dedup();
         values.len()
@@ -200,20 +238,8 @@ impl All<'_> {
 
     /// Whether every rail of these pairs works to somebody else.
     fn all_rails_work_elsewhere(&self, of: impl Fn(&PairReport) -> bool) -> bool {
-        let mut pairs = self.0.iter().filter(|pair| of(pair));
+        let mut pairs = self.pairs.iter().filter(|pair| of(pair));
         pairs.all(|one| self.any_works(|other| other.rail == one.rail && !of(other)))
-    }
-
-    /// How many NIDs this rail fails to that another rail reaches.
-    fn reached_by_others_only(&self, rail: usize) -> u32 {
-        let failing = self
-            .0
-            .iter()
-            .filter(|pair| pair.rail == rail && !pair.works);
-        let reached = |pair: &&PairReport| {
-            self.any_works(|other| other.peer == pair.peer && other.remote == pair.remote)
-        };
-        failing.filter(reached).count() as u32
     }
 }
 
@@ -343,6 +369,11 @@ mod tests {
             let working = |of: &dyn Fn(&PairReport) -> bool| all.iter().any(|one| one.works && of(one));
             let findings = infer(&all);
             prop_assert_eq!(findings.is_empty(), all.iter().all(|pair| pair.works));
+            let local: Vec<usize> = findings.iter().filter_map(|finding| match finding {
+                Finding::Local { rail } => Some(*rail),
+                _ => None,
+            }).collect();
+            prop_assert!(local_faults(all.iter().copied()).into_iter().eq(local));
             for finding in findings {
                 let contradicted = match finding {
                     Finding::Node { peer } => working(&|pair| pair.peer == peer),
