@@ -372,8 +372,7 @@ impl Session {
 /// The next event for a reader that may still be at an earlier board: the change itself is an
 /// overflow with nothing lost.
 pub(super) fn next(cursor: &mut Cursor, of_board: &mut usize, inner: &Inner) -> Option<Event> {
-    let board = inner.boards.current();
-    let index = inner.boards.index();
+    let (index, board) = inner.boards.latest();
     if *of_board != index {
         *of_board = index;
         *cursor = board.cursor();

@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::{Error, Options, Setting};
-use crate::doorman::Place;
-use crate::sys::socket::Packets;
+use crate::doorman::{Place, PlaceError};
+use crate::sys::socket::{Packets, Peer};
 use crate::sys::{lock, memory, process, spawn};
 
 /// The first and the longest pause between two looks for a socket.
@@ -63,13 +63,18 @@ pub(super) fn connect(
 
 /// Whether somebody listens there now, and may be trusted to be an agent of this user.
 pub(super) fn is_anybody_there(place: &Place) -> bool {
-    place.inspect().is_ok() && Packets::connect(&place.socket()).is_ok()
+    place.inspect().is_ok() && try_connect(place, &mut String::new()).is_ok_and(|it| it.is_some())
 }
 
 /// `None` if nobody listens there now.
 fn try_connect(place: &Place, last: &mut String) -> Result<Option<Packets>, Error> {
     match Packets::connect(&place.socket()) {
-        Ok(socket) => Ok(Some(socket)),
+        Ok(socket) if socket.peer().is_ok_and(Peer::is_trusted) => Ok(Some(socket)),
+        Ok(_) => {
+            let path = place.socket();
+            let why = "somebody else listens there".into();
+            Err(PlaceError::Unsafe { path, why }.into())
+        }
         Err(cause) => match cause.raw_os_error() {
             Some(libc::ENOENT | libc::ECONNREFUSED | libc::EAGAIN | libc::EINTR) => {
                 *last = cause.to_string();

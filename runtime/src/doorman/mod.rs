@@ -32,8 +32,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::board::{BoardWriter, Claim, ClaimError, Hold, Occupancy};
 use crate::sys::descriptor::EventFd;
 use crate::sys::poll::{Epoll, Ready};
-use crate::sys::process;
 use crate::sys::socket::{Packets, Peer, Received};
+use crate::sys::{limits, process};
 use crate::watch::{Finding, RankNotice, Watch, procfs};
 
 pub use ask::{ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash};
@@ -339,8 +339,11 @@ impl Doorman {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return Ok(()),
                 Err(cause) if matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                    self.turn_one_away();
-                    continue;
+                    if self.turn_one_away() {
+                        continue;
+                    }
+                    // Another thread was faster: whoever waits does so until our next round.
+                    return Ok(());
                 }
                 Err(cause) => return Err(cause),
             };
@@ -366,12 +369,14 @@ impl Doorman {
     }
 
     /// No descriptor is left for whoever is next at the door: takes the spare one, so that they
-    /// see a hang-up and try again later instead of waiting, and we do not spin.
-    fn turn_one_away(&mut self) {
-        self.counters.turned_away += 1;
+    /// see a hang-up and try again later instead of waiting, and we do not spin. Says whether it got
+    /// hold of somebody.
+    fn turn_one_away(&mut self) -> bool {
         self.spare = None;
-        let _ = self.door.accept();
+        let turned_away = matches!(self.door.accept(), Ok(Some(_)));
+        self.counters.turned_away += u64::from(turned_away);
         self.spare = EventFd::new().ok();
+        turned_away
     }
 
     /// Takes what a client sent, a bounded number of messages so that nobody starves the others.
@@ -563,8 +568,12 @@ impl Doorman {
             let reason = format!("client of {:?} at the agent of {:?}", hello.key, self.key);
             return Err((RefusalCode::Job, reason));
         }
-        procfs::start_ticks(peer.pid).ok_or_else(|| {
-            let reason = format!("/proc shows no process {}; is /proc mounted?", peer.pid);
+        procfs::start_ticks(peer.pid).map_err(|cause| {
+            let remedy = match procfs::is_gone(&cause) {
+                true => "; is /proc mounted?",
+                false => limits::remedy(&cause),
+            };
+            let reason = format!("/proc does not show process {}: {cause}{remedy}", peer.pid);
             (RefusalCode::Invisible, reason)
         })
     }

@@ -33,6 +33,7 @@ impl Shared {
             let now = monotonic_ns();
             let anybody = self.lock().iter().any(|entry| entry.phase.is_followed());
             if now >= next_sample_ns {
+                self.open_missing();
                 next_sample_ns = now + SAMPLE_NS;
                 self.sample(now);
             }
@@ -139,7 +140,7 @@ impl Shared {
 }
 
 impl Phase {
-    fn is_followed(self) -> bool {
+    pub(super) fn is_followed(self) -> bool {
         matches!(self, Self::Claimed | Self::Armed | Self::Detached)
     }
 }
