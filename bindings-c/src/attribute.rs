@@ -40,7 +40,11 @@ pub unsafe extern "C" fn muster_publish(
                     format!("value is NULL but size is {size}"),
                 ));
             }
-            // SAFETY: not NULL, and the caller gives `size` readable bytes.
+            _ if isize::try_from(size).is_err() => {
+                let message = format!("size {size} is larger than any value can be");
+                return Err(Failure::new(Code::Limit, message));
+            }
+            // SAFETY: not NULL, a size that a slice may have, and the caller gives so many readable bytes.
             _ => unsafe { std::slice::from_raw_parts(value.cast(), size) },
         };
         context::client(context)?.publish(key, value)?;

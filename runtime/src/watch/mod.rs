@@ -203,9 +203,10 @@ impl Watch {
             .started
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if !std::mem::replace(&mut started[group], true) {
+        if !started[group] {
             let shared = Arc::clone(&self.shared);
             self.spawn("muster-words", move || shared.wait_grouped(group))?;
+            started[group] = true;
         }
         Ok(())
     }
