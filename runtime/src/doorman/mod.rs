@@ -32,8 +32,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::board::{BoardWriter, Claim, ClaimError, Hold, Occupancy};
 use crate::sys::descriptor::EventFd;
 use crate::sys::poll::{Epoll, Ready};
+use crate::sys::process;
 use crate::sys::socket::{Packets, Peer, Received};
-use crate::sys::{limits, process};
 use crate::watch::{Finding, RankNotice, Watch, procfs};
 
 pub use ask::{ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash};
@@ -570,10 +570,13 @@ impl Doorman {
         }
         procfs::start_ticks(peer.pid).map_err(|cause| {
             let remedy = match procfs::is_gone(&cause) {
-                true => "; is /proc mounted?",
-                false => limits::remedy(&cause),
+                true => "is /proc mounted?",
+                false => "raise the agent's limit of open files (ulimit -n)",
             };
-            let reason = format!("/proc does not show process {}: {cause}{remedy}", peer.pid);
+            let reason = format!(
+                "/proc does not show process {}: {cause}; {remedy}",
+                peer.pid
+            );
             (RefusalCode::Invisible, reason)
         })
     }
