@@ -63,6 +63,12 @@ fn what_one_node_writes_the_others_read() {
         rank.await_words(&["EVENT", "Attribute", "node=n1"]);
         ask(rank, "get n1 load", &["VALUE", "n1", "load", "none"]);
     }
+    // What the agent says of its rails, no rank says in its place.
+    ask(
+        &mut ranks[0],
+        "publish muster.rails x",
+        &["ERROR", "this", "key"],
+    );
     // The writer does not watch, and was told of no change.
     ask(
         &mut ranks[0],

@@ -227,6 +227,44 @@ fn rails_come_and_go_and_nobody_is_held_failed() {
     assert_eq!(false_alarms.iter().filter(suspect).count(), 0, "{lines:?}");
 }
 
+/// Whether a connection between these addresses is open: a lifeline.
+fn is_held(from: [u8; 4], to: [u8; 4]) -> bool {
+    let hex = |ip: [u8; 4]| format!("{:08X}:", u32::from_ne_bytes(ip));
+    let connections = fs::read_to_string("/proc/net/tcp").unwrap();
+    connections.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words[1].starts_with(&hex(from)) && words[2].starts_with(&hex(to)) && words[3] == "01"
+    })
+}
+
+/// RS-04: a member that replaces one of its rails by another is watched on those that it has now.
+#[test]
+fn a_member_with_other_rails_is_watched_on_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let (first, second) = pair(directory.path(), 9);
+    let (admin, other) = (
+        Admin::of(directory.path(), "n1"),
+        Admin::of(directory.path(), "n2"),
+    );
+    admin.ask(&["rails", "add", "127.66.92.1@udp2"]);
+    let dump = other.ask(&["export"]);
+    let next = dump
+        .replace("udp0", "udp2")
+        .replace("127.66.90.", "127.66.92.");
+    assert_ne!(dump, next);
+    let file = directory.path().join("next.yaml");
+    fs::write(&file, next).unwrap();
+    other.ask(&["import", file.to_str().unwrap()]);
+    let end = Instant::now() + DEADLINE;
+    while !is_held([127, 66, 92, 1], [127, 66, 92, 2]) {
+        assert!(Instant::now() < end, "nobody holds on to the new rail");
+    }
+    for member in [&first, &second] {
+        let lines = member.pending_lines();
+        assert_eq!(alarms(&lines), Vec::<&String>::new(), "{}", member.name);
+    }
+}
+
 /// cfg-095, cfg-100, cfg-105, cfg-160: a rule is put in force at once, `muster explain` names the pair
 /// that is taken and what decided against the others, and a rail that a rule leaves idle is not held
 /// for a broken one.
@@ -533,7 +571,7 @@ fn another_user_may_not_ask_and_not_change() {
     let allow =
         |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     let muster = directory.path().join("muster");
-    fs::copy(program("muster"), &muster).unwrap();
+    copy_program(&program("muster"), &muster);
     for (path, mode) in [
         (directory.path(), 0o755),
         (&muster, 0o755),
@@ -630,4 +668,11 @@ fn start_rank(job: &Job, rank: u32) -> Rank {
     );
     rank.await_words(&["ATTACHED"]);
     rank
+}
+
+/// Copies by another process: a file that this one wrote may still be open for writing in a child that
+/// another thread has just forked, and cannot be executed then.
+fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(copied.success(), "cp {} {}", from.display(), to.display());
 }

@@ -153,6 +153,10 @@ int muster_init(const muster_config_t *config, muster_ctx_t **context);
  * Returns 0, or MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _BUSY. */
 int muster_finalize(muster_ctx_t *context);
 
+/* As muster_finalize, and the last one says with which exit code (0 to 255) this process will end:
+ * it is the `code` of MUSTER_EVENT_RANK_LEFT everywhere. */
+int muster_leave(muster_ctx_t *context, int exit_code);
+
 /* ---------------------------------------------------------------------------------------- view */
 
 /* States of a node. */
@@ -169,7 +173,7 @@ enum {
 enum {
     MUSTER_RANK_UNKNOWN = 0,  /* has not connected yet, or its library's thread alone has ended */
     MUSTER_RANK_ALIVE = 1,
-    MUSTER_RANK_HUNG = 2,     /* the process is there and does not run */
+    MUSTER_RANK_HUNG = 2,     /* the process is there and does not run, or does not tick */
     MUSTER_RANK_FAILED = 3,   /* confirmed; also every rank of a failed node */
     MUSTER_RANK_LEFT = 4      /* finalized in order */
 };
@@ -212,8 +216,53 @@ int muster_ranks_in_state(muster_ctx_t *context, int state);
 int muster_my_rank(muster_ctx_t *context);
 int muster_my_node(muster_ctx_t *context);
 
-/* A number that grows with every change of any state: equal numbers, equal view. */
+/* A number that grows with every change of any state, also over an agent that was started anew. If it
+ * is the same before and after some calls, no state changed between them. */
 int muster_epoch(muster_ctx_t *context, uint64_t *epoch);
+
+/* Copies the states of all nodes, or ranks, by index: a byte each, as they all were at one epoch.
+ * Returns how many are known; if that is more than `size`, the rest was left out; bytes beyond them
+ * are 0. `states` may be NULL if `size` is 0, `epoch` may be NULL. Errors: MUSTER_ERR_ARGUMENT,
+ * _NOT_INITIALIZED, _FORKED; _TIMEOUT if the view changed faster than it could be copied. */
+int muster_node_states(muster_ctx_t *context, uint8_t *states, size_t size, uint64_t *epoch);
+int muster_rank_states(muster_ctx_t *context, uint8_t *states, size_t size, uint64_t *epoch);
+
+/* The index of the node of this name. Errors: as muster_epoch; MUSTER_ERR_NO_SUCH_NODE. */
+int muster_node_find(muster_ctx_t *context, const char *name);
+
+/* The ranks that run on a node, in order. Writes up to `size` of them and returns how many there are.
+ * `ranks` may be NULL if `size` is 0. Errors: as muster_node_state. */
+int muster_node_ranks(muster_ctx_t *context, uint32_t node, uint32_t *ranks, size_t size);
+
+/* A state as a member of a set of states: MUSTER_STATE(MUSTER_RANK_FAILED) | ... */
+#define MUSTER_STATE(state) (1u << (state))
+
+/* Waits until the node, or rank, is in one of these states, for `timeout_ms` at most, on this thread
+ * and without taking events. An index that is not known yet is Unknown. Any number of threads may
+ * wait. Without a library thread this dispatches, too. A lost agent ends no wait: another may come.
+ * Returns the state, or MUSTER_ERR_TIMEOUT, _ARGUMENT, _NOT_INITIALIZED, _FORKED. */
+int muster_wait_node(muster_ctx_t *context, uint32_t node, uint32_t states, uint32_t timeout_ms);
+int muster_wait_rank(muster_ctx_t *context, uint32_t rank, uint32_t states, uint32_t timeout_ms);
+
+/* Waits until at least `ranks` ranks are in one of these states: "until all are there". Returns how
+ * many are, or as muster_wait_rank. */
+int muster_wait_ranks(muster_ctx_t *context, uint32_t ranks, uint32_t states, uint32_t timeout_ms);
+
+/* How it is known what state a node is in: lines of text, who said what and when, as `muster why`
+ * prints them. As snprintf: returns the length of the whole text. Asks the agent and waits for its
+ * answer, 5 s at most. Errors: as muster_node_state; MUSTER_ERR_AGENT_LOST, _TIMEOUT, _SYSTEM. */
+int muster_why(muster_ctx_t *context, uint32_t node, char *buffer, size_t size);
+
+/* Promises that this process calls muster_tick at least every `period_ms` milliseconds from now on; 0
+ * takes that back. While it breaks the promise it is MUSTER_RANK_HUNG for the whole job, with the
+ * cause MUSTER_CAUSE_NO_TICK (or _STOPPED, _STUCK where the kernel says why); its next tick, or the end
+ * of the promise, is MUSTER_EVENT_RANK_RESUMED. Nothing else follows. The agent looks four times in the
+ * period, every 5 ms at most. A process that a debugger holds breaks no promise.
+ * Errors of both: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED. */
+int muster_tick_every(muster_ctx_t *context, uint32_t period_ms);
+
+/* "I make progress": a store to shared memory, no system call. */
+int muster_tick(muster_ctx_t *context);
 
 /* "Alive", "Failed" ...; "?" for a number that is no state. Never NULL. */
 const char *muster_node_state_name(int state);
@@ -235,7 +284,9 @@ enum {
     MUSTER_EVENT_RANK_FAILED = 10,   /* confirmed */
     MUSTER_EVENT_RANK_LEFT = 11,
     MUSTER_EVENT_OUTCAST = 12,       /* the others declared this node failed; MPI may be lost */
-    MUSTER_EVENT_OVERFLOW = 13,      /* events were lost (taken too late): read the states again */
+    MUSTER_EVENT_OVERFLOW = 13,      /* events were lost (taken too late), or the agent was started
+                                        anew (MUSTER_CAUSE_NEW_AGENT) and may have given the nodes
+                                        other indices: read the states again */
     MUSTER_EVENT_ATTRIBUTE = 14,     /* a watched attribute of the node was written or deleted */
     MUSTER_EVENT_GROUP_FAILED = 15,  /* nodes of one group failed within one window, each of which
                                         was an event before: see muster_event_nodes */
@@ -258,7 +309,9 @@ enum {
     MUSTER_CAUSE_NODE_FAILED = 9,  /* its node failed */
     MUSTER_CAUSE_REFUTED = 10,     /* a suspicion was answered */
     MUSTER_CAUSE_JOINED = 11,      /* it is new */
-    MUSTER_CAUSE_STUCK = 12        /* the process does not come back from the kernel */
+    MUSTER_CAUSE_STUCK = 12,       /* the process does not come back from the kernel */
+    MUSTER_CAUSE_NO_TICK = 13,     /* the process does not tick as it promised */
+    MUSTER_CAUSE_NEW_AGENT = 14    /* of MUSTER_EVENT_OVERFLOW: the agent was started anew */
 };
 
 /* One event. Set struct_size by MUSTER_EVENT_INIT once; the struct may be used again and again. */

@@ -70,16 +70,32 @@ pub unsafe extern "C" fn muster_init(
 /// Undoes one init.
 #[unsafe(no_mangle)]
 pub extern "C" fn muster_finalize(context: *mut muster_ctx_t) -> c_int {
+    enter(|| leave(context, 0, "muster_finalize"))
+}
+
+/// Undoes one init; the last one says with which exit code this process will end.
+#[unsafe(no_mangle)]
+pub extern "C" fn muster_leave(context: *mut muster_ctx_t, exit_code: c_int) -> c_int {
     enter(|| {
-        check(context)?;
-        refuse_in_callback("muster_finalize")?;
-        let leaving = client(context)?;
-        let remaining = shared::finalize(0)?;
-        if remaining == 0 {
-            forget_client(&leaving);
+        if !(0..=255).contains(&exit_code) {
+            return Err(Failure::new(
+                Code::Argument,
+                format!("exit_code is {exit_code}; a process ends with one of 0 to 255"),
+            ));
         }
-        Ok(0)
+        leave(context, exit_code, "muster_leave")
     })
+}
+
+fn leave(context: *const muster_ctx_t, exit_code: c_int, call: &str) -> Result<c_int, Failure> {
+    check(context)?;
+    refuse_in_callback(call)?;
+    let leaving = client(context)?;
+    let remaining = shared::finalize(exit_code)?;
+    if remaining == 0 {
+        forget_client(&leaving);
+    }
+    Ok(0)
 }
 
 fn connect(settings: Settings) -> Result<(), Failure> {
@@ -187,6 +203,15 @@ pub(crate) fn with_board(
     context: *const muster_ctx_t,
     look: impl FnOnce(&BoardView) -> Result<c_int, Failure>,
 ) -> Result<c_int, Failure> {
+    with_client(context, |client| look(client.board()?))
+}
+
+/// A call that is made often: without a lock.
+#[inline]
+pub(crate) fn with_client(
+    context: *const muster_ctx_t,
+    look: impl FnOnce(&Client) -> Result<c_int, Failure>,
+) -> Result<c_int, Failure> {
     check(context)?;
     let look = Cell::new(Some(look));
     let looked = SEEN.try_with(|seen| {
@@ -200,13 +225,13 @@ pub(crate) fn with_board(
             let _before = seen.replace((changes, client));
         }
         let seen = seen.borrow();
-        let board = seen.1.as_ref().ok_or_else(not_initialized)?.board()?;
-        look.take().map_or(Ok(0), |look| look(board))
+        let client = seen.1.as_ref().ok_or_else(not_initialized)?;
+        look.take().map_or(Ok(0), |look| look(client))
     });
     looked.unwrap_or_else(|_| {
         // A destructor of an ending thread asks, after the place above is gone.
         let client = client(context)?;
-        look.take().map_or(Ok(0), |look| look(client.board()?))
+        look.take().map_or(Ok(0), |look| look(&client))
     })
 }
 

@@ -6,6 +6,24 @@ use crate::boundary::{enter, write_text};
 use crate::context::{self, muster_ctx_t};
 use crate::error::{Code, Failure};
 
+/// The story of a node, for people.
+///
+/// # Safety
+/// `buffer` has room for `size` bytes, or is NULL if `size` is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_why(
+    context: *mut muster_ctx_t,
+    node: u32,
+    buffer: *mut c_char,
+    size: usize,
+) -> c_int {
+    enter(|| {
+        context::check(context)?;
+        let story = context::client(context)?.why(node)?;
+        write_text(&story, buffer, size)
+    })
+}
+
 /// Asks the agent of this node for something, or has it change something.
 ///
 /// # Safety

@@ -32,7 +32,7 @@ const KINDS: [&CStr; 18] = [
     c"MAJORITY",
 ];
 
-const CAUSES: [&CStr; 13] = [
+const CAUSES: [&CStr; 15] = [
     c"no reason given",
     c"silence",
     c"kernel futex",
@@ -46,6 +46,8 @@ const CAUSES: [&CStr; 13] = [
     c"refuted",
     c"joined",
     c"stuck",
+    c"no tick",
+    c"new agent",
 ];
 
 const NODE_STATES: [&CStr; 6] = [
@@ -113,6 +115,9 @@ pub(crate) fn line(
     let cause = u16::try_from(event.cause).ok().and_then(Cause::from_number);
     let mut text = match kind {
         None => return format!("an event of the unknown kind {}", event.kind),
+        Some(EventKind::Overflow) if cause == Some(Cause::NewAgent) => {
+            return "the agent was started anew; read states and node indices again".to_owned();
+        }
         Some(EventKind::Overflow) if event.lost == 0 => {
             return "events were lost; read the states again".to_owned();
         }

@@ -15,14 +15,16 @@ mod control;
 mod describe;
 mod error;
 mod event;
+mod progress;
 mod view;
+mod wait;
 
 pub use attribute::{
     muster_attribute_get, muster_key_hash, muster_publish, muster_watch, muster_withdraw,
 };
 pub use config::muster_config_t;
-pub use context::{muster_ctx_t, muster_finalize, muster_init};
-pub use control::muster_control;
+pub use context::{muster_ctx_t, muster_finalize, muster_init, muster_leave};
+pub use control::{muster_control, muster_why};
 pub use describe::{
     muster_cause_name, muster_event_name, muster_node_state_name, muster_rank_state_name,
 };
@@ -31,8 +33,11 @@ pub use event::{
     muster_dispatch, muster_event_describe, muster_event_fn, muster_event_nodes, muster_event_t,
     muster_get_fd, muster_next_event,
 };
+pub use progress::{muster_tick, muster_tick_every};
 pub use view::{
-    muster_epoch, muster_my_node, muster_my_rank, muster_node_count, muster_node_group,
-    muster_node_name, muster_node_state, muster_nodes_in_state, muster_rank_count,
-    muster_rank_node, muster_rank_state, muster_ranks_in_state, muster_version,
+    muster_epoch, muster_my_node, muster_my_rank, muster_node_count, muster_node_find,
+    muster_node_group, muster_node_name, muster_node_ranks, muster_node_state, muster_node_states,
+    muster_nodes_in_state, muster_rank_count, muster_rank_node, muster_rank_state,
+    muster_rank_states, muster_ranks_in_state, muster_version,
 };
+pub use wait::{muster_wait_node, muster_wait_rank, muster_wait_ranks};

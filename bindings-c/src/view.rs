@@ -1,12 +1,15 @@
 //! The view: states by index, counts, names.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 
 use muster::board::BoardView;
 
 use crate::boundary::{count, enter, write_text};
 use crate::context::{self, muster_ctx_t};
 use crate::error::{Code, Failure};
+
+/// More states than any board has.
+const STATES_MAX: usize = 1 << 24;
 
 fn no_such_node(node: u32, nodes: u32) -> Failure {
     Failure::new(
@@ -172,6 +175,141 @@ pub extern "C" fn muster_ranks_in_state(context: *mut muster_ctx_t, state: c_int
                     .filter(|rank| board.rank_state(*rank) as u8 == wanted)
                     .count(),
             ))
+        })
+    })
+}
+
+/// Copies the states of all nodes.
+///
+/// # Safety
+/// `states` has room for `size` bytes, or is NULL if `size` is 0; `epoch` is NULL or points to a
+/// writable number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_node_states(
+    context: *mut muster_ctx_t,
+    states: *mut u8,
+    size: usize,
+    epoch: *mut u64,
+) -> c_int {
+    // SAFETY: the caller's promises are those of this one.
+    unsafe {
+        copy_states(context, (states, size, epoch), |board, states| {
+            (board.node_count(), board.copy_node_states(states))
+        })
+    }
+}
+
+/// Copies the states of all ranks.
+///
+/// # Safety
+/// As [`muster_node_states`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_rank_states(
+    context: *mut muster_ctx_t,
+    states: *mut u8,
+    size: usize,
+    epoch: *mut u64,
+) -> c_int {
+    // SAFETY: the caller's promises are those of this one.
+    unsafe {
+        copy_states(context, (states, size, epoch), |board, states| {
+            (board.rank_count(), board.copy_rank_states(states))
+        })
+    }
+}
+
+/// # Safety
+/// As [`muster_node_states`].
+unsafe fn copy_states(
+    context: *const muster_ctx_t,
+    (states, size, epoch): (*mut u8, usize, *mut u64),
+    copy: impl FnOnce(&BoardView, &mut [u8]) -> (u32, Option<u64>),
+) -> c_int {
+    enter(|| {
+        context::check(context)?;
+        let states: &mut [u8] = match size {
+            0 => &mut [],
+            _ if states.is_null() => {
+                let message = format!("states is NULL but size is {size}");
+                return Err(Failure::new(Code::Argument, message));
+            }
+            // SAFETY: not NULL, and the caller gives `size` writable bytes; no board has as many as
+            // the limit.
+            _ => unsafe { std::slice::from_raw_parts_mut(states, size.min(STATES_MAX)) },
+        };
+        context::with_board(context, |board| {
+            states.fill(0);
+            let (known, at) = copy(board, states);
+            let at = at.ok_or_else(|| {
+                Failure::new(
+                    Code::Timeout,
+                    "the view changed faster than it could be copied; try again",
+                )
+            })?;
+            if !epoch.is_null() {
+                // SAFETY: not NULL, and the caller's to write to.
+                unsafe { epoch.write(at) };
+            }
+            Ok(count(known))
+        })
+    })
+}
+
+/// The index of the node of this name.
+///
+/// # Safety
+/// `name` is NULL or a terminated text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_node_find(
+    context: *mut muster_ctx_t,
+    name: *const c_char,
+) -> c_int {
+    enter(|| {
+        context::check(context)?;
+        if name.is_null() {
+            return Err(Failure::new(Code::Argument, "name is NULL"));
+        }
+        // SAFETY: not NULL, and the caller gives a terminated text that lives through the call.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+        context::with_board(context, |board| {
+            let found = (0..board.node_count())
+                .find(|node| board.node_name(*node).is_some_and(|known| known == name));
+            found.map(count).ok_or_else(|| {
+                Failure::new(Code::NoSuchNode, format!("no node named {name:?} is known"))
+            })
+        })
+    })
+}
+
+/// The ranks that run on a node.
+///
+/// # Safety
+/// `ranks` has room for `size` numbers, or is NULL if `size` is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_node_ranks(
+    context: *mut muster_ctx_t,
+    node: u32,
+    ranks: *mut u32,
+    size: usize,
+) -> c_int {
+    enter(|| {
+        context::check(context)?;
+        if ranks.is_null() && size > 0 {
+            let message = format!("ranks is NULL but size is {size}");
+            return Err(Failure::new(Code::Argument, message));
+        }
+        context::with_board(context, |board| {
+            known_node(board, node)?;
+            let there = (0..board.rank_count()).filter(|rank| board.rank_node(*rank) == Some(node));
+            let mut found = 0;
+            for rank in there {
+                if found < size {
+                    // SAFETY: the caller's array has room for `size`, and the place is below that.
+                    unsafe { ranks.add(found).write(rank) };
+                }
+                found += 1;
+            }
+            Ok(count(found))
         })
     })
 }

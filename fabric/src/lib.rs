@@ -57,7 +57,7 @@ pub use error::{CallError, NidError, OpenError, PeerError, PolicyError, RangeErr
 pub use fabric::Fabric;
 pub use fault::{Cut, Direction, FaultCounters, FaultPlan, Faulty};
 pub use health::{
-    Blame, Finding, HEALTH_MAX, HealthConfig, HealthState, Lack, Outcome, PairReport, infer,
+    Blame, Finding, HEALTH_MAX, HealthConfig, HealthState, Lack, Outcome, Pace, PairReport, infer,
 };
 pub use libfabric_sys::LoadError;
 pub use lifeline::Lifeline;

@@ -14,17 +14,29 @@
 
 use crate::nid::NIDS_MAX;
 use crate::peer::PeerHandle;
+use crate::provider::waiting;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_reuseaddr, socket_error};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with};
+use rustix::net::{
+    AddressFamily, Shutdown, SocketFlags, SocketType, bind, connect, getsockname, listen, shutdown,
+    socket_with,
+};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Connections that wait in the kernel's queue: those of two observers and of many that ended.
 const WAITING_MAX: i32 = 1024;
+/// With so many the queue begins anew, long before it is full and nobody could hold on any more.
+const WAITING_MANY: u32 = 512;
+/// How often that is looked at.
+pub(crate) const LOOK_US: u64 = 10_000_000;
+
+/// Sockets of one lifeline: a socket stays at its address for ever, so each address that a rail ever
+/// had takes one. Who has used them all up offers no lifeline on further ones.
+const SOCKETS_MAX: usize = 4 * NIDS_MAX;
 
 /// A lifeline that broke, or could not be had, is tried again after this; each time that it is
 /// refused twice as late.
@@ -35,7 +47,7 @@ const PAUSE_MAX_US: u64 = 60_000_000;
 const BREAKS_MAX: usize = 64;
 
 /// Sockets that others hold on to, one a rail; bound when the rails are opened. Held by each process
-/// that has a copy, such as those that are forked later.
+/// that has a copy, such as those that are forked later: where each is bound, its kernel knows.
 #[derive(Debug)]
 pub struct Lifeline {
     sockets: Vec<OwnedFd>,
@@ -47,7 +59,7 @@ impl Lifeline {
     /// # Errors
     /// The system gives no more.
     pub fn new() -> std::io::Result<Lifeline> {
-        let sockets = (0..NIDS_MAX)
+        let sockets = (0..SOCKETS_MAX)
             .map(|_| stream())
             .collect::<Result<Vec<_>, Errno>>()?;
         Ok(Lifeline { sockets })
@@ -55,13 +67,41 @@ impl Lifeline {
 
     /// Offers it on a rail. One that a process before us has offered goes on; one that cannot be had
     /// is not offered, and nobody is the worse for it.
-    pub(crate) fn offer(&self, rail: usize, at: SocketAddrV4) {
-        let Some(socket) = self.sockets.get(rail) else {
+    pub(crate) fn offer(&self, at: SocketAddrV4) {
+        if let Some(socket) = self.at(at) {
+            let _ = listen(socket, WAITING_MAX);
+            return;
+        }
+        let free = |socket: &&OwnedFd| address(socket).is_some_and(|at| at.port() == 0);
+        let Some(socket) = self.sockets.iter().find(free) else {
             return;
         };
         if set_socket_reuseaddr(socket, true).is_ok() && bind(socket, &at).is_ok() {
             let _ = listen(socket, WAITING_MAX);
         }
+    }
+
+    /// Offers it no more: who holds on is let go, and nobody else can.
+    pub(crate) fn withdraw(&self, at: SocketAddrV4) {
+        if let Some(socket) = self.at(at) {
+            let _ = shutdown(socket, Shutdown::Both);
+        }
+    }
+
+    /// Lets go of all who hold on where too many wait, most of whom have ended. Those who live hold on
+    /// again, after a look at us.
+    pub(crate) fn look(&self) {
+        for socket in &self.sockets {
+            if waiting(socket.as_fd()).is_some_and(|count| count >= WAITING_MANY) {
+                let _ = shutdown(socket, Shutdown::Both);
+                let _ = listen(socket, WAITING_MAX);
+            }
+        }
+    }
+
+    fn at(&self, at: SocketAddrV4) -> Option<&OwnedFd> {
+        let mut sockets = self.sockets.iter();
+        sockets.find(|socket| address(socket) == Some(at))
     }
 }
 
@@ -204,6 +244,11 @@ impl Line {
         )?;
         Ok(socket)
     }
+}
+
+/// Where a socket is bound; port 0 for one that is not.
+fn address(socket: &OwnedFd) -> Option<SocketAddrV4> {
+    getsockname(socket).ok()?.try_into().ok()
 }
 
 fn stream() -> Result<OwnedFd, Errno> {

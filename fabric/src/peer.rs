@@ -76,6 +76,8 @@ pub(crate) struct Peer {
     pub(crate) nids: NidList,
     pub(crate) paths: Vec<Path>,
     pub(crate) hearing: Hearing,
+    /// NIDs that it says do not work.
+    pub(crate) told_failing: Vec<Nid>,
     /// Messages so far: the count that turns are taken on.
     pub(crate) turn: u64,
     /// The path that the last message took, and how many it has taken in a row.
@@ -90,6 +92,7 @@ impl Peer {
             nids,
             paths,
             hearing: Hearing::new(&[false; NIDS_MAX]),
+            told_failing: Vec::new(),
             turn: 0,
             run: (u32::MAX, 0),
             bulk: None,

@@ -4,6 +4,7 @@
 //! loses, delays or cuts what passes. Every method takes the time instead of reading a clock.
 
 use crate::error::PeerError;
+use crate::health::Pace;
 use crate::nid::NidList;
 use crate::peer::PeerHandle;
 use crate::select::{Selection, TRIES_MAX, Tried};
@@ -54,6 +55,14 @@ pub struct Arrival<'a> {
 /// Something the host should know about rails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FabricEvent {
+    /// A watched peer is heard on another rail, and a message on this one is overdue: ask it for a sign
+    /// by all rails. Told a few times before the rail counts as silent.
+    RailLate {
+        /// The peer.
+        peer: PeerHandle,
+        /// Index of the local rail.
+        rail: usize,
+    },
     /// A watched peer is heard on another rail, but not on this one.
     RailSilent {
         /// The peer.
@@ -228,12 +237,11 @@ pub trait Transport {
     /// Says that an authentic message of this peer has come over this rail.
     fn heard(&mut self, now_us: u64, peer: PeerHandle, rail: usize);
 
-    /// Watches a peer's rails: one that is not heard for longer than the interval, while another
-    /// is, gives [`FabricEvent::RailSilent`]; and the end of its process [`FabricEvent::PeerGone`], if
-    /// it offers a [`Lifeline`](crate::Lifeline). Messages go round the rails: with n rails, an interval
-    /// of less than n of the peer's beats would accuse rails that are well. Called again, it only
-    /// changes the interval.
-    fn watch(&mut self, now_us: u64, peer: PeerHandle, interval_us: u64);
+    /// Watches a peer's rails: one that is not heard at this [`Pace`], while another is, gives
+    /// [`FabricEvent::RailLate`] and [`FabricEvent::RailSilent`]; and the end of its process
+    /// [`FabricEvent::PeerGone`], if it offers a [`Lifeline`](crate::Lifeline). Called again, it only
+    /// changes the pace.
+    fn watch(&mut self, now_us: u64, peer: PeerHandle, pace: Pace);
 
     /// Ends the watch; a rail that was silent counts as healthy again.
     fn unwatch(&mut self, peer: PeerHandle);

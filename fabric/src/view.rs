@@ -61,7 +61,7 @@ pub enum PathState {
     /// [`FabricEvent::RailSilent`](crate::FabricEvent::RailSilent).
     Silent,
     /// The provider refused several messages in a row, on this path or on the whole rail; or the
-    /// peer acknowledged none of several bulk messages.
+    /// peer acknowledged none of several bulk messages, or says that its interface fails.
     Failed,
 }
 

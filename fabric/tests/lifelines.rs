@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Node, config, on_the_wheel};
-use muster_fabric::{Fabric, FabricEvent, Lifeline, PeerHandle, Transport};
+use muster_fabric::{Fabric, FabricEvent, Lifeline, NidList, Pace, PeerHandle, Transport};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn open(rails: &str, lifeline: &Arc<Lifeline>) -> Node {
 
 /// Watches, and holds on: on loopback a connection is there when it was asked for.
 fn watch(node: &mut Node, peer: PeerHandle) {
-    node.fabric.watch(1, peer, 1_000_000);
+    node.fabric.watch(1, peer, Pace::unasked(1_000_000));
     look(node, 1);
 }
 
@@ -76,6 +76,63 @@ fn a_lifeline_breaks_when_the_last_who_holds_it_is_gone() {
     assert_eq!(look(&mut a, 2 * LATER_US), []);
     drop((b, keeper));
     assert_eq!(hear(&mut a, 2 * LATER_US), gone);
+}
+
+/// A rail that takes the place of one that was removed has a lifeline of its own, and the old one none.
+#[test]
+fn a_rail_in_the_place_of_another_offers_its_own() {
+    let mut a = Node::open("127.41.56.1:0@udp");
+    let keeper = Arc::new(Lifeline::new().unwrap());
+    let mut b = open("127.41.57.1:0@udp,127.41.57.2:0@udp", &keeper);
+    let first: Vec<NidList> = b
+        .nids()
+        .iter()
+        .map(|nid| nid.to_string().parse().unwrap())
+        .collect();
+    let to_old = a.fabric.peer(&first[1]).unwrap();
+    watch(&mut a, to_old);
+    for round in 0..3 {
+        let old = b.nids().iter().last().unwrap().clone();
+        b.fabric.remove_rail(&old).unwrap();
+        let gone = FabricEvent::PeerGone { peer: to_old };
+        if round == 0 {
+            assert_eq!(hear(&mut a, 2), gone);
+        }
+        b.fabric
+            .add_rail(&format!("127.41.57.{}:0@udp", 3 + round).parse().unwrap())
+            .unwrap();
+    }
+    a.fabric.unwatch(to_old);
+    let newest = b.nids().iter().last().unwrap().to_string().parse().unwrap();
+    let to_new = a.fabric.peer(&newest).unwrap();
+    watch(&mut a, to_new);
+    drop((b, keeper));
+    assert_eq!(hear(&mut a, 2), FabricEvent::PeerGone { peer: to_new });
+}
+
+/// Connections of observers that ended stay in the kernel's queue: it must never be full.
+#[test]
+fn however_many_have_held_on_there_is_room_for_the_next() {
+    let mut a = Node::open("127.41.58.1:0@udp");
+    let keeper = Arc::new(Lifeline::new().unwrap());
+    let mut b = open("127.41.59.1:0@udp", &keeper);
+    let beats = a.knows(&b);
+    let nid = b.nids().iter().next().unwrap().clone();
+    let at = (
+        std::net::Ipv4Addr::new(127, 41, 59, 1),
+        nid.beat_port().unwrap(),
+    );
+    let mut now_us = 1;
+    for _ in 0..4 {
+        for _ in 0..600 {
+            drop(std::net::TcpStream::connect_timeout(&at.into(), DEADLINE).expect("room"));
+        }
+        now_us += LATER_US;
+        look(&mut b, now_us);
+    }
+    watch(&mut a, beats);
+    drop((b, keeper));
+    assert_eq!(hear(&mut a, 2), FabricEvent::PeerGone { peer: beats });
 }
 
 #[test]

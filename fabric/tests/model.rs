@@ -5,8 +5,8 @@ mod common;
 
 use common::{Node, config, on_the_wheel, text};
 use muster_fabric::{
-    Class, DropReason, Fabric, Finding, HealthState, Nid, NidList, PathState, PeerHandle, Policy,
-    Route, Rule, Sent, Subject, Transport,
+    Class, DropReason, Fabric, Finding, HealthState, Nid, NidList, Pace, PathState, PeerHandle,
+    Policy, Route, Rule, Sent, Subject, Transport,
 };
 
 fn nid(text: &str) -> Nid {
@@ -363,7 +363,7 @@ fn a_rail_on_which_several_peers_fall_silent_is_avoided_for_all() {
     let peers: Vec<PeerHandle> = others.iter().map(|other| a.knows(other)).collect();
     let events = |a: &mut Node| std::iter::from_fn(|| a.fabric.poll_event()).count();
     for peer in &peers[..2] {
-        a.fabric.watch(0, *peer, 100);
+        a.fabric.watch(0, *peer, Pace::unasked(100));
     }
     for (now_us, rail) in [(50, 0), (50, 1), (120, 0), (200, 0)] {
         for peer in &peers[..2] {

@@ -7,7 +7,7 @@ mod common;
 use common::{Node, config, on_the_wheel, text};
 use muster_fabric::{
     Class, Cut, Direction, DropReason, Fabric, FabricEvent, FaultPlan, Faulty, HealthState,
-    NidList, PathState, PeerHandle, Route, Sent, Transport,
+    NidList, Pace, PathState, PeerHandle, Route, Sent, Transport,
 };
 
 /// Two nodes that beat to each other every 10 ms of a clock that the test winds.
@@ -27,8 +27,8 @@ impl Pair {
             |rails, plan| Node::around(Faulty::new(Fabric::open(&config(rails)).unwrap(), plan));
         let (mut a, mut b) = (open(rails_a, plan_a), open(rails_b, FaultPlan::default()));
         let (to_b, to_a) = (a.knows(&b), b.knows(&a));
-        a.fabric.watch(0, to_b, 4 * BEAT_US);
-        b.fabric.watch(0, to_a, 4 * BEAT_US);
+        a.fabric.watch(0, to_b, Pace::unasked(4 * BEAT_US));
+        b.fabric.watch(0, to_a, Pace::unasked(4 * BEAT_US));
         Pair {
             a,
             b,

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use muster::board::{Cause, Event, EventKind, NodeState, RankState};
+use muster::board::{BoardWriter, Cause, Event, EventKind, NodeState, RankState};
 use muster::client::{AgentLink, Client, Error, Options, Porch, shared};
 use muster::doorman::{Door, DoorError, Held, Hello, RefusalCode, Request, ToAgent, ToClient};
 use muster::sys::poll;
@@ -205,6 +205,24 @@ fn a_restarted_worker_finds_its_ranks_where_they_were() {
     stays.tell("finalize");
     stays.hear("finalized");
     let slot: u32 = before.split(' ').next().unwrap().parse().unwrap();
+    assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
+}
+
+/// What a new worker finds at once it writes before its clients are back: nobody nudges them then.
+#[test]
+fn what_was_written_while_a_client_was_away_raises_its_descriptor() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let client = Client::attach(options(base.path())).unwrap();
+    let slot = agent.await_armed();
+    let (place, estate) = agent.kill_worker();
+    let board = estate.board.try_clone().unwrap();
+    let mut board = BoardWriter::adopt(board).unwrap();
+    board.push_event(&event(7));
+    let mut agent = Agent::resume(place, estate);
+    await_readable(client.descriptor().unwrap());
+    assert_eq!(client.next_event().unwrap().map(|one| one.rank), Some(7));
+    client.finalize(0).unwrap();
     assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
 }
 

@@ -52,6 +52,17 @@ static void check_context(muster_ctx_t *context, int expected)
     CHECK(muster_attribute_get(context, 0, "k", text, sizeof text) == expected);
     CHECK(muster_watch(context, "k") == expected);
     CHECK(muster_control(context, "rails", text, sizeof text) == expected);
+    CHECK(muster_why(context, 0, text, sizeof text) == expected);
+    CHECK(muster_node_states(context, (uint8_t *)text, sizeof text, &epoch) == expected);
+    CHECK(muster_rank_states(context, (uint8_t *)text, sizeof text, &epoch) == expected);
+    CHECK(muster_node_find(context, "here") == expected);
+    CHECK(muster_node_ranks(context, 0, NULL, 0) == expected);
+    CHECK(muster_wait_node(context, 0, MUSTER_STATE(MUSTER_NODE_ALIVE), 1000) == expected);
+    CHECK(muster_wait_rank(context, 0, MUSTER_STATE(MUSTER_RANK_ALIVE), 1000) == expected);
+    CHECK(muster_wait_ranks(context, 0, MUSTER_STATE(MUSTER_RANK_ALIVE), 1000) == expected);
+    CHECK(muster_tick_every(context, 20) == expected);
+    CHECK(muster_tick(context) == expected);
+    CHECK(muster_leave(context, 0) == expected);
     CHECK(muster_finalize(context) == expected);
     CHECK(strcmp(text, "keep") == 0 && epoch == 7);
 }

@@ -95,6 +95,11 @@ fn many_threads_connect_ask_and_disconnect() {
 }
 
 #[test]
+fn states_waited_for_copied_promised_and_left() {
+    check("states", SHARED, Some(&musterd()));
+}
+
+#[test]
 fn two_ranks_one_killed() {
     check("right_use", SHARED, Some(&musterd()));
 }

@@ -16,8 +16,8 @@ pub(crate) use bulk::PeerBulk;
 
 use crate::config::FabricConfig;
 use crate::error::{OpenError, PeerError, RemoveError};
-use crate::health::HealthConfig;
-use crate::lifeline::Held;
+use crate::health::{HealthConfig, Pace};
+use crate::lifeline::{Held, Lifeline};
 use crate::link::Links;
 use crate::locality::Machine;
 use crate::nid::{NIDS_MAX, Nid, NidList};
@@ -30,6 +30,7 @@ use crate::stats::DropReason;
 use crate::transport::{Arrival, Class, FabricEvent, Route, Transport};
 use crate::view::{PathView, RailView, Why};
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 
 /// Events that wait for the host at most; further ones are dropped and counted.
@@ -51,6 +52,8 @@ pub struct Fabric {
     events_dropped: u64,
     /// Watched peers that were heard since they were judged.
     to_judge: Vec<PeerHandle>,
+    /// Watched peers of which a rail is late.
+    late: Vec<PeerHandle>,
     /// The last `poll` left something unread.
     more: bool,
     unknown_peer_drops: u64,
@@ -64,6 +67,8 @@ pub struct Fabric {
     links: Option<Links>,
     /// The lifelines of watched peers; none where the system gives no descriptor.
     held: Option<Held>,
+    /// When the own lifeline is to be looked at.
+    look_us: u64,
 }
 
 impl Fabric {
@@ -104,6 +109,7 @@ impl Fabric {
             events: VecDeque::new(),
             events_dropped: 0,
             to_judge: Vec::new(),
+            late: Vec::new(),
             more: false,
             unknown_peer_drops: 0,
             now_us: 0,
@@ -111,6 +117,7 @@ impl Fabric {
             bulk_peers: Vec::new(),
             links: Links::open().ok(),
             held: Held::new().ok(),
+            look_us: 0,
         };
         fabric.measure();
         (0..fabric.rails.len()).for_each(|rail| fabric.offer_lifeline(rail));
@@ -162,6 +169,9 @@ impl Fabric {
             return Err(RemoveError::LastRail {
                 nid: nid.to_string(),
             });
+        }
+        if let Some((lifeline, at)) = self.lifeline_of(index) {
+            lifeline.withdraw(at);
         }
         self.rails[index] = None;
         self.measure();
@@ -247,11 +257,15 @@ impl Fabric {
         rails.filter_map(|(index, rail)| Some((index, rail.as_ref()?)))
     }
 
+    /// The lifeline that is offered on a rail, and where.
+    fn lifeline_of(&self, index: usize) -> Option<(&Lifeline, SocketAddrV4)> {
+        let at = self.rails[index].as_ref()?.nid.lifeline_address()?;
+        Some((self.config.lifeline.as_deref()?, at))
+    }
+
     fn offer_lifeline(&self, index: usize) {
-        let rail = self.rails[index].as_ref();
-        let at = rail.and_then(|rail| rail.nid.lifeline_address());
-        if let (Some(lifeline), Some(at)) = (&self.config.lifeline, at) {
-            lifeline.offer(index, at);
+        if let Some((lifeline, at)) = self.lifeline_of(index) {
+            lifeline.offer(at);
         }
     }
 
@@ -362,16 +376,21 @@ impl Transport for Fabric {
 
     fn next_timeout(&self) -> Option<u64> {
         let held = self.held.as_ref().and_then(Held::timeout);
-        [self.bulk_timeout(), held].into_iter().flatten().min()
+        let peers = self.late.iter().filter_map(|peer| self.peers.get(*peer));
+        let late = peers.filter_map(|peer| peer.hearing.ask_at()).min();
+        [self.bulk_timeout(), held, late]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn heard(&mut self, now_us: u64, peer: PeerHandle, rail: usize) {
         self.note_heard(now_us, peer, rail);
     }
 
-    fn watch(&mut self, now_us: u64, handle: PeerHandle, interval_us: u64) {
+    fn watch(&mut self, now_us: u64, handle: PeerHandle, pace: Pace) {
         if let Some(peer) = self.peers.get_mut(handle) {
-            peer.hearing.watch(now_us, interval_us);
+            peer.hearing.watch(now_us, pace);
             self.hold_on(handle);
         }
     }

@@ -11,6 +11,8 @@ use crate::nid::{Nid, NidList};
 use crate::peer::{self, Pair, Path, Peer, PeerHandle};
 use crate::policy::Policy;
 use crate::rail::{self, Rail};
+use crate::select::Choice;
+use crate::stats::DropReason;
 use std::net::SocketAddrV4;
 
 impl Fabric {
@@ -68,6 +70,17 @@ impl Fabric {
         self.own(&now_nids, handle);
         self.hold_on(handle);
         result
+    }
+
+    /// Takes a peer's word for which of its NIDs do not work now: they are avoided until it says
+    /// otherwise. Messages on the way to them go by others.
+    pub fn told_failing(&mut self, handle: PeerHandle, nids: &[Nid]) {
+        let Some(peer) = self.peers.get_mut(handle) else {
+            return;
+        };
+        peer.told_failing = nids.to_vec();
+        let is_told = |_: &Choice, path: &Path| nids.contains(&path.nid);
+        self.leave_path(handle, is_told, DropReason::ProviderError);
     }
 
     pub(super) fn drop_peer(&mut self, handle: PeerHandle) {

@@ -2,7 +2,7 @@
 
 use super::Fabric;
 use crate::health::{Finding, HearingChange, Outcome, PairReport, infer};
-use crate::lifeline::Held;
+use crate::lifeline::{Held, LOOK_US};
 use crate::link::Link;
 use crate::peer::{Path, PeerHandle};
 use crate::provider::Done;
@@ -38,7 +38,7 @@ impl Fabric {
         }
         // The timer may have been for one of these.
         let lifelines = self.held.as_ref().and_then(Held::timeout);
-        if lifelines.is_some_and(|due_us| due_us <= now_us) {
+        if lifelines.is_some_and(|due_us| due_us <= now_us) || self.look_us <= now_us {
             self.more |= self.tend_lifelines(now_us);
         }
         if self.has_bulk() {
@@ -97,6 +97,10 @@ impl Fabric {
 
     /// Notes whose lifelines have broken. True if there is more.
     fn tend_lifelines(&mut self, now_us: u64) -> bool {
+        if self.look_us <= now_us {
+            self.look_us = now_us + LOOK_US;
+            self.config.lifeline.iter().for_each(|own| own.look());
+        }
         let mut gone = Vec::new();
         let held = self.held.as_mut();
         let more = held.is_some_and(|held| held.tend(now_us, &mut gone));
@@ -161,13 +165,23 @@ impl Fabric {
     /// Compares, for each peer that was heard, its rails with each other.
     pub(super) fn judge(&mut self) {
         let mut changed = false;
-        for handle in std::mem::take(&mut self.to_judge) {
+        let late = std::mem::take(&mut self.late);
+        let mut handles = std::mem::take(&mut self.to_judge);
+        handles.extend(late);
+        handles.sort_unstable();
+        handles.dedup();
+        for handle in handles {
             let Some(peer) = self.peers.get_mut(handle) else {
                 continue;
             };
             let mut changes = Vec::new();
-            peer.hearing.judge(|change| changes.push(change));
-            changed |= !changes.is_empty();
+            let now_us = self.now_us;
+            peer.hearing.judge(now_us, |change| changes.push(change));
+            if peer.hearing.ask_at().is_some() {
+                self.late.push(handle);
+            }
+            let is_late = |change: &HearingChange| matches!(change, HearingChange::Late { .. });
+            changed |= !changes.iter().all(is_late);
             for change in changes {
                 self.tell_hearing(handle, change);
             }
@@ -179,6 +193,7 @@ impl Fabric {
 
     fn tell_hearing(&mut self, handle: PeerHandle, change: HearingChange) {
         let event = match change {
+            HearingChange::Late { rail } => FabricEvent::RailLate { peer: handle, rail },
             HearingChange::Silent { rail, silent_us } => {
                 if let Some(open) = self.rails.get_mut(rail).and_then(Option::as_mut) {
                     open.counters.count_timeout();

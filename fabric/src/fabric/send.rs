@@ -348,7 +348,11 @@ pub(super) fn input(
     let failed = rail.is_none_or(|rail| rail.deaf || rail.health.is_failed());
     let standing = if path.health.is_blocked() {
         Standing::Blocked
-    } else if failed || path.health.is_failed() || peer.hearing.is_silent(path.rail) {
+    } else if failed
+        || path.health.is_failed()
+        || peer.hearing.is_silent(path.rail)
+        || peer.told_failing.contains(&path.nid)
+    {
         Standing::Avoided
     } else {
         Standing::Usable

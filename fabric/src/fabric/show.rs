@@ -86,6 +86,7 @@ impl Fabric {
         let of_path = path.health.state().max(path.bulk_health.state());
         match of_rail.max(of_path) {
             HealthState::Failed => PathState::Failed,
+            _ if peer.told_failing.contains(&path.nid) => PathState::Failed,
             _ if peer.hearing.is_silent(path.rail) => PathState::Silent,
             HealthState::Degraded => PathState::Degraded,
             HealthState::Active => PathState::Active,

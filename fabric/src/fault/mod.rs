@@ -11,6 +11,7 @@ mod plan;
 pub use plan::{Cut, Direction, FaultCounters, FaultPlan};
 
 use crate::error::PeerError;
+use crate::health::Pace;
 use crate::nid::NidList;
 use crate::peer::PeerHandle;
 use crate::select::{Selection, Tried};
@@ -166,8 +167,8 @@ impl<T: Transport> Transport for Faulty<T> {
         self.inner.heard(now_us, peer, rail);
     }
 
-    fn watch(&mut self, now_us: u64, peer: PeerHandle, interval_us: u64) {
-        self.inner.watch(now_us, peer, interval_us);
+    fn watch(&mut self, now_us: u64, peer: PeerHandle, pace: Pace) {
+        self.inner.watch(now_us, peer, pace);
     }
 
     fn unwatch(&mut self, peer: PeerHandle) {

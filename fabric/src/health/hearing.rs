@@ -3,18 +3,77 @@
 //! *While this rail was silent, another kept talking for a whole interval.* That compares arrivals
 //! with arrivals and never with the present, so a peer that dies is silent everywhere and accuses no
 //! rail, and a host that was stopped for a minute accuses nobody when it goes on.
+//!
+//! Messages go round the rails, so each carries few of them, and two that are lost by accident would look
+//! like a fault. So a rail is *late* before it is silent: the peer is asked for a sign by all of them, and
+//! a rail is silent when it brought none of several while others did.
 
 /// A change that [`Hearing::judge`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HearingChange {
-    Silent { rail: usize, silent_us: u64 },
-    Back { rail: usize },
+    /// The peer is to be asked for a sign by all rails: this one is late.
+    Late {
+        rail: usize,
+    },
+    Silent {
+        rail: usize,
+        silent_us: u64,
+    },
+    Back {
+        rail: usize,
+    },
+}
+
+/// How long a rail may be silent while another talks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Beyond this it is late.
+    late_us: u64,
+    /// Beyond this it is silent, if it has missed its questions too.
+    silent_us: u64,
+    /// Questions that are asked while it is late.
+    asks: u32,
+    /// Between two of them.
+    pause_us: u64,
+}
+
+/// Questions that a late rail must miss to be silent.
+const ASKS: u32 = 3;
+
+impl Pace {
+    /// For a peer that sends a beat in each interval, over its rails in turn. A rail that brings nothing
+    /// any more is silent within two deadlines, where a round of the rails takes no longer than one
+    /// (`standard`: up to three rails); where it does, about two beats after the round that it missed.
+    #[must_use]
+    pub fn of_beats(beat_us: u64, deadline_us: u64, rails: u64) -> Pace {
+        let round_us = beat_us * rails;
+        let late_us = round_us + beat_us / 4;
+        let patient_us = (2 * deadline_us).saturating_sub(2 * beat_us + beat_us / 2);
+        let silent_us = patient_us.max(round_us + 3 * beat_us / 4);
+        Pace {
+            late_us,
+            silent_us,
+            asks: ASKS,
+            pause_us: (beat_us / 4).max((silent_us - late_us) / u64::from(ASKS)),
+        }
+    }
+
+    /// Silent after this, without a question.
+    #[must_use]
+    pub fn unasked(silent_us: u64) -> Pace {
+        Pace {
+            late_us: silent_us,
+            silent_us,
+            asks: 0,
+            pause_us: 0,
+        }
+    }
 }
 
 /// When one peer was heard on each local rail.
 #[derive(Debug)]
 pub(crate) struct Hearing {
-    interval_us: Option<u64>,
+    pace: Option<Pace>,
     rails: Vec<RailHearing>,
 }
 
@@ -27,6 +86,9 @@ struct RailHearing {
     /// Silent, and heard since.
     back: bool,
     probe_us: u64,
+    /// Questions since it was heard last, and when the last of them was.
+    asked: u32,
+    asked_us: u64,
 }
 
 impl Hearing {
@@ -38,9 +100,11 @@ impl Hearing {
             silent: false,
             back: false,
             probe_us: 0,
+            asked: 0,
+            asked_us: 0,
         };
         Hearing {
-            interval_us: None,
+            pace: None,
             rails: used.iter().map(rail).collect(),
         }
     }
@@ -64,25 +128,26 @@ impl Hearing {
 
     /// Whether the peer is watched and a path to it uses this rail.
     pub(crate) fn is_judged(&self, rail: usize) -> bool {
-        self.interval_us.is_some() && self.rails[rail].used
+        self.pace.is_some() && self.rails[rail].used
     }
 
     /// Whether the peer is watched.
     pub(crate) fn is_watched(&self) -> bool {
-        self.interval_us.is_some()
+        self.pace.is_some()
     }
 
     /// Starts to judge. Every rail counts as heard now, so that none begins as silent.
-    pub(crate) fn watch(&mut self, now_us: u64, interval_us: u64) {
-        if self.interval_us.is_none() {
+    pub(crate) fn watch(&mut self, now_us: u64, pace: Pace) {
+        if self.pace.is_none() {
             self.rails.iter_mut().for_each(|rail| rail.last_us = now_us);
         }
-        self.interval_us = Some(interval_us);
+        self.pace = Some(pace);
     }
 
     pub(crate) fn unwatch(&mut self) {
-        self.interval_us = None;
+        self.pace = None;
         for rail in &mut self.rails {
+            rail.asked = 0;
             rail.silent = false;
             rail.back = false;
         }
@@ -95,13 +160,14 @@ impl Hearing {
         };
         hearing.last_us = hearing.last_us.max(now_us);
         hearing.back |= hearing.silent;
-        self.interval_us.is_some()
+        hearing.asked = 0;
+        self.pace.is_some()
     }
 
     /// Compares the rails with each other. Only to be called when everything that has arrived was
     /// noted, or a rail would be accused of what still waits in its buffer.
-    pub(crate) fn judge(&mut self, mut change: impl FnMut(HearingChange)) {
-        let Some(interval_us) = self.interval_us else {
+    pub(crate) fn judge(&mut self, now_us: u64, mut change: impl FnMut(HearingChange)) {
+        let Some(pace) = self.pace else {
             return;
         };
         let latest_us = self
@@ -116,7 +182,16 @@ impl Hearing {
                 rail.silent = false;
                 rail.back = false;
                 change(HearingChange::Back { rail: index });
-            } else if rail.used && !rail.silent && silent_us > interval_us {
+            } else if !rail.used || rail.silent || silent_us <= pace.late_us {
+                continue;
+            } else if rail.asked < pace.asks {
+                if rail.asked == 0 || now_us >= rail.asked_us + pace.pause_us {
+                    rail.asked += 1;
+                    rail.asked_us = now_us;
+                    change(HearingChange::Late { rail: index });
+                }
+            // Somebody has answered since.
+            } else if silent_us > pace.silent_us && (pace.asks == 0 || latest_us > rail.asked_us) {
                 rail.silent = true;
                 rail.probe_us = latest_us;
                 change(HearingChange::Silent {
@@ -127,13 +202,21 @@ impl Hearing {
         }
     }
 
+    /// When the next question is to be asked; none if no rail is late, or all were.
+    pub(crate) fn ask_at(&self) -> Option<u64> {
+        let pace = self.pace?;
+        let asking = |rail: &&RailHearing| !rail.silent && (1..pace.asks).contains(&rail.asked);
+        let late = self.rails.iter().filter(asking);
+        late.map(|rail| rail.asked_us + pace.pause_us).min()
+    }
+
     pub(crate) fn is_silent(&self, rail: usize) -> bool {
         self.rails[rail].silent
     }
 
     /// Whether a silent rail is to be tried again now; if so, the next time is one interval later.
     pub(crate) fn probe_due(&mut self, now_us: u64, rail: usize) -> bool {
-        let interval_us = self.interval_us.unwrap_or(0);
+        let interval_us = self.pace.map_or(0, |pace| pace.silent_us);
         let rail = &mut self.rails[rail];
         let due = rail.silent && now_us >= rail.probe_us;
         if due {
@@ -146,17 +229,18 @@ impl Hearing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn changes(hearing: &mut Hearing) -> Vec<HearingChange> {
         let mut changes = Vec::new();
-        hearing.judge(|change| changes.push(change));
+        hearing.judge(u64::MAX, |change| changes.push(change));
         changes
     }
 
     #[test]
     fn a_rail_is_silent_when_another_talked_for_a_whole_interval_meanwhile() {
         let mut hearing = Hearing::new(&[true, true]);
-        hearing.watch(1_000, 100);
+        hearing.watch(1_000, Pace::unasked(100));
         for now_us in [1_040, 1_080, 1_100] {
             hearing.heard(now_us, 0);
             assert_eq!(changes(&mut hearing), []);
@@ -178,7 +262,7 @@ mod tests {
     #[test]
     fn a_peer_that_dies_accuses_no_rail() {
         let mut hearing = Hearing::new(&[true, true]);
-        hearing.watch(0, 100);
+        hearing.watch(0, Pace::unasked(100));
         hearing.heard(500, 1);
         hearing.heard(540, 0);
         assert_eq!(changes(&mut hearing), []);
@@ -187,7 +271,7 @@ mod tests {
     #[test]
     fn a_host_that_was_stopped_accuses_nobody() {
         let mut hearing = Hearing::new(&[true, true]);
-        hearing.watch(0, 100);
+        hearing.watch(0, Pace::unasked(100));
         // Both rails kept talking; after a minute the host reads one rail's buffer, then the other.
         hearing.heard(60_000_000, 0);
         hearing.heard(60_000_000, 1);
@@ -197,7 +281,7 @@ mod tests {
     #[test]
     fn a_rail_without_a_path_to_the_peer_is_never_silent() {
         let mut hearing = Hearing::new(&[true, false]);
-        hearing.watch(0, 100);
+        hearing.watch(0, Pace::unasked(100));
         hearing.heard(500, 0);
         assert_eq!(changes(&mut hearing), []);
     }
@@ -205,7 +289,7 @@ mod tests {
     #[test]
     fn a_silent_rail_is_probed_once_an_interval() {
         let mut hearing = Hearing::new(&[true, true]);
-        hearing.watch(0, 100);
+        hearing.watch(0, Pace::unasked(100));
         hearing.heard(150, 0);
         changes(&mut hearing);
         assert!(hearing.probe_due(160, 1));
@@ -213,5 +297,110 @@ mod tests {
         assert!(hearing.probe_due(260, 1));
         hearing.unwatch();
         assert!(!hearing.is_silent(1) && !hearing.probe_due(400, 1));
+    }
+
+    /// A peer whose beats go round its rails, until one carries nothing more; we read what has come at our
+    /// own ticks and whenever an answer comes. When it was found, after the rail had fallen silent.
+    fn found_after(
+        beat_us: u64,
+        deadline_us: u64,
+        rails: usize,
+        fault_us: u64,
+        tick_us: u64,
+    ) -> u64 {
+        const ROUND_TRIP_US: u64 = 400;
+        let pace = Pace::of_beats(beat_us, deadline_us, rails as u64);
+        let mut hearing = Hearing::new(&vec![true; rails]);
+        hearing.watch(0, pace);
+        let bad = 0;
+        // Arrivals by time, each on a rail; a beat waits for the tick after it.
+        let mut coming: Vec<(u64, usize)> = Vec::new();
+        for beat in 1..200u64 {
+            let (sent_us, rail) = (beat * beat_us, beat as usize % rails);
+            let read_us = (sent_us.saturating_sub(tick_us)).div_ceil(beat_us) * beat_us + tick_us;
+            if rail != bad || sent_us < fault_us {
+                coming.push((read_us, rail));
+            }
+        }
+        loop {
+            let arrival = coming
+                .iter()
+                .map(|one| one.0)
+                .min()
+                .expect("it is found before");
+            let now_us = arrival.min(hearing.ask_at().unwrap_or(u64::MAX));
+            let (here, rest) = coming.into_iter().partition(|one| one.0 <= now_us);
+            coming = rest;
+            let _: Vec<(u64, usize)> = here
+                .into_iter()
+                .inspect(|one: &(u64, usize)| _ = hearing.heard(now_us, one.1))
+                .collect();
+            let mut changes = Vec::new();
+            hearing.judge(now_us, |change| changes.push(change));
+            for change in changes {
+                match change {
+                    HearingChange::Late { .. } => {
+                        let answers = (0..rails).filter(|rail| *rail != bad || now_us < fault_us);
+                        coming.extend(answers.map(|rail| (now_us + ROUND_TRIP_US, rail)));
+                    }
+                    HearingChange::Silent { rail, .. } => {
+                        assert_eq!(rail, bad);
+                        return now_us - fault_us;
+                    }
+                    HearingChange::Back { rail } => panic!("rail {rail} was not silent"),
+                }
+            }
+        }
+    }
+
+    proptest! {
+        /// tst-010: whenever a rail falls silent, that is found within two heartbeat deadlines.
+        #[test]
+        fn a_silent_rail_is_found_within_two_deadlines(
+            profile in 0..3usize, rails in 2..=3usize, fault in 0..1_000u64, tick in 0..1_000u64,
+        ) {
+            let (beat_us, deadline_us) = [(10_000, 40_000), (20_000, 60_000), (200_000, 1_000_000)][profile];
+            // Somewhere in a round, when all is steady.
+            let fault_us = 50 * beat_us + fault * (rails as u64 * beat_us) / 1_000;
+            let after_us = found_after(beat_us, deadline_us, rails, fault_us, tick * beat_us / 1_000);
+            prop_assert!(after_us <= 2 * deadline_us, "{after_us} us, of {}", 2 * deadline_us);
+        }
+    }
+
+    #[test]
+    fn one_lost_beat_is_asked_after_and_no_rail_is_silent() {
+        let mut hearing = Hearing::new(&[true, true]);
+        hearing.watch(0, Pace::of_beats(20_000, 60_000, 2));
+        let mut changes = Vec::new();
+        // The beat on rail 1 at 40 ms is lost, the answer to the question is not.
+        let arrivals = [
+            (20_000, 0),
+            (60_000, 0),
+            (60_400, 0),
+            (60_400, 1),
+            (80_000, 1),
+            (100_000, 0),
+        ];
+        for (now_us, rail) in arrivals {
+            hearing.heard(now_us, rail);
+            hearing.judge(now_us, |change| changes.push((now_us, change)));
+        }
+        assert_eq!(changes, [(60_000, HearingChange::Late { rail: 1 })]);
+        assert_eq!(hearing.ask_at(), None);
+    }
+
+    #[test]
+    fn a_peer_that_dies_is_asked_a_few_times_and_no_rail_is_accused() {
+        let mut hearing = Hearing::new(&[true, true]);
+        hearing.watch(0, Pace::of_beats(20_000, 60_000, 2));
+        hearing.heard(60_000, 0);
+        let mut asked = 0;
+        for now_us in (60_000..10_000_000).step_by(1_000) {
+            hearing.judge(now_us, |change| match change {
+                HearingChange::Late { .. } => asked += 1,
+                other => panic!("{other:?}"),
+            });
+        }
+        assert_eq!(asked, ASKS);
     }
 }

@@ -13,6 +13,7 @@ mod infer;
 mod outcome;
 mod score;
 
+pub use hearing::Pace;
 pub(crate) use hearing::{Hearing, HearingChange};
 pub use infer::{Finding, Lack, PairReport, infer};
 pub use outcome::{Blame, Outcome};

@@ -12,6 +12,7 @@ mod lane;
 mod library;
 mod open;
 pub(crate) mod table;
+mod waiting;
 
 #[cfg(test)]
 mod fork_test;
@@ -35,3 +36,4 @@ pub(crate) fn has_provider(library: &Libfabric, name: &str) -> bool {
 
 pub(crate) use lane::{Done, Lane, Limits, Posted, Refused, SendTag};
 pub use library::{Interface, Libfabric, load, load_from};
+pub(crate) use waiting::waiting;

@@ -70,6 +70,8 @@ counters! {
     refutations,
     /// Times this member learnt that it was declared failed.
     outcasts,
+    /// Claims, by one who is held failed, that answered no frame of late, and were asked for again.
+    claims_questioned,
     /// Discovery requests sent.
     discoveries,
     /// Times this member found itself on the smaller side of a split.

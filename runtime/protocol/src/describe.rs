@@ -59,7 +59,11 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
             }
         }
         Message::View { facts, .. } => format!("view: {}", all(&facts, &mut about)),
-        Message::Claim(claim) => format!("you are held {}", node(&claim.about, &mut about)),
+        Message::Claim { claim, answers } => {
+            let about = node(&claim.about, &mut about);
+            let (life, frame) = (answers.incarnation, answers.sequence);
+            format!("you are held {about}; answers frame {frame} of v{life}")
+        }
         Message::Refusal { own, .. } => {
             format!(
                 "refused: I am {}, with other parameters",

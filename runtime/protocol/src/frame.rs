@@ -8,14 +8,14 @@
 //! before the tag is right; a frame that fails costs a counter and nothing else. The envelope
 //! proves that a member of the job wrote the frame. That it is fresh is the matter of `replay`.
 
-use crate::codec::{Malformed, Reader, Writer};
+use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::identity::{INCARNATION_MAX, MemberId};
 use crate::planted::{self, Fault};
 use crate::reject::Reject;
 
 const MAGIC: u16 = 0x754d;
 /// Version of the wire format; frames of any other are refused.
-pub const WIRE_VERSION: u8 = 3;
+pub const WIRE_VERSION: u8 = 4;
 /// Bytes before the body.
 pub const HEADER_SIZE: usize = 32;
 /// Bytes of proof after the body.
@@ -80,6 +80,42 @@ pub(crate) struct Header {
     pub(crate) sequence: u64,
     /// The sender's clock in microseconds, its low 32 bits: for measuring, never for deciding.
     pub(crate) time_us: u32,
+}
+
+impl Header {
+    pub(crate) fn name(&self) -> FrameName {
+        FrameName {
+            incarnation: self.incarnation,
+            sequence: self.sequence,
+        }
+    }
+}
+
+/// Which frame of its sender: the life, and the number in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameName {
+    pub(crate) incarnation: u64,
+    pub(crate) sequence: u64,
+}
+
+impl FrameName {
+    /// No frame: no life has this number.
+    pub(crate) const NONE: Self = Self {
+        incarnation: 0,
+        sequence: 0,
+    };
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            incarnation: reader.u64()?,
+            sequence: reader.u64()?,
+        })
+    }
+
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), Full> {
+        writer.u64(self.incarnation)?;
+        writer.u64(self.sequence)
+    }
 }
 
 /// The sender a frame claims, unproven. For the host's rail health, after `handle` said yes.

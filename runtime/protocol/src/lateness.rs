@@ -6,6 +6,10 @@
 //! time slept, and a figure of the lateness is kept, which decays, widens our own deadlines and
 //! is advertised in our beats, so that peers widen theirs for us.
 //!
+//! Who is called in time may be late all the same: while its host has more to read than it can, what
+//! others say waits, and so does its answer. The host says for how long it has been so (`strain`); that
+//! shortens nobody's silence, but counts in the figure.
+//!
 //! The first lateness of all comes before any was measured: a host that nothing protects from it
 //! says so at the start, and so much is advertised from then on.
 //!
@@ -83,6 +87,13 @@ impl Lateness {
         Some(forgiven_us)
     }
 
+    /// The host was so busy that what arrived may have waited for so long, though it came in time.
+    pub(crate) fn strain(&mut self, busy_us: u64) {
+        if busy_us > self.tolerance_us && !planted::on(Fault::NoLatenessShift) {
+            self.figure_us = self.figure_us.max(busy_us).min(LATE_MAX_US);
+        }
+    }
+
     /// Once a heartbeat: an old lateness counts less and less (half after 44 beats).
     pub(crate) fn decay(&mut self) {
         self.figure_us -= self.figure_us.div_ceil(64);
@@ -114,6 +125,10 @@ mod tests {
         assert_eq!(lateness.figure_us(), 0);
         lateness.expect(60_000);
         assert_eq!(lateness.figure_us(), 60_000);
+        lateness.strain(9_000);
+        assert_eq!(lateness.figure_us(), 60_000);
+        lateness.strain(90_000);
+        assert_eq!(lateness.figure_us(), 90_000);
     }
 
     #[test]

@@ -252,9 +252,15 @@ impl Table {
         self.with_more.iter().filter_map(|id| self.get(*id))
     }
 
-    /// Records from `id` on, for walks that stop and go on later.
-    pub(crate) fn iter_from(&self, id: MemberId) -> impl Iterator<Item = &Member> {
-        self.members.range(id..).map(|(_, member)| &**member)
+    /// The records from `id` on that are left of a walk once around the ring, which begins at
+    /// `start`: for walks that stop and go on later.
+    pub(crate) fn iter_ring(&self, start: MemberId, id: MemberId) -> impl Iterator<Item = &Member> {
+        let is_around = id < start;
+        let to_the_end = self.members.range(id..).take_while(move |_| !is_around);
+        let begin = if is_around { id } else { MemberId(0) };
+        to_the_end
+            .chain(self.members.range(begin..start))
+            .map(|(_, member)| &**member)
     }
 
     pub(crate) fn iter_live(&self) -> impl Iterator<Item = &Member> {
@@ -417,5 +423,12 @@ mod tests {
             .map(|member| member.id.0)
             .collect();
         assert_eq!(before, [1, 6]);
+        let left = |id| {
+            let left = table.iter_ring(MemberId(5), MemberId(id));
+            left.map(|member| member.id.0).collect::<Vec<_>>()
+        };
+        assert_eq!(left(5), [6, 9, 1, 4]);
+        assert_eq!(left(9), [9, 1, 4]);
+        assert_eq!(left(4), [4]);
     }
 }

@@ -28,6 +28,8 @@
 //! | any authentic frame of this incarnation          | yes          | silence starts anew          |
 //! | silent 1.5 heartbeats                            | yes          | probe: all rails, helpers    |
 //! | silent a deadline, found so by ourselves         | yes          | own report                   |
+//! | the same, joined less than four deadlines ago    | yes          | nothing yet, unless it has   |
+//! |                                                  |              | agreed to beat to us         |
 //! | unreachable, then silent 1.75 heartbeats         | yes          | own report, if no rank of it |
 //! |                                                  |              | lives that brings it back    |
 //! | 1 <= distinct reporters of v < threshold         | yes          | `Suspect`                    |
@@ -52,6 +54,9 @@ use crate::planted::{self, Fault};
 use crate::state::NodeState;
 use crate::time::Instant;
 use crate::wire::Strength;
+
+/// Deadlines that one who has just joined has for its first answer.
+const JOINING_DEADLINES: u64 = 4;
 
 /// How news about a member relates to what the table holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +121,11 @@ pub(crate) enum Silence {
 /// When silence begins to call for a probe.
 pub(crate) fn probe_at(alive_at: Instant, heartbeat_us: u64) -> Instant {
     alive_at.after(heartbeat_us + heartbeat_us / 2)
+}
+
+/// Until when one who joined then, and has not agreed yet to beat to us, is not reported.
+pub(crate) fn joining_until(joined_at: Instant, deadline_us: u64) -> Instant {
+    joined_at.after(JOINING_DEADLINES * deadline_us)
 }
 
 /// Judges a silence. `deadline_us` is widened already by both sides' lateness.

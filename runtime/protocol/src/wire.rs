@@ -7,7 +7,7 @@
 use crate::attributes::message::{self, Ask, Section};
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::event::CauseKind;
-use crate::frame::Kind;
+use crate::frame::{FrameName, Kind};
 use crate::identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
 use crate::link::Subject;
 use crate::parameters::Parameters;
@@ -142,13 +142,18 @@ pub(crate) enum Message<'a> {
         parameters: Parameters,
         claim: Option<Claim<'a>>,
     },
-    /// The answer; `boot` as in the question.
+    /// The answer; `boot` as in the question. Or unasked, to correct what the receiver holds of itself.
     View {
         own: NodeFact<'a>,
         boot: bool,
+        corrects: bool,
         facts: Vec<Fact<'a>>,
     },
-    Claim(Claim<'a>),
+    /// Names the frame of the receiver that it answers.
+    Claim {
+        claim: Claim<'a>,
+        answers: FrameName,
+    },
     /// "Your parameters differ from mine."
     Refusal {
         own: NodeFact<'a>,
@@ -331,9 +336,13 @@ impl<'a> Message<'a> {
             Kind::View => Self::View {
                 own: NodeFact::read(reader)?,
                 boot: reader.flag()?,
+                corrects: reader.flag()?,
                 facts: read_facts(reader)?,
             },
-            Kind::Claim => Self::Claim(Claim::read(reader)?),
+            Kind::Claim => Self::Claim {
+                claim: Claim::read(reader)?,
+                answers: FrameName::read(reader)?,
+            },
             Kind::Refusal => Self::Refusal {
                 own: NodeFact::read(reader)?,
                 parameters: Parameters::read(reader)?,

@@ -2,6 +2,7 @@
 //! out.
 
 use super::job::Job;
+use super::status::RAILS_KEY;
 use crate::doorman::{ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash};
 use crate::sys::socket::Received;
 use muster_protocol::{
@@ -48,6 +49,9 @@ impl Job {
     fn answer_one(&mut self, engine: &mut Overlay, now: Instant, ask: Ask<'_>) -> Vec<u8> {
         let mut text = String::new();
         let answer = match ask {
+            Ask::Publish { key, .. } | Ask::Withdraw { key } if key == RAILS_KEY => {
+                Answer::Limit("this key says which rails fail, and the agent alone writes it")
+            }
             Ask::Publish { key, value } => {
                 answer_to(engine.handle(now, Input::Publish { key, value }), &mut text)
             }

@@ -8,7 +8,7 @@ use super::host::{Host, TOKEN_RAILS, instant};
 use crate::config::{Change, RailsDocument, SEEDS_MAX};
 use crate::control::{Control, Question, Request, Sources, answer, done};
 use crate::sys::clock::monotonic_ns;
-use muster_fabric::{NidList, Transport};
+use muster_fabric::{Nid, NidList, PeerHandle, Transport};
 use muster_protocol::{Input, MemberId, Target};
 use serde_json::Value;
 use std::io::ErrorKind;
@@ -61,17 +61,23 @@ impl Host {
         }
         let opened = self.rails.open().to_vec();
         let mtu_least = self.buffer.len();
-        let moved = self.rails.apply(&mut self.fabric, next, mtu_least)?;
+        let moved = match self.rails.apply(&mut self.fabric, next, mtu_least) {
+            Ok(moved) => moved,
+            Err(refusal) => {
+                if refusal.moved {
+                    self.tell_of_rails();
+                    self.leave_to_next();
+                }
+                return Err(refusal.why);
+            }
+        };
         self.knock_at_peers(&before);
         if moved {
             self.tell_of_rails();
         }
-        if let Some(job) = &mut self.job {
-            let address = self.fabric.local_nids().to_string();
-            job.set_rails(&address, self.rails.document(), self.rails.open());
-        }
+        self.leave_to_next();
         info!(%change, "an administrator has changed the configuration of the rails");
-        let new = |nid: &&muster_fabric::Nid| !opened.contains(nid);
+        let new = |nid: &&Nid| !opened.contains(nid);
         let new: Vec<String> = self
             .rails
             .open()
@@ -83,6 +89,14 @@ impl Host {
             true => format!("{change}: done"),
             false => format!("{change}: done, {} is open", new.join(", ")),
         })
+    }
+
+    /// What a worker after this one opens.
+    fn leave_to_next(&mut self) {
+        if let Some(job) = &mut self.job {
+            let address = self.fabric.local_nids().to_string();
+            job.set_rails(&address, self.rails.document(), self.rails.open());
+        }
     }
 
     /// Knocks at peers that are new in the document, and no more at those that are gone from it.
@@ -118,14 +132,16 @@ impl Host {
         }
         self.rails_are_new = true;
         self.outbox.rails_changed();
-        let watched = std::mem::take(&mut self.watched);
+        let watched: Vec<PeerHandle> = self.watched.keys().copied().collect();
         watched
-            .into_keys()
+            .into_iter()
             .for_each(|peer| self.fabric.unwatch(peer));
-        for member in std::mem::take(&mut self.silent_rails).into_keys() {
-            let degraded = false;
-            self.input(Input::Degraded { member, degraded });
-        }
+        self.forget_silences();
+        let rails = self.fabric.rails();
+        let is_open =
+            |rail, nid: &Nid| rails.iter().any(|one| (one.index, &one.nid) == (rail, nid));
+        self.status.keep(is_open);
+        self.judge_rails(self.engine.id());
         let address = self.fabric.local_nids().to_string();
         self.input(Input::Address(address.as_bytes()));
     }

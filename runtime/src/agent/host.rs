@@ -5,9 +5,10 @@
 //! 1. **in by the rails**: what has arrived goes to the protocol, which checks it; an
 //!    authentic frame is also told to the fabric (that rail of that peer works);
 //! 2. **in by the ranks**: requests at the socket and findings of the kernel become inputs;
-//! 3. **time**: the protocol is woken if it asked for it;
-//! 4. **rails' own news**: a silent rail of a living peer is told as "degraded", the end of a peer's
-//!    process as "unreachable";
+//! 3. **time**: the protocol is woken if it asked for it, and nothing it should have heard first waits
+//!    in step 1; it is told for how long that has been so;
+//! 4. **rails' own news** (`hearing`): a silent rail of a living peer is told as "degraded", the end of a
+//!    peer's process as "unreachable", and the others learn which of our rails fail;
 //! 5. **out as events**: onto the board or the screen; whoever waits is woken;
 //! 6. **out by the rails**: the protocol writes datagrams into our buffer until it has no more;
 //! 7. **sleep**, until the next thing or the next deadline.
@@ -25,13 +26,14 @@ use super::outbox::{Outbox, Word};
 use super::printer;
 use super::rails::Rails;
 use super::signals::Signals;
+use super::status::{RAILS_KEY, Status};
 use crate::control::Control;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::{Epoll, Ready};
-use muster_fabric::{Arrival, Fabric, FabricEvent, PeerHandle, Transport};
+use muster_fabric::{Arrival, Fabric, Nid, PeerHandle, Transport};
 use muster_protocol::{
-    Class, EventKind, Input, Instant, MemberId, Overlay, Phase, Reject, Route, Target, Version,
-    frame,
+    Class, EventKind, Input, Instant, MemberId, Overlay, Phase, Profile, Reject, Route, Target,
+    Version, frame,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -39,14 +41,15 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 use tracing::{error, info, warn};
 
-/// Rounds of step 1 before the other steps get their turn.
-const ARRIVAL_ROUNDS_MAX: usize = 16;
+/// Rounds of step 1, of up to 16 datagrams a lane, before the other steps get their turn.
+const ARRIVAL_ROUNDS_MAX: usize = 4;
+/// So many times in a row with more to read in step 1, and step 3 is done all the same: what lay in
+/// a lane when a silence began has been read by then.
+const UNJUDGED_MAX: u32 = 4;
 /// Datagrams of step 6 before the other steps get their turn.
-const TRANSMITS_MAX: usize = 512;
+const TRANSMITS_MAX: usize = 64;
 /// Longest sleep: the loop looks around at least this often.
 const SLEEP_MAX_US: u64 = 1_000_000;
-/// Beats missing on one rail, while others arrive, before that rail counts as silent.
-const RAIL_BEATS_MISSED: u64 = 5;
 /// How often what a worker leaves behind is brought up to date, at most.
 const SNAPSHOT_INTERVAL_US: u64 = 20_000;
 
@@ -80,13 +83,21 @@ pub(super) struct Host {
     signals: Signals,
     pub(super) control: Option<Control>,
     pub(super) epoll: Epoll,
-    heartbeat_us: u64,
+    pub(super) heartbeat_us: u64,
+    pub(super) deadline_us: u64,
+    /// Since when step 1 has not come to an end, and how often in a row step 3 was put off for it.
+    behind_since: Option<Instant>,
+    unjudged: u32,
     /// Peers whose beats the fabric watches, by handle.
     pub(super) watched: BTreeMap<PeerHandle, MemberId>,
     /// Silent rails of each member.
     pub(super) silent_rails: BTreeMap<MemberId, BTreeSet<usize>>,
+    /// Rails that members say do not work.
+    pub(super) told_failing: BTreeMap<MemberId, Vec<Nid>>,
+    /// Our own, and what was told of them.
+    pub(super) status: Status,
     /// Which of the outbox's lists the handles in `watched` are of.
-    begun_anew: u64,
+    pub(super) begun_anew: u64,
     pub(super) buffer: Vec<u8>,
     /// Rails were opened or closed since the loop last looked whether it may sleep.
     pub(super) rails_are_new: bool,
@@ -97,7 +108,7 @@ pub(super) struct Host {
     is_asked: bool,
     /// The others declared us failed at least once.
     is_outcast: bool,
-    snapshot_due_us: Option<u64>,
+    pub(super) snapshot_due_us: Option<u64>,
     /// The version in the last snapshot: a successor must not start below one that is known.
     kept_version: Version,
 }
@@ -108,7 +119,7 @@ impl Host {
         engine: Overlay,
         job: Option<Job>,
         control: Option<Control>,
-        heartbeat_us: u64,
+        profile: Profile,
         signals: Signals,
     ) -> io::Result<Self> {
         let epoll = Epoll::new()?;
@@ -126,6 +137,7 @@ impl Host {
         }
         let buffer = vec![0; fabric.mtu()];
         let kept_version = engine.version();
+        let status = Status::resume(engine.attribute(engine.id(), RAILS_KEY));
         Ok(Self {
             fabric,
             engine,
@@ -136,9 +148,14 @@ impl Host {
             signals,
             control,
             epoll,
-            heartbeat_us,
+            heartbeat_us: profile.heartbeat_us(),
+            deadline_us: profile.deadline_us(),
+            behind_since: None,
+            unjudged: 0,
             watched: BTreeMap::new(),
             silent_rails: BTreeMap::new(),
+            told_failing: BTreeMap::new(),
+            status,
             begun_anew: 0,
             buffer,
             rails_are_new: false,
@@ -170,7 +187,7 @@ impl Host {
         loop {
             let more = self.receive(news_may_wait);
             self.serve(&ready)?;
-            self.wake_engine();
+            self.wake_engine(more);
             self.hear_rails();
             self.tell_events()?;
             let sent_all = self.transmit();
@@ -282,10 +299,19 @@ impl Host {
             .chain(self.job.iter().flat_map(Job::counters))
     }
 
-    /// Step 3.
-    fn wake_engine(&mut self) {
+    /// Step 3. `more` waits to be read.
+    fn wake_engine(&mut self, more: bool) {
         let now = instant(monotonic_ns());
-        if self.engine.poll_timeout() <= now {
+        let since = *self.behind_since.get_or_insert(now);
+        self.engine.strained(now.since(since));
+        if !more {
+            self.behind_since = None;
+        }
+        self.unjudged = match more && self.unjudged < UNJUDGED_MAX {
+            true => self.unjudged + 1,
+            false => 0,
+        };
+        if self.unjudged == 0 && self.engine.poll_timeout() <= now {
             self.input(Input::Wake);
         }
         // Cast out with policy "stop", the agent stays for its ranks; they have been told.
@@ -299,102 +325,11 @@ impl Host {
         }
     }
 
-    /// Step 4.
-    fn hear_rails(&mut self) {
-        self.watch_beats();
-        while let Some(event) = self.fabric.poll_event() {
-            let (peer, rail, silent) = match event {
-                FabricEvent::PeerGone { peer } => {
-                    if let Some(member) = self.watched.get(&peer).copied() {
-                        info!(id = member.0, "a peer's process has let go of its lifeline");
-                        self.input(Input::Unreachable(member));
-                    }
-                    continue;
-                }
-                FabricEvent::RailSilent { peer, rail, .. } => (peer, rail, true),
-                FabricEvent::RailBack { peer, rail } => (peer, rail, false),
-                FabricEvent::RailFailing { rail, reason } => {
-                    warn!(rail, reason, "a rail of this node fails; the others carry");
-                    continue;
-                }
-                FabricEvent::BulkDone { .. } | FabricEvent::BulkFailed { .. } => continue,
-                FabricEvent::RailRecovered { rail } => {
-                    info!(rail, "a rail of this node works again");
-                    continue;
-                }
-            };
-            let Some(member) = self.watched.get(&peer).copied() else {
-                continue;
-            };
-            let rails = self.silent_rails.entry(member).or_default();
-            let was_degraded = !rails.is_empty();
-            if silent {
-                rails.insert(rail)
-            } else {
-                rails.remove(&rail)
-            };
-            let degraded = !rails.is_empty();
-            if degraded != was_degraded {
-                self.input(Input::Degraded { member, degraded });
-            }
-        }
-    }
-
-    /// Has the fabric watch exactly those who beat to us: only they speak regularly on every
-    /// rail, so only of them is silence on one rail a sign.
-    fn watch_beats(&mut self) {
-        if self.outbox.begun_anew != self.begun_anew {
-            self.begun_anew = self.outbox.begun_anew;
-            self.watched.clear();
-            for member in std::mem::take(&mut self.silent_rails).into_keys() {
-                let degraded = false;
-                self.input(Input::Degraded { member, degraded });
-            }
-        }
-        let watched = &self.watched;
-        let is_watched = |id: MemberId| watched.values().any(|member| *member == id);
-        if self.engine.observing().count() == watched.len()
-            && self.engine.observing().all(is_watched)
-        {
-            return;
-        }
-        let observing: BTreeSet<MemberId> = self.engine.observing().collect();
-        let now_us = monotonic_ns() / 1000;
-        let gone: Vec<_> = self
-            .watched
-            .iter()
-            .filter(|(_, member)| !observing.contains(member))
-            .map(|(peer, member)| (*peer, *member))
-            .collect();
-        for (peer, member) in gone {
-            self.fabric.unwatch(peer);
-            self.watched.remove(&peer);
-            if self
-                .silent_rails
-                .remove(&member)
-                .is_some_and(|rails| !rails.is_empty())
-            {
-                self.input(Input::Degraded {
-                    member,
-                    degraded: false,
-                });
-            }
-        }
-        let rails = self.fabric.rails().len() as u64;
-        let interval_us = self.heartbeat_us * rails * RAIL_BEATS_MISSED;
-        for member in observing {
-            if let Some(peer) = self.peer_of(Target::Member(member))
-                && self.watched.insert(peer, member).is_none()
-            {
-                self.fabric.watch(now_us, peer, interval_us);
-            }
-        }
-    }
-
     /// Step 5.
     fn tell_events(&mut self) -> io::Result<()> {
         let mut news = false;
         while let Some(event) = self.engine.poll_event() {
+            self.hear_status(&event);
             self.snapshot_due_us
                 .get_or_insert(monotonic_ns() / 1000 + SNAPSHOT_INTERVAL_US);
             match event.kind {
@@ -485,7 +420,12 @@ impl Host {
     fn sleep_time(&self) -> Duration {
         let now_us = monotonic_ns() / 1000;
         let mut until_us = self.engine.poll_timeout().0.min(now_us + SLEEP_MAX_US);
-        for other in [self.fabric.next_timeout(), self.snapshot_due_us] {
+        let others = [
+            self.fabric.next_timeout(),
+            self.status.due_us(),
+            self.snapshot_due_us,
+        ];
+        for other in others {
             until_us = until_us.min(other.unwrap_or(until_us));
         }
         Duration::from_micros(until_us.saturating_sub(now_us))

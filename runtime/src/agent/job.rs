@@ -428,6 +428,7 @@ fn describe(finding: Finding) -> Option<(RankState, Cause, i32)> {
         Finding::Detached => return None,
         Finding::Hung(HungBy::Stopped) => (RankState::Hung, Cause::Stopped, 0),
         Finding::Hung(HungBy::Stuck) => (RankState::Hung, Cause::Stuck, 0),
+        Finding::Hung(HungBy::NoTick) => (RankState::Hung, Cause::NoTick, 0),
         Finding::Resumed => (RankState::Alive, Cause::Joined, 0),
     })
 }

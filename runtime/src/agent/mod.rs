@@ -7,6 +7,7 @@
 mod args;
 mod attributes;
 mod changes;
+mod hearing;
 mod host;
 mod job;
 mod keeper;
@@ -18,6 +19,7 @@ mod rails;
 mod resume;
 mod seat;
 mod signals;
+mod status;
 mod worker;
 
 use crate::doorman::{DoorError, Place, PlaceError};

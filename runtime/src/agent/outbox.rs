@@ -66,6 +66,12 @@ impl Outbox {
         peer
     }
 
+    /// The peer at this address, if a member has named it as its own.
+    pub(super) fn known(&self, address: &[u8]) -> Option<PeerHandle> {
+        let entry = self.peers.get(address).filter(|entry| entry.exact)?;
+        entry.peer
+    }
+
     /// Our rails are others: what led nowhere may lead somewhere now.
     pub(super) fn rails_changed(&mut self) {
         self.peers.retain(|_, entry| entry.peer.is_some());
@@ -154,7 +160,11 @@ fn yield_nids(
     if known.iter().all(|nid| has(claimed, nid)) && fabric.renew(by, claimed).is_ok() {
         return Yielded::Same(by);
     }
-    warn!(claimed = %claimed, %known, "two members claim the same interfaces; the later one has them now");
+    warn!(
+        %claimed, %known,
+        "two addresses name the same interface: of one member that has changed its rails, or of two; the \
+         later word counts"
+    );
     let left: Vec<Nid> = known
         .iter()
         .filter(|nid| !has(claimed, nid))

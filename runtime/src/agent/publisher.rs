@@ -144,7 +144,6 @@ impl Publisher {
             // A worker before us has said so already.
             return false;
         }
-        board.set_node_state(node, state);
         // Those of whom the board says that they are there: the engine may be further by now, and
         // know the ranks of the node's next life.
         let ranks = match told {
@@ -159,9 +158,12 @@ impl Publisher {
         } else {
             RankState::Unknown
         };
-        for rank in &ranks {
-            board.set_rank_state(*rank, end);
-        }
+        board.together(|board| {
+            board.set_node_state(node, state);
+            for rank in &ranks {
+                board.set_rank_state(*rank, end);
+            }
+        });
         self.push(board, event, told, cause(event), node);
         if failed {
             for rank in ranks {

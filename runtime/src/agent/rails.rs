@@ -24,6 +24,15 @@ pub(super) struct Rails {
     favours: bool,
 }
 
+/// A document that cannot be put in force. The one before holds.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// Why, and what to do.
+    pub(super) why: String,
+    /// A rail was closed on the way and opened again: it has other descriptors now, or is lost.
+    pub(super) moved: bool,
+}
+
 /// A step that was taken, with how to take it back.
 enum Step {
     Opened(Nid),
@@ -98,13 +107,42 @@ impl Rails {
     /// Puts another document in force. True if rails were opened or closed.
     ///
     /// # Errors
-    /// Why it cannot be, and what to do. Everything is as it was then.
+    /// See [`Refusal`]; the rails are as they were then, but for one that could not be opened again.
     pub(super) fn apply(
         &mut self,
         fabric: &mut Fabric,
         next: RailsDocument,
         mtu_least: usize,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Refusal> {
+        let mut steps = Vec::new();
+        match self.build(fabric, &next, mtu_least, &mut steps) {
+            Ok(open) => {
+                self.document = next;
+                self.open = open;
+                self.settle(fabric);
+                Ok(!steps.is_empty())
+            }
+            Err(why) => {
+                let moved = !steps.is_empty();
+                undo(fabric, steps);
+                if moved {
+                    self.leave_lost(fabric);
+                    self.settle(fabric);
+                }
+                Err(Refusal { why, moved })
+            }
+        }
+    }
+
+    /// Opens and closes rails until they are those of a document, and notes how to take it back. What
+    /// became of each of the document's rails, in its order.
+    fn build(
+        &self,
+        fabric: &mut Fabric,
+        next: &RailsDocument,
+        mtu_least: usize,
+        steps: &mut Vec<Step>,
+    ) -> Result<Vec<Nid>, String> {
         let stays = |nid: &Nid| {
             let place = self
                 .document
@@ -120,29 +158,30 @@ impl Rails {
             .collect();
         let goes = |nid: &&Nid| !open.iter().flatten().any(|one| one == *nid);
         let mut going: Vec<Nid> = self.open.iter().filter(goes).cloned().collect();
-        let mut steps = Vec::new();
         for (place, entry) in next.rails.iter().enumerate() {
-            if open[place].is_some() {
-                continue;
-            }
-            match open_one(fabric, &entry.nid, &mut going, &mut steps) {
-                Ok(nid) => open[place] = Some(nid),
-                Err(why) => return Err(undo(fabric, steps, why)),
+            if open[place].is_none() {
+                open[place] = Some(open_one(fabric, &entry.nid, &mut going, steps)?);
             }
         }
         for nid in going {
-            if let Err(why) = fabric.remove_rail(&nid) {
-                return Err(undo(fabric, steps, why.to_string()));
-            }
+            fabric
+                .remove_rail(&nid)
+                .map_err(|error| error.to_string())?;
             steps.push(Step::Closed(nid));
         }
-        if let Some(why) = unfit(fabric, mtu_least) {
-            return Err(undo(fabric, steps, why));
+        match unfit(fabric, mtu_least) {
+            Some(why) => Err(why),
+            None => Ok(open.into_iter().flatten().collect()),
         }
-        self.document = next;
-        self.open = open.into_iter().flatten().collect();
-        self.settle(fabric);
-        Ok(!steps.is_empty())
+    }
+
+    /// Strikes out what could not be opened again: a plan names no rail that is not there.
+    fn leave_lost(&mut self, fabric: &Fabric) {
+        let there = fabric.local_nids();
+        let is_there = |nid: &Nid| there.iter().any(|one| one == nid);
+        let entries = std::mem::take(&mut self.document.rails);
+        let rails = entries.into_iter().zip(std::mem::take(&mut self.open));
+        (self.document.rails, self.open) = rails.filter(|(_, nid)| is_there(nid)).unzip();
     }
 }
 
@@ -196,8 +235,8 @@ fn unfit(fabric: &Fabric, mtu_least: usize) -> Option<String> {
     })
 }
 
-/// Takes back what was done; the reason goes on.
-fn undo(fabric: &mut Fabric, steps: Vec<Step>, why: String) -> String {
+/// Takes back what was done.
+fn undo(fabric: &mut Fabric, steps: Vec<Step>) {
     for step in steps.into_iter().rev() {
         let undone = match &step {
             Step::Opened(nid) => fabric.remove_rail(nid).map_err(|error| error.to_string()),
@@ -210,5 +249,83 @@ fn undo(fabric: &mut Fabric, steps: Vec<Step>, why: String) -> String {
             error!(error, "a rail is not as it was before a change that failed");
         }
     }
-    why
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muster_fabric::FabricConfig;
+    use std::net::UdpSocket;
+
+    fn document(rails: &[String]) -> RailsDocument {
+        let mut text = "version: 1\nnets:\n  - net: udp0\n    rails:\n".to_owned();
+        for nid in rails {
+            text += &format!("      - nid: {nid}\n        partitions: [3]\n");
+        }
+        RailsDocument::import(&text).unwrap()
+    }
+
+    /// A fabric on two rails, and the plan of it.
+    fn begin() -> (Fabric, Rails) {
+        let nids = ["127.59.1.1:0@udp0", "127.59.1.2:0@udp0"].map(str::to_owned);
+        let library = muster_fabric::load().expect("libfabric is installed where tests run");
+        let given = nids.iter().map(|nid| nid.parse().unwrap()).collect();
+        let mut fabric = Fabric::open(&FabricConfig::new(library, given)).unwrap();
+        let open = fabric.local_nids().iter().cloned().collect();
+        let mut rails = Rails::new(document(&nids), open, Seat::default());
+        rails.settle(&mut fabric);
+        (fabric, rails)
+    }
+
+    fn sorted(nids: &[Nid]) -> Vec<Nid> {
+        let mut nids = nids.to_vec();
+        nids.sort();
+        nids
+    }
+
+    /// cfg-020: a rail that had to be closed for one that cannot be opened is another one now, for whoever
+    /// waits for it and for what is said about it.
+    #[test]
+    fn a_refused_change_says_what_moved_and_the_old_plan_holds_for_all_rails() {
+        let (mut fabric, mut rails) = begin();
+        let before = rails.open().to_vec();
+        let taken = UdpSocket::bind("127.59.1.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let next = document(&[
+            format!("127.59.1.1:{port}@udp0"),
+            "127.59.1.2:0@udp0".into(),
+        ]);
+        let refusal = rails.apply(&mut fabric, next.clone(), 0).unwrap_err();
+        assert!(
+            refusal.why.contains(&format!("port {port}")),
+            "{}",
+            refusal.why
+        );
+        assert!(refusal.moved);
+        assert_eq!(rails.open(), before);
+        let nids: Vec<Nid> = fabric.local_nids().iter().cloned().collect();
+        assert_eq!(sorted(&nids), sorted(&before));
+        for view in fabric.rails() {
+            assert_eq!(view.partitions, [3], "{}", view.nid);
+        }
+        // What needs no rail closed moves none.
+        let far = document(&["203.0.113.9:0@udp0".into(), "127.59.1.2:0@udp0".into()]);
+        assert!(!rails.apply(&mut fabric, far, 0).unwrap_err().moved);
+        drop(taken);
+        assert_eq!(
+            rails.apply(&mut fabric, next, 0).map_err(|one| one.why),
+            Ok(true)
+        );
+    }
+
+    #[test]
+    fn a_rail_that_is_lost_for_good_leaves_the_plan_too() {
+        let (mut fabric, mut rails) = begin();
+        let (lost, left) = (rails.open[0].clone(), rails.open[1].clone());
+        fabric.remove_rail(&lost).unwrap();
+        rails.leave_lost(&fabric);
+        assert_eq!(rails.open(), [left]);
+        assert_eq!(rails.document.rails.len(), 1);
+        assert_eq!(rails.document.rails[0].nid.to_string(), "127.59.1.2:0@udp0");
+    }
 }

@@ -83,8 +83,7 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
         .ok()
         .and_then(|base| open_control(&base.join(file)));
     prefer_this_thread(&mut engine, config.profile.deadline_us());
-    let heartbeat_us = config.profile.heartbeat_us();
-    let mut host = Host::new(rails, engine, None, control, heartbeat_us, signals)
+    let mut host = Host::new(rails, engine, None, control, config.profile, signals)
         .map_err(|error| format!("cannot start the loop: {error}"))?;
     host.seeds = config.seeds.len();
     let ready = printer::print_ready(config.name.as_str());
@@ -117,8 +116,7 @@ fn serve(
     let job = Job::start(&board, door, resume, record, place, config)?;
     let control = open_control(&place.directory().join(SOCKET));
     prefer_this_thread(&mut engine, config.profile.deadline_us());
-    let heartbeat_us = config.profile.heartbeat_us();
-    let mut host = Host::new(rails, engine, Some(job), control, heartbeat_us, signals)?;
+    let mut host = Host::new(rails, engine, Some(job), control, config.profile, signals)?;
     host.seeds = config.seeds.len();
     host.catch_up();
     let ending = host.run()?;

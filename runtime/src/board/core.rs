@@ -164,7 +164,7 @@ impl Board {
     }
 
     /// The tick line of a slot that exists.
-    pub(super) fn tick(&self, slot: u32) -> &AtomicU64 {
+    pub(crate) fn tick(&self, slot: u32) -> &AtomicU64 {
         self.map.long(self.layout.ticks + slot as usize * LINE_SIZE)
     }
 }

@@ -97,6 +97,10 @@ numbered! {
         Joined = 11,
         /// The process is stuck in the kernel.
         Stuck = 12,
+        /// The process promised ticks and does not tick.
+        NoTick = 13,
+        /// The agent was started anew, with a board of its own.
+        NewAgent = 14,
     }
 }
 

@@ -6,7 +6,7 @@
 use super::BoardError;
 
 /// The number of the layout. Any change of what lies where or of what it means raises it.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 /// "MUSTERBD", read as a little-endian number.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"MUSTERBD");
 
@@ -40,6 +40,10 @@ pub(super) mod header {
     pub(crate) const RANK_COUNT: usize = 136;
     pub(crate) const OWN_NODE: usize = 140;
     pub(crate) const EPOCH: usize = 144;
+    /// Grows with the epoch; those who wait for a change sleep on it.
+    pub(crate) const CHANGED: usize = 152;
+    /// How many sleep there. A client that was killed asleep leaves it too high, which costs a call.
+    pub(crate) const SLEEPERS: usize = 156;
     // Third line: how many events were ever written.
     pub(crate) const HEAD: usize = 256;
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! client's line   0..96  word and links of the hold (see sys::robust)
-//!                    96  leave mark     100 exit code
+//!                    96  leave mark     100 exit code      104 promised period of ticks, ms
 //! agent's line   128 occupancy   132 pid     136 start time (8)   144 rank + 1
 //!                148 generation  152 armed   156 hold
 //! ```
@@ -17,6 +17,7 @@ use crate::sys::{futex, robust};
 
 const LEAVE: usize = 96;
 const EXIT_CODE: usize = 100;
+const TICK_PERIOD: usize = 104;
 const OCCUPANCY: usize = 128;
 const PID: usize = 132;
 const START: usize = 136;
@@ -202,6 +203,17 @@ impl Slot<'_> {
             .store(exit_code as u32, Ordering::Relaxed);
         self.field(LEAVE)
             .store(if linked { 2 } else { 1 }, Ordering::Release);
+    }
+
+    /// For the client: promises a tick at least every so many milliseconds; 0 promises nothing.
+    pub(crate) fn promise_ticks(&self, period_ms: u32) {
+        self.field(TICK_PERIOD).store(period_ms, Ordering::Release);
+    }
+
+    /// How often the client promised to tick, in milliseconds; none if it did not.
+    pub fn tick_period_ms(&self) -> Option<u32> {
+        let period_ms = self.field(TICK_PERIOD).load(Ordering::Acquire);
+        (period_ms > 0).then_some(period_ms)
     }
 
     /// For the client: takes the word, as it was agreed.

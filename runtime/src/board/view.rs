@@ -3,11 +3,18 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use super::core::Board;
 use super::layout::{GROUP_SIZE, NAME_SIZE, header};
 use super::{BoardError, BoardLimits, Cursor, Event, NodeState, RankState, Slot};
 use super::{EventKind, NO_NODE};
+use crate::sys::futex;
+
+/// How often states are copied anew because they change meanwhile.
+const COPIES: u32 = 64;
+/// How often the epoch is read anew because a change is under way.
+const LOOKS: u32 = 256;
 
 /// A board to look at. Cheap to clone; the mapping lives as long as any of the clones.
 #[derive(Debug, Clone)]
@@ -37,8 +44,21 @@ impl BoardView {
             .load(Ordering::Acquire)
     }
 
-    /// Grows with every change of a state.
+    /// Grows with every change of a state, over the boards of this node too. Between two reads that
+    /// answer the same, no state was seen to change: while some change it waits, for microseconds. (A
+    /// number that is odd is that of a writer which died; its successor goes on.)
     pub fn epoch(&self) -> u64 {
+        for _ in 0..LOOKS {
+            let epoch = self.raw_epoch();
+            if epoch.is_multiple_of(2) {
+                return epoch;
+            }
+            std::thread::yield_now();
+        }
+        self.raw_epoch()
+    }
+
+    fn raw_epoch(&self) -> u64 {
         self.0.header_long(header::EPOCH).load(Ordering::Acquire)
     }
 
@@ -50,6 +70,57 @@ impl BoardView {
     /// How many ranks the job has, as far as known; their numbers are below it.
     pub fn rank_count(&self) -> u32 {
         self.0.rank_count()
+    }
+
+    /// Sleeps until `look` finds something, or `until`. Looks again after every change of a state, and
+    /// at `until` at the latest.
+    pub fn await_change<T>(
+        &self,
+        until: Instant,
+        mut look: impl FnMut(&Self) -> Option<T>,
+    ) -> Option<T> {
+        let changed = self.0.header_word(header::CHANGED);
+        let sleepers = self.0.header_word(header::SLEEPERS);
+        sleepers.fetch_add(1, Ordering::SeqCst);
+        let found = loop {
+            let seen = changed.load(Ordering::SeqCst);
+            if let Some(found) = look(self) {
+                break Some(found);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            // A wait that the kernel refuses ends as one that took too long.
+            if left.is_zero() || futex::wait_for(changed, seen, left).is_err() {
+                break None;
+            }
+        };
+        sleepers.fetch_sub(1, Ordering::SeqCst);
+        found
+    }
+
+    /// Copies the states of the nodes from index 0 on, as bytes, as they all were at one epoch, which
+    /// it answers. `None` if the view changed faster than it could be copied; then each state is one
+    /// that the node had while this ran.
+    pub fn copy_node_states(&self, states: &mut [u8]) -> Option<u64> {
+        self.copy_states(states, |node| self.node_state(node) as u8)
+    }
+
+    /// As [`BoardView::copy_node_states`], of the ranks.
+    pub fn copy_rank_states(&self, states: &mut [u8]) -> Option<u64> {
+        self.copy_states(states, |rank| self.rank_state(rank) as u8)
+    }
+
+    fn copy_states(&self, states: &mut [u8], state: impl Fn(u32) -> u8) -> Option<u64> {
+        for _ in 0..COPIES {
+            let epoch = self.epoch();
+            for (index, place) in (0..).zip(states.iter_mut()) {
+                *place = state(index);
+            }
+            // The states are read before the epoch is read again: each read acquires.
+            if epoch.is_multiple_of(2) && self.raw_epoch() == epoch {
+                return Some(epoch);
+            }
+        }
+        None
     }
 
     /// Index of this node, once the agent has said it.

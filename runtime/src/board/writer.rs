@@ -6,7 +6,7 @@
 use std::hash::{BuildHasher, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::core::{Board, system};
 use super::layout::{GROUP_SIZE, LINE_SIZE, Layout, NAME_SIZE, header};
@@ -14,13 +14,25 @@ use super::{
     BoardError, BoardLimits, BoardView, Claim, ClaimError, Event, Leave, NODE_NAME_MAX, NodeState,
     Occupancy, RankState,
 };
-use crate::sys::memory;
+use crate::sys::{clock, futex, memory};
 
 /// The board, to write on.
 #[derive(Debug)]
 pub struct BoardWriter {
     board: Arc<Board>,
     fd: OwnedFd,
+    change: Change,
+}
+
+/// Where a change of states stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// None is under way.
+    None,
+    /// One is under way in which nothing has changed yet.
+    Begun,
+    /// Something has changed: the epoch is odd.
+    Made,
 }
 
 impl BoardWriter {
@@ -30,7 +42,16 @@ impl BoardWriter {
         let fd = memory::create_sealed(c"muster-board", layout.size)
             .map_err(system("create the board's memory"))?;
         let board = Arc::new(Board::found(fd.as_fd(), layout, random())?);
-        let writer = Self { board, fd };
+        // Above that of every earlier board of this node: none changes more than once a microsecond.
+        let first = clock::monotonic_ns() / 1000 * 2;
+        board
+            .header_long(header::EPOCH)
+            .store(first, Ordering::Release);
+        let writer = Self {
+            board,
+            fd,
+            change: Change::None,
+        };
         writer.count_generation();
         Ok(writer)
     }
@@ -39,7 +60,16 @@ impl BoardWriter {
     /// The caller knows that no other writer lives.
     pub fn adopt(fd: OwnedFd) -> Result<Self, BoardError> {
         let board = Arc::new(Board::attach(fd.as_fd())?);
-        let writer = Self { board, fd };
+        // One that died in the middle of a change left it odd.
+        board.header_long(header::EPOCH).fetch_add(
+            board.header_long(header::EPOCH).load(Ordering::Acquire) & 1,
+            Ordering::AcqRel,
+        );
+        let writer = Self {
+            board,
+            fd,
+            change: Change::None,
+        };
         writer.count_generation();
         Ok(writer)
     }
@@ -97,25 +127,71 @@ impl BoardWriter {
 
     /// Writes a node's state. An index without room is ignored and answered with `false`.
     pub fn set_node_state(&mut self, node: u32, state: NodeState) -> bool {
-        let Some(byte) = self.board.node_state(node) else {
-            return false;
-        };
-        if byte.swap(state as u8, Ordering::AcqRel) != state as u8 {
-            self.count_epoch();
-        }
-        true
+        self.together(|writer| {
+            let board = Arc::clone(&writer.board);
+            let Some(byte) = board.node_state(node) else {
+                return false;
+            };
+            writer.set_state(byte, state as u8);
+            true
+        })
     }
 
     /// Writes a rank's state. A rank without room is ignored and answered with `false`.
     pub fn set_rank_state(&mut self, rank: u32, state: RankState) -> bool {
-        let Some(byte) = self.board.rank_state(rank) else {
-            return false;
-        };
-        if byte.swap(state as u8, Ordering::AcqRel) != state as u8 {
+        self.together(|writer| {
+            let board = Arc::clone(&writer.board);
+            let Some(byte) = board.rank_state(rank) else {
+                return false;
+            };
+            writer.raise_rank_count(rank + 1);
+            writer.set_state(byte, state as u8);
+            true
+        })
+    }
+
+    /// Several states change as one: whoever copies the view, or waits for a state, sees all of it or
+    /// nothing. May be nested.
+    pub fn together<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> T {
+        let outermost = self.change == Change::None;
+        if outermost {
+            self.change = Change::Begun;
+        }
+        let answer = change(self);
+        if outermost {
+            if self.change == Change::Made {
+                self.end_change();
+            }
+            self.change = Change::None;
+        }
+        answer
+    }
+
+    fn set_state(&mut self, byte: &AtomicU8, state: u8) {
+        if byte.load(Ordering::Relaxed) == state {
+            return;
+        }
+        if self.change != Change::Made {
+            self.change = Change::Made;
             self.count_epoch();
         }
-        self.raise_rank_count(rank + 1);
-        true
+        byte.store(state, Ordering::Release);
+    }
+
+    /// Lets everybody see what has changed, and wakes who waits for it.
+    fn end_change(&self) {
+        self.count_epoch();
+        // Who goes to sleep counts itself first and looks afterwards, so one of both sees the other.
+        let changed = self.board.header_word(header::CHANGED);
+        changed.fetch_add(1, Ordering::SeqCst);
+        if self
+            .board
+            .header_word(header::SLEEPERS)
+            .load(Ordering::SeqCst)
+            != 0
+        {
+            futex::wake(changed);
+        }
     }
 
     /// Writes which node a rank runs on. A rank without room is answered with `false`.
@@ -220,6 +296,7 @@ impl BoardWriter {
         });
     }
 
+    /// Odd while states change, even otherwise.
     fn count_epoch(&self) {
         self.board
             .header_long(header::EPOCH)
@@ -249,7 +326,7 @@ const _: () = assert!(header::HEAD + 8 <= header::GENERATION + 2 * LINE_SIZE);
 /// system's randomness.
 fn random() -> u64 {
     let mut hasher = std::hash::RandomState::new().build_hasher();
-    hasher.write_u64(crate::sys::clock::monotonic_ns());
+    hasher.write_u64(clock::monotonic_ns());
     hasher.finish()
 }
 
@@ -283,6 +360,7 @@ mod tests {
     fn what_is_written_is_read_and_out_of_range_is_refused() {
         let mut writer = board();
         let view = BoardView::attach(writer.descriptor()).unwrap();
+        let first = view.epoch();
         assert_eq!(writer.add_node("node0"), Some(0));
         assert_eq!(writer.add_node(&"n".repeat(64)), None);
         writer.set_own_node(0);
@@ -290,10 +368,9 @@ mod tests {
         assert!(!writer.set_node_state(8, NodeState::Alive));
         assert!(writer.set_rank_state(7, RankState::Hung) && writer.set_rank_node(7, 0));
         assert!(!writer.set_rank_state(8, RankState::Hung));
-        assert_eq!(
-            (view.node_count(), view.rank_count(), view.epoch()),
-            (1, 8, 2)
-        );
+        assert_eq!((view.node_count(), view.rank_count()), (1, 8));
+        // One change each of a node and a rank.
+        assert_eq!(view.epoch(), first + 4);
         assert_eq!(
             (view.node_name(0).as_deref(), view.node_name(1)),
             (Some("node0"), None)
@@ -341,6 +418,48 @@ mod tests {
         let single = Event::new(EventKind::NodeUp, Cause::Joined);
         assert_eq!(view.event_nodes(&Event { node: 2, ..single }), [2]);
         assert_eq!(view.event_nodes(&single), [0; 0]);
+    }
+
+    /// Copies of a view in which all ranks always change at once show them all the same.
+    #[test]
+    fn a_copy_shows_all_of_a_change_or_nothing() {
+        let mut writer = board();
+        let view = writer.view();
+        writer.raise_rank_count(8);
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut copies, mut states) = (0, [0; 8]);
+                while !done.load(Ordering::Acquire) || copies == 0 {
+                    if let Some(epoch) = view.copy_rank_states(&mut states) {
+                        assert!(epoch.is_multiple_of(2));
+                        assert_eq!(states, [states[0]; 8]);
+                        copies += 1;
+                    }
+                }
+            });
+            for turn in 0..20_000 {
+                let state = if turn % 2 == 0 {
+                    RankState::Alive
+                } else {
+                    RankState::Hung
+                };
+                writer.together(|writer| {
+                    for rank in 0..8 {
+                        writer.set_rank_state(rank, state);
+                    }
+                });
+            }
+            done.store(true, Ordering::Release);
+        });
+        // A change of nothing is none; a dead writer's half of one is over with its successor.
+        let epoch = view.epoch();
+        writer.together(|writer| writer.set_rank_state(0, RankState::Hung));
+        assert_eq!(view.epoch(), epoch);
+        writer.count_epoch();
+        assert_eq!(view.copy_rank_states(&mut [0; 8]), None);
+        let _next = BoardWriter::adopt(writer.descriptor().try_clone_to_owned().unwrap()).unwrap();
+        assert_eq!(view.copy_rank_states(&mut [0; 8]), Some(epoch + 2));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::CliError;
 use super::agents::{self, AgentArgs};
 use super::yaml::Yaml;
-use crate::control::{AskError, Question, Request, request};
+use crate::control::{AskError, Question, Request, request, story};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -56,7 +56,9 @@ pub(crate) fn members(args: &ShowArgs) -> Result<(), CliError> {
 
 /// Runs `muster why NAME`.
 pub(crate) fn why(args: &WhyArgs) -> Result<(), CliError> {
-    show(&args.show, &Question::Why(args.name.clone()), why_story)
+    show(&args.show, &Question::Why(args.name.clone()), |member| {
+        text(member, "story").to_owned()
+    })
 }
 
 /// Asks, and prints the answer.
@@ -119,50 +121,11 @@ fn members_table(answer: &Value) -> String {
             text(member, "state").to_owned(),
             ranges(&ranks),
             heard,
-            known(member),
+            story::known(member),
             text(member, "address").to_owned(),
         ]);
     }
     align(&rows)
-}
-
-fn why_story(member: &Value) -> String {
-    let mut story = format!(
-        "{} is {}: {}\n",
-        text(member, "name"),
-        text(member, "state"),
-        known(member)
-    );
-    for seen in array(member, "evidence") {
-        let ms = seen["ms_ago"].as_f64().unwrap_or(0.0);
-        let cause = seen["cause"]
-            .as_str()
-            .map_or(String::new(), |cause| format!(" ({cause})"));
-        let _ = writeln!(
-            story,
-            "{:>12.3} s ago  {}{cause}, says {}; version {}.{}",
-            ms / 1000.0,
-            text(seen, "what"),
-            text(seen, "by"),
-            seen["incarnation"],
-            seen["minor"],
-        );
-    }
-    story
-}
-
-/// Cause and reporters in a few words.
-fn known(member: &Value) -> String {
-    let reporters: Vec<&str> = array(member, "reporters")
-        .iter()
-        .filter_map(Value::as_str)
-        .collect();
-    let cause = text(member, "cause");
-    if reporters.is_empty() {
-        cause.to_owned()
-    } else {
-        format!("{cause}, by {}", reporters.join(" "))
-    }
 }
 
 pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -240,21 +203,5 @@ n22   failed  -      61 ms  silence on every rail, by n1 n3  b@udp0
                 .collect::<Vec<_>>()
         };
         assert_eq!(folded(&members_table(&answer)), folded(expected));
-    }
-
-    #[test]
-    fn the_story_lists_the_evidence() {
-        let member = json!({ "name": "n2", "state": "suspect", "cause": "silence on every rail",
-            "reporters": ["n1"], "evidence": [{ "ms_ago": 1500.0, "what": "was reported",
-            "cause": "silence on every rail", "by": "n1", "incarnation": 7, "minor": 1 }] });
-        let story = why_story(&member);
-        assert!(
-            story.starts_with("n2 is suspect: silence on every rail, by n1\n"),
-            "{story}"
-        );
-        assert!(
-            story.contains("1.500 s ago") && story.contains("says n1"),
-            "{story}"
-        );
     }
 }

@@ -15,6 +15,8 @@ pub(crate) const SOCKET: &str = "control";
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 /// Longest answer, in bytes.
 const ANSWER_MAX: usize = 64 << 20;
+/// The key of a text for people.
+const STORY: &str = "\"story\":\"";
 /// How an answer begins that refuses.
 const REFUSAL: &str = "{\"error\":\"";
 
@@ -57,6 +59,21 @@ impl Client {
             }),
             None => Ok(answer),
         }
+    }
+}
+
+impl Client {
+    /// What is known about the node of this index, and from whom: the text of `muster why`, a line for
+    /// each observation.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`]; others as [`Client::control`].
+    pub fn why(&self, node: u32) -> Result<String, Error> {
+        let name = self.node_name(node)?.ok_or(Error::NoSuchNode)?;
+        let answer = self.control(&format!("why {name}"))?;
+        // Quotes inside of texts are escaped, so this is found as a key only.
+        let story = answer.split_once(STORY).map_or("", |(_, story)| story);
+        Ok(plain(story))
     }
 }
 

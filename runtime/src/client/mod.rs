@@ -28,14 +28,16 @@ pub(crate) mod control;
 mod error;
 mod link;
 mod options;
+mod progress;
 mod session;
 pub mod shared;
 mod start;
 mod thread;
+mod wait;
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -97,6 +99,8 @@ struct Inner {
     watched: Mutex<BTreeSet<u64>>,
     /// Slot and generation in one word.
     slot: AtomicU64,
+    /// How often this process promised to tick; 0 for never.
+    tick_period_ms: AtomicU32,
 }
 
 /// Why a client has no agent.
@@ -165,6 +169,7 @@ impl Client {
             reattached: AtomicU64::new(0),
             watched: Mutex::default(),
             slot: AtomicU64::new(0),
+            tick_period_ms: AtomicU32::new(0),
         });
         inner.note_slot(session.slot, session.generation);
         if inner.setting.options.thread {
@@ -307,13 +312,6 @@ impl Client {
         if let Some(porch) = &self.inner.setting.options.porch {
             porch.on_call();
         }
-        Ok(())
-    }
-
-    /// Says that this process makes progress: one store, no system call.
-    pub fn tick(&self) -> Result<(), Error> {
-        self.board()?
-            .tick(self.inner.slot.load(Ordering::Relaxed) as u32);
         Ok(())
     }
 

@@ -312,10 +312,10 @@ impl Session {
             self.hold(inner)?;
         }
         inner.watch_again();
-        if !same_board {
-            // Whoever waits for events has to look at the states of the new board.
-            inner.setting.event.raise();
-        }
+        inner.promise_again();
+        // Whoever waits for events has to look: at the states of a new board, or at what was written on
+        // the old one while no agent could nudge us.
+        inner.setting.event.raise();
         if let Some(porch) = &inner.setting.options.porch {
             porch.on_attached(&inner.link);
         }
@@ -386,7 +386,7 @@ pub(super) fn next(cursor: &mut Cursor, of_board: &mut usize, inner: &Inner) -> 
         *cursor = board.cursor();
         return Some(Event::new(
             EventKind::Overflow,
-            crate::board::Cause::Unspecified,
+            crate::board::Cause::NewAgent,
         ));
     }
     board.next_event(cursor)

@@ -1,7 +1,7 @@
 //! The answers: what the engine and the fabric know, as JSON with a named schema.
 
 use super::Question;
-use super::rails;
+use super::{rails, story};
 use crate::config::RailsDocument;
 use muster_fabric::Fabric;
 use muster_protocol::{
@@ -98,6 +98,7 @@ fn why(engine: &Overlay, name: &str, now: Instant) -> Value {
     let mut value = member(engine, &view, now);
     value["schema"] = "muster/why/v1".into();
     value["evidence"] = evidence.into();
+    value["story"] = story::tell(&value).into();
     value
 }
 

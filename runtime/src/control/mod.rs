@@ -10,6 +10,7 @@
 mod answer;
 mod question;
 mod rails;
+pub(crate) mod story;
 
 pub(crate) use answer::{Sources, answer, done};
 pub use question::{Question, Request, RequestError};

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use super::check;
 
@@ -86,6 +87,25 @@ pub fn wait(word: &AtomicU32, value: u32) -> io::Result<()> {
     look_again(check("futex(FUTEX_WAIT)", answer))
 }
 
+/// As [`wait`], for `longest` at most.
+pub fn wait_for(word: &AtomicU32, value: u32, longest: Duration) -> io::Result<()> {
+    let longest = libc::timespec {
+        tv_sec: libc::time_t::try_from(longest.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: longest.subsec_nanos().into(),
+    };
+    // SAFETY: the address is that of a live atomic, and the timeout outlives the call.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            std::ptr::from_ref(word),
+            libc::FUTEX_WAIT,
+            value,
+            &raw const longest,
+        )
+    };
+    look_again(check("futex(FUTEX_WAIT)", answer))
+}
+
 /// Wakes every sleeper on `word`.
 pub fn wake(word: &AtomicU32) {
     // SAFETY: the address is that of a live atomic; waking cannot fail on it.
@@ -102,7 +122,14 @@ pub fn wake(word: &AtomicU32) {
 fn look_again(answer: io::Result<i64>) -> io::Result<()> {
     match answer {
         Ok(_) => Ok(()),
-        Err(cause) if matches!(cause.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => Ok(()),
+        Err(cause)
+            if matches!(
+                cause.raw_os_error(),
+                Some(libc::EAGAIN | libc::EINTR | libc::ETIMEDOUT)
+            ) =>
+        {
+            Ok(())
+        }
         Err(cause) => Err(cause),
     }
 }
@@ -116,6 +143,7 @@ mod tests {
     fn a_changed_word_returns_at_once_and_a_wake_ends_the_wait() {
         let word = AtomicU32::new(5);
         wait(&word, 4).unwrap();
+        wait_for(&word, 5, Duration::from_millis(1)).unwrap();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
                 while word.load(Ordering::Acquire) == 5 {

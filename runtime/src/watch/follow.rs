@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::classify::{self, Fate};
 use super::procfs::{self, Stat};
-use super::{FailedBy, Finding, HungBy, Phase, Shared};
+use super::{FailedBy, Finding, Followed, HungBy, Phase, Shared, ticks};
 use crate::sys::clock::monotonic_ns;
 
 /// The token of the wake-up descriptor; no slot and generation make it.
@@ -29,6 +29,7 @@ impl Shared {
     pub(super) fn follow(&self) {
         let mut ready = Vec::new();
         let mut next_sample_ns = monotonic_ns() + SAMPLE_NS;
+        let mut ticks = ticks::Pace::new(monotonic_ns());
         while !self.stopping.load(Ordering::Acquire) {
             let now = monotonic_ns();
             let anybody = self.lock().iter().any(|entry| entry.phase.is_followed());
@@ -37,7 +38,8 @@ impl Shared {
                 next_sample_ns = now + SAMPLE_NS;
                 self.sample(now);
             }
-            let pause = Duration::from_nanos(next_sample_ns.saturating_sub(now));
+            let next_ns = next_sample_ns.min(self.look_at_ticks(&mut ticks, now));
+            let pause = Duration::from_nanos(next_ns.saturating_sub(now));
             if self
                 .epoll
                 .wait(&mut ready, anybody.then_some(pause))
@@ -69,21 +71,26 @@ impl Shared {
 
     fn sample(&self, now_ns: u64) {
         for slot in 0..self.board.slot_count() {
-            let (generation, pid, detached, file) = {
-                let slots = self.lock();
-                let entry = &slots[slot as usize];
-                if !entry.phase.is_followed() {
-                    continue;
-                }
-                let detached = entry.phase == Phase::Detached;
-                (entry.generation, entry.pid, detached, entry.stat.clone())
-            };
-            match file.map(|file| file.read()) {
-                Some(Ok(stat)) => self.judge(slot, generation, pid, detached, &stat, now_ns),
-                // Reaped. Without a kept file the pidfd has to tell.
-                Some(Err(_)) => self.conclude_dead(slot, generation, FailedBy::Gone, 0, 0),
-                None => {}
+            self.sample_one(slot, now_ns);
+        }
+    }
+
+    /// Looks at the process of a slot, if there is one to follow.
+    pub(super) fn sample_one(&self, slot: u32, now_ns: u64) {
+        let (generation, pid, detached, file) = {
+            let slots = self.lock();
+            let entry = &slots[slot as usize];
+            if !entry.phase.is_followed() {
+                return;
             }
+            let detached = entry.phase == Phase::Detached;
+            (entry.generation, entry.pid, detached, entry.stat.clone())
+        };
+        match file.map(|file| file.read()) {
+            Some(Ok(stat)) => self.judge(slot, generation, pid, detached, &stat, now_ns),
+            // Reaped. Without a kept file the pidfd has to tell.
+            Some(Err(_)) => self.conclude_dead(slot, generation, FailedBy::Gone, 0, 0),
+            None => {}
         }
     }
 
@@ -104,10 +111,10 @@ impl Shared {
             b'T' => Some(HungBy::Stopped),
             b'D' if stuck && !procfs::is_frozen(pid, stat.flags) => Some(HungBy::Stuck),
             // Traced ('t'): somebody looks at it with a debugger. It keeps what it was.
-            b't' => return,
+            b't' => return self.forgive_ticks(slot, now),
             _ => None,
         };
-        self.note_hung(slot, generation, hung);
+        self.note_asleep(slot, generation, hung, now);
     }
 
     /// Whether it has been in uninterruptible sleep, without using the processor, for long.
@@ -127,15 +134,29 @@ impl Shared {
         }
     }
 
-    fn note_hung(&self, slot: u32, generation: u32, hung: Option<HungBy>) {
+    /// Notes what the kernel shows: stopped, stuck, or neither.
+    fn note_asleep(&self, slot: u32, generation: u32, asleep: Option<HungBy>, now: u64) {
         let mut slots = self.lock();
         let entry = &mut slots[slot as usize];
-        if entry.generation != generation || !entry.phase.is_followed() || entry.hung == hung {
+        if entry.generation != generation || !entry.phase.is_followed() || entry.asleep == asleep {
             return;
         }
-        entry.hung = hung;
-        let finding = hung.map_or(Finding::Resumed, Finding::Hung);
-        self.say(slot, entry, finding);
+        entry.asleep = asleep;
+        if asleep.is_none() {
+            // It begins anew; who was stopped could not tick.
+            entry.forgive_ticks(now);
+        }
+        self.say_if_hung(slot, entry);
+    }
+
+    /// Says it if the process has become hung, or is not any more.
+    pub(super) fn say_if_hung(&self, slot: u32, entry: &mut Followed) {
+        let hung = entry.asleep.or(entry.tickless.then_some(HungBy::NoTick));
+        if entry.hung != hung {
+            entry.hung = hung;
+            let finding = hung.map_or(Finding::Resumed, Finding::Hung);
+            self.say(slot, entry, finding);
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 //!                  +-- somebody stays (exec, thread's end) ----> Detached, then by pidfd
 //!  pidfd --------------- leave announced? Left : Failed
 //!  sampled stat -------- dumps core -> Failed; T -> Hung; D for 2 s -> Hung; else Resumed
+//!  ticks on the board -- none for as long as it promised -> Hung; one -> Resumed
 //! ```
 //!
 //! It states facts about processes of this node and asks nobody. What follows from a fact (states,
@@ -21,6 +22,7 @@ mod classify;
 mod follow;
 mod notice;
 pub mod procfs;
+mod ticks;
 mod words;
 
 use std::io;
@@ -270,9 +272,16 @@ struct Followed {
     /// Shared, so that it can be read without the lock.
     stat: Option<Arc<StatFile>>,
     pidfd: Option<OwnedFd>,
+    /// What was said last.
     hung: Option<HungBy>,
+    /// What the kernel shows.
+    asleep: Option<HungBy>,
+    /// It has not ticked for longer than it promised.
+    tickless: bool,
     /// Since when it is in uninterruptible sleep, and the processor time it had used then.
     stuck_since: Option<(u64, u64)>,
+    /// Its last tick that was seen, and when it was new.
+    ticked: Option<(u64, u64)>,
 }
 
 /// What the watching threads share. One lock, held for moments and never while `/proc` is read.

@@ -62,6 +62,8 @@ pub enum HungBy {
     Stopped,
     /// Two seconds in uninterruptible sleep without using the processor.
     Stuck,
+    /// It promised to tick and has not for longer than it promised.
+    NoTick,
 }
 
 /// One finding.

@@ -26,7 +26,7 @@ pub enum Seen {
 /// What a worker leaves to the next: what its keeper holds.
 pub struct Estate {
     door: Door,
-    board: std::os::fd::OwnedFd,
+    pub board: std::os::fd::OwnedFd,
 }
 
 pub struct Agent {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
+use muster::board::RankState;
 use muster::client::{Client, Error, Options};
 
 use super::{DEADLINE, agent, raw};
@@ -163,6 +164,23 @@ pub fn role() {
                     "core-forbidden"
                 });
                 raw::segmentation_fault();
+            }
+            "promise" => {
+                client
+                    .promise_ticks(value.parse().unwrap())
+                    .unwrap_or_else(|cause| fail(&cause));
+                say("promised");
+            }
+            "tick" => client.tick().unwrap_or_else(|cause| fail(&cause)),
+            // The state of a rank, once it is the one that is waited for.
+            "await-rank" => {
+                let rank = value.parse().unwrap();
+                let states = [RankState::Failed, RankState::Left];
+                let found = client.await_rank(rank, &states, DEADLINE);
+                say(&format!(
+                    "awaited {:?}",
+                    found.unwrap_or_else(|cause| fail(&cause))
+                ));
             }
             "slot" => {
                 let (slot, generation) = client.slot();

@@ -18,7 +18,6 @@ use crate::overlay::interface::Target;
 use crate::overlay::outbox::Intent;
 use crate::state::NodeState;
 use crate::time::Instant;
-use crate::wire::Strength;
 
 /// Longest pause between two discoveries.
 const WAIT_MAX_US: u64 = 5_000_000;
@@ -125,6 +124,7 @@ impl Overlay {
         if self.now >= rejoin.until {
             self.rejoin = None;
             self.topology_dirty = true;
+            self.lacks_view = true;
         } else if self.now >= rejoin.ask_at {
             rejoin.ask_at = self.now.after(self.config.heartbeat_us / 2);
             let with = rejoin.with;
@@ -150,31 +150,5 @@ impl Overlay {
     pub(super) fn next_rejoin_timer(&self) -> Instant {
         self.rejoin
             .map_or(Instant::NEVER, |rejoin| rejoin.until.min(rejoin.ask_at))
-    }
-
-    /// How much our view weighs when two sides of a split meet. Who slept for a deadline has missed
-    /// what a view is made of, perhaps its own end: for two more deadlines its view weighs nothing.
-    pub(super) fn claim_strength(&self) -> Strength {
-        let strength = self.strength();
-        if self.is_drowsy() {
-            return Strength {
-                live: 0,
-                ..strength
-            };
-        }
-        strength
-    }
-
-    /// How many we are.
-    pub(super) fn strength(&self) -> Strength {
-        let root = self
-            .table
-            .iter_live()
-            .next()
-            .map_or(self.own, |member| member.id);
-        Strength {
-            live: u32::try_from(self.table.live()).unwrap_or(u32::MAX),
-            root,
-        }
     }
 }

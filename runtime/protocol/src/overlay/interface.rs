@@ -6,10 +6,12 @@ use crate::counters::Counters;
 use crate::event::CauseKind;
 use crate::evidence::Observation;
 use crate::identity::{MemberId, Version};
+use crate::link::Link;
 use crate::overlay::Overlay;
 use crate::state::{NodeState, RankDetail, RankFact, RankState};
 use crate::table::{Member, Reporters};
 use crate::time::Instant;
+use crate::verdict;
 
 /// What can happen to an engine.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +25,8 @@ pub enum Input<'a> {
     },
     /// The fabric cannot reach this member: evidence, to be probed, not a verdict.
     Unreachable(MemberId),
+    /// The fabric misses a member on one of its rails: it is asked for a sign by all of them.
+    Ask(MemberId),
     /// Some rail of this member is silent while another answers, or that is over. Local.
     Degraded {
         /// Whose rail.
@@ -309,6 +313,12 @@ impl Overlay {
         self.lateness.expect(least_us);
     }
 
+    /// The host has had more to read for so long, in microseconds, without coming to its end: what
+    /// others say may have waited as long. Widens deadlines as lateness does, here and at peers.
+    pub fn strained(&mut self, busy_us: u64) {
+        self.lateness.strain(busy_us);
+    }
+
     /// How late the host calls, decaying, in microseconds; widens every deadline.
     #[must_use]
     pub fn lateness_us(&self) -> u64 {
@@ -325,6 +335,7 @@ impl Overlay {
         let fixed_us = self.widened_deadline_us(theirs_us);
         match self.links.get(&id) {
             Some(link) if link.observes && !self.is_paper() => {
+                let joining_us = self.joining_us(id, link);
                 let known = link.arrivals.is_known();
                 let judged = self
                     .links
@@ -332,10 +343,21 @@ impl Overlay {
                     .filter(|(other, _)| !known || **other == id)
                     .filter(|(_, link)| link.observes && link.arrivals.is_known())
                     .map(|(_, link)| link.arrivals.deadline_us(least_us, most_us));
-                judged.max().unwrap_or(least_us) + (fixed_us - least_us)
+                let judged_us = judged.max().unwrap_or(least_us) + (fixed_us - least_us);
+                judged_us.max(joining_us)
             }
             _ => fixed_us,
         }
+    }
+
+    /// How long a member that has just joined may be silent before it has agreed to beat to us: its
+    /// answer may wait behind those to all others who greet it. 0 once it has agreed.
+    fn joining_us(&self, id: MemberId, link: &Link) -> u64 {
+        let member = self.table.get(id).filter(|_| link.confirmed.is_none());
+        member.map_or(0, |member| {
+            let until = verdict::joining_until(member.joined_at, self.config.deadline_us);
+            until.since(member.alive_at().max(link.since))
+        })
     }
 
     /// How the beats of a member arrive that this engine observes.

@@ -358,6 +358,7 @@ impl Overlay {
         self.links.remove(&id);
         self.checks.remove(&id);
         self.acks.remove(&id);
+        self.views.forget(id);
         self.topology_dirty = true;
         self.prune_history();
         self.spread(Subject::Node(id), from);

@@ -3,9 +3,11 @@
 //! The doors are here, and what the engine holds. What goes on behind them, one noun a file:
 //! `receive` (who may say what), `agree` (on the same parameters), `handshake` (links made, changed
 //! and ended), `merge` (news into the table), `push` (how it travels on), `own` (news about
-//! ourselves), `watch` (silence, probes, reports), `helper` (looking after a suspect for others),
+//! ourselves), `claim` (who is held failed is told so, and which of two yields), `watch` (silence,
+//! probes, reports), `helper` (looking after a suspect for others),
 //! `topology` (whom to observe), `neighbours` (the random links), `discover` (finding strangers and
-//! healing splits), `send` (writing frames when a slot is free), `twin` (two of one name),
+//! healing splits), `views` (whole views on their way), `send` (writing frames when a slot is free),
+//! `twin` (two of one name),
 //! `attributes` (what members publish), `snapshot` (handing over to another worker), `correlation`
 //! (deaths that belong together), `minority` (which side of a split we are on, and what follows),
 //! `paper` (the plain algorithm, for comparison).
@@ -23,6 +25,7 @@
 
 mod agree;
 mod attributes;
+mod claim;
 mod correlation;
 mod discover;
 mod handshake;
@@ -41,6 +44,7 @@ mod sizes;
 mod snapshot;
 mod topology;
 mod twin;
+mod views;
 mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -69,9 +73,10 @@ pub use correlation::GroupFailure;
 use discover::Rejoin;
 use helper::Check;
 pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
-use outbox::Outbox;
+use outbox::{Intent, Outbox};
 pub use sizes::Sizes;
 pub use snapshot::ResumeError;
+use views::Views;
 
 /// Most events waiting for the host.
 const EVENTS_MAX: usize = 65_536;
@@ -93,6 +98,7 @@ pub struct Overlay {
     lateness: Lateness,
     rng: ChaCha8Rng,
     outbox: Outbox,
+    views: Views,
     /// News frames to acknowledge, by sender.
     acks: BTreeMap<MemberId, Acks>,
     /// How long acknowledgements take on all links.
@@ -103,6 +109,8 @@ pub struct Overlay {
     counters: Counters,
     /// Sequence of the last frame.
     sequence: u64,
+    /// Which frames are too old to be answered.
+    stale: claim::Stale,
     /// Sequence of the last own rank fact.
     rank_sequence: u32,
     started: bool,
@@ -114,6 +122,9 @@ pub struct Overlay {
     discover_wait_us: u64,
     topology_dirty: bool,
     rejoin: Option<Rejoin>,
+    /// We took over a view, of which datagrams may be lost: the first link asks for it again. Digests
+    /// say nothing about whom it holds failed, and that is what tells the sides of a split apart.
+    lacks_view: bool,
     /// In paper mode: who reported whom in which version.
     suspicions: BTreeMap<MemberId, BTreeMap<MemberId, Version>>,
     /// Members whose parameters differ.
@@ -161,12 +172,14 @@ impl Overlay {
             lateness: Lateness::new(config.heartbeat_us),
             rng: ChaCha8Rng::from_seed(seed),
             outbox: Outbox::default(),
+            views: Views::default(),
             acks: BTreeMap::new(),
             patience: Patience::NONE,
             asked: BTreeMap::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
             sequence: config.first_sequence,
+            stale: claim::Stale::new(config.first_sequence),
             rank_sequence: 0,
             started: false,
             now: Instant::default(),
@@ -176,6 +189,7 @@ impl Overlay {
             discover_wait_us: discover::first_wait_us(&config),
             topology_dirty: true,
             rejoin: None,
+            lacks_view: false,
             suspicions: BTreeMap::new(),
             refused: BTreeMap::new(),
             heard_any: Instant::default(),
@@ -228,6 +242,7 @@ impl Overlay {
             Input::Wake => Ok(()),
             Input::Datagram { bytes } => self.receive(bytes),
             Input::Unreachable(member) => self.unreachable(member),
+            Input::Ask(member) => self.ask_for_a_sign(member),
             Input::Degraded { member, degraded } => self.degraded(member, degraded),
             Input::Told(told) => self.told(told),
             Input::Seed { address } => self.add_seed(address),
@@ -356,6 +371,7 @@ impl Overlay {
         self.asked.retain(|_, until| now < *until);
         self.lateness.decay();
         self.patience.fade();
+        self.grow_stale();
         self.topology_dirty |= self.degree() < self.config.neighbours;
         self.judge_suspects();
         self.attributes.expire(self.now);
@@ -375,6 +391,7 @@ impl Overlay {
             .min(self.next_rejoin_timer())
             .min(self.next_watch_timer())
             .min(self.next_link_timer())
+            .min(self.views.rest_at())
             .min(self.next_attribute_timer())
             .min(self.next_correlation_timer())
             .min(self.next_minority_timer())
@@ -405,6 +422,14 @@ impl Overlay {
         }
         self.config.seeds.push(address.to_vec());
         self.discover_at = self.now;
+        Ok(())
+    }
+
+    fn ask_for_a_sign(&mut self, id: MemberId) -> Result<(), Reject> {
+        if id == self.own || self.table.in_view(id).is_none() {
+            return Err(Reject::Unknown);
+        }
+        self.say(Intent::Probe { to: id });
         Ok(())
     }
 
@@ -505,6 +530,7 @@ impl Overlay {
         self.checks.clear();
         self.acks.clear();
         self.outbox = Outbox::default();
+        self.views = Views::default();
         self.attributes.quiet();
     }
 

@@ -2,10 +2,11 @@
 //!
 //! An intent names whom and what kind; the frame is written from the table at the moment it goes,
 //! so that nothing stale is ever sent. Beats and regular news are not here: a flag and a list on
-//! the link are enough for them.
+//! the link are enough for them; nor are whole views (`views`), which are long and can wait.
 
 use std::collections::VecDeque;
 
+use crate::frame::FrameName;
 use crate::identity::{MemberId, Version};
 use crate::link::Subject;
 use crate::overlay::interface::{Route, Target};
@@ -54,15 +55,11 @@ pub(super) enum Intent {
         target: Target,
         boot: bool,
     },
-    /// The view from this id on, as a reply.
-    View {
-        to: MemberId,
-        from: MemberId,
-        boot: bool,
-    },
     /// "You are held failed."
     Claim {
         to: MemberId,
+        /// The frame of theirs that made us say so.
+        answers: FrameName,
     },
     /// "Your parameters differ from ours."
     Refuse {
@@ -97,11 +94,6 @@ impl Outbox {
         }
         self.intents.push_back(intent);
         true
-    }
-
-    /// Puts one back in front: its continuation.
-    pub(super) fn push_front(&mut self, intent: Intent) {
-        self.intents.push_front(intent);
     }
 
     pub(super) fn pop(&mut self) -> Option<Intent> {

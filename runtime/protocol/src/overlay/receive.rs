@@ -14,7 +14,7 @@ use crate::overlay::outbox::{Intent, STRAYS_MAX};
 use crate::reject::Reject;
 use crate::state::NodeState;
 use crate::verdict::{self, Order};
-use crate::wire::{ACK_LAZY, Claim, Fact, Message, NodeFact};
+use crate::wire::{ACK_LAZY, Fact, Message, NodeFact};
 
 impl Overlay {
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), Reject> {
@@ -108,7 +108,7 @@ impl Overlay {
 
     /// Whether who comes under the id of this member may be told what we hold of it: twice a
     /// heartbeat, so that loss does not hide it for the deadline after which we seem silent.
-    fn answer_due(&mut self, id: MemberId) -> bool {
+    pub(super) fn answer_due(&mut self, id: MemberId) -> bool {
         let (now, pause_us) = (self.now, self.config.heartbeat_us / 2);
         let mut due = false;
         self.table.note(id, |member| {
@@ -131,11 +131,7 @@ impl Overlay {
 
     /// Decides whether the sender is somebody to listen to; takes its introduction first.
     fn admit(&mut self, header: Header, message: &Message<'_>) -> Result<(), Reject> {
-        if let Some(claim) = claim_in(message)
-            && self.is_mutual(header.sender, claim)
-        {
-            self.heard(header.sender);
-            self.two_views_meet(header.sender, claim);
+        if self.take_mutual_claim(header, message) {
             return Err(Reject::Outcast);
         }
         if let Some(own) = introduction(message)
@@ -171,7 +167,7 @@ impl Overlay {
             }
             NodeState::Failed => {
                 self.heard(header.sender);
-                self.claim(header.sender);
+                self.claim(header);
                 Err(Reject::Outcast)
             }
             _ => Ok(()),
@@ -257,19 +253,24 @@ impl Overlay {
                     self.claimed(from, &claim);
                 }
                 self.met(boot);
-                self.say(Intent::View {
-                    to: from,
-                    from: MemberId(0),
-                    boot,
-                });
+                if !self.views.add(from, boot) {
+                    self.counters.outbox_dropped += 1;
+                }
             }
-            Message::View { facts, boot, .. } => {
+            Message::View {
+                facts,
+                boot,
+                corrects,
+                ..
+            } => {
                 self.met(boot);
                 self.take_facts(from, &facts);
-                self.rejoined_with(from);
+                if !corrects {
+                    self.rejoined_with(from);
+                }
             }
-            Message::Claim(claim) if !self.is_paper() => self.claimed(from, &claim),
-            Message::Claim(_) | Message::Refusal { .. } | Message::Twin { .. } => {}
+            Message::Claim { claim, .. } if !self.is_paper() => self.claimed(from, &claim),
+            Message::Claim { .. } | Message::Refusal { .. } | Message::Twin { .. } => {}
             Message::Hint { hints } if !self.is_paper() => self.take_hints(from, &hints),
             Message::Hint { .. } => {}
             Message::Request { asks } => self.asked_attributes(from, &asks),
@@ -370,50 +371,6 @@ impl Overlay {
         }
     }
 
-    /// Whether somebody whom we hold failed says that it holds us failed.
-    fn is_mutual(&self, from: MemberId, claim: &Claim<'_>) -> bool {
-        let held = self.table.get(from).map(|member| member.state);
-        let accused = claim.about.id == self.own && claim.about.state == NodeState::Failed;
-        accused && held == Some(NodeState::Failed) && !self.is_paper()
-    }
-
-    /// Each of two holds the other failed, in whatever versions: one of their views must go as a
-    /// whole, with all its verdicts. So a life that began on the other side is not let in by its
-    /// version: it says whom it holds failed, and would bring that with it.
-    fn two_views_meet(&mut self, from: MemberId, claim: &Claim<'_>) {
-        if verdict::yields(self.claim_strength(), claim.strength) {
-            self.outcast(Some(from), &claim.about);
-        } else {
-            self.claim(from);
-        }
-    }
-
-    /// Somebody whom we do not hold failed says that we are.
-    fn claimed(&mut self, from: MemberId, claim: &Claim<'_>) {
-        let about = &claim.about;
-        let own = self.own_version();
-        let late = about.version.incarnation < own.incarnation;
-        if about.id != self.own || late || about.state != NodeState::Failed {
-            return;
-        }
-        let unrefuted = about.version.minor >= own.minor;
-        let by_others = about.reporters.iter().any(|by| !self.may_report(by));
-        if unrefuted && by_others && verdict::yields(self.claim_strength(), claim.strength) {
-            // Found silent by people whom we hold failed ourselves: theirs is the larger side.
-            self.outcast(Some(from), about);
-        } else {
-            self.merge_own(Some(from), about);
-        }
-    }
-
-    /// Tells a member that is held failed that it is; at most twice a heartbeat.
-    fn claim(&mut self, to: MemberId) {
-        let failed = self.table.get(to).map(|member| member.state) == Some(NodeState::Failed);
-        if failed && self.answer_due(to) {
-            self.say(Intent::Claim { to });
-        }
-    }
-
     pub(super) fn introduce_to(&mut self, to: MemberId) {
         self.say(Intent::Discover {
             target: super::Target::Member(to),
@@ -435,16 +392,6 @@ fn introduction<'a, 'b>(message: &'b Message<'a>) -> Option<&'b NodeFact<'a>> {
         | Message::Discover { own, .. }
         | Message::View { own, .. }
         | Message::Refusal { own, .. } => Some(own),
-        _ => None,
-    }
-}
-
-fn claim_in<'a, 'b>(message: &'b Message<'a>) -> Option<&'b Claim<'a>> {
-    match message {
-        Message::Claim(claim)
-        | Message::Discover {
-            claim: Some(claim), ..
-        } => Some(claim),
         _ => None,
     }
 }

@@ -1,6 +1,8 @@
-//! Writing frames when a send slot is free: intents first, then news of the links, then beats.
+//! Writing frames when a send slot is free: what others wait for first, what is long last.
 //!
-//! Everything is written fresh from the table into the caller's buffer. Facts that do not fit
+//! Beats come first: one that waits behind anything makes a busy member look like a dead one. Then
+//! intents, answers to probes among them; the first datagram of a view for each who knocked; news of
+//! the links; hints; the rest of views; attributes. Everything is written fresh from the table into the caller's buffer. Facts that do not fit
 //! into one datagram stay on their list for the next.
 
 use crate::codec::{Full, Writer};
@@ -10,10 +12,10 @@ use crate::link::Subject;
 use crate::overlay::Overlay;
 use crate::overlay::interface::{Class, Phase, Route, Target, Transmit};
 use crate::overlay::outbox::Intent;
+use crate::overlay::views::View;
 use crate::parameters::Parameters;
-use crate::state::NodeState;
 use crate::time::Instant;
-use crate::wire::{ASKED_SHIFT, Acks, Claim, Fact, NodeFact, write_version};
+use crate::wire::{ASKED_SHIFT, Acks, Fact, NodeFact, write_version};
 
 impl Overlay {
     /// Writes the next frame into `buffer` and says where it goes; `None` when all is said.
@@ -38,6 +40,8 @@ impl Overlay {
     pub(super) fn wants_to_send(&self) -> bool {
         self.config.key.is_some()
             && (!self.outbox.is_empty()
+                || self.views.has_firsts()
+                || self.now >= self.views.rest_at()
                 || self.attributes.has_asks()
                 || self.attributes.has_answers()
                 || self
@@ -63,16 +67,7 @@ impl Overlay {
         let body_end = limit - TAG_SIZE;
         loop {
             let body = &mut buffer[HEADER_SIZE..body_end];
-            let written = match self.outbox.pop() {
-                Some(intent) => self.write_intent(intent, body),
-                None => Some(
-                    self.write_news(body)
-                        .or_else(|| self.write_hints(body))
-                        .or_else(|| self.write_beat(body))
-                        .or_else(|| self.write_attributes(body))?,
-                ),
-            };
-            let Some((size, kind, target, class, route)) = written else {
+            let Some((size, kind, target, class, route)) = self.write_next(body)? else {
                 continue;
             };
             self.sequence += 1;
@@ -91,6 +86,28 @@ impl Overlay {
                 route,
             });
         }
+    }
+
+    /// What goes next; `None` if there is nothing, and inside if there is no longer a need for it.
+    fn write_next(&mut self, body: &mut [u8]) -> Option<Option<Written>> {
+        if let Some(beat) = self.write_beat(body) {
+            return Some(Some(beat));
+        }
+        if let Some(intent) = self.outbox.pop() {
+            return Some(self.write_intent(intent, body));
+        }
+        if let Some(view) = self.views.pop_first() {
+            return Some(self.write_view(view, body));
+        }
+        let news = self.write_news(body).or_else(|| self.write_hints(body));
+        if news.is_some() {
+            return Some(news);
+        }
+        let usual_us = self.patience.usual_us();
+        if let Some(view) = self.views.pop_rest(self.now, usual_us) {
+            return Some(self.write_view(view, body));
+        }
+        self.write_attributes(body).map(Some)
     }
 
     fn write_intent(&mut self, intent: Intent, body: &mut [u8]) -> Option<Written> {
@@ -185,12 +202,9 @@ impl Overlay {
                 }
                 (Kind::Discover, target, Route::All)
             }
-            Intent::View { to, from, boot } => {
-                self.write_view(writer, to, from, boot).ok()?;
-                (Kind::View, Target::Member(to), Route::Next)
-            }
-            Intent::Claim { to } => {
+            Intent::Claim { to, answers } => {
                 self.claim_about(to)?.write(writer).ok()?;
+                answers.write(writer).ok()?;
                 (Kind::Claim, Target::Member(to), Route::All)
             }
             Intent::Refuse { slot } => {
@@ -207,23 +221,12 @@ impl Overlay {
             Intent::Correct { slot, about } => {
                 self.write_own(writer).ok()?;
                 writer.u8(1).ok()?;
+                writer.u8(1).ok()?;
                 writer.u16(1).ok()?;
                 self.write_fact(writer, Subject::Node(about)).ok()??;
                 (Kind::View, Target::Stray(slot), Route::All)
             }
             _ => return None,
-        })
-    }
-
-    fn claim_about(&self, id: MemberId) -> Option<Claim<'_>> {
-        let member = self
-            .table
-            .get(id)
-            .filter(|member| member.state == NodeState::Failed)?;
-        let about = NodeFact::of(member);
-        Some(Claim {
-            strength: self.claim_strength(),
-            about,
         })
     }
 
@@ -289,24 +292,21 @@ impl Overlay {
         }
     }
 
-    /// As many records as fit, from `from` on; the rest follows as the next intent.
-    fn write_view(
-        &mut self,
-        writer: &mut Writer<'_>,
-        to: MemberId,
-        from: MemberId,
-        boot: bool,
-    ) -> Result<(), Full> {
-        self.write_own(writer)?;
-        writer.u8(u8::from(boot))?;
+    /// As many records as fit; the rest follows later. Nothing if nothing is left to tell.
+    fn write_view(&mut self, view: View, body: &mut [u8]) -> Option<Written> {
+        let View { to, from, .. } = view;
+        let mut writer = Writer::new(body);
+        self.write_own(&mut writer).ok()?;
+        writer.u8(u8::from(view.boot)).ok()?;
+        writer.u8(0).ok()?;
         let count_at = writer.used();
-        writer.u16(0)?;
+        writer.u16(0).ok()?;
         let mut count = 0;
-        for member in self
-            .table
-            .iter_from(from)
-            .filter(|member| member.id != self.own)
-        {
+        let mut next = None;
+        for member in self.table.iter_ring(to, from) {
+            if member.id == self.own {
+                continue;
+            }
             let Some(record) = self
                 .record_of(member)
                 .filter(|_| self.tells_in_view(member))
@@ -314,20 +314,23 @@ impl Overlay {
                 continue;
             };
             let before = writer.used();
-            if Fact::Node(record).write(writer).is_err() || count == u16::MAX {
+            if Fact::Node(record).write(&mut writer).is_err() || count == u16::MAX {
                 writer.rewind(before);
-                // The version is raised once for an answer, however many datagrams it takes.
-                self.outbox.push_front(Intent::View {
-                    to,
-                    from: member.id,
-                    boot: true,
-                });
+                next = Some(member.id);
                 break;
             }
             count += 1;
         }
+        if count == 0 && !view.is_first {
+            return None;
+        }
         writer.patch_u16(count_at, count);
-        Ok(())
+        let size = writer.used();
+        if let Some(next) = next {
+            self.views.go_on(to, next);
+        }
+        let target = Target::Member(to);
+        Some((size, Kind::View, target, Class::News, Route::Next))
     }
 
     /// News for the next link that has some.

@@ -2,7 +2,7 @@
 
 use crate::link::{FLIGHTS_MAX, Link};
 use crate::overlay::outbox::OUTBOX_MAX;
-use crate::overlay::{EVENTS_MAX, Overlay, handshake, helper, topology};
+use crate::overlay::{EVENTS_MAX, Overlay, handshake, helper, topology, views};
 
 /// Numbers of things kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Sizes {
     pub flights: usize,
     /// Replay windows.
     pub replay: usize,
-    /// Intents in the outbox.
+    /// Intents in the outbox, and views that are being told.
     pub intents: usize,
     /// Suspects looked after.
     pub checks: usize,
@@ -38,7 +38,7 @@ impl Overlay {
             dirty: self.links.values().map(Link::waiting).sum(),
             flights: self.links.values().map(|link| link.flights()).sum(),
             replay: self.replay.len(),
-            intents: self.outbox.len(),
+            intents: self.outbox.len() + self.views.len(),
             checks: self.checks.len(),
             events: self.events.len(),
         }
@@ -58,7 +58,7 @@ impl Overlay {
             dirty: links * (records + ranks),
             flights: links * FLIGHTS_MAX,
             replay: self.config.members_max + 256,
-            intents: OUTBOX_MAX + 1,
+            intents: OUTBOX_MAX + views::VIEWS_MAX,
             checks: helper::CHECKS_MAX,
             events: EVENTS_MAX,
         }

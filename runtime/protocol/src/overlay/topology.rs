@@ -101,6 +101,7 @@ impl Overlay {
                 link.arrivals = Arrivals::default();
                 link.heard();
                 ask_again(link, now);
+                link.want_view |= core::mem::take(&mut self.lacks_view);
             }
         }
         let dropped: Vec<MemberId> = self

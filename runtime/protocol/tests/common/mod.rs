@@ -4,7 +4,7 @@
 use muster_protocol::{Input, Instant, MemberId, Overlay, Reject, Version};
 
 pub(crate) const KEY: [u8; 32] = [9; 32];
-pub(crate) const WIRE_VERSION: u8 = 3;
+pub(crate) const WIRE_VERSION: u8 = 4;
 pub(crate) const LINK: u8 = 2;
 pub(crate) const NEWS: u8 = 8;
 pub(crate) const ALIVE: u8 = 1;

@@ -38,6 +38,7 @@ impl World {
         node.paused = false;
         node.inbox.clear();
         node.alarm.stop();
+        self.clear_desk(index);
         self.note_view(index);
         self.rails.forget(index);
     }

@@ -18,8 +18,8 @@ mod rails;
 mod views;
 
 use muster_protocol::{
-    Config, Event, EventKind, Input, Instant, MemberId, Overlay, Phase, Profile, Reject, Version,
-    describe,
+    Config, Event, EventKind, Input, Instant, MemberId, Overlay, Phase, Profile, Reject, Transmit,
+    Version, describe,
 };
 
 use crate::chance::Chance;
@@ -32,7 +32,7 @@ pub use views::FactsHeard;
 use addresses::Addresses;
 use agreement::{Agreement, Held};
 pub use cpu::Cpus;
-use cpu::{BATCH_MAX, Work};
+use cpu::{Desk, Work};
 use queue::{Alarm, Happening, Queue};
 
 /// Number of a node in its world.
@@ -67,9 +67,8 @@ struct Node {
     deaf: bool,
     inbox: Vec<Vec<u8>>,
     alarm: Alarm,
-    /// Datagrams that wait for the CPU, and those handled since the last was sent.
-    waiting: usize,
-    unanswered: u32,
+    /// Where it works, if handling a datagram takes time.
+    desk: Desk,
     /// When its present life began.
     started_at: Instant,
     /// It holds the key of another job.
@@ -181,8 +180,7 @@ impl World {
             deaf: false,
             inbox: Vec::new(),
             alarm: Alarm::default(),
-            waiting: 0,
-            unanswered: 0,
+            desk: Desk::default(),
             bytes_sent: 0,
         });
         self.touch(index, Input::Wake).ok();
@@ -329,20 +327,17 @@ impl World {
             Happening::LateWake(node) => {
                 let entry = &self.nodes[node as usize];
                 if !entry.paused && entry.engine.is_some() {
-                    self.touch(node as usize, Input::Wake).ok();
+                    self.wake(node as usize);
                 }
             }
-            Happening::Arrival(node, parcel) => {
+            Happening::Arrival(node, parcel, class) => {
                 if self.cpus.service_us == 0 {
                     self.arrive(node as usize, parcel);
                 } else {
-                    self.line_up(node as usize, parcel);
+                    self.take_in(node as usize, parcel, class);
                 }
             }
-            Happening::Handling(node, parcel) => {
-                self.nodes[node as usize].waiting -= 1;
-                self.arrive(node as usize, parcel);
-            }
+            Happening::Turn(cpu) => self.take_turn(cpu as usize),
             Happening::Continue(node) => self.go_on(node as usize),
         }
     }
@@ -352,31 +347,23 @@ impl World {
         if entry.paused || entry.engine.is_none() {
             return;
         }
-        let free_at = self.work.free_at(self.cpus, node);
-        let late_us = match entry.slow_us {
-            0 => 0,
-            slow_us => self.chance.between(0, slow_us),
-        };
-        let at = self.now.after(late_us).max(free_at);
-        if at > self.now {
-            self.queue.push(at, Happening::LateWake(node as u32));
-        } else {
-            self.touch(node, Input::Wake).ok();
+        match entry.slow_us {
+            0 => self.wake(node),
+            slow_us => {
+                let late_us = self.chance.between(0, slow_us);
+                let at = self.now.after(late_us);
+                self.queue.push(at, Happening::LateWake(node as u32));
+            }
         }
     }
 
-    /// A datagram waits for the node's CPU, in a socket that may be full.
-    fn line_up(&mut self, node: NodeIndex, parcel: queue::Parcel) {
-        let entry = &mut self.nodes[node];
-        if entry.waiting >= INBOX_MAX {
-            self.overrun += 1;
-            let bytes = self.queue.open(parcel);
-            return self.queue.give_back(parcel, bytes);
+    /// The time a node asked for has come; where work takes time, it gets its turn.
+    fn wake(&mut self, node: NodeIndex) {
+        if self.cpus.service_us == 0 {
+            self.touch(node, Input::Wake).ok();
+        } else {
+            self.line_up(node);
         }
-        entry.waiting += 1;
-        let done = self.work.charge(self.cpus, node, self.now);
-        self.queue
-            .push(done, Happening::Handling(node as u32, parcel));
     }
 
     fn arrive(&mut self, node: NodeIndex, parcel: queue::Parcel) {
@@ -391,7 +378,13 @@ impl World {
             }
             return self.queue.give_back(parcel, bytes);
         }
-        self.touch(node, Input::Datagram { bytes: &bytes }).ok();
+        let input = Input::Datagram { bytes: &bytes };
+        if self.cpus.service_us == 0 {
+            self.touch(node, input).ok();
+        } else {
+            let own_now = self.nodes[node].clock.own(self.now);
+            self.handle(node, own_now, input).ok();
+        }
         self.queue.give_back(parcel, bytes);
     }
 
@@ -408,20 +401,37 @@ impl World {
         self.touch(node, Input::Wake).ok();
     }
 
-    /// One input, and everything that follows from it at once.
+    /// One input, and everything that follows from it: at once, or when its CPU gets to it.
     fn touch(&mut self, node: NodeIndex, input: Input<'_>) -> Result<(), Reject> {
         let own_now = self.nodes[node].clock.own(self.now);
+        let result = self.handle(node, own_now, input);
+        if self.nodes[node].engine.is_none() {
+            return result;
+        }
+        if self.cpus.service_us > 0 {
+            self.line_up(node);
+            return result;
+        }
+        while self.write_one(node, own_now) {}
+        self.drain(node);
+        self.set_alarm(node);
+        result
+    }
+
+    /// One input, and what it makes the engine tell.
+    fn handle(
+        &mut self,
+        node: NodeIndex,
+        own_now: Instant,
+        input: Input<'_>,
+    ) -> Result<(), Reject> {
         let Some(engine) = &mut self.nodes[node].engine else {
             return Err(Reject::Stopped);
         };
         let result = engine.handle(own_now, input);
-        let entry = &mut self.nodes[node];
-        entry.unanswered += 1;
-        if entry.waiting == 0 || entry.unanswered >= BATCH_MAX {
-            entry.unanswered = 0;
-            self.drain_transmits(node, own_now);
+        if self.cpus.service_us > 0 {
+            self.drain(node);
         }
-        self.drain(node);
         result
     }
 
@@ -468,48 +478,44 @@ impl World {
             });
         }
         entry.version = entry.version.max(version);
-        let at = engine.poll_timeout();
-        if at != Instant::NEVER {
-            // An engine that asks for now again and again would stop the world's clock.
-            let at = entry.clock.world(at).max(now.after(1));
-            self.queue.set(&mut entry.alarm, node, at);
-        }
         self.note_view(node);
     }
 
-    fn drain_transmits(&mut self, node: NodeIndex, own_now: Instant) {
-        let now = self.now;
+    /// The engine writes a datagram, which leaves when the CPU is done with it. False if it has none.
+    fn write_one(&mut self, node: NodeIndex, own_now: Instant) -> bool {
         let mut buffer = core::mem::take(&mut self.buffer);
-        while let Some(engine) = &mut self.nodes[node].engine
-            && let Some(transmit) = engine.poll_transmit(own_now, &mut buffer)
-        {
-            let target = engine.address_of(transmit.target);
-            let target = target.and_then(|address| self.by_address.get(address));
-            self.nodes[node].bytes_sent += transmit.size as u64;
-            self.nodes[node].frames_sent += 1;
-            let Some(to) = target else { continue };
-            let bytes = &buffer[..transmit.size];
-            let copies = self.carry(node, to, transmit.route, bytes);
-            if self.trace.is_some() {
-                self.trace_frame(node, to, bytes, &copies);
-            }
-            let slow_us = self.nodes[to].slow_us;
-            let leaves = match self.cpus.service_us {
-                0 => now,
-                _ => self.work.charge(self.cpus, node, now),
-            };
-            for (mut delay_us, bytes) in copies {
-                if slow_us > 0 {
-                    delay_us += self.chance.between(0, slow_us);
-                }
-                let parcel = self.queue.wrap(&bytes);
-                self.queue.push(
-                    leaves.after(delay_us),
-                    Happening::Arrival(to as u32, parcel),
-                );
-            }
+        let engine = self.nodes[node].engine.as_mut();
+        let transmit = engine.and_then(|engine| engine.poll_transmit(own_now, &mut buffer));
+        if let Some(transmit) = transmit {
+            self.send(node, transmit, &buffer[..transmit.size]);
         }
         self.buffer = buffer;
+        transmit.is_some()
+    }
+
+    fn send(&mut self, node: NodeIndex, transmit: Transmit, bytes: &[u8]) {
+        let entry = &mut self.nodes[node];
+        entry.bytes_sent += transmit.size as u64;
+        entry.frames_sent += 1;
+        let engine = entry.engine.as_ref();
+        let target = engine.and_then(|engine| engine.address_of(transmit.target));
+        let Some(to) = target.and_then(|address| self.by_address.get(address)) else {
+            return;
+        };
+        let copies = self.carry(node, to, transmit.route, bytes);
+        if self.trace.is_some() {
+            self.trace_frame(node, to, bytes, &copies);
+        }
+        let slow_us = self.nodes[to].slow_us;
+        let leaves = self.now.after(self.cpus.service_us);
+        for (mut delay_us, bytes) in copies {
+            if slow_us > 0 {
+                delay_us += self.chance.between(0, slow_us);
+            }
+            let parcel = self.queue.wrap(&bytes);
+            let arrival = Happening::Arrival(to as u32, parcel, transmit.class);
+            self.queue.push(leaves.after(delay_us), arrival);
+        }
     }
 
     fn take_event(&mut self, observer: NodeIndex, event: Event) {

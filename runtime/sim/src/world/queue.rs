@@ -8,16 +8,16 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use muster_protocol::Instant;
+use muster_protocol::{Class, Instant};
 
 use super::NodeIndex;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Happening {
     Alarm(u32),
-    Arrival(u32, Parcel),
-    /// The node's CPU has got to a datagram.
-    Handling(u32, Parcel),
+    Arrival(u32, Parcel, Class),
+    /// A CPU is free for the next datagram.
+    Turn(u32),
     Continue(u32),
     /// A slow or busy node gets to a wake-up.
     LateWake(u32),

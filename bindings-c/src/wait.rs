@@ -1,0 +1,107 @@
+//! Waiting for a state, with a deadline, on the caller's thread.
+
+use std::ffi::c_int;
+use std::time::Duration;
+
+use muster::board::{NodeState, RankState};
+
+use crate::boundary::{count, enter};
+use crate::context::{self, muster_ctx_t};
+use crate::error::{Code, Failure};
+
+/// The states of a set: bit n is the state with the number n.
+fn members<T: From<u8>>(set: u32, last: u8) -> Result<Vec<T>, Failure> {
+    if set == 0 || set >> (last + 1) != 0 {
+        return Err(Failure::new(
+            Code::Argument,
+            format!("states is {set:#x}; it is a sum of MUSTER_STATE(s) of the states 0 to {last}"),
+        ));
+    }
+    Ok((0..=last)
+        .filter(|state| set >> state & 1 == 1)
+        .map(T::from)
+        .collect())
+}
+
+fn too_late(what: &str, timeout_ms: u32) -> Failure {
+    Failure::new(
+        Code::Timeout,
+        format!("{what} was in none of these states within {timeout_ms} ms"),
+    )
+}
+
+/// Waits until a node is in one of these states.
+#[unsafe(no_mangle)]
+pub extern "C" fn muster_wait_node(
+    context: *mut muster_ctx_t,
+    node: u32,
+    states: u32,
+    timeout_ms: u32,
+) -> c_int {
+    enter(|| {
+        context::check(context)?;
+        let states = members::<NodeState>(states, NodeState::Left as u8)?;
+        let deadline = Duration::from_millis(timeout_ms.into());
+        let found = context::client(context)?.await_node(node, &states, deadline)?;
+        let found = found.ok_or_else(|| too_late(&format!("node {node}"), timeout_ms))?;
+        Ok(found as c_int)
+    })
+}
+
+/// Waits until a rank is in one of these states.
+#[unsafe(no_mangle)]
+pub extern "C" fn muster_wait_rank(
+    context: *mut muster_ctx_t,
+    rank: u32,
+    states: u32,
+    timeout_ms: u32,
+) -> c_int {
+    enter(|| {
+        context::check(context)?;
+        let states = members::<RankState>(states, RankState::Left as u8)?;
+        let deadline = Duration::from_millis(timeout_ms.into());
+        let found = context::client(context)?.await_rank(rank, &states, deadline)?;
+        let found = found.ok_or_else(|| too_late(&format!("rank {rank}"), timeout_ms))?;
+        Ok(found as c_int)
+    })
+}
+
+/// Waits until so many ranks are in one of these states.
+#[unsafe(no_mangle)]
+pub extern "C" fn muster_wait_ranks(
+    context: *mut muster_ctx_t,
+    ranks: u32,
+    states: u32,
+    timeout_ms: u32,
+) -> c_int {
+    enter(|| {
+        context::check(context)?;
+        let states = members::<RankState>(states, RankState::Left as u8)?;
+        let deadline = Duration::from_millis(timeout_ms.into());
+        let found = context::client(context)?.await_ranks(ranks, &states, deadline)?;
+        let found = found.ok_or_else(|| {
+            Failure::new(
+                Code::Timeout,
+                format!("fewer than {ranks} ranks were in these states within {timeout_ms} ms"),
+            )
+        })?;
+        Ok(count(found))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_have_the_states_of_their_bits_and_no_others() {
+        let failed_or_left = members::<RankState>(1 << 3 | 1 << 4, 4).ok();
+        assert_eq!(
+            failed_or_left,
+            Some(vec![RankState::Failed, RankState::Left])
+        );
+        for set in [0, 1 << 5, u32::MAX] {
+            assert!(members::<RankState>(set, 4).is_err_and(|f| f.code == Code::Argument));
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Whole views on their way to those who knocked: a datagram each at once, the rest when there is time.
+//!
+//! Intuition: who asks the way is told the next corner at once, even by a porter with a queue; the
+//! whole town plan comes later. When hundreds start together and know the same door, the whole
+//! plans for all of them would keep that door's owner busy for longer than a deadline, and whoever
+//! waits for a sign of its life would call it dead. So the first datagram of a view holds those that
+//! come next on the ring after the one who knocked, whom it is to observe; it can begin with them,
+//! and hears of the others from them as well.
+//!
+//! The rest goes when nothing else is to be said, to each in turn, and at most so many datagrams in
+//! the time that acknowledgements take of late (`patience`): where those are slow, so is this. Who
+//! knocks again gets a first datagram again, and never two views at the same time.
+
+use core::ops::Bound;
+use std::collections::BTreeMap;
+
+use crate::identity::MemberId;
+use crate::time::Instant;
+
+/// Most who are being told a view.
+pub(super) const VIEWS_MAX: usize = 4096;
+/// Datagrams of views, the first ones not counted, in the time of an acknowledgement.
+const WINDOW: u32 = 32;
+/// The least time that is taken for it, in microseconds.
+const WINDOW_US_MIN: u64 = 1_000;
+
+/// What is still to be told to one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct View {
+    pub(super) to: MemberId,
+    /// The next record is this one's, or that of the next on the ring.
+    pub(super) from: MemberId,
+    /// The answer is one to a newcomer, or goes on.
+    pub(super) boot: bool,
+    /// Nothing of it was told yet.
+    pub(super) is_first: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Views {
+    /// Those who were told nothing yet, and whether they boot.
+    firsts: BTreeMap<MemberId, bool>,
+    /// Where the others' views go on.
+    rests: BTreeMap<MemberId, MemberId>,
+    /// Who had the last turn.
+    last: Option<MemberId>,
+    left: u32,
+    open_at: Instant,
+}
+
+impl Views {
+    /// Somebody knocked; false if there is no room.
+    pub(super) fn add(&mut self, to: MemberId, boot: bool) -> bool {
+        let is_known = self.firsts.contains_key(&to) || self.rests.contains_key(&to);
+        if !is_known && self.len() >= VIEWS_MAX {
+            return false;
+        }
+        self.rests.remove(&to);
+        // Who does not boot is told so, whatever else it said.
+        self.firsts
+            .entry(to)
+            .and_modify(|other| *other &= boot)
+            .or_insert(boot);
+        true
+    }
+
+    /// A datagram went out, and was not enough: the view goes on with this record.
+    pub(super) fn go_on(&mut self, to: MemberId, from: MemberId) {
+        self.rests.insert(to, from);
+    }
+
+    /// The next view that nothing was told of yet.
+    pub(super) fn pop_first(&mut self) -> Option<View> {
+        let (to, boot) = self.firsts.pop_first()?;
+        Some(View {
+            to,
+            from: to,
+            boot,
+            is_first: true,
+        })
+    }
+
+    /// The next view that goes on, if it may; `usual_us` is how long acknowledgements take.
+    pub(super) fn pop_rest(&mut self, now: Instant, usual_us: u64) -> Option<View> {
+        if now < self.rest_at() {
+            return None;
+        }
+        if now >= self.open_at {
+            self.left = WINDOW;
+            self.open_at = now.after(usual_us.max(WINDOW_US_MIN));
+        }
+        self.left -= 1;
+        let last = self.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let after = (last, Bound::Unbounded);
+        let mut turns = self.rests.range(after).chain(self.rests.iter());
+        let to = turns.next().map(|(to, _)| *to)?;
+        self.last = Some(to);
+        let from = self.rests.remove(&to)?;
+        Some(View {
+            to,
+            from,
+            boot: true,
+            is_first: false,
+        })
+    }
+
+    pub(super) fn has_firsts(&self) -> bool {
+        !self.firsts.is_empty()
+    }
+
+    /// When a view may go on; never if there is none.
+    pub(super) fn rest_at(&self) -> Instant {
+        match (self.rests.is_empty(), self.left) {
+            (true, _) => Instant::NEVER,
+            (false, 0) => self.open_at,
+            (false, _) => Instant::default(),
+        }
+    }
+
+    /// This one needs no view any more.
+    pub(super) fn forget(&mut self, to: MemberId) {
+        self.firsts.remove(&to);
+        self.rests.remove(&to);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.firsts.len() + self.rests.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(numbers: impl IntoIterator<Item = u64>) -> Vec<MemberId> {
+        numbers.into_iter().map(MemberId).collect()
+    }
+
+    /// ZM-03: a first datagram for each who knocked, however often; then the rest in turns.
+    #[test]
+    fn everybody_gets_a_first_datagram_and_the_rest_in_turns() {
+        let mut views = Views::default();
+        for to in ids([3, 1, 2, 1, 3]) {
+            assert!(views.add(to, true));
+        }
+        let mut firsts = Vec::new();
+        while let Some(view) = views.pop_first() {
+            assert!(view.is_first && view.from == view.to);
+            firsts.push(view.to);
+            views.go_on(view.to, MemberId(9));
+        }
+        assert_eq!(firsts, ids([1, 2, 3]));
+        let now = Instant(50);
+        let mut turns = Vec::new();
+        for _ in 0..5 {
+            let view = views.pop_rest(now, 0).unwrap();
+            turns.push(view.to);
+            views.go_on(view.to, MemberId(view.from.0 + 1));
+        }
+        assert_eq!(turns, ids([1, 2, 3, 1, 2]));
+        assert!(views.add(MemberId(3), true));
+        assert_eq!((views.rests.len(), views.len()), (2, 3));
+    }
+
+    /// No more than a window in the time that an acknowledgement takes.
+    #[test]
+    fn the_rest_is_paced_by_how_long_acknowledgements_take() {
+        let mut views = Views::default();
+        views.go_on(MemberId(1), MemberId(1));
+        let mut told = |now: u64| {
+            let mut count = 0;
+            while let Some(view) = views.pop_rest(Instant(now), 5_000) {
+                views.go_on(view.to, view.from);
+                count += 1;
+            }
+            (count, views.rest_at())
+        };
+        assert_eq!(told(100), (WINDOW, Instant(5_100)));
+        assert_eq!(told(5_099), (0, Instant(5_100)));
+        assert_eq!(told(5_100), (WINDOW, Instant(10_100)));
+    }
+
+    #[test]
+    fn there_is_an_end_to_how_many_are_told() {
+        let mut views = Views::default();
+        for to in ids(0..VIEWS_MAX as u64) {
+            assert!(views.add(to, true));
+        }
+        assert!(!views.add(MemberId(VIEWS_MAX as u64), true));
+        assert!(views.add(MemberId(7), false));
+        assert_eq!(views.pop_first().map(|view| view.boot), Some(true));
+        views.forget(MemberId(1));
+        assert_eq!(views.len(), VIEWS_MAX - 2);
+    }
+}

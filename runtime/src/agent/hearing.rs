@@ -1,0 +1,203 @@
+//! What the rails say of themselves and of the others', and what members say of theirs: step 4.
+//!
+//! A member is *degraded* as long as one of its rails is: silent to us while we hear it on another, or
+//! failed as it says itself. Of a late rail its member is asked for a sign, by all rails.
+
+use super::host::Host;
+use super::status::{RAILS_KEY, read};
+use crate::sys::clock::monotonic_ns;
+use muster_fabric::{FabricEvent, Nid, Pace, PeerHandle, Transport};
+use muster_protocol::{Event, EventKind, Input, MemberId, Target};
+use std::collections::BTreeMap;
+use tracing::{error, info, warn};
+
+impl Host {
+    /// Step 4.
+    pub(super) fn hear_rails(&mut self) {
+        self.watch_beats();
+        while let Some(event) = self.fabric.poll_event() {
+            self.hear_rail(event);
+        }
+        self.tell_status();
+    }
+
+    fn hear_rail(&mut self, event: FabricEvent) {
+        match event {
+            FabricEvent::PeerGone { peer } => {
+                if let Some(member) = self.watched.get(&peer).copied() {
+                    info!(id = member.0, "a peer's process has let go of its lifeline");
+                    self.input(Input::Unreachable(member));
+                }
+            }
+            FabricEvent::RailLate { peer, .. } => {
+                if let Some(member) = self.watched.get(&peer).copied() {
+                    self.input(Input::Ask(member));
+                }
+            }
+            FabricEvent::RailSilent {
+                peer,
+                rail,
+                silent_us,
+            } => {
+                self.note_silent(peer, rail, Some(silent_us));
+            }
+            FabricEvent::RailBack { peer, rail } => self.note_silent(peer, rail, None),
+            FabricEvent::RailFailing { rail, reason } => self.note_own(rail, Some(&reason)),
+            FabricEvent::RailRecovered { rail } => self.note_own(rail, None),
+            FabricEvent::BulkDone { .. } | FabricEvent::BulkFailed { .. } => {}
+        }
+    }
+
+    /// A watched member is silent on one of our rails, or no more.
+    fn note_silent(&mut self, peer: PeerHandle, rail: usize, silent_us: Option<u64>) {
+        let Some(member) = self.watched.get(&peer).copied() else {
+            return;
+        };
+        let rails = self.silent_rails.entry(member).or_default();
+        match silent_us {
+            Some(_) => rails.insert(rail),
+            None => rails.remove(&rail),
+        };
+        let name = self.engine.name_of(member).unwrap_or("?");
+        match silent_us {
+            Some(us) => warn!(name, rail, us, "no message came by this rail, others did"),
+            None => info!(name, rail, "messages come by this rail again"),
+        }
+        self.judge_rails(member);
+    }
+
+    /// One of our own rails fails, and why, or works again. dbg-110: any change of state is an error.
+    fn note_own(&mut self, rail: usize, reason: Option<&str>) {
+        let rails = self.fabric.rails();
+        let Some(nid) = rails.into_iter().find(|view| view.index == rail) else {
+            return;
+        };
+        let nid = nid.nid;
+        if let Some(reason) = reason {
+            error!(rail = %nid, reason, "a rail of this node fails; the others carry");
+        } else {
+            error!(rail = %nid, "a rail of this node works again");
+        }
+        self.status.set(rail, nid, reason.is_some());
+        self.judge_rails(self.engine.id());
+    }
+
+    /// Tells the others which of our rails fail.
+    fn tell_status(&mut self) {
+        if let Some(value) = self.status.take(monotonic_ns() / 1000) {
+            let key = RAILS_KEY;
+            self.input(Input::Publish { key, value: &value });
+            // A later worker must not write another value under the same number.
+            self.snapshot_due_us = Some(0);
+        }
+    }
+
+    /// A member has said which of its rails fail, has gone, or is back.
+    pub(super) fn hear_status(&mut self, event: &Event) {
+        let gone = matches!(
+            event.kind,
+            EventKind::NodeFailed | EventKind::NodeLeft { .. }
+        );
+        let told = match event.kind {
+            EventKind::AttributeChanged { key, .. } => {
+                self.engine.changed_key(key) == Some(RAILS_KEY)
+            }
+            _ => false,
+        };
+        let member = event.member;
+        if !(gone || told) || member == self.engine.id() {
+            return;
+        }
+        let value = self.engine.attribute(member, RAILS_KEY).filter(|_| told);
+        let nids: Vec<Nid> = value.and_then(read).unwrap_or_default();
+        if nids.is_empty() && !self.told_failing.contains_key(&member) {
+            return;
+        }
+        if let Some(peer) = self.peer_of(Target::Member(member)) {
+            self.fabric.told_failing(peer, &nids);
+        }
+        match nids.is_empty() {
+            true => _ = self.told_failing.remove(&member),
+            false => _ = self.told_failing.insert(member, nids),
+        }
+        if !gone {
+            self.judge_rails(member);
+        }
+    }
+
+    /// Says to the engine whether a member is degraded.
+    pub(super) fn judge_rails(&mut self, member: MemberId) {
+        let silent = self.silent_rails.get(&member);
+        let degraded = silent.is_some_and(|rails| !rails.is_empty())
+            || self.told_failing.contains_key(&member)
+            || member == self.engine.id() && self.status.is_failing();
+        // Of one who is gone there is nothing to say.
+        if self
+            .engine
+            .member(member)
+            .is_some_and(|one| one.state().in_view())
+        {
+            self.input(Input::Degraded { member, degraded });
+        }
+    }
+
+    /// No rail of anybody is silent any more: those who watched have to begin anew.
+    pub(super) fn forget_silences(&mut self) {
+        self.watched.clear();
+        for member in std::mem::take(&mut self.silent_rails).into_keys() {
+            self.judge_rails(member);
+        }
+    }
+
+    /// Has the fabric watch exactly those who beat to us: only they speak regularly on every
+    /// rail, so only of them is silence on one rail a sign.
+    fn watch_beats(&mut self) {
+        if self.outbox.begun_anew != self.begun_anew {
+            self.begun_anew = self.outbox.begun_anew;
+            self.forget_silences();
+            for (member, nids) in self.told_failing.clone() {
+                if let Some(peer) = self.peer_of(Target::Member(member)) {
+                    self.fabric.told_failing(peer, &nids);
+                }
+            }
+        }
+        if self.engine.observing().count() == self.watched.len()
+            && self.engine.observing().all(|id| self.is_watched(id))
+        {
+            return;
+        }
+        let observing: Vec<MemberId> = self.engine.observing().collect();
+        let wanted: BTreeMap<PeerHandle, MemberId> = observing
+            .into_iter()
+            .filter_map(|member| Some((self.peer_of(Target::Member(member))?, member)))
+            .collect();
+        let now_us = monotonic_ns() / 1000;
+        let gone: Vec<_> = self
+            .watched
+            .iter()
+            .filter(|(peer, member)| wanted.get(peer) != Some(member))
+            .map(|(peer, member)| (*peer, *member))
+            .collect();
+        for (peer, member) in gone {
+            self.fabric.unwatch(peer);
+            self.watched.remove(&peer);
+            if self.silent_rails.remove(&member).is_some() {
+                self.judge_rails(member);
+            }
+        }
+        let rails = self.fabric.rails().len() as u64;
+        let pace = Pace::of_beats(self.heartbeat_us, self.deadline_us, rails);
+        for (peer, member) in wanted {
+            if self.watched.insert(peer, member).is_none() {
+                self.fabric.watch(now_us, peer, pace);
+            }
+        }
+    }
+
+    /// Whether a member is watched by what it is reached at now: with other rails it may be another peer.
+    fn is_watched(&self, id: MemberId) -> bool {
+        let address = self.engine.address_of(Target::Member(id));
+        let peer = address.and_then(|address| self.outbox.known(address));
+        peer.is_some_and(|peer| self.watched.get(&peer) == Some(&id))
+    }
+}
