@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use muster::doorman::key_hash;
+use muster::doorman::{ATTRIBUTE_VALUE_MAX, key_hash};
 
 use crate::boundary::{count, enter};
 use crate::context::{self, muster_ctx_t};
@@ -40,11 +40,13 @@ pub unsafe extern "C" fn muster_publish(
                     format!("value is NULL but size is {size}"),
                 ));
             }
-            _ if isize::try_from(size).is_err() => {
-                let message = format!("size {size} is larger than any value can be");
+            // Found out here already: a slice has limits of its own.
+            _ if size > ATTRIBUTE_VALUE_MAX => {
+                let message =
+                    format!("a value has at most {ATTRIBUTE_VALUE_MAX} bytes, this one {size}");
                 return Err(Failure::new(Code::Limit, message));
             }
-            // SAFETY: not NULL, a size that a slice may have, and the caller gives so many readable bytes.
+            // SAFETY: not NULL, and the caller gives `size` readable bytes.
             _ => unsafe { std::slice::from_raw_parts(value.cast(), size) },
         };
         context::client(context)?.publish(key, value)?;
