@@ -45,7 +45,7 @@ mv "$prefix/lib/$library.new" "$prefix/lib/$library"
 ln -sf "$library" "$prefix/lib/$soname"
 ln -sf "$soname" "$prefix/lib/libmuster.so"
 cp "$archive" "$prefix/lib/libmuster.a"
-cp "$here/include/muster.h" "$prefix/include/muster.h"
+cp "$here/include/muster.h" "$here/include/muster_mpi.h" "$prefix/include/"
 sed "s/@VERSION@/$version/" "$here/muster.pc.in" >"$prefix/lib/pkgconfig/muster.pc"
 for file in MusterConfig.cmake MusterConfigVersion.cmake; do
     sed -e "s/@VERSION@/$version/g" -e "s/@MAJOR@/$major/g" -e "s/@MINOR@/$minor/g" \

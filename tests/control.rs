@@ -396,7 +396,10 @@ fn figures_are_shown_and_set_to_zero() {
         assert!(table.contains(there), "{per}: {table}");
     }
     let yaml = admin.ask(&["stats", "-o", "yaml"]);
-    assert!(yaml.contains("fabric:\n  rail_drops: "), "{yaml}");
+    assert!(
+        yaml.contains("\nfabric:\n  ") && yaml.contains("\n  rail_drops: "),
+        "{yaml}"
+    );
     let rates = admin.json(&["stats", "--per", "rail", "--rate", "200"]);
     assert_eq!(rates["rates"].as_array().unwrap().len(), 2, "{rates}");
     let before = sends();

@@ -36,6 +36,7 @@ fn main() {
     let mut config = FabricConfig::new(library, rails.iter().cloned().collect());
     let now = clock_gettime(ClockId::Realtime);
     config.incarnation = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    config.key = Some([7; 32]);
     let mut fabric = Fabric::open(&config).expect("rails");
     fabric.open_bulk().expect("bulk lanes");
     let mut peers = BTreeMap::new();

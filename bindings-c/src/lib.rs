@@ -15,6 +15,7 @@ mod control;
 mod describe;
 mod error;
 mod event;
+mod exchange;
 mod progress;
 mod view;
 mod wait;
@@ -33,6 +34,7 @@ pub use event::{
     muster_dispatch, muster_event_describe, muster_event_fn, muster_event_nodes, muster_event_t,
     muster_get_fd, muster_next_event,
 };
+pub use exchange::{muster_card, muster_take_cards};
 pub use progress::{muster_tick, muster_tick_every};
 pub use view::{
     muster_epoch, muster_my_node, muster_my_rank, muster_node_count, muster_node_find,

@@ -7,6 +7,7 @@ use crate::policy::Policy;
 use crate::provider::Libfabric;
 use crate::timeouts::Timeouts;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Rails and limits of one [`Fabric`](crate::Fabric). [`FabricConfig::new`] gives the defaults.
 #[derive(Debug, Clone)]
@@ -30,8 +31,11 @@ pub struct FabricConfig {
     /// Off only to exercise the slots.
     pub inject: bool,
     /// Which life of this node it is: grows with each start, so that bulk messages of an earlier one
-    /// are told apart. Nanoseconds since 1970 will do.
+    /// are told apart. By default nanoseconds since 1970.
     pub incarnation: u64,
+    /// What all who may send bulk messages to each other know, and nobody else: their frames carry a
+    /// proof of it. None: no bulk lane can be opened, before [`Fabric::set_key`](crate::Fabric::set_key).
+    pub key: Option<[u8; 32]>,
     /// How errors and successes move the health of rails and paths.
     pub health: HealthConfig,
     /// How long things may take.
@@ -58,7 +62,8 @@ impl FabricConfig {
             peer_sends_max: 8,
             peers_max: 4096,
             inject: true,
-            incarnation: 0,
+            incarnation: since_1970_ns(),
+            key: None,
             health: HealthConfig::default(),
             timeouts: Timeouts::default(),
             policy: Policy::default(),
@@ -66,4 +71,9 @@ impl FabricConfig {
             lifeline: None,
         }
     }
+}
+
+fn since_1970_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
 }

@@ -111,6 +111,9 @@ pub enum OpenError {
         /// Its net.
         net: String,
     },
+    /// Bulk messages need a key.
+    #[error("bulk lanes need the key that their messages are proven by; give the fabric one first")]
+    NoKey,
     /// libfabric lacks the provider that serves this net.
     #[error(
         "rail {nid}: libfabric {version} offers no provider {provider:?} here ({reason}); \

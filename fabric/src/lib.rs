@@ -24,7 +24,8 @@
 //! 4. [`Transport::send`].
 //!
 //! Absent on purpose: clocks (`now_us` is an argument, any monotonic microseconds will do),
-//! threads, membership, and trust: bytes that arrive may come from anybody.
+//! threads (but for questions that a provider would wait for, see `provider/names.rs`), membership, and
+//! trust: datagrams that arrive may come from anybody. Bulk messages come from who has the key.
 
 #![deny(unsafe_code)]
 

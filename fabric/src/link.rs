@@ -20,6 +20,8 @@ const LINK_GROUP: u32 = 1;
 const NEW_LINK: u16 = 16;
 const DEL_LINK: u16 = 17;
 const GET_LINK: u16 = 18;
+/// `NLMSG_ERROR`: a request was refused, or done (error 0).
+const ERROR: u16 = 2;
 /// `IFLA_IFNAME`: the attribute that holds the interface's name.
 const NAME: u16 = 3;
 /// `NLM_F_REQUEST | NLM_F_DUMP`: tell me of all of them.
@@ -42,6 +44,8 @@ const READS_MAX: usize = 16;
 pub(crate) struct Links {
     socket: OwnedFd,
     bytes: Box<[u8]>,
+    /// The last question was refused: it is asked again with the next look.
+    refused: bool,
 }
 
 /// A change, or what was so already.
@@ -60,7 +64,11 @@ impl Links {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
         bind(&socket, &SocketAddrNetlink::new(0, LINK_GROUP))?;
         let bytes = vec![0; READ_BYTES].into_boxed_slice();
-        let links = Links { socket, bytes };
+        let links = Links {
+            socket,
+            bytes,
+            refused: false,
+        };
         links.ask()?;
         Ok(links)
     }
@@ -72,11 +80,18 @@ impl Links {
 
     /// What has been said since the last time, in order; true if there may be more.
     pub(crate) fn read(&mut self, links: &mut Vec<Link>) -> bool {
+        if self.refused {
+            self.refused = self.ask().is_err();
+        }
         for _ in 0..READS_MAX {
             match recv(&self.socket, &mut self.bytes[..], RecvFlags::empty()) {
-                Ok((count, _)) => parse(&self.bytes[..count.min(READ_BYTES)], links),
+                // Refused while the answer to the last question is under way (EBUSY): not before the next
+                // look, so that a kernel that always refuses is not asked for ever.
+                Ok((count, _)) => {
+                    self.refused |= parse(&self.bytes[..count.min(READ_BYTES)], links);
+                }
                 // More was said than there was room for: all from the beginning.
-                Err(Errno::NOBUFS) => _ = self.ask(),
+                Err(Errno::NOBUFS) => self.refused = self.ask().is_err(),
                 Err(Errno::INTR) => {}
                 Err(_) => return false,
             }
@@ -93,13 +108,19 @@ impl Links {
     }
 }
 
-/// Reads one piece of the kernel's: messages one after the other. What is cut off is left out.
-fn parse(mut bytes: &[u8], links: &mut Vec<Link>) {
+/// Reads one piece of the kernel's: messages one after the other. What is cut off is left out. True if
+/// a question was refused.
+fn parse(mut bytes: &[u8], links: &mut Vec<Link>) -> bool {
+    let mut refused = false;
     while bytes.len() >= HEADER_BYTES {
         let length = number(&bytes[0..4]) as usize;
         let kind = short(&bytes[4..6]);
         if length < HEADER_BYTES || length > bytes.len() {
-            return;
+            return refused;
+        }
+        if kind == ERROR {
+            let code = bytes[HEADER_BYTES..length].first_chunk::<4>();
+            refused |= code.is_some_and(|code| i32::from_ne_bytes(*code) != 0);
         }
         if matches!(kind, NEW_LINK | DEL_LINK) {
             let link = link(kind == NEW_LINK, &bytes[HEADER_BYTES..length]);
@@ -107,6 +128,7 @@ fn parse(mut bytes: &[u8], links: &mut Vec<Link>) {
         }
         bytes = bytes.get(aligned(length)..).unwrap_or_default();
     }
+    refused
 }
 
 fn link(is_there: bool, body: &[u8]) -> Option<Link> {
@@ -145,6 +167,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::net::socketpair;
 
     fn message(kind: u16, flags: u32, name: &str) -> Vec<u8> {
         let mut body = vec![0; INFO_BYTES];
@@ -182,6 +205,42 @@ mod tests {
         let read = read(&bytes.concat());
         let expected = [("eth0", true), ("ib0", false), ("eth10", false)];
         assert!(read.iter().map(|(name, up)| (&name[..], *up)).eq(expected));
+    }
+
+    /// hlt-005: the kernel refuses a question while it answers another one; what was missed is asked for
+    /// again, once with each look.
+    #[test]
+    fn a_question_that_is_refused_is_asked_again() {
+        let flags = SocketFlags::NONBLOCK;
+        let (socket, kernel) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let mut links = Links {
+            socket,
+            bytes: vec![0; READ_BYTES].into_boxed_slice(),
+            refused: false,
+        };
+        let asked = || {
+            let mut bytes = [0; 64];
+            let told = recv(&kernel, &mut bytes[..], RecvFlags::empty());
+            told.is_ok_and(|(count, _)| count > 0 && short(&bytes[4..6]) == GET_LINK)
+        };
+        let refuse = |code: i32| {
+            let mut bytes = 36u32.to_ne_bytes().to_vec();
+            bytes.extend(ERROR.to_ne_bytes());
+            bytes.resize(HEADER_BYTES, 0);
+            bytes.extend((-code).to_ne_bytes());
+            bytes.resize(36, 0);
+            send(&kernel, &bytes, SendFlags::empty()).unwrap();
+        };
+        refuse(libc::EBUSY);
+        links.read(&mut Vec::new());
+        assert!(!asked());
+        links.read(&mut Vec::new());
+        assert!(asked());
+        refuse(0);
+        links.read(&mut Vec::new());
+        links.read(&mut Vec::new());
+        assert!(!asked(), "that was no refusal");
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(crate) struct Path {
     /// The most that ever were under way.
     pub(crate) sends_most: usize,
     pub(crate) queued_bytes: u64,
+    /// Sends under way on the rail's bulk lane.
+    pub(crate) bulk_sends: u32,
     pub(crate) health: Health,
     /// The same for the bulk lane, where only the peer's acknowledgements count.
     pub(crate) bulk_health: Health,
@@ -61,6 +63,7 @@ impl Path {
             sends: [0; 2],
             sends_most: 0,
             queued_bytes: 0,
+            bulk_sends: 0,
             health: Health::default(),
             bulk_health: Health::default(),
             turn: 0,
@@ -99,6 +102,15 @@ impl Peer {
         };
         peer.note_rails();
         peer
+    }
+
+    /// Takes other paths. What is under way by a path that was chosen by its place is chosen anew.
+    pub(crate) fn set_paths(&mut self, now_us: u64, paths: Vec<Path>) {
+        self.paths = paths;
+        self.note_rails();
+        if let Some(bulk) = &mut self.bulk {
+            bulk.choose_anew(now_us);
+        }
     }
 
     /// Says to the hearing which rails lead to the peer.

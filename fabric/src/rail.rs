@@ -3,7 +3,7 @@
 //! Opening a rail turns what the configuration says (an address or an interface, a port or none)
 //! into a pair of open lanes with a full NID, or into an error that says what to write instead.
 
-use crate::bulk::{FRAGMENT_BYTES, HEADER_BYTES};
+use crate::bulk::{FRAGMENT_BYTES, FRAME_BYTES};
 use crate::config::FabricConfig;
 use crate::error::{CallError, OpenError};
 use crate::health::{Blame, Health, HealthChange, HealthConfig, HealthState, Outcome};
@@ -146,9 +146,11 @@ impl Rail {
         }
         let held_back = !own && last.is_some_and(|(_, blamed)| !blamed);
         self.refused_last = Some((peer, true));
-        let outcome = match own {
-            true => outcome,
-            false => Outcome::Unreachable,
+        // A wrong address is one peer's: it must not close the rail for good.
+        let outcome = match outcome {
+            Outcome::AddressError => Outcome::Unreachable,
+            _ if !own => Outcome::Unreachable,
+            outcome => outcome,
         };
         let first = match held_back {
             true => self.health.tell(now_us, outcome, config),
@@ -161,6 +163,8 @@ impl Rail {
     pub(crate) fn taken(&mut self, now_us: u64, config: &HealthConfig) -> Option<HealthChange> {
         self.refused_last = None;
         if self.link_down {
+            // It was tried, and that says nothing: the next time is later.
+            self.health.probed(now_us, config);
             return None;
         }
         self.health.tell(now_us, Outcome::Success, config)
@@ -280,16 +284,17 @@ impl Lanes {
         }
     }
 
-    /// Makes a peer's addresses known, for news and for beats; both or none.
-    pub(crate) fn insert(&mut self, to: [SocketAddrV4; 2]) -> Result<[u64; 2], CallError> {
-        let news = self.news.insert(to[Class::News as usize])?;
-        match self.beats.insert(to[Class::Beat as usize]) {
-            Ok(beats) => Ok(by_class(news, beats)),
-            Err(error) => {
-                self.news.remove(news);
-                Err(error)
-            }
+    /// Makes a peer's addresses known, for news and for beats; both or none. None without an error: not
+    /// yet.
+    pub(crate) fn insert(&mut self, to: [SocketAddrV4; 2]) -> Result<Option<[u64; 2]>, CallError> {
+        let Some(news) = self.news.insert(to[Class::News as usize])? else {
+            return Ok(None);
+        };
+        let beats = self.beats.insert(to[Class::Beat as usize]);
+        if !matches!(beats, Ok(Some(_))) {
+            self.news.remove(news);
         }
+        Ok(beats?.map(|beats| by_class(news, beats)))
     }
 
     /// Forgets what [`Lanes::insert`] returned.
@@ -349,7 +354,7 @@ pub(crate) fn open_bulk(config: &FabricConfig, nid: &Nid) -> Result<Lane, OpenEr
         sends: BULK_SLOTS,
         inject: config.inject,
         wakes: true,
-        message_max: HEADER_BYTES + FRAGMENT_BYTES,
+        message_max: FRAME_BYTES + FRAGMENT_BYTES,
     };
     let provider = row.provider(library.version());
     let refused = |reason| explain(library, nid, source, provider, reason);
@@ -531,5 +536,45 @@ mod tests {
             text(-i64::from(libc::ENOMEM)),
             "rail 192.0.2.7:80@udp0: fi_endpoint failed: Cannot allocate memory (12)"
         );
+    }
+
+    fn open(address: &str) -> Rail {
+        let library = crate::load().expect("libfabric is installed where tests run");
+        let nid: Nid = address.parse().unwrap();
+        Rail::open(&FabricConfig::new(library, vec![nid.clone()]), &nid).unwrap()
+    }
+
+    /// RS-03: a wrong address is a peer's; the only rail to the only peer is not closed for good by it.
+    #[test]
+    fn a_wrong_address_of_the_only_peer_is_no_end_of_the_rail() {
+        let mut rail = open("127.41.50.1:0@udp");
+        let config = HealthConfig::default();
+        let peer = PeerHandle {
+            index: 0,
+            generation: 0,
+        };
+        for _ in 0..3 {
+            rail.refused(1, Outcome::AddressError, Some(peer), 1, &config);
+        }
+        assert_eq!(rail.state(), HealthState::Failed);
+        assert!(!rail.health.is_blocked());
+        for _ in 0..3 {
+            rail.taken(2, &config);
+        }
+        assert_eq!(rail.state(), HealthState::Active);
+    }
+
+    /// RS-07: that a message is taken says nothing while the link is down, and the next is not tried at once.
+    #[test]
+    fn a_rail_whose_link_is_down_is_tried_with_pauses() {
+        let mut rail = open("127.41.51.1:0@udp");
+        let config = HealthConfig::default();
+        rail.note_link(1, false, &config);
+        let at_us = rail.health.probe_at(&config).unwrap();
+        assert!(rail.health.probe_due(at_us, &config));
+        rail.taken(at_us, &config);
+        assert_eq!(rail.state(), HealthState::Failed);
+        assert!(!rail.health.probe_due(at_us, &config));
+        assert!(rail.health.probe_at(&config).unwrap() > at_us);
     }
 }

@@ -200,6 +200,79 @@ fn what_cannot_be_taken_is_refused_with_the_reason() {
     );
 }
 
+/// RS-05: a peer that was forgotten and taken in again is sent what it was never sent, and what was
+/// forgotten with it is accounted for.
+#[test]
+fn a_peer_that_was_forgotten_gets_what_is_sent_after() {
+    let (mut a, mut b) = (open("127.46.12.1:0@udp"), open("127.46.13.1:0@udp"));
+    let mut to_b = a.knows(&b);
+    b.knows(&a);
+    let mut world = World::new(2);
+    for text in ["first", "second", "third"] {
+        let id = a
+            .fabric
+            .send_bulk(world.now_us(), to_b, text.as_bytes())
+            .unwrap();
+        let end = done(to_b, id);
+        world.run(&mut [&mut a, &mut b], |world| {
+            world.events[0].contains(&end)
+        });
+        assert_eq!(world.received[1].pop().unwrap().1, text.as_bytes());
+        a.fabric.forget(to_b);
+        to_b = a.knows(&b);
+    }
+    let ids: Vec<u64> = (0..3)
+        .map(|_| {
+            a.fabric
+                .send_bulk(world.now_us(), to_b, b"too late")
+                .unwrap()
+        })
+        .collect();
+    a.fabric.forget(to_b);
+    let told: Vec<FabricEvent> = std::iter::from_fn(|| a.fabric.poll_event()).collect();
+    let failed = |message| FabricEvent::BulkFailed {
+        peer: to_b,
+        message,
+    };
+    assert_eq!(told, ids.into_iter().map(failed).collect::<Vec<_>>());
+}
+
+/// Design 8: without the key nothing is believed, whoever it says it is of.
+#[test]
+fn frames_under_another_key_are_counted_and_change_nothing() {
+    let (mut a, mut b) = (open("127.46.14.1:0@udp"), open("127.46.15.1:0@udp"));
+    let to_b = a.knows(&b);
+    b.knows(&a);
+    let mut world = World::new(2);
+    a.fabric.set_key([1; 32]);
+    a.fabric.send_bulk(world.now_us(), to_b, b"forged").unwrap();
+    let refused = |b: &Node| {
+        b.fabric.rails()[0]
+            .counters
+            .dropped(DropReason::BulkRefused)
+    };
+    while refused(&b) == 0 {
+        world.run(&mut [&mut a, &mut b], |_| true);
+        let now_us = world.now_us();
+        a.drain(now_us, &mut world.received[0]);
+        b.drain(now_us, &mut world.received[1]);
+        assert!(world.start.elapsed() < DEADLINE);
+    }
+    assert_eq!(world.received[1], []);
+    // The same message, repeated under the right key, is the first that is believed.
+    a.fabric.set_key([9; 32]);
+    world.run(&mut [&mut a, &mut b], |world| {
+        world.events[0] == [done(to_b, 1)]
+    });
+    assert_eq!(world.received[1], [(0, b"forged".to_vec())]);
+    let mut config = config("127.46.16.1:0@udp");
+    config.key = None;
+    let error = Fabric::open(&config).unwrap().open_bulk().unwrap_err();
+    let text =
+        "bulk lanes need the key that their messages are proven by; give the fabric one first";
+    assert_eq!(error.to_string(), text);
+}
+
 #[test]
 fn the_same_on_the_wheels_libfabric() {
     on_the_wheel("the_same_on_the_wheels_libfabric");

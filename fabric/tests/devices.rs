@@ -8,7 +8,8 @@ mod common;
 
 use common::{Node, config, in_child, text};
 use muster_fabric::{
-    BULK_MESSAGE_MAX, Class, Fabric, FabricEvent, HealthState, PeerHandle, Route, Transport,
+    BULK_MESSAGE_MAX, Class, DropReason, Fabric, FabricEvent, HealthState, PeerHandle, Route,
+    Transport,
 };
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -60,6 +61,26 @@ fn events(node: &mut Node, now_us: u64) -> Vec<FabricEvent> {
     std::iter::from_fn(|| node.fabric.poll_event()).collect()
 }
 
+/// Drives both until the first has reached the second by all its rails: its provider looks for an address
+/// first, and nobody waits for it.
+fn meet(a: &mut Node, b: &mut Node, to_b: PeerHandle) {
+    a.fabric.zero_stats();
+    b.fabric.zero_stats();
+    let start = Instant::now();
+    while b
+        .fabric
+        .rails()
+        .iter()
+        .any(|rail| rail.counters.receives == 0)
+    {
+        a.fabric.send(0, to_b, Class::News, Route::All, b"hello");
+        a.drain(0, &mut Vec::new());
+        b.drain(0, &mut Vec::new());
+        assert!(start.elapsed() < DEADLINE);
+    }
+    b.catch_up(0, a);
+}
+
 /// Registered buffers, completions that come later, addresses that only the provider can find.
 #[test]
 fn a_device_carries_what_its_provider_demands() {
@@ -70,6 +91,8 @@ fn a_device_carries_what_its_provider_demands() {
     let mut b = Node::open("127.41.61.1@psm0");
     assert_eq!(a.fabric.rails()[0].provider, "psm3");
     let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+    meet(&mut a, &mut b, to_b);
+    meet(&mut b, &mut a, to_a);
     for round in 0..100 {
         a.fabric
             .send(round, to_b, Class::News, Route::Next, b"news");
@@ -129,7 +152,7 @@ fn a_device_whose_messages_are_too_short_for_bulk_is_refused_for_it() {
     let mut fabric = Fabric::open(&config("127.41.67.1@psm0")).unwrap();
     assert_eq!(fabric.mtu(), 2000);
     let text = "rail 127.41.67.1@psm0: psm3 carries messages of up to 2000 bytes, and the bulk lane \
-                needs 16428; messages on it must fit a datagram";
+                needs 16450; messages on it must fit a datagram";
     assert_eq!(fabric.open_bulk().unwrap_err().to_string(), text);
 }
 
@@ -142,8 +165,9 @@ fn a_device_that_fails_is_left_at_once_and_tried_again() {
     }
     let mut a = Node::open("127.41.62.1@psm0,127.41.62.2@psm1");
     let mut b = Node::open("127.41.63.1@psm0,127.41.63.2@psm1");
-    let to_b: PeerHandle = a.knows(&b);
+    let to_b = a.knows(&b);
     b.knows(&a);
+    meet(&mut a, &mut b, to_b);
     let file = down("127.41.62.1");
     std::fs::write(&file, "").unwrap();
     // The first rail takes it, and fails afterwards.
@@ -179,6 +203,56 @@ fn a_device_that_fails_is_left_at_once_and_tried_again() {
         matches!(state, HealthState::Degraded | HealthState::Active),
         "{state:?}"
     );
+}
+
+/// A peer whose node does not say what its address is holds nobody up, and is reached when it does.
+#[test]
+fn a_peer_whose_address_is_looked_for_holds_nobody_up() {
+    if !with_devices("a_peer_whose_address_is_looked_for_holds_nobody_up") {
+        return;
+    }
+    let mut a = Node::open("127.41.70.1@psm0");
+    let (mut b, mut c) = (
+        Node::open("127.41.71.1@psm0"),
+        Node::open("127.41.72.1@psm0"),
+    );
+    let file = down("127.41.71.1.lost");
+    std::fs::write(&file, "").unwrap();
+    let to_b = a.knows(&b);
+    let to_c = a.knows(&c);
+    meet(&mut a, &mut c, to_c);
+    let news = |a: &mut Node, to| a.fabric.send(1, to, Class::News, Route::Next, b"news");
+    assert_eq!(news(&mut a, to_b).dropped, Some(DropReason::NoPath));
+    assert_eq!(news(&mut a, to_c).dropped, None);
+    assert_eq!(text(&c.receive(1)), ["news"]);
+    std::fs::remove_file(&file).unwrap();
+    meet(&mut a, &mut b, to_b);
+}
+
+/// hlt-005: a device that cannot say whether something has come, or why it complains, keeps nobody awake:
+/// that counts against its rail, once each time that it is looked at.
+#[test]
+fn a_device_that_cannot_be_asked_keeps_nobody_awake() {
+    if !with_devices("a_device_that_cannot_be_asked_keeps_nobody_awake") {
+        return;
+    }
+    for fault in ["blind", "mute"] {
+        let mut a = Node::open("127.41.68.1@psm0,127.41.68.2@psm1");
+        assert_eq!(events(&mut a, 1), []);
+        assert!(a.fabric.may_sleep());
+        let file = down(&format!("127.41.68.1.{fault}"));
+        std::fs::write(&file, "").unwrap();
+        assert!(fault == "mute" || a.fabric.may_sleep(), "{fault}");
+        let told = events(&mut a, 2);
+        assert_eq!(
+            a.fabric.rails()[0].state,
+            HealthState::Degraded,
+            "{fault}: {told:?}"
+        );
+        assert!(a.fabric.may_sleep(), "{fault}");
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(a.fabric.rails()[1].state, HealthState::Active);
+    }
 }
 
 /// What the real providers lack here is said, and what to do about it.

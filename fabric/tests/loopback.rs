@@ -325,6 +325,38 @@ fn sends_under_way_to_one_peer_are_bounded_too() {
     );
 }
 
+/// AG-16 in part: a peer that reads nothing any more has a bounded number of sends, on connections too,
+/// where what is taken by copy would wait without bound.
+#[test]
+fn sends_under_way_to_a_stuck_peer_are_bounded_on_connections() {
+    let (mut a, mut b) = (
+        Node::open("127.41.22.1:0@tcp"),
+        Node::open("127.41.23.1:0@tcp"),
+    );
+    let to_b = a.knows(&b);
+    let send = |a: &mut Node| a.fabric.send(1, to_b, Class::News, Route::Next, &[5; 64]);
+    let mut received = Vec::new();
+    // The connection is made with the help of both.
+    while received.is_empty() {
+        send(&mut a);
+        a.drain(1, &mut Vec::new());
+        b.drain(1, &mut received);
+    }
+    let mut refused = None;
+    for _ in 0..5_000_000 {
+        refused = send(&mut a).dropped;
+        if refused.is_some()
+            && a.fabric.rails()[0].credits.now + 1 < a.fabric.rails()[0].credits.most
+        {
+            break;
+        }
+        a.drain(1, &mut Vec::new());
+    }
+    assert_eq!(refused, Some(DropReason::PeerBusy));
+    let path = &a.fabric.paths(to_b)[0];
+    assert!(path.queued_bytes >= 64, "it is seen in the figures");
+}
+
 #[test]
 fn the_library_is_the_one_that_was_asked_for() {
     let version = library().version();

@@ -5,8 +5,8 @@ mod common;
 
 use common::{Node, config, on_the_wheel, text};
 use muster_fabric::{
-    Class, DropReason, Fabric, Finding, HealthState, Nid, NidList, Pace, PathState, PeerHandle,
-    Policy, Route, Rule, Sent, Subject, Transport,
+    Class, DropReason, Fabric, Finding, HealthState, Nid, NidList, Pace, PathState, PeerError,
+    PeerHandle, Policy, Route, Rule, Sent, Subject, Transport,
 };
 
 fn nid(text: &str) -> Nid {
@@ -162,6 +162,9 @@ fn a_peer_is_renewed_and_keeps_what_it_keeps() {
         .renew(to_b, &"eth9@udp".parse().unwrap())
         .unwrap_err();
     assert!(error.to_string().contains("has no address"), "{error}");
+    let nowhere = "127.44.6.1@udp7".parse().unwrap();
+    let error = a.fabric.renew(to_b, &nowhere).unwrap_err();
+    assert!(matches!(error, PeerError::NoCommonNet { .. }), "{error}");
     assert_eq!(a.fabric.nids(to_b), Some(all.clone()));
     assert_eq!(taken(&mut a, to_b, &all, 2), [(1, 1), (0, 0)]);
     // What it no longer has is free for others.

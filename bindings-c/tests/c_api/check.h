@@ -30,6 +30,7 @@ static void check_context(muster_ctx_t *context, int expected)
     muster_event_t event = MUSTER_EVENT_INIT;
     uint64_t epoch = 7;
     char text[8] = "keep";
+    char card[MUSTER_CARD_SIZE] = "";
     CHECK(muster_get_fd(context) == expected);
     CHECK(muster_next_event(context, &event) == expected);
     CHECK(muster_dispatch(context, ignore, NULL) == expected);
@@ -62,6 +63,8 @@ static void check_context(muster_ctx_t *context, int expected)
     CHECK(muster_wait_ranks(context, 0, MUSTER_STATE(MUSTER_RANK_ALIVE), 1000) == expected);
     CHECK(muster_tick_every(context, 20) == expected);
     CHECK(muster_tick(context) == expected);
+    CHECK(muster_card(context, card, 1000) == expected);
+    CHECK(muster_take_cards(context, card, 1) == expected);
     CHECK(muster_leave(context, 0) == expected);
     CHECK(muster_finalize(context) == expected);
     CHECK(strcmp(text, "keep") == 0 && epoch == 7);

@@ -1,6 +1,7 @@
 //! libmuster as its users see it: the header, the installed library, C programs.
 
 mod common;
+mod fortran;
 mod header;
 mod library;
 mod program;

@@ -1,27 +1,39 @@
-//! The frame of the bulk lane: a fixed header, and a fragment behind it if it carries one.
+//! The frame of the bulk lane: a fixed header, a fragment behind it if it carries one, and a proof.
 //!
 //! ```text
-//!  0  4  mark "MBK2"
+//!  0  4  mark "MBK3"
 //!  4  1  kind: 0 fragment, 1 acknowledgement, 2 question whether this path works
 //!  5  1  zero
 //!  6  2  port of the sender's NID
 //!  8  4  address of the sender's NID
-//! 12  8  stream: which life of the sender
-//! 20  8  message, counted from 1 in each stream; 0 in a question and its acknowledgement
-//! 28  4  length of the whole message
-//! 32  4  which fragment; 0 in an acknowledgement
-//! 36  8  fragments that have arrived, a bit each; 0 in a fragment
-//! 44     the fragment
+//! 12  2  port of the NID that it is sent to
+//! 14  4  address of the NID that it is sent to
+//! 18  8  stream: which life of the sender
+//! 26  8  message, counted from 1 in each stream; 0 in a question and its acknowledgement
+//! 34  4  length of the whole message
+//! 38  4  which fragment; 0 in an acknowledgement
+//! 42  8  fragments that have arrived, a bit each; 0 in a fragment
+//! 50     the fragment
+//! -16 16 tag
 //! ```
-//! Numbers are little-endian. The net is that of the rail that the frame came by.
+//! Numbers are little-endian. The net is that of the rail that the frame came by. The tag is the head of
+//! a keyed BLAKE3 over all before it: nothing of a frame is believed before it is proven, and one that
+//! was meant for another node is no frame of ours.
 
 use super::Fragment;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-const MARK: [u8; 4] = *b"MBK2";
+const MARK: [u8; 4] = *b"MBK3";
 
-/// Length of the header.
-pub(crate) const HEADER_BYTES: usize = 44;
+const HEADER_BYTES: usize = 50;
+
+const TAG_BYTES: usize = 16;
+
+/// What a frame adds to its fragment, bytes.
+pub(crate) const FRAME_BYTES: usize = HEADER_BYTES + TAG_BYTES;
+
+/// What all who may speak to each other know.
+pub(crate) type Key = [u8; 32];
 
 /// What a frame is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,28 +57,49 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    pub(crate) fn write(&self, to: &mut [u8; HEADER_BYTES]) {
-        to[0..4].copy_from_slice(&MARK);
+    /// The whole frame, with its proof, for one NID.
+    pub(crate) fn seal(&self, key: &Key, to: SocketAddrV4, rest: &[u8]) -> Vec<u8> {
         let (kind, bits) = match self.kind {
             Kind::Fragment => (0, 0),
             Kind::Acked(bits) => (1, bits),
             Kind::Question => (2, 0),
         };
-        to[4] = kind;
-        to[5] = 0;
-        to[6..8].copy_from_slice(&self.sender.port().to_le_bytes());
-        to[8..12].copy_from_slice(&self.sender.ip().octets());
-        to[12..20].copy_from_slice(&self.stream.to_le_bytes());
-        to[20..28].copy_from_slice(&self.fragment.message.to_le_bytes());
-        to[28..32].copy_from_slice(&self.fragment.length.to_le_bytes());
-        to[32..36].copy_from_slice(&self.fragment.index.to_le_bytes());
-        to[36..44].copy_from_slice(&bits.to_le_bytes());
+        let mut bytes = Vec::with_capacity(FRAME_BYTES + rest.len());
+        bytes.extend(MARK);
+        bytes.extend([kind, 0]);
+        for address in [self.sender, to] {
+            bytes.extend(address.port().to_le_bytes());
+            bytes.extend(address.ip().octets());
+        }
+        bytes.extend(self.stream.to_le_bytes());
+        bytes.extend(self.fragment.message.to_le_bytes());
+        bytes.extend(self.fragment.length.to_le_bytes());
+        bytes.extend(self.fragment.index.to_le_bytes());
+        bytes.extend(bits.to_le_bytes());
+        bytes.extend(rest);
+        let tag = blake3::keyed_hash(key, &bytes);
+        bytes.extend(&tag.as_bytes()[..TAG_BYTES]);
+        bytes
     }
 
-    /// The header and what is behind it; none if it is no frame of ours.
-    pub(crate) fn read(bytes: &[u8]) -> Option<(Frame, &[u8])> {
-        let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
-        if header[0..4] != MARK || header[5] != 0 {
+    /// The header and what is behind it; none if it is no frame of ours, not proven, or to another NID
+    /// than these.
+    pub(crate) fn open<'a>(
+        key: &Key,
+        is_own: impl Fn(SocketAddrV4) -> bool,
+        bytes: &'a [u8],
+    ) -> Option<(Frame, &'a [u8])> {
+        let (signed, tag) = bytes.split_at_checked(bytes.len().checked_sub(TAG_BYTES)?)?;
+        let (header, rest) = signed.split_first_chunk::<HEADER_BYTES>()?;
+        // What is cheap first: the proof takes time for each byte.
+        if header[0..4] != MARK || header[5] != 0 || !is_own(address(&header[12..18])) {
+            return None;
+        }
+        let expected = blake3::keyed_hash(key, signed);
+        // Every byte is compared, whatever the first ones say: time tells nothing about the tag.
+        let pairs = expected.as_bytes().iter().zip(tag);
+        let difference = pairs.fold(0, |bits, (left, right)| bits | (left ^ right));
+        if std::hint::black_box(difference) != 0 {
             return None;
         }
         let four =
@@ -75,19 +108,17 @@ impl Frame {
             |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
         let kind = match header[4] {
             0 => Kind::Fragment,
-            1 => Kind::Acked(eight(36)),
+            1 => Kind::Acked(eight(42)),
             2 => Kind::Question,
             _ => return None,
         };
-        let port = u16::from_le_bytes([header[6], header[7]]);
-        let ip = Ipv4Addr::new(header[8], header[9], header[10], header[11]);
         let frame = Frame {
-            sender: SocketAddrV4::new(ip, port),
-            stream: eight(12),
+            sender: address(&header[6..12]),
+            stream: eight(18),
             fragment: Fragment {
-                message: eight(20),
-                length: four(28),
-                index: four(32),
+                message: eight(26),
+                length: four(34),
+                index: four(38),
             },
             kind,
         };
@@ -95,28 +126,62 @@ impl Frame {
     }
 }
 
+/// Port and address, six bytes.
+fn address(bytes: &[u8]) -> SocketAddrV4 {
+    let ip = Ipv4Addr::new(bytes[2], bytes[3], bytes[4], bytes[5]);
+    SocketAddrV4::new(ip, u16::from_le_bytes([bytes[0], bytes[1]]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const KEY: Key = [7; 32];
+
+    fn frame(kind: Kind, numbers: (u64, u64, u32, u32)) -> Frame {
+        Frame {
+            sender: "1.2.3.4:258".parse().unwrap(),
+            stream: numbers.0,
+            fragment: Fragment {
+                message: numbers.1,
+                length: numbers.2,
+                index: numbers.3,
+            },
+            kind,
+        }
+    }
+
+    fn own() -> SocketAddrV4 {
+        "5.6.7.8:772".parse().unwrap()
+    }
+
+    fn open(bytes: &[u8]) -> Option<(Frame, &[u8])> {
+        Frame::open(&KEY, |to| to == own(), bytes)
+    }
+
     #[test]
     fn the_bytes_are_where_the_drawing_says() {
-        let frame = Frame {
-            sender: "1.2.3.4:258".parse().unwrap(),
-            stream: 5,
-            fragment: Fragment {
-                message: 6,
-                length: 7,
-                index: 8,
-            },
-            kind: Kind::Fragment,
-        };
-        let mut bytes = [0xee; HEADER_BYTES];
-        frame.write(&mut bytes);
-        assert_eq!(&bytes[..12], b"MBK2\0\0\x02\x01\x01\x02\x03\x04");
-        let numbers = [12, 20, 28, 32].map(|at| bytes[at]);
-        assert_eq!((numbers, &bytes[36..]), ([5, 6, 7, 8], &[0; 8][..]));
+        let bytes = frame(Kind::Fragment, (5, 6, 7, 8)).seal(&KEY, own(), b"piece");
+        let head = b"MBK3\0\0\x02\x01\x01\x02\x03\x04\x04\x03\x05\x06\x07\x08";
+        assert_eq!(&bytes[..18], head);
+        let numbers = [18, 26, 34, 38].map(|at| bytes[at]);
+        assert_eq!((numbers, &bytes[42..50]), ([5, 6, 7, 8], &[0; 8][..]));
+        assert_eq!(
+            (&bytes[50..55], bytes.len()),
+            (&b"piece"[..], 5 + FRAME_BYTES)
+        );
+        let tag = blake3::keyed_hash(&KEY, &bytes[..55]);
+        assert_eq!(bytes[55..], tag.as_bytes()[..16]);
+    }
+
+    #[test]
+    fn a_frame_under_another_key_or_to_another_node_is_none_of_ours() {
+        let frame = frame(Kind::Acked(1), (5, 6, 7, 8));
+        assert!(open(&frame.seal(&KEY, own(), b"")).is_some());
+        assert!(open(&frame.seal(&[8; 32], own(), b"")).is_none());
+        let other = "5.6.7.9:772".parse().unwrap();
+        assert!(open(&frame.seal(&KEY, other, b"")).is_none());
     }
 
     proptest! {
@@ -125,21 +190,27 @@ mod tests {
             ip in any::<u32>(), port in any::<u16>(), numbers in any::<(u64, u64, u32, u32)>(),
             kind in 0..3usize, acked in any::<u64>(), rest in proptest::collection::vec(any::<u8>(), 0..9),
         ) {
-            let frame = Frame {
-                sender: SocketAddrV4::new(Ipv4Addr::from(ip), port),
-                stream: numbers.0,
-                fragment: Fragment { message: numbers.1, length: numbers.2, index: numbers.3 },
-                kind: [Kind::Fragment, Kind::Acked(acked), Kind::Question][kind],
-            };
-            let mut header = [0; HEADER_BYTES];
-            frame.write(&mut header);
-            let bytes = [&header[..], &rest].concat();
-            prop_assert_eq!(Frame::read(&bytes), Some((frame, &rest[..])));
+            let kind = [Kind::Fragment, Kind::Acked(acked), Kind::Question][kind];
+            let sender = SocketAddrV4::new(Ipv4Addr::from(ip), port);
+            let frame = Frame { sender, ..frame(kind, numbers) };
+            let sealed = frame.seal(&KEY, own(), &rest);
+            prop_assert_eq!(open(&sealed), Some((frame, &rest[..])));
         }
 
+        /// Design 8: whatever is changed, cut off or added, it is believed no more.
         #[test]
-        fn garbage_is_no_frame_and_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
-            prop_assert!(Frame::read(&bytes).is_none() || bytes.starts_with(&MARK));
+        fn a_frame_that_was_touched_is_not_believed(
+            numbers in any::<(u64, u64, u32, u32)>(), rest in proptest::collection::vec(any::<u8>(), 0..9),
+            at in any::<proptest::sample::Index>(), bits in 1..=u8::MAX, longer in 1..9usize,
+        ) {
+            let sealed = frame(Kind::Fragment, numbers).seal(&KEY, own(), &rest);
+            let mut touched = sealed.clone();
+            touched[at.index(sealed.len())] ^= bits;
+            prop_assert_eq!(open(&touched), None);
+            prop_assert_eq!(open(&sealed[..at.index(sealed.len())]), None);
+            touched = sealed;
+            touched.extend(vec![bits; longer]);
+            prop_assert_eq!(open(&touched), None);
         }
     }
 }

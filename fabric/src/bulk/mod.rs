@@ -7,14 +7,15 @@
 //! a time, with a bound on its fragments in flight; what is not acknowledged is sent again, by another
 //! path if there is one, a bounded number of times, and then given up as a whole.
 //!
-//! Bytes of a frame are believed as far as they cost nothing: lengths are checked against fixed
-//! limits before anything is kept. Whether the message is authentic is the host's question.
+//! A frame is believed when its tag proves that it is of one who has the key; even then lengths are
+//! checked against fixed limits before anything is kept. Somebody may repeat what was said: a message
+//! arrives once in each life of its sender all the same, as long as the receiver remembers it.
 
 mod frame;
 mod receiver;
 mod sender;
 
-pub(crate) use frame::{Frame, HEADER_BYTES, Kind};
+pub(crate) use frame::{FRAME_BYTES, Frame, Key, Kind};
 pub(crate) use receiver::{Receiver, Taken};
 pub(crate) use sender::{Due, Fragment, Sender};
 
@@ -29,6 +30,10 @@ pub(crate) const QUEUE_MAX: usize = 8;
 
 /// Fragments to one peer in flight, at most.
 pub(crate) const WINDOW: u32 = 8;
+
+/// Memory for messages of all peers that are not whole yet, bytes, at most. What begins beyond it is
+/// refused, and its sender asks again.
+pub(crate) const HELD_BYTES_MAX: usize = 32 << 20;
 
 const _: () = assert!(BULK_MESSAGE_MAX.div_ceil(FRAGMENT_BYTES) <= u64::BITS as usize);
 
@@ -53,8 +58,8 @@ mod tests {
         let (mut sender, mut receiver) = (Sender::default(), Receiver::default());
         let mut dice = dice.iter().cycle();
         let (mut arrived, mut ended) = (Vec::new(), Vec::new());
-        for message in messages {
-            sender.push(0, message, &Timeouts::default()).unwrap();
+        for (id, message) in (1..).zip(messages) {
+            sender.push(0, id, message, &Timeouts::default()).unwrap();
         }
         let mut held: Vec<(Fragment, Vec<u8>)> = Vec::new();
         let mut now_us = 0;

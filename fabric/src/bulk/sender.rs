@@ -30,7 +30,6 @@ pub(crate) enum Due {
 /// Messages to one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Sender {
-    last: u64,
     queue: VecDeque<Message>,
 }
 
@@ -57,22 +56,23 @@ impl Message {
 }
 
 impl Sender {
-    /// Takes a message in; returns its number. Refused if it is too long or too many wait.
+    /// Takes a message in, under a number that is greater than any that the peer was sent before. Refused
+    /// if it is too long or too many wait.
     pub(crate) fn push(
         &mut self,
         now_us: u64,
+        id: u64,
         bytes: &[u8],
         timeouts: &Timeouts,
-    ) -> Result<u64, DropReason> {
+    ) -> Result<(), DropReason> {
         if bytes.len() > BULK_MESSAGE_MAX {
             return Err(DropReason::Oversize);
         }
         if self.queue.len() >= QUEUE_MAX {
             return Err(DropReason::PeerBusy);
         }
-        self.last += 1;
         let mut message = Message {
-            id: self.last,
+            id,
             bytes: bytes.to_vec(),
             acked: 0,
             sent: 0,
@@ -82,7 +82,7 @@ impl Sender {
         };
         message.went_on(now_us, timeouts);
         self.queue.push_back(message);
-        Ok(self.last)
+        Ok(())
     }
 
     /// The next piece to be sent, if the window has room for one.
@@ -172,6 +172,11 @@ impl Sender {
         message.is_some_and(|message| message.sent == message.acked)
     }
 
+    /// The messages that have not come to an end.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = u64> {
+        self.queue.iter().map(|message| message.id)
+    }
+
     fn end(&mut self, now_us: u64, timeouts: &Timeouts) {
         self.queue.pop_front();
         if let Some(next) = self.queue.front_mut() {
@@ -196,12 +201,13 @@ mod tests {
     fn what_waits_and_what_is_in_flight_are_bounded() {
         let mut sender = Sender::default();
         let long = vec![1; BULK_MESSAGE_MAX];
-        for _ in 0..QUEUE_MAX {
-            sender.push(0, &long, &TIMES).unwrap();
+        for id in 1..=QUEUE_MAX as u64 {
+            sender.push(0, id, &long, &TIMES).unwrap();
         }
-        assert_eq!(sender.push(0, b"x", &TIMES), Err(DropReason::PeerBusy));
+        assert_eq!(sender.push(0, 9, b"x", &TIMES), Err(DropReason::PeerBusy));
         let too_long = vec![1; BULK_MESSAGE_MAX + 1];
-        assert_eq!(sender.push(0, &too_long, &TIMES), Err(DropReason::Oversize));
+        let refused = sender.push(0, 9, &too_long, &TIMES);
+        assert_eq!(refused, Err(DropReason::Oversize));
         let mut sent = 0;
         while let Some((fragment, _)) = sender.next() {
             sender.sent(fragment);
@@ -214,8 +220,8 @@ mod tests {
     #[test]
     fn a_message_to_nobody_is_given_up_in_bounded_time_and_the_next_has_its_turn() {
         let mut sender = Sender::default();
-        sender.push(0, b"lost", &TIMES).unwrap();
-        sender.push(0, b"next", &TIMES).unwrap();
+        sender.push(0, 1, b"lost", &TIMES).unwrap();
+        sender.push(0, 2, b"next", &TIMES).unwrap();
         let mut dues = Vec::new();
         let mut now_us = 0;
         while !dues.contains(&Due::GivenUp(1)) {
@@ -243,7 +249,7 @@ mod tests {
     fn what_is_sent_again_by_another_path_keeps_its_clock() {
         let mut sender = Sender::default();
         sender.resend();
-        sender.push(7, b"x", &TIMES).unwrap();
+        sender.push(7, 1, b"x", &TIMES).unwrap();
         let (fragment, _) = sender.next().unwrap();
         sender.sent(fragment);
         let due_us = sender.timeout();
@@ -257,7 +263,7 @@ mod tests {
     fn an_acknowledgement_of_what_was_not_sent_changes_nothing() {
         let mut sender = Sender::default();
         assert_eq!(sender.acked(0, 1, u64::MAX, &TIMES), None);
-        sender.push(0, b"one", &TIMES).unwrap();
+        sender.push(0, 1, b"one", &TIMES).unwrap();
         assert_eq!(sender.acked(0, 2, u64::MAX, &TIMES), None);
         assert_eq!(sender.acked(0, 1, !1, &TIMES), None);
         assert_eq!(sender.acked(0, 1, 1, &TIMES), Some(Due::Done(1)));

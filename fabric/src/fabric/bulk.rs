@@ -5,14 +5,14 @@
 //! rail's NID, which is free for it, since the providers speak TCP where datagrams are UDP.
 
 use super::Fabric;
-use crate::bulk::{Due, Fragment, Frame, Kind, Receiver, Sender, Taken};
+use crate::bulk::{Due, Fragment, Frame, HELD_BYTES_MAX, Kind, Receiver, Sender, Taken};
 use crate::config::FabricConfig;
 use crate::error::{CallError, OpenError};
 use crate::health::{HealthChange, HealthConfig, Outcome};
 use crate::nid::{Address, Nid};
 use crate::peer::{Path, PeerHandle};
 use crate::provider::{Done, Lane, SendTag};
-use crate::rail::{self, Rail};
+use crate::rail;
 use crate::select::{Choice, Tried};
 use crate::stats::DropReason;
 use crate::transport::{Arrival, FabricEvent};
@@ -43,6 +43,8 @@ pub(crate) struct PeerBulk {
     pub(super) next_us: u64,
     /// When there was traffic last.
     pub(super) used_us: u64,
+    /// It is among those that need a look.
+    noted: bool,
 }
 
 /// An acknowledgement that the path back did not take so far.
@@ -65,6 +67,17 @@ impl PeerBulk {
     pub(super) fn went_on(&mut self) {
         self.pause_us = 0;
         self.next_us = 0;
+    }
+
+    /// The paths are others: the message under way goes on by any of them, now.
+    pub(crate) fn choose_anew(&mut self, now_us: u64) {
+        self.choice = None;
+        self.tried = Tried::default();
+        if self.sender.timeout().is_some() {
+            self.sender.resend();
+            self.pause_us = 0;
+            self.next_us = now_us.max(1);
+        }
     }
 
     /// Notes what is to be acknowledged by a path; it says more than what was owed there before.
@@ -114,6 +127,9 @@ impl Fabric {
     /// # Errors
     /// See [`OpenError`]; lanes that were opened before the failing one stay open.
     pub fn open_bulk(&mut self) -> Result<(), OpenError> {
+        if self.config.key.is_none() {
+            return Err(OpenError::NoKey);
+        }
         for rail in self.rails.iter_mut().flatten() {
             if rail.bulk.is_none() {
                 rail.bulk = Some(rail::open_bulk(&self.config, &rail.nid)?);
@@ -148,17 +164,45 @@ impl Fabric {
             return Err(DropReason::NoPath);
         }
         let bulk = peer.bulk.get_or_insert_with(Default::default);
-        let id = bulk.sender.push(now_us, bytes, &self.config.timeouts)?;
+        let id = self.last_message + 1;
+        let times = &self.config.timeouts;
+        bulk.sender.push(now_us, id, bytes, times)?;
+        self.last_message = id;
         bulk.used_us = now_us;
         self.note_bulk(handle);
         self.pump_bulk(now_us);
+        self.judge_bulk();
         Ok(id)
     }
 
+    /// Bulk messages that came in part, and never as a whole.
+    #[must_use]
+    pub fn bulk_unfinished(&self) -> u64 {
+        self.bulk_unfinished
+    }
+
     pub(super) fn note_bulk(&mut self, handle: PeerHandle) {
-        if !self.bulk_peers.contains(&handle) {
+        let peer = self.peers.get_mut(handle);
+        if let Some(bulk) = peer.and_then(|peer| peer.bulk.as_mut())
+            && !std::mem::replace(&mut bulk.noted, true)
+        {
             self.bulk_peers.push(handle);
         }
+    }
+
+    /// Looks no more after peers with whom nothing is under way.
+    pub(super) fn leave_idle(&mut self) {
+        let mut handles = std::mem::take(&mut self.bulk_peers);
+        handles.retain(|handle| {
+            let is_busy = self.peer_bulk_timeout(*handle).is_some();
+            let peer = self.peers.get_mut(*handle);
+            if let Some(bulk) = peer.and_then(|peer| peer.bulk.as_mut()) {
+                bulk.noted = is_busy;
+                self.bulk_unfinished += std::mem::take(&mut bulk.receiver.dropped);
+            }
+            is_busy
+        });
+        self.bulk_peers = handles;
     }
 
     /// Whether bulk messages are under way.
@@ -187,6 +231,7 @@ impl Fabric {
         if !self.bulk_peers.is_empty() {
             self.pump_bulk(now_us);
         }
+        self.judge_bulk();
         more
     }
 
@@ -196,6 +241,11 @@ impl Fabric {
         index: usize,
         deliver: &mut dyn FnMut(Arrival<'_>),
     ) -> bool {
+        let failed = self.bulk_lane(index).and_then(Lane::device_error);
+        if failed.is_some() {
+            // The rail's other lanes say the same of the device; of this lane it is told here.
+            self.count_bulk(index, DropReason::ProviderError);
+        }
         for _ in 0..POLL_BUDGET {
             let Some(lane) = self.bulk_lane(index) else {
                 return false;
@@ -218,9 +268,10 @@ impl Fabric {
                     }
                 }
                 // Sent means copied: only an acknowledgement counts.
-                Done::Sent(_) => {}
+                Done::Sent(tag) => self.bulk_sent(tag),
                 Done::SendFailed(slot, tag, error) => {
                     lane.free_send(slot);
+                    self.bulk_sent(tag);
                     self.count_bulk(index, DropReason::ProviderError);
                     self.bulk_failed(now_us, tag, &error);
                 }
@@ -252,33 +303,31 @@ impl Fabric {
         slot: usize,
         length: usize,
     ) -> Option<Vec<u8>> {
-        let rail = self.rails[index].as_mut()?;
-        let Rail {
-            bulk,
-            counters,
-            nid,
-            ..
-        } = rail;
-        let lane = bulk.as_mut()?;
+        let rail = self.rails[index].as_ref()?;
+        let lane = rail.bulk.as_ref()?;
         if length > lane.message_max() {
-            counters.count_drop(DropReason::ReceivedOversize);
+            self.count_bulk(index, DropReason::ReceivedOversize);
             return None;
         }
-        let Some((frame, bytes)) = Frame::read(lane.message(slot, length)) else {
-            counters.count_drop(DropReason::BulkRefused);
+        let own = rail.nid.socket_address();
+        let key = self.config.key.as_ref()?;
+        let is_own = |to| own == Some(to);
+        let opened = Frame::open(key, is_own, lane.message(slot, length));
+        let proven = opened.and_then(|(frame, bytes)| {
+            let from = Nid {
+                address: Address::Ip(*frame.sender.ip()),
+                port: frame.sender.port(),
+                net: rail.nid.net,
+            };
+            let handle = *self.owners.get(&from)?;
+            let has_room = self.has_room_for(handle, &frame);
+            has_room.then_some((handle, from, frame, bytes))
+        });
+        let Some((handle, from, frame, bytes)) = proven else {
+            self.count_bulk(index, DropReason::BulkRefused);
             return None;
         };
-        let from = Nid {
-            address: Address::Ip(*frame.sender.ip()),
-            port: frame.sender.port(),
-            net: nid.net,
-        };
-        let owner = self.owners.get(&from).copied();
-        let known = owner.and_then(|handle| Some((handle, self.peers.get_mut(handle)?)));
-        let Some((handle, peer)) = known else {
-            counters.count_drop(DropReason::BulkRefused);
-            return None;
-        };
+        let peer = self.peers.get_mut(handle)?;
         let path = peer
             .paths
             .iter_mut()
@@ -308,18 +357,44 @@ impl Fabric {
             {
                 Taken::Acked { bits, whole } => (bits, whole),
                 Taken::Stale | Taken::Malformed => {
-                    counters.count_drop(DropReason::BulkRefused);
+                    self.count_bulk(index, DropReason::BulkRefused);
                     return None;
                 }
             },
         };
         let kind = Kind::Acked(bits);
         bulk.owe(path.id, Frame { kind, ..frame });
-        if let Some(bytes) = &whole {
-            counters.count_receive(bytes.len());
+        if let (Some(bytes), Some(rail)) = (&whole, &mut self.rails[index]) {
+            rail.counters.count_receive(bytes.len());
         }
         self.note_bulk(handle);
         whole
+    }
+
+    /// Whether there is memory for the message that a frame begins, if it begins one.
+    pub(super) fn has_room_for(&self, handle: PeerHandle, frame: &Frame) -> bool {
+        let receiver = |handle: &PeerHandle| {
+            let peer = self.peers.get(*handle)?;
+            Some(&peer.bulk.as_ref()?.receiver)
+        };
+        let begins = |receiver: &Receiver| receiver.begins(frame.stream, frame.fragment);
+        if frame.kind != Kind::Fragment || !receiver(&handle).is_none_or(begins) {
+            return true;
+        }
+        let others = self.bulk_peers.iter().filter(|other| **other != handle);
+        let held: usize = others.filter_map(receiver).map(Receiver::held).sum();
+        held + frame.fragment.length as usize <= HELD_BYTES_MAX
+    }
+
+    /// A send is no longer under way.
+    fn bulk_sent(&mut self, tag: SendTag) {
+        let handle = PeerHandle {
+            index: tag.peer,
+            generation: tag.generation,
+        };
+        if let Some(path) = self.peers.path_by_id(handle, tag.path) {
+            path.bulk_sends = path.bulk_sends.saturating_sub(1);
+        }
     }
 
     pub(super) fn bulk_ended(&mut self, peer: PeerHandle, due: Option<Due>) {
@@ -355,7 +430,12 @@ impl Fabric {
 
     /// What several paths say together may say something about a rail.
     pub(super) fn note_bulk_change(&mut self, change: Option<HealthChange>) {
-        if change.is_some() {
+        self.rails_in_doubt |= change.is_some();
+    }
+
+    /// Says it, once for all that has changed.
+    fn judge_bulk(&mut self) {
+        if std::mem::take(&mut self.rails_in_doubt) {
             self.find_deaf_rails();
         }
     }

@@ -6,6 +6,8 @@
 //! crate's own page for the order of calls.
 
 mod bulk;
+#[cfg(test)]
+mod bulk_tests;
 mod paths;
 mod pump;
 mod receive;
@@ -61,8 +63,14 @@ pub struct Fabric {
     now_us: u64,
     /// Room for the inputs of a choice, kept between two.
     inputs: Vec<PathInput>,
-    /// Peers with bulk messages under way.
+    /// Peers with bulk messages under way, each once.
     bulk_peers: Vec<PeerHandle>,
+    /// The number of the last bulk message to anybody: a peer that is forgotten and taken in again must
+    /// not see a number twice.
+    last_message: u64,
+    bulk_unfinished: u64,
+    /// What several paths say together has changed.
+    rails_in_doubt: bool,
     /// What the kernel says about interfaces; none where this process may not ask.
     links: Option<Links>,
     /// The lifelines of watched peers; none where the system gives no descriptor.
@@ -115,6 +123,9 @@ impl Fabric {
             now_us: 0,
             inputs: Vec::new(),
             bulk_peers: Vec::new(),
+            last_message: 0,
+            bulk_unfinished: 0,
+            rails_in_doubt: false,
             links: Links::open().ok(),
             held: Held::new().ok(),
             look_us: 0,
@@ -201,6 +212,11 @@ impl Fabric {
         sound
     }
 
+    /// Gives or changes the key of bulk messages, see [`FabricConfig::key`].
+    pub fn set_key(&mut self, key: [u8; 32]) {
+        self.config.key = Some(key);
+    }
+
     /// Changes the NUMA range, see [`FabricConfig::numa_range`].
     pub fn set_numa_range(&mut self, numa_range: u32) {
         self.config.numa_range = numa_range;
@@ -232,12 +248,6 @@ impl Fabric {
             rail.distance = machine.distance_to_device(memory_node, device);
             rail.numa_node = node;
         }
-    }
-
-    /// Whether the kernel tells of links that go up and down. If not, sends that fail tell, later.
-    #[must_use]
-    pub fn hears_of_links(&self) -> bool {
-        self.links.is_some()
     }
 
     /// Events that were dropped because the host did not fetch them.

@@ -2,8 +2,8 @@
 //!
 //! A path stays what it is as long as its rail and its NID do, whatever else changes: its health, its
 //! figures and what is under way on it. The addresses of home paths are made known to the provider
-//! at once, so that a peer that cannot be reached is refused; those of spare paths when they are
-//! first needed.
+//! at once, so that a peer that cannot be reached is refused; those of spare paths, and those that a
+//! provider has to look for, when they are needed.
 
 use super::Fabric;
 use crate::error::PeerError;
@@ -13,6 +13,7 @@ use crate::policy::Policy;
 use crate::rail::{self, Rail};
 use crate::select::Choice;
 use crate::stats::DropReason;
+use crate::transport::FabricEvent;
 use std::net::SocketAddrV4;
 
 impl Fabric {
@@ -51,7 +52,13 @@ impl Fabric {
         let opened = self.open_home(fresh, nids);
         let opened = match opened {
             // That no new path can be opened is no error while old ones go on.
-            Err((PeerError::NoCommonNet { .. }, paths)) if !old.is_empty() => Ok(paths),
+            Err((PeerError::NoCommonNet { .. }, paths))
+                if old
+                    .iter()
+                    .any(|path| nids.iter().any(|nid| *nid == path.nid)) =>
+            {
+                Ok(paths)
+            }
             other => other,
         };
         let (fresh, result) = match opened {
@@ -61,10 +68,10 @@ impl Fabric {
         let now_nids = if result.is_ok() { nids } else { &old_nids };
         let all = old.into_iter().chain(fresh).collect();
         let paths = self.match_paths(all, now_nids);
+        let now_us = self.now_us;
         let known = self.peers.get_mut(handle).expect("just seen");
-        known.paths = paths;
+        known.set_paths(now_us, paths);
         known.nids = now_nids.clone();
-        known.note_rails();
         self.disown(&old_nids);
         let now_nids = now_nids.clone();
         self.own(&now_nids, handle);
@@ -88,6 +95,16 @@ impl Fabric {
             self.disown(&peer.nids);
             self.close_paths(peer.paths);
             self.hold_on(handle);
+            if let Some(bulk) = &peer.bulk {
+                let begun = u64::from(bulk.receiver.is_busy());
+                self.bulk_unfinished += bulk.receiver.dropped + begun;
+            }
+            for message in peer.bulk.iter().flat_map(|bulk| bulk.sender.waiting()) {
+                self.push_event(FabricEvent::BulkFailed {
+                    peer: handle,
+                    message,
+                });
+            }
         }
     }
 
@@ -100,9 +117,9 @@ impl Fabric {
             };
             let (nids, paths) = (known.nids.clone(), std::mem::take(&mut known.paths));
             let paths = self.match_paths(paths, &nids);
+            let now_us = self.now_us;
             if let Some(known) = self.peers.get_mut(handle) {
-                known.paths = paths;
-                known.note_rails();
+                known.set_paths(now_us, paths);
             }
             self.hold_on(handle);
         }
@@ -180,7 +197,7 @@ impl Fabric {
             }
             let (rail, nid) = (paths[index].rail, &paths[index].nid);
             match self.open_address(rail, nid) {
-                Ok(addresses) => paths[index].addresses = Some(addresses),
+                Ok(addresses) => paths[index].addresses = addresses,
                 Err(error) => {
                     self.close_paths(paths);
                     return Err((error, Vec::new()));
@@ -190,8 +207,12 @@ impl Fabric {
         Ok(paths)
     }
 
-    /// What stands for a NID in both lanes of a rail.
-    pub(super) fn open_address(&mut self, rail: usize, nid: &Nid) -> Result<[u64; 2], PeerError> {
+    /// What stands for a NID in both lanes of a rail; none as long as the provider looks for it.
+    pub(super) fn open_address(
+        &mut self,
+        rail: usize,
+        nid: &Nid,
+    ) -> Result<Option<[u64; 2]>, PeerError> {
         let lacking = |lacks| PeerError::NoDestination {
             nid: nid.to_string(),
             lacks,
@@ -216,14 +237,17 @@ impl Fabric {
 
     fn close_paths(&mut self, paths: Vec<Path>) {
         for path in paths {
-            if let (Some(addresses), Some(rail)) = (path.addresses, &mut self.rails[path.rail]) {
+            let Some(rail) = &mut self.rails[path.rail] else {
+                continue;
+            };
+            if let Some(addresses) = path.addresses {
                 rail.lanes.remove(addresses);
-                if let (Some(address), Some(bulk)) = (path.bulk_address, &mut rail.bulk) {
-                    bulk.remove(address);
-                }
-                // Their completions will find no path any more.
-                rail.queued_bytes = rail.queued_bytes.saturating_sub(path.queued_bytes);
             }
+            if let (Some(address), Some(bulk)) = (path.bulk_address, &mut rail.bulk) {
+                bulk.remove(address);
+            }
+            // Their completions will find no path any more.
+            rail.queued_bytes = rail.queued_bytes.saturating_sub(path.queued_bytes);
         }
     }
 

@@ -7,7 +7,7 @@
 use super::Fabric;
 use super::bulk::NO_FRAGMENT;
 use super::send::{input, rail_inputs};
-use crate::bulk::{Frame, HEADER_BYTES, Kind};
+use crate::bulk::{Frame, Key, Kind, WINDOW};
 use crate::error::CallError;
 use crate::health::{HealthConfig, Outcome};
 use crate::peer::{Path, Peer, PeerHandle};
@@ -23,15 +23,15 @@ const OWED_PAUSE_MAX_US: u64 = 64_000;
 impl Fabric {
     /// Sends what may be sent: to each peer what is owed to it, then what the window has room for.
     pub(super) fn pump_bulk(&mut self, now_us: u64) {
-        for handle in std::mem::take(&mut self.bulk_peers) {
+        // None is added or taken away meanwhile; and whoever leaves a rail sees them all.
+        for index in 0..self.bulk_peers.len() {
+            let handle = self.bulk_peers[index];
             self.tick_bulk(now_us, handle);
             self.pay_owed(now_us, handle);
             self.ask_paths(now_us, handle);
             self.pump_peer(now_us, handle);
-            if self.peer_bulk_timeout(handle).is_some() {
-                self.note_bulk(handle);
-            }
         }
+        self.leave_idle();
     }
 
     /// Looks at the clock of the message under way.
@@ -139,7 +139,7 @@ impl Fabric {
                 fragment,
                 kind: Kind::Fragment,
             };
-            match post(rail, handle, path, &frame, bytes) {
+            match post(self.config.key.as_ref(), rail, handle, path, &frame, bytes) {
                 Ok(()) => {
                     path.counters.count_send(bytes.len());
                     rail.counters.count_send(bytes.len());
@@ -162,6 +162,14 @@ impl Fabric {
                 }
             }
         }
+        // Nothing to send, or no path to send it by: what comes next comes by the message's clock.
+        let bulk = self
+            .peers
+            .get_mut(handle)
+            .and_then(|peer| peer.bulk.as_mut());
+        if let Some(bulk) = bulk {
+            bulk.next_us = 0;
+        }
     }
 
     /// Sends the acknowledgements that are owed, each by its own path.
@@ -175,6 +183,7 @@ impl Fabric {
             return;
         };
         let rails = &mut self.rails;
+        let key = self.config.key.as_ref();
         bulk.owed.retain_mut(|owed| {
             if owed.next_us > now_us {
                 return true;
@@ -189,17 +198,25 @@ impl Fabric {
                 sender: own_address(rail),
                 ..owed.frame
             };
-            let posted = post(rail, handle, path, &answer, &[]);
-            let busy = matches!(posted, Err((DropReason::RailBusy, _)));
+            let posted = post(key, rail, handle, path, &answer, &[]);
             owed.next_us = now_us + owed.pause_us;
             owed.pause_us *= 2;
-            busy && owed.pause_us <= OWED_PAUSE_MAX_US
+            let Err((reason, _)) = posted else {
+                return false;
+            };
+            let again = reason == DropReason::RailBusy && owed.pause_us <= OWED_PAUSE_MAX_US;
+            if !again {
+                path.counters.count_drop(reason);
+                rail.counters.count_drop(reason);
+            }
+            again
         });
     }
 
     /// RS-07: asks the peer, by each path that did not work, whether it works again.
     fn ask_paths(&mut self, now_us: u64, handle: PeerHandle) {
         let health = self.config.health;
+        let key = self.config.key.as_ref();
         let Some(peer) = self.peers.get_mut(handle) else {
             return;
         };
@@ -216,7 +233,10 @@ impl Fabric {
                 kind: Kind::Question,
             };
             // What is not taken now is asked again after the pause.
-            let _ = post(rail, handle, path, &frame, &[]);
+            if let Err((reason, _)) = post(key, rail, handle, path, &frame, &[]) {
+                path.counters.count_drop(reason);
+                rail.counters.count_drop(reason);
+            }
         }
     }
 
@@ -296,6 +316,7 @@ fn own_address(rail: &Rail) -> SocketAddrV4 {
 
 /// Hands one frame to a rail's bulk lane.
 fn post(
+    key: Option<&Key>,
     rail: &mut Rail,
     peer: PeerHandle,
     path: &mut Path,
@@ -303,19 +324,24 @@ fn post(
     bytes: &[u8],
 ) -> Result<(), (DropReason, Option<CallError>)> {
     let lane = rail.bulk.as_mut().ok_or((DropReason::NoPath, None))?;
+    // A peer that takes nothing may not have all of the lane.
+    if path.bulk_sends >= WINDOW {
+        return Err((DropReason::RailBusy, None));
+    }
     let address = match path.bulk_address {
         Some(address) => address,
         None => {
             let to = path.nid.bulk_address().ok_or((DropReason::NoPath, None))?;
             let inserted = lane.insert(to);
             let inserted = inserted.map_err(|e| (DropReason::ProviderError, Some(e)))?;
+            // Not known yet is "not now".
+            let inserted = inserted.ok_or((DropReason::RailBusy, None))?;
             *path.bulk_address.insert(inserted)
         }
     };
-    let mut message = vec![0; HEADER_BYTES + bytes.len()];
-    let (header, rest) = message.split_first_chunk_mut().expect("room for a header");
-    frame.write(header);
-    rest.copy_from_slice(bytes);
+    let to = path.nid.socket_address();
+    let (key, to) = key.zip(to).ok_or((DropReason::NoPath, None))?;
+    let message = frame.seal(key, to, bytes);
     let tag = SendTag {
         peer: peer.index,
         generation: peer.generation,
@@ -324,7 +350,11 @@ fn post(
         tried: Tried::default(),
     };
     match lane.send(address, tag, &message).map_err(Refused::reason) {
-        Ok(Posted::Done | Posted::UnderWay) => Ok(()),
+        Ok(Posted::Done) => Ok(()),
+        Ok(Posted::UnderWay) => {
+            path.bulk_sends += 1;
+            Ok(())
+        }
         Err(refused) => Err(refused),
     }
 }

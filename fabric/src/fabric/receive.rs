@@ -1,7 +1,7 @@
 //! What comes in, and what its coming, or not coming, says about the rails.
 
 use super::Fabric;
-use crate::health::{Finding, HearingChange, Outcome, PairReport, infer};
+use crate::health::{Finding, HearingChange, Outcome, PairReport, infer, local_faults};
 use crate::lifeline::{Held, LOOK_US};
 use crate::link::Link;
 use crate::peer::{Path, PeerHandle};
@@ -220,34 +220,39 @@ impl Fabric {
     /// Where the faults are that hearing and sending show now.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
-        let mut reports = Vec::new();
-        for (handle, peer) in self.peers.iter() {
-            for path in peer.paths.iter().filter(|path| !path.spare) {
-                let judged = peer.hearing.is_judged(path.rail);
-                let failed = path.health.is_failed() || path.bulk_health.is_failed();
-                if judged || failed || path.bulk_address.is_some() {
-                    reports.push(PairReport {
-                        rail: path.rail,
-                        net: path.nid.net,
-                        peer: handle.index,
-                        remote: path.remote,
-                        works: !failed && !peer.hearing.is_silent(path.rail),
-                    });
-                }
-            }
-        }
+        let reports: Vec<PairReport> = self.reports().collect();
         match reports.iter().all(|report| report.works) {
             true => Vec::new(),
             false => infer(&reports),
         }
     }
 
+    /// What is known of each home path that was tried lately.
+    fn reports(&self) -> impl Iterator<Item = PairReport> {
+        let peers = self.peers.iter();
+        peers.flat_map(|(handle, peer)| {
+            let paths = peer.paths.iter().filter(|path| !path.spare);
+            paths.filter_map(move |path| {
+                let judged = peer.hearing.is_judged(path.rail);
+                let failed = path.health.is_failed() || path.bulk_health.is_failed();
+                let tried = judged || failed || path.bulk_address.is_some();
+                tried.then(|| PairReport {
+                    rail: path.rail,
+                    net: path.nid.net,
+                    peer: handle.index,
+                    remote: path.remote,
+                    works: !failed && !peer.hearing.is_silent(path.rail),
+                })
+            })
+        })
+    }
+
     /// A rail on which several peers are silent that other rails hear is likely at fault itself: it
     /// is avoided for peers that are not watched too.
     pub(super) fn find_deaf_rails(&mut self) {
-        let findings = self.findings();
+        let faults = local_faults(self.reports());
         for index in 0..self.rails.len() {
-            let deaf = findings.contains(&Finding::Local { rail: index });
+            let deaf = faults.contains(&index);
             let Some(rail) = &mut self.rails[index] else {
                 continue;
             };

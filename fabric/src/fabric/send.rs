@@ -132,7 +132,7 @@ impl Fabric {
         }
     }
 
-    /// Makes the address of a path known that was not needed so far.
+    /// Makes the address of a path known that was not needed, or not to be had, so far.
     fn open_spare(&mut self, handle: PeerHandle, index: usize) {
         let path = self
             .peers
@@ -149,7 +149,7 @@ impl Fabric {
         if let Some(peer) = self.peers.get_mut(handle) {
             let path = &mut peer.paths[index];
             match opened {
-                Ok(addresses) => path.addresses = Some(addresses),
+                Ok(addresses) => path.addresses = addresses,
                 Err(_) => _ = path.health.tell(now_us, Outcome::ConnectError, &health),
             }
         }

@@ -16,6 +16,7 @@
 //! Not here: time. Whoever asks says which pairs worked *lately*.
 
 use crate::net::Net;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known about one pair lately. A pair that was not tried lately is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,8 +110,8 @@ impl Lack {
     }
 }
 
-/// Says where the faults are: sorted, each once; none if every pair works. At most quadratic in the
-/// number of pairs.
+/// Says where the faults are: sorted, each once; none if every pair works. At worst cubic in the number
+/// of pairs: for who asks, not for each message.
 #[must_use]
 pub fn infer(pairs: &[PairReport]) -> Vec<Finding> {
     let bad = || pairs.iter().filter(|pair| !pair.works);
@@ -119,6 +120,25 @@ pub fn infer(pairs: &[PairReport]) -> Vec<Finding> {
     findings.sort_unstable();
     findings.dedup();
     findings
+}
+
+/// The rails that nothing works on, though to several peers and while others of their net work: those of
+/// [`Finding::Local`], in a time that grows with the number of pairs and no faster.
+pub(crate) fn local_faults(pairs: impl Iterator<Item = PairReport>) -> BTreeSet<usize> {
+    let mut works: BTreeMap<usize, (Net, bool)> = BTreeMap::new();
+    // One peer, and whether there is another.
+    let mut peers: BTreeMap<usize, (u32, bool)> = BTreeMap::new();
+    for pair in pairs {
+        works.entry(pair.rail).or_insert((pair.net, false)).1 |= pair.works;
+        let first = peers.entry(pair.rail).or_insert((pair.peer, false));
+        first.1 |= first.0 != pair.peer;
+    }
+    let is_at_fault = |rail: &usize| {
+        let (net, well) = works[rail];
+        let others = works.values().any(|(of, well)| *of == net && *well);
+        !well && others && peers[rail].1
+    };
+    works.keys().copied().filter(is_at_fault).collect()
 }
 
 /// All pairs, and questions about them.
@@ -343,6 +363,11 @@ mod tests {
             let working = |of: &dyn Fn(&PairReport) -> bool| all.iter().any(|one| one.works && of(one));
             let findings = infer(&all);
             prop_assert_eq!(findings.is_empty(), all.iter().all(|pair| pair.works));
+            let local: Vec<usize> = findings.iter().filter_map(|finding| match finding {
+                Finding::Local { rail } => Some(*rail),
+                _ => None,
+            }).collect();
+            prop_assert!(local_faults(all.iter().copied()).into_iter().eq(local));
             for finding in findings {
                 let contradicted = match finding {
                     Finding::Node { peer } => working(&|pair| pair.peer == peer),

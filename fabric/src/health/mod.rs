@@ -15,6 +15,7 @@ mod score;
 
 pub use hearing::Pace;
 pub(crate) use hearing::{Hearing, HearingChange};
+pub(crate) use infer::local_faults;
 pub use infer::{Finding, Lack, PairReport, infer};
 pub use outcome::{Blame, Outcome};
 pub use score::{HEALTH_MAX, HealthConfig, HealthState};

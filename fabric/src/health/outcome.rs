@@ -47,12 +47,13 @@ impl Outcome {
         Outcome::Rejected,
     ];
 
-    /// The outcome behind an error number of libfabric; below 256 that is an errno.
+    /// The outcome behind an error number of libfabric; below 256 that is an errno. A connection that
+    /// timed out (`ETIMEDOUT`) says that its other end does not answer: this side had sent.
     #[must_use]
     pub fn of_code(code: i32) -> Outcome {
         match code {
             libc::ENETDOWN | libc::ENODEV | libc::ENXIO => Outcome::LocalDown,
-            libc::ETIMEDOUT | libc::ENOBUFS => Outcome::SendTimeout,
+            libc::ENOBUFS => Outcome::SendTimeout,
             libc::EAFNOSUPPORT | libc::EDESTADDRREQ => Outcome::AddressError,
             libc::ENOTCONN | libc::EPIPE => Outcome::ConnectError,
             libc::ECONNREFUSED | libc::ECONNRESET | libc::ECONNABORTED => Outcome::Rejected,
@@ -70,6 +71,22 @@ impl Outcome {
             | Outcome::Unreachable
             | Outcome::ConnectError
             | Outcome::Rejected => Blame::Remote,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RS-01: what this side lacks speaks against this side; that a peer does not answer, against its own.
+    #[test]
+    fn a_peer_that_does_not_answer_is_not_held_against_the_rail() {
+        for code in [libc::ETIMEDOUT, libc::ECONNREFUSED, libc::EHOSTUNREACH] {
+            assert_eq!(Outcome::of_code(code).blame(), Blame::Remote, "{code}");
+        }
+        for code in [libc::ENOBUFS, libc::ENETDOWN, libc::ENODEV] {
+            assert_eq!(Outcome::of_code(code).blame(), Blame::Local, "{code}");
         }
     }
 }

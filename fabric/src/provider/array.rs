@@ -7,6 +7,8 @@ use std::ptr::{self, NonNull};
 pub(super) struct Array<T> {
     first: NonNull<T>,
     length: usize,
+    /// Somebody may write to it for ever.
+    leaked: bool,
 }
 
 impl<T: Clone> Array<T> {
@@ -15,6 +17,7 @@ impl<T: Clone> Array<T> {
         Array {
             first: NonNull::from(items).cast(),
             length,
+            leaked: false,
         }
     }
 }
@@ -22,6 +25,11 @@ impl<T: Clone> Array<T> {
 impl<T> Array<T> {
     pub(super) fn length(&self) -> usize {
         self.length
+    }
+
+    /// Never to be given back: what knows its address could not be closed.
+    pub(super) fn leak(&mut self) {
+        self.leaked = true;
     }
 
     pub(super) fn at(&self, index: usize) -> *mut T {
@@ -33,9 +41,12 @@ impl<T> Array<T> {
 
 impl<T> Drop for Array<T> {
     fn drop(&mut self) {
+        if self.leaked {
+            return;
+        }
         let items = ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.length);
-        // SAFETY: leaked from a box of this length in `new`, and taken back once. The objects that
-        // knew the address are closed by now: they stand before the arrays in `Lane`.
+        // SAFETY: leaked from a box of this length in `new`, and taken back once. The endpoint
+        // that knew the address is closed by now, or `Lane` has the array leaked.
         drop(unsafe { Box::from_raw(items) });
     }
 }

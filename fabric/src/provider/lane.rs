@@ -12,6 +12,7 @@ use super::array::Array;
 use super::handle::Handle;
 use super::info::{Info, Offer};
 use super::library::Libfabric;
+use super::names::Names;
 use super::open;
 use super::table::{Addressing, Row};
 use crate::error::CallError;
@@ -31,7 +32,7 @@ const EVENTS_MAX: usize = 16;
 /// Completions that are read with one call.
 const READ_BATCH: usize = 16;
 
-/// Slots begin on cache lines.
+/// Slots are whole cache lines.
 const SLOT_ALIGNMENT: usize = 64;
 
 /// How many buffers a lane has.
@@ -106,7 +107,8 @@ pub(crate) enum Done {
 /// An open endpoint with its buffers.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    // libfabric's objects, in the order in which they must be closed; then what they point to.
+    // libfabric's objects, in the order in which they must be closed; then what they point to. The
+    // endpoint is closed before them all.
     endpoint: Handle<sys::fid_ep>,
     registration: Option<Handle<sys::fid_mr>>,
     addresses: Handle<sys::fid_av>,
@@ -122,6 +124,12 @@ pub(crate) struct Lane {
     /// None if the lane does not wake anybody.
     wait_fd: Option<RawFd>,
     event_fd: Option<RawFd>,
+    /// Peers' addresses that are being found, where the provider has its own.
+    names: Option<Names>,
+    /// Why the last question whether to sleep had no answer.
+    wait_error: Option<CallError>,
+    /// The device's errors cannot be read.
+    events_failed: bool,
     library: Libfabric,
     row: &'static Row,
     source: SocketAddrV4,
@@ -190,6 +198,9 @@ impl Lane {
             contexts: Array::new(receives + sends, sys::fi_context2::default()),
             wait_fd,
             event_fd,
+            names: None,
+            wait_error: None,
+            events_failed: false,
             library: *library,
             row,
             source,
@@ -267,12 +278,23 @@ impl Lane {
         queues.extend(events.map(Handle::as_fid));
         let count = queues.len() as i32;
         // SAFETY: open queues of this fabric.
-        unsafe { sys::fi_trywait(self.fabric.as_ptr(), queues.as_mut_ptr(), count) == 0 }
+        let returned = unsafe { sys::fi_trywait(self.fabric.as_ptr(), queues.as_mut_ptr(), count) };
+        // Only that one says that there is something to read. Any other error would come again at once:
+        // it is told with the next poll, and till then everybody sleeps.
+        let come = returned == -(sys::FI_EAGAIN as i32);
+        if !come && returned != 0 {
+            let error = self.library.error("fi_trywait", returned.into());
+            self.wait_error.get_or_insert(error);
+        }
+        !come
     }
 
-    /// What the device has failed with, if it tells so.
+    /// What the device or the wait has failed with, if it tells so.
     pub(crate) fn device_error(&mut self) -> Option<CallError> {
-        let events = self.events.as_ref()?;
+        if let Some(error) = self.wait_error.take() {
+            return Some(error);
+        }
+        let events = self.events.as_ref().filter(|_| !self.events_failed)?;
         for _ in 0..EVENTS_MAX {
             let mut entry = sys::fi_eq_entry::default();
             let mut kind = 0;
@@ -286,7 +308,13 @@ impl Lane {
                 let mut entry = sys::fi_eq_err_entry::default();
                 // SAFETY: room for one entry; no room for error data is offered (its size is zero).
                 let read = unsafe { sys::fi_eq_readerr(events.as_ptr(), &raw mut entry, 0) };
-                let told = read > 0 && entry.err != 0;
+                if read <= 0 {
+                    // What cannot be read stays there, and would keep everybody awake.
+                    self.events_failed = true;
+                    self.event_fd = None;
+                    return Some(self.library.error("fi_eq_readerr", read as i64));
+                }
+                let told = entry.err != 0;
                 return told.then(|| self.library.error("fi_eq_readerr", entry.err.into()));
             }
             // Connections that come and go are the provider's own business.
@@ -297,14 +325,19 @@ impl Lane {
         None
     }
 
-    /// Makes an address known; what is returned stands for it in [`Lane::send`].
-    pub(crate) fn insert(&mut self, address: SocketAddrV4) -> Result<u64, CallError> {
+    /// Makes an address known; what is returned stands for it in [`Lane::send`]. None: it is not known
+    /// yet to the provider, and to be asked for again.
+    pub(crate) fn insert(&mut self, address: SocketAddrV4) -> Result<Option<u64>, CallError> {
         let name = socket_name(address);
         let found;
         let from: *const c_void = match self.row.addressing {
             Addressing::Ip => (&raw const name).cast(),
             Addressing::Service => {
-                found = Info::destination(&self.library, self.row, address)?;
+                let names = self.names.get_or_insert_with(Names::new);
+                match names.find(self.library, self.row, address)? {
+                    Some(name) => found = name,
+                    None => return Ok(None),
+                }
                 found.as_ptr().cast()
             }
         };
@@ -322,7 +355,7 @@ impl Lane {
             )
         };
         match inserted {
-            1 => Ok(handle),
+            1 => Ok(Some(handle)),
             0 => Err(self.library.error("fi_av_insert", i64::from(libc::EINVAL))),
             returned => Err(self.library.error("fi_av_insert", i64::from(returned))),
         }
@@ -340,7 +373,9 @@ impl Lane {
             bytes.len() <= self.offer.message_max,
             "the caller checks the length"
         );
-        if self.inject && bytes.len() <= self.offer.inject_max {
+        // What a connection takes by copy would wait for a stuck peer without bound, and uncounted.
+        let by_copy = self.inject && self.row.endpoint == sys::FI_EP_DGRAM;
+        if by_copy && bytes.len() <= self.offer.inject_max {
             // SAFETY: the bytes are copied or gone when the call returns.
             let returned = unsafe {
                 sys::fi_inject(
@@ -511,6 +546,16 @@ impl Lane {
         // SAFETY: an open registration.
         let of = |registration: &Handle<_>| unsafe { sys::fi_mr_desc(registration.as_ptr()) };
         self.registration.as_ref().map_or(ptr::null_mut(), of)
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // An endpoint that stays open goes on writing to what is posted.
+        if !self.endpoint.close() {
+            self.buffers.leak();
+            self.contexts.leak();
+        }
     }
 }
 

@@ -6,8 +6,9 @@
  * node and service), and tells when its device fails. What it carries goes by UDP.
  *
  * The device of an address is down as long as the file DIRECTORY/ADDRESS exists; DIRECTORY is in the
- * variable MUSTER_TEST_DEVICES. Sends that are under way then fail, and receives nothing. The longest
- * message is MUSTER_TEST_MESSAGE_MAX bytes, if that is set.
+ * variable MUSTER_TEST_DEVICES. Sends that are under way then fail, and receives nothing. While the
+ * file ADDRESS.blind exists, the question whether to wait fails; while ADDRESS.mute does, there is an
+ * event that cannot be read. While ADDRESS.lost exists, whoever looks for that address waits. The longest message is MUSTER_TEST_MESSAGE_MAX bytes, if that is set.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -54,7 +55,7 @@ struct ep {
 	unsigned first_done, done_count;
 };
 
-static int is_down(const struct address *own)
+static int is_marked(const struct address *own, const char *how)
 {
 	char path[4096], text[INET_ADDRSTRLEN];
 	struct in_addr ip = { own->ip };
@@ -62,8 +63,13 @@ static int is_down(const struct address *own)
 
 	if (!directory || !inet_ntop(AF_INET, &ip, text, sizeof text))
 		return 0;
-	snprintf(path, sizeof path, "%s/%s", directory, text);
+	snprintf(path, sizeof path, "%s/%s%s", directory, text, how);
 	return access(path, F_OK) == 0;
+}
+
+static int is_down(const struct address *own)
+{
+	return is_marked(own, "");
 }
 
 static void ring(int wake)
@@ -176,10 +182,17 @@ static int av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fi
 
 /* Events: the device's failure, once each time. */
 
+static int eq_is_mute(const struct eq *eq)
+{
+	return eq->ep && is_marked(&eq->ep->own, ".mute");
+}
+
 static int eq_has_news(struct eq *eq)
 {
 	int down = eq->ep && is_down(&eq->ep->own);
 
+	if (eq_is_mute(eq))
+		return 1;
 	if (!down)
 		eq->told = 0;
 	return down && !eq->told;
@@ -200,6 +213,8 @@ static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *entry, uin
 	struct eq *eq = (struct eq *)fid;
 
 	(void)flags;
+	if (eq_is_mute(eq))
+		return -FI_EIO;
 	if (!eq_has_news(eq))
 		return -FI_EAGAIN;
 	eq->told = 1;
@@ -498,6 +513,8 @@ static int trywait(struct fid_fabric *fabric, struct fid **fids, int count)
 	for (int i = 0; i < count; i++) {
 		struct ep *ep = fids[i]->fclass == FI_CLASS_CQ ? ((struct cq *)fids[i])->ep : NULL;
 
+		if (ep && is_marked(&ep->own, ".blind"))
+			return -FI_EINVAL;
 		if (ep && ep->done_count)
 			return -FI_EAGAIN;
 		if (fids[i]->fclass == FI_CLASS_EQ && eq_has_news((struct eq *)fids[i]))
@@ -538,6 +555,16 @@ static void *find(const char *node, const char *service)
 	return address;
 }
 
+/* As psm3's name server on another node: no answer, no end. */
+static void *find_peer(const char *node, const char *service)
+{
+	struct address *address = find(node, service);
+
+	while (address && is_marked(address, ".lost"))
+		usleep(1000);
+	return address;
+}
+
 static int getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
 		   const struct fi_info *hints, struct fi_info **out)
 {
@@ -560,7 +587,7 @@ static int getinfo(uint32_t version, const char *node, const char *service, uint
 		info->src_addr = find(node, service);
 		info->src_addrlen = sizeof(struct address);
 	} else if (node) {
-		info->dest_addr = find(node, service);
+		info->dest_addr = find_peer(node, service);
 		info->dest_addrlen = sizeof(struct address);
 	}
 	info->ep_attr->type = FI_EP_RDM;

@@ -262,11 +262,16 @@ impl Host {
         };
         let now = instant(monotonic_ns());
         if is_ready(TOKEN_RANKS) {
-            let engine = &mut self.engine;
-            job.serve(&mut |input| match engine.handle(now, input) {
-                // An outcast serves its ranks on, but its word counts no more.
-                Ok(()) | Err(Reject::Stopped) => {}
-                Err(reject) => warn!(?reject, "an input of the ranks' side was refused"),
+            let (engine, fabric) = (&mut self.engine, &mut self.fabric);
+            job.serve(&mut |input| {
+                if let Input::Key(key) = input {
+                    fabric.set_key(key);
+                }
+                match engine.handle(now, input) {
+                    // An outcast serves its ranks on, but its word counts no more.
+                    Ok(()) | Err(Reject::Stopped) => {}
+                    Err(reject) => warn!(?reject, "an input of the ranks' side was refused"),
+                }
             })?;
         }
         job.answer(&mut self.engine, now);

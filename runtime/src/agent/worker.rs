@@ -145,7 +145,7 @@ fn start(
     config: &AgentConfig,
     record: Option<Record>,
 ) -> Result<((Fabric, Rails), Overlay, Record), String> {
-    let (fabric, rails) = match &record {
+    let (mut fabric, rails) = match &record {
         Some(record) => open_again(ground, record)?,
         None => open_rails(ground, &config.rails)?,
     };
@@ -153,6 +153,9 @@ fn start(
     let mut record = record.unwrap_or_default();
     let mut engine_config = engine_config(config, rails.document(), &address, fabric.mtu());
     engine_config.key = engine_config.key.or(record.key);
+    if let Some(key) = engine_config.key {
+        fabric.set_key(key);
+    }
     let now = Instant(monotonic_ns() / 1000);
     let engine = if record.engine.is_empty() {
         Overlay::new(engine_config).map_err(|e| e.to_string())?

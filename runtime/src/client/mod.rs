@@ -26,6 +26,7 @@ mod attributes;
 mod boards;
 pub(crate) mod control;
 mod error;
+mod exchange;
 mod link;
 mod options;
 mod progress;
@@ -49,6 +50,7 @@ use crate::sys::fork;
 
 use boards::Boards;
 pub use error::Error;
+pub use exchange::CARD_SIZE;
 use link::LinkState;
 pub use link::{AgentLink, Porch};
 pub use options::Options;
@@ -101,6 +103,8 @@ struct Inner {
     slot: AtomicU64,
     /// How often this process promised to tick; 0 for never.
     tick_period_ms: AtomicU32,
+    /// What the cards of the other processes said.
+    learned: Mutex<exchange::Learned>,
 }
 
 /// Why a client has no agent.
@@ -170,6 +174,7 @@ impl Client {
             watched: Mutex::default(),
             slot: AtomicU64::new(0),
             tick_period_ms: AtomicU32::new(0),
+            learned: Mutex::default(),
         });
         inner.note_slot(session.slot, session.generation);
         if inner.setting.options.thread {

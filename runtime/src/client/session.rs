@@ -313,6 +313,8 @@ impl Session {
         }
         inner.watch_again();
         inner.promise_again();
+        // A socket that is full so soon is that of an agent in trouble; others find it all the same.
+        let _ = inner.tell_learned();
         // Whoever waits for events has to look: at the states of a new board, or at what was written on
         // the old one while no agent could nudge us.
         inner.setting.event.raise();

@@ -60,6 +60,7 @@ pub(super) fn totals(fabric: &Fabric) -> Value {
     }
     add("unknown_peer_drops", fabric.unknown_peer_drops());
     add("rail_events_dropped", fabric.events_dropped());
+    add("bulk_unfinished", fabric.bulk_unfinished());
     json!(sums)
 }
 

@@ -1,9 +1,10 @@
 //! Writing frames when a send slot is free: what others wait for first, what is long last.
 //!
 //! Beats come first: one that waits behind anything makes a busy member look like a dead one. Then
-//! intents, answers to probes among them; the first datagram of a view for each who knocked; news of
-//! the links; hints; the rest of views; attributes. Everything is written fresh from the table into the caller's buffer. Facts that do not fit
-//! into one datagram stay on their list for the next.
+//! intents, answers to probes among them; the first datagram of a view for each who knocked; news
+//! of the links; hints; the rest of views; attributes. Everything is written fresh from the table
+//! into the caller's buffer. Facts that do not fit into one datagram stay on their list for the
+//! next.
 
 use crate::codec::{Full, Writer};
 use crate::frame::{FRAME_OVERHEAD, HEADER_SIZE, Header, Kind, TAG_SIZE, seal};

@@ -81,6 +81,8 @@ pub(super) struct Guest {
     questions: Vec<Question>,
     asked: bool,
     look_us: u64,
+    /// Until the agent is asked again for what is to be published.
+    pause_us: u64,
     /// What was learned; told again to an agent that comes in the place of a lost one.
     learned: Vec<Delivery>,
     /// How much of it the agent has been told.
@@ -98,6 +100,7 @@ impl Guest {
             questions: Vec::new(),
             asked: false,
             look_us: ANSWER_LOOK_US,
+            pause_us: LOOK_FIRST_US,
             learned: Vec::new(),
             told_agent: 0,
         }
@@ -110,9 +113,13 @@ impl Guest {
         self.collect(now_us);
         let next_us = self.ask_again(now_us);
         if !self.tell_agent(link) || !published {
-            // The agent has not said its rails yet, or its socket is full.
-            return Some(now_us.saturating_add(LOOK_FIRST_US));
+            // The agent has not said its rails yet, or no key (it may have one from elsewhere), or its
+            // socket is full.
+            let due_us = now_us.saturating_add(self.pause_us);
+            self.pause_us = (self.pause_us * 2).min(PAUSE_MOST_US);
+            return Some(next_us.map_or(due_us, |next_us| next_us.min(due_us)));
         }
+        self.pause_us = LOOK_FIRST_US;
         next_us
     }
 
@@ -135,16 +142,16 @@ impl Guest {
         if makes_key {
             // The first key counts: an agent that comes in the place of a lost one gets that.
             let first = self.learned.iter().find_map(Delivery::key);
-            let Some(key) = first.or_else(|| link.key_for_publication()) else {
-                return false;
-            };
-            if first.is_none() {
+            let key = first.or_else(|| link.key_for_publication());
+            if let Some(key) = key.filter(|_| first.is_none()) {
                 self.learned.push(Delivery::Key(key));
             }
-            notice.key = Some(key);
+            notice.key = key;
         }
+        // Without a key the rails are put all the same: the agents may have one from a file.
+        let whole = !makes_key || notice.key.is_some();
         if self.published.as_ref() == Some(&notice) {
-            return true;
+            return whole;
         }
         let mut done = self.session.put(RAILS, &notice.rails);
         if let Some(key) = &notice.key {
@@ -154,7 +161,7 @@ impl Guest {
         if done {
             self.published = Some(notice);
         }
-        done
+        done && whole
     }
 
     /// Tells the agent what it has not been told. `false`: its socket is full.

@@ -1,0 +1,144 @@
+/* muster_mpi.h - Muster and MPI communicators. Nothing here is in libmuster, which knows no MPI: these
+ * functions are compiled with yours, against the MPI that you have.
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * A job's rank, as Muster numbers them, is the rank in MPI_COMM_WORLD. All functions but muster_mpi_init
+ * are local: they may be called after failures, and on a communicator that was revoked.
+ */
+#ifndef MUSTER_MPI_H
+#define MUSTER_MPI_H
+
+#include <muster.h>
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* As muster_init, for a job whose MPI has no PMIx (MPICH and its kin) and in which nothing else tells
+ * the agents of each other. Collective over `comm`, which has all processes of MPI_COMM_WORLD in their
+ * order; call it after MPI_Init. Rank 0's name for the job is taken if config->job and MUSTER_JOB are
+ * unset. `config` may be NULL.
+ *
+ * A process whose muster_init fails takes part all the same, so that the others are not kept waiting;
+ * it returns its code, and *context is NULL. Returns 0, or a code of muster_init, muster_card or
+ * muster_take_cards; MUSTER_ERR_ARGUMENT if `comm` is not such a communicator; MUSTER_ERR_SYSTEM if MPI
+ * failed or there is no memory: then *context is what it was, NULL or connected to a lonely agent. */
+static inline int muster_mpi_init(MPI_Comm comm, const muster_config_t *config, muster_ctx_t **context)
+{
+    muster_config_t own = MUSTER_CONFIG_INIT;
+    muster_ctx_t *connected = NULL;
+    char job[64] = "";
+    char *cards = NULL;
+    const char *said = getenv("MUSTER_JOB");
+    int rank = 0, size = 0, same = 0, status, told;
+
+    if (!context)
+        return MUSTER_ERR_ARGUMENT;
+    *context = NULL;
+    if (MPI_Comm_compare(comm, MPI_COMM_WORLD, &same) != MPI_SUCCESS)
+        return MUSTER_ERR_SYSTEM;
+    if (same != MPI_IDENT && same != MPI_CONGRUENT)
+        return MUSTER_ERR_ARGUMENT;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    if (config)
+        own = *config;
+    if (rank == 0)
+        snprintf(job, sizeof job, "mpi-%lx-%lx", (unsigned long)time(NULL), (unsigned long)getpid());
+    if (MPI_Bcast(job, (int)sizeof job, MPI_CHAR, 0, comm) != MPI_SUCCESS)
+        return MUSTER_ERR_SYSTEM;
+    if (own.struct_size == sizeof own) {
+        if (!own.job && !(said && *said))
+            own.job = job;
+        if (own.rank == MUSTER_AUTO)
+            own.rank = rank;
+        if (own.ranks == MUSTER_AUTO)
+            own.ranks = size;
+    }
+    cards = (char *)calloc((size_t)size + 1, MUSTER_CARD_SIZE);
+    status = muster_init(&own, &connected);
+    if (status == MUSTER_OK && cards)
+        status = muster_card(connected, cards + (size_t)size * MUSTER_CARD_SIZE,
+                             own.timeout_ms ? own.timeout_ms : 10000);
+    /* Nobody waits in the allgather for one who could not get the memory for it. */
+    told = cards != NULL;
+    if (MPI_Allreduce(MPI_IN_PLACE, &told, 1, MPI_INT, MPI_MIN, comm) != MPI_SUCCESS || !told ||
+        MPI_Allgather(cards + (size_t)size * MUSTER_CARD_SIZE, MUSTER_CARD_SIZE, MPI_BYTE, cards,
+                      MUSTER_CARD_SIZE, MPI_BYTE, comm) != MPI_SUCCESS)
+        status = status < 0 ? status : MUSTER_ERR_SYSTEM;
+    if (status == MUSTER_OK) {
+        told = muster_take_cards(connected, cards, (size_t)size);
+        status = told < 0 ? told : MUSTER_OK;
+    }
+    free(cards);
+    *context = connected;
+    return status;
+}
+
+/* The group of those ranks of `comm` that are in one of these states, as MUSTER_STATE(...) | ...; the
+ * caller frees it with MPI_Group_free. Returns how many they are; *group is MPI_GROUP_EMPTY if none.
+ * Ranks that Muster does not know are Unknown. Errors: as muster_rank_state, or MUSTER_ERR_SYSTEM if
+ * MPI failed or there is no memory; *group is MPI_GROUP_NULL then. */
+static inline int muster_mpi_group(muster_ctx_t *context, MPI_Comm comm, uint32_t states,
+                                   MPI_Group *group)
+{
+    MPI_Group all = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
+    int size = 0, known, found = 0, status = MUSTER_ERR_SYSTEM, i;
+    int *ranks = NULL, *in_world = NULL;
+
+    if (!group)
+        return MUSTER_ERR_ARGUMENT;
+    *group = MPI_GROUP_NULL;
+    if (MPI_Comm_group(comm, &all) == MPI_SUCCESS &&
+        MPI_Comm_group(MPI_COMM_WORLD, &world) == MPI_SUCCESS) {
+        MPI_Group_size(all, &size);
+        ranks = (int *)malloc(((size_t)size + 1) * sizeof *ranks);
+        in_world = (int *)malloc(((size_t)size + 1) * sizeof *in_world);
+    }
+    if (ranks && in_world) {
+        for (i = 0; i < size; i++)
+            ranks[i] = i;
+        status = muster_rank_count(context);
+        if (status >= 0 &&
+            MPI_Group_translate_ranks(all, size, ranks, world, in_world) != MPI_SUCCESS)
+            status = MUSTER_ERR_SYSTEM;
+    }
+    if (status >= 0) {
+        for (i = 0; i < size; i++) {
+            known = in_world[i] == MPI_UNDEFINED ? MUSTER_RANK_UNKNOWN
+                                                 : muster_rank_state(context, (uint32_t)in_world[i]);
+            if (known < 0)
+                known = MUSTER_RANK_UNKNOWN;
+            if (states & MUSTER_STATE(known))
+                ranks[found++] = i;
+        }
+        status = MPI_Group_incl(all, found, ranks, group) == MPI_SUCCESS ? found : MUSTER_ERR_SYSTEM;
+    }
+    free(in_world);
+    free(ranks);
+    if (world != MPI_GROUP_NULL)
+        MPI_Group_free(&world);
+    if (all != MPI_GROUP_NULL)
+        MPI_Group_free(&all);
+    return status;
+}
+
+/* The ranks of `comm` that have failed, as a group: as muster_mpi_group. */
+static inline int muster_mpi_failed(muster_ctx_t *context, MPI_Comm comm, MPI_Group *failed)
+{
+    return muster_mpi_group(context, comm, MUSTER_STATE(MUSTER_RANK_FAILED), failed);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* MUSTER_MPI_H */

@@ -1,0 +1,55 @@
+//! muster.f90: the same functions and numbers as the header, and what a Fortran compiler accepts.
+
+use std::process::Command;
+
+use crate::common::{bare, functions, header, here, run};
+
+fn module() -> String {
+    std::fs::read_to_string(here().join("fortran/muster.f90")).expect("the module is checked in")
+}
+
+#[test]
+fn the_module_has_every_function() {
+    let written = functions(&header());
+    let module = module();
+    let mut bound: Vec<&str> = module
+        .lines()
+        .filter(|line| line.ends_with("result(answer) bind(C)"))
+        .filter_map(|line| line.trim().strip_prefix("function ")?.split('(').next())
+        .collect();
+    bound.sort_unstable();
+    let names: Vec<&str> = written.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(bound, names);
+}
+
+#[test]
+fn the_module_has_every_number() {
+    let text = bare(&header());
+    let written: Vec<(&str, &str)> = text
+        .split([',', '{', '}'])
+        .filter_map(|part| part.trim().split_once(" = "))
+        .filter(|(name, _)| name.starts_with("MUSTER_"))
+        .collect();
+    assert!(written.len() > 50, "{written:?}");
+    let module = module();
+    for (name, number) in written {
+        let line = format!("  integer(c_int), parameter :: {name} = {number}\n");
+        assert!(module.contains(&line), "muster.f90 lacks {line}");
+    }
+}
+
+#[test]
+fn a_strict_compiler_accepts_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    run(Command::new("gfortran")
+        .args([
+            "-std=f2018",
+            "-pedantic",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-c",
+        ])
+        .arg(here().join("fortran/muster.f90"))
+        .current_dir(folder.path()));
+}

@@ -1,0 +1,232 @@
+//! Cards: how the agents of a job find each other where no launcher tells them.
+//!
+//! Each process writes a card with its agent's address, and the first rank adds the job's key. An
+//! allgather of whatever library the job has (MPI, as a rule) brings every card to everybody, and one
+//! process of each node hands to its agent what is on them. The same that the PMIx porch does, for a
+//! process whose MPI has no PMIx.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::{Client, Error, Inner, lock};
+use crate::doorman::ADDRESS_MAX;
+
+/// Bytes of a card.
+pub const CARD_SIZE: usize = 320;
+/// The only kind of card so far.
+const VERSION: u8 = 1;
+const HAS_KEY: u8 = 1;
+const KEY: std::ops::Range<usize> = 3..35;
+const ADDRESS: usize = KEY.end;
+/// Seeds that one agent is told of in a large job: any that answers leads to all others.
+const SEEDS_MOST: usize = 64;
+/// How long the first rank waits for a key that its agent may have from elsewhere.
+const KEY_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a message may wait for room in the agent's socket.
+const HAND_OVER: Duration = Duration::from_secs(5);
+/// Between two looks whether there is room.
+const LOOK: Duration = Duration::from_millis(1);
+
+const _: () = assert!(ADDRESS + ADDRESS_MAX <= CARD_SIZE);
+
+/// What was learned of the others; an agent that comes in the place of a lost one is told again.
+#[derive(Debug, Default)]
+pub(super) struct Learned {
+    key: Option<[u8; 32]>,
+    seeds: Vec<String>,
+}
+
+impl Client {
+    /// This process's card, when its agent has said its address: within milliseconds, at the deadline
+    /// at the latest.
+    ///
+    /// # Errors
+    /// [`Error::Deadline`]; [`Error::Finalized`], [`Error::Forked`].
+    pub fn card(&self, deadline: Duration) -> Result<[u8; CARD_SIZE], Error> {
+        let until = Instant::now() + deadline;
+        let first = self.inner.setting.rank == Some(0);
+        let address = self.await_link(until, |inner| inner.link.address())?;
+        let address = address.ok_or_else(|| Error::Deadline {
+            socket: self.inner.setting.place.socket(),
+            waited_ms: deadline.as_millis() as u64,
+            last: "the agent has not said its address".into(),
+        })?;
+        let key = if first {
+            let until = until.min(Instant::now() + KEY_PATIENCE);
+            // None comes if the agent has it from a file: then all others have.
+            self.await_link(until, |inner| inner.link.key_for_publication())?
+        } else {
+            None
+        };
+        Ok(write(&address, key.as_ref()))
+    }
+
+    /// Hands to the agent what is on the cards of all processes, one after the other in the order of
+    /// their ranks; of a large job a part. Says how many other nodes it was told of: 0 also if another
+    /// process of this node does it.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] if one is no card: nothing was handed over. [`Error::Deadline`].
+    pub fn take_cards(&self, cards: &[u8]) -> Result<usize, Error> {
+        self.board()?;
+        let read: Result<Vec<Card>, Error> = cards.chunks(CARD_SIZE).map(read).collect();
+        let read = read?;
+        let inner = &self.inner;
+        if !inner.link.is_publisher_wanted() {
+            return Ok(0);
+        }
+        let own = inner.link.address().unwrap_or_default();
+        let learned = Learned {
+            key: read.iter().find_map(|card| card.key),
+            seeds: choose(&read, &own),
+        };
+        let told = learned.seeds.len();
+        *lock(&inner.learned) = learned;
+        let until = Instant::now() + HAND_OVER;
+        let done = self.await_link(until, |inner| inner.tell_learned().then_some(()))?;
+        done.map(|()| told).ok_or_else(|| Error::Deadline {
+            socket: inner.setting.place.socket(),
+            waited_ms: HAND_OVER.as_millis() as u64,
+            last: "the agent takes no more messages".into(),
+        })
+    }
+
+    /// Looks until there is something; without a library thread it dispatches meanwhile.
+    fn await_link<T>(
+        &self,
+        until: Instant,
+        look: impl Fn(&Inner) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        loop {
+            self.board()?;
+            if !self.inner.setting.options.thread {
+                let _ = self.dispatch();
+            }
+            let found = look(&self.inner);
+            if found.is_some() || Instant::now() >= until {
+                return Ok(found);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Inner {
+    /// Tells the agent all that was learned. `false` if its socket is full; to tell it twice is no harm.
+    pub(super) fn tell_learned(&self) -> bool {
+        let learned = lock(&self.learned);
+        learned.key.is_none_or(|key| self.link.send_key(key))
+            && learned.seeds.iter().all(|seed| self.link.send_seed(seed))
+    }
+}
+
+/// What is on a card.
+#[derive(Debug, PartialEq, Eq)]
+struct Card {
+    key: Option<[u8; 32]>,
+    address: String,
+}
+
+fn write(address: &str, key: Option<&[u8; 32]>) -> [u8; CARD_SIZE] {
+    let mut card = [0; CARD_SIZE];
+    card[0] = VERSION;
+    // Longer ones are none: the agent's message has the same bound.
+    let length = address.len().min(ADDRESS_MAX);
+    card[2] = length as u8;
+    card[ADDRESS..ADDRESS + length].copy_from_slice(&address.as_bytes()[..length]);
+    if let Some(key) = key {
+        card[1] = HAS_KEY;
+        card[KEY].copy_from_slice(key);
+    }
+    card
+}
+
+/// A card of zeros is that of a process that has no agent.
+fn read(card: &[u8]) -> Result<Card, Error> {
+    let wrong = |found: String| Error::Protocol {
+        found,
+        expected: "a card of MUSTER_CARD_SIZE bytes for each process, as muster_card wrote it",
+    };
+    if card.len() != CARD_SIZE {
+        return Err(wrong(format!("{} bytes at the end", card.len())));
+    }
+    if card.iter().all(|byte| *byte == 0) {
+        let address = String::new();
+        return Ok(Card { key: None, address });
+    }
+    if card[0] != VERSION || card[1] > HAS_KEY || card[2] as usize > ADDRESS_MAX {
+        return Err(wrong(format!("one that begins with {:?}", &card[..3])));
+    }
+    let address = std::str::from_utf8(&card[ADDRESS..ADDRESS + card[2] as usize])
+        .map_err(|_| wrong("an address that is no text".into()))?;
+    let key: Option<[u8; 32]> = card[KEY].try_into().ok().filter(|_| card[1] == HAS_KEY);
+    Ok(Card {
+        key,
+        address: address.to_owned(),
+    })
+}
+
+/// The other addresses, each once; of many the next after the own one, which closes a ring over all
+/// nodes, and others spread over the rest.
+fn choose(cards: &[Card], own: &str) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let addresses = cards.iter().map(|card| card.address.as_str());
+    let nodes: Vec<&str> = addresses
+        .filter(|address| !address.is_empty() && seen.insert(*address))
+        .collect();
+    let place = nodes.iter().position(|address| *address == own);
+    let (start, others) = match place {
+        Some(place) => (place + 1, nodes.len() - 1),
+        None => (0, nodes.len()),
+    };
+    let stride = others.div_ceil(SEEDS_MOST).max(1);
+    (0..others)
+        .step_by(stride)
+        .map(|distance| nodes[(start + distance) % nodes.len()].to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cards_are_read_as_they_were_written() {
+        let key = std::array::from_fn(|place| place as u8);
+        for (address, key) in [("10.0.0.1@udp0,10.1.0.1@udp1", None), ("a", Some(key))] {
+            let card = read(&write(address, key.as_ref())).unwrap();
+            assert_eq!((card.address.as_str(), card.key), (address, key));
+        }
+        assert_eq!(read(&[0; CARD_SIZE]).unwrap().address, "");
+    }
+
+    #[test]
+    fn what_is_no_card_is_refused() {
+        let good = write("a", None);
+        for (place, value) in [(0, 2), (1, 2), (ADDRESS, 0xff)] {
+            let mut card = good;
+            card[place] = value;
+            assert!(read(&card).is_err(), "{value} at {place}");
+        }
+        assert!(read(&good[1..]).is_err());
+    }
+
+    #[test]
+    fn everybody_is_told_of_the_next_and_of_a_few_others() {
+        for nodes in [1, 2, 64, 65, 300] {
+            let address = |node: usize| format!("10.0.{}.{}@udp0", node / 250, node % 250);
+            let cards: Vec<Card> = (0..2 * nodes)
+                .map(|rank| Card {
+                    key: None,
+                    address: address(rank / 2),
+                })
+                .collect();
+            for node in 0..nodes {
+                let chosen = choose(&cards, &address(node));
+                assert!(chosen.len() <= SEEDS_MOST && !chosen.contains(&address(node)));
+                assert!(nodes == 1 || chosen[0] == address((node + 1) % nodes));
+                assert!(nodes > SEEDS_MOST || chosen.len() == nodes - 1);
+            }
+        }
+    }
+}
