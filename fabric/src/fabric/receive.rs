@@ -1,7 +1,7 @@
 //! What comes in, and what its coming, or not coming, says about the rails.
 
 use super::Fabric;
-use crate::health::{Finding, HearingChange, Outcome, PairReport, infer, local_faults};
+use crate::health::{Finding, HearingChange, Outcome, PAIRS_MAX, PairReport, infer, local_faults};
 use crate::lifeline::{Held, LOOK_US};
 use crate::link::Link;
 use crate::peer::{Path, PeerHandle};
@@ -217,14 +217,22 @@ impl Fabric {
         self.push_event(event);
     }
 
-    /// Where the faults are that hearing and sending show now.
+    /// Where the faults are that hearing and sending show now. Of very many pairs only what is wrong with
+    /// the rails of this node.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         let reports: Vec<PairReport> = self.reports().collect();
-        match reports.iter().all(|report| report.works) {
-            true => Vec::new(),
-            false => infer(&reports),
+        if reports.iter().all(|report| report.works) {
+            return Vec::new();
         }
+        if reports.len() > PAIRS_MAX {
+            let rails = local_faults(reports.into_iter());
+            return rails
+                .into_iter()
+                .map(|rail| Finding::Local { rail })
+                .collect();
+        }
+        infer(&reports)
     }
 
     /// What is known of each home path that was tried lately.

@@ -2,7 +2,7 @@
 
 use super::Fabric;
 use super::send::{input, rail_inputs, request};
-use crate::health::HealthState;
+use crate::health::{Finding, HealthState};
 use crate::peer::{Path, Peer, PeerHandle};
 use crate::select::{self, Loss, Tried};
 use crate::stats::Counters;
@@ -32,6 +32,70 @@ impl Fabric {
         further.take(count).collect()
     }
 
+    /// [`Fabric::findings`] as sentences.
+    #[must_use]
+    pub fn findings_in_words(&self) -> Vec<String> {
+        let findings = self.findings();
+        findings
+            .iter()
+            .map(|finding| self.in_words(finding))
+            .collect()
+    }
+
+    fn in_words(&self, finding: &Finding) -> String {
+        let own = |rail: usize| match self.rails.get(rail) {
+            Some(Some(rail)) => rail.nid.to_string(),
+            _ => "a rail that is gone".to_owned(),
+        };
+        let mut peers = self.peers.iter();
+        let mut nids = |index: u32| {
+            let found = peers.find(|(handle, _)| handle.index == index);
+            found.map_or(&[][..], |(_, peer)| peer.nids.as_slice())
+        };
+        let mut nid = |peer: u32, remote: u8| {
+            let nid = nids(peer).get(usize::from(remote));
+            nid.map_or_else(|| "a peer that is gone".to_owned(), ToString::to_string)
+        };
+        match *finding {
+            Finding::Node { peer } => {
+                format!("nothing of the node of {} answers", nid(peer, 0))
+            }
+            Finding::Net { net } => format!("nothing on net {net} works"),
+            Finding::Local { rail } => {
+                format!(
+                    "nothing works on {}, while others of its net work",
+                    own(rail)
+                )
+            }
+            Finding::Remote { peer, remote } => format!(
+                "nobody reaches {}, while other interfaces of its node answer",
+                nid(peer, remote)
+            ),
+            Finding::Several { rail, count } => {
+                format!(
+                    "{} fails to {count} interfaces that others reach",
+                    own(rail)
+                )
+            }
+            Finding::Pair { rail, peer, remote } => format!(
+                "{} does not reach {}; each works with others",
+                own(rail),
+                nid(peer, remote)
+            ),
+            Finding::Undecided {
+                rail,
+                peer,
+                remote,
+                lacks,
+            } => format!(
+                "{} does not reach {}; which of them is at fault cannot be told: {}",
+                own(rail),
+                nid(peer, remote),
+                lacks.words()
+            ),
+        }
+    }
+
     /// Sets all counters to zero, and what is least and most so far to what is now.
     pub fn zero_stats(&mut self) {
         self.rails
@@ -44,6 +108,7 @@ impl Fabric {
             path.sends_most = path.sends.iter().sum();
         }
         self.events_dropped = 0;
+        self.bulk_unfinished = 0;
         self.unknown_peer_drops = 0;
     }
 

@@ -9,10 +9,11 @@ use muster_protocol::{MemberId, Overlay};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The local rails, each with its figures.
+/// The local rails, each with its figures, and where a fault is, as far as it can be told.
 pub(super) fn rails(fabric: &Fabric) -> Value {
     let rails: Vec<Value> = fabric.rails().iter().map(rail).collect();
-    json!({ "schema": "muster/rails/v1", "rails": rails })
+    let findings = fabric.findings_in_words();
+    json!({ "schema": "muster/rails/v1", "rails": rails, "findings": findings })
 }
 
 /// The rail at this place among those of a net.
