@@ -197,6 +197,9 @@ pub enum ChangeError {
     /// A limit that makes no sense.
     #[error("{0}")]
     Limit(String),
+    /// What the next worker of this agent, which reads what is kept of the document, could not read.
+    #[error("{0}")]
+    Unreadable(String),
     /// A NID that is none.
     #[error(transparent)]
     Nid(#[from] NidError),
@@ -285,12 +288,21 @@ impl Change {
             .iter()
             .find(|peer| !known.contains(peer) && !is_reachable(&next, peer))
         {
-            None => Ok(next),
+            None => self.readable(next),
             Some(peer) => Err(ChangeError::NoCommonNet {
                 peer: peer.to_string(),
                 nets: nets_of(&next),
             }),
         }
+    }
+
+    /// The document, if it reads back. One that was imported does.
+    fn readable(&self, next: RailsDocument) -> Result<RailsDocument, ChangeError> {
+        if matches!(self, Change::Replace(_)) {
+            return Ok(next);
+        }
+        next.check().map_err(ChangeError::Unreadable)?;
+        Ok(next)
     }
 }
 
@@ -541,6 +553,12 @@ mod tests {
                 "partitions are numbers",
             ),
             ("rails add 10.0.0.1@udp0", "a rail of this node already"),
+            ("rails add 10.0.0.1@tcp0", "name each interface once"),
+            ("rails add 10.0.0.1:9@udp0", "name each interface once"),
+            (
+                &format!("rails set 10.0.0.1@udp0 partitions={}1", "0,".repeat(1024)),
+                "at most 1024 partitions",
+            ),
             (
                 "rails del 10.0.0.9@udp0",
                 "its rails are 10.0.0.1:4711@udp0",

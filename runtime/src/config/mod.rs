@@ -184,6 +184,9 @@ pub enum ConfigError {
         /// What is wrong, and where.
         source: YamlError,
     },
+    /// Rails that do not go together.
+    #[error("rails: {0}; give others with --rail or MUSTER_RAILS")]
+    Rails(String),
     /// A profile that does not exist.
     #[error(transparent)]
     Profile(#[from] ProfileError),

@@ -69,6 +69,15 @@ impl RailsDocument {
         self.rails.sort_by_key(first);
     }
 
+    /// Whether it can be kept and read again, which a later worker of the agent has to; or what is wrong.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match Self::import(&self.export()) {
+            Ok(read) if read == *self => Ok(()),
+            Ok(_) => Err("it reads back otherwise than it was written".into()),
+            Err(error) => Err(error.reason),
+        }
+    }
+
     /// The document as YAML. Rails stand under their nets, in the order in which the nets first appear.
     #[must_use]
     pub fn export(&self) -> String {
