@@ -57,13 +57,14 @@ BENCH      := $(RELEASE)/muster bench
 DETECT     := $(BENCH) detect --members 64
 
 # Each part is a target of its own, of a few minutes.
-bench: bench-idle bench-detect bench-foca bench-chitchat bench-fast bench-calm ## what we cost and how fast we are, beside foca and chitchat
+bench: bench-idle bench-detect bench-foca bench-chitchat bench-fast bench-calm ## idle cost; rails; boot, killed, silent, cut-off members beside foca and chitchat; a loaded machine
 
 bench-build: build
 	$(CARGO) build --release --manifest-path $(PEERS)/Cargo.toml
 
 bench-idle: bench-build
 	$(BENCH) idle --seconds 20
+	$(BENCH) rails
 
 bench-detect: bench-build
 	$(DETECT) --rounds 2

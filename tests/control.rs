@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -395,7 +396,10 @@ fn figures_are_shown_and_set_to_zero() {
         assert!(table.contains(there), "{per}: {table}");
     }
     let yaml = admin.ask(&["stats", "-o", "yaml"]);
-    assert!(yaml.contains("fabric:\n  rail_drops: "), "{yaml}");
+    assert!(
+        yaml.contains("\nfabric:\n  ") && yaml.contains("\n  rail_drops: "),
+        "{yaml}"
+    );
     let rates = admin.json(&["stats", "--per", "rail", "--rate", "200"]);
     assert_eq!(rates["rates"].as_array().unwrap().len(), 2, "{rates}");
     let before = sends();
@@ -438,7 +442,7 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
         ),
         (
             &["rails", "add", "127.66.50.1:99@udp3"],
-            &["127.66.50.1", "one interface"],
+            &["127.66.50.1", "name each interface once"],
         ),
         (
             &["rails", "set", "--sensitivity", "2000"],
@@ -469,7 +473,7 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
     for (words, said) in cases {
         let (code, _, error) = admin.run(words);
         assert!(
-            matches!(code, Some(1 | 2)),
+            matches!(code, Some(1 | 2 | 7)),
             "{words:?} gave {code:?}: {error}"
         );
         for word in said {
@@ -525,6 +529,35 @@ fn a_wrong_configuration_starts_no_agent() {
     );
 }
 
+/// Who is not there, who does not answer, whom one must not speak to, and what cannot be read, are told
+/// apart by the exit code.
+#[test]
+fn exit_codes_tell_failures_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |words: &[&str]| {
+        let mut command = Command::new(program("muster"));
+        command.args(words).env("MUSTER_DIR", directory.path());
+        let output = command.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), error)
+    };
+    let (code, error) = run(&["rails"]);
+    assert_eq!(code, Some(3), "{error}");
+    let document = directory.path().join("wrong.yaml");
+    fs::write(&document, "version: 1\nnest: []\n").unwrap();
+    let (code, error) = run(&["import", document.to_str().unwrap()]);
+    assert_eq!(code, Some(7), "{error}");
+    // It lets in, and says nothing: as one that is stopped.
+    let silent = UnixListener::bind(directory.path().join("silent.control")).unwrap();
+    let (code, error) = run(&["rails"]);
+    assert_eq!(code, Some(5), "{error}");
+    drop(silent);
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let (code, error) = run(&["rails"]);
+    assert_eq!(code, Some(6), "{error}");
+    assert!(error.contains("0777"), "{error}");
+}
+
 /// Another user is told whose agent it is, even where the directory would let it in. As root only:
 /// nobody else can be another user.
 #[test]
@@ -563,7 +596,7 @@ fn another_user_may_not_ask_and_not_change() {
             .gid(65_534);
         let output = command.output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert_eq!(output.status.code(), Some(6), "{error}");
         assert!(
             error.contains("belongs to uid 0") && error.contains("as root"),
             "{error}"

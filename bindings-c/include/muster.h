@@ -127,7 +127,7 @@ typedef struct muster_config {
     size_t struct_size;     /* set by MUSTER_CONFIG_INIT */
     const char *job;        /* the job (MUSTER_JOB; else PMIx, else Slurm) */
     const char *node;       /* this node's name (MUSTER_NODE; else Slurm, else the host's) */
-    const char *directory;  /* where the agent's socket is, up to 90 characters (MUSTER_DIR) */
+    const char *directory;  /* where the agent's sockets are, up to 78 bytes (MUSTER_DIR) */
     int32_t rank;           /* this process's rank, or MUSTER_AUTO */
     int32_t ranks;          /* ranks in the job, or MUSTER_AUTO */
     uint32_t flags;         /* MUSTER_NO_THREAD, MUSTER_FEED_ULFM */
@@ -139,10 +139,12 @@ typedef struct muster_config {
 
 /* Connects this process to its node's agent, and starts the agent if there is none. `config` may
  * be NULL for the defaults. Counted: a further call returns the same context (its config is
- * checked but otherwise ignored) and wants a further muster_finalize.
+ * checked but otherwise ignored, except for timeout_ms while another thread connects or leaves) and
+ * wants a further muster_finalize. An agent that is started is a child of this process for a moment,
+ * which is waited for here; a wait for any child (pid -1) in another thread may see its end.
  *
  * Returns 0, or MUSTER_ERR_ARGUMENT, _STRUCT_SIZE, _CONFIG, _FORKED, _AGENT_START, _AGENT_REFUSED,
- * _TIMEOUT, _SYSTEM, _PERMISSION; `*context` is NULL then. */
+ * _TIMEOUT, _SYSTEM, _PERMISSION, _BUSY; `*context` is NULL then. */
 int muster_init(const muster_config_t *config, muster_ctx_t **context);
 
 /* Undoes one muster_init. The last one announces that this rank leaves in order (the others see
@@ -332,7 +334,8 @@ enum {
 /* One event. Set struct_size by MUSTER_EVENT_INIT once; the struct may be used again and again. */
 typedef struct muster_event {
     size_t struct_size;      /* set by MUSTER_EVENT_INIT */
-    uint64_t sequence;       /* the event's number at this node's agent; gaps mean lost events */
+    uint64_t sequence;       /* the event's number at this node's agent; those between two
+                                may be of attributes that this process does not watch */
     uint64_t verdict_ns;     /* when this node's agent knew, CLOCK_MONOTONIC of this node */
     uint64_t delivered_ns;   /* when this call returned it, same clock */
     int32_t kind;            /* MUSTER_EVENT_NODE_UP ... MUSTER_EVENT_MAJORITY */
@@ -364,12 +367,15 @@ int muster_get_fd(muster_ctx_t *context);
 int muster_next_event(muster_ctx_t *context, muster_event_t *event);
 
 /* Called with each event, on the thread that called muster_dispatch. It may call every function
- * but muster_finalize and muster_dispatch. Its context and event are valid until it returns. */
+ * but muster_init, muster_finalize, muster_leave and muster_dispatch (MUSTER_ERR_BUSY). Its context
+ * and event are valid until it returns, and it must return: no exception, no longjmp out of it. */
 typedef void (*muster_event_fn)(muster_ctx_t *context, const muster_event_t *event,
                                 void *argument);
 
 /* Calls `callback` with each event that waits (at most 1024), in order. Never blocks, but for what
- * the callback does. Returns the number of events, or as muster_next_event, or MUSTER_ERR_BUSY. */
+ * the callback does; and with MUSTER_NO_THREAD, when the agent was lost, for the search for another one
+ * or its start, which takes timeout_ms at most. Returns the number of events, or as muster_next_event,
+ * or MUSTER_ERR_BUSY. */
 int muster_dispatch(muster_ctx_t *context, muster_event_fn callback, void *argument);
 
 /* The nodes an event is about, by index: those of a MUSTER_EVENT_GROUP_FAILED (until a later one

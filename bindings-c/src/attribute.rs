@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use muster::doorman::key_hash;
+use muster::doorman::{ATTRIBUTE_VALUE_MAX, key_hash};
 
 use crate::boundary::{count, enter};
 use crate::context::{self, muster_ctx_t};
@@ -39,6 +39,12 @@ pub unsafe extern "C" fn muster_publish(
                     Code::Argument,
                     format!("value is NULL but size is {size}"),
                 ));
+            }
+            // Found out here already: a slice has limits of its own.
+            _ if size > ATTRIBUTE_VALUE_MAX => {
+                let message =
+                    format!("a value has at most {ATTRIBUTE_VALUE_MAX} bytes, this one {size}");
+                return Err(Failure::new(Code::Limit, message));
             }
             // SAFETY: not NULL, and the caller gives `size` readable bytes.
             _ => unsafe { std::slice::from_raw_parts(value.cast(), size) },

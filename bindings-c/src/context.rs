@@ -37,7 +37,7 @@ static HANDLE: muster_ctx_t = muster_ctx_t {
 static CLIENT: RwLock<Option<Client>> = RwLock::new(None);
 /// Counts the changes of [`CLIENT`], from 1.
 static CHANGES: AtomicU64 = AtomicU64::new(1);
-/// The fork generation that connected, plus one; zero before. Looked at before the lock, which a
+/// The fork generation that is connected, plus one; zero if none is. Looked at before the lock, which a
 /// forked child may find locked by a thread that is not there.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
@@ -106,7 +106,11 @@ fn connect(settings: Settings) -> Result<(), Failure> {
 }
 
 fn set_client(client: Client) {
-    *CLIENT.write().unwrap_or_else(PoisonError::into_inner) = Some(client);
+    let mut current = CLIENT.write().unwrap_or_else(PoisonError::into_inner);
+    *current = Some(client);
+    // Once more: another thread may have left in between.
+    OWNER.store(fork::generation() + 1, Ordering::Release);
+    drop(current);
     CHANGES.fetch_add(1, Ordering::AcqRel);
 }
 
@@ -115,6 +119,8 @@ fn forget_client(left: &Client) {
     let mut client = CLIENT.write().unwrap_or_else(PoisonError::into_inner);
     if client.as_ref().is_some_and(|client| client.is_same(left)) {
         *client = None;
+        // A child that is forked from now on may connect for itself.
+        OWNER.store(0, Ordering::Release);
     }
     drop(client);
     CHANGES.fetch_add(1, Ordering::AcqRel);

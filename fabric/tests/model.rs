@@ -163,8 +163,11 @@ fn a_peer_is_renewed_and_keeps_what_it_keeps() {
         .unwrap_err();
     assert!(error.to_string().contains("has no address"), "{error}");
     let nowhere = "127.44.6.1@udp7".parse().unwrap();
+    // Unless others may carry there.
+    a.fabric.set_relay(false);
     let error = a.fabric.renew(to_b, &nowhere).unwrap_err();
     assert!(matches!(error, PeerError::NoCommonNet { .. }), "{error}");
+    a.fabric.set_relay(true);
     assert_eq!(a.fabric.nids(to_b), Some(all.clone()));
     assert_eq!(taken(&mut a, to_b, &all, 2), [(1, 1), (0, 0)]);
     // What it no longer has is free for others.
@@ -379,6 +382,9 @@ fn a_rail_on_which_several_peers_fall_silent_is_avoided_for_all() {
         "two silent pairs, and what follows from them"
     );
     assert_eq!(a.fabric.findings(), [Finding::Local { rail: 1 }]);
+    let rail = &a.nids().as_slice()[1].clone();
+    let told = format!("nothing works on {rail}, while others of its net work");
+    assert_eq!(a.fabric.findings_in_words(), [told]);
     assert_eq!(a.fabric.rails()[1].state, HealthState::Degraded);
     // Of the third peer nothing is known; it is spared the rail all the same.
     let nids = others[2].nids();

@@ -66,6 +66,7 @@ static void check_limits(muster_ctx_t *context, uint32_t node)
     CHECK(muster_publish(context, longest, "v", 1) == MUSTER_OK);
     CHECK(muster_publish(context, "", "v", 1) == MUSTER_ERR_LIMIT);
     CHECK(muster_publish(context, "large", large, LARGEST + 1) == MUSTER_ERR_LIMIT);
+    CHECK(muster_publish(context, "large", large, SIZE_MAX) == MUSTER_ERR_LIMIT);
     CHECK(strstr(muster_last_error_message(), "65536") != NULL);
     CHECK(muster_attribute_get(context, node, "large", NULL, 0) == LARGEST);
     CHECK(muster_attribute_get(context, 1000, "large", NULL, 0) == MUSTER_ERR_NO_SUCH_NODE);

@@ -131,6 +131,21 @@ static void check_fork(muster_ctx_t *context)
     CHECK(muster_rank_state(context, 0) == MUSTER_RANK_ALIVE);
 }
 
+/* The child of a process that has left is a process of its own. */
+static void check_fork_of_nobody(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        failures = 0;
+        muster_ctx_t *own = attach(0, 0);
+        CHECK(own != NULL && muster_finalize(own) == MUSTER_OK);
+        fflush(stdout);
+        _exit(failures != 0);
+    }
+    int status = -1;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
 int main(void)
 {
     /* Forked before anything is attached: a program of its own, as far as Muster knows. */
@@ -169,6 +184,7 @@ int main(void)
     }
     CHECK(called > 0);
     CHECK(muster_finalize(context) == MUSTER_OK);
+    check_fork_of_nobody();
     if (failures)
         printf("%d checks failed\n", failures);
     return failures != 0;

@@ -1,7 +1,7 @@
 //! What comes in, and what its coming, or not coming, says about the rails.
 
 use super::Fabric;
-use crate::health::{Finding, HearingChange, Outcome, PairReport, infer, local_faults};
+use crate::health::{Finding, HearingChange, Outcome, PAIRS_MAX, PairReport, infer, local_faults};
 use crate::lifeline::{Held, LOOK_US};
 use crate::link::Link;
 use crate::peer::{Path, PeerHandle};
@@ -72,7 +72,13 @@ impl Fabric {
             };
             match done {
                 Done::Received { slot, length } => {
-                    receive(open, rail, class, slot, length, deliver);
+                    if let Some(envelope) = open.lanes.of(class).envelope(slot, length) {
+                        open.lanes.of(class).repost(slot);
+                        open.counters.count_receive(length);
+                        self.envelope_came(now_us, rail, envelope, deliver);
+                    } else {
+                        receive(open, rail, class, slot, length, deliver);
+                    }
                 }
                 Done::ReceiveFailed => open.counters.count_drop(DropReason::ReceiveError),
                 Done::Sent(tag) => self.send_ended(now_us, rail, class, tag, None),
@@ -157,6 +163,7 @@ impl Fabric {
         if let Some(path) = known.paths.iter_mut().find(|path| path.rail == rail) {
             path.counters.receives += 1;
         }
+        known.relay.heard();
         if known.hearing.heard(now_us, rail) && !self.to_judge.contains(&handle) {
             self.to_judge.push(handle);
         }
@@ -213,18 +220,28 @@ impl Fabric {
                 }
             }
             HearingChange::Back { rail } => FabricEvent::RailBack { peer: handle, rail },
+            HearingChange::Indirect => FabricEvent::PeerIndirect { peer: handle },
+            HearingChange::Direct => FabricEvent::PeerDirect { peer: handle },
         };
         self.push_event(event);
     }
 
-    /// Where the faults are that hearing and sending show now.
+    /// Where the faults are that hearing and sending show now. Of very many pairs only what is wrong with
+    /// the rails of this node.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         let reports: Vec<PairReport> = self.reports().collect();
-        match reports.iter().all(|report| report.works) {
-            true => Vec::new(),
-            false => infer(&reports),
+        if reports.iter().all(|report| report.works) {
+            return Vec::new();
         }
+        if reports.len() > PAIRS_MAX {
+            let rails = local_faults(reports.into_iter());
+            return rails
+                .into_iter()
+                .map(|rail| Finding::Local { rail })
+                .collect();
+        }
+        infer(&reports)
     }
 
     /// What is known of each home path that was tried lately.
@@ -298,6 +315,7 @@ fn receive(
         deliver(Arrival {
             rail: index,
             bytes: lane.message(slot, length),
+            relayed: None,
         });
     }
     lane.repost(slot);

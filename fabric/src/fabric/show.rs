@@ -2,12 +2,18 @@
 
 use super::Fabric;
 use super::send::{input, rail_inputs, request};
-use crate::health::HealthState;
+use crate::health::{Finding, HealthState};
+use crate::nid::Nid;
 use crate::peer::{Path, Peer, PeerHandle};
-use crate::select::{self, Loss, Tried};
+use crate::select::{self, CarrierInput, Loss, Tried};
 use crate::stats::Counters;
 use crate::transport::{Route, Transport};
-use crate::view::{Credits, NetView, PathState, PathView, PeerView, Why, by_net};
+use crate::view::{
+    Credits, NetView, PathState, PathView, PeerView, RelayView, Through, Why, by_net,
+};
+
+/// Carriers that an explanation names, at most.
+const CARRIERS_SHOWN: usize = 16;
 
 impl Fabric {
     /// All nets with their rails, and the sums of their figures.
@@ -32,6 +38,70 @@ impl Fabric {
         further.take(count).collect()
     }
 
+    /// [`Fabric::findings`] as sentences.
+    #[must_use]
+    pub fn findings_in_words(&self) -> Vec<String> {
+        let findings = self.findings();
+        findings
+            .iter()
+            .map(|finding| self.in_words(finding))
+            .collect()
+    }
+
+    fn in_words(&self, finding: &Finding) -> String {
+        let own = |rail: usize| match self.rails.get(rail) {
+            Some(Some(rail)) => rail.nid.to_string(),
+            _ => "a rail that is gone".to_owned(),
+        };
+        let mut peers = self.peers.iter();
+        let mut nids = |index: u32| {
+            let found = peers.find(|(handle, _)| handle.index == index);
+            found.map_or(&[][..], |(_, peer)| peer.nids.as_slice())
+        };
+        let mut nid = |peer: u32, remote: u8| {
+            let nid = nids(peer).get(usize::from(remote));
+            nid.map_or_else(|| "a peer that is gone".to_owned(), ToString::to_string)
+        };
+        match *finding {
+            Finding::Node { peer } => {
+                format!("nothing of the node of {} answers", nid(peer, 0))
+            }
+            Finding::Net { net } => format!("nothing on net {net} works"),
+            Finding::Local { rail } => {
+                format!(
+                    "nothing works on {}, while others of its net work",
+                    own(rail)
+                )
+            }
+            Finding::Remote { peer, remote } => format!(
+                "nobody reaches {}, while other interfaces of its node answer",
+                nid(peer, remote)
+            ),
+            Finding::Several { rail, count } => {
+                format!(
+                    "{} fails to {count} interfaces that others reach",
+                    own(rail)
+                )
+            }
+            Finding::Pair { rail, peer, remote } => format!(
+                "{} does not reach {}; each works with others",
+                own(rail),
+                nid(peer, remote)
+            ),
+            Finding::Undecided {
+                rail,
+                peer,
+                remote,
+                lacks,
+            } => format!(
+                "{} does not reach {}; which of them is at fault cannot be told: {}",
+                own(rail),
+                nid(peer, remote),
+                lacks.words()
+            ),
+        }
+    }
+
     /// Sets all counters to zero, and what is least and most so far to what is now.
     pub fn zero_stats(&mut self) {
         self.rails
@@ -43,7 +113,9 @@ impl Fabric {
             path.heat = Default::default();
             path.sends_most = path.sends.iter().sum();
         }
+        self.carrier.carried = Default::default();
         self.events_dropped = 0;
+        self.bulk_unfinished = 0;
         self.unknown_peer_drops = 0;
     }
 
@@ -121,6 +193,58 @@ impl Fabric {
             remotes: remotes
                 .map(|one| (remote(one.index), words(one.lost)))
                 .collect(),
+            relay: self.explain_relay(handle, peer),
+        }
+    }
+
+    /// Through whom a message goes, where it does, and why not through others.
+    fn explain_relay(&self, handle: PeerHandle, peer: &Peer) -> Option<Through> {
+        let need = self.relay_need(self.now_us, peer)?;
+        if !self.config.relay {
+            return Some(Through {
+                because: need.words(),
+                off: true,
+                members: Vec::new(),
+            });
+        }
+        let others = self.peers.iter().filter(|(by, _)| *by != handle);
+        let (nids, inputs): (Vec<&Nid>, Vec<CarrierInput>) = others
+            .map(|(by, one)| {
+                let input = self.carrier_input(self.now_us, peer, by);
+                (&one.nids.as_slice()[0], input)
+            })
+            .unzip();
+        let taken = select::choose_carriers(&inputs, &[]);
+        let best = taken[0].map_or_else(CarrierInput::default, |best| inputs[best]);
+        // Those that are taken come first, and there may be many others.
+        let others = (0..inputs.len()).filter(|at| !taken.contains(&Some(*at)));
+        let order = taken.into_iter().flatten().chain(others);
+        let members = order.take(CARRIERS_SHOWN).map(|at| {
+            let lost = (!taken.contains(&Some(at))).then(|| inputs[at].lost_to(&best));
+            (nids[at].clone(), lost)
+        });
+        let members = members.collect();
+        Some(Through {
+            because: need.words(),
+            off: false,
+            members,
+        })
+    }
+
+    /// What went through others, and what others have had carried here.
+    #[must_use]
+    pub fn relayed(&self) -> RelayView {
+        let (pairs, others) = self.carrier.carried.each();
+        let nid = |end: &Option<PeerHandle>| {
+            let peer = self.peers.get((*end)?)?;
+            Some(peer.nids.as_slice()[0].clone())
+        };
+        RelayView {
+            on: self.config.relay,
+            pairs: pairs
+                .map(|([from, by, to], tally)| ([nid(from), nid(by), nid(to)], *tally))
+                .collect(),
+            others,
         }
     }
 }

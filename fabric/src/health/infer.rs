@@ -110,12 +110,21 @@ impl Lack {
     }
 }
 
-/// Says where the faults are: sorted, each once; none if every pair works. At worst cubic in the number
-/// of pairs: for who asks, not for each message.
+/// Pairs that are looked at together, at most: one pair at a time is compared with all others.
+pub(crate) const PAIRS_MAX: usize = 1024;
+
+/// Says where the faults are: sorted, each once; none if every pair works. At most quadratic in the
+/// number of pairs: for who asks, not for each message.
 #[must_use]
 pub fn infer(pairs: &[PairReport]) -> Vec<Finding> {
     let bad = || pairs.iter().filter(|pair| !pair.works);
-    let all = All(pairs);
+    let works = pairs.iter().filter(|pair| pair.works);
+    let reached: BTreeSet<(u32, u8)> = works.map(|pair| (pair.peer, pair.remote)).collect();
+    let mut several = BTreeMap::new();
+    for pair in bad().filter(|pair| reached.contains(&(pair.peer, pair.remote))) {
+        *several.entry(pair.rail).or_insert(0) += 1;
+    }
+    let all = All { pairs, several };
     let mut findings: Vec<Finding> = bad().map(|pair| all.cause(pair)).collect();
     findings.sort_unstable();
     findings.dedup();
@@ -142,7 +151,11 @@ pub(crate) fn local_faults(pairs: impl Iterator<Item = PairReport>) -> BTreeSet<
 }
 
 /// All pairs, and questions about them.
-struct All<'a>(&'a [PairReport]);
+struct All<'a> {
+    pairs: &'a [PairReport],
+    /// How many NIDs each rail fails to that another rail reaches.
+    several: BTreeMap<usize, u32>,
+}
 
 impl All<'_> {
     fn cause(&self, bad: &PairReport) -> Finding {
@@ -182,7 +195,7 @@ impl All<'_> {
             return Finding::Remote { peer, remote };
         }
         if self.any_works(of_rail) && self.any_works(of_remote) {
-            return match self.reached_by_others_only(rail) {
+            return match self.several.get(&rail).copied().unwrap_or(0) {
                 1 => Finding::Pair { rail, peer, remote },
                 count => Finding::Several { rail, count },
             };
@@ -203,7 +216,7 @@ impl All<'_> {
     }
 
     fn any_works(&self, of: impl Fn(&PairReport) -> bool) -> bool {
-        self.0.iter().any(|pair| pair.works && of(pair))
+        self.pairs.iter().any(|pair| pair.works && of(pair))
     }
 
     fn none_works(&self, of: impl Fn(&PairReport) -> bool) -> bool {
@@ -212,7 +225,12 @@ impl All<'_> {
 
     /// How many different values these pairs have.
     fn count(&self, of: impl Fn(&PairReport) -> bool, value: impl Fn(&PairReport) -> u64) -> usize {
-        let mut values: Vec<u64> = self.0.iter().filter(|pair| of(pair)).map(value).collect();
+        let mut values: Vec<u64> = self
+            .pairs
+            .iter()
+            .filter(|pair| of(pair))
+            .map(value)
+            .collect();
         values.sort_unstable();
         values.dedup();
         values.len()
@@ -220,20 +238,8 @@ impl All<'_> {
 
     /// Whether every rail of these pairs works to somebody else.
     fn all_rails_work_elsewhere(&self, of: impl Fn(&PairReport) -> bool) -> bool {
-        let mut pairs = self.0.iter().filter(|pair| of(pair));
+        let mut pairs = self.pairs.iter().filter(|pair| of(pair));
         pairs.all(|one| self.any_works(|other| other.rail == one.rail && !of(other)))
-    }
-
-    /// How many NIDs this rail fails to that another rail reaches.
-    fn reached_by_others_only(&self, rail: usize) -> u32 {
-        let failing = self
-            .0
-            .iter()
-            .filter(|pair| pair.rail == rail && !pair.works);
-        let reached = |pair: &&PairReport| {
-            self.any_works(|other| other.peer == pair.peer && other.remote == pair.remote)
-        };
-        failing.filter(reached).count() as u32
     }
 }
 

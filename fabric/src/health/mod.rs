@@ -15,8 +15,8 @@ mod score;
 
 pub use hearing::Pace;
 pub(crate) use hearing::{Hearing, HearingChange};
-pub(crate) use infer::local_faults;
 pub use infer::{Finding, Lack, PairReport, infer};
+pub(crate) use infer::{PAIRS_MAX, local_faults};
 pub use outcome::{Blame, Outcome};
 pub use score::{HEALTH_MAX, HealthConfig, HealthState};
 pub(crate) use score::{Health, HealthChange};

@@ -116,6 +116,7 @@ fn rails(file: Option<&Path>, given: &[String]) -> Result<RailsDocument, ConfigE
         document.rails = parse_rails(given)?.into_iter().map(entry).collect();
     }
     document.group_by_net();
+    document.check().map_err(ConfigError::Rails)?;
     Ok(document)
 }
 

@@ -5,7 +5,7 @@ use super::host::Ending;
 use super::publisher::Publisher;
 use super::resume::{Record, Resume};
 use super::worker;
-use crate::board::{BoardWriter, Cause, Leave, Occupancy};
+use crate::board::{BoardView, BoardWriter, Cause, Leave, Occupancy};
 use crate::config::{AgentConfig, KeySource, RailsDocument, draw_key};
 use crate::doorman::{Door, Doorman, Place, Request};
 use crate::sys::clock::monotonic_ns;
@@ -199,13 +199,14 @@ impl Job {
 
     fn serve_notice(&mut self, notice: &RankNotice, input: &mut dyn FnMut(Input<'_>)) {
         info!(slot = notice.slot, rank = ?notice.rank, finding = ?notice.finding, "kernel says");
-        if let Some(rank) = notice.rank
+        let (is_latest, is_rank_elsewhere) = standing(&self.board.view(), notice);
+        if let Some(rank) = notice.rank.filter(|_| !is_rank_elsewhere)
             && let Some((state, cause, argument)) = describe(notice.finding)
         {
             tell_rank(input, rank, state, cause, argument);
         }
         self.doorman.settle(notice, &mut self.board, &self.watch);
-        if notice.finding.is_final() {
+        if notice.finding.is_final() && is_latest {
             self.attached.remove(&notice.slot);
             self.has_moved = true;
             if self.attached.is_empty() {
@@ -370,6 +371,19 @@ impl Job {
     }
 }
 
+/// Where the process of a notice stands by now, as the notice may be late: whether its slot was not given
+/// to another since, and whether its rank is another process's.
+fn standing(view: &BoardView, notice: &RankNotice) -> (bool, bool) {
+    let slots = (0..view.limits().slots).map_while(|slot| Some((slot, view.slot(slot)?.facts())));
+    let (mut is_latest, mut is_rank_elsewhere) = (true, false);
+    for (slot, facts) in slots.filter(|(_, facts)| facts.occupancy == Occupancy::Taken) {
+        let is_it = (slot, facts.generation) == (notice.slot, notice.generation);
+        is_latest &= is_it || slot != notice.slot;
+        is_rank_elsewhere |= !is_it && facts.rank.is_some() && facts.rank == notice.rank;
+    }
+    (is_latest, is_rank_elsewhere)
+}
+
 fn attached_slots(board: &BoardWriter) -> BTreeSet<u32> {
     let view = board.view();
     let taken = |slot: &u32| {
@@ -440,5 +454,53 @@ fn about_rank(rank: u32, state: RankState, cause: Cause, argument: i32) -> Told<
         rank,
         state,
         detail,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::{BoardLimits, Claim, Hold};
+
+    /// A notice of an end that comes after the next process has the rank, or the slot, is about nobody who
+    /// is there now.
+    #[test]
+    fn a_late_notice_takes_nothing_from_the_next_process() {
+        let limits = BoardLimits {
+            nodes: 4,
+            ranks: 8,
+            slots: 4,
+            events: 16,
+        };
+        let mut board = BoardWriter::create(limits).unwrap();
+        let claim = |pid, rank| Claim {
+            pid,
+            start_ticks: 1,
+            rank: Some(rank),
+            hold: Hold::Thread,
+        };
+        let mut claimed = |pid, rank| board.claim_slot(&claim(pid, rank), &|_, _| false).unwrap();
+        let first = claimed(11, 3);
+        let other = claimed(12, 4);
+        let restarted = claimed(13, 3);
+        // Its word is nobody's yet, so this is a new image of the same process.
+        let again = claimed(12, 4);
+        assert_eq!((other.0, other.1 + 1), again);
+        let view = board.view();
+        let about = |(slot, generation), rank| {
+            let notice = RankNotice {
+                slot,
+                generation,
+                rank: Some(rank),
+                finding: Finding::Left { exit_code: 0 },
+                at_ns: 0,
+            };
+            standing(&view, &notice)
+        };
+        assert_eq!(about(first, 3), (true, true));
+        assert_eq!(about(other, 4), (false, true));
+        assert_eq!(about(again, 4), (true, false));
+        board.release_slot(first.0);
+        assert_eq!(about(restarted, 3), (true, false));
     }
 }

@@ -81,6 +81,11 @@ impl Cursor {
             return None;
         }
         let behind = head.wrapping_sub(self.next);
+        if behind > u64::MAX / 2 {
+            // The head goes back only if somebody scribbles on it: what is lost is not known.
+            self.next = head;
+            return Some(self.overflow(head, 0));
+        }
         if behind <= u64::from(board.layout.limits.events)
             && let Some(words) = board.entry_words(self.next)
         {
@@ -214,6 +219,25 @@ mod tests {
                 done.store(true, Ordering::Release);
             });
         }
+    }
+
+    /// It says so once, and goes on from there.
+    #[test]
+    fn a_reader_beyond_a_scribbled_head_finds_back() {
+        let mut writer = board(16);
+        let view = writer.view();
+        let mut cursor = view.cursor();
+        (0..5).for_each(|sequence| _ = writer.push_event(&numbered(sequence)));
+        assert_eq!(
+            std::iter::from_fn(|| view.next_event(&mut cursor)).count(),
+            5
+        );
+        view.board().head().store(2, Ordering::Relaxed);
+        let overflow = view.next_event(&mut cursor).map(|event| event.kind);
+        assert_eq!(overflow, Some(EventKind::Overflow));
+        assert_eq!(view.next_event(&mut cursor), None);
+        writer.push_event(&numbered(2));
+        assert_eq!(view.next_event(&mut cursor), Some(numbered(2)));
     }
 
     #[test]

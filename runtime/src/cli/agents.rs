@@ -1,10 +1,15 @@
 //! Which agent a command talks to: the one that was named, the one of this job, the only one.
 
 use super::CliError;
-use crate::doorman::{Place, base_directory};
+use crate::doorman::{Place, PlaceError, base_directory};
+use crate::sys::stream;
 use clap::Args;
-use std::os::unix::net::UnixStream;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long an agent may take to let somebody in, before it counts as there and busy.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Chooses an agent of this node.
 #[derive(Args)]
@@ -29,12 +34,14 @@ pub(crate) fn find(args: &AgentArgs) -> Result<PathBuf, CliError> {
         });
     }
     if let Ok(place) = Place::from_environment() {
+        // Where somebody else could have put a socket, nobody is spoken to.
+        place.inspect().map_err(|error| no_place(&error))?;
         let path = place.directory().join(SOCKET);
         if answers(&path) {
             return Ok(path);
         }
     }
-    let base = base_directory().map_err(|error| CliError::new("agents", error))?;
+    let base = base_directory().map_err(|error| no_place(&error))?;
     let mut found: Vec<PathBuf> = candidates(&base)
         .into_iter()
         .filter(|p| answers(p))
@@ -66,6 +73,16 @@ pub(crate) fn no_agent(why: String) -> CliError {
         .hint("start one with musterd, or through a job; see README.md")
 }
 
+fn no_place(error: &PlaceError) -> CliError {
+    let denied = match error {
+        PlaceError::Unsafe { .. } => true,
+        PlaceError::System { cause, .. } => cause.kind() == ErrorKind::PermissionDenied,
+        _ => false,
+    };
+    let error = CliError::new("agents", error);
+    if denied { error.denied() } else { error }
+}
+
 fn candidates(base: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(base) else {
         return Vec::new();
@@ -84,5 +101,5 @@ fn candidates(base: &Path) -> Vec<PathBuf> {
 
 /// A dead agent's socket is there, but nobody answers.
 fn answers(path: &Path) -> bool {
-    UnixStream::connect(path).is_ok()
+    stream::is_anybody_there(path, PATIENCE)
 }

@@ -39,10 +39,9 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), CliError> {
     let document = read_document(&args.file).map_err(|error| match &error {
         ConfigError::File { path, source } => CliError::new(path.display().to_string(), source)
             .hint("name a readable file, or - for standard input"),
-        ConfigError::Document { path, source } => {
-            CliError::usage(path.display().to_string(), source)
-                .hint("nothing was changed; muster export shows how a document looks")
-        }
+        ConfigError::Document { path, source } => CliError::new(path.display().to_string(), source)
+            .exit_code(7)
+            .hint("nothing was changed; muster export shows how a document looks"),
         other => CliError::new("import", other),
     })?;
     let replace = Change::Replace(Box::new(document));

@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// What the exit codes mean, for every command.
-const EXIT_CODES: [(&str, &str); 9] = [
+const EXIT_CODES: [(&str, &str); 10] = [
     ("0", "all is well"),
     (
         "1",
@@ -23,7 +23,11 @@ const EXIT_CODES: [(&str, &str); 9] = [
     ("2", "wrong usage"),
     ("3", "no agent answers"),
     ("5", "a deadline passed"),
-    ("7", "musterd: the configuration was refused"),
+    (
+        "6",
+        "the agent is somebody else's, or others can change its place",
+    ),
+    ("7", "musterd, muster import: the configuration was refused"),
     (
         "20",
         "muster sim: a promise was broken in the simulated world",

@@ -2,7 +2,8 @@
 //!
 //! Each subcommand is a file. A failure is one line that says what failed and why, and a
 //! hint with the command that helps; never a panic text. Exit codes: 0 fine, 1 failed,
-//! 2 wrong usage, 3 no agent, 5 time-out; 20, 21, 22 a simulated world failed (see `sim`).
+//! 2 wrong usage, 3 no agent, 5 time-out, 6 not allowed, 7 a configuration is wrong;
+//! 20, 21, 22 a simulated world failed (see `sim`).
 
 /// As the standard library's, but a reader that has gone (`muster members | head`) or a disk that is
 /// full is no panic; see [`print_out`].
@@ -166,6 +167,11 @@ impl CliError {
             code: 5,
             ..Self::new(what, why)
         }
+    }
+
+    /// Somebody else's agent, or a place that others can change.
+    pub(crate) fn denied(self) -> Self {
+        self.exit_code(6)
     }
 
     /// The command line is right, what it names is not.

@@ -153,7 +153,7 @@ fn set(args: &SetArgs) -> Result<(), CliError> {
     change(&args.show, &Request::Change(Change::SetRail(entry)))
 }
 
-/// The rails as a table.
+/// The rails as a table; under it where a fault is, if there is one.
 pub(super) fn table(answer: &Value) -> String {
     let titles = [
         "RAIL", "STATE", "HEALTH", "PROVIDER", "DEVICE", "NUMA", "CPUS", "CREDITS", "HEAT", "SENT",
@@ -187,7 +187,11 @@ pub(super) fn table(answer: &Value) -> String {
             dropped(rail).to_string(),
         ]);
     }
-    align(&rows)
+    let mut table = align(&rows);
+    for finding in array(answer, "findings").iter().filter_map(Value::as_str) {
+        table += &format!("{finding}\n");
+    }
+    table
 }
 
 /// Room for sends: now, least so far, most.

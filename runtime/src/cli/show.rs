@@ -8,6 +8,7 @@ use crate::control::{AskError, Question, Request, request, story};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 use std::fmt::Write as _;
+use std::io::ErrorKind;
 
 /// Options of every command that shows something.
 #[derive(Args)]
@@ -84,7 +85,12 @@ pub(super) fn change(args: &ShowArgs, request: &Request) -> Result<(), CliError>
 pub(super) fn ask(args: &ShowArgs, asked: &Request) -> Result<Value, CliError> {
     let path = agents::find(&args.agent)?;
     request(&path, asked).map_err(|error| match error {
+        AskError::NoAgent { ref cause, .. } if cause.kind() == ErrorKind::PermissionDenied => {
+            CliError::new("not allowed", error).denied()
+        }
         AskError::NoAgent { .. } => agents::no_agent(error.to_string()),
+        AskError::NoAnswer { .. } => CliError::timed_out("no answer", error),
+        AskError::Denied { .. } => CliError::new("not allowed", error).denied(),
         AskError::Refused { .. } => CliError::new("refused", error),
     })
 }

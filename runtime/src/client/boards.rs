@@ -31,20 +31,20 @@ impl Boards {
     /// The board that counts now.
     #[inline]
     pub(super) fn current(&self) -> &BoardView {
-        let current = self.current.load(Ordering::Acquire);
-        self.seen[current]
-            .get()
-            .expect("the index follows the board")
+        self.latest().1
     }
 
-    /// Which board counts now.
-    pub(super) fn index(&self) -> usize {
-        self.current.load(Ordering::Acquire)
+    /// The board that counts now, and its number. Both from one look: another may come in between.
+    #[inline]
+    pub(super) fn latest(&self) -> (usize, &BoardView) {
+        let current = self.current.load(Ordering::Acquire);
+        let board = self.seen[current].get();
+        (current, board.expect("the index follows the board"))
     }
 
     /// Moves to another board; `false` if there were too many. One caller at a time.
     pub(super) fn replace(&self, board: BoardView) -> bool {
-        let next = self.index() + 1;
+        let next = self.latest().0 + 1;
         let Some(place) = self.seen.get(next) else {
             return false;
         };

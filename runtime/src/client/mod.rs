@@ -40,11 +40,11 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use crate::board::{BoardView, Cursor, Event, EventKind, Hold, NodeState, RankState};
-use crate::doorman::Place;
+use crate::board::{BoardView, Cursor, Event, EventKind, Hold, Leave, NodeState, RankState};
+use crate::doorman::{Place, ToAgent};
 use crate::sys::descriptor::EventFd;
 use crate::sys::fork;
 
@@ -55,6 +55,7 @@ use link::LinkState;
 pub use link::{AgentLink, Porch};
 pub use options::Options;
 use session::Session;
+use start::Environment;
 
 /// How long `finalize` waits for the library thread, whose own waits are shorter.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(10);
@@ -70,6 +71,7 @@ pub struct Client {
 struct Setting {
     place: Place,
     options: Options,
+    environment: Environment,
     rank: Option<u32>,
     /// Raised while there may be events for the application.
     event: EventFd,
@@ -134,6 +136,7 @@ impl Client {
             options.node.as_deref(),
             options.directory.as_deref(),
         )?;
+        let environment = Environment::take();
         let fork = fork::generation();
         let until = Instant::now() + options.deadline;
         let event = EventFd::new().map_err(Error::system("create an eventfd"))?;
@@ -143,6 +146,7 @@ impl Client {
             place,
             rank,
             options,
+            environment,
             event,
             command,
             stopping,
@@ -279,7 +283,7 @@ impl Client {
     }
 
     /// Sees to what is due: without a library thread everything (messages of the agent, its
-    /// restart, the porch); with one only a lost agent, for which it makes the thread try again.
+    /// restart, for which it may take the time of the options' deadline, the porch); with one only a lost agent, for which it makes the thread try again.
     /// A client that its agent has put out looks for another and starts none.
     pub fn dispatch(&self) -> Result<(), Error> {
         self.board()?;
@@ -291,15 +295,15 @@ impl Client {
             }
             return self.knock();
         }
-        let mut session = lock(&inner.session);
-        let Some(session) = session.as_mut() else {
-            return Err(Error::Finalized);
-        };
-        session.hear(inner);
-        if !inner.link.is_connected() {
-            session.mend(inner);
+        // Another thread that is at it sees to everything.
+        if let Some(mut session) = try_lock(&inner.session) {
+            let session = session.as_mut().ok_or(Error::Finalized)?;
+            session.hear(inner);
+            if !inner.link.is_connected() {
+                session.mend(inner);
+            }
+            session.feed(inner);
         }
-        session.feed(inner);
         if inner.phase() == Phase::Lost {
             Err(inner.lost())
         } else {
@@ -330,7 +334,9 @@ impl Client {
         let session = lock(&inner.session).take();
         if let Some(over) = over {
             inner.setting.command.raise();
-            let _ = over.recv_timeout(LEAVE_DEADLINE);
+            if over.recv_timeout(LEAVE_DEADLINE).is_err() {
+                inner.leave_for_the_thread(exit_code);
+            }
         } else if let Some(mut session) = session
             && session.leave(inner, exit_code)
         {
@@ -414,6 +420,20 @@ impl Inner {
         self.exit_code.load(Ordering::Acquire)
     }
 
+    /// The library thread has not left in time, or is gone: a panic in the porch may have ended it.
+    /// Then at least the mark says that what follows is in order.
+    fn leave_for_the_thread(&self, exit_code: i32) {
+        let word = self.slot.load(Ordering::Acquire);
+        let (number, generation) = (word as u32, (word >> 32) as u32);
+        let Some(slot) = self.boards.current().slot(number) else {
+            return;
+        };
+        if slot.facts().generation == generation && slot.leave().0 == Leave::No {
+            slot.announce_leave(!slot.is_released(), exit_code);
+            let _ = self.link.0.send(&ToAgent::Leaving(exit_code));
+        }
+    }
+
     fn lost(&self) -> Error {
         match lock(&self.loss).clone() {
             Some(Loss::Dismissed(reason)) => Error::Dismissed { reason },
@@ -459,6 +479,15 @@ impl Drop for Inner {
         if self.phase() != Phase::Finalized {
             std::mem::forget(self.boards.current().clone());
         }
+    }
+}
+
+/// None if another thread has it.
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 

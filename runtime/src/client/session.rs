@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::error::Error;
 use super::start;
 use super::{Inner, Loss};
-use crate::board::{BoardView, Cursor, Event, EventKind, Hold};
+use crate::board::{BoardView, Cursor, Event, EventKind, Hold, Slot};
 use crate::doorman::{Held, Hello, MESSAGE_MAX, RefusalCode, ToAgent, ToClient, Welcome};
 use crate::sys::poll;
 use crate::sys::socket::{Packets, Received};
@@ -227,11 +227,15 @@ impl Session {
     }
 
     /// Finds or starts another agent after a hang-up. Waits between attempts, but not when the
-    /// client is about to leave. Done when connected, dismissed or lost.
+    /// client is about to leave, and on a thread of the application within the deadline of its
+    /// options. Done when connected, dismissed or lost.
     ///
     /// Who was put out starts none: the agent was ended on purpose, or another would fare no
     /// better. But it looks, once and without waiting, whether somebody else has started one.
     pub(super) fn mend(&mut self, inner: &Inner) {
+        // The library thread may take its time; a thread of the application has said how much.
+        let options = &inner.setting.options;
+        let end = (!options.thread).then(|| Instant::now() + options.deadline);
         let mut pause = BACK_OFF;
         let mut last = String::from("the client leaves");
         for attempt in 0..ATTEMPTS {
@@ -245,18 +249,19 @@ impl Session {
                 }
                 return inner.note_lost(Loss::Dismissed(reason));
             }
-            if inner.setting.is_stopping() {
+            let left = end.map_or(ATTEMPT, |end| end.saturating_duration_since(Instant::now()));
+            if inner.setting.is_stopping() || (left.is_zero() && attempt > 0) {
                 break;
             }
             if attempt > 0 {
                 let command = [inner.setting.command.as_fd()];
-                let _ = poll::readable(&command, Some(pause));
+                let _ = poll::readable(&command, Some(pause.min(left)));
                 inner.setting.command.drain();
                 pause *= 2;
             }
             self.attempts += 1;
-            let until = Instant::now() + inner.setting.options.deadline.min(ATTEMPT);
-            match self.greet_again(inner, inner.setting.options.start_agent, until) {
+            let until = Instant::now() + options.deadline.min(ATTEMPT).min(left);
+            match self.greet_again(inner, options.start_agent, until) {
                 Ok(()) => return inner.note_found(),
                 Err(Error::Refused { code, reason }) => {
                     self.dismissed = Some((code, reason.clone()));
@@ -281,12 +286,12 @@ impl Session {
         let same_board = greeted.board.identity() == before;
         let same = same_board && (welcome.slot, welcome.generation) == (held.slot, held.generation);
         if !same && inner.hold() == Hold::Mutex {
-            // Fails in another thread than the holder's: the old link then stays with that thread.
-            let _ = inner
-                .boards
-                .current()
-                .slot(self.slot)
-                .map(|slot| slot.release(Hold::Mutex));
+            let board = inner.boards.current();
+            let slot = board.slot(self.slot);
+            if slot.is_some_and(|slot| slot.release(Hold::Mutex).is_err()) {
+                // Another thread is the holder, and stays linked into this board for its life.
+                std::mem::forget(board.clone());
+            }
         }
         if !same_board && !inner.boards.replace(greeted.board) {
             let reason = "this process has outlived too many agents".to_owned();
@@ -322,20 +327,17 @@ impl Session {
     /// Leaves in order: mark, let go, say so, wait for the farewell. Says whether the slot stayed
     /// linked into another thread, in which case the board must stay mapped.
     pub(super) fn leave(&mut self, inner: &Inner, exit_code: i32) -> bool {
+        // First of all: the porch may take its time, and an end meanwhile is in order.
+        let linked = self.own_slot(inner).is_some_and(|slot| {
+            let linked = !slot.is_held_here() && !slot.is_released();
+            slot.announce_leave(linked, exit_code);
+            linked
+        });
         if let Some(porch) = &inner.setting.options.porch {
             porch.before_detach();
         }
-        let mut linked = false;
-        if let Some(slot) = inner.boards.current().slot(self.slot) {
-            // Not ours any more if the agent was replaced by one that did not know us.
-            let ours = slot.facts().generation == self.generation;
-            linked = ours && !slot.is_held_here() && !slot.is_released();
-            if ours {
-                slot.announce_leave(linked, exit_code);
-            }
-            if ours && slot.is_held_here() {
-                let _ = slot.release(inner.hold());
-            }
+        if let Some(slot) = self.own_slot(inner).filter(Slot::is_held_here) {
+            let _ = slot.release(inner.hold());
         }
         // From here on the slot may be another's: nothing on it is touched again.
         if inner.link.0.send(&ToAgent::Leaving(exit_code)).is_ok() {
@@ -343,6 +345,12 @@ impl Session {
         }
         inner.link.0.disconnect();
         linked
+    }
+
+    /// None if the agent was replaced by one that did not know us.
+    fn own_slot<'a>(&self, inner: &'a Inner) -> Option<Slot<'a>> {
+        let slot = inner.boards.current().slot(self.slot)?;
+        (slot.facts().generation == self.generation).then_some(slot)
     }
 
     fn await_farewell(&self, inner: &Inner) {
@@ -374,8 +382,7 @@ impl Session {
 /// The next event for a reader that may still be at an earlier board: the change itself is an
 /// overflow with nothing lost.
 pub(super) fn next(cursor: &mut Cursor, of_board: &mut usize, inner: &Inner) -> Option<Event> {
-    let board = inner.boards.current();
-    let index = inner.boards.index();
+    let (index, board) = inner.boards.latest();
     if *of_board != index {
         *of_board = index;
         *cursor = board.cursor();

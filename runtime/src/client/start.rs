@@ -13,9 +13,9 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::{Error, Options, Setting};
-use crate::doorman::Place;
-use crate::sys::socket::Packets;
+use super::{Error, Setting};
+use crate::doorman::{Place, PlaceError};
+use crate::sys::socket::{Packets, Peer};
 use crate::sys::{lock, memory, process, spawn};
 
 /// The first and the longest pause between two looks for a socket.
@@ -30,7 +30,7 @@ pub(super) fn connect(
     may_start: bool,
     until: Instant,
 ) -> Result<Packets, Error> {
-    let Setting { place, options, .. } = setting;
+    let place = &setting.place;
     // Before anybody there is spoken to: it must be one of this user.
     place.inspect()?;
     let begun = Instant::now();
@@ -40,7 +40,7 @@ pub(super) fn connect(
         match try_connect(place, &mut last)? {
             Some(socket) => return Ok(socket),
             None if may_start => {
-                if let Some(socket) = try_start(place, options, until, &mut last)? {
+                if let Some(socket) = try_start(setting, until, &mut last)? {
                     return Ok(socket);
                 }
             }
@@ -63,13 +63,18 @@ pub(super) fn connect(
 
 /// Whether somebody listens there now, and may be trusted to be an agent of this user.
 pub(super) fn is_anybody_there(place: &Place) -> bool {
-    place.inspect().is_ok() && Packets::connect(&place.socket()).is_ok()
+    place.inspect().is_ok() && try_connect(place, &mut String::new()).is_ok_and(|it| it.is_some())
 }
 
 /// `None` if nobody listens there now.
 fn try_connect(place: &Place, last: &mut String) -> Result<Option<Packets>, Error> {
     match Packets::connect(&place.socket()) {
-        Ok(socket) => Ok(Some(socket)),
+        Ok(socket) if socket.peer().is_ok_and(Peer::is_trusted) => Ok(Some(socket)),
+        Ok(_) => {
+            let path = place.socket();
+            let why = "somebody else listens there".into();
+            Err(PlaceError::Unsafe { path, why }.into())
+        }
         Err(cause) => match cause.raw_os_error() {
             Some(libc::ENOENT | libc::ECONNREFUSED | libc::EAGAIN | libc::EINTR) => {
                 *last = cause.to_string();
@@ -85,14 +90,14 @@ fn try_connect(place: &Place, last: &mut String) -> Result<Option<Packets>, Erro
 
 /// Starts an agent if the lock is free, and waits for it. `None` if somebody else is starting one.
 fn try_start(
-    place: &Place,
-    options: &Options,
+    setting: &Setting,
     until: Instant,
     last: &mut String,
 ) -> Result<Option<Packets>, Error> {
+    let place = &setting.place;
     place.prepare()?;
     let held = match lock::try_lock(&place.start_lock()) {
-        Ok(held) => held,
+        Ok(held) => held.map(StartLock),
         // An agent that ends takes the directory away: once more from the beginning.
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
         Err(cause) => return Err(Error::system("lock start.lock")(cause)),
@@ -105,8 +110,8 @@ fn try_start(
     if let Some(socket) = try_connect(place, last)? {
         return Ok(Some(socket));
     }
-    let path = find(place, options)?;
-    let mut started = start(place, path)?;
+    let path = find(setting)?;
+    let mut started = start(setting, path)?;
     let mut pause = Pause(PAUSE_FIRST);
     while Instant::now() < until {
         let socket = try_connect(place, last)?;
@@ -124,6 +129,16 @@ fn try_start(
         place.log().display()
     );
     Ok(None)
+}
+
+/// Given back as soon as this process has done with it: a child that another thread forks meanwhile
+/// has the same open file, and would keep it.
+struct StartLock(File);
+
+impl Drop for StartLock {
+    fn drop(&mut self) {
+        lock::unlock(&self.0);
+    }
 }
 
 /// A program that was started and has not detached yet.
@@ -176,7 +191,8 @@ impl Started {
     }
 }
 
-fn start(place: &Place, path: PathBuf) -> Result<Started, Error> {
+fn start(setting: &Setting, path: PathBuf) -> Result<Started, Error> {
+    let place = &setting.place;
     let failed = |cause: io::Error| {
         let reason = format!("{cause}; set MUSTER_AGENT to the path of a musterd that can be run");
         Error::AgentStart {
@@ -195,14 +211,37 @@ fn start(place: &Place, path: PathBuf) -> Result<Started, Error> {
     let arguments: Result<Vec<_>, _> = texts.map(|text| CString::new(text.as_bytes())).collect();
     let arguments = arguments.map_err(|cause| failed(cause.into()))?;
     let errors = memory::create_file(c"muster-start").map_err(failed)?;
-    let environment = environment(std::env::vars_os());
-    let pid = spawn::spawn(&path, &arguments, &environment, errors.as_fd()).map_err(failed)?;
+    let environment = &setting.environment.lines;
+    let pid = spawn::spawn(&path, &arguments, environment, errors.as_fd()).map_err(failed)?;
     Ok(Started {
         path,
         pid,
         detached: false,
         errors,
     })
+}
+
+/// What the environment says about agents to start. Taken once, by the thread that attaches: the library
+/// thread must not look at what the application may be changing.
+#[derive(Debug)]
+pub(super) struct Environment {
+    /// `MUSTER_AGENT`.
+    agent: Option<PathBuf>,
+    /// `PATH`.
+    path: OsString,
+    /// What an agent gets.
+    lines: Vec<CString>,
+}
+
+impl Environment {
+    pub(super) fn take() -> Self {
+        let agent = std::env::var_os("MUSTER_AGENT").filter(|path| !path.is_empty());
+        Self {
+            agent: agent.map(PathBuf::from),
+            path: std::env::var_os("PATH").unwrap_or_default(),
+            lines: environment(std::env::vars_os()),
+        }
+    }
 }
 
 /// This process's environment without what would make the agent part of it (preloaded libraries
@@ -221,13 +260,15 @@ fn environment(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<CSt
 }
 
 /// The program to start: what was asked for, else beside the library or the program, else in PATH.
-fn find(place: &Place, options: &Options) -> Result<PathBuf, Error> {
-    let given = options.agent.clone().or_else(|| {
-        let named = std::env::var_os("MUSTER_AGENT").filter(|path| !path.is_empty());
-        named.map(PathBuf::from)
-    });
+fn find(setting: &Setting) -> Result<PathBuf, Error> {
+    let environment = &setting.environment;
+    let given = setting
+        .options
+        .agent
+        .as_ref()
+        .or(environment.agent.as_ref());
     if let Some(path) = given {
-        return Ok(path);
+        return Ok(path.clone());
     }
     let mut candidates = Vec::new();
     for home in [process::own_object(), std::env::current_exe().ok()]
@@ -239,8 +280,8 @@ fn find(place: &Place, options: &Options) -> Result<PathBuf, Error> {
             candidates.push(folder.join("musterd"));
         }
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    candidates.extend(std::env::split_paths(&path).map(|folder| folder.join("musterd")));
+    let folders = std::env::split_paths(&environment.path);
+    candidates.extend(folders.map(|folder| folder.join("musterd")));
     let found = candidates.iter().find(|candidate| candidate.is_file());
     found.cloned().ok_or_else(|| {
         let beside = candidates
@@ -249,7 +290,7 @@ fn find(place: &Place, options: &Options) -> Result<PathBuf, Error> {
             .map(|path| path.display().to_string());
         let searched = beside.collect::<Vec<_>>().join(", ") + ", PATH";
         Error::AgentMissing {
-            socket: place.socket(),
+            socket: setting.place.socket(),
             searched,
         }
     })

@@ -33,6 +33,8 @@ pub enum Change {
     AddRule(Rule),
     /// Take a rule out of it.
     RemoveRule(RuleChoice),
+    /// Switch relaying through other members on or off.
+    SetRelay(bool),
     /// Put another document in force, and nothing else.
     Replace(Box<RailsDocument>),
 }
@@ -195,6 +197,9 @@ pub enum ChangeError {
     /// A limit that makes no sense.
     #[error("{0}")]
     Limit(String),
+    /// What the next worker of this agent, which reads what is kept of the document, could not read.
+    #[error("{0}")]
+    Unreadable(String),
     /// A NID that is none.
     #[error(transparent)]
     Nid(#[from] NidError),
@@ -270,6 +275,7 @@ impl Change {
                 rules.remove(place.ok_or(ChangeError::NoSuchRule { rule, count })?);
                 next.policy = Policy::new(rules)?;
             }
+            Change::SetRelay(on) => next.relay = *on,
             Change::Replace(document) => next = (**document).clone(),
         }
         if next.rails.is_empty() {
@@ -282,12 +288,21 @@ impl Change {
             .iter()
             .find(|peer| !known.contains(peer) && !is_reachable(&next, peer))
         {
-            None => Ok(next),
+            None => self.readable(next),
             Some(peer) => Err(ChangeError::NoCommonNet {
                 peer: peer.to_string(),
                 nets: nets_of(&next),
             }),
         }
+    }
+
+    /// The document, if it reads back. One that was imported does.
+    fn readable(&self, next: RailsDocument) -> Result<RailsDocument, ChangeError> {
+        if matches!(self, Change::Replace(_)) {
+            return Ok(next);
+        }
+        next.check().map_err(ChangeError::Unreadable)?;
+        Ok(next)
     }
 }
 
@@ -489,6 +504,8 @@ mod tests {
             ),
             ("peers del 10.1.0.2@tcp0", "- nids: [10.0.0.2@udp0]"),
             ("peers del 10.0.0.2@udp0,10.1.0.2@tcp0", "peers: []"),
+            ("policy relay off", "relay: off"),
+            ("policy relay on", "relay: on"),
             (
                 "policy add net=udp0 priority=3 messages=9",
                 "- net: udp0\n    priority: 3\n    messages: 9",
@@ -517,6 +534,8 @@ mod tests {
             "policy add local=10.0.0.[1,3]@udp0 local=eth0@udp0 remote=*@udp0 priority=3 messages=9",
             "policy del 2",
             "policy del net=o2ib3",
+            "policy relay off",
+            "policy relay on",
         ] {
             assert_eq!(line.parse::<Change>().unwrap().to_string(), line);
         }
@@ -534,6 +553,12 @@ mod tests {
                 "partitions are numbers",
             ),
             ("rails add 10.0.0.1@udp0", "a rail of this node already"),
+            ("rails add 10.0.0.1@tcp0", "name each interface once"),
+            ("rails add 10.0.0.1:9@udp0", "name each interface once"),
+            (
+                &format!("rails set 10.0.0.1@udp0 partitions={}1", "0,".repeat(1024)),
+                "at most 1024 partitions",
+            ),
             (
                 "rails del 10.0.0.9@udp0",
                 "its rails are 10.0.0.1:4711@udp0",
@@ -568,6 +593,8 @@ mod tests {
                 "policy add net=udp0 local=*@udp0",
                 "about a net, about local",
             ),
+            ("policy relay", "on or off"),
+            ("policy relay maybe", "on or off"),
             ("policy add net=quantum0", "quantum0"),
             ("policy add net=udp0 colour=red", "known are net="),
             ("policy add local=10.0.0.1", "it has no net"),

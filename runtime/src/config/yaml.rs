@@ -4,6 +4,7 @@
 //! YAML has (anchors, tags, several documents, folded texts, mappings in braces, tabs) is refused, not
 //! guessed at. Every error says line and column, counted from 1.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Longest document, bytes.
@@ -111,11 +112,9 @@ pub(super) fn parse(document: &str) -> Result<Node, YamlError> {
     let Some(first) = lines.first() else {
         return Err(start.error("the document is empty"));
     };
-    let mut parser = Parser {
-        lines: &lines,
-        at: 0,
-    };
-    let node = parser.block(first.indent(), 0)?;
+    let indent = first.indent();
+    let mut parser = Parser { lines, at: 0 };
+    let node = parser.block(indent, 0)?;
     match parser.peek() {
         None => Ok(node),
         Some(line) => Err(line
@@ -160,7 +159,7 @@ fn without_comment(text: &str) -> &str {
 }
 
 struct Parser<'a> {
-    lines: &'a [Line<'a>],
+    lines: Vec<Line<'a>>,
     at: usize,
 }
 
@@ -214,29 +213,23 @@ impl<'a> Parser<'a> {
         Ok(Value::List(items))
     }
 
-    /// A block whose first line begins in the middle of one.
+    /// A block whose first line begins in the middle of this one.
     fn inside(&mut self, first: Line<'a>, depth: usize) -> Result<Node, YamlError> {
-        let mut lines = vec![first];
-        lines.extend(&self.lines[self.at + 1..]);
-        let mut parser = Parser {
-            lines: &lines,
-            at: 0,
-        };
-        let node = parser.block(first.indent(), depth + 1)?;
-        let used = parser.at;
-        self.at += used;
-        Ok(node)
+        // Nobody looks back at what stood before it.
+        self.lines[self.at] = first;
+        self.block(first.indent(), depth + 1)
     }
 
     fn map(&mut self, indent: usize, depth: usize) -> Result<Value, YamlError> {
         let mut entries: Vec<(Key, Node)> = Vec::new();
+        let mut names = BTreeSet::new();
         while let Some(line) = self.peek().filter(|line| line.indent() == indent) {
             let Some((name, offset, rest)) = split_key(&line)? else {
                 return Err(line
                     .place
                     .error("a key and a colon are expected here, as in \"net: udp0\""));
             };
-            if entries.iter().any(|(key, _)| key.name == name) {
+            if !names.insert(name.clone()) {
                 return Err(line.place.error(format!("the key {name:?} is there twice")));
             }
             self.at += 1;
@@ -501,6 +494,15 @@ mod tests {
         }
         let deep = "- ".repeat(20) + "x";
         assert!(parse(&deep).unwrap_err().reason.contains("deeper than 8"));
+    }
+
+    /// The time that it takes grows as the document does: with its square, this would not end.
+    #[test]
+    fn a_long_document_is_read() {
+        let items = 100_000;
+        assert!(parse(&"- a: 1\n".repeat(items)).is_ok());
+        let keys: String = (0..items).map(|key| format!("k{key}: 1\n")).collect();
+        assert!(keys.len() < DOCUMENT_MAX && parse(&keys).is_ok());
     }
 
     proptest! {

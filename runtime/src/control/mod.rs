@@ -24,10 +24,11 @@ use serde_json::{Value, json};
 use std::fs::{self, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -36,6 +37,8 @@ use thiserror::Error;
 const WAITING_MAX: usize = 4;
 /// What a document is announced with.
 const IMPORT: &str = "import";
+/// The kind of a refusal because of who asks.
+const DENIED: &str = "not allowed";
 /// How long a client may take to ask or to read, and the loop to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause after a connection that could not be accepted.
@@ -48,22 +51,32 @@ const ANSWER_MAX: usize = 64 << 20;
 pub(crate) struct Pending {
     pub(crate) request: Request,
     pub(crate) reply: Sender<Value>,
+    /// Whoever sets it first has the say: the loop, which then serves the request, or the clerk, who
+    /// then says that nobody will.
+    decided: Arc<AtomicBool>,
 }
 
 /// The loop's end of the door.
 pub(crate) struct Control {
     path: PathBuf,
+    /// Device and inode of our socket: somebody else's may be at the path by now.
+    socket: (u64, u64),
     window: Receiver<Pending>,
     bell: Arc<EventFd>,
 }
 
 impl Control {
-    /// Opens the door at `path`; a socket that a dead agent left there is replaced.
+    /// Opens the door at `path`; a socket that a dead agent left there is replaced, that of a living
+    /// one is not (`AddrInUse`).
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        if stream::is_anybody_there(path, PATIENCE) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
         let fresh = path.with_extension("new");
         let _ = fs::remove_file(&fresh);
         let listener = UnixListener::bind(&fresh)?;
         fs::set_permissions(&fresh, Permissions::from_mode(0o600))?;
+        let socket = identity(&fresh)?;
         fs::rename(&fresh, path)?;
         let bell = Arc::new(EventFd::new()?);
         let (sender, window) = sync_channel(WAITING_MAX);
@@ -74,6 +87,7 @@ impl Control {
             .spawn(move || serve(&listener, &sender, &clerk_bell))?;
         Ok(Self {
             path: path.to_owned(),
+            socket,
             window,
             bell,
         })
@@ -84,17 +98,30 @@ impl Control {
         self.bell.as_fd()
     }
 
-    /// The next question, if there is one.
+    /// The next request that somebody still waits for, if there is one.
     pub(crate) fn take(&self) -> Option<Pending> {
         self.bell.drain();
-        self.window.try_recv().ok()
+        self.window.try_iter().find(Pending::is_ours)
     }
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        if identity(&self.path).is_ok_and(|found| found == self.socket) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
+}
+
+impl Pending {
+    /// Takes the decision about it; false if it was taken before.
+    fn is_ours(&self) -> bool {
+        !self.decided.swap(true, Ordering::AcqRel)
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
 }
 
 fn serve(listener: &UnixListener, window: &SyncSender<Pending>, bell: &EventFd) {
@@ -109,8 +136,6 @@ fn serve(listener: &UnixListener, window: &SyncSender<Pending>, bell: &EventFd) 
 }
 
 fn serve_one(client: &UnixStream, window: &SyncSender<Pending>, bell: &EventFd) -> io::Result<()> {
-    client.set_read_timeout(Some(PATIENCE))?;
-    client.set_write_timeout(Some(PATIENCE))?;
     let peer = socket_peercred(client)?.uid.as_raw();
     if !may_ask(peer, user_id()) {
         // Hung up on before it has said everything, it would not hear the answer.
@@ -121,23 +146,37 @@ fn serve_one(client: &UnixStream, window: &SyncSender<Pending>, bell: &EventFd) 
             "this agent belongs to uid {}, and you are uid {peer}; ask as its user or as root",
             user_id()
         );
-        return write(client, &refusal(&why));
+        return write(client, &json!({ "error": why, "kind": DENIED }));
     }
     let request = match read(client)? {
         Ok(request) => request,
         Err(why) => return write(client, &refusal(&why)),
     };
     let (reply, answer) = channel();
-    if window.try_send(Pending { request, reply }).is_err() {
+    let decided = Arc::new(AtomicBool::new(false));
+    let pending = Pending {
+        request,
+        reply,
+        decided: Arc::clone(&decided),
+    };
+    if window.try_send(pending).is_err() {
         return write(
             client,
             &refusal("the agent has too many questions waiting; ask again"),
         );
     }
     bell.raise();
-    match answer.recv_timeout(PATIENCE) {
+    let answered = answer.recv_timeout(PATIENCE);
+    if answered.is_err() && !decided.swap(true, Ordering::AcqRel) {
+        return write(
+            client,
+            &refusal("the agent had no time for it and has done nothing; ask again"),
+        );
+    }
+    // What the loop has begun it ends, and what has become of it must not be guessed here.
+    match answered.or_else(|_| answer.recv_timeout(PATIENCE)) {
         Ok(value) => write(client, &value),
-        Err(_) => write(client, &refusal("the agent did not answer in time")),
+        Err(_) => Ok(()),
     }
 }
 
@@ -170,19 +209,35 @@ fn read(client: &UnixStream) -> io::Result<Result<Request, String>> {
 
 /// Reads on; false at the end of what is said.
 fn more(mut client: &UnixStream, heard: &mut Vec<u8>, end: Instant) -> io::Result<bool> {
-    let left = end.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        return Err(io::ErrorKind::TimedOut.into());
-    }
-    client.set_read_timeout(Some(left))?;
+    client.set_read_timeout(Some(left(end)?))?;
     let mut buffer = [0; 4096];
     let count = client.read(&mut buffer)?;
     heard.extend(&buffer[..count]);
     Ok(count > 0)
 }
 
+/// However slowly it is read, the clerk has others to serve.
 fn write(mut client: &UnixStream, value: &Value) -> io::Result<()> {
-    client.write_all(value.to_string().as_bytes())
+    let end = Instant::now() + PATIENCE;
+    let text = value.to_string();
+    let mut unsaid = text.as_bytes();
+    while !unsaid.is_empty() {
+        client.set_write_timeout(Some(left(end)?))?;
+        match client.write(unsaid) {
+            Ok(count) => unsaid = &unsaid[count..],
+            Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+            Err(cause) => return Err(cause),
+        }
+    }
+    Ok(())
+}
+
+fn left(end: Instant) -> io::Result<Duration> {
+    let left = end.saturating_duration_since(Instant::now());
+    match left.is_zero() {
+        true => Err(io::ErrorKind::TimedOut.into()),
+        false => Ok(left),
+    }
 }
 
 fn refusal(why: &str) -> Value {
@@ -199,6 +254,24 @@ pub enum AskError {
         path: PathBuf,
         /// The system's answer.
         cause: io::Error,
+    },
+    /// It was asked, and gave no answer in time or hung up. What it was asked for may have been done.
+    #[error(
+        "the agent at {path} gives no answer ({cause}); what it was asked for may have been done"
+    )]
+    NoAnswer {
+        /// The door.
+        path: PathBuf,
+        /// The system's answer.
+        cause: io::Error,
+    },
+    /// The agent is somebody else's.
+    #[error("the agent at {path} says: {why}")]
+    Denied {
+        /// The door.
+        path: PathBuf,
+        /// Its words.
+        why: String,
     },
     /// The agent refused or did not understand.
     #[error("the agent at {path} says: {why}")]
@@ -224,18 +297,32 @@ pub fn ask(path: &Path, question: &Question) -> Result<Value, AskError> {
 /// See [`AskError`]. What was refused has changed nothing; of an agent that hangs up or gives no
 /// answer in time it is not known whether it has.
 pub fn request(path: &Path, request: &Request) -> Result<Value, AskError> {
-    let no_agent = |cause| AskError::NoAgent {
-        path: path.to_owned(),
-        cause,
+    let path_of = || path.to_owned();
+    let failed = |cause: io::Error| match cause.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::UnexpectedEof => AskError::NoAnswer {
+            path: path_of(),
+            cause,
+        },
+        _ => AskError::NoAgent {
+            path: path_of(),
+            cause,
+        },
     };
     let refused = |why: String| AskError::Refused {
-        path: path.to_owned(),
+        path: path_of(),
         why,
     };
     let said = format!("{request}\n{}", request.body().unwrap_or_default());
-    let text = stream::ask(path, said.as_bytes(), ANSWER_MAX, 2 * PATIENCE).map_err(no_agent)?;
+    let text = stream::ask(path, said.as_bytes(), ANSWER_MAX, 2 * PATIENCE).map_err(failed)?;
+    if text.is_empty() {
+        return Err(failed(io::ErrorKind::UnexpectedEof.into()));
+    }
     let value: Value = serde_json::from_slice(&text).map_err(|error| refused(error.to_string()))?;
     match value.get("error").and_then(Value::as_str) {
+        Some(why) if value["kind"] == DENIED => Err(AskError::Denied {
+            path: path_of(),
+            why: why.to_owned(),
+        }),
         Some(why) => Err(refused(why.to_owned())),
         None => Ok(value),
     }
@@ -348,17 +435,57 @@ mod tests {
         assert!(error.to_string().contains("control"));
     }
 
+    /// "Nothing was changed" stays true.
+    #[test]
+    fn what_was_refused_for_want_of_time_is_not_done_later() {
+        let (_directory, path, control) = door();
+        let refused = request(&path, &Request::Zero).unwrap_err();
+        assert!(
+            matches!(&refused, AskError::Refused { why, .. } if why.contains("has done nothing")),
+            "{refused}"
+        );
+        assert!(control.take().is_none());
+    }
+
+    /// What the loop has begun is not called undone: of its end nothing is known.
+    #[test]
+    fn what_was_begun_and_does_not_end_has_no_answer() {
+        let (_directory, path, control) = door();
+        let asking = std::thread::spawn(move || request(&path, &Request::Zero));
+        crate::sys::poll::readable(&[control.descriptor()], Some(Duration::from_secs(30))).unwrap();
+        let begun = control.take().expect("a request");
+        let unanswered = asking.join().unwrap().unwrap_err();
+        assert!(
+            matches!(unanswered, AskError::NoAnswer { .. }),
+            "{unanswered}"
+        );
+        drop(begun);
+    }
+
     #[test]
     fn the_door_of_a_dead_agent_is_replaced_and_ours_is_taken_away() {
-        let (_directory, path, control) = door();
-        // As if the first had been killed: its socket is still there.
-        let second = Control::open(&path).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control");
+        // As if its agent had been killed: its socket is still there.
+        drop(UnixListener::bind(&path).unwrap());
+        let control = Control::open(&path).unwrap();
         let asked_path = path.clone();
         let asking = std::thread::spawn(move || ask(&asked_path, &Question::Rails));
-        answer_one(&second, &json!({}));
+        answer_one(&control, &json!({}));
         assert!(asking.join().unwrap().is_ok());
-        drop(second);
         drop(control);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_door_of_a_living_agent_is_left_alone() {
+        let (_directory, path, control) = door();
+        let refused = Control::open(&path).err().map(|cause| cause.kind());
+        assert_eq!(refused, Some(io::ErrorKind::AddrInUse));
+        // Somebody else has taken the path meanwhile, all the same.
+        fs::remove_file(&path).unwrap();
+        let _other = UnixListener::bind(&path).unwrap();
+        drop(control);
+        assert!(path.exists());
     }
 }

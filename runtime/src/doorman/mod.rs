@@ -339,8 +339,11 @@ impl Doorman {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return Ok(()),
                 Err(cause) if matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                    self.turn_one_away();
-                    continue;
+                    if self.turn_one_away() {
+                        continue;
+                    }
+                    // Another thread was faster: whoever waits does so until our next round.
+                    return Ok(());
                 }
                 Err(cause) => return Err(cause),
             };
@@ -366,12 +369,14 @@ impl Doorman {
     }
 
     /// No descriptor is left for whoever is next at the door: takes the spare one, so that they
-    /// see a hang-up and try again later instead of waiting, and we do not spin.
-    fn turn_one_away(&mut self) {
-        self.counters.turned_away += 1;
+    /// see a hang-up and try again later instead of waiting, and we do not spin. Says whether it got
+    /// hold of somebody.
+    fn turn_one_away(&mut self) -> bool {
         self.spare = None;
-        let _ = self.door.accept();
+        let turned_away = matches!(self.door.accept(), Ok(Some(_)));
+        self.counters.turned_away += u64::from(turned_away);
         self.spare = EventFd::new().ok();
+        turned_away
     }
 
     /// Takes what a client sent, a bounded number of messages so that nobody starves the others.
@@ -563,8 +568,15 @@ impl Doorman {
             let reason = format!("client of {:?} at the agent of {:?}", hello.key, self.key);
             return Err((RefusalCode::Job, reason));
         }
-        procfs::start_ticks(peer.pid).ok_or_else(|| {
-            let reason = format!("/proc shows no process {}; is /proc mounted?", peer.pid);
+        procfs::start_ticks(peer.pid).map_err(|cause| {
+            let remedy = match procfs::is_gone(&cause) {
+                true => "is /proc mounted?",
+                false => "raise the agent's limit of open files (ulimit -n)",
+            };
+            let reason = format!(
+                "/proc does not show process {}: {cause}; {remedy}",
+                peer.pid
+            );
             (RefusalCode::Invisible, reason)
         })
     }

@@ -109,11 +109,15 @@ static HOLDER_PID: AtomicU32 = AtomicU32::new(0);
 
 /// Gives the reference back, once, and only in the process that took it.
 fn release() {
-    let held = lock(&HOLDER).take();
-    let owner = HOLDER_PID.swap(0, Ordering::AcqRel);
-    if let Some(library) = held
-        && owner == std::process::id()
-    {
+    // Before the lock, which a forked child may find locked by a thread that it does not have.
+    if HOLDER_PID.load(Ordering::Acquire) != std::process::id() {
+        return;
+    }
+    let mut holder = lock(&HOLDER);
+    let held = holder.take();
+    HOLDER_PID.store(0, Ordering::Release);
+    drop(holder);
+    if let Some(library) = held {
         library.finalize();
     }
 }

@@ -28,6 +28,12 @@ pub fn try_lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
+/// Gives the lock back, whoever else has the same open file. It ends with the file anyway.
+pub fn unlock(file: &File) {
+    // SAFETY: a plain system call on a live descriptor.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,7 +44,11 @@ mod tests {
         let path = folder.path().join("lock");
         let held = try_lock(&path).unwrap().unwrap();
         assert!(try_lock(&path).unwrap().is_none());
+        // As in a forked child.
+        let same = held.try_clone().unwrap();
         drop(held);
+        assert!(try_lock(&path).unwrap().is_none());
+        unlock(&same);
         assert!(try_lock(&path).unwrap().is_some());
     }
 }

@@ -25,6 +25,42 @@ pub struct Peer {
     pub uid: u32,
 }
 
+impl Peer {
+    /// Who is at the other end of a Unix socket; for a client, who listened.
+    pub fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        let mut credentials = libc::ucred {
+            pid: 0,
+            uid: u32::MAX,
+            gid: u32::MAX,
+        };
+        let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: room for the credentials, and the length says so.
+        let answer = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut credentials).cast(),
+                &raw mut length,
+            )
+        };
+        check("getsockopt(SO_PEERCRED)", i64::from(answer))?;
+        Ok(Self {
+            pid: credentials.pid as u32,
+            uid: credentials.uid,
+        })
+    }
+
+    /// Whether what it says may be believed: it is of this user, or root; root asks anybody.
+    pub fn is_trusted(self) -> bool {
+        trusts(super::process::user_id(), self.uid)
+    }
+}
+
+fn trusts(own: u32, other: u32) -> bool {
+    other == own || other == 0 || own == 0
+}
+
 /// A socket that listens at a path.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
@@ -132,27 +168,7 @@ impl Packets {
 
     /// Who is at the other end.
     pub fn peer(&self) -> io::Result<Peer> {
-        let mut credentials = libc::ucred {
-            pid: 0,
-            uid: u32::MAX,
-            gid: u32::MAX,
-        };
-        let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-        // SAFETY: room for the credentials, and the length says so.
-        let answer = unsafe {
-            libc::getsockopt(
-                self.0.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_PEERCRED,
-                (&raw mut credentials).cast(),
-                &raw mut length,
-            )
-        };
-        check("getsockopt(SO_PEERCRED)", i64::from(answer))?;
-        Ok(Peer {
-            pid: credentials.pid as u32,
-            uid: credentials.uid,
-        })
+        Peer::of(self.0.as_fd())
     }
 
     /// Sends one message and at most one descriptor, without blocking (`WouldBlock` if full: then
@@ -323,6 +339,14 @@ pub(super) fn address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::sockl
 mod tests {
     use super::*;
     use crate::sys::descriptor::EventFd;
+
+    #[test]
+    fn a_stranger_is_not_trusted() {
+        assert!(trusts(1000, 1000) && trusts(1000, 0) && trusts(0, 1000));
+        assert!(!trusts(1000, 1001));
+        let (one, _two) = Packets::pair().unwrap();
+        assert!(one.peer().unwrap().is_trusted());
+    }
 
     #[test]
     fn a_message_keeps_its_boundary_and_brings_its_descriptor() {

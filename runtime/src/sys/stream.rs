@@ -5,16 +5,18 @@
 
 use std::io::{self, Read};
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::check;
-use super::socket::address;
+use super::process::user_id;
+use super::socket::{Peer, address};
 
 /// Says `question` to who listens at `path`, and takes at most `answer_max` bytes of the answer.
-/// `TimedOut` if it takes longer than `patience`.
+/// `TimedOut` if it takes longer than `patience`, `PermissionDenied` if it is somebody else's socket: what
+/// a stranger says is not listened to.
 pub fn ask(
     path: &Path,
     question: &[u8],
@@ -39,7 +41,7 @@ pub fn ask(
             Ok(sent) => unsaid = &unsaid[sent as usize..],
             Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
             // Whoever hung up may have said why.
-            Err(cause) if cause.raw_os_error() == Some(libc::EPIPE) => break,
+            Err(cause) if is_hang_up(&cause) => break,
             Err(cause) => return Err(late(cause)),
         }
     }
@@ -52,12 +54,26 @@ pub fn ask(
         match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(count) => answer.extend(&buffer[..count]),
+            // It has not heard everything, and has said what it had to say.
+            Err(cause) if is_hang_up(&cause) && !answer.is_empty() => break,
             Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
             Err(cause) => return Err(late(cause)),
         }
     }
     answer.truncate(answer_max);
     Ok(answer)
+}
+
+/// Whether somebody of this user, or root, listens at `path`; one whose queue is full does, too.
+pub fn is_anybody_there(path: &Path, patience: Duration) -> bool {
+    match connect(path, patience) {
+        Ok(_) => true,
+        Err(cause) => cause.kind() == io::ErrorKind::TimedOut,
+    }
+}
+
+fn is_hang_up(cause: &io::Error) -> bool {
+    matches!(cause.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET))
 }
 
 fn left(end: Instant) -> io::Result<Duration> {
@@ -88,10 +104,17 @@ fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     stream.set_write_timeout(Some(patience))?;
     // SAFETY: `address` is a valid sockaddr_un of `length` bytes.
     let answer = unsafe { libc::connect(fd, (&raw const address).cast(), length) };
-    match check("connect", i64::from(answer)) {
-        Ok(_) => Ok(stream),
-        Err(cause) => Err(late(cause)),
+    check("connect", i64::from(answer)).map_err(late)?;
+    let peer = Peer::of(stream.as_fd())?;
+    if !peer.is_trusted() {
+        let why = format!(
+            "it belongs to uid {}, and you are uid {}; ask as its user or as root",
+            peer.uid,
+            user_id()
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
+    Ok(stream)
 }
 
 #[cfg(test)]
@@ -123,6 +146,23 @@ mod tests {
         client.write_all(&[1; 100_000]).unwrap();
         drop(client);
         assert_eq!(asking.join().unwrap().unwrap(), [1; 100_000]);
+    }
+
+    /// Who refuses may do so before it has heard everything, and its reason arrives.
+    #[test]
+    fn what_is_said_before_a_hang_up_is_heard() {
+        let (_directory, path, listener) = listener();
+        // It takes nothing of the question, which fits the socket's buffer or does not.
+        for length in [1, 4 << 20] {
+            let path = path.clone();
+            let asking = std::thread::spawn(move || ask(&path, &vec![7; length], 1 << 10, LATE));
+            let (mut client, _) = listener.accept().unwrap();
+            // Until something waits to be read: then the hang-up counts as a reset.
+            crate::sys::poll::readable(&[client.as_fd()], Some(LATE)).unwrap();
+            client.write_all(b"too long").unwrap();
+            drop(client);
+            assert_eq!(asking.join().unwrap().unwrap(), b"too long");
+        }
     }
 
     #[test]

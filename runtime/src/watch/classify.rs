@@ -7,8 +7,10 @@
 //!
 //! A kill reaches the tasks one after another, and between "took the signal" and "is exiting"
 //! neither mark is set. A mixed picture is therefore looked at again for a moment; so is an exec,
-//! which ends all tasks but one, until only that one is left.
+//! which ends all tasks but one, until only that one is left. Where there is no telling (no descriptor
+//! left to look with) nobody is declared dead: the pidfd and the sampling go on looking.
 
+use std::io;
 use std::time::Duration;
 
 use super::procfs::{self, StatFile};
@@ -44,8 +46,8 @@ pub(super) fn classify(pid: u32, start_ticks: u64) -> Fate {
             }
             Picture::AllExiting { signal, exit_code } => return Fate::Dying { signal, exit_code },
             Picture::AllStay => return Fate::Lives,
-            Picture::Mixed if look + 1 < LOOKS => std::thread::sleep(PAUSE),
-            Picture::Mixed => {}
+            Picture::Unclear if look + 1 < LOOKS => std::thread::sleep(PAUSE),
+            Picture::Unclear => {}
         }
     }
     Fate::Lives
@@ -53,24 +55,38 @@ pub(super) fn classify(pid: u32, start_ticks: u64) -> Fate {
 
 enum Picture {
     Gone,
-    AllExiting { signal: i32, exit_code: i32 },
+    AllExiting {
+        signal: i32,
+        exit_code: i32,
+    },
     AllStay,
-    Mixed,
+    /// Some leave and some stay, or something cannot be read.
+    Unclear,
 }
 
 fn look_once(pid: u32, start_ticks: u64) -> Picture {
-    // Another start time is another process that was given the pid.
-    let Some(leader) = procfs::task_stat(pid, pid).filter(|stat| stat.start_ticks == start_ticks)
-    else {
-        return Picture::Gone;
+    let unread = |cause: &io::Error| match procfs::is_gone(cause) {
+        true => Picture::Gone,
+        false => Picture::Unclear,
     };
-    let Some(tasks) = procfs::tasks(pid) else {
+    let leader = match procfs::task_stat(pid, pid) {
+        Ok(leader) => leader,
+        Err(cause) => return unread(&cause),
+    };
+    // Another start time is another process that was given the pid.
+    if leader.start_ticks != start_ticks {
         return Picture::Gone;
+    }
+    let tasks = match procfs::tasks(pid) {
+        Ok(tasks) => tasks,
+        Err(cause) => return unread(&cause),
     };
     let (mut leaving, mut staying) = (0, 0);
     for task in tasks {
-        let Some(stat) = procfs::task_stat(pid, task) else {
-            continue;
+        let stat = match procfs::task_stat(pid, task) {
+            Ok(stat) => stat,
+            Err(cause) if procfs::is_gone(&cause) => continue,
+            Err(_) => return Picture::Unclear,
         };
         // A leader that ended long ago stays as a zombie: it says nothing about the others.
         if task == pid && stat.state == b'Z' {
@@ -95,7 +111,7 @@ fn look_once(pid: u32, start_ticks: u64) -> Picture {
             }
         }
         (0, _) => Picture::AllStay,
-        _ => Picture::Mixed,
+        _ => Picture::Unclear,
     }
 }
 

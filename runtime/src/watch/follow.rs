@@ -34,6 +34,7 @@ impl Shared {
             let now = monotonic_ns();
             let anybody = self.lock().iter().any(|entry| entry.phase.is_followed());
             if now >= next_sample_ns {
+                self.open_missing();
                 next_sample_ns = now + SAMPLE_NS;
                 self.sample(now);
             }
@@ -87,9 +88,12 @@ impl Shared {
         };
         match file.map(|file| file.read()) {
             Some(Ok(stat)) => self.judge(slot, generation, pid, detached, &stat, now_ns),
-            // Reaped. Without a kept file the pidfd has to tell.
-            Some(Err(_)) => self.conclude_dead(slot, generation, FailedBy::Gone, 0, 0),
-            None => {}
+            // Reaped.
+            Some(Err(cause)) if procfs::is_gone(&cause) => {
+                self.conclude_dead(slot, generation, FailedBy::Gone, 0, 0);
+            }
+            // No telling; the next look may.
+            Some(Err(_)) | None => {}
         }
     }
 

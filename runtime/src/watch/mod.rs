@@ -205,9 +205,10 @@ impl Watch {
             .started
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if !std::mem::replace(&mut started[group], true) {
+        if !started[group] {
             let shared = Arc::clone(&self.shared);
             self.spawn("muster-words", move || shared.wait_grouped(group))?;
+            started[group] = true;
         }
         Ok(())
     }
@@ -309,13 +310,7 @@ impl Shared {
         let Some(facts) = self.board.slot(slot).map(|slot| slot.facts()) else {
             return;
         };
-        let pidfd = process::open_pidfd(facts.pid);
-        let stat = StatFile::open(facts.pid);
-        // The pid may have gone to somebody else between the claim and here.
-        let same = stat.as_ref().is_ok_and(|stat| {
-            stat.read()
-                .is_ok_and(|stat| stat.start_ticks == facts.start_ticks)
-        });
+        let opened = open(facts.pid, facts.start_ticks);
         let mut slots = self.lock();
         let Some(entry) = slots.get_mut(slot as usize) else {
             return;
@@ -329,23 +324,51 @@ impl Shared {
             pid: facts.pid,
             start_ticks: facts.start_ticks,
             rank: facts.rank,
-            stat: stat.ok().map(Arc::new),
             ..Followed::default()
         };
-        if let Ok(pidfd) = pidfd
-            && self
-                .epoll
-                .add(pidfd.as_fd(), follow::token(slot, facts.generation))
-                .is_ok()
-        {
-            entry.pidfd = Some(pidfd);
+        // That we cannot look, for want of a descriptor, is no news about the process.
+        let gone = opened.as_ref().is_err_and(procfs::is_gone);
+        if let Ok(opened) = opened {
+            self.keep(slot, entry, opened);
         }
         drop(slots);
-        if same {
+        if gone {
+            self.conclude_dead(slot, facts.generation, FailedBy::Gone, 0, 0);
+        } else {
             // The first client makes the sampling begin.
             self.poked.raise();
-        } else {
-            self.conclude_dead(slot, facts.generation, FailedBy::Gone, 0, 0);
+        }
+    }
+
+    fn keep(&self, slot: u32, entry: &mut Followed, (stat, pidfd): (StatFile, Option<OwnedFd>)) {
+        entry.stat = Some(Arc::new(stat));
+        let token = follow::token(slot, entry.generation);
+        entry.pidfd = pidfd.filter(|pidfd| self.epoll.add(pidfd.as_fd(), token).is_ok());
+    }
+
+    /// Opens the files of those whom we could not look at when they came.
+    fn open_missing(&self) {
+        for slot in 0..self.board.slot_count() {
+            let missing = self.lock().get(slot as usize).and_then(|entry| {
+                let is_missing = entry.phase.is_followed() && entry.stat.is_none();
+                is_missing.then_some((entry.generation, entry.pid, entry.start_ticks))
+            });
+            let Some((generation, pid, start_ticks)) = missing else {
+                continue;
+            };
+            match open(pid, start_ticks) {
+                Ok(opened) => {
+                    let mut slots = self.lock();
+                    let entry = &mut slots[slot as usize];
+                    if entry.generation == generation && entry.phase.is_followed() {
+                        self.keep(slot, entry, opened);
+                    }
+                }
+                Err(cause) if procfs::is_gone(&cause) => {
+                    self.conclude_dead(slot, generation, FailedBy::Gone, 0, 0);
+                }
+                Err(_) => {}
+            }
         }
     }
 
@@ -486,5 +509,18 @@ impl Shared {
         if self.mode == WaitMode::Parked {
             (0..self.board.slot_count()).for_each(|slot| self.wake_slot(slot));
         }
+    }
+}
+
+/// Opens a process's files: what it looks like, and what tells of its end. An error that
+/// [`procfs::is_gone`] knows says that it has ended.
+fn open(pid: u32, start_ticks: u64) -> io::Result<(StatFile, Option<OwnedFd>)> {
+    // The pid may have gone to somebody else since it was claimed: first the descriptor, then a look
+    // whether it is of the right one.
+    let pidfd = process::open_pidfd(pid);
+    let stat = StatFile::open(pid)?;
+    match stat.read()?.start_ticks == start_ticks {
+        true => Ok((stat, pidfd.ok())),
+        false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
     }
 }

@@ -1,8 +1,8 @@
 //! What `/proc` says about a process and its tasks.
 //!
-//! Parsing is separate from reading, so that it can be tested on text. A file that cannot be read
-//! or understood is `None`: for a watcher "gone" and "unreadable" lead to the same next question,
-//! which the pidfd answers.
+//! Parsing is separate from reading, so that it can be tested on text. Two answers are kept apart: "there
+//! is no such process" (see [`is_gone`]), which is a fact about it, and any other error (no descriptor
+//! left, no memory), which is one about us.
 
 use std::fs::{self, File};
 use std::io;
@@ -95,9 +95,14 @@ impl StatFile {
     }
 }
 
-/// When a process started, in ticks since boot; `None` if there is no such process.
-pub fn start_ticks(pid: u32) -> Option<u64> {
-    Some(StatFile::open(pid).ok()?.read().ok()?.start_ticks)
+/// Whether an error says that there is no such process. Any other says nothing about it.
+pub fn is_gone(cause: &io::Error) -> bool {
+    matches!(cause.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
+}
+
+/// When a process started, in ticks since boot.
+pub fn start_ticks(pid: u32) -> io::Result<u64> {
+    Ok(StatFile::open(pid)?.read()?.start_ticks)
 }
 
 /// The parent of a process, unless it is gone or an orphan.
@@ -112,28 +117,38 @@ pub fn parent(pid: u32) -> Option<u32> {
         .filter(|parent| *parent > 1)
 }
 
-/// Whether the process of this pid and start time exists (a zombie does not count).
+/// Whether the process of this pid and start time exists (a zombie does not count). It does while
+/// there is no telling.
 pub fn is_alive(pid: u32, start_ticks: u64) -> bool {
-    let stat = StatFile::open(pid).and_then(|file| file.read());
-    match stat {
+    match StatFile::open(pid).and_then(|file| file.read()) {
+        Ok(stat) if stat.start_ticks != start_ticks => false,
         // A leader that ended is a zombie while other threads run on.
-        Ok(stat) if stat.start_ticks == start_ticks => {
-            stat.state != b'Z' || tasks(pid).is_some_and(|tasks| tasks.len() > 1)
+        Ok(stat) if stat.state == b'Z' => {
+            tasks(pid).map_or_else(|cause| !is_gone(&cause), |tasks| tasks.len() > 1)
         }
-        _ => false,
+        Ok(_) => true,
+        Err(cause) => !is_gone(&cause),
     }
 }
 
-/// The ids of a process's tasks; `None` if there is no such process.
-pub fn tasks(pid: u32) -> Option<Vec<u32>> {
-    let entries = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let ids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    Some(ids.collect())
+/// The ids of a process's tasks.
+pub fn tasks(pid: u32) -> io::Result<Vec<u32>> {
+    let mut ids = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
+        ids.extend(
+            entry?
+                .file_name()
+                .to_str()
+                .and_then(|id| id.parse::<u32>().ok()),
+        );
+    }
+    Ok(ids)
 }
 
 /// What a task's `stat` says.
-pub fn task_stat(pid: u32, task: u32) -> Option<Stat> {
-    Stat::parse(&fs::read(format!("/proc/{pid}/task/{task}/stat")).ok()?)
+pub fn task_stat(pid: u32, task: u32) -> io::Result<Stat> {
+    let text = fs::read(format!("/proc/{pid}/task/{task}/stat"))?;
+    Stat::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Whether SIGKILL waits for a task or for its whole process.

@@ -197,6 +197,22 @@ pub fn role() {
                 raw::sleep_uninterruptibly(Path::new(value));
                 say("unstuck");
             }
+            // Another thread than the one that attached moves to the next agent, and leaves.
+            "leave-elsewhere" => {
+                let elsewhere = client.clone();
+                let other = std::thread::spawn(move || {
+                    while elsewhere.reattached() == 0 {
+                        let _ = elsewhere.dispatch();
+                    }
+                    elsewhere.finalize(0).unwrap_or_else(|cause| fail(&cause));
+                });
+                other.join().unwrap();
+                drop(client);
+                // It is linked in front of what this thread held on the first board.
+                assert_eq!(raw::RobustMutex::new().lock(), 0);
+                say("left-elsewhere");
+                raw::pause_forever();
+            }
             "fork-calls" => {
                 let child = raw::fork(|| {
                     let all = matches!(client.node_state(0), Err(Error::Forked))

@@ -52,6 +52,29 @@ pub fn allow_core_dumps() -> bool {
     }
 }
 
+/// Runs something with no descriptor left to open, in any thread of this process: its soft limit is
+/// that of the standard streams meanwhile. What is open works on.
+pub fn without_descriptors<T>(body: impl FnOnce() -> T) -> T {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is valid for the calls.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        let least = libc::rlimit {
+            rlim_cur: 3,
+            ..limit
+        };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const least), 0);
+    }
+    let answer = body();
+    // SAFETY: as above.
+    let restored = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    assert_eq!(restored, 0);
+    answer
+}
+
 /// A segmentation fault, as an application would have one.
 pub fn segmentation_fault() -> ! {
     // SAFETY: restores the default action and raises the signal; the process ends here.

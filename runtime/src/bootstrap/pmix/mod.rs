@@ -18,6 +18,7 @@
 mod spokesman;
 
 use std::collections::BTreeSet;
+use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -260,7 +261,9 @@ impl State {
 
 /// The one thing that a library may say on standard error: the job is split into single nodes.
 fn complain(why: &str) {
-    eprintln!(
+    // Nobody may be reading, which must not end the library thread.
+    let _ = writeln!(
+        io::stderr(),
         "muster: {why}: the agents of the other nodes will not be found; use an MPI with a shared \
          libpmix, or set MUSTER_SEEDS and MUSTER_KEY_FILE"
     );
