@@ -9,6 +9,10 @@ use crate::state::RankFact;
 
 /// A map of ranks, which takes a word while it is empty.
 #[derive(Clone, Debug, Default)]
+#[expect(
+    clippy::box_collection,
+    reason = "an empty map takes three words, a box that is not there one"
+)]
 pub(crate) struct Ranks(Option<Box<BTreeMap<u32, RankFact>>>);
 
 static NONE: BTreeMap<u32, RankFact> = BTreeMap::new();
