@@ -52,9 +52,10 @@ deny: ## licences, bans and sources of all dependencies (needs cargo-deny)
 		echo "make deny: cargo-deny is not installed: cargo install cargo-deny --locked" >&2; exit 1; }
 	$(CARGO) deny check
 
-bench: build ## idle cost; boot, killed, silent, cut-off members beside foca and chitchat; a loaded machine
+bench: build ## idle cost; rails; boot, killed, silent, cut-off members beside foca and chitchat; a loaded machine
 	$(CARGO) build --release --manifest-path $(PEERS)/Cargo.toml
 	$(RELEASE)/muster bench idle --seconds 20
+	$(RELEASE)/muster bench rails
 	$(RELEASE)/muster bench detect --members 64 --rounds 2 \
 		--peer foca-fast=$(PEERS)/target/release/foca-fast \
 		--peer chitchat-fast=$(PEERS)/target/release/chitchat-fast

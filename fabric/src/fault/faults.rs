@@ -11,6 +11,9 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 /// Messages that are held back at once, at most; further ones are lost and counted.
 const HELD_MAX: usize = 4096;
 
+/// As much as a rail can have saved up: what it takes in a millisecond.
+const BURST_US: u64 = 1_000;
+
 /// One in a million, the unit of all shares.
 const MILLION: u32 = 1_000_000;
 
@@ -22,7 +25,15 @@ pub(super) struct Faults {
     held: Vec<Held>,
     /// Gives messages that are due at the same time their order.
     order: u64,
+    buckets: Vec<Bucket>,
     pub(super) counters: FaultCounters,
+}
+
+/// A token bucket: what a rail may still take, in millionths of a byte, and when that was so.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bucket {
+    micro: u64,
+    at_us: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,8 +54,34 @@ impl Faults {
             random,
             held: Vec::new(),
             order: 0,
+            buckets: Vec::new(),
             counters: FaultCounters::default(),
         }
+    }
+
+    /// Whether a rail takes so many bytes now, by its bucket.
+    pub(super) fn takes(&mut self, now_us: u64, rail: usize, bytes: usize) -> bool {
+        let rate = self.plan.rail_bytes_per_s;
+        if rate == 0 {
+            return true;
+        }
+        if self.buckets.len() <= rail {
+            self.buckets.resize(rail + 1, Bucket::default());
+        }
+        let bucket = &mut self.buckets[rail];
+        let earned = now_us.saturating_sub(bucket.at_us).saturating_mul(rate);
+        bucket.micro = bucket
+            .micro
+            .saturating_add(earned)
+            .min(rate.saturating_mul(BURST_US));
+        bucket.at_us = now_us;
+        let wanted = bytes as u64 * u64::from(MILLION);
+        if bucket.micro < wanted {
+            self.counters.refused += 1;
+            return false;
+        }
+        bucket.micro -= wanted;
+        true
     }
 
     /// Takes an arrival in. The same number of dice is thrown for each, whatever comes of it, so
@@ -200,6 +237,7 @@ mod tests {
                 from_us: 50_000,
                 until_us: 60_000,
             }],
+            rail_bytes_per_s: 0,
         }
     }
 
@@ -278,6 +316,26 @@ mod tests {
         assert!(cut(50_000, RAIL) && cut(59_999, RAIL));
         assert!(!cut(49_999, RAIL) && !cut(60_000, RAIL) && !cut(55_000, RAIL + 1));
         assert!(!plan.is_cut(55_000, RAIL, Direction::Out));
+    }
+
+    #[test]
+    fn a_rail_takes_what_its_bucket_holds() {
+        let plan = FaultPlan {
+            rail_bytes_per_s: 1_000_000,
+            ..FaultPlan::default()
+        };
+        let mut faults = Faults::new(plan);
+        // A byte a microsecond, a thousand at most, each rail for itself.
+        let taken = |faults: &mut Faults, now_us, rail| {
+            (0..100)
+                .take_while(|_| faults.takes(now_us, rail, 100))
+                .count()
+        };
+        assert_eq!(taken(&mut faults, 5_000, RAIL), 10);
+        assert_eq!(taken(&mut faults, 5_000, RAIL + 1), 10);
+        assert_eq!(taken(&mut faults, 5_250, RAIL), 2);
+        assert_eq!(taken(&mut faults, 9_000, RAIL), 10);
+        assert_eq!(faults.counters.refused, 4);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Faults on purpose: a wrapper that loses, delays, doubles, reorders, damages and cuts.
+//! Faults on purpose: a wrapper that loses, delays, doubles, reorders, damages, cuts and limits.
 //!
 //! [`Faulty`] wraps any transport. What arrives passes through the plan before the host sees it;
 //! what is sent is untouched but for cuts, so that a message between two wrapped hosts meets the
@@ -128,6 +128,10 @@ impl<T: Transport> Transport for Faulty<T> {
                 self.faults.counters.cut += 1;
                 return Ok(());
             }
+        }
+        let rail = self.inner.rail_of(peer, path).unwrap_or(0);
+        if !self.faults.takes(now_us, rail, bytes.len()) {
+            return Err(DropReason::RailBusy);
         }
         self.inner.post(now_us, peer, path, class, bytes)
     }

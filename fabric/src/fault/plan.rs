@@ -42,6 +42,8 @@ pub struct FaultPlan {
     pub delay_max_us: u32,
     /// Rails that are cut.
     pub cuts: Vec<Cut>,
+    /// What each rail takes in a second, in bytes; beyond that it is busy, and says so. 0 for no limit.
+    pub rail_bytes_per_s: u64,
 }
 
 impl FaultPlan {
@@ -70,4 +72,6 @@ pub struct FaultCounters {
     pub delayed: u64,
     /// Lost because too many were held back.
     pub overflowed: u64,
+    /// Refused because the rail was busy.
+    pub refused: u64,
 }

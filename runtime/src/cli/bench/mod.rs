@@ -13,6 +13,7 @@ mod idle;
 mod launch;
 mod machine;
 mod member;
+mod rails;
 mod table;
 mod wiring;
 
@@ -26,6 +27,8 @@ pub(crate) enum BenchCommand {
     Idle(idle::IdleArgs),
     /// Boot, killed, silent, paused and cut-off members, idle cost: ours beside other programs'.
     Detect(detect::DetectArgs),
+    /// Latency and throughput of rails: ours beside plain sockets and plain libfabric.
+    Rails(rails::RailsArgs),
     /// False failures on a machine whose cores are all busy.
     Calm(calm::CalmArgs),
     /// The rank of `idle`: attaches, says so, and waits for the end of its standard input.
@@ -55,6 +58,7 @@ pub(crate) fn run(command: &BenchCommand) -> Result<(), CliError> {
         BenchCommand::Idle(args) => idle::run(args),
         BenchCommand::Detect(args) => detect::run(args),
         BenchCommand::Calm(args) => calm::run(args),
+        BenchCommand::Rails(args) => rails::run(args),
         BenchCommand::IdleRank { nodes } => idle::rank(*nodes),
         BenchCommand::BareLoop(args) => idle::bare_loop(args),
         BenchCommand::Launch(args) => launch::run(args),
