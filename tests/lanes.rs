@@ -4,7 +4,7 @@
 //! stream of acknowledged messages to all others. Rails are set down, black-holed, made mute or deaf
 //! and healed in a seeded order, so that any two hosts keep one rail between them at all times.
 
-use muster_tests::hosts::{Fault, Hosts, nids};
+use muster_tests::hosts::{Fault, Hosts, address, nids};
 use muster_tests::{DEADLINE, program, workspace};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -42,6 +42,8 @@ struct Seen {
     got: BTreeMap<Pair, BTreeSet<u64>>,
     /// Messages that came by each rail: to, from, rail.
     by_rail: BTreeMap<(usize, usize, usize), u64>,
+    /// What the members have logged.
+    logged: Vec<(usize, String)>,
     ready: BTreeSet<usize>,
     ended: BTreeSet<usize>,
     /// The last that each stream said about each of its own rails.
@@ -204,7 +206,17 @@ impl World {
         note: fn(&mut Seen, usize, &str),
     ) -> Option<ChildStdin> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stderr(Stdio::piped());
         let mut child = command.spawn().expect("a program can be started");
+        let errors = BufReader::new(child.stderr.take().expect("stderr is piped"));
+        let seen = Arc::clone(&self.seen);
+        std::thread::spawn(move || {
+            for line in errors.lines().map_while(Result::ok) {
+                println!("n{host}: {line}");
+                seen.0.lock().unwrap().logged.push((host, line));
+                seen.1.notify_all();
+            }
+        });
         let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let seen = Arc::clone(&self.seen);
         std::thread::spawn(move || {
@@ -256,6 +268,14 @@ impl World {
                 let said = seen.rails.get(&(host, rail));
                 said.is_some_and(|said| said.contains(&format!("link rail{rail} is down")))
             });
+            // dbg-110.
+            let own = address(host, rail);
+            self.until("logged as an error", |seen| {
+                let fails = |(by, line): &(usize, String)| {
+                    *by == host && line.contains("ERROR") && line.contains(&own)
+                };
+                seen.logged.iter().any(fails)
+            });
         }
         self.until("degraded", |seen| seen.shown_ns(host, fault).is_some());
         if !was_shown && let Some(at_ns) = self.seen.0.lock().unwrap().shown_ns(host, fault) {
@@ -267,6 +287,14 @@ impl World {
                 since(after_ns),
                 since(before_ns)
             );
+        }
+        if !was_shown && fault != Fault::Down {
+            // dbg-020.
+            self.until("logged", |seen| {
+                let missed =
+                    |(_, line): &(usize, String)| line.contains("no message came by this rail");
+                seen.logged.iter().any(missed)
+            });
         }
         self.until_messages_passed();
     }

@@ -49,7 +49,7 @@ fn main() {
             index,
             handle,
             last: 0,
-            under_way: 0,
+            under_way: BTreeMap::new(),
             next_us: 0,
         };
         peers.insert(handle, peer);
@@ -77,7 +77,8 @@ struct Peer {
     handle: PeerHandle,
     /// Number of the last message.
     last: u64,
-    under_way: usize,
+    /// Ours, by the fabric's numbers.
+    under_way: BTreeMap<u64, u64>,
     next_us: u64,
 }
 
@@ -101,7 +102,7 @@ impl Stream {
             let stopped = self.stopped.load(Ordering::Relaxed);
             if !stopped {
                 self.send();
-            } else if !has_ended && self.peers.values().all(|peer| peer.under_way == 0) {
+            } else if !has_ended && self.peers.values().all(|peer| peer.under_way.is_empty()) {
                 println!("END");
                 has_ended = true;
             }
@@ -114,15 +115,15 @@ impl Stream {
     fn send(&mut self) {
         let now_us = now_us();
         for peer in self.peers.values_mut() {
-            if peer.next_us > now_us || peer.under_way >= UNDER_WAY_MAX {
+            if peer.next_us > now_us || peer.under_way.len() >= UNDER_WAY_MAX {
                 continue;
             }
-            let bytes = message(self.own, peer.last + 1);
+            let own = peer.last + 1;
+            let bytes = message(self.own, own);
             if let Ok(number) = self.fabric.send_bulk(now_us, peer.handle, &bytes) {
-                assert_eq!(number, peer.last + 1, "messages are counted from 1");
-                println!("SENT {} {number}", peer.index);
-                peer.last = number;
-                peer.under_way += 1;
+                println!("SENT {} {own}", peer.index);
+                peer.last = own;
+                peer.under_way.insert(number, own);
                 peer.next_us = now_us + PACE_US;
             }
         }
@@ -131,7 +132,7 @@ impl Stream {
     fn tell(&mut self, event: &FabricEvent) {
         let (word, peer, message) = match event {
             FabricEvent::BulkDone { peer, message } => ("DONE", peer, message),
-            FabricEvent::BulkFailed { peer, message } => ("FAILED", peer, message),
+            FabricEvent::BulkFailed { peer, message, .. } => ("FAILED", peer, message),
             FabricEvent::RailFailing { rail, reason } => {
                 println!("RAIL {rail} failing: {reason}");
                 return;
@@ -143,11 +144,13 @@ impl Stream {
             FabricEvent::RailLate { .. }
             | FabricEvent::RailSilent { .. }
             | FabricEvent::RailBack { .. }
+            | FabricEvent::Moved { .. }
             | FabricEvent::PeerGone { .. } => return,
         };
         if let Some(peer) = self.peers.get_mut(peer) {
-            peer.under_way -= 1;
-            println!("{word} {} {message}", peer.index);
+            let own = peer.under_way.remove(message);
+            let own = own.expect("it is under way, and ends once");
+            println!("{word} {} {own}", peer.index);
         }
     }
 

@@ -257,12 +257,22 @@ impl Fabric {
         if let Some(choice) = choice {
             peer.take(usize::from(choice.path));
         }
+        let id = choice.map(|choice| peer.paths[usize::from(choice.path)].id);
         let bulk = peer.bulk.as_mut()?;
+        let before = bulk.taken.last().copied();
+        if let Some(id) = id {
+            // The last is the present one.
+            bulk.taken.retain(|one| *one != id);
+            bulk.taken.push(id);
+        }
         if exhausted && anew {
             bulk.tried = Tried::default();
         }
         bulk.anew = false;
         bulk.choice = choice;
+        if let (Some(before), Some(choice)) = (before.filter(|_| before != id), choice) {
+            self.note_moved(handle, before, usize::from(choice.path));
+        }
         choice
     }
 
@@ -278,7 +288,11 @@ impl Fabric {
             tried,
             ..Request::default()
         };
-        let choice = select::choose(&request, &rail_inputs(&self.rails), &inputs);
+        let choice = select::choose(
+            &request,
+            &rail_inputs(&self.rails, self.memory_node),
+            &inputs,
+        );
         self.inputs = inputs;
         choice
     }
