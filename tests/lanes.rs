@@ -2,7 +2,8 @@
 //!
 //! Four network namespaces with three rails each. In each of them a `musterd` with all rails, and a
 //! stream of acknowledged messages to all others. Rails are set down, black-holed, made mute or deaf
-//! and healed in a seeded order, so that any two hosts keep one rail between them at all times.
+//! and healed in a seeded order, so that any two hosts keep one rail between them at all times; at last
+//! two of them keep none, and the others carry between these.
 
 use muster_tests::hosts::{Fault, Hosts, nids};
 use muster_tests::{DEADLINE, program, workspace};
@@ -25,6 +26,8 @@ const MIXED: [&str; RAILS] = ["udp0", "tcp0", "udp1"];
 const FAULTS: usize = 8;
 /// Messages that each host must get through after each change before the next.
 const MESSAGES: u64 = 20;
+/// The two hosts that are to share no rail that works for a while.
+const APART: Pair = (1, 2);
 const STREAM_PORT: u16 = 7801;
 
 /// Who a message went from, and to whom.
@@ -42,6 +45,8 @@ struct Seen {
     got: BTreeMap<Pair, BTreeSet<u64>>,
     /// Messages that came by each rail: to, from, rail.
     by_rail: BTreeMap<(usize, usize, usize), u64>,
+    /// Messages that a third carried: from, to.
+    through: BTreeMap<Pair, u64>,
     ready: BTreeSet<usize>,
     ended: BTreeSet<usize>,
     /// The last that each stream said about each of its own rails.
@@ -69,8 +74,12 @@ impl Seen {
                 if !self.got.entry((from, host)).or_default().insert(*number) {
                     self.wrong.push(format!("twice at n{host}: {line}"));
                 }
-                let count = self.by_rail.entry((host, from, *rail as usize));
-                *count.or_default() += 1;
+                if line.ends_with(" through") {
+                    *self.through.entry((from, host)).or_default() += 1;
+                } else {
+                    let count = self.by_rail.entry((host, from, *rail as usize));
+                    *count.or_default() += 1;
+                }
             }
             ("RAIL", [rail]) => {
                 let (_, what) = line.split_at(format!("RAIL {rail} ").len());
@@ -127,6 +136,15 @@ impl Seen {
             through[from - 1] += done.len() as u64;
         }
         through
+    }
+
+    /// Messages between the two that are apart, each way: carried by a third, and direct.
+    fn between(&self) -> [(u64, u64); 2] {
+        [APART, (APART.1, APART.0)].map(|(from, to)| {
+            let direct = (0..RAILS).filter_map(|rail| self.by_rail.get(&(to, from, rail)));
+            let through = self.through.get(&(from, to)).copied();
+            (through.unwrap_or(0), direct.sum())
+        })
     }
 
     /// Messages on a rail from a host, and to it.
@@ -281,6 +299,30 @@ impl World {
         });
     }
 
+    /// The two share no rail that works for a while, or (mute, deaf) none that works both ways: the others
+    /// carry between them, and no longer than they must.
+    fn part(&self, fault: Fault) {
+        println!("no rail works between n{} and n{}", APART.0, APART.1);
+        let hurt = [(APART.0, 1), (APART.0, 2), (APART.1, 0)];
+        for (host, rail) in hurt {
+            self.hurt(host, rail, fault);
+        }
+        let before = self.seen.0.lock().unwrap().between();
+        self.until("others carry", |seen| {
+            let now = seen.between();
+            (0..2).all(|way| now[way].0 >= before[way].0 + MESSAGES)
+        });
+        for (host, rail) in hurt {
+            self.heal(host, rail, fault);
+        }
+        let before = self.seen.0.lock().unwrap().between();
+        self.until("they go directly again", |seen| {
+            let now = seen.between();
+            (0..2).all(|way| now[way].1 >= before[way].1 + MESSAGES)
+        });
+        self.until("nobody is degraded", Seen::is_calm);
+    }
+
     /// Ends the streams, and counts.
     fn end(mut self) {
         for stream in self.streams.iter_mut().flatten() {
@@ -319,6 +361,7 @@ fn run(seed: u64, nets: &[&str], library: Option<&Path>) {
     };
     world.until_messages_passed();
     let mut dice = ChaCha8Rng::seed_from_u64(seed);
+    let faults = [Fault::Down, Fault::Black, Fault::Mute, Fault::Deaf];
     let mut hurt: Vec<(usize, usize, Fault)> = Vec::new();
     for _ in 0..FAULTS {
         while hurt.len() == RAILS - 1 || !hurt.is_empty() && dice.random_bool(0.5) {
@@ -331,7 +374,6 @@ fn run(seed: u64, nets: &[&str], library: Option<&Path>) {
         let rail = *rails
             .choose(&mut dice)
             .expect("two rails at least are whole");
-        let faults = [Fault::Down, Fault::Black, Fault::Mute, Fault::Deaf];
         let fault = *faults.choose(&mut dice).expect("four");
         let host = dice.random_range(1..=HOSTS);
         world.hurt(host, rail, fault);
@@ -341,6 +383,7 @@ fn run(seed: u64, nets: &[&str], library: Option<&Path>) {
         world.heal(host, rail, fault);
     }
     world.until("nobody is degraded", Seen::is_calm);
+    world.part(*faults.choose(&mut dice).expect("four"));
     world.end();
 }
 
@@ -359,7 +402,8 @@ fn seed() -> u64 {
     )
 }
 
-/// tst-010, dyn-005, dyn-050, hlt-005, hlt-010, hlt-025, snd-080, snd-085; RS-02, RS-05, RS-06, RS-07.
+/// tst-010, dyn-005, dyn-050, hlt-005, hlt-010, hlt-025, snd-060, snd-080, snd-085; BG-06;
+/// RS-02, RS-05, RS-06, RS-07.
 #[test]
 fn whatever_rails_do_no_message_is_lost_or_doubled_and_no_member_is_declared_failed() {
     run(seed(), &UDP, None);

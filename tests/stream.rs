@@ -1,11 +1,11 @@
 //! A stream of acknowledged messages over rails, beside the agents of a test.
 //!
 //! `muster-test-stream INDEX RAILS INDEX=NIDS...` sends to each of the peers all the time and prints
-//! what becomes of it: `GOT FROM NUMBER RAIL` when a message has come, `SENT TO NUMBER`, `DONE TO
-//! NUMBER` when the peer has said that it has all of it, `FAILED TO NUMBER` when it never did, `BAD
-//! why` for what nobody can have sent, `RAIL INDEX word` for what the fabric says. After the line
-//! `stop` on standard input it sends no more and says `END` when nothing is under way; with the end of
-//! standard input it ends.
+//! what becomes of it: `GOT FROM NUMBER RAIL` when a message has come, with `through` behind it if a
+//! third carried it, `SENT TO NUMBER`, `DONE TO NUMBER` when the peer has said that it has all of it,
+//! `FAILED TO NUMBER` when it never did, `BAD why` for what nobody can have sent, `RAIL INDEX word` for
+//! what the fabric says. After the line `stop` on standard input it sends no more and says `END` when
+//! nothing is under way; with the end of standard input it ends.
 
 use muster_fabric::{Arrival, Fabric, FabricConfig, FabricEvent, NidList, PeerHandle, Transport};
 use rustix::buffer::spare_capacity;
@@ -49,7 +49,7 @@ fn main() {
             index,
             handle,
             last: 0,
-            under_way: 0,
+            under_way: BTreeMap::new(),
             next_us: 0,
         };
         peers.insert(handle, peer);
@@ -77,7 +77,8 @@ struct Peer {
     handle: PeerHandle,
     /// Number of the last message.
     last: u64,
-    under_way: usize,
+    /// By the fabric's number of each message, which it counts over all peers.
+    under_way: BTreeMap<u64, u64>,
     next_us: u64,
 }
 
@@ -101,7 +102,7 @@ impl Stream {
             let stopped = self.stopped.load(Ordering::Relaxed);
             if !stopped {
                 self.send();
-            } else if !has_ended && self.peers.values().all(|peer| peer.under_way == 0) {
+            } else if !has_ended && self.peers.values().all(|peer| peer.under_way.is_empty()) {
                 println!("END");
                 has_ended = true;
             }
@@ -114,15 +115,15 @@ impl Stream {
     fn send(&mut self) {
         let now_us = now_us();
         for peer in self.peers.values_mut() {
-            if peer.next_us > now_us || peer.under_way >= UNDER_WAY_MAX {
+            if peer.next_us > now_us || peer.under_way.len() >= UNDER_WAY_MAX {
                 continue;
             }
-            let bytes = message(self.own, peer.last + 1);
-            if let Ok(number) = self.fabric.send_bulk(now_us, peer.handle, &bytes) {
-                assert_eq!(number, peer.last + 1, "messages are counted from 1");
+            let number = peer.last + 1;
+            let bytes = message(self.own, number);
+            if let Ok(id) = self.fabric.send_bulk(now_us, peer.handle, &bytes) {
                 println!("SENT {} {number}", peer.index);
                 peer.last = number;
-                peer.under_way += 1;
+                peer.under_way.insert(id, number);
                 peer.next_us = now_us + PACE_US;
             }
         }
@@ -143,11 +144,15 @@ impl Stream {
             FabricEvent::RailLate { .. }
             | FabricEvent::RailSilent { .. }
             | FabricEvent::RailBack { .. }
+            | FabricEvent::PeerIndirect { .. }
+            | FabricEvent::PeerDirect { .. }
+            | FabricEvent::Stranger { .. }
             | FabricEvent::PeerGone { .. } => return,
         };
-        if let Some(peer) = self.peers.get_mut(peer) {
-            peer.under_way -= 1;
-            println!("{word} {} {message}", peer.index);
+        if let Some(peer) = self.peers.get_mut(peer)
+            && let Some(number) = peer.under_way.remove(message)
+        {
+            println!("{word} {} {number}", peer.index);
         }
     }
 
@@ -194,7 +199,8 @@ fn arrived(arrival: Arrival<'_>) {
     };
     let number = u64::from_le_bytes(*number);
     if arrival.bytes == message(from, number) {
-        println!("GOT {from} {number} {}", arrival.rail);
+        let through = arrival.relayed.map_or("", |_| " through");
+        println!("GOT {from} {number} {}{through}", arrival.rail);
     } else {
         println!("BAD message {number} from {from}");
     }

@@ -45,6 +45,8 @@ pub struct FabricConfig {
     /// Rails up to this distance from the messages' memory are as good as the nearest, in the unit of
     /// hwloc's NUMA distances (10 is local). Large enough, it switches distance off.
     pub numa_range: u32,
+    /// Reach peers through others where no direct pair works, and carry for others likewise.
+    pub relay: bool,
     /// What peers hold on to, to learn at once of this process's end; none: they have to wait for its
     /// silence. Two fabrics need two.
     pub lifeline: Option<Arc<Lifeline>>,
@@ -68,6 +70,7 @@ impl FabricConfig {
             timeouts: Timeouts::default(),
             policy: Policy::default(),
             numa_range: 0,
+            relay: true,
             lifeline: None,
         }
     }

@@ -313,7 +313,7 @@ pub enum PeerError {
     /// None of the peer's NIDs is on a net that a local rail is on.
     #[error(
         "the peer {peer} is on no net of this node: its rails are on {peer_nets}, ours on \
-         {own_nets}; give both a rail on one net"
+         {own_nets}; give both a rail on one net, or switch relaying on"
     )]
     NoCommonNet {
         /// The peer's NIDs.

@@ -23,6 +23,10 @@
 //! 3. [`Transport::poll_event`] until it is empty;
 //! 4. [`Transport::send`].
 //!
+//! A peer with which no working net is shared is reached through one that shares one with each side
+//! (`relay`): a copy goes to it in an envelope, which it sends straight on. Such messages arrive with
+//! [`Arrival::relayed`] set, and are told by [`heard_through`](Transport::heard_through).
+//!
 //! Absent on purpose: clocks (`now_us` is an argument, any monotonic microseconds will do),
 //! threads (but for questions that a provider would wait for, see `provider/names.rs`), membership, and
 //! trust: datagrams that arrive may come from anybody. Bulk messages come from who has the key.
@@ -46,6 +50,7 @@ mod policy;
 mod provider;
 mod rail;
 mod range;
+mod relay;
 mod select;
 mod stats;
 mod timeouts;
@@ -68,13 +73,15 @@ pub use peer::PeerHandle;
 pub use policy::{MESSAGES_MAX, NidPattern, PATTERNS_MAX, Policy, RULES_MAX, Ranks, Rule, Subject};
 pub use provider::{Interface, Libfabric, load, load_from};
 pub use range::expand;
+pub use relay::{ENVELOPE_BYTES, Tally};
 pub use select::{
-    Candidate, Choice, Explanation, Loss, PATHS_MAX, PathInput, RailInput, Request, Selection,
-    Standing, Step, Tried, choose, explain,
+    Candidate, CarrierInput, Choice, Explanation, Loss, PATHS_MAX, PathInput, RailInput, Request,
+    Selection, Standing, Step, Tried, choose, choose_carriers, explain,
 };
 pub use stats::{Counters, DropReason, HEAT_HALF_LIFE_US};
 pub use timeouts::Timeouts;
-pub use transport::{Arrival, Class, FabricEvent, Route, Sent, Transport};
+pub use transport::{Arrival, Class, FabricEvent, Relayed, Route, Sent, Transport};
 pub use view::{
-    Credits, NetView, PathState, PathView, PeerNidView, PeerView, RailView, Why, by_net, by_nid,
+    Credits, NetView, PathState, PathView, PeerNidView, PeerView, RailView, RelayView, Through,
+    Why, by_net, by_nid,
 };

@@ -9,6 +9,7 @@ use crate::fabric::PeerBulk;
 use crate::health::{Health, Hearing};
 use crate::nid::{NIDS_MAX, Nid, NidList};
 use crate::policy::Ranks;
+use crate::relay::PeerRelay;
 use crate::stats::{Counters, Heat};
 
 /// A peer that was taken in. Once it was forgotten, the handle stands for nobody.
@@ -87,6 +88,8 @@ pub(crate) struct Peer {
     pub(crate) run: (u32, u32),
     /// Bulk messages to and from it, once there was one.
     pub(crate) bulk: Option<Box<PeerBulk>>,
+    /// How it is reached through others, and what it has others reach through us.
+    pub(crate) relay: PeerRelay,
 }
 
 impl Peer {
@@ -99,6 +102,7 @@ impl Peer {
             turn: 0,
             run: (u32::MAX, 0),
             bulk: None,
+            relay: PeerRelay::default(),
         };
         peer.note_rails();
         peer

@@ -11,6 +11,7 @@ use crate::nid::{Address, BEAT_PORT_OFFSET, Nid};
 use crate::peer::PeerHandle;
 use crate::provider::table::{self, Addressing, Row};
 use crate::provider::{Interface, Lane, Libfabric, Limits, has_provider, offers};
+use crate::relay::ENVELOPE_BYTES;
 use crate::stats::{Counters, Heat};
 use crate::transport::Class;
 use crate::view::{Credits, RailView};
@@ -354,7 +355,7 @@ pub(crate) fn open_bulk(config: &FabricConfig, nid: &Nid) -> Result<Lane, OpenEr
         sends: BULK_SLOTS,
         inject: config.inject,
         wakes: true,
-        message_max: FRAME_BYTES + FRAGMENT_BYTES,
+        message_max: ENVELOPE_BYTES + FRAME_BYTES + FRAGMENT_BYTES,
     };
     let provider = row.provider(library.version());
     let refused = |reason| explain(library, nid, source, provider, reason);

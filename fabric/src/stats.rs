@@ -26,11 +26,21 @@ pub enum DropReason {
     ReceiveError,
     /// Arrived on a bulk lane, and was stale, malformed, or of a peer that is unknown.
     BulkRefused,
+    /// Came through another member or was to be carried on, and relaying is off here.
+    RelayOff,
+    /// The same, and the envelope contradicts itself, or was carried already.
+    RelayMalformed,
+    /// The same, and one of the three members is not known here.
+    RelayStranger,
+    /// To be carried on, and its sender, or all together, had as much carried as they may.
+    RelayRate,
+    /// To be carried on, and no direct pair leads on, or its lane was busy for too long.
+    RelayNoPath,
 }
 
 impl DropReason {
     /// All reasons, in the order of their counters.
-    pub const ALL: [DropReason; 9] = [
+    pub const ALL: [DropReason; 14] = [
         DropReason::UnknownPeer,
         DropReason::NoPath,
         DropReason::Oversize,
@@ -40,6 +50,11 @@ impl DropReason {
         DropReason::ReceivedOversize,
         DropReason::ReceiveError,
         DropReason::BulkRefused,
+        DropReason::RelayOff,
+        DropReason::RelayMalformed,
+        DropReason::RelayStranger,
+        DropReason::RelayRate,
+        DropReason::RelayNoPath,
     ];
 
     /// The reason as a word for tables and metrics.
@@ -55,6 +70,11 @@ impl DropReason {
             DropReason::ReceivedOversize => "received_oversize",
             DropReason::ReceiveError => "receive_error",
             DropReason::BulkRefused => "bulk_refused",
+            DropReason::RelayOff => "relay_off",
+            DropReason::RelayMalformed => "relay_malformed",
+            DropReason::RelayStranger => "relay_stranger",
+            DropReason::RelayRate => "relay_rate",
+            DropReason::RelayNoPath => "relay_no_path",
         }
     }
 }

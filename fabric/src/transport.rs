@@ -5,7 +5,7 @@
 
 use crate::error::PeerError;
 use crate::health::Pace;
-use crate::nid::NidList;
+use crate::nid::{Nid, NidList};
 use crate::peer::PeerHandle;
 use crate::select::{Selection, TRIES_MAX, Tried};
 use crate::stats::DropReason;
@@ -50,6 +50,17 @@ pub struct Arrival<'a> {
     pub rail: usize,
     /// The message.
     pub bytes: &'a [u8],
+    /// It came through another member; none: directly.
+    pub relayed: Option<Relayed>,
+}
+
+/// How a message came that did not come directly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relayed {
+    /// The peer that carried it.
+    pub by: PeerHandle,
+    /// Its sender says that it does not hear us directly.
+    pub unheard: bool,
 }
 
 /// Something the host should know about rails.
@@ -78,6 +89,21 @@ pub enum FabricEvent {
         peer: PeerHandle,
         /// Index of the local rail.
         rail: usize,
+    },
+    /// A watched peer is heard through other members only.
+    PeerIndirect {
+        /// The peer.
+        peer: PeerHandle,
+    },
+    /// A watched peer is heard directly again.
+    PeerDirect {
+        /// The peer.
+        peer: PeerHandle,
+    },
+    /// Something is to be carried to or from a NID that nobody known here has. Said now and then.
+    Stranger {
+        /// The NID.
+        nid: Nid,
     },
     /// A watched peer's process has ended, as far as its kernel says: its connection broke, or was
     /// refused. It may be back already.
@@ -118,7 +144,7 @@ pub trait Transport {
     /// The local rails' NIDs, with their ports.
     fn local_nids(&self) -> NidList;
 
-    /// Longest message, in bytes, that every rail can carry.
+    /// Longest message, in bytes, that every rail can carry, through another member too.
     fn mtu(&self) -> usize;
 
     /// State and counters of the local rails.
@@ -168,7 +194,12 @@ pub trait Transport {
         bytes: &[u8],
     ) -> Result<(), DropReason>;
 
-    /// Sends a message to a peer. Never blocks, never waits for room.
+    /// Sends a copy through other members, if this peer cannot be reached directly, or may not be; says
+    /// how many took one. A part of [`send`](Transport::send).
+    fn relay(&mut self, now_us: u64, peer: PeerHandle, class: Class, bytes: &[u8]) -> u8;
+
+    /// Sends a message to a peer. Never blocks, never waits for room. Messages do not begin with the
+    /// mark of an envelope (F5, then `MR1`): they would be taken for one.
     fn send(
         &mut self,
         now_us: u64,
@@ -211,6 +242,7 @@ pub trait Transport {
             let probed = self.post(now_us, peer, usize::from(choice.path), class, bytes);
             sent.copies += u8::from(probed.is_ok());
         }
+        sent.copies += self.relay(now_us, peer, class, bytes);
         sent
     }
 
@@ -237,10 +269,15 @@ pub trait Transport {
     /// Says that an authentic message of this peer has come over this rail.
     fn heard(&mut self, now_us: u64, peer: PeerHandle, rail: usize);
 
+    /// Says that an authentic message of this peer has come, but through another member: that says
+    /// nothing for any rail.
+    fn heard_through(&mut self, now_us: u64, peer: PeerHandle, relayed: Relayed);
+
     /// Watches a peer's rails: one that is not heard at this [`Pace`], while another is, gives
     /// [`FabricEvent::RailLate`] and [`FabricEvent::RailSilent`]; and the end of its process
-    /// [`FabricEvent::PeerGone`], if it offers a [`Lifeline`](crate::Lifeline). Called again, it only
-    /// changes the pace.
+    /// [`FabricEvent::PeerGone`], if it offers a [`Lifeline`](crate::Lifeline). When
+    /// nothing comes directly for a while, messages go to the peer through others as well. Called again,
+    /// it only changes the pace.
     fn watch(&mut self, now_us: u64, peer: PeerHandle, pace: Pace);
 
     /// Ends the watch; a rail that was silent counts as healthy again.

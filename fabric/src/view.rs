@@ -5,6 +5,7 @@
 use crate::health::HealthState;
 use crate::net::Net;
 use crate::nid::Nid;
+use crate::relay::Tally;
 use crate::stats::Counters;
 use std::fmt;
 
@@ -218,6 +219,30 @@ pub struct Why {
     pub rails: Vec<(Nid, Option<&'static str>)>,
     /// The NIDs that the taken rail leads to, likewise.
     pub remotes: Vec<(Nid, Option<&'static str>)>,
+    /// Through whom it goes as well; none if it goes directly only.
+    pub relay: Option<Through>,
+}
+
+/// Through whom messages to a peer go, and why.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Through {
+    /// Why not directly.
+    pub because: &'static str,
+    /// Relaying is off, so they go through nobody.
+    pub off: bool,
+    /// The first NIDs of those who may carry, and what decided against each; none for those who do.
+    pub members: Vec<(Nid, Option<&'static str>)>,
+}
+
+/// What went through whom.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RelayView {
+    /// Whether relaying is on.
+    pub on: bool,
+    /// From whom, through whom, to whom: first NIDs, none for this node.
+    pub pairs: Vec<([Option<Nid>; 3], Tally)>,
+    /// What is counted for no pair by itself.
+    pub others: Tally,
 }
 
 impl fmt::Display for Why {
@@ -232,6 +257,21 @@ impl fmt::Display for Why {
                     None => writeln!(f, "  {side} {nid}: taken")?,
                     Some(reason) => writeln!(f, "  {side} {nid}: not taken, since {reason}")?,
                 }
+            }
+        }
+        let Some(relay) = &self.relay else {
+            return Ok(());
+        };
+        let off = if relay.off {
+            ", but relaying is off"
+        } else {
+            ""
+        };
+        writeln!(f, "  through others, since {}{off}", relay.because)?;
+        for (nid, lost) in &relay.members {
+            match lost {
+                None => writeln!(f, "  through {nid}: taken")?,
+                Some(reason) => writeln!(f, "  through {nid}: not taken, since {reason}")?,
             }
         }
         Ok(())

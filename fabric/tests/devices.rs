@@ -8,8 +8,8 @@ mod common;
 
 use common::{Node, config, in_child, text};
 use muster_fabric::{
-    BULK_MESSAGE_MAX, Class, DropReason, Fabric, FabricEvent, HealthState, PeerHandle, Route,
-    Transport,
+    BULK_MESSAGE_MAX, Class, DropReason, ENVELOPE_BYTES, Fabric, FabricEvent, HealthState,
+    PeerHandle, Route, Transport,
 };
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -150,9 +150,9 @@ fn a_device_whose_messages_are_too_short_for_bulk_is_refused_for_it() {
         return;
     }
     let mut fabric = Fabric::open(&config("127.41.67.1@psm0")).unwrap();
-    assert_eq!(fabric.mtu(), 2000);
+    assert_eq!(fabric.mtu(), 2000 - ENVELOPE_BYTES);
     let text = "rail 127.41.67.1@psm0: psm3 carries messages of up to 2000 bytes, and the bulk lane \
-                needs 16450; messages on it must fit a datagram";
+                 needs 16483; messages on it must fit a datagram";
     assert_eq!(fabric.open_bulk().unwrap_err().to_string(), text);
 }
 

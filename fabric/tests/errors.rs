@@ -150,12 +150,15 @@ fn a_rail_that_cannot_be_opened_closes_those_before_it() {
 
 #[test]
 fn a_peer_that_cannot_be_reached_from_here() {
-    let mut fabric = Fabric::open(&config("127.42.6.1:0@udp")).unwrap();
+    let mut config = config("127.42.6.1:0@udp");
+    config.relay = false;
+    let mut fabric = Fabric::open(&config).unwrap();
     let mut refusal = |nids: &str| fabric.peer(&nids.parse().unwrap()).unwrap_err().to_string();
     assert_eq!(
         refusal("192.0.2.7@udp1,192.0.2.7@o2ib0"),
         "the peer 192.0.2.7@udp1,192.0.2.7@o2ib0 is on no net of this node: its rails are on \
-         o2ib0, udp1, ours on udp0; give both a rail on one net"
+         o2ib0, udp1, ours on udp0; give both a rail on one net, or switch \
+         relaying on"
     );
     assert_eq!(
         refusal("eth0@udp"),

@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Node, config, library, on_the_wheel, text};
-use muster_fabric::{Class, DropReason, Fabric, NidList, Route, Sent, Transport};
+use muster_fabric::{Class, DropReason, ENVELOPE_BYTES, Fabric, NidList, Route, Sent, Transport};
 use std::time::Duration;
 
 const SENT_ONE: Sent = Sent {
@@ -221,8 +221,8 @@ fn messages_up_to_the_limit_pass_and_longer_ones_are_refused_or_dropped() {
     let mut a = Node::open("127.41.16.1:0@udp");
     let mut b = Node::open("127.41.17.1:0@udp");
     let to_b = a.knows(&b);
-    assert_eq!(a.fabric.mtu(), 1472);
-    let longest = vec![7; 1472];
+    assert_eq!(a.fabric.mtu(), 1472 - ENVELOPE_BYTES);
+    let longest = vec![7; 1472 - ENVELOPE_BYTES];
     assert_eq!(
         a.fabric.send(1, to_b, Class::News, Route::Next, &longest),
         SENT_ONE
@@ -237,7 +237,13 @@ fn messages_up_to_the_limit_pass_and_longer_ones_are_refused_or_dropped() {
         dropped: Some(DropReason::Oversize),
     };
     assert_eq!(
-        a.fabric.send(1, to_b, Class::News, Route::Next, &[7; 1473]),
+        a.fabric.send(
+            1,
+            to_b,
+            Class::News,
+            Route::Next,
+            &[7; 1472 - ENVELOPE_BYTES + 1]
+        ),
         refused
     );
     // From a stranger, who is not bound to the limit: longer, garbage, and a proper one.

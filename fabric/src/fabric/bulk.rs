@@ -12,7 +12,7 @@ use crate::health::{HealthChange, HealthConfig, Outcome};
 use crate::nid::{Address, Nid};
 use crate::peer::{Path, PeerHandle};
 use crate::provider::{Done, Lane, SendTag};
-use crate::rail;
+use crate::rail::{self, Rail};
 use crate::select::{Choice, Tried};
 use crate::stats::DropReason;
 use crate::transport::{Arrival, FabricEvent};
@@ -35,9 +35,12 @@ pub(crate) struct PeerBulk {
     /// The path of the message under way, and those that were in vain for it.
     pub(super) choice: Option<Choice>,
     pub(super) tried: Tried,
+    /// The member that carries it instead, and those that did so in vain.
+    pub(super) through: Option<PeerHandle>,
+    pub(super) through_tried: Vec<PeerHandle>,
     /// All paths were tried in vain, and the clock says: from the beginning.
     pub(super) anew: bool,
-    /// Acknowledgements that are owed, at most one a path.
+    /// Acknowledgements that are owed, at most one a path and carrier.
     pub(super) owed: Vec<Owed>,
     pause_us: u64,
     pub(super) next_us: u64,
@@ -50,11 +53,30 @@ pub(crate) struct PeerBulk {
 /// An acknowledgement that the path back did not take so far.
 #[derive(Debug)]
 pub(super) struct Owed {
-    /// The path's number.
-    pub(super) path: u32,
+    pub(super) back: Back,
     pub(super) frame: Frame,
     pub(super) next_us: u64,
     pub(super) pause_us: u64,
+}
+
+/// The way that an acknowledgement goes: the one that its fragment came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Back {
+    /// By a path, by its number.
+    Path(u32),
+    /// Through another member.
+    Through(PeerHandle),
+}
+
+/// What has come of a frame.
+#[derive(Debug, Default)]
+pub(super) struct FrameTaken {
+    due: Option<Due>,
+    change: Option<HealthChange>,
+    /// Something is owed now.
+    owes: bool,
+    refused: bool,
+    whole: Option<Vec<u8>>,
 }
 
 impl PeerBulk {
@@ -73,6 +95,8 @@ impl PeerBulk {
     pub(crate) fn choose_anew(&mut self, now_us: u64) {
         self.choice = None;
         self.tried = Tried::default();
+        self.through = None;
+        self.through_tried.clear();
         if self.sender.timeout().is_some() {
             self.sender.resend();
             self.pause_us = 0;
@@ -80,11 +104,11 @@ impl PeerBulk {
         }
     }
 
-    /// Notes what is to be acknowledged by a path; it says more than what was owed there before.
-    fn owe(&mut self, path: u32, frame: Frame) {
-        self.owed.retain(|owed| owed.path != path);
+    /// Notes what is to be acknowledged that way; it says more than what was owed there before.
+    fn owe(&mut self, back: Back, frame: Frame) {
+        self.owed.retain(|owed| owed.back != back);
         self.owed.push(Owed {
-            path,
+            back,
             frame,
             next_us: 0,
             pause_us: PAUSE_MIN_US,
@@ -155,12 +179,10 @@ impl Fabric {
             self.unknown_peer_drops += 1;
             return Err(DropReason::UnknownPeer);
         };
-        let has_lane = |path: &&Path| {
-            self.rails[path.rail]
-                .as_ref()
-                .is_some_and(|rail| rail.bulk.is_some())
-        };
-        if !peer.paths.iter().any(|path| has_lane(&path)) {
+        let has_lane = |rail: &Option<Rail>| rail.as_ref().is_some_and(|rail| rail.bulk.is_some());
+        let mut paths = peer.paths.iter();
+        let through = self.config.relay && self.rails.iter().any(has_lane);
+        if !through && !paths.any(|path| has_lane(&self.rails[path.rail])) {
             return Err(DropReason::NoPath);
         }
         let bulk = peer.bulk.get_or_insert_with(Default::default);
@@ -207,13 +229,14 @@ impl Fabric {
 
     /// Whether bulk messages are under way.
     pub(super) fn has_bulk(&self) -> bool {
-        !self.bulk_peers.is_empty()
+        !self.bulk_peers.is_empty() || self.late_timeout().is_some()
     }
 
     /// When bulk messages need another look.
     pub(super) fn bulk_timeout(&self) -> Option<u64> {
         let of_peer = |handle: &PeerHandle| self.peer_bulk_timeout(*handle);
-        self.bulk_peers.iter().filter_map(of_peer).min()
+        let of_peers = self.bulk_peers.iter().filter_map(of_peer);
+        of_peers.chain(self.late_timeout()).min()
     }
 
     pub(super) fn peer_bulk_timeout(&self, handle: PeerHandle) -> Option<u64> {
@@ -228,6 +251,7 @@ impl Fabric {
         for rail in 0..self.rails.len() {
             more |= self.poll_bulk_lane(now_us, rail, deliver);
         }
+        self.pump_late(now_us);
         if !self.bulk_peers.is_empty() {
             self.pump_bulk(now_us);
         }
@@ -256,7 +280,11 @@ impl Fabric {
             };
             match done {
                 Done::Received { slot, length } => {
-                    let whole = self.bulk_received(now_us, index, slot, length);
+                    let envelope = lane.envelope(slot, length);
+                    let (whole, relayed) = match envelope {
+                        None => (self.bulk_received(now_us, index, slot, length), None),
+                        Some(envelope) => self.bulk_envelope_came(now_us, index, envelope),
+                    };
                     if let Some(lane) = self.bulk_lane(index) {
                         lane.repost(slot);
                     }
@@ -264,6 +292,7 @@ impl Fabric {
                         deliver(Arrival {
                             rail: index,
                             bytes: &bytes,
+                            relayed,
                         });
                     }
                 }
@@ -332,43 +361,33 @@ impl Fabric {
             .paths
             .iter_mut()
             .find(|path| path.rail == index && path.nid == from)?;
-        let health = &self.config.health;
         let bulk = peer.bulk.get_or_insert_with(Default::default);
-        bulk.used_us = now_us;
-        let (bits, whole) = match frame.kind {
-            Kind::Acked(bits) => {
-                // Whatever it is about, this path works both ways.
-                let change = path.bulk_health.tell(now_us, Outcome::Success, health);
-                // An acknowledgement of an earlier life of ours says nothing else.
-                if frame.stream == self.config.incarnation {
-                    let message = frame.fragment.message;
-                    let times = &self.config.timeouts;
-                    let due = bulk.sender.acked(now_us, message, bits, times);
-                    bulk.went_on();
-                    self.bulk_ended(handle, due);
-                }
-                self.note_bulk_change(change);
-                return None;
+        let back = Back::Path(path.id);
+        let taken = take_frame(&self.config, now_us, bulk, Some(path), back, frame, bytes);
+        self.frame_taken(index, handle, taken)
+    }
+
+    /// Does what follows from a frame; the message, if it is whole now.
+    pub(super) fn frame_taken(
+        &mut self,
+        rail: usize,
+        handle: PeerHandle,
+        taken: FrameTaken,
+    ) -> Option<Vec<u8>> {
+        if let Some(rail) = self.rails[rail].as_mut() {
+            if taken.refused {
+                rail.counters.count_drop(DropReason::BulkRefused);
             }
-            Kind::Question => (0, None),
-            Kind::Fragment => match bulk
-                .receiver
-                .take(now_us, frame.stream, frame.fragment, bytes)
-            {
-                Taken::Acked { bits, whole } => (bits, whole),
-                Taken::Stale | Taken::Malformed => {
-                    self.count_bulk(index, DropReason::BulkRefused);
-                    return None;
-                }
-            },
-        };
-        let kind = Kind::Acked(bits);
-        bulk.owe(path.id, Frame { kind, ..frame });
-        if let (Some(bytes), Some(rail)) = (&whole, &mut self.rails[index]) {
-            rail.counters.count_receive(bytes.len());
+            if let Some(bytes) = &taken.whole {
+                rail.counters.count_receive(bytes.len());
+            }
         }
-        self.note_bulk(handle);
-        whole
+        self.bulk_ended(handle, taken.due);
+        self.note_bulk_change(taken.change);
+        if taken.owes {
+            self.note_bulk(handle);
+        }
+        taken.whole
     }
 
     /// Whether there is memory for the message that a frame begins, if it begins one.
@@ -406,6 +425,8 @@ impl Fabric {
         if let Some(bulk) = self.peers.get_mut(peer).and_then(|peer| peer.bulk.as_mut()) {
             bulk.choice = None;
             bulk.tried = Tried::default();
+            bulk.through = None;
+            bulk.through_tried.clear();
         }
         self.push_event(event);
     }
@@ -439,6 +460,53 @@ impl Fabric {
             self.find_deaf_rails();
         }
     }
+}
+
+/// Takes a frame of a peer, which came by a path or through another member.
+pub(super) fn take_frame(
+    config: &FabricConfig,
+    now_us: u64,
+    bulk: &mut PeerBulk,
+    path: Option<&mut Path>,
+    back: Back,
+    frame: Frame,
+    bytes: &[u8],
+) -> FrameTaken {
+    let mut taken = FrameTaken::default();
+    bulk.used_us = now_us;
+    let bits = match frame.kind {
+        Kind::Acked(bits) => {
+            // Whatever it is about, this path works both ways.
+            let health = &config.health;
+            taken.change =
+                path.and_then(|path| path.bulk_health.tell(now_us, Outcome::Success, health));
+            // An acknowledgement of an earlier life of ours says nothing else.
+            if frame.stream == config.incarnation {
+                let message = frame.fragment.message;
+                taken.due = bulk.sender.acked(now_us, message, bits, &config.timeouts);
+                bulk.went_on();
+            }
+            return taken;
+        }
+        Kind::Question => 0,
+        Kind::Fragment => match bulk
+            .receiver
+            .take(now_us, frame.stream, frame.fragment, bytes)
+        {
+            Taken::Acked { bits, whole } => {
+                taken.whole = whole;
+                bits
+            }
+            Taken::Stale | Taken::Malformed => {
+                taken.refused = true;
+                return taken;
+            }
+        },
+    };
+    let kind = Kind::Acked(bits);
+    bulk.owe(back, Frame { kind, ..frame });
+    taken.owes = true;
+    taken
 }
 
 /// What a frame without a fragment says about one.

@@ -11,10 +11,13 @@ mod bulk_tests;
 mod paths;
 mod pump;
 mod receive;
+mod relay;
+mod relay_bulk;
 mod send;
 mod show;
 
 pub(crate) use bulk::PeerBulk;
+use relay::Carrier;
 
 use crate::config::FabricConfig;
 use crate::error::{OpenError, PeerError, RemoveError};
@@ -27,9 +30,10 @@ use crate::peer::{PeerHandle, PeerTable};
 use crate::policy::Policy;
 use crate::provider::Lane;
 use crate::rail::{self, Rail};
+use crate::relay::ENVELOPE_BYTES;
 use crate::select::{PathInput, Selection, Tried};
 use crate::stats::DropReason;
-use crate::transport::{Arrival, Class, FabricEvent, Route, Transport};
+use crate::transport::{Arrival, Class, FabricEvent, Relayed, Route, Transport};
 use crate::view::{PathView, RailView, Why};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddrV4;
@@ -75,6 +79,8 @@ pub struct Fabric {
     links: Option<Links>,
     /// The lifelines of watched peers; none where the system gives no descriptor.
     held: Option<Held>,
+    /// What is carried for others, and through others.
+    carrier: Carrier,
     /// When the own lifeline is to be looked at.
     look_us: u64,
 }
@@ -128,6 +134,7 @@ impl Fabric {
             rails_in_doubt: false,
             links: Links::open().ok(),
             held: Held::new().ok(),
+            carrier: Carrier::default(),
             look_us: 0,
         };
         fabric.measure();
@@ -281,7 +288,8 @@ impl Fabric {
 
     fn measure(&mut self) {
         let sizes = self.open_rails().map(|(_, rail)| rail.message_max());
-        self.mtu = sizes.min().unwrap_or(0);
+        // Every message may have to go in an envelope.
+        self.mtu = sizes.min().unwrap_or(0).saturating_sub(ENVELOPE_BYTES);
     }
 
     fn push_event(&mut self, event: FabricEvent) {
@@ -355,6 +363,10 @@ impl Transport for Fabric {
         self.post_on(now_us, peer, path, class, bytes, Tried::default())
     }
 
+    fn relay(&mut self, now_us: u64, peer: PeerHandle, class: Class, bytes: &[u8]) -> u8 {
+        self.relay_copies(now_us, peer, class, bytes)
+    }
+
     fn poll(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
         self.now_us = now_us;
         self.poll_rails(now_us, deliver)
@@ -396,6 +408,10 @@ impl Transport for Fabric {
 
     fn heard(&mut self, now_us: u64, peer: PeerHandle, rail: usize) {
         self.note_heard(now_us, peer, rail);
+    }
+
+    fn heard_through(&mut self, now_us: u64, peer: PeerHandle, relayed: Relayed) {
+        self.note_heard_through(now_us, peer, relayed);
     }
 
     fn watch(&mut self, now_us: u64, handle: PeerHandle, pace: Pace) {

@@ -25,10 +25,20 @@ impl Fabric {
         }
         self.check_owners(nids, None)?;
         let paths = self.match_paths(Vec::new(), nids);
-        let paths = self.open_home(paths, nids).map_err(|(error, _)| error)?;
+        let paths = match self.open_home(paths, nids) {
+            // Reached through others, if at all.
+            Err((PeerError::NoCommonNet { .. }, none)) if self.may_relay(nids) => none,
+            opened => opened.map_err(|(error, _)| error)?,
+        };
         let handle = self.peers.insert(Peer::new(nids.clone(), paths));
         self.own(nids, handle);
         Ok(handle)
+    }
+
+    /// Whether others may carry to these NIDs: to addresses only.
+    fn may_relay(&self, nids: &NidList) -> bool {
+        let has_address = |nid: &Nid| nid.socket_address().is_some_and(|at| at.port() != 0);
+        self.config.relay && nids.iter().all(has_address)
     }
 
     pub(super) fn give_nids(
@@ -53,9 +63,10 @@ impl Fabric {
         let opened = match opened {
             // That no new path can be opened is no error while old ones go on.
             Err((PeerError::NoCommonNet { .. }, paths))
-                if old
-                    .iter()
-                    .any(|path| nids.iter().any(|nid| *nid == path.nid)) =>
+                if self.may_relay(nids)
+                    || old
+                        .iter()
+                        .any(|path| nids.iter().any(|nid| *nid == path.nid)) =>
             {
                 Ok(paths)
             }
@@ -94,6 +105,7 @@ impl Fabric {
         if let Some(peer) = self.peers.remove(handle) {
             self.disown(&peer.nids);
             self.close_paths(peer.paths);
+            self.carrier.carried.forget(handle);
             self.hold_on(handle);
             if let Some(bulk) = &peer.bulk {
                 let begun = u64::from(bulk.receiver.is_busy());

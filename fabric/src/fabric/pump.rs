@@ -5,7 +5,7 @@
 //! it waits for its clock and begins anew.
 
 use super::Fabric;
-use super::bulk::NO_FRAGMENT;
+use super::bulk::{Back, NO_FRAGMENT};
 use super::send::{input, rail_inputs};
 use crate::bulk::{Frame, Key, Kind, WINDOW};
 use crate::error::CallError;
@@ -70,6 +70,7 @@ impl Fabric {
                 rail.counters.count_timeout();
             }
         }
+        bulk.through_tried.extend(bulk.through.take());
         bulk.anew = true;
         bulk.went_on();
         self.bulk_ended(handle, Some(due));
@@ -119,47 +120,14 @@ impl Fabric {
         if self.peers.get(handle).is_none_or(waits) {
             return;
         }
-        while let Some(choice) = self.bulk_choice(handle) {
-            let Some(peer) = self.peers.get_mut(handle) else {
+        loop {
+            let goes_on = match self.bulk_way(now_us, handle) {
+                None => break,
+                Some(Way::Path(choice)) => self.pump_path(now_us, handle, choice),
+                Some(Way::Through(by)) => self.pump_through(now_us, handle, by),
+            };
+            if !goes_on {
                 return;
-            };
-            let Peer { paths, bulk, .. } = peer;
-            let (Some(bulk), Some(path)) = (bulk, paths.get_mut(usize::from(choice.path))) else {
-                return;
-            };
-            let Some((fragment, bytes)) = bulk.sender.next() else {
-                return;
-            };
-            let Some(rail) = &mut self.rails[path.rail] else {
-                return;
-            };
-            let frame = Frame {
-                sender: own_address(rail),
-                stream: self.config.incarnation,
-                fragment,
-                kind: Kind::Fragment,
-            };
-            match post(self.config.key.as_ref(), rail, handle, path, &frame, bytes) {
-                Ok(()) => {
-                    path.counters.count_send(bytes.len());
-                    rail.counters.count_send(bytes.len());
-                    bulk.sender.sent(fragment);
-                    bulk.went_on();
-                }
-                // "Not now" is no drop: nothing is lost but time.
-                Err((DropReason::RailBusy, _)) => {
-                    bulk.put_off(now_us);
-                    return;
-                }
-                Err((reason, error)) => {
-                    path.counters.count_drop(reason);
-                    rail.counters.count_drop(reason);
-                    let outcome = error.map_or(Outcome::Unreachable, |e| Outcome::of_code(e.code));
-                    let health = &self.config.health;
-                    let change = path.bulk_health.tell(now_us, outcome, health);
-                    self.leave_path(handle, |_, _| true, reason);
-                    self.note_bulk_change(change);
-                }
             }
         }
         // Nothing to send, or no path to send it by: what comes next comes by the message's clock.
@@ -172,45 +140,107 @@ impl Fabric {
         }
     }
 
-    /// Sends the acknowledgements that are owed, each by its own path.
-    fn pay_owed(&mut self, now_us: u64, handle: PeerHandle) {
-        let Some(Peer {
-            paths,
-            bulk: Some(bulk),
-            ..
-        }) = self.peers.get_mut(handle)
-        else {
-            return;
+    /// Sends the next fragment by a path. False if there is nothing more to do now.
+    fn pump_path(&mut self, now_us: u64, handle: PeerHandle, choice: Choice) -> bool {
+        let Some(peer) = self.peers.get_mut(handle) else {
+            return false;
         };
-        let rails = &mut self.rails;
-        let key = self.config.key.as_ref();
-        bulk.owed.retain_mut(|owed| {
-            if owed.next_us > now_us {
-                return true;
+        let Peer { paths, bulk, .. } = peer;
+        let (Some(bulk), Some(path)) = (bulk, paths.get_mut(usize::from(choice.path))) else {
+            return false;
+        };
+        let Some((fragment, bytes)) = bulk.sender.next() else {
+            return false;
+        };
+        let Some(rail) = &mut self.rails[path.rail] else {
+            return false;
+        };
+        let frame = Frame {
+            sender: own_address(rail),
+            stream: self.config.incarnation,
+            fragment,
+            kind: Kind::Fragment,
+        };
+        match post(self.config.key.as_ref(), rail, handle, path, &frame, bytes) {
+            Ok(()) => {
+                path.counters.count_send(bytes.len());
+                rail.counters.count_send(bytes.len());
+                bulk.sender.sent(fragment);
+                bulk.went_on();
             }
-            let Some(path) = paths.iter_mut().find(|one| one.id == owed.path) else {
+            // "Not now" is no drop: nothing is lost but time.
+            Err((DropReason::RailBusy, _)) => {
+                bulk.put_off(now_us);
                 return false;
-            };
-            let Some(rail) = &mut rails[path.rail] else {
-                return false;
-            };
-            let answer = Frame {
-                sender: own_address(rail),
-                ..owed.frame
-            };
-            let posted = post(key, rail, handle, path, &answer, &[]);
-            owed.next_us = now_us + owed.pause_us;
-            owed.pause_us *= 2;
-            let Err((reason, _)) = posted else {
-                return false;
-            };
-            let again = reason == DropReason::RailBusy && owed.pause_us <= OWED_PAUSE_MAX_US;
-            if !again {
+            }
+            Err((reason, error)) => {
                 path.counters.count_drop(reason);
                 rail.counters.count_drop(reason);
+                let outcome = error.map_or(Outcome::Unreachable, |e| Outcome::of_code(e.code));
+                let health = &self.config.health;
+                let change = path.bulk_health.tell(now_us, outcome, health);
+                self.leave_path(handle, |_, _| true, reason);
+                self.note_bulk_change(change);
             }
-            again
-        });
+        }
+        true
+    }
+
+    /// Sends the acknowledgements that are owed, each the way that its fragment came.
+    fn pay_owed(&mut self, now_us: u64, handle: PeerHandle) {
+        let bulk = self
+            .peers
+            .get_mut(handle)
+            .and_then(|peer| peer.bulk.as_mut());
+        let owed = bulk.map(|bulk| std::mem::take(&mut bulk.owed));
+        let owed = owed.unwrap_or_default();
+        let mut left = Vec::new();
+        for mut one in owed {
+            if one.next_us > now_us {
+                left.push(one);
+                continue;
+            }
+            let posted = match one.back {
+                Back::Path(id) => self.pay_by_path(handle, id, one.frame),
+                Back::Through(by) => self.post_through(handle, by, one.frame, &[]),
+            };
+            let busy = matches!(posted, Err(DropReason::RailBusy));
+            one.next_us = now_us + one.pause_us;
+            one.pause_us *= 2;
+            if busy && one.pause_us <= OWED_PAUSE_MAX_US {
+                left.push(one);
+            } else if let (Err(reason), Back::Path(id)) = (posted, one.back) {
+                self.count_path_drop(handle, id, reason);
+            }
+        }
+        let bulk = self
+            .peers
+            .get_mut(handle)
+            .and_then(|peer| peer.bulk.as_mut());
+        if let Some(bulk) = bulk {
+            bulk.owed = left;
+        }
+    }
+
+    fn pay_by_path(&mut self, handle: PeerHandle, id: u32, frame: Frame) -> Result<(), DropReason> {
+        let path = self.peers.path_by_id(handle, id);
+        let path = path.ok_or(DropReason::NoPath)?;
+        let rail = self.rails[path.rail].as_mut().ok_or(DropReason::NoPath)?;
+        let answer = Frame {
+            sender: own_address(rail),
+            ..frame
+        };
+        let posted = post(self.config.key.as_ref(), rail, handle, path, &answer, &[]);
+        posted.map_err(|(reason, _)| reason)
+    }
+
+    fn count_path_drop(&mut self, handle: PeerHandle, id: u32, reason: DropReason) {
+        if let Some(path) = self.peers.path_by_id(handle, id) {
+            path.counters.count_drop(reason);
+            let rail = self.rails[path.rail].as_mut();
+            rail.into_iter()
+                .for_each(|rail| rail.counters.count_drop(reason));
+        }
     }
 
     /// RS-07: asks the peer, by each path that did not work, whether it works again.
@@ -240,33 +270,59 @@ impl Fabric {
         }
     }
 
-    /// The path of the message under way: the same for all of it, until it is to be sent again.
-    fn bulk_choice(&mut self, handle: PeerHandle) -> Option<Choice> {
+    /// The way of the message under way: the same for all of it, until it is to be sent again. A path
+    /// that works, else a member that carries it, else a path that was not tried.
+    fn bulk_way(&mut self, now_us: u64, handle: PeerHandle) -> Option<Way> {
         let bulk = self.peers.get(handle)?.bulk.as_ref()?;
         bulk.sender.next()?;
-        if bulk.choice.is_some() {
-            return bulk.choice;
+        if let Some(choice) = bulk.choice {
+            return Some(Way::Path(choice));
         }
-        let (tried, anew) = (bulk.tried, bulk.anew);
-        let mut choice = self.choose_bulk(handle, tried);
-        let exhausted = choice.is_none();
-        if exhausted && anew {
-            choice = self.choose_bulk(handle, Tried::default());
+        if let Some(by) = bulk.through {
+            return Some(Way::Through(by));
         }
+        let anew = bulk.anew;
+        let way = match self.new_bulk_way(now_us, handle) {
+            None if anew => {
+                let bulk = self.peers.get_mut(handle)?.bulk.as_mut()?;
+                bulk.tried = Tried::default();
+                bulk.through_tried.clear();
+                self.new_bulk_way(now_us, handle)
+            }
+            way => way,
+        };
         let peer = self.peers.get_mut(handle)?;
-        if let Some(choice) = choice {
+        if let Some(Way::Path(choice)) = way {
             peer.take(usize::from(choice.path));
         }
         let bulk = peer.bulk.as_mut()?;
-        if exhausted && anew {
-            bulk.tried = Tried::default();
-        }
         bulk.anew = false;
-        bulk.choice = choice;
-        choice
+        match way {
+            Some(Way::Path(choice)) => bulk.choice = Some(choice),
+            Some(Way::Through(by)) => bulk.through = Some(by),
+            None => {}
+        }
+        way
     }
 
-    fn choose_bulk(&mut self, handle: PeerHandle, tried: Tried) -> Option<Choice> {
+    fn new_bulk_way(&mut self, now_us: u64, handle: PeerHandle) -> Option<Way> {
+        let tried = self.peers.get(handle)?.bulk.as_ref()?.tried;
+        let path = self.choose_bulk(handle, tried);
+        match path {
+            Some((choice, true)) => Some(Way::Path(choice)),
+            _ => match self.bulk_carrier(now_us, handle) {
+                Some(by) => Some(Way::Through(by)),
+                None => path.map(|(choice, _)| Way::Path(choice)),
+            },
+        }
+    }
+
+    /// The best path for bulk messages, and whether it works as far as is known.
+    pub(super) fn choose_bulk(
+        &mut self,
+        handle: PeerHandle,
+        tried: Tried,
+    ) -> Option<(Choice, bool)> {
         let peer = self.peers.get(handle)?;
         let health = &self.config.health;
         let mut inputs = std::mem::take(&mut self.inputs);
@@ -279,9 +335,18 @@ impl Fabric {
             ..Request::default()
         };
         let choice = select::choose(&request, &rail_inputs(&self.rails), &inputs);
+        let choice = choice.map(|choice| (choice, inputs[usize::from(choice.path)].is_usable()));
         self.inputs = inputs;
         choice
     }
+}
+
+/// How a message goes.
+enum Way {
+    /// Directly.
+    Path(Choice),
+    /// Carried by another member.
+    Through(PeerHandle),
 }
 
 /// What is known about a path for bulk messages: what holds for datagrams, and the bulk lane's own.
@@ -309,7 +374,7 @@ fn bulk_input(
     }
 }
 
-fn own_address(rail: &Rail) -> SocketAddrV4 {
+pub(super) fn own_address(rail: &Rail) -> SocketAddrV4 {
     let address = rail.nid.socket_address();
     address.expect("an open rail has an address")
 }
@@ -322,6 +387,23 @@ fn post(
     path: &mut Path,
     frame: &Frame,
     bytes: &[u8],
+) -> Result<(), (DropReason, Option<CallError>)> {
+    // The proof takes time for each byte.
+    if path.bulk_sends >= WINDOW {
+        return Err((DropReason::RailBusy, None));
+    }
+    let to = path.nid.socket_address();
+    let (key, to) = key.zip(to).ok_or((DropReason::NoPath, None))?;
+    let message = frame.seal(key, to, bytes);
+    post_message(rail, peer, path, &message)
+}
+
+/// Hands a message to a rail's bulk lane, whatever is in it.
+pub(super) fn post_message(
+    rail: &mut Rail,
+    peer: PeerHandle,
+    path: &mut Path,
+    message: &[u8],
 ) -> Result<(), (DropReason, Option<CallError>)> {
     let lane = rail.bulk.as_mut().ok_or((DropReason::NoPath, None))?;
     // A peer that takes nothing may not have all of the lane.
@@ -339,17 +421,14 @@ fn post(
             *path.bulk_address.insert(inserted)
         }
     };
-    let to = path.nid.socket_address();
-    let (key, to) = key.zip(to).ok_or((DropReason::NoPath, None))?;
-    let message = frame.seal(key, to, bytes);
     let tag = SendTag {
         peer: peer.index,
         generation: peer.generation,
         path: path.id,
-        bytes: bytes.len() as u32,
+        bytes: message.len() as u32,
         tried: Tried::default(),
     };
-    match lane.send(address, tag, &message).map_err(Refused::reason) {
+    match lane.send(address, tag, message).map_err(Refused::reason) {
         Ok(Posted::Done) => Ok(()),
         Ok(Posted::UnderWay) => {
             path.bulk_sends += 1;

@@ -72,7 +72,13 @@ impl Fabric {
             };
             match done {
                 Done::Received { slot, length } => {
-                    receive(open, rail, class, slot, length, deliver);
+                    if let Some(envelope) = open.lanes.of(class).envelope(slot, length) {
+                        open.lanes.of(class).repost(slot);
+                        open.counters.count_receive(length);
+                        self.envelope_came(now_us, rail, envelope, deliver);
+                    } else {
+                        receive(open, rail, class, slot, length, deliver);
+                    }
                 }
                 Done::ReceiveFailed => open.counters.count_drop(DropReason::ReceiveError),
                 Done::Sent(tag) => self.send_ended(now_us, rail, class, tag, None),
@@ -157,6 +163,7 @@ impl Fabric {
         if let Some(path) = known.paths.iter_mut().find(|path| path.rail == rail) {
             path.counters.receives += 1;
         }
+        known.relay.heard();
         if known.hearing.heard(now_us, rail) && !self.to_judge.contains(&handle) {
             self.to_judge.push(handle);
         }
@@ -213,6 +220,8 @@ impl Fabric {
                 }
             }
             HearingChange::Back { rail } => FabricEvent::RailBack { peer: handle, rail },
+            HearingChange::Indirect => FabricEvent::PeerIndirect { peer: handle },
+            HearingChange::Direct => FabricEvent::PeerDirect { peer: handle },
         };
         self.push_event(event);
     }
@@ -306,6 +315,7 @@ fn receive(
         deliver(Arrival {
             rail: index,
             bytes: lane.message(slot, length),
+            relayed: None,
         });
     }
     lane.repost(slot);

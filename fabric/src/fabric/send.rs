@@ -7,6 +7,7 @@ use crate::nid::NIDS_MAX;
 use crate::peer::{Path, Peer, PeerHandle};
 use crate::provider::{Posted, Refused, SendTag};
 use crate::rail::Rail;
+use crate::relay::{ENVELOPE_BYTES, is_envelope};
 use crate::select::{
     self, Choice, PathInput, RailInput, Request, Selection, Standing, TRIES_MAX, Tried,
 };
@@ -80,7 +81,12 @@ impl Fabric {
             return Err(DropReason::NoPath);
         };
         let under_way = path.sends[class as usize];
-        let result = if bytes.len() > self.mtu {
+        let envelope = if is_envelope(bytes) {
+            ENVELOPE_BYTES
+        } else {
+            0
+        };
+        let result = if bytes.len() > self.mtu + envelope {
             Err((DropReason::Oversize, None))
         } else if under_way >= self.config.peer_sends_max {
             Err((DropReason::PeerBusy, None))

@@ -3,11 +3,17 @@
 use super::Fabric;
 use super::send::{input, rail_inputs, request};
 use crate::health::{Finding, HealthState};
+use crate::nid::Nid;
 use crate::peer::{Path, Peer, PeerHandle};
-use crate::select::{self, Loss, Tried};
+use crate::select::{self, CarrierInput, Loss, Tried};
 use crate::stats::Counters;
 use crate::transport::{Route, Transport};
-use crate::view::{Credits, NetView, PathState, PathView, PeerView, Why, by_net};
+use crate::view::{
+    Credits, NetView, PathState, PathView, PeerView, RelayView, Through, Why, by_net,
+};
+
+/// Carriers that an explanation names, at most.
+const CARRIERS_SHOWN: usize = 16;
 
 impl Fabric {
     /// All nets with their rails, and the sums of their figures.
@@ -107,6 +113,7 @@ impl Fabric {
             path.heat = Default::default();
             path.sends_most = path.sends.iter().sum();
         }
+        self.carrier.carried = Default::default();
         self.events_dropped = 0;
         self.bulk_unfinished = 0;
         self.unknown_peer_drops = 0;
@@ -186,6 +193,58 @@ impl Fabric {
             remotes: remotes
                 .map(|one| (remote(one.index), words(one.lost)))
                 .collect(),
+            relay: self.explain_relay(handle, peer),
+        }
+    }
+
+    /// Through whom a message goes, where it does, and why not through others.
+    fn explain_relay(&self, handle: PeerHandle, peer: &Peer) -> Option<Through> {
+        let need = self.relay_need(self.now_us, peer)?;
+        if !self.config.relay {
+            return Some(Through {
+                because: need.words(),
+                off: true,
+                members: Vec::new(),
+            });
+        }
+        let others = self.peers.iter().filter(|(by, _)| *by != handle);
+        let (nids, inputs): (Vec<&Nid>, Vec<CarrierInput>) = others
+            .map(|(by, one)| {
+                let input = self.carrier_input(self.now_us, peer, by);
+                (&one.nids.as_slice()[0], input)
+            })
+            .unzip();
+        let taken = select::choose_carriers(&inputs, &[]);
+        let best = taken[0].map_or_else(CarrierInput::default, |best| inputs[best]);
+        // Those that are taken come first, and there may be many others.
+        let others = (0..inputs.len()).filter(|at| !taken.contains(&Some(*at)));
+        let order = taken.into_iter().flatten().chain(others);
+        let members = order.take(CARRIERS_SHOWN).map(|at| {
+            let lost = (!taken.contains(&Some(at))).then(|| inputs[at].lost_to(&best));
+            (nids[at].clone(), lost)
+        });
+        let members = members.collect();
+        Some(Through {
+            because: need.words(),
+            off: false,
+            members,
+        })
+    }
+
+    /// What went through others, and what others have had carried here.
+    #[must_use]
+    pub fn relayed(&self) -> RelayView {
+        let (pairs, others) = self.carrier.carried.each();
+        let nid = |end: &Option<PeerHandle>| {
+            let peer = self.peers.get((*end)?)?;
+            Some(peer.nids.as_slice()[0].clone())
+        };
+        RelayView {
+            on: self.config.relay,
+            pairs: pairs
+                .map(|([from, by, to], tally)| ([nid(from), nid(by), nid(to)], *tally))
+                .collect(),
+            others,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! one order in which messages leave: by due time, then by the order in which they were held.
 
 use super::plan::{Direction, FaultCounters, FaultPlan};
-use crate::transport::Arrival;
+use crate::transport::{Arrival, Relayed};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -41,6 +41,7 @@ pub(super) struct Held {
     due_us: u64,
     order: u64,
     pub(super) rail: usize,
+    pub(super) relayed: Option<Relayed>,
     /// Held back until another message of the rail has passed.
     for_next: bool,
     pub(super) bytes: Vec<u8>,
@@ -118,11 +119,11 @@ impl Faults {
         if duplicate {
             self.hold(Held {
                 due_us,
-                ..self.new_held(arrival.rail, &bytes)
+                ..self.new_held(&arrival, &bytes)
             });
             self.counters.duplicated += 1;
         }
-        let held = self.new_held(arrival.rail, &bytes);
+        let held = self.new_held(&arrival, &bytes);
         self.hold(Held {
             due_us,
             for_next: reorder,
@@ -130,11 +131,12 @@ impl Faults {
         });
     }
 
-    fn new_held(&self, rail: usize, bytes: &[u8]) -> Held {
+    fn new_held(&self, arrival: &Arrival<'_>, bytes: &[u8]) -> Held {
         Held {
             due_us: 0,
             order: 0,
-            rail,
+            rail: arrival.rail,
+            relayed: arrival.relayed,
             for_next: false,
             bytes: bytes.to_vec(),
         }
@@ -209,6 +211,7 @@ mod tests {
                 now_us,
                 Arrival {
                     rail: RAIL,
+                    relayed: None,
                     bytes: &number.to_be_bytes(),
                 },
             );
@@ -282,6 +285,7 @@ mod tests {
                 5,
                 Arrival {
                     rail: RAIL,
+                    relayed: None,
                     bytes: &mark,
                 },
             );
@@ -303,6 +307,7 @@ mod tests {
             5,
             Arrival {
                 rail: RAIL,
+                relayed: None,
                 bytes: b"x",
             },
         );
@@ -351,6 +356,7 @@ mod tests {
                 0,
                 Arrival {
                     rail: RAIL,
+                    relayed: None,
                     bytes: b"x",
                 },
             );

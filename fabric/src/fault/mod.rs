@@ -16,7 +16,7 @@ use crate::nid::NidList;
 use crate::peer::PeerHandle;
 use crate::select::{Selection, Tried};
 use crate::stats::DropReason;
-use crate::transport::{Arrival, Class, FabricEvent, Route, Transport};
+use crate::transport::{Arrival, Class, FabricEvent, Relayed, Route, Transport};
 use crate::view::{PathView, RailView, Why};
 use faults::Faults;
 use std::os::fd::BorrowedFd;
@@ -63,6 +63,7 @@ impl<T: Transport> Faulty<T> {
             deliver(Arrival {
                 rail: held.rail,
                 bytes: &held.bytes,
+                relayed: held.relayed,
             });
         }
     }
@@ -136,6 +137,11 @@ impl<T: Transport> Transport for Faulty<T> {
         self.inner.post(now_us, peer, path, class, bytes)
     }
 
+    /// Through others: as their rails and their cuts have it, at both ends of each.
+    fn relay(&mut self, now_us: u64, peer: PeerHandle, class: Class, bytes: &[u8]) -> u8 {
+        self.inner.relay(now_us, peer, class, bytes)
+    }
+
     fn poll(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
         let faults = &mut self.faults;
         let more = self
@@ -169,6 +175,10 @@ impl<T: Transport> Transport for Faulty<T> {
 
     fn heard(&mut self, now_us: u64, peer: PeerHandle, rail: usize) {
         self.inner.heard(now_us, peer, rail);
+    }
+
+    fn heard_through(&mut self, now_us: u64, peer: PeerHandle, relayed: Relayed) {
+        self.inner.heard_through(now_us, peer, relayed);
     }
 
     fn watch(&mut self, now_us: u64, peer: PeerHandle, pace: Pace) {

@@ -7,6 +7,9 @@
 //! Messages go round the rails, so each carries few of them, and two that are lost by accident would look
 //! like a fault. So a rail is *late* before it is silent: the peer is asked for a sign by all of them, and
 //! a rail is silent when it brought none of several while others did.
+//!
+//! Who is heard through another member talks, too, and so accuses every rail on which it is not heard;
+//! but that says nothing for any rail.
 
 /// A change that [`Hearing::judge`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +25,10 @@ pub(crate) enum HearingChange {
     Back {
         rail: usize,
     },
+    /// It is heard through others only.
+    Indirect,
+    /// It is heard directly again.
+    Direct,
 }
 
 /// How long a rail may be silent while another talks.
@@ -35,6 +42,8 @@ pub struct Pace {
     asks: u32,
     /// Between two of them.
     pause_us: u64,
+    /// Silence on all rails for longer is worth a doubt.
+    doubt_us: u64,
 }
 
 /// Questions that a late rail must miss to be silent.
@@ -55,6 +64,7 @@ impl Pace {
             silent_us,
             asks: ASKS,
             pause_us: (beat_us / 4).max((silent_us - late_us) / u64::from(ASKS)),
+            doubt_us: 2 * beat_us + beat_us / 2,
         }
     }
 
@@ -66,6 +76,7 @@ impl Pace {
             silent_us,
             asks: 0,
             pause_us: 0,
+            doubt_us: silent_us / 2,
         }
     }
 }
@@ -75,6 +86,9 @@ impl Pace {
 pub(crate) struct Hearing {
     pace: Option<Pace>,
     rails: Vec<RailHearing>,
+    /// When it was heard last through another member; 0: never.
+    through_us: u64,
+    indirect: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -105,6 +119,8 @@ impl Hearing {
         };
         Hearing {
             pace: None,
+            through_us: 0,
+            indirect: false,
             rails: used.iter().map(rail).collect(),
         }
     }
@@ -146,6 +162,7 @@ impl Hearing {
 
     pub(crate) fn unwatch(&mut self) {
         self.pace = None;
+        self.indirect = false;
         for rail in &mut self.rails {
             rail.asked = 0;
             rail.silent = false;
@@ -164,18 +181,45 @@ impl Hearing {
         self.pace.is_some()
     }
 
+    /// Notes an authentic message that came through another member. Returns whether there is something
+    /// to judge.
+    pub(crate) fn heard_through(&mut self, now_us: u64) -> bool {
+        self.through_us = self.through_us.max(now_us);
+        self.pace.is_some()
+    }
+
+    /// When it was heard directly last, or the watch began; 0: never.
+    pub(crate) fn direct_us(&self) -> u64 {
+        let latest_us = self.rails.iter().map(|rail| rail.last_us).max();
+        latest_us.unwrap_or(0)
+    }
+
+    /// When it was heard last, however.
+    pub(crate) fn latest_us(&self) -> u64 {
+        self.direct_us().max(self.through_us)
+    }
+
+    /// Whether it is watched and nothing came directly for a while: it may not reach us.
+    pub(crate) fn doubts(&self, now_us: u64) -> bool {
+        let pace = self.pace.as_ref();
+        pace.is_some_and(|pace| now_us > self.direct_us() + pace.doubt_us)
+    }
+
     /// Compares the rails with each other. Only to be called when everything that has arrived was
     /// noted, or a rail would be accused of what still waits in its buffer.
     pub(crate) fn judge(&mut self, now_us: u64, mut change: impl FnMut(HearingChange)) {
         let Some(pace) = self.pace else {
             return;
         };
-        let latest_us = self
-            .rails
-            .iter()
-            .map(|rail| rail.last_us)
-            .max()
-            .unwrap_or(0);
+        let indirect = self.through_us > self.direct_us() + pace.doubt_us;
+        if indirect != self.indirect {
+            self.indirect = indirect;
+            change(match indirect {
+                true => HearingChange::Indirect,
+                false => HearingChange::Direct,
+            });
+        }
+        let latest_us = self.latest_us();
         for (index, rail) in self.rails.iter_mut().enumerate() {
             let silent_us = latest_us - rail.last_us;
             if rail.back {
@@ -278,6 +322,39 @@ mod tests {
         assert_eq!(changes(&mut hearing), []);
     }
 
+    /// What comes through another member accuses all rails and speaks for none.
+    #[test]
+    fn who_is_heard_through_another_only_is_silent_on_every_rail() {
+        let mut hearing = Hearing::new(&[true, true]);
+        hearing.watch(1_000, Pace::unasked(100));
+        assert!(!hearing.doubts(1_050) && hearing.doubts(1_051));
+        hearing.heard_through(1_050);
+        assert_eq!(changes(&mut hearing), [], "it may come both ways");
+        hearing.heard_through(1_101);
+        let silent = |rail| HearingChange::Silent {
+            rail,
+            silent_us: 101,
+        };
+        let all = [HearingChange::Indirect, silent(0), silent(1)];
+        assert_eq!(changes(&mut hearing), all);
+        assert!(hearing.doubts(1_101), "no word of its own");
+        hearing.heard(1_110, 1);
+        let back = [HearingChange::Direct, HearingChange::Back { rail: 1 }];
+        assert_eq!(changes(&mut hearing), back);
+        assert!(!hearing.doubts(1_110) && hearing.is_silent(0));
+    }
+
+    /// A peer on none of our nets has no rail that could be silent.
+    #[test]
+    fn a_peer_without_a_rail_is_heard_through_others_and_that_is_said_once() {
+        let mut hearing = Hearing::new(&[false]);
+        hearing.watch(0, Pace::unasked(100));
+        hearing.heard_through(60);
+        assert_eq!(changes(&mut hearing), [HearingChange::Indirect]);
+        hearing.heard_through(600);
+        assert_eq!(changes(&mut hearing), []);
+    }
+
     #[test]
     fn a_rail_without_a_path_to_the_peer_is_never_silent() {
         let mut hearing = Hearing::new(&[true, false]);
@@ -347,7 +424,7 @@ mod tests {
                         assert_eq!(rail, bad);
                         return now_us - fault_us;
                     }
-                    HearingChange::Back { rail } => panic!("rail {rail} was not silent"),
+                    other => panic!("nothing else was to be found: {other:?}"),
                 }
             }
         }

@@ -16,6 +16,7 @@ use super::names::Names;
 use super::open;
 use super::table::{Addressing, Row};
 use crate::error::CallError;
+use crate::relay;
 use crate::select::Tried;
 use crate::stats::DropReason;
 use libfabric_sys as sys;
@@ -222,6 +223,13 @@ impl Lane {
     /// Longest message, bytes.
     pub(crate) fn message_max(&self) -> usize {
         self.offer.message_max
+    }
+
+    /// The message in a slot, if it is an envelope of another member's.
+    pub(crate) fn envelope(&self, slot: usize, length: usize) -> Option<Vec<u8>> {
+        let bytes = self.message(slot, length.min(self.message_max()));
+        let whole = length <= self.message_max() && relay::is_envelope(bytes);
+        whole.then(|| bytes.to_vec())
     }
 
     /// Sends that there is room for now.

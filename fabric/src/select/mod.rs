@@ -12,10 +12,13 @@
 //! again; both ends avoid a cut rail, so without probes it would stay silent for ever.
 
 mod explain;
+mod relay;
 #[cfg(test)]
 mod tests;
 
 pub use explain::{Candidate, Explanation, Loss, explain};
+pub(crate) use relay::compare;
+pub use relay::{CarrierInput, choose_carriers};
 
 use crate::nid::NIDS_MAX;
 use crate::policy::Ranks;

@@ -76,8 +76,16 @@ counters! {
     discoveries,
     /// Times this member found itself on the smaller side of a split.
     minorities,
-    /// Frames not sent because the outbox was full.
+    /// Frames not sent because the outbox was full, or too many waited that go to no member.
     outbox_dropped,
+    /// Acknowledgements not sent because too many waited for one peer; it repeats its letter.
+    acks_dropped,
+    /// Requests that made no link, because there are too many.
+    links_refused,
+    /// Suspects not looked after, or not for this asker, because there are too many.
+    checks_refused,
+    /// Members with other parameters that were forgotten; they are told anew.
+    refused_forgotten,
     /// Events not told because nobody drained them (the oldest goes).
     events_dropped,
     /// Facts not taken because a table was full.

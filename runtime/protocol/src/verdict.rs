@@ -37,7 +37,7 @@
 //! | launcher or administrator says failed            | yes          | `Failed`                     |
 //! | goodbye at v or above                            | yes          | `Left`                       |
 //! | report of a version below v                      | yes          | nothing (it was refuted)     |
-//! | report by one who is not in the view             | yes          | nothing (another view)       |
+//! | report by one who is not in the view, or no more | yes          | nothing (another view)       |
 //! | alive at v or below                              | no           | nothing (it is late)         |
 //! | alive above v                                    | no           | back in the view             |
 //!
@@ -107,7 +107,7 @@ pub(crate) fn judge(reporters: usize, threshold: usize) -> NodeState {
 
 /// Whether a verdict that came from elsewhere stands on its own.
 pub(crate) fn stands(cause: CauseKind, reporters: usize, threshold: usize) -> bool {
-    matches!(cause, CauseKind::Told | CauseKind::Superseded) || reporters >= threshold
+    cause == CauseKind::Told || reporters >= threshold
 }
 
 /// What silence of this length calls for.

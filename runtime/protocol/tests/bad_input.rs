@@ -7,7 +7,7 @@ use muster_protocol::{
 };
 
 mod common;
-use common::{ALIVE, KEY, LINK, Peer, give, node, node_fact, parameters, sealed};
+use common::{ALIVE, KEY, LINK, NEWS, Peer, REFUSAL, give, node, node_fact, parameters, sealed};
 
 const NOW: Instant = Instant(1_000_000);
 
@@ -183,4 +183,59 @@ fn a_lie_about_ourselves_does_not_end_us() {
     give(&mut engine, NOW, &frame).unwrap();
     assert_eq!(engine.version().incarnation, 8);
     assert_eq!(engine.phase(), Phase::Running);
+}
+
+/// Links on request are bounded, whatever is asked for; who is refused is counted, and told.
+#[test]
+fn no_number_of_observers_makes_links_without_end() {
+    let mut peer = Peer::new("peer");
+    let mut engine = engine(&mut peer);
+    let asked = 1500;
+    for number in 0..asked {
+        let mut observer = Peer::new(&format!("observer{number}"));
+        assert_eq!(give(&mut engine, NOW, &observer.introduction(1)), Ok(()));
+        common::kinds_sent(&mut engine, NOW);
+    }
+    let (links, most) = (engine.sizes().links, engine.limits().links);
+    assert!(links <= most && most < asked, "{links} of at most {most}");
+    let refused = engine.counters().links_refused;
+    assert!(refused as usize >= asked - most, "{refused}");
+    assert_eq!(engine.live(), 2 + asked);
+}
+
+/// Acknowledgements that nobody fetches are bounded, and what is dropped is counted.
+#[test]
+fn acknowledgements_that_do_not_fit_are_counted() {
+    let mut peer = Peer::new("peer");
+    let mut engine = engine(&mut peer);
+    for _ in 0..30 {
+        let letter = peer.frame(NEWS, &[1, 0, 0, 0]);
+        assert_eq!(give(&mut engine, NOW, &letter), Ok(()));
+    }
+    assert_eq!(engine.counters().acks_dropped, 30 - 24);
+}
+
+/// Answers to addresses that belong to no member wait in a few places; one that waits is not sent to
+/// another address.
+#[test]
+fn answers_to_strangers_are_bounded() {
+    let mut peer = Peer::new("peer");
+    let mut engine = engine(&mut peer);
+    for number in 0..20 {
+        let mut other = Peer::new(&format!("other{number}"));
+        other.parameters = parameters(20_000, 61_000, 2, false);
+        let told = give(&mut engine, NOW, &other.introduction(1));
+        assert_eq!(told, Err(Reject::Parameters));
+    }
+    assert_eq!(engine.counters().outbox_dropped, 20 - 8);
+    let mut buffer = vec![0; 2000];
+    let mut addresses = Vec::new();
+    while let Some(transmit) = engine.poll_transmit(NOW, &mut buffer) {
+        if buffer[3] == REFUSAL {
+            let address = engine.address_of(transmit.target).unwrap();
+            addresses.push(String::from_utf8(address.to_vec()).unwrap());
+        }
+    }
+    let first: Vec<String> = (0..8).map(|number| format!("other{number}")).collect();
+    assert_eq!(addresses, first);
 }

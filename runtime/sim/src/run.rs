@@ -135,6 +135,8 @@ struct Run<'a> {
     figures: Figures,
     /// Lives that ended by a crash, and when.
     crashes: BTreeMap<(MemberId, u64), Instant>,
+    /// When the first fault could happen.
+    faults_at: Instant,
     looked_at: u64,
     joined: usize,
     /// Some node writes attributes.
@@ -157,6 +159,7 @@ impl<'a> Run<'a> {
             members: drawn.zone.members.value() as usize,
             figures: Figures::default(),
             crashes: BTreeMap::new(),
+            faults_at: Instant::default(),
             looked_at: 0,
             joined: 0,
             publishes: drawn
@@ -236,6 +239,7 @@ impl<'a> Run<'a> {
 
     fn faults(&mut self) -> Result<(), Outcome> {
         let start = self.world.now();
+        self.faults_at = start;
         let sent = self.world.bytes_sent_by_all();
         let facts = self.world.facts_heard();
         let faults = &self.drawn.safety.fault;
@@ -402,8 +406,31 @@ impl<'a> Run<'a> {
         }
         let crash = self.crashes.get(&(event.member, incarnation))?;
         let limit_us = self.drawn.expect.detect_within_ms.value() * MS;
-        let late = record.at.since(*crash) > limit_us;
+        let late = record.at.since(self.detectable_at(*crash, record.at)) > limit_us;
         late.then_some(("detection", "a crash was told too late"))
+    }
+
+    /// From when on a crash that was told at `told_at` could have been found: stops and cuts that began
+    /// before it was told are over.
+    fn detectable_at(&self, crash: Instant, told_at: Instant) -> Instant {
+        let hinders = |fault: &&Fault| {
+            matches!(
+                fault.kind,
+                FaultKind::Pause
+                    | FaultKind::Suspend
+                    | FaultKind::Slow
+                    | FaultKind::OneWay
+                    | FaultKind::Isolate
+                    | FaultKind::Split
+                    | FaultKind::Blackout
+                    | FaultKind::Storm
+            )
+        };
+        let faults = self.drawn.safety.fault.iter().filter(hinders);
+        let ends = faults
+            .filter(|fault| self.faults_at.after(fault.at() * MS) <= told_at)
+            .map(|fault| self.faults_at.after(fault.end_ms() * MS));
+        ends.fold(crash, Instant::max)
     }
 
     /// Lets time go by, and looks at the bounds now and then.

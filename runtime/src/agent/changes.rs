@@ -74,6 +74,8 @@ impl Host {
         self.knock_at_peers(&before);
         if moved {
             self.tell_of_rails();
+        } else if self.rails.document().relay && !before.relay {
+            self.outbox.rails_changed();
         }
         self.leave_to_next();
         info!(%change, "an administrator has changed the configuration of the rails");

@@ -1,12 +1,13 @@
 //! What the rails say of themselves and of the others', and what members say of theirs: step 4.
 //!
 //! A member is *degraded* as long as one of its rails is: silent to us while we hear it on another, or
-//! failed as it says itself. Of a late rail its member is asked for a sign, by all rails.
+//! failed as it says itself; and as long as we hear it through others only. Of a late rail its member is
+//! asked for a sign, by all rails.
 
 use super::host::Host;
 use super::status::{RAILS_KEY, read};
 use crate::sys::clock::monotonic_ns;
-use muster_fabric::{FabricEvent, Nid, Pace, PeerHandle, Transport};
+use muster_fabric::{FabricEvent, Nid, NidList, Pace, PeerHandle, Transport};
 use muster_protocol::{Event, EventKind, Input, MemberId, Target};
 use std::collections::BTreeMap;
 use tracing::{error, info, warn};
@@ -42,6 +43,9 @@ impl Host {
                 self.note_silent(peer, rail, Some(silent_us));
             }
             FabricEvent::RailBack { peer, rail } => self.note_silent(peer, rail, None),
+            FabricEvent::PeerIndirect { peer } => self.note_indirect(peer, true),
+            FabricEvent::PeerDirect { peer } => self.note_indirect(peer, false),
+            FabricEvent::Stranger { nid } => self.meet(&nid),
             FabricEvent::RailFailing { rail, reason } => self.note_own(rail, Some(&reason)),
             FabricEvent::RailRecovered { rail } => self.note_own(rail, None),
             FabricEvent::BulkDone { .. } | FabricEvent::BulkFailed { .. } => {}
@@ -64,6 +68,38 @@ impl Host {
             None => info!(name, rail, "messages come by this rail again"),
         }
         self.judge_rails(member);
+    }
+
+    /// A watched member is heard through others only, or directly again.
+    fn note_indirect(&mut self, peer: PeerHandle, indirect: bool) {
+        let Some(member) = self.watched.get(&peer).copied() else {
+            return;
+        };
+        let name = self.engine.name_of(member).unwrap_or("?");
+        if indirect {
+            warn!(name, "it is heard through other members only");
+            self.indirect.insert(member);
+        } else {
+            info!(name, "it is heard directly again");
+            self.indirect.remove(&member);
+        }
+        self.judge_rails(member);
+    }
+
+    /// Something is to be carried for somebody whom the fabric does not know. If it is a member, it will
+    /// from now on.
+    fn meet(&mut self, nid: &Nid) {
+        let has = |address: &[u8]| {
+            let nids = String::from_utf8_lossy(address).parse::<NidList>();
+            nids.is_ok_and(|nids| nids.iter().any(|one| one == nid))
+        };
+        let mut members = self.engine.members();
+        let found = members.find(|member| member.state().in_view() && has(member.address()));
+        let id = found.map(|member| member.id());
+        drop(members);
+        if let Some(id) = id {
+            self.peer_of(Target::Member(id));
+        }
     }
 
     /// One of our own rails fails, and why, or works again. dbg-110: any change of state is an error.
@@ -129,6 +165,7 @@ impl Host {
     pub(super) fn judge_rails(&mut self, member: MemberId) {
         let silent = self.silent_rails.get(&member);
         let degraded = silent.is_some_and(|rails| !rails.is_empty())
+            || self.indirect.contains(&member)
             || self.told_failing.contains_key(&member)
             || member == self.engine.id() && self.status.is_failing();
         // Of one who is gone there is nothing to say.
@@ -144,7 +181,9 @@ impl Host {
     /// No rail of anybody is silent any more: those who watched have to begin anew.
     pub(super) fn forget_silences(&mut self) {
         self.watched.clear();
-        for member in std::mem::take(&mut self.silent_rails).into_keys() {
+        let indirect = std::mem::take(&mut self.indirect);
+        let silent = std::mem::take(&mut self.silent_rails).into_keys();
+        for member in silent.chain(indirect) {
             self.judge_rails(member);
         }
     }
@@ -181,7 +220,8 @@ impl Host {
         for (peer, member) in gone {
             self.fabric.unwatch(peer);
             self.watched.remove(&peer);
-            if self.silent_rails.remove(&member).is_some() {
+            let was_silent = self.silent_rails.remove(&member).is_some();
+            if self.indirect.remove(&member) || was_silent {
                 self.judge_rails(member);
             }
         }

@@ -30,7 +30,7 @@ use super::status::{RAILS_KEY, Status};
 use crate::control::Control;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::{Epoll, Ready};
-use muster_fabric::{Arrival, Fabric, Nid, PeerHandle, Transport};
+use muster_fabric::{Arrival, Fabric, Nid, PeerHandle, Relayed, Transport};
 use muster_protocol::{
     Class, EventKind, Input, Instant, MemberId, Overlay, Phase, Profile, Reject, Route, Target,
     Version, frame,
@@ -92,6 +92,8 @@ pub(super) struct Host {
     pub(super) watched: BTreeMap<PeerHandle, MemberId>,
     /// Silent rails of each member.
     pub(super) silent_rails: BTreeMap<MemberId, BTreeSet<usize>>,
+    /// Members that are heard through others only.
+    pub(super) indirect: BTreeSet<MemberId>,
     /// Rails that members say do not work.
     pub(super) told_failing: BTreeMap<MemberId, Vec<Nid>>,
     /// Our own, and what was told of them.
@@ -102,7 +104,7 @@ pub(super) struct Host {
     /// Rails were opened or closed since the loop last looked whether it may sleep.
     pub(super) rails_are_new: bool,
     /// Who was heard on which rail in this round of step 1.
-    heard: Vec<(MemberId, usize)>,
+    heard: Vec<(MemberId, usize, Option<Relayed>)>,
     ending: Option<Ending>,
     /// Somebody asked us to end.
     is_asked: bool,
@@ -154,6 +156,7 @@ impl Host {
             unjudged: 0,
             watched: BTreeMap::new(),
             silent_rails: BTreeMap::new(),
+            indirect: BTreeSet::new(),
             told_failing: BTreeMap::new(),
             status,
             begun_anew: 0,
@@ -225,7 +228,7 @@ impl Host {
                     Err(_) => false,
                 };
                 if let Some(sender) = frame::sender(arrival.bytes).filter(|_| authentic) {
-                    heard.push((sender, arrival.rail));
+                    heard.push((sender, arrival.rail, arrival.relayed));
                 }
             };
             more = if news_may_wait {
@@ -233,9 +236,14 @@ impl Host {
             } else {
                 self.fabric.poll_beats(now_ns / 1000, &mut deliver)
             };
-            for (sender, rail) in heard.drain(..) {
-                if let Some(peer) = self.peer_of(Target::Member(sender)) {
-                    self.fabric.heard(now_ns / 1000, peer, rail);
+            for (sender, rail, relayed) in heard.drain(..) {
+                let Some(peer) = self.peer_of(Target::Member(sender)) else {
+                    continue;
+                };
+                match relayed {
+                    None => self.fabric.heard(now_ns / 1000, peer, rail),
+                    // It lives; of our rails and its own that says nothing.
+                    Some(relayed) => self.fabric.heard_through(now_ns / 1000, peer, relayed),
                 }
             }
             if !more {

@@ -72,7 +72,7 @@ impl Outbox {
         entry.peer
     }
 
-    /// Our rails are others: what led nowhere may lead somewhere now.
+    /// Our rails are others, or others carry for us now: what led nowhere may lead somewhere.
     pub(super) fn rails_changed(&mut self) {
         self.peers.retain(|_, entry| entry.peer.is_some());
     }

@@ -76,6 +76,7 @@ impl Rails {
     pub(super) fn settle(&mut self, fabric: &mut Fabric) {
         fabric.set_policy(self.document.policy.clone());
         fabric.set_numa_range(self.document.numa_range);
+        fabric.set_relay(self.document.relay);
         fabric.set_health(self.document.health);
         for view in fabric.rails() {
             let place = self.open.iter().position(|nid| *nid == view.nid);

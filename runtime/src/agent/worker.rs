@@ -210,6 +210,7 @@ fn open_again(ground: Ground, record: &Record) -> Result<(Fabric, Rails), String
 fn open(ground: &Ground, document: &RailsDocument, nids: Vec<Nid>) -> Result<Fabric, String> {
     let config = FabricConfig {
         health: document.health,
+        relay: document.relay,
         lifeline: ground.lifeline.clone(),
         ..FabricConfig::new(ground.libfabric, nids)
     };

@@ -53,6 +53,7 @@ fn table(answer: &Value) -> String {
         let verdict = verdict(pair);
         let _ = writeln!(story, "{} -> {}: {verdict}", end("local"), end("remote"));
     }
+    story += &through(&answer["relay"]);
     let titles = [
         "SIDE", "NID", "STATE", "HEALTH", "CREDITS", "QUEUED", "VERDICT",
     ];
@@ -76,6 +77,37 @@ fn table(answer: &Value) -> String {
         }
     }
     story + &align(&rows)
+}
+
+/// Through whom it goes besides, and why not through others.
+fn through(relay: &Value) -> String {
+    if !relay.is_object() {
+        return String::new();
+    }
+    let because = text(relay, "because");
+    if relay["off"] == true {
+        return format!(
+            "through nobody, though {because}: relaying is off (muster policy relay on)\n"
+        );
+    }
+    let name = |one: &Value| {
+        let name = one["name"].as_str();
+        name.unwrap_or_else(|| text(one, "nid")).to_owned()
+    };
+    let members = array(relay, "members");
+    let taken: Vec<String> = members
+        .iter()
+        .filter(|one| one["taken"] == true)
+        .map(name)
+        .collect();
+    let mut story = match taken.is_empty() {
+        true => format!("through nobody, since no member can carry, though {because}\n"),
+        false => format!("through {}, since {because}\n", taken.join(" and ")),
+    };
+    for one in members.iter().filter(|one| one["taken"] != true) {
+        let _ = writeln!(story, "  {}: {}", name(one), verdict(one));
+    }
+    story
 }
 
 fn verdict(one: &Value) -> String {
@@ -113,5 +145,29 @@ mod tests {
             ["local", "a@udp0", "active", "1000", "1/0/2", "7", "taken"]
         );
         assert_eq!(lines.len(), 6, "{story}");
+    }
+
+    #[test]
+    fn through_whom_and_why_is_said() {
+        let mut answer = json!({
+            "from": "n1", "to": "n2", "taken": null,
+            "relay": {
+                "because": "no direct pair works", "off": false,
+                "members": [
+                    { "name": "n3", "nid": "c@udp0", "taken": true },
+                    { "name": null, "nid": "d@udp0", "taken": false, "why": "it is slow" },
+                ],
+            },
+        });
+        let story = table(&answer);
+        let said = "n1 -> n2: no path\nthrough n3, since no direct pair works\n  d@udp0: not taken, since it is slow\n";
+        assert!(story.starts_with(said), "{story}");
+        answer["relay"]["off"] = true.into();
+        assert!(
+            table(&answer).contains("through nobody, though no direct pair works: relaying is off")
+        );
+        answer["relay"]["off"] = false.into();
+        answer["relay"]["members"] = json!([]);
+        assert!(table(&answer).contains("no member can carry"));
     }
 }

@@ -1,10 +1,11 @@
-//! `muster policy`: the rules by which nets, interfaces and pairs are preferred.
+//! `muster policy`: the rules by which nets, interfaces and pairs are preferred, and whether members
+//! are reached through others.
 
 use super::CliError;
 use super::show::{ShowArgs, align, array, change, show, text};
 use crate::config::{Change, RuleChoice, SUBJECTS, subject};
 use crate::control::{Question, Request};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use muster_fabric::{Net, NidPattern, Rule, Subject};
 use serde_json::Value;
 
@@ -26,6 +27,24 @@ enum PolicyCommand {
     Add(AddArgs),
     /// Take a rule out, by its number or by what it is about.
     Del(DelArgs),
+    /// Reach members through others where no direct pair works, and carry for others; or not.
+    Relay(RelayArgs),
+}
+
+#[derive(Args)]
+struct RelayArgs {
+    /// On or off.
+    state: Switch,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    /// The default.
+    On,
+    /// Nothing goes through others, nothing is carried for them.
+    Off,
 }
 
 #[derive(Args)]
@@ -79,6 +98,10 @@ pub(crate) fn run(args: &PolicyArgs) -> Result<(), CliError> {
             };
             change(&args.show, &Request::Change(Change::AddRule(rule)))
         }
+        Some(PolicyCommand::Relay(args)) => {
+            let on = args.state == Switch::On;
+            change(&args.show, &Request::Change(Change::SetRelay(on)))
+        }
         Some(PolicyCommand::Del(args)) => {
             let choice = match args.number {
                 Some(number) => RuleChoice::Number(number),
@@ -108,5 +131,5 @@ fn table(answer: &Value) -> String {
             text(rule, "about").to_owned(),
         ]);
     }
-    align(&rows)
+    align(&rows) + &format!("relay {}\n", text(answer, "relay"))
 }

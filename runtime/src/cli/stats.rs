@@ -38,6 +38,8 @@ enum Per {
     Nid,
     /// Each peer: the sum of its NIDs.
     Peer,
+    /// Each pair of members between whom a third carried, this node being one of the three.
+    Relay,
 }
 
 /// Runs `muster stats`.
@@ -54,6 +56,7 @@ pub(crate) fn run(args: &StatsArgs) -> Result<(), CliError> {
         Per::Net => show(&args.show, &Question::Nets, nets_table),
         Per::Nid => show(&args.show, &Question::peers(), peers::table),
         Per::Peer => show(&args.show, &Question::peers(), peers_table),
+        Per::Relay => show(&args.show, &Question::Relays, relays_table),
     }
 }
 
@@ -83,6 +86,17 @@ fn peers_table(answer: &Value) -> String {
     })
 }
 
+fn relays_table(answer: &Value) -> String {
+    let titles = ["FROM", "THROUGH", "TO", "MESSAGES", "BYTES"];
+    let mut rows = vec![titles.map(String::from)];
+    for pair in array(answer, "pairs") {
+        let [from, through, to] = ["from", "through", "to"].map(|end| text(pair, end).to_owned());
+        let (messages, bytes) = (pair["messages"].to_string(), pair["bytes"].to_string());
+        rows.push([from, through, to, messages, bytes]);
+    }
+    align(&rows) + &format!("relay {}\n", text(answer, "relay"))
+}
+
 fn sums(of: &[Value], title: &str, name: impl Fn(&Value) -> String) -> String {
     let titles = [
         title, "SENT", "BYTES", "RECEIVED", "BYTES", "TIMEOUTS", "DROPPED",
@@ -110,7 +124,7 @@ fn rates(args: &StatsArgs, wait: Duration) -> Result<(), CliError> {
     let (question, list, name) = match args.per {
         Per::Rail | Per::Agent => (Question::Rails, "rails", "nid"),
         Per::Net => (Question::Nets, "nets", "net"),
-        Per::Nid | Per::Peer => {
+        Per::Nid | Per::Peer | Per::Relay => {
             let why = "rates are of rails and nets; how busy a peer's NID is, its heat says";
             return Err(CliError::usage("stats --rate", why).hint("muster stats --per nid"));
         }

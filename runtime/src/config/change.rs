@@ -33,6 +33,8 @@ pub enum Change {
     AddRule(Rule),
     /// Take a rule out of it.
     RemoveRule(RuleChoice),
+    /// Switch relaying through other members on or off.
+    SetRelay(bool),
     /// Put another document in force, and nothing else.
     Replace(Box<RailsDocument>),
 }
@@ -273,6 +275,7 @@ impl Change {
                 rules.remove(place.ok_or(ChangeError::NoSuchRule { rule, count })?);
                 next.policy = Policy::new(rules)?;
             }
+            Change::SetRelay(on) => next.relay = *on,
             Change::Replace(document) => next = (**document).clone(),
         }
         if next.rails.is_empty() {
@@ -501,6 +504,8 @@ mod tests {
             ),
             ("peers del 10.1.0.2@tcp0", "- nids: [10.0.0.2@udp0]"),
             ("peers del 10.0.0.2@udp0,10.1.0.2@tcp0", "peers: []"),
+            ("policy relay off", "relay: off"),
+            ("policy relay on", "relay: on"),
             (
                 "policy add net=udp0 priority=3 messages=9",
                 "- net: udp0\n    priority: 3\n    messages: 9",
@@ -529,6 +534,8 @@ mod tests {
             "policy add local=10.0.0.[1,3]@udp0 local=eth0@udp0 remote=*@udp0 priority=3 messages=9",
             "policy del 2",
             "policy del net=o2ib3",
+            "policy relay off",
+            "policy relay on",
         ] {
             assert_eq!(line.parse::<Change>().unwrap().to_string(), line);
         }
@@ -586,6 +593,8 @@ mod tests {
                 "policy add net=udp0 local=*@udp0",
                 "about a net, about local",
             ),
+            ("policy relay", "on or off"),
+            ("policy relay maybe", "on or off"),
             ("policy add net=quantum0", "quantum0"),
             ("policy add net=udp0 colour=red", "known are net="),
             ("policy add local=10.0.0.1", "it has no net"),

@@ -4,7 +4,7 @@
 //! into a line: its line is the word `import`.
 
 use super::change::{Change, ChangeError, Limit, RuleChoice};
-use super::rails::RailEntry;
+use super::rails::{RailEntry, switch_word};
 use muster_fabric::{Net, NidPattern, Rule, Subject};
 use std::fmt;
 use std::str::FromStr;
@@ -37,6 +37,7 @@ impl fmt::Display for Change {
             Change::RemoveRule(RuleChoice::About(subject)) => {
                 write!(f, "policy del{}", About(subject))
             }
+            Change::SetRelay(on) => write!(f, "policy relay {}", switch_word(*on)),
             Change::Replace(_) => f.write_str("import"),
         }
     }
@@ -91,6 +92,11 @@ impl FromStr for Change {
             ["peers", "add"] => Ok(Change::AddPeers(one()?)),
             ["peers", "del"] => Ok(Change::RemovePeers(one()?)),
             ["policy", "add"] => rule(given, &bad).map(Change::AddRule),
+            ["policy", "relay"] => match given {
+                ["on"] => Ok(Change::SetRelay(true)),
+                ["off"] => Ok(Change::SetRelay(false)),
+                _ => Err(bad("a switch is on or off")),
+            },
             ["policy", "del"] => match given {
                 [word] if word.bytes().all(|byte| byte.is_ascii_digit()) => {
                     let number = word.parse().map_err(|_| bad("the number is too large"))?;

@@ -17,6 +17,7 @@ pub use key::{KeyError, KeySource, draw_key, draw_seed, read_key_file, standing_
 pub use line::{SUBJECTS, subject};
 pub use muster_protocol::{Minority, Profile};
 pub use profile::{ProfileError, parse_profile};
+pub(crate) use rails::switch_word;
 pub use rails::{PEERS_MAX, RailEntry, RailsDocument};
 pub use yaml::{DOCUMENT_MAX, YamlError};
 

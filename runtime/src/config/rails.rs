@@ -31,7 +31,7 @@ pub struct RailEntry {
 }
 
 /// Everything about rails that is configured.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RailsDocument {
     /// The rails, in order of preference within each net.
     pub rails: Vec<RailEntry>,
@@ -39,10 +39,25 @@ pub struct RailsDocument {
     pub peers: Vec<NidList>,
     /// Rails up to this distance are as good as the nearest.
     pub numa_range: u32,
+    /// Reach members through others where no direct pair works, and carry for others likewise.
+    pub relay: bool,
     /// How errors and successes move a health.
     pub health: HealthConfig,
     /// Which rails, NIDs and pairs are preferred.
     pub policy: Policy,
+}
+
+impl Default for RailsDocument {
+    fn default() -> RailsDocument {
+        RailsDocument {
+            rails: Vec::new(),
+            peers: Vec::new(),
+            numa_range: 0,
+            relay: true,
+            health: HealthConfig::default(),
+            policy: Policy::default(),
+        }
+    }
 }
 
 impl RailsDocument {
@@ -101,6 +116,7 @@ impl RailsDocument {
             writeln!(to, "  - nids: {}", list(&nids))?;
         }
         writeln!(to, "numa_range: {}", self.numa_range)?;
+        writeln!(to, "relay: {}", switch_word(self.relay))?;
         let health = &self.health;
         writeln!(to, "health:")?;
         writeln!(to, "  sensitivity: {}", health.sensitivity)?;
@@ -143,12 +159,13 @@ impl RailsDocument {
                 "nets" => document.rails = nets(node)?,
                 "peers" => document.peers = peers(node)?,
                 "numa_range" => document.numa_range = number(node)?,
+                "relay" => document.relay = switch(node)?,
                 "health" => document.health = health(node)?,
                 "policy" => document.policy = policy(node)?,
                 _ => {
                     return Err(unknown(
                         key,
-                        "version, nets, peers, numa_range, health, policy",
+                        "version, nets, peers, numa_range, relay, health, policy",
                     ));
                 }
             }
@@ -213,6 +230,19 @@ fn number<T: std::str::FromStr>(node: &Node) -> Result<T, YamlError> {
             "{digits:?} is no number in the range that is allowed here"
         ))
     })
+}
+
+/// What is written for a switch.
+pub(crate) fn switch_word(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
+fn switch(node: &Node) -> Result<bool, YamlError> {
+    match text(node)? {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(node.place.error(format!("{other:?} is neither on nor off"))),
+    }
 }
 
 /// A value that reads itself.
@@ -407,6 +437,7 @@ peers:
   - nids: [10.0.0.2@udp0, 10.1.0.2@tcp1]
   - nids: [10.0.0.3@udp0]
 numa_range: 21
+relay: off
 health:
   sensitivity: 100
   recovery: 50
@@ -461,7 +492,7 @@ policy:
             (
                 "    messages",
                 "    mesages",
-                "line 26, column 5: the key \"mesages\"",
+                "line 27, column 5: the key \"mesages\"",
             ),
             (
                 "version: 1",
@@ -499,29 +530,34 @@ policy:
                 "line 3, column 10: \"ether\" is no net",
             ),
             (
+                "relay: off",
+                "relay: maybe",
+                "line 15, column 8: \"maybe\" is neither on nor off",
+            ),
+            (
                 "priority: 255",
                 "priority: 256",
-                "line 29, column 15: \"256\" is no number",
+                "line 30, column 15: \"256\" is no number",
             ),
             (
                 "recovery: 50",
                 "recovery: 0",
-                "line 16, column 3: health recovery 0",
+                "line 17, column 3: health recovery 0",
             ),
             (
                 "messages: 7",
                 "messages: 0",
-                "line 22, column 3: the rule about",
+                "line 23, column 3: the rule about",
             ),
             (
                 "  - net: o2ib0",
                 "  - remote: [10.9.9.9@udp0]",
-                "line 22, column 5: a rule is about",
+                "line 23, column 5: a rule is about",
             ),
             (
                 "\"eth[0-1]@udp0\"",
                 "\"eth[1-0]@udp0\"",
-                "line 24, column 13: ",
+                "line 25, column 13: ",
             ),
             (
                 "eth-1:0@udp0",
@@ -587,6 +623,7 @@ policy:
                     rails,
                     peers: peers.into_iter().enumerate().map(peer).collect(),
                     numa_range,
+                    relay: numa_range % 2 == 0,
                     health: HealthConfig {
                         sensitivity,
                         ..HealthConfig::default()
@@ -611,7 +648,7 @@ policy:
             let mut text = WHOLE.to_owned();
             text.replace_range(at..=at, &letter);
             if let Err(error) = RailsDocument::import(&text) {
-                prop_assert!(error.line >= 1 && error.line <= 32, "{error}");
+                prop_assert!(error.line >= 1 && error.line <= WHOLE.lines().count() + 1, "{error}");
             }
         }
     }

@@ -33,6 +33,7 @@ pub(crate) fn answer(question: &Question, known: &Sources<'_>) -> Value {
         Question::Nets => rails::nets(fabric),
         Question::Peers { most, behind } => rails::peers(engine, fabric, *most, *behind),
         Question::Policy => rails::policy(known.document),
+        Question::Relays => rails::relays(engine, fabric),
         Question::Explain { from, to } => rails::explain(engine, fabric, from.as_deref(), to),
         Question::Export => {
             json!({ "schema": "muster/export/v1", "yaml": known.document.export() })

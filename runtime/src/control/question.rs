@@ -47,6 +47,8 @@ pub enum Question {
     },
     /// The rules in force.
     Policy,
+    /// What went through other members, and what they have had carried here.
+    Relays,
     /// Why a message takes the rail that it takes now.
     Explain {
         /// This node, or one of its NIDs; none is this node.
@@ -76,8 +78,8 @@ impl Question {
 pub enum RequestError {
     /// It begins like nothing that is known.
     #[error(
-        "{0:?} is no question; ask members, why NAME, rails, nets, peers, policy, explain NAME, \
-         export or stats, or say what to change"
+        "{0:?} is no question; ask members, why NAME, rails, nets, peers, policy, relays, \
+         explain NAME, export or stats, or say what to change"
     )]
     Unknown(String),
     /// It begins like a change.
@@ -96,6 +98,7 @@ impl FromStr for Request {
             ["rails"] => Question::Rails,
             ["nets"] => Question::Nets,
             ["policy"] => Question::Policy,
+            ["relays"] => Question::Relays,
             ["export"] => Question::Export,
             ["stats"] => Question::Stats,
             ["stats", "zero"] => return Ok(Self::Zero),
@@ -161,6 +164,7 @@ impl fmt::Display for Question {
             Self::Nets => f.write_str("nets"),
             Self::Peers { most, behind } => write!(f, "peers {most} {behind}"),
             Self::Policy => f.write_str("policy"),
+            Self::Relays => f.write_str("relays"),
             Self::Explain { from: None, to } => write!(f, "explain {to}"),
             Self::Explain {
                 from: Some(from),
@@ -194,6 +198,7 @@ mod tests {
             Question::peers(),
             Question::Peers { most: 3, behind: 7 },
             Question::Policy,
+            Question::Relays,
             explain(None),
             explain(Some("n1")),
             Question::Export,

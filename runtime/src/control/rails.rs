@@ -1,9 +1,9 @@
 //! Answers about rails: what is open, who is reached over it, by which rules, and why this way now.
 
-use crate::config::RailsDocument;
+use crate::config::{RailsDocument, switch_word};
 use muster_fabric::{
     Counters, Credits, DropReason, Fabric, Net, Nid, NidList, PathView, PeerHandle, PeerNidView,
-    PeerView, RailView, Route, Subject, Transport, Why,
+    PeerView, RailView, Route, Subject, Tally, Through, Transport, Why,
 };
 use muster_protocol::{MemberId, Overlay};
 use serde_json::{Map, Value, json};
@@ -59,6 +59,16 @@ pub(super) fn totals(fabric: &Fabric) -> Value {
         add("rail_timeouts", of_rail.timeouts);
         add("rail_drops", of_rail.dropped_in_all());
     }
+    for ([from, _, to], tally) in fabric.relayed().pairs {
+        let Tally { messages, bytes } = tally;
+        let (count, sum) = match (from, to) {
+            (None, _) => ("relay_sends", "relay_send_bytes"),
+            (_, None) => ("relay_receives", "relay_receive_bytes"),
+            _ => ("relay_carried", "relay_carried_bytes"),
+        };
+        add(count, messages);
+        add(sum, bytes);
+    }
     add("unknown_peer_drops", fabric.unknown_peer_drops());
     add("rail_events_dropped", fabric.events_dropped());
     add("bulk_unfinished", fabric.bulk_unfinished());
@@ -106,6 +116,7 @@ pub(super) fn policy(document: &RailsDocument) -> Value {
     json!({
         "schema": "muster/policy/v1",
         "numa_range": document.numa_range,
+        "relay": switch_word(document.relay),
         "rules": rules.collect::<Vec<_>>(),
     })
 }
@@ -160,6 +171,47 @@ pub(super) fn explain(engine: &Overlay, fabric: &Fabric, from: Option<&str>, to:
         "pair": asked_pair(&why, local.as_ref(), remote.as_ref()),
         "rails": locals.collect::<Vec<_>>(),
         "remotes": remotes.collect::<Vec<_>>(),
+        "relay": why.relay.as_ref().map(|through| relay(&names, through)),
+    })
+}
+
+/// Through whom messages to a peer go as well, and why.
+fn relay(names: &BTreeMap<Nid, String>, through: &Through) -> Value {
+    let member = |(nid, lost): &(Nid, Option<&'static str>)| {
+        json!({
+            "name": names.get(nid),
+            "nid": nid.to_string(),
+            "taken": lost.is_none(),
+            "why": lost,
+        })
+    };
+    let members: Vec<Value> = through.members.iter().map(member).collect();
+    json!({ "because": through.because, "off": through.off, "members": members })
+}
+
+/// What went through whom: by others for this node, and by this node for others.
+pub(super) fn relays(engine: &Overlay, fabric: &Fabric) -> Value {
+    let own = engine.name_of(engine.id()).unwrap_or_default();
+    let names = names(engine);
+    let name = |nid: &Option<Nid>| match nid {
+        None => own.to_owned(),
+        Some(nid) => names.get(nid).cloned().unwrap_or_else(|| nid.to_string()),
+    };
+    let view = fabric.relayed();
+    let pairs = view.pairs.iter().map(|([from, through, to], tally)| {
+        json!({
+            "from": name(from),
+            "through": name(through),
+            "to": name(to),
+            "messages": tally.messages,
+            "bytes": tally.bytes,
+        })
+    });
+    json!({
+        "schema": "muster/relays/v1",
+        "relay": switch_word(view.on),
+        "pairs": pairs.collect::<Vec<_>>(),
+        "others": { "messages": view.others.messages, "bytes": view.others.bytes },
     })
 }
 

@@ -103,8 +103,9 @@ impl Map {
         }
     }
 
-    pub(crate) fn certificates(&self) -> usize {
-        self.certificates.len()
+    /// When the oldest certificate came.
+    pub(crate) fn certified_since(&self) -> Option<Instant> {
+        self.certificates.first_key_value().map(|(_, since)| *since)
     }
 
     /// Everything up to `version` is held now.
@@ -176,11 +177,11 @@ mod tests {
             put(&mut map, &number.to_le_bytes(), Some(b"v"));
             put(&mut map, &number.to_le_bytes(), None);
         }
-        assert_eq!((map.certificates(), map.floor), (CERTIFICATES_MAX, 2));
+        assert_eq!((map.certificates.len(), map.floor), (CERTIFICATES_MAX, 2));
         map.expire(NOW.after(CERTIFICATE_LIFE_US - 1));
-        assert_eq!(map.certificates(), CERTIFICATES_MAX);
+        assert_eq!(map.certificates.len(), CERTIFICATES_MAX);
         map.expire(NOW.after(CERTIFICATE_LIFE_US));
-        assert_eq!((map.certificates(), map.bytes()), (0, 0));
+        assert_eq!((map.certificates.len(), map.bytes()), (0, 0));
         assert_eq!(map.floor, map.version);
     }
 }

@@ -55,6 +55,8 @@ pub(crate) struct Replica {
     pub(crate) known: u64,
     /// There was no room for the rest.
     pub(crate) refused: bool,
+    /// When the oldest certificate came, as it is in the store's list.
+    pub(crate) expiring: Option<Instant>,
     shadow: Option<Map>,
     partial: Option<Partial>,
     stash: Vec<Section<'static>>,

@@ -31,7 +31,7 @@ fn steps() -> impl Strategy<Value = Vec<Act>> {
 }
 
 fn write(store: &mut Store, key: u8, length: Option<usize>) {
-    store.change(NOW, OWNER, |replica, _| {
+    store.change(OWNER, |replica, _| {
         let version = replica.map.version + 1;
         let value = length.map(|length| vec![version as u8; length].into());
         replica.map.write(NOW, &[key], value, version);
@@ -44,7 +44,7 @@ fn write(store: &mut Store, key: u8, length: Option<usize>) {
 fn frames(writer: &mut Store, reader: &mut Store) -> Vec<Vec<u8>> {
     let version = writer.version(OWNER);
     reader.request(OWNER, version, OWNER, NOW);
-    reader.change(NOW, OWNER, |replica, _| replica.known = version);
+    reader.change(OWNER, |replica, _| replica.known = version);
     let mut buffer = [0; FRAME];
     let mut out = Writer::new(&mut buffer);
     assert_eq!(reader.write_asks(&mut out), Ok(Some(OWNER)));
@@ -68,9 +68,7 @@ fn deliver(reader: &mut Store, frame: &[u8], order: &mut Vec<u64>) {
     let mut bytes = Reader::new(frame);
     bytes.flag().unwrap();
     for section in read_sections(&mut bytes).unwrap() {
-        let taken = reader.change(NOW, OWNER, |replica, limit| {
-            replica.take(NOW, section, limit)
-        });
+        let taken = reader.change(OWNER, |replica, limit| replica.take(NOW, section, limit));
         order.extend(
             taken
                 .unwrap()
@@ -118,4 +116,24 @@ proptest! {
         prop_assert!(order.is_sorted(), "{:?}", order);
         prop_assert_eq!(reader.bytes(), reader.map(OWNER).unwrap().bytes());
     }
+}
+
+/// A key that is written and deleted for ever leaves one entry in the list of what is to be forgotten,
+/// and none when its map is gone.
+#[test]
+fn certificates_are_listed_once_for_each_map() {
+    let mut store = Store::new(1 << 22);
+    store.open(OWNER, 1);
+    for time in 0..1000 {
+        write(&mut store, 0, Some(1));
+        write(&mut store, 0, None);
+        assert_eq!(store.expiring(), 1, "{time}");
+    }
+    store.expire(NOW.after(crate::attributes::CERTIFICATE_LIFE_US));
+    assert_eq!(store.expiring(), 0);
+    write(&mut store, 1, Some(1));
+    write(&mut store, 1, None);
+    assert_eq!(store.expiring(), 1);
+    store.forget(OWNER);
+    assert_eq!(store.expiring(), 0);
 }

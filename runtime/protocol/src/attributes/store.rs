@@ -64,8 +64,8 @@ pub(crate) struct Store {
     pub(crate) monitors: BTreeSet<MemberId>,
     keys: VecDeque<Box<[u8]>>,
     keys_end: u64,
-    /// Maps with certificates to forget, by the time of the certificate.
-    expiring: VecDeque<(Instant, MemberId)>,
+    /// Maps with certificates to forget, each once, by the time of the oldest.
+    expiring: BTreeSet<(Instant, MemberId)>,
     bytes: usize,
     limit: usize,
 }
@@ -82,7 +82,7 @@ impl Store {
             monitors: BTreeSet::new(),
             keys: VecDeque::new(),
             keys_end: 0,
-            expiring: VecDeque::new(),
+            expiring: BTreeSet::new(),
             bytes: 0,
             limit,
         }
@@ -117,17 +117,19 @@ impl Store {
     /// The replica is handed over with the bytes that it may occupy.
     pub(crate) fn change<T>(
         &mut self,
-        now: Instant,
         owner: MemberId,
         change: impl FnOnce(&mut Replica, usize) -> T,
     ) -> Option<T> {
         let replica = self.replicas.get_mut(&owner)?;
-        let (before, certificates) = (replica.bytes(), replica.map.certificates());
+        let before = replica.bytes();
         let limit = (self.limit + before).saturating_sub(self.bytes);
         let result = change(replica, limit);
         self.bytes = self.bytes + replica.bytes() - before;
-        if replica.map.certificates() > certificates {
-            self.expiring.push_back((now, owner));
+        let since = replica.map.certified_since();
+        if since != replica.expiring {
+            let before = core::mem::replace(&mut replica.expiring, since);
+            before.map(|since| self.expiring.remove(&(since, owner)));
+            since.map(|since| self.expiring.insert((since, owner)));
         }
         if replica.map.get(MONITOR_KEY).is_some() {
             self.monitors.insert(owner);
@@ -141,6 +143,8 @@ impl Store {
     pub(crate) fn forget(&mut self, owner: MemberId) {
         if let Some(replica) = self.replicas.remove(&owner) {
             self.bytes -= replica.bytes();
+            let since = replica.expiring;
+            since.map(|since| self.expiring.remove(&(since, owner)));
         }
         self.monitors.remove(&owner);
         self.pending.remove(&owner);
@@ -166,13 +170,19 @@ impl Store {
         self.answers.clear();
     }
 
+    /// Maps that have certificates.
+    #[cfg(test)]
+    pub(crate) fn expiring(&self) -> usize {
+        self.expiring.len()
+    }
+
     /// Forgets certificates whose time is over.
     pub(crate) fn expire(&mut self, now: Instant) {
-        while let Some((since, owner)) = self.expiring.front().copied()
+        while let Some((since, owner)) = self.expiring.first().copied()
             && now >= since.after(crate::attributes::CERTIFICATE_LIFE_US)
         {
-            self.expiring.pop_front();
-            self.change(now, owner, |replica, _| replica.map.expire(now));
+            self.expiring.pop_first();
+            self.change(owner, |replica, _| replica.map.expire(now));
         }
     }
 

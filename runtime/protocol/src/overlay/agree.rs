@@ -82,8 +82,9 @@ impl Overlay {
         {
             return;
         }
-        if self.refused.len() >= REFUSED_MAX {
+        if known.is_none() && self.refused.len() >= REFUSED_MAX {
             self.refused.pop_first();
+            self.counters.refused_forgotten += 1;
         }
         let refused = Refused {
             name,
@@ -118,7 +119,6 @@ impl Overlay {
             return;
         }
         refused.answered_at = now;
-        let slot = self.stray(own.address);
-        self.say(Intent::Refuse { slot });
+        self.say_to_stray(own.address, |slot| Intent::Refuse { slot });
     }
 }

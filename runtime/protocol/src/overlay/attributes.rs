@@ -94,7 +94,7 @@ impl Overlay {
             return Err(Reject::MapFull);
         }
         let version = map.version + 1;
-        self.attributes.change(now, own, |replica, _| {
+        self.attributes.change(own, |replica, _| {
             replica.map.write(now, key, value.map(Into::into), version);
             replica.map.advance(version);
             replica.known = version;
@@ -107,9 +107,9 @@ impl Overlay {
 
     /// Our incarnation has changed: the map is the same, everybody's replica starts anew.
     pub(super) fn carry_own_attributes(&mut self) {
-        let (now, own) = (self.now, self.own);
+        let own = self.own;
         let incarnation = self.own_version().incarnation;
-        let carried = self.attributes.change(now, own, |replica, _| {
+        let carried = self.attributes.change(own, |replica, _| {
             core::mem::replace(&mut replica.incarnation, incarnation) != incarnation
         });
         if carried == Some(true) {
@@ -157,7 +157,7 @@ impl Overlay {
     /// A newer version exists, and `from` has it: ask for it, unless that was done already.
     fn learn(&mut self, from: MemberId, owner: MemberId, version: u64) {
         let now = self.now;
-        self.attributes.change(now, owner, |replica, _| {
+        self.attributes.change(owner, |replica, _| {
             replica.refused &= version <= replica.known;
             replica.known = replica.known.max(version);
         });
@@ -179,9 +179,9 @@ impl Overlay {
 
     /// Others hold more of our own map than we do: it was written by a former worker and lost.
     fn jump_above(&mut self, version: u64) {
-        let (now, own) = (self.now, self.own);
+        let own = self.own;
         self.attributes.open(own, self.own_version().incarnation);
-        self.attributes.change(now, own, |replica, _| {
+        self.attributes.change(own, |replica, _| {
             replica.map.jump(version + 1);
             replica.known = version + 1;
         });
@@ -232,16 +232,17 @@ impl Overlay {
             return section.stop;
         }
         let before = self.attributes.version(owner);
-        let Some(taken) = self.attributes.change(now, owner, |replica, limit| {
-            replica.take(now, section, limit)
-        }) else {
+        let Some(taken) = self
+            .attributes
+            .change(owner, |replica, limit| replica.take(now, section, limit))
+        else {
             return false;
         };
         self.counters.attribute_duplicates += u64::from(!taken.progress && goal <= before);
         let version = self.attributes.version(owner);
         if version > self.attributes.get(owner).map_or(0, |held| held.known) {
             self.attributes
-                .change(now, owner, |replica, _| replica.known = version);
+                .change(owner, |replica, _| replica.known = version);
         }
         self.note_version(owner, version);
         if version > before {
@@ -260,7 +261,7 @@ impl Overlay {
         if taken.refused {
             self.counters.attributes_refused += 1;
             self.attributes.pending.remove(&owner);
-            self.attributes.change(now, owner, |replica, _| {
+            self.attributes.change(owner, |replica, _| {
                 replica.refused = true;
                 replica.drop_unfinished();
             });

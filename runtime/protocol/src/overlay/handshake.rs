@@ -13,7 +13,10 @@ use crate::state::NodeState;
 use crate::wire::{ROLE_NEIGHBOUR, ROLE_OBSERVE};
 
 /// Most links of one member; requests to be a neighbour beyond are refused.
-pub(super) const LINKS_MAX: usize = 64;
+const LINKS_MAX: usize = 64;
+/// Requests of any kind make no link beyond. While a zone boots whoever was there first is observed by
+/// most of the others; who is refused asks again, and probes.
+pub(super) const REQUESTED_MAX: usize = 1024;
 /// Beats in a row with another digest before a base view is exchanged again.
 const MISMATCHES_MAX: u32 = 3;
 /// How long the hints of a base view wait, in microseconds, on the side with the lower id; twice
@@ -79,6 +82,14 @@ impl Overlay {
         let is_new = !self.links.contains_key(&from);
         if is_new && roles == 0 {
             return;
+        }
+        if is_new && self.links.len() >= REQUESTED_MAX {
+            self.counters.links_refused += 1;
+            return self.say(Intent::Link {
+                to: from,
+                asked: Some(roles),
+                route: Route::Next,
+            });
         }
         let now = self.now;
         let link = self.links.entry(from).or_insert_with(|| Link::new(now));

@@ -84,6 +84,7 @@ impl Overlay {
         };
         let now = self.now;
         if !self.checks.contains_key(&id) && self.checks.len() >= CHECKS_MAX {
+            self.counters.checks_refused += 1;
             return;
         }
         // As long as the watch looks, after its first probe, and longer for who is late.
@@ -102,9 +103,12 @@ impl Overlay {
         });
         check.own = check.own.or(own);
         if let Some(asker) = asker
-            && check.askers.len() < ASKERS_MAX
             && !check.askers.contains(&asker)
         {
+            if check.askers.len() >= ASKERS_MAX {
+                self.counters.checks_refused += 1;
+                return;
+            }
             check.askers.push(asker);
             // Our own look may take longer than they wait.
             check.answer_at = check.answer_at.min(match check.asks {

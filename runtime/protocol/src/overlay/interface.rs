@@ -252,7 +252,7 @@ impl Overlay {
         match target {
             Target::Member(id) => self.table.get(id).map(|member| member.address()),
             Target::Seed(index) => self.config.seeds.get(index).map(Vec::as_slice),
-            Target::Stray(slot) => self.strays.get(slot).map(Vec::as_slice),
+            Target::Stray(slot) => self.outbox.stray(slot),
         }
     }
 

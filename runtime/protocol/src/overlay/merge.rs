@@ -239,10 +239,10 @@ impl Overlay {
         else {
             return;
         };
-        let before = member.reporters;
+        let before = self.that_count(member.reporters);
         let mut reporters = before;
-        for reporter in fact.reporters.iter() {
-            if reporter != id && self.may_report(reporter) {
+        for reporter in self.that_count(fact.reporters).iter() {
+            if reporter != id {
                 reporters.add(reporter);
             }
         }
@@ -294,6 +294,11 @@ impl Overlay {
     /// another way than ours.
     pub(super) fn may_report(&self, id: MemberId) -> bool {
         self.table.in_view(id).is_some()
+    }
+
+    /// Those of the reports that count now: their reporters may have been failed since.
+    pub(super) fn that_count(&self, reporters: Reporters) -> Reporters {
+        reporters.iter().filter(|by| self.may_report(*by)).collect()
     }
 
     /// The reports against a member have changed: judge anew.

@@ -141,9 +141,6 @@ pub struct Overlay {
     attributes: Store,
     correlation: correlation::Correlation,
     minority: minority::Side,
-    /// Addresses of senders that cannot be reached under their id (twins of a name).
-    strays: [Vec<u8>; outbox::STRAYS_MAX],
-    stray_next: usize,
     naming: twin::Naming,
 }
 
@@ -200,8 +197,6 @@ impl Overlay {
             attributes: Store::new(config.attribute_bytes_max),
             correlation: correlation::Correlation::default(),
             minority: minority::Side::default(),
-            strays: Default::default(),
-            stray_next: 0,
             naming: twin::Naming::default(),
             config,
         })

@@ -14,7 +14,7 @@ use crate::overlay::interface::{Route, Target};
 /// Most intents waiting.
 pub(super) const OUTBOX_MAX: usize = 8192;
 /// Addresses kept of senders that cannot be reached under their id.
-pub(super) const STRAYS_MAX: usize = 8;
+const STRAYS_MAX: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Intent {
@@ -80,6 +80,16 @@ pub(super) enum Intent {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outbox {
     intents: VecDeque<Intent>,
+    /// Addresses of senders that cannot be reached under their id (twins of a name).
+    strays: [Stray; STRAYS_MAX],
+}
+
+/// An address that belongs to no member we know, for one frame.
+#[derive(Clone, Debug, Default)]
+struct Stray {
+    address: Vec<u8>,
+    /// The frame is still to be written.
+    waits: bool,
 }
 
 impl Outbox {
@@ -96,8 +106,33 @@ impl Outbox {
         true
     }
 
+    /// Adds one that goes to an address that belongs to no member; false if too many of those wait.
+    pub(super) fn push_to_stray(
+        &mut self,
+        address: &[u8],
+        intent: impl Fn(usize) -> Intent,
+    ) -> bool {
+        let Some(slot) = self.strays.iter().position(|stray| !stray.waits) else {
+            return false;
+        };
+        self.strays[slot].address = address.to_vec();
+        self.strays[slot].waits = self.push(intent(slot));
+        self.strays[slot].waits
+    }
+
+    /// The address kept in this slot.
+    pub(super) fn stray(&self, slot: usize) -> Option<&[u8]> {
+        self.strays.get(slot).map(|stray| &*stray.address)
+    }
+
     pub(super) fn pop(&mut self) -> Option<Intent> {
-        self.intents.pop_front()
+        let intent = self.intents.pop_front()?;
+        if let Intent::Refuse { slot } | Intent::Twin { slot, .. } | Intent::Correct { slot, .. } =
+            intent
+        {
+            self.strays[slot].waits = false;
+        }
+        Some(intent)
     }
 
     pub(super) fn len(&self) -> usize {

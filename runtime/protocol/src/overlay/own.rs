@@ -58,10 +58,7 @@ impl Overlay {
             NodeState::Failed
                 if verdict::stands(
                     fact.cause,
-                    fact.reporters
-                        .iter()
-                        .filter(|by| self.may_report(*by))
-                        .count(),
+                    self.that_count(fact.reporters).len(),
                     self.threshold_for(self.own),
                 ) =>
             {

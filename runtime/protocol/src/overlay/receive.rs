@@ -10,7 +10,7 @@ use crate::frame::{self, Header};
 use crate::identity::{MemberId, Version, is_plausible};
 use crate::overlay::Overlay;
 use crate::overlay::interface::{Phase, Route};
-use crate::overlay::outbox::{Intent, STRAYS_MAX};
+use crate::overlay::outbox::Intent;
 use crate::reject::Reject;
 use crate::state::NodeState;
 use crate::verdict::{self, Order};
@@ -100,9 +100,8 @@ impl Overlay {
     /// Shows somebody the record that we hold of its id.
     pub(super) fn correct(&mut self, own: &NodeFact<'_>) {
         if self.answer_due(own.id) {
-            let slot = self.stray(own.address);
             let about = own.id;
-            self.say(Intent::Correct { slot, about });
+            self.say_to_stray(own.address, |slot| Intent::Correct { slot, about });
         }
     }
 
@@ -119,14 +118,6 @@ impl Overlay {
             }
         });
         due
-    }
-
-    /// Keeps an address that belongs to no member we know, for one frame.
-    pub(super) fn stray(&mut self, address: &[u8]) -> usize {
-        let slot = self.stray_next % STRAYS_MAX;
-        self.stray_next += 1;
-        self.strays[slot] = address.to_vec();
-        slot
     }
 
     /// Decides whether the sender is somebody to listen to; takes its introduction first.
@@ -293,6 +284,7 @@ impl Overlay {
         let acks = self.acks.entry(to).or_default();
         if !acks.push(sequence) {
             // Full: the sender repeats what is not acknowledged.
+            self.counters.acks_dropped += 1;
             return;
         }
         self.say(Intent::Ack { to });

@@ -57,6 +57,13 @@ impl Overlay {
         }
     }
 
+    /// To an address that belongs to no member we know.
+    pub(super) fn say_to_stray(&mut self, address: &[u8], intent: impl Fn(usize) -> Intent) {
+        if !self.outbox.push_to_stray(address, intent) {
+            self.counters.outbox_dropped += 1;
+        }
+    }
+
     fn next_transmit(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
         if self.phase == Phase::Stopped {
             return None;

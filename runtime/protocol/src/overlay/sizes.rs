@@ -48,7 +48,7 @@ impl Overlay {
     #[must_use]
     pub fn limits(&self) -> Sizes {
         // Requests beyond the bound are refused, own choices are not.
-        let links = handshake::LINKS_MAX + topology::OBSERVED_MAX + self.config.neighbours;
+        let links = handshake::REQUESTED_MAX + topology::OBSERVED_MAX + self.config.neighbours;
         let ranks: usize = self.table.iter().map(|member| member.ranks.len()).sum();
         let records = self.config.members_max + self.config.history_max;
         Sizes {

@@ -147,7 +147,7 @@ impl Overlay {
     fn restore_attributes(&mut self, version: u64, entries: &[(u64, &[u8], &[u8])]) {
         let (now, own) = (self.now, self.own);
         self.attributes.open(own, self.own_version().incarnation);
-        self.attributes.change(now, own, |replica, _| {
+        self.attributes.change(own, |replica, _| {
             for (version, key, value) in entries {
                 replica.map.write(now, key, Some((*value).into()), *version);
             }

@@ -80,9 +80,8 @@ impl Overlay {
             return;
         }
         self.naming.said_at = Some(self.now);
-        let slot = self.stray(fact.address);
         let yours = fact.version.incarnation;
-        self.say(Intent::Twin { slot, yours });
+        self.say_to_stray(fact.address, |slot| Intent::Twin { slot, yours });
     }
 
     /// It lives, and says how long it has had the name.

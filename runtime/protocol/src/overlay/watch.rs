@@ -242,7 +242,7 @@ impl Overlay {
         let Some(member) = self.table.in_view(id) else {
             return;
         };
-        let before = member.reporters;
+        let before = self.that_count(member.reporters);
         let mut reporters = before;
         let own = reporters.add(self.own);
         for helper in self
@@ -298,7 +298,8 @@ impl Overlay {
             let Some(member) = self.table.get(id) else {
                 continue;
             };
-            let (reporters, cause, silent_us) = (member.reporters, member.cause, member.silent_us);
+            let (cause, silent_us) = (member.cause, member.silent_us);
+            let reporters = self.that_count(member.reporters);
             let threshold = self.threshold_for(id);
             if verdict::judge(reporters.len(), threshold) == NodeState::Failed
                 && !self.is_drowsy()

@@ -7,6 +7,7 @@ pub(crate) const KEY: [u8; 32] = [9; 32];
 pub(crate) const WIRE_VERSION: u8 = 4;
 pub(crate) const LINK: u8 = 2;
 pub(crate) const NEWS: u8 = 8;
+pub(crate) const REFUSAL: u8 = 13;
 pub(crate) const ALIVE: u8 = 1;
 pub(crate) const LEFT: u8 = 5;
 

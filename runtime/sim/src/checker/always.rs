@@ -88,7 +88,8 @@ impl Check for Resurrection {
     }
 }
 
-/// Nobody is declared failed who runs, unless a fault excuses it.
+/// Nobody is declared failed who runs, unless a fault excuses it; nobody is said to have left who runs,
+/// or to be there who crashed long ago.
 #[derive(Debug, Default)]
 pub(super) struct Accuracy;
 
@@ -98,8 +99,14 @@ impl Check for Accuracy {
     }
 
     fn see(&mut self, seen: &Seen<'_>) -> Option<String> {
-        seen.blameless
-            .then(|| "declared failed and alive".to_owned())
+        let left = matches!(seen.event.kind, EventKind::NodeLeft { .. });
+        let what = match () {
+            () if seen.blameless => "declared failed and alive",
+            () if left && seen.runs => "said to have left, and it runs",
+            () if seen.long_gone => "let in, and it crashed long ago",
+            () => return None,
+        };
+        Some(what.to_owned())
     }
 
     fn forget(&mut self, _observer: usize) {}
@@ -292,5 +299,45 @@ impl Check for RankOrder {
 
     fn start_over(&mut self, observer: usize) {
         self.forget(observer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muster_protocol::{Cause, Event, Instant, Reporters};
+
+    /// The sweep's worlds hardly ever show it these two, so they are shown to it here.
+    #[test]
+    fn accuracy_sees_goodbyes_of_the_living_and_arrivals_of_the_dead() {
+        let sees = |kind, runs, long_gone| {
+            let cause = Cause {
+                kind: CauseKind::Announced,
+                reporters: Reporters::default(),
+                silent_us: 0,
+            };
+            let event = Event {
+                at: Instant(1),
+                kind,
+                member: MemberId(1),
+                version: Version::first(1),
+                cause,
+            };
+            let seen = Seen {
+                observer: 0,
+                event: &event,
+                blameless: false,
+                runs,
+                long_gone,
+                own: MemberId(2),
+                side: None,
+                listed: &[],
+            };
+            Accuracy.see(&seen).is_some()
+        };
+        let left = EventKind::NodeLeft { exit_code: 0 };
+        assert!(sees(left, true, false) && !sees(left, false, false));
+        assert!(sees(EventKind::NodeUp, false, true) && !sees(EventKind::NodeUp, true, false));
+        assert!(!sees(EventKind::NodeFailed, true, false), "excused");
     }
 }

@@ -4,7 +4,8 @@
 //! - `alternation`: up and down alternate, for each observer and member.
 //! - `resurrection`: nobody comes back with a version that was gone.
 //! - `accuracy`: nobody is declared failed who runs and was not excused by a fault; the list of
-//!   excuses is `world::excuses`.
+//!   excuses is `world::excuses`. Nobody is said to have left who runs, or to be there who crashed long
+//!   ago.
 //! - `groups`: a group that failed is a list of members that were told failed.
 //! - `hold`: where the policy says so, the smaller side of a split condemns nobody of the larger.
 //! - `incarnations`: the versions an observer tells of a member only grow, and so does a member's
@@ -62,8 +63,10 @@ pub(crate) struct Seen<'a> {
     pub(crate) event: &'a Event,
     /// The member runs in this version's incarnation and no fault excuses its death.
     pub(crate) blameless: bool,
-    /// Of a failure: the member runs in this version's incarnation.
+    /// Of a failure or a goodbye: the member runs in this version's incarnation.
     pub(crate) runs: bool,
+    /// Of one who comes: it crashed long ago, and nothing excuses who does not know.
+    pub(crate) long_gone: bool,
     /// The observer's own id.
     pub(crate) own: MemberId,
     /// Of a failure, where something is cut and the policy is to hold: the observer's side.

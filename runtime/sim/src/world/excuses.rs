@@ -176,6 +176,14 @@ impl World {
         excused
     }
 
+    /// Whether the node may know less than others: it stood still, or was cut off from somebody.
+    pub(super) fn is_behind(&self, node: NodeIndex) -> bool {
+        let until = self.excuses.nodes.get(&node).copied().unwrap_or_default();
+        let mut others = (0..self.len()).filter(|other| *other != node);
+        self.now <= until.max(self.excuses.storm_until)
+            || others.any(|other| self.was_cut(node, other))
+    }
+
     /// Whether the node was cast out a moment ago.
     fn takes_over(&self, node: NodeIndex) -> bool {
         let settle_us = SETTLE_DEADLINES * self.deadline_us(node);

@@ -33,8 +33,10 @@ impl World {
 
     /// Power off: nothing of the node is left, and nobody is told.
     pub fn crash(&mut self, index: NodeIndex) {
+        let now = self.now;
         let node = &mut self.nodes[index];
         node.engine = None;
+        node.gone_at = now;
         node.paused = false;
         node.inbox.clear();
         node.alarm.stop();

@@ -71,6 +71,8 @@ struct Node {
     desk: Desk,
     /// When its present life began.
     started_at: Instant,
+    /// When it last crashed.
+    gone_at: Instant,
     /// It holds the key of another job.
     foreign: bool,
     clock: Clock,
@@ -171,6 +173,7 @@ impl World {
             foreign: config.key.is_some_and(|key| key != KEY),
             clock: Clock::new(self.now),
             started_at: self.now,
+            gone_at: self.now,
             slow_us: 0,
             version: engine.version(),
             frames_sent: 0,
@@ -532,8 +535,14 @@ impl World {
         if event.kind == EventKind::Outcast {
             self.note_cast_out(observer);
         }
-        let runs = event.kind == EventKind::NodeFailed && self.runs(&event);
-        let blameless = runs && !self.is_excused(observer, &event);
+        let is_down = matches!(
+            event.kind,
+            EventKind::NodeFailed | EventKind::NodeLeft { .. }
+        );
+        let runs = is_down && self.runs(&event);
+        let failed = event.kind == EventKind::NodeFailed;
+        let blameless = failed && runs && !self.is_excused(observer, &event);
+        let long_gone = event.kind == EventKind::NodeUp && self.is_long_gone(observer, &event);
         let side = match event.kind {
             EventKind::NodeFailed => self.side_of(observer),
             _ => None,
@@ -543,6 +552,7 @@ impl World {
             event: &event,
             blameless,
             runs,
+            long_gone,
             own: self.id(observer),
             side: side.as_deref(),
             listed: &listed,

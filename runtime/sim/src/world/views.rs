@@ -15,6 +15,9 @@ pub struct FactsHeard {
     pub new: u64,
 }
 
+/// Who crashed is missed by everybody in that time, whatever widens deadlines.
+const LONG_GONE_US: u64 = 2_000_000;
+
 impl World {
     /// What every running node has been told since its start.
     #[must_use]
@@ -138,6 +141,18 @@ impl World {
                     && engine.version().incarnation == event.version.incarnation
             })
         })
+    }
+
+    /// Whether a member that comes into this observer's view crashed so long ago that nobody should let
+    /// it in: later than it was missed, and than the network held back what it said.
+    pub(super) fn is_long_gone(&self, observer: NodeIndex, event: &Event) -> bool {
+        let limit_us = LONG_GONE_US + self.network.replay_us;
+        let gone = self.nodes.iter().any(|node| {
+            node.id == event.member
+                && node.engine.is_none()
+                && self.now.since(node.gone_at) > limit_us
+        });
+        gone && !self.is_behind(observer)
     }
 
     /// Everybody whom news from a node can reach, or whose news can reach it, by any way; `None`

@@ -1,0 +1,396 @@
+//! Relay at work: who is reached through whom, what goes out that way, and what is carried for others.
+
+use super::Fabric;
+use super::send::input;
+use crate::net::Net;
+use crate::nid::{Nid, NidList};
+use crate::peer::{Peer, PeerHandle};
+use crate::relay::{
+    Allowance, Carried, ENVELOPE_BYTES, Envelope, Need, Place, Verdict, WAYS_MAX, Way, judge,
+    mark_carried,
+};
+use crate::select::{CarrierInput, Tried, choose_carriers, compare};
+use crate::stats::DropReason;
+use crate::transport::{Arrival, Class, FabricEvent, Relayed, Route};
+use std::collections::VecDeque;
+
+/// Who was heard in this time is alive, as far as it matters here.
+const HEARD_US: u64 = 1_000_000;
+
+/// Pairs that are tried for a message that is carried, at most.
+const CARRY_TRIES: usize = 3;
+
+/// A NID that nobody has is told to the host once in so long.
+const STRANGER_US: u64 = 100_000;
+
+/// What the fabric as a whole keeps for relaying.
+#[derive(Debug)]
+pub(crate) struct Carrier {
+    all: Allowance,
+    pub(super) carried: Carried,
+    turn: u64,
+    pub(super) late: VecDeque<super::relay_bulk::Late>,
+    stranger_us: Option<u64>,
+}
+
+impl Default for Carrier {
+    fn default() -> Carrier {
+        Carrier {
+            all: Allowance::ALL,
+            carried: Carried::default(),
+            turn: 0,
+            late: VecDeque::new(),
+            stranger_us: None,
+        }
+    }
+}
+
+/// An envelope that is for us: from whom, by whom.
+pub(super) struct Taken {
+    pub(super) from: PeerHandle,
+    pub(super) relayed: Relayed,
+}
+
+/// What is to be done with an envelope that came in.
+pub(super) enum Outcome {
+    Take(Taken),
+    Carry { from: PeerHandle, to: PeerHandle },
+    Dropped,
+}
+
+impl Fabric {
+    /// Switches relaying on or off, for this node's messages and for those of others.
+    pub fn set_relay(&mut self, relay: bool) {
+        self.config.relay = relay;
+    }
+
+    /// Why messages to a peer go through others now; none: they do not.
+    pub(super) fn relay_need(&self, now_us: u64, peer: &Peer) -> Option<Need> {
+        let health = &self.config.health;
+        let mut paths = peer.paths.iter();
+        if peer.paths.is_empty() {
+            Some(Need::NoCommonNet)
+        } else if !paths.any(|path| input(&self.rails, peer, path, health).is_usable()) {
+            Some(Need::NoneWorks)
+        } else if peer.hearing.doubts(now_us)
+            || peer.relay.is_unanswered(now_us) && peer.hearing.latest_us() > 0
+        {
+            Some(Need::Unheard)
+        } else {
+            peer.relay.is_asked(now_us).then_some(Need::Asked)
+        }
+    }
+
+    pub(super) fn relay_copies(
+        &mut self,
+        now_us: u64,
+        handle: PeerHandle,
+        class: Class,
+        bytes: &[u8],
+    ) -> u8 {
+        let Some(peer) = self.peers.get_mut(handle).filter(|_| self.config.relay) else {
+            return 0;
+        };
+        if class == Class::News {
+            peer.relay.told(now_us);
+        }
+        let Some(peer) = self.peers.get(handle) else {
+            return 0;
+        };
+        let Some(need) = self
+            .relay_need(now_us, peer)
+            .filter(|_| bytes.len() <= self.mtu)
+        else {
+            return 0;
+        };
+        self.seek_ways(now_us, handle);
+        let mut copies = 0;
+        // Who is only late may be busy, and so may be its neighbours: one after the other is asked.
+        let most = if need == Need::Unheard { 1 } else { 2 };
+        let carriers = self.carriers(now_us, handle, &[]).into_iter().flatten();
+        for by in carriers.take(most) {
+            let handed = self.hand_over(now_us, handle, by, need != Need::Asked, bytes);
+            copies += u8::from(handed);
+        }
+        copies
+    }
+
+    /// Looks now and then who could carry to a peer, and keeps the best.
+    pub(super) fn seek_ways(&mut self, now_us: u64, handle: PeerHandle) {
+        let due = |peer: &mut Peer| peer.relay.seeks(now_us);
+        if !self.peers.get_mut(handle).is_some_and(due) {
+            return;
+        }
+        let Some(peer) = self.peers.get(handle) else {
+            return;
+        };
+        let others = self.peers.iter().filter(|(by, _)| *by != handle);
+        let input = |(by, _)| (by, self.carrier_input(now_us, peer, by));
+        let mut able: Vec<(PeerHandle, CarrierInput)> = others
+            .map(input)
+            .filter(|(_, input)| input.is_able())
+            .collect();
+        able.sort_by(|one, other| compare(&one.1, &other.1));
+        able.truncate(WAYS_MAX);
+        if let Some(peer) = self.peers.get_mut(handle) {
+            let known = std::mem::take(&mut peer.relay.ways);
+            let way = |(by, input): (PeerHandle, CarrierInput)| Way {
+                by,
+                proved_us: known
+                    .iter()
+                    .find(|way| way.by == by)
+                    .map_or(0, |way| way.proved_us),
+                turn: input.turn,
+            };
+            peer.relay.ways = able.into_iter().map(way).collect();
+        }
+    }
+
+    /// Those of a peer's carriers that are chosen now, without those that were tried.
+    pub(super) fn carriers(
+        &self,
+        now_us: u64,
+        handle: PeerHandle,
+        tried: &[PeerHandle],
+    ) -> [Option<PeerHandle>; 2] {
+        let Some(peer) = self.peers.get(handle) else {
+            return [None; 2];
+        };
+        let ways = &peer.relay.ways;
+        let input = |way: &Way| self.carrier_input(now_us, peer, way.by);
+        let inputs: Vec<CarrierInput> = ways.iter().map(input).collect();
+        let tried: Vec<bool> = ways.iter().map(|way| tried.contains(&way.by)).collect();
+        choose_carriers(&inputs, &tried).map(|chosen| Some(ways[chosen?].by))
+    }
+
+    /// What is known about a member as a carrier to a peer.
+    pub(super) fn carrier_input(&self, now_us: u64, peer: &Peer, by: PeerHandle) -> CarrierInput {
+        let Some(carrier) = self.peers.get(by) else {
+            return CarrierInput::default();
+        };
+        let has = |nids: &NidList, net: Net| nids.iter().any(|nid| nid.net == net);
+        let shared = carrier.nids.iter().map(|nid| nid.net);
+        let mut shared = shared.filter(|net| has(&peer.nids, *net)).peekable();
+        let shares = shared.peek().is_some();
+        let failed = |net| self.has_failed(carrier, net) || self.has_failed(peer, net);
+        let (proved, turn) = peer.relay.way(now_us, by);
+        let heard_us = carrier.hearing.direct_us();
+        CarrierInput {
+            reached: self.reaches(carrier) && !carrier.hearing.doubts(now_us),
+            shares,
+            doubtful: shares && shared.all(failed),
+            proved,
+            heard: heard_us > 0 && now_us < heard_us + HEARD_US,
+            turn,
+        }
+    }
+
+    /// Whether a direct pair to a peer works.
+    fn reaches(&self, peer: &Peer) -> bool {
+        let health = &self.config.health;
+        let mut paths = peer.paths.iter();
+        paths.any(|path| input(&self.rails, peer, path, health).is_usable())
+    }
+
+    /// Whether a peer's interfaces on a net are known to have failed: rails of ours that work have pairs
+    /// to them, and none of these works.
+    fn has_failed(&self, peer: &Peer, net: Net) -> bool {
+        let works = |rail: usize| {
+            let rail = self.rails[rail].as_ref();
+            rail.is_some_and(|rail| !rail.deaf && !rail.health.is_failed())
+        };
+        let mut tried = peer
+            .paths
+            .iter()
+            .filter(|path| path.nid.net == net && !path.spare && works(path.rail))
+            .peekable();
+        let health = &self.config.health;
+        tried.peek().is_some()
+            && tried.all(|path| !input(&self.rails, peer, path, health).is_usable())
+    }
+
+    /// Hands a message for a peer to one who carries it there.
+    fn hand_over(
+        &mut self,
+        now_us: u64,
+        to: PeerHandle,
+        by: PeerHandle,
+        unheard: bool,
+        bytes: &[u8],
+    ) -> bool {
+        let selection = self.select_paths(now_us, by, Route::Next, &Tried::default());
+        let Some(choice) = selection.choices().first() else {
+            return false;
+        };
+        let path = usize::from(choice.path);
+        let Some(envelope) = self.envelope(to, by, path, unheard) else {
+            return false;
+        };
+        let Some(sealed) = envelope.seal(&[bytes]) else {
+            return false;
+        };
+        let posted = self.post_on(now_us, by, path, Class::News, &sealed, Tried::default());
+        let is_posted = posted.is_ok();
+        if is_posted {
+            self.count_way(to, by, bytes.len());
+        }
+        is_posted
+    }
+
+    /// The envelope of a message for a peer that goes to its carrier by this path.
+    pub(super) fn envelope(
+        &self,
+        to: PeerHandle,
+        by: PeerHandle,
+        path: usize,
+        unheard: bool,
+    ) -> Option<Envelope> {
+        let (peer, carrier) = (self.peers.get(to)?, self.peers.get(by)?);
+        let path = carrier.paths.get(path)?;
+        let mut nids = peer.nids.iter();
+        let on_shared = |nid: &&Nid| carrier.nids.iter().any(|one| one.net == nid.net);
+        Some(Envelope {
+            hops: 1,
+            unheard,
+            from: self.rails[path.rail].as_ref()?.nid.clone(),
+            by: path.nid.clone(),
+            to: nids.find(on_shared)?.clone(),
+        })
+    }
+
+    /// Counts a message that a carrier has taken, and gives the next one its turn.
+    pub(super) fn count_way(&mut self, to: PeerHandle, by: PeerHandle, bytes: usize) {
+        self.carrier.turn += 1;
+        let turn = self.carrier.turn;
+        if let Some(peer) = self.peers.get_mut(to) {
+            let way = peer.relay.ways.iter_mut().find(|way| way.by == by);
+            way.into_iter().for_each(|way| way.turn = turn);
+        }
+        let ends = [None, Some(by), Some(to)];
+        self.carrier.carried.count(ends, bytes);
+    }
+
+    /// An envelope has come by a datagram lane.
+    pub(super) fn envelope_came(
+        &mut self,
+        now_us: u64,
+        rail: usize,
+        mut bytes: Vec<u8>,
+        deliver: &mut dyn FnMut(Arrival<'_>),
+    ) {
+        match self.sort(now_us, rail, &bytes) {
+            Outcome::Dropped => {}
+            Outcome::Take(taken) => deliver(Arrival {
+                rail,
+                bytes: &bytes[ENVELOPE_BYTES..],
+                relayed: Some(taken.relayed),
+            }),
+            Outcome::Carry { from, to } => {
+                mark_carried(&mut bytes);
+                if self.carry(now_us, to, &bytes) {
+                    let length = bytes.len() - ENVELOPE_BYTES;
+                    let ends = [Some(from), None, Some(to)];
+                    self.carrier.carried.count(ends, length);
+                } else {
+                    self.count_relay_drop(rail, DropReason::RelayNoPath);
+                }
+            }
+        }
+    }
+
+    /// Sends an envelope straight on.
+    fn carry(&mut self, now_us: u64, to: PeerHandle, bytes: &[u8]) -> bool {
+        let mut tried = Tried::default();
+        for _ in 0..CARRY_TRIES {
+            let selection = self.select_paths(now_us, to, Route::Next, &tried);
+            let Some(&choice) = selection.choices().first() else {
+                return false;
+            };
+            let path = usize::from(choice.path);
+            let Some(peer) = self.peers.get(to) else {
+                return false;
+            };
+            let health = &self.config.health;
+            if !input(&self.rails, peer, &peer.paths[path], health).is_usable() {
+                return false;
+            }
+            match self.post_on(now_us, to, path, Class::News, bytes, tried) {
+                Ok(()) => return true,
+                Err(reason) => tried.note(choice, reason),
+            }
+        }
+        false
+    }
+
+    /// Says what is to be done with an envelope; what is dropped is counted.
+    pub(super) fn sort(&mut self, now_us: u64, rail: usize, bytes: &[u8]) -> Outcome {
+        let Some((envelope, message)) = Envelope::open(bytes) else {
+            return self.refuse(rail, DropReason::RelayMalformed);
+        };
+        if !self.config.relay {
+            return self.refuse(rail, DropReason::RelayOff);
+        }
+        let own = |nid: &Nid| self.open_rails().any(|(_, rail)| rail.nid == *nid);
+        let whose = |nid: &Nid| match self.owners.get(nid) {
+            _ if own(nid) => Place::Own,
+            Some(peer) => Place::Peer(*peer),
+            None => Place::Unknown,
+        };
+        match judge(&envelope, whose) {
+            Verdict::Take { from, by } => {
+                let ends = [Some(from), Some(by), None];
+                self.carrier.carried.count(ends, message.len());
+                let unheard = envelope.unheard;
+                let relayed = Relayed { by, unheard };
+                Outcome::Take(Taken { from, relayed })
+            }
+            Verdict::Carry { from, to } => {
+                let peer = self.peers.get_mut(from);
+                let within =
+                    peer.is_some_and(|peer| peer.relay.allowance.take(now_us, bytes.len()));
+                if within && self.carrier.all.take(now_us, bytes.len()) {
+                    Outcome::Carry { from, to }
+                } else {
+                    self.refuse(rail, DropReason::RelayRate)
+                }
+            }
+            Verdict::Drop(reason) => self.refuse(rail, reason),
+            Verdict::Stranger(which) => {
+                let [from, by, to] = [envelope.from, envelope.by, envelope.to];
+                self.tell_stranger(now_us, [from, by, to][usize::from(which)].clone());
+                self.refuse(rail, DropReason::RelayStranger)
+            }
+        }
+    }
+
+    fn refuse(&mut self, rail: usize, reason: DropReason) -> Outcome {
+        self.count_relay_drop(rail, reason);
+        Outcome::Dropped
+    }
+
+    pub(super) fn count_relay_drop(&mut self, rail: usize, reason: DropReason) {
+        if let Some(rail) = self.rails.get_mut(rail).and_then(Option::as_mut) {
+            rail.counters.count_drop(reason);
+        }
+    }
+
+    /// The host may know whose this NID is, and take it in: the next envelope passes then.
+    fn tell_stranger(&mut self, now_us: u64, nid: Nid) {
+        let told_us = self.carrier.stranger_us;
+        if told_us.is_none_or(|told_us| now_us >= told_us + STRANGER_US) {
+            self.carrier.stranger_us = Some(now_us);
+            self.push_event(FabricEvent::Stranger { nid });
+        }
+    }
+
+    pub(super) fn note_heard_through(&mut self, now_us: u64, handle: PeerHandle, relayed: Relayed) {
+        let Some(peer) = self.peers.get_mut(handle) else {
+            return;
+        };
+        peer.relay
+            .heard_through(now_us, relayed.by, relayed.unheard);
+        if peer.hearing.heard_through(now_us) && !self.to_judge.contains(&handle) {
+            self.to_judge.push(handle);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! The envelope: what a carrier reads, in front of a message that it does not.
+//!
+//! ```text
+//!  0  4  mark F5 "MR1"
+//!  4  1  hops left: 1 on the way to the carrier, 0 behind it
+//!  5  1  1 if the sender does not hear the receiver directly, else 0
+//!  6  9  NID of the sender:   kind of net, its number (2), port (2), address (4)
+//! 15  9  NID of the carrier
+//! 24  9  NID of the receiver
+//! 33     the message, at least one byte; no envelope
+//! ```
+//! Numbers are little-endian. Nothing here is proved: any of it may be a lie, and what a lie can cost is
+//! bounded by whoever acts on it.
+
+use crate::net::{Net, NetKind};
+use crate::nid::{Address, Nid};
+use crate::stats::DropReason;
+use std::net::Ipv4Addr;
+
+/// No text and no frame of members begins like this.
+const MARK: [u8; 4] = *b"\xf5MR1";
+
+const NID_BYTES: usize = 9;
+
+/// What an envelope adds to a message that goes through another member, bytes.
+pub const ENVELOPE_BYTES: usize = 6 + 3 * NID_BYTES;
+
+/// The front of an envelope.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Envelope {
+    pub(crate) hops: u8,
+    /// The sender does not hear the receiver directly.
+    pub(crate) unheard: bool,
+    pub(crate) from: Nid,
+    pub(crate) by: Nid,
+    pub(crate) to: Nid,
+}
+
+impl Envelope {
+    /// The envelope with a message in it; none if a NID is no address.
+    pub(crate) fn seal(&self, message: &[&[u8]]) -> Option<Vec<u8>> {
+        let length: usize = message.iter().map(|part| part.len()).sum();
+        let mut bytes = Vec::with_capacity(ENVELOPE_BYTES + length);
+        bytes.extend(MARK);
+        bytes.extend([self.hops, u8::from(self.unheard)]);
+        for nid in [&self.from, &self.by, &self.to] {
+            bytes.extend(write_nid(nid)?);
+        }
+        message.iter().for_each(|part| bytes.extend(*part));
+        Some(bytes)
+    }
+
+    /// The front and the message; none if it is no whole envelope.
+    pub(crate) fn open(bytes: &[u8]) -> Option<(Envelope, &[u8])> {
+        let (front, message) = bytes.split_first_chunk::<ENVELOPE_BYTES>()?;
+        let (head, nids) = front.split_first_chunk::<6>()?;
+        let [a, b, c, d, hops @ 0..=1, unheard @ 0..=1] = *head else {
+            return None;
+        };
+        if [a, b, c, d] != MARK || message.is_empty() || is_envelope(message) {
+            return None;
+        }
+        let mut nids = nids.chunks_exact(NID_BYTES).map(read_nid);
+        let mut next = || nids.next().flatten();
+        let envelope = Envelope {
+            hops,
+            unheard: unheard == 1,
+            from: next()?,
+            by: next()?,
+            to: next()?,
+        };
+        Some((envelope, message))
+    }
+}
+
+/// Notes on an envelope that it was carried: no hops are left.
+pub(crate) fn mark_carried(bytes: &mut [u8]) {
+    if let Some(hops) = bytes.get_mut(MARK.len()) {
+        *hops = 0;
+    }
+}
+
+/// Whether these bytes are an envelope, or pretend to be.
+pub(crate) fn is_envelope(bytes: &[u8]) -> bool {
+    bytes.starts_with(&MARK)
+}
+
+fn write_nid(nid: &Nid) -> Option<[u8; NID_BYTES]> {
+    let address = nid.socket_address()?;
+    let mut bytes = [0; NID_BYTES];
+    bytes[0] = NetKind::ALL.iter().position(|kind| *kind == nid.net.kind)? as u8;
+    bytes[1..3].copy_from_slice(&nid.net.number.to_le_bytes());
+    bytes[3..5].copy_from_slice(&address.port().to_le_bytes());
+    bytes[5..9].copy_from_slice(&address.ip().octets());
+    Some(bytes)
+}
+
+fn read_nid(bytes: &[u8]) -> Option<Nid> {
+    let &[kind, n0, n1, p0, p1, a, b, c, d] = bytes else {
+        return None;
+    };
+    Some(Nid {
+        address: Address::Ip(Ipv4Addr::new(a, b, c, d)),
+        port: u16::from_le_bytes([p0, p1]),
+        net: Net {
+            kind: *NetKind::ALL.get(usize::from(kind))?,
+            number: u16::from_le_bytes([n0, n1]),
+        },
+    })
+}
+
+/// Whose a NID is, as far as the one who asks knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place<P> {
+    /// Its own.
+    Own,
+    /// A peer's.
+    Peer(P),
+    /// Nobody's that it knows.
+    Unknown,
+}
+
+/// What is to be done with an envelope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict<P> {
+    /// It is for us.
+    Take { from: P, by: P },
+    /// It is for another, to be sent to it directly with no hops left.
+    Carry { from: P, to: P },
+    /// None of that, and why.
+    Drop(DropReason),
+    /// The same, since nobody is known by this NID: 0 of the sender, 1 of the carrier, 2 of the receiver.
+    Stranger(u8),
+}
+
+/// Says what is to be done with an envelope, by one who knows whose which NID is. Pure, so that it can be
+/// shown that nothing is carried twice.
+pub(crate) fn judge<P: Copy + PartialEq>(
+    envelope: &Envelope,
+    whose: impl Fn(&Nid) -> Place<P>,
+) -> Verdict<P> {
+    let malformed = Verdict::Drop(DropReason::RelayMalformed);
+    let from = match whose(&envelope.from) {
+        Place::Peer(from) => from,
+        Place::Own => return malformed,
+        Place::Unknown => return Verdict::Stranger(0),
+    };
+    match (envelope.hops, whose(&envelope.by), whose(&envelope.to)) {
+        (0, Place::Peer(by), Place::Own) if by != from => Verdict::Take { from, by },
+        (0, Place::Unknown, Place::Own) => Verdict::Stranger(1),
+        (1, Place::Own, Place::Peer(to)) if to != from => Verdict::Carry { from, to },
+        (1, Place::Own, Place::Unknown) => Verdict::Stranger(2),
+        _ => malformed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn nid(text: &str) -> Nid {
+        text.parse().unwrap()
+    }
+
+    fn envelope() -> Envelope {
+        Envelope {
+            hops: 1,
+            unheard: true,
+            from: nid("1.2.3.4:258@udp3"),
+            by: nid("5.6.7.8:1@psm0"),
+            to: nid("9.9.9.9:65535@tcp65535"),
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_where_the_drawing_says() {
+        let bytes = envelope().seal(&[b"le", b"tter"]).unwrap();
+        assert_eq!(&bytes[..6], b"\xf5MR1\x01\x01");
+        assert_eq!(bytes[6..15], [0, 3, 0, 2, 1, 1, 2, 3, 4]);
+        assert_eq!(bytes[15..24], [3, 0, 0, 1, 0, 5, 6, 7, 8]);
+        assert_eq!(bytes[24..33], [1, 255, 255, 255, 255, 9, 9, 9, 9]);
+        assert_eq!(&bytes[33..], b"letter");
+        assert_eq!(
+            Envelope::open(&bytes),
+            Some((envelope(), b"letter".as_slice()))
+        );
+    }
+
+    /// Too short, too many hops, no net, empty, an envelope in an envelope: nothing of it is believed.
+    #[test]
+    fn what_is_no_envelope_is_refused() {
+        let good = envelope().seal(&[b"letter"]).unwrap();
+        let changed = |at: usize, to: u8| {
+            let mut bytes = good.clone();
+            bytes[at] = to;
+            bytes
+        };
+        let nested = envelope().seal(&[&good]).unwrap();
+        for bad in [
+            good[..ENVELOPE_BYTES].to_vec(),
+            good[..7].to_vec(),
+            changed(0, b'M'),
+            changed(3, b'2'),
+            changed(4, 2),
+            changed(5, 2),
+            changed(6, 5),
+            nested,
+        ] {
+            assert_eq!(Envelope::open(&bad), None, "{bad:?}");
+        }
+        let mut of_interface = envelope();
+        of_interface.by = nid("eth0@udp");
+        assert_eq!(of_interface.seal(&[b"letter"]), None);
+    }
+
+    /// Members of a test, by number; member m has the address 10.0.0.m.
+    fn of(member: u8) -> Nid {
+        nid(&format!("10.0.0.{member}@udp"))
+    }
+
+    fn whose(own: u8, knows: &[u8], one: &Nid) -> Place<u8> {
+        if *one == of(own) {
+            return Place::Own;
+        }
+        let found = knows.iter().find(|other| *one == of(**other));
+        found.map_or(Place::Unknown, |other| Place::Peer(*other))
+    }
+
+    fn any_envelope() -> impl Strategy<Value = Envelope> {
+        (0..=1u8, any::<bool>(), 0..5u8, 0..5u8, 0..5u8).prop_map(
+            |(hops, unheard, from, by, to)| Envelope {
+                hops,
+                unheard,
+                from: of(from),
+                by: of(by),
+                to: of(to),
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_no_envelope_and_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            prop_assert!(Envelope::open(&bytes).is_none() || is_envelope(&bytes));
+            let marked = [&MARK[..], &bytes].concat();
+            let _ = Envelope::open(&marked);
+        }
+
+        /// Whatever envelope is thrown at whomever: it is carried once at most, and never back to its
+        /// sender; and only between members that the carrier knows.
+        #[test]
+        fn no_envelope_is_carried_twice(
+            first in any_envelope(), at in 0..5u8,
+            knows in proptest::collection::vec(proptest::collection::vec(0..5u8, 0..5), 5),
+        ) {
+            let mut envelope = first;
+            let mut at = at;
+            let mut carried = 0;
+            while let Verdict::Carry { from, to } =
+                judge(&envelope, |nid| whose(at, &knows[usize::from(at)], nid))
+            {
+                carried += 1;
+                prop_assert!(carried <= 1, "{envelope:?}");
+                let known = &knows[usize::from(at)];
+                prop_assert!(known.contains(&from) && known.contains(&to) && from != to && to != at);
+                envelope.hops = 0;
+                at = to;
+            }
+        }
+
+        /// What arrives is believed to be for us only as it was carried: by one we know, who is not the
+        /// sender.
+        #[test]
+        fn what_is_taken_was_carried(envelope in any_envelope(), at in 0..5u8) {
+            let all = [0, 1, 2, 3, 4];
+            if let Verdict::Take { from, by } = judge(&envelope, |nid| whose(at, &all, nid)) {
+                prop_assert!(envelope.hops == 0 && envelope.to == of(at));
+                prop_assert!(from != by && from != at && by != at);
+            }
+        }
+    }
+}

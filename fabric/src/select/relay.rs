@@ -1,0 +1,192 @@
+//! Selection of a carrier: through whom a message goes that cannot go directly. A pure function; the
+//! router NIDs of the document's "Local NI first" (snd-060).
+//!
+//! The same shape as the choice of a pair: a list of keys, compared in a fixed order, and the first that
+//! differs says why. As long as nobody was heard through any carrier, it is not known which of them reach
+//! the other side, so two carry a copy each; afterwards those that are known to take turns.
+
+use std::cmp::Ordering;
+
+/// What is known about a member as a carrier to a peer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CarrierInput {
+    /// A direct pair to it works, and it is not silent. Nothing is carried by two.
+    pub reached: bool,
+    /// It has an interface on a net on which the peer has one.
+    pub shares: bool,
+    /// All such interfaces, of it or of the peer, are known to have failed.
+    pub doubtful: bool,
+    /// The peer was heard through it lately.
+    pub proved: bool,
+    /// It was heard itself lately.
+    pub heard: bool,
+    /// When it carried for us last: a number that grows with each message.
+    pub turn: u64,
+}
+
+impl CarrierInput {
+    /// Whether it can carry at all.
+    #[must_use]
+    pub fn is_able(&self) -> bool {
+        self.reached && self.shares
+    }
+
+    fn key(&self) -> [u64; 4] {
+        let step = |good: bool| u64::from(!good);
+        [
+            step(self.proved),
+            step(!self.doubtful),
+            step(self.heard),
+            self.turn,
+        ]
+    }
+
+    /// Why this one, which was not chosen, lost against that one, which was.
+    #[must_use]
+    pub fn lost_to(&self, taken: &CarrierInput) -> &'static str {
+        if !self.shares {
+            return "it is on no net with the other side";
+        }
+        if !self.reached {
+            return "no direct pair leads to it now";
+        }
+        let (own, other) = (self.key(), taken.key());
+        match own.iter().zip(other).position(|(own, other)| *own != other) {
+            Some(0) => "the other side was not heard through it",
+            Some(1) => "its interface on a common net has failed, or the other side's has",
+            Some(2) => "it was not heard itself lately",
+            _ => "another carried longer ago",
+        }
+    }
+}
+
+/// Chooses carriers, best first: one that the peer was heard through, or else two; fewer if there are no
+/// more. What is left out in `tried` was tried for this message.
+#[must_use]
+pub fn choose_carriers(carriers: &[CarrierInput], tried: &[bool]) -> [Option<usize>; 2] {
+    let untried = |index: &usize| !tried.get(*index).copied().unwrap_or(false);
+    let able = |index: &usize| carriers[*index].is_able() && untried(index);
+    let mut order: Vec<usize> = (0..carriers.len()).filter(able).collect();
+    order.sort_by(|one, other| compare(&carriers[*one], &carriers[*other]));
+    let first = order.first().copied();
+    let proved = first.is_some_and(|first| carriers[first].proved);
+    let second = order.get(1).copied().filter(|_| !proved);
+    [first, second]
+}
+
+/// The better one first.
+pub(crate) fn compare(one: &CarrierInput, other: &CarrierInput) -> Ordering {
+    let able = other.is_able().cmp(&one.is_able());
+    able.then_with(|| one.key().cmp(&other.key()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn able(turn: u64) -> CarrierInput {
+        CarrierInput {
+            reached: true,
+            shares: true,
+            heard: true,
+            turn,
+            ..CarrierInput::default()
+        }
+    }
+
+    #[test]
+    fn who_was_heard_through_carries_alone_and_else_two_do() {
+        let proved = |turn| CarrierInput {
+            proved: true,
+            ..able(turn)
+        };
+        let both = [Some(1), Some(0)];
+        assert_eq!(choose_carriers(&[able(2), able(1), able(3)], &[]), both);
+        let all = [able(0), proved(9), proved(4)];
+        assert_eq!(choose_carriers(&all, &[]), [Some(2), None], "in turn");
+        let tried = [false, false, true];
+        assert_eq!(choose_carriers(&all, &tried), [Some(1), None]);
+        assert_eq!(choose_carriers(&all, &[true; 3]), [None; 2]);
+    }
+
+    #[test]
+    fn each_step_decides_when_all_before_it_are_equal() {
+        let best = CarrierInput {
+            proved: true,
+            ..able(1)
+        };
+        for (worse, why) in [
+            (able(0), "not heard through it"),
+            (
+                CarrierInput {
+                    doubtful: true,
+                    ..best
+                },
+                "has failed",
+            ),
+            (
+                CarrierInput {
+                    heard: false,
+                    ..best
+                },
+                "not heard itself",
+            ),
+            (CarrierInput { turn: 2, ..best }, "longer ago"),
+            (
+                CarrierInput {
+                    shares: false,
+                    ..best
+                },
+                "on no net",
+            ),
+            (
+                CarrierInput {
+                    reached: false,
+                    ..best
+                },
+                "no direct pair",
+            ),
+        ] {
+            assert_eq!(choose_carriers(&[worse, best], &[])[0], Some(1), "{why}");
+            assert!(worse.lost_to(&best).contains(why), "{why}");
+        }
+    }
+
+    fn carrier() -> impl Strategy<Value = CarrierInput> {
+        any::<([bool; 5], u8)>().prop_map(|([reached, shares, doubtful, proved, heard], turn)| {
+            CarrierInput {
+                reached,
+                shares,
+                doubtful,
+                proved,
+                heard,
+                turn: turn.into(),
+            }
+        })
+    }
+
+    proptest! {
+        /// One hop: whoever is chosen is reached directly and shares a net; and nobody who was not chosen
+        /// is better.
+        #[test]
+        fn who_is_chosen_can_carry_and_is_the_best(
+            carriers in proptest::collection::vec(carrier(), 0..12),
+            tried in proptest::collection::vec(any::<bool>(), 12),
+        ) {
+            let chosen = choose_carriers(&carriers, &tried);
+            let open = |index: &usize| carriers[*index].is_able() && !tried[*index];
+            let [first, second] = chosen;
+            prop_assert_eq!(first.is_some(), (0..carriers.len()).any(|index| open(&index)));
+            for one in chosen.into_iter().flatten() {
+                prop_assert!(open(&one));
+            }
+            prop_assert!(second.is_none() || (first != second && !carriers[first.unwrap()].proved));
+            if let Some(first) = first {
+                for other in (0..carriers.len()).filter(open) {
+                    prop_assert!(compare(&carriers[first], &carriers[other]) != Ordering::Greater);
+                }
+            }
+        }
+    }
+}

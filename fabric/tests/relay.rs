@@ -1,0 +1,483 @@
+//! Peers that cannot be reached directly: what goes through others, what others carry, and what they
+//! refuse to.
+//!
+//! Real UDP on loopback addresses and a clock that the test winds. Who is on which net decides who can
+//! reach whom: udp0 and udp1 are two networks, as far as the fabric is told.
+
+mod common;
+
+use common::{config, on_the_wheel};
+use muster_fabric::{
+    Arrival, BULK_MESSAGE_MAX, Class, DropReason, ENVELOPE_BYTES, Fabric, FabricEvent, Pace,
+    PeerError, PeerHandle, Relayed, Route, Sent, Tally, Transport,
+};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// What came: the message, and through whom.
+type Got = (Vec<u8>, Option<Relayed>);
+
+/// Members by name, each of whom knows all others.
+struct World {
+    members: BTreeMap<char, Fabric>,
+    /// Whom each of them means by which handle.
+    handles: BTreeMap<(char, char), PeerHandle>,
+    now_us: u64,
+}
+
+impl World {
+    fn open(rails: &[(char, &str)]) -> World {
+        let open = |(name, rails): &(char, &str)| {
+            let mut config = config(rails);
+            config.incarnation = 1;
+            (*name, Fabric::open(&config).unwrap())
+        };
+        let mut world = World {
+            members: rails.iter().map(open).collect(),
+            handles: BTreeMap::new(),
+            now_us: 1_000_000,
+        };
+        let nids: Vec<_> = world
+            .members
+            .iter()
+            .map(|(name, member)| (*name, member.local_nids()))
+            .collect();
+        for (name, member) in &mut world.members {
+            for (other, nids) in nids.iter().filter(|(other, _)| other != name) {
+                let handle = member.peer(nids).unwrap();
+                world.handles.insert((*name, *other), handle);
+            }
+        }
+        world
+    }
+
+    fn of(&mut self, name: char) -> &mut Fabric {
+        self.members.get_mut(&name).unwrap()
+    }
+
+    fn to(&self, from: char, to: char) -> PeerHandle {
+        self.handles[&(from, to)]
+    }
+
+    fn send(&mut self, from: char, to: char, text: &str) -> Sent {
+        let (now_us, to) = (self.now_us, self.to(from, to));
+        let bytes = text.as_bytes();
+        self.of(from)
+            .send(now_us, to, Class::News, Route::Next, bytes)
+    }
+
+    /// Has one take what has come, which on loopback is there when it was sent.
+    fn take(&mut self, name: char) -> Vec<Got> {
+        let now_us = self.now_us;
+        let mut got = Vec::new();
+        let mut keep = |arrival: Arrival<'_>| got.push((arrival.bytes.to_vec(), arrival.relayed));
+        while self.of(name).poll(now_us, &mut keep) {}
+        got
+    }
+
+    /// The same, and notes whom it heard; all that came is from that one.
+    fn hear(&mut self, name: char, from: char) -> Vec<Got> {
+        let got = self.take(name);
+        let (now_us, from) = (self.now_us, self.to(name, from));
+        for (_, relayed) in &got {
+            match relayed {
+                None => self.of(name).heard(now_us, from, 0),
+                Some(relayed) => self.of(name).heard_through(now_us, from, *relayed),
+            }
+        }
+        got
+    }
+
+    fn events(&mut self, name: char) -> Vec<FabricEvent> {
+        self.take(name);
+        let fabric = self.of(name);
+        std::iter::from_fn(|| fabric.poll_event()).collect()
+    }
+
+    fn drops(&mut self, name: char, reason: DropReason) -> u64 {
+        let rails = self.of(name).rails();
+        rails.iter().map(|rail| rail.counters.dropped(reason)).sum()
+    }
+
+    fn sends(&mut self, name: char) -> u64 {
+        let rails = self.of(name).rails();
+        rails.iter().map(|rail| rail.counters.sends).sum()
+    }
+
+    /// What went from one to another through a third, as one of them counts it.
+    fn relayed(&mut self, at: char, ends: [Option<char>; 3]) -> Tally {
+        let nid = |name: char| self.members[&name].local_nids().as_slice()[0].clone();
+        let ends = ends.map(|end| end.map(nid));
+        let view = self.of(at).relayed();
+        let found = view.pairs.into_iter().find(|(pair, _)| *pair == ends);
+        found.map_or_else(Tally::default, |(_, tally)| tally)
+    }
+
+    /// Opens bulk lanes, and drives all members until the condition holds, on the real clock.
+    fn run_bulk(&mut self, until: impl Fn(&BTreeMap<char, (Vec<Got>, Vec<FabricEvent>)>) -> bool) {
+        let start = Instant::now();
+        let begin_us = self.now_us;
+        let mut seen: BTreeMap<char, (Vec<Got>, Vec<FabricEvent>)> = BTreeMap::new();
+        let names: Vec<char> = self.members.keys().copied().collect();
+        while !until(&seen) {
+            assert!(start.elapsed() < DEADLINE, "{:?}", self.of(names[0]));
+            self.now_us = begin_us + start.elapsed().as_micros() as u64;
+            for name in &names {
+                let got = self.take(*name);
+                let fabric = self.of(*name);
+                let events = std::iter::from_fn(|| fabric.poll_event());
+                let entry = seen.entry(*name).or_default();
+                entry.1.extend(events);
+                entry.0.extend(got);
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// a is on udp0, b on udp1, and each of the others on both.
+fn apart(net: u8, carriers: &str) -> World {
+    let rails = |at: u8, nets: &[u8]| -> String {
+        let nid = |one: &u8| format!("127.47.{net}.{}:0@udp{one}", 10 * at + one);
+        nets.iter().map(nid).collect::<Vec<_>>().join(",")
+    };
+    let mut members = vec![('a', rails(1, &[0])), ('b', rails(2, &[1]))];
+    let carriers = (3..).zip(carriers.chars());
+    members.extend(carriers.map(|(at, name)| (name, rails(at, &[0, 1]))));
+    let members: Vec<(char, &str)> = members.iter().map(|(n, r)| (*n, r.as_str())).collect();
+    World::open(&members)
+}
+
+fn through(world: &World, at: char, by: char, unheard: bool) -> Option<Relayed> {
+    Some(Relayed {
+        by: world.to(at, by),
+        unheard,
+    })
+}
+
+/// snd-060 with its router NIDs; BG-06's failover to a node that still has both kinds of network.
+#[test]
+fn who_shares_no_net_is_reached_through_one_who_shares_one_with_each_side() {
+    let mut world = apart(1, "c");
+    assert_eq!(world.send('a', 'b', "there").copies, 1);
+    assert_eq!(world.take('c'), [], "not for it");
+    let got = [(b"there".to_vec(), through(&world, 'b', 'c', true))];
+    assert_eq!(world.hear('b', 'a'), got);
+    world.send('b', 'a', "and back");
+    world.take('c');
+    let got = [(b"and back".to_vec(), through(&world, 'a', 'c', true))];
+    assert_eq!(world.hear('a', 'b'), got);
+    // By whom, for whom, how much: at each of the three.
+    let one = |bytes| Tally { messages: 1, bytes };
+    assert_eq!(world.relayed('a', [None, Some('c'), Some('b')]), one(5));
+    assert_eq!(world.relayed('c', [Some('a'), None, Some('b')]), one(5));
+    assert_eq!(world.relayed('b', [Some('a'), Some('c'), None]), one(5));
+    assert_eq!(world.relayed('c', [Some('b'), None, Some('a')]), one(8));
+    // And why.
+    let to_b = world.to('a', 'b');
+    let why = world.of('a').why(to_b, Route::Next).to_string();
+    assert!(
+        why.contains("no path") && why.contains("no rail of this node is on a net"),
+        "{why}"
+    );
+    assert!(why.contains("@udp0: taken"), "{why}");
+    let to_c = world.to('a', 'c');
+    assert_eq!(world.of('a').why(to_c, Route::Next).relay, None);
+    // Zeroed with all other figures.
+    world.of('c').zero_stats();
+    assert_eq!(world.of('c').relayed().pairs, []);
+}
+
+/// The longest message passes in its envelope, and what is longer is refused as ever.
+#[test]
+fn the_longest_message_passes_through_another_too() {
+    let mut world = apart(2, "c");
+    let mtu = world.of('a').mtu();
+    assert_eq!(mtu, 1472 - ENVELOPE_BYTES);
+    let longest = "x".repeat(mtu);
+    world.send('a', 'b', &longest);
+    world.take('c');
+    assert_eq!(world.take('b')[0].0, longest.as_bytes());
+    assert_eq!(world.send('a', 'b', &"x".repeat(mtu + 1)).copies, 0);
+}
+
+#[test]
+fn switched_off_nothing_goes_through_others_and_nothing_is_carried_for_them() {
+    let mut world = apart(3, "c");
+    for (off, drops_at) in [('c', 'c'), ('b', 'b')] {
+        world.of(off).set_relay(false);
+        assert_eq!(world.send('a', 'b', "there").copies, 1);
+        world.take('c');
+        assert_eq!(world.take('b'), []);
+        assert_eq!(world.drops(drops_at, DropReason::RelayOff), 1);
+        world.of(off).set_relay(true);
+    }
+    world.of('a').set_relay(false);
+    let nothing = Sent {
+        copies: 0,
+        dropped: Some(DropReason::NoPath),
+    };
+    assert_eq!(world.send('a', 'b', "there"), nothing);
+    let to_b = world.to('a', 'b');
+    let why = world.of('a').why(to_b, Route::Next).to_string();
+    assert!(why.contains("but relaying is off"), "{why}");
+    // Whoever is on no common net is no peer then.
+    let stranger = "127.47.3.99@udp7".parse().unwrap();
+    let refused = world.of('a').peer(&stranger);
+    assert!(
+        matches!(refused, Err(PeerError::NoCommonNet { .. })),
+        "{refused:?}"
+    );
+    world.of('a').set_relay(true);
+    world.of('a').peer(&stranger).unwrap();
+    let no_address = "eth9@udp7".parse().unwrap();
+    assert!(world.of('a').peer(&no_address).is_err());
+}
+
+/// As long as nobody was heard through, two carry; then the one that works does, alone.
+#[test]
+fn two_carry_until_one_has_proved_that_it_reaches_the_other_side() {
+    let mut world = apart(4, "cd");
+    world.of('c').set_relay(false);
+    assert_eq!(world.send('a', 'b', "one").copies, 2);
+    world.take('c');
+    world.take('d');
+    assert_eq!(world.hear('b', 'a').len(), 1);
+    assert_eq!(world.send('b', 'a', "two").copies, 1, "d has proved it");
+    world.take('d');
+    assert_eq!(world.hear('a', 'b').len(), 1);
+    for _ in 0..5 {
+        assert_eq!(world.send('a', 'b', "more").copies, 1);
+    }
+    world.take('d');
+    assert_eq!(world.take('b').len(), 5);
+    // Nothing comes any more: after a while it is tried both ways again.
+    world.now_us += 2_000_000;
+    assert_eq!(world.send('a', 'b', "again").copies, 2);
+}
+
+/// All on one net, and a does not hear b: a asks through c, b answers through c as long as a asks, and
+/// all goes directly when it can.
+#[test]
+fn who_is_watched_and_not_heard_is_asked_through_others_and_answers_so() {
+    let rails = [
+        ('a', "127.47.5.1:0@udp"),
+        ('b', "127.47.5.2:0@udp"),
+        ('c', "127.47.5.3:0@udp"),
+    ];
+    let mut world = World::open(&rails);
+    let (to_b, to_a) = (world.to('a', 'b'), world.to('b', 'a'));
+    let now_us = world.now_us;
+    world.of('a').watch(now_us, to_b, Pace::unasked(100_000));
+    world.now_us += 50_000;
+    assert_eq!(world.send('a', 'b', "well?").copies, 1, "not yet");
+    world.now_us += 1;
+    assert_eq!(world.send('a', 'b', "well?").copies, 2);
+    world.take('c');
+    let got = world.hear('b', 'a');
+    assert_eq!(got.len(), 3, "two directly");
+    assert_eq!(got[2].1, through(&world, 'b', 'c', true));
+    // b hears a well, but is asked for it.
+    assert_eq!(world.send('b', 'a', "here").copies, 2);
+    world.take('c');
+    let got = world.take('a');
+    let direct = [(b"here".to_vec(), None)];
+    assert_eq!(got[..1], direct);
+    assert_eq!(got[1].1, through(&world, 'a', 'c', false));
+    // Say that only the second came.
+    world.now_us += 60_000;
+    let (now_us, relayed) = (world.now_us, got[1].1.unwrap());
+    world.of('a').heard_through(now_us, to_b, relayed);
+    let indirect = FabricEvent::PeerIndirect { peer: to_b };
+    let events = world.events('a');
+    assert_eq!(
+        events[0], indirect,
+        "a rail that is silent is said so as well"
+    );
+    assert!(
+        matches!(events[1], FabricEvent::RailSilent { rail: 0, .. }),
+        "{events:?}"
+    );
+    let why = world.of('a').why(to_b, Route::Next).to_string();
+    assert!(
+        why.contains("through others, since no direct pair works"),
+        "{why}"
+    );
+    // It is heard directly: that is said, and nobody carries any more.
+    world.now_us += 1;
+    let now_us = world.now_us;
+    world.of('a').heard(now_us, to_b, 0);
+    let back = [
+        FabricEvent::PeerDirect { peer: to_b },
+        FabricEvent::RailBack {
+            peer: to_b,
+            rail: 0,
+        },
+    ];
+    assert_eq!(world.events('a'), back);
+    assert_eq!(world.send('a', 'b', "fine").copies, 1);
+    assert_eq!(world.of('a').why(to_b, Route::Next).relay, None);
+    assert_eq!(world.send('b', 'a', "asked lately").copies, 2);
+    world.now_us += 1_000_000;
+    assert_eq!(world.send('b', 'a', "fine").copies, 1);
+    world.take('b');
+    assert_eq!(world.of('b').why(to_a, Route::Next).relay, None);
+}
+
+/// A peer that nobody watches: news without a word back goes through others, too.
+#[test]
+fn news_that_nobody_answers_goes_through_others_as_well() {
+    let mut world = World::open(&[
+        ('a', "127.47.6.1:0@udp"),
+        ('b', "127.47.6.2:0@udp"),
+        ('c', "127.47.6.3:0@udp"),
+    ]);
+    let to_b = world.to('a', 'b');
+    let send_late = |world: &mut World| {
+        let copies: Vec<u8> = (0..4)
+            .map(|_| world.send('a', 'b', "news").copies)
+            .collect();
+        assert_eq!(copies, [1; 4]);
+        world.now_us += 100_001;
+        world.send('a', 'b', "news").copies
+    };
+    assert_eq!(send_late(&mut world), 1, "it was never heard: a seed");
+    let now_us = world.now_us;
+    world.of('a').heard(now_us, to_b, 0);
+    assert_eq!(send_late(&mut world), 2);
+    let now_us = world.now_us;
+    world.of('a').heard(now_us, to_b, 0);
+    assert_eq!(world.send('a', 'b', "news").copies, 1);
+}
+
+/// AG-15: envelopes that lie: none is carried on, each is counted, and the host hears of strangers, seldom.
+#[test]
+fn what_a_stranger_throws_at_a_carrier_goes_nowhere() {
+    let mut world = apart(7, "c");
+    let first = |world: &mut World, name| world.of(name).local_nids().as_slice()[0].clone();
+    let (a, b, c) = (
+        first(&mut world, 'a'),
+        first(&mut world, 'b'),
+        first(&mut world, 'c'),
+    );
+    let nobody: muster_fabric::Nid = "10.1.2.3:4@udp0".parse().unwrap();
+    let seal = |hops: u8, nids: [&muster_fabric::Nid; 3], message: &[u8]| {
+        let mut bytes = b"\xf5MR1".to_vec();
+        bytes.extend([hops, 0]);
+        for nid in nids {
+            let at = nid.socket_address().unwrap();
+            bytes.push(0);
+            bytes.extend(nid.net.number.to_le_bytes());
+            bytes.extend(at.port().to_le_bytes());
+            bytes.extend(at.ip().octets());
+        }
+        bytes.extend(message);
+        bytes
+    };
+    let good = seal(1, [&a, &c, &b], b"good");
+    let thrown = [
+        (DropReason::RelayMalformed, good[..20].to_vec()),
+        (DropReason::RelayMalformed, b"\xf5MR1".to_vec()),
+        (DropReason::RelayMalformed, seal(2, [&a, &c, &b], b"far")),
+        (DropReason::RelayMalformed, seal(1, [&a, &c, &b], b"")),
+        (DropReason::RelayMalformed, seal(1, [&a, &c, &b], &good)),
+        // Carried already, and not for us; for its sender; by another; from us; for the carrier.
+        (DropReason::RelayMalformed, seal(0, [&a, &c, &b], b"twice")),
+        (DropReason::RelayMalformed, seal(1, [&a, &c, &a], b"back")),
+        (DropReason::RelayMalformed, seal(1, [&a, &b, &b], b"astray")),
+        (DropReason::RelayMalformed, seal(1, [&c, &c, &b], b"own")),
+        (DropReason::RelayMalformed, seal(1, [&a, &c, &c], b"short")),
+        (DropReason::RelayStranger, seal(1, [&nobody, &c, &b], b"x")),
+        (DropReason::RelayStranger, seal(1, [&a, &c, &nobody], b"x")),
+        (DropReason::RelayStranger, seal(0, [&a, &nobody, &c], b"x")),
+    ];
+    let socket = std::net::UdpSocket::bind("127.47.7.99:0").unwrap();
+    let to = c.socket_address().unwrap();
+    let mut counted = BTreeMap::new();
+    for (reason, bytes) in &thrown {
+        socket.send_to(bytes, to).unwrap();
+        assert_eq!(world.take('c'), []);
+        let count = counted.entry(reason.word()).or_insert(0);
+        *count += 1;
+        assert_eq!(world.drops('c', *reason), *count, "{bytes:?}");
+    }
+    assert_eq!(world.sends('c'), 0, "nothing went on");
+    let stranger = FabricEvent::Stranger { nid: nobody };
+    assert_eq!(world.events('c'), [stranger], "once");
+    // What is well addressed is carried, whoever sends it; the members' own proof is inside.
+    socket.send_to(&good, to).unwrap();
+    world.take('c');
+    assert_eq!(world.take('b').len(), 1);
+    // But only so much of it, in the name of one sender.
+    let long = seal(1, [&a, &c, &b], &[7; 1400]);
+    let count = 2 * (2 << 20) / long.len();
+    for _ in 0..count {
+        socket.send_to(&long, to).unwrap();
+        world.take('c');
+        world.take('b');
+    }
+    let dropped = world.drops('c', DropReason::RelayRate);
+    let carried = world.sends('c') - 1;
+    assert_eq!(dropped + carried, count as u64);
+    assert!(carried as usize * long.len() <= 2 << 20, "{carried}");
+    assert!(dropped > 0);
+}
+
+/// A carrier that has no way on itself drops what it is given, and says so in its figures.
+#[test]
+fn nothing_is_carried_over_two_others() {
+    let mut world = apart(8, "c");
+    let udp1 = world.of('c').local_nids().as_slice()[1].clone();
+    world.of('c').remove_rail(&udp1).unwrap();
+    assert_eq!(world.send('a', 'b', "there").copies, 1);
+    world.take('c');
+    assert_eq!(world.take('b'), []);
+    assert_eq!(world.drops('c', DropReason::RelayNoPath), 1);
+    assert_eq!(world.sends('c'), 0);
+}
+
+/// Bulk messages in fragments, acknowledged from end to end through the carrier; and when the first
+/// carrier is gone, through the other.
+#[test]
+fn bulk_messages_go_through_others_whole_and_once() {
+    let mut world = apart(9, "cd");
+    let names = ['a', 'b', 'c', 'd'];
+    for name in names {
+        world.of(name).open_bulk().unwrap();
+    }
+    let (to_b, now_us) = (world.to('a', 'b'), world.now_us);
+    let long: Vec<u8> = (0..BULK_MESSAGE_MAX).map(|at| (at % 251) as u8).collect();
+    let whole = long.clone();
+    world.of('a').send_bulk(now_us, to_b, &long).unwrap();
+    let done = |message| FabricEvent::BulkDone {
+        peer: to_b,
+        message,
+    };
+    world.run_bulk(|seen| {
+        seen.get(&'a')
+            .is_some_and(|(_, events)| events == &[done(1)])
+    });
+    let taken: Vec<Tally> = ['c', 'd']
+        .map(|by| world.relayed(by, [Some('a'), None, Some('b')]))
+        .to_vec();
+    assert!(taken.iter().map(|tally| tally.bytes).sum::<u64>() > whole.len() as u64);
+    let by_c = taken[0].messages > 0;
+    world.of(if by_c { 'c' } else { 'd' }).set_relay(false);
+    let now_us = world.now_us;
+    world.of('a').send_bulk(now_us, to_b, b"on").unwrap();
+    world.run_bulk(|seen| {
+        let came = seen
+            .get(&'b')
+            .is_some_and(|(got, _)| got.len() == 1 && got[0].0 == b"on");
+        came && seen
+            .get(&'a')
+            .is_some_and(|(_, events)| events == &[done(2)])
+    });
+}
+
+#[test]
+fn the_same_on_the_wheels_libfabric() {
+    on_the_wheel("the_same_on_the_wheels_libfabric");
+}

@@ -1,0 +1,53 @@
+//! Whose reports count, and when.
+
+use muster_protocol::{Config, Input, Instant, MemberId, NodeState, Overlay, Profile, Version};
+
+mod common;
+use common::{KEY, Peer, give, node_fact};
+
+const NOW: Instant = Instant(1_000_000);
+const SUSPECT: u8 = 3;
+const FAILED: u8 = 4;
+const SILENCE: u8 = 2;
+const TOLD: u8 = 5;
+
+/// A record with a cause and reporters.
+fn reported(name: &str, state: u8, cause: u8, reporters: &[&str]) -> Vec<u8> {
+    let mut fact = node_fact(name, Version::first(1), state);
+    // Behind tag, id, version, state and exit code.
+    fact[1 + 8 + 12 + 1 + 4] = cause;
+    fact.pop();
+    fact.push(reporters.len() as u8);
+    for reporter in reporters {
+        fact.extend(MemberId::of(reporter).0.to_le_bytes());
+    }
+    fact
+}
+
+/// ZM-06: a report stops to count when its reporter is held failed: its view went another way. Then as
+/// many others must have found the suspect silent as if it had never spoken.
+#[test]
+fn a_report_counts_as_long_as_its_reporter_does() {
+    let mut config = Config::new("own", b"own", Profile::Standard);
+    config.key = Some(KEY);
+    let mut engine = Overlay::new(config).unwrap();
+    engine.handle(NOW, Input::Wake).unwrap();
+    let mut peer = Peer::new("peer");
+    for name in ["peer", "suspect", "a", "b", "c", "d"] {
+        let hello = match name {
+            "peer" => peer.introduction(0),
+            other => Peer::new(other).introduction(0),
+        };
+        assert_eq!(give(&mut engine, NOW, &hello), Ok(()));
+    }
+    let mut hear = |fact: Vec<u8>| {
+        assert_eq!(give(&mut engine, NOW, &peer.news(&[fact])), Ok(()));
+        let suspect = engine.member(MemberId::of("suspect")).unwrap();
+        (suspect.state(), suspect.reporters().len())
+    };
+    let report = |by: &[&str]| reported("suspect", SUSPECT, SILENCE, by);
+    assert_eq!(hear(report(&["a"])), (NodeState::Suspect, 1));
+    hear(reported("a", FAILED, TOLD, &["peer"]));
+    assert_eq!(hear(report(&["a", "b"])), (NodeState::Suspect, 1), "only b");
+    assert_eq!(hear(report(&["c"])), (NodeState::Failed, 2));
+}
