@@ -37,6 +37,7 @@ mod overlay;
 mod parameters;
 mod patience;
 pub mod planted;
+mod ranks;
 mod reject;
 mod replay;
 mod state;

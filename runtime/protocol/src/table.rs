@@ -17,6 +17,7 @@ use crate::evidence::Evidence;
 use crate::identity::{MemberId, Version};
 use crate::label::Label;
 use crate::planted::{self, Fault};
+use crate::ranks::Ranks;
 use crate::state::{NodeState, RankFact};
 use crate::time::Instant;
 
@@ -98,18 +99,18 @@ pub(crate) struct Member {
     pub(crate) removed_at: Instant,
     /// Who reported this very version; a new version starts without any.
     pub(crate) reporters: Reporters,
-    pub(crate) ranks: BTreeMap<u32, RankFact>,
+    pub(crate) ranks: Ranks,
     pub(crate) evidence: Evidence,
     /// Last authentic frame of this life.
     pub(crate) last_heard: Instant,
     /// Last time somebody else's word stood for its life (a helper, its own refutation).
     pub(crate) vouched_at: Instant,
-    /// How late it says it runs, in microseconds.
-    pub(crate) late_us: u64,
+    /// How late it says it runs, in milliseconds.
+    pub(crate) late_ms: u16,
     /// Sequence of its last request for a link: an older one that comes later is void.
     pub(crate) asked_sequence: u64,
-    /// When we last told one who comes under its id what we hold of it.
-    pub(crate) answered_at: Option<Instant>,
+    /// When we last told one who comes under its id what we hold of it; zero if we never did.
+    pub(crate) answered_at: Instant,
     /// Newest version of its attributes that was heard of.
     pub(crate) attributes: u64,
     digest: u64,
@@ -129,13 +130,13 @@ impl Member {
             joined_at: Instant::default(),
             removed_at: Instant::default(),
             reporters: Reporters::default(),
-            ranks: BTreeMap::new(),
+            ranks: Ranks::default(),
             evidence: Evidence::default(),
             last_heard: Instant::default(),
             vouched_at: Instant::default(),
-            late_us: 0,
+            late_ms: 0,
             asked_sequence: 0,
-            answered_at: None,
+            answered_at: Instant::default(),
             attributes: 0,
             digest: 0,
         }
@@ -167,11 +168,14 @@ impl Member {
     /// ranks: a rank is the job's, and stays ended until a later life states otherwise.
     pub(crate) fn enter(&mut self, version: Version) {
         if version.incarnation != self.version.incarnation {
-            self.ranks
-                .retain(|_, fact| fact.state.is_end() && !planted::on(Fault::EndsForgotten));
-            self.ranks.values_mut().for_each(|fact| fact.sequence = 0);
+            if !self.ranks.is_empty() {
+                let is_kept =
+                    |fact: &RankFact| fact.state.is_end() && !planted::on(Fault::EndsForgotten);
+                self.ranks.retain(|_, fact| is_kept(fact));
+                self.ranks.values_mut().for_each(|fact| fact.sequence = 0);
+            }
             self.last_heard = Instant::default();
-            self.late_us = 0;
+            self.late_ms = 0;
             self.asked_sequence = 0;
             self.degraded = false;
         }
@@ -181,6 +185,11 @@ impl Member {
     /// What it adds to the digest of the table.
     pub(crate) fn digest(&self) -> u64 {
         self.digest
+    }
+
+    /// How late it says it runs, in microseconds.
+    pub(crate) fn late_us(&self) -> u64 {
+        u64::from(self.late_ms) * 1000
     }
 
     /// The last moment at which something stood for its life.
@@ -406,6 +415,12 @@ mod tests {
     }
 
     /// ZM-05: the ring goes around once and skips those who are gone.
+    /// Everybody keeps one of everybody: what it takes is looked at, before it grows.
+    #[test]
+    fn a_record_is_small() {
+        assert_eq!(size_of::<Member>(), 216);
+    }
+
     #[test]
     fn the_ring_goes_around_once() {
         let mut table = Table::default();

@@ -445,7 +445,7 @@ mod tests {
     #[test]
     fn work_takes_time() {
         let cpus = Cpus {
-            service_us: 20,
+            service_us: 200,
             shared_by: 2,
         };
         let free = study(1, &setting(Timing::OURS, Cpus::default()), &[1], |_| {});

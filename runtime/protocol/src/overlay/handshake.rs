@@ -19,8 +19,9 @@ const LINKS_MAX: usize = 64;
 pub(super) const REQUESTED_MAX: usize = 1024;
 /// Beats in a row with another digest before a base view is exchanged again.
 const MISMATCHES_MAX: u32 = 3;
-/// How long the hints of a base view wait, in microseconds, on the side with the lower id; twice
-/// that on the other, which then has to name little. While a zone boots most links do not last.
+/// How long the hints of a base view wait at least, in microseconds, on the side with the lower id;
+/// twice that on the other, which then has to name little; longer where acknowledgements take longer.
+/// While a zone boots most links do not last.
 const VIEW_PAUSE_US: u64 = 2_000;
 /// Heartbeats between two repairs of one link.
 const REPAIR_BEATS: u64 = 16;
@@ -154,7 +155,8 @@ impl Overlay {
     /// Everything we know goes to this link; as hints to a new one, which most likely knows most.
     fn give_base_view(&mut self, to: MemberId, as_hints: bool) {
         let (now, is_paper) = (self.now, self.is_paper());
-        let hint_at = now.after(VIEW_PAUSE_US << u32::from(self.own > to));
+        let pause_us = VIEW_PAUSE_US.max(self.patience.usual_us());
+        let hint_at = now.after(pause_us << u32::from(self.own > to));
         let Some(link) = self.links.get_mut(&to) else {
             return;
         };

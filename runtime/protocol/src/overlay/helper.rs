@@ -88,7 +88,7 @@ impl Overlay {
             return;
         }
         // As long as the watch looks, after its first probe, and longer for who is late.
-        let theirs_us = self.table.get(id).map_or(0, |member| member.late_us);
+        let theirs_us = self.table.get(id).map_or(0, Member::late_us);
         let late_us = (self.lateness.figure_us() + theirs_us).min(LATE_MAX_US);
         let heartbeat_us = self.config.heartbeat_us;
         let until = now.after(heartbeat_us + late_us);

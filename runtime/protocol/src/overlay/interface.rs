@@ -218,7 +218,7 @@ impl<'a> MemberView<'a> {
     /// How late it says it runs, in microseconds.
     #[must_use]
     pub fn lateness_us(&self) -> u64 {
-        self.member.late_us
+        self.member.late_us()
     }
 
     /// What it states about its ranks, by rank number.
@@ -329,7 +329,7 @@ impl Overlay {
     /// sides' lateness, in microseconds.
     #[must_use]
     pub fn deadline_us(&self, id: MemberId) -> u64 {
-        let theirs_us = self.table.get(id).map_or(0, |member| member.late_us);
+        let theirs_us = self.table.get(id).map_or(0, Member::late_us);
         let least_us = self.config.deadline_us;
         let most_us = least_us + self.config.deadline_slack_us;
         let fixed_us = self.widened_deadline_us(theirs_us);

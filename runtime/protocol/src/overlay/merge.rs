@@ -12,6 +12,7 @@ use crate::overlay::Overlay;
 use crate::planted::{self, Fault};
 use crate::state::{NodeState, RankFact};
 use crate::table::{Member, RANKS_MAX, Reporters};
+use crate::time::Instant;
 use crate::verdict::{self, Order};
 use crate::wire::NodeFact;
 
@@ -90,6 +91,7 @@ impl Overlay {
 
     pub(super) fn joined(&mut self, from: MemberId, fact: &NodeFact<'_>) {
         self.topology_dirty = true;
+        self.minority.view_changed();
         let now = self.now;
         self.table.note(fact.id, |member| member.joined_at = now);
         self.observe(fact.id, from, ObservationKind::Joined);
@@ -211,7 +213,7 @@ impl Overlay {
             member.exit_code = 0;
             member.cause = CauseKind::Joined;
             member.vouched_at = now;
-            member.answered_at = None;
+            member.answered_at = Instant::default();
         });
     }
 
@@ -349,7 +351,7 @@ impl Overlay {
             member.reporters = reporters;
             member.silent_us = silent_us;
             member.removed_at = now;
-            member.answered_at = None;
+            member.answered_at = Instant::default();
         });
         self.observe(id, from.unwrap_or(self.own), ObservationKind::Failed(cause));
         self.tell(id, EventKind::NodeFailed, cause, reporters, silent_us);
@@ -364,6 +366,7 @@ impl Overlay {
         self.checks.remove(&id);
         self.acks.remove(&id);
         self.views.forget(id);
+        self.minority.view_changed();
         self.topology_dirty = true;
         self.prune_history();
         self.spread(Subject::Node(id), from);
@@ -456,7 +459,7 @@ impl Overlay {
 }
 
 /// Writes into a record how its life ended.
-fn take_end(member: &mut Member, fact: &NodeFact<'_>, now: crate::time::Instant) {
+fn take_end(member: &mut Member, fact: &NodeFact<'_>, now: Instant) {
     member.state = fact.state;
     member.exit_code = fact.exit_code;
     member.cause = fact.cause;

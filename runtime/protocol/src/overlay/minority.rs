@@ -49,6 +49,9 @@ pub(super) struct Side {
     poll: Option<Poll>,
     /// Somebody was heard since the poll was last counted.
     news: bool,
+    /// How many of the view are here; nothing if it is to be counted anew. Asking about each suspect,
+    /// and after each frame, must not take a walk through the view.
+    here: Option<usize>,
     /// The last poll was in vain: the reports that wait are old.
     vain: bool,
     /// No poll before this.
@@ -67,9 +70,18 @@ impl Side {
         self.poll = None;
     }
 
-    /// A frame of somebody came.
-    pub(super) fn heard(&mut self) {
-        self.news |= self.poll.is_some();
+    /// A frame of somebody in the view came, who was last heard then.
+    pub(super) fn heard(&mut self, now: Instant, last_heard: Instant) {
+        let asked = self.poll.filter(|poll| now > poll.began_at);
+        if asked.is_some_and(|poll| last_heard <= poll.began_at) {
+            self.news = true;
+            self.here = self.here.map(|here| here + 1);
+        }
+    }
+
+    /// Somebody came into the view, or went.
+    pub(super) fn view_changed(&mut self) {
+        self.here = None;
     }
 }
 
@@ -87,6 +99,7 @@ impl Overlay {
         if self.minority.poll.is_none() && self.now >= self.minority.again_at {
             let until = self.now.after(self.config.deadline_us);
             let soon = self.now.after(self.config.heartbeat_us / 2);
+            self.minority.here = None;
             self.minority.poll = Some(Poll {
                 began_at: self.now,
                 ripe_at: if self.minority.vain { until } else { soon },
@@ -105,10 +118,17 @@ impl Overlay {
     }
 
     /// Whether those who were heard since we asked outweigh the others.
-    fn has_majority(&self) -> bool {
+    fn has_majority(&mut self) -> bool {
         let Some(poll) = self.minority.poll else {
             return false;
         };
+        let is_ours = |member: &&Member| self.is_here(member, poll);
+        let count = || self.table.iter_live().filter(is_ours).count();
+        let (here, live) = (self.minority.here.unwrap_or_else(count), self.table.live());
+        self.minority.here = Some(here);
+        if 2 * here != live {
+            return 2 * here > live;
+        }
         let is_ours = |member: &&Member| self.is_here(member, poll);
         let ours = strength(self.table.iter_live().filter(is_ours));
         let theirs = strength(self.table.iter_live().filter(|member| !is_ours(member)));

@@ -121,6 +121,8 @@ pub struct Overlay {
     discover_at: Instant,
     discover_wait_us: u64,
     topology_dirty: bool,
+    /// No change of links before this.
+    topology_at: Instant,
     rejoin: Option<Rejoin>,
     /// We took over a view, of which datagrams may be lost: the first link asks for it again. Digests
     /// say nothing about whom it holds failed, and that is what tells the sides of a split apart.
@@ -185,6 +187,7 @@ impl Overlay {
             discover_at: Instant::default(),
             discover_wait_us: discover::first_wait_us(&config),
             topology_dirty: true,
+            topology_at: Instant::default(),
             rejoin: None,
             lacks_view: false,
             suspicions: BTreeMap::new(),
@@ -217,7 +220,7 @@ impl Overlay {
             self.counters.rejected[reject as usize] += 1;
         }
         // Most datagrams make nothing due: then looking once when something will be is enough.
-        let is_quiet = !judges && self.phase == Phase::Running && !self.topology_dirty;
+        let is_quiet = !judges && self.phase == Phase::Running;
         if !is_quiet || self.next_timer() <= self.now {
             self.run_timers(judges);
         }

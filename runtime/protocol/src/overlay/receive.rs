@@ -13,6 +13,7 @@ use crate::overlay::interface::{Phase, Route};
 use crate::overlay::outbox::Intent;
 use crate::reject::Reject;
 use crate::state::NodeState;
+use crate::time::Instant;
 use crate::verdict::{self, Order};
 use crate::wire::{ACK_LAZY, Fact, Message, NodeFact};
 
@@ -112,9 +113,9 @@ impl Overlay {
         let mut due = false;
         self.table.note(id, |member| {
             let last = member.answered_at;
-            due = last.is_none_or(|at| now.since(at) >= pause_us);
+            due = last == Instant::default() || now.since(last) >= pause_us;
             if due {
-                member.answered_at = Some(now);
+                member.answered_at = now;
             }
         });
         due
@@ -175,7 +176,7 @@ impl Overlay {
             } => {
                 self.take_acks(from, acks.as_slice());
                 let late_us = u64::from(late_ms) * 1000;
-                self.table.note(from, |member| member.late_us = late_us);
+                self.table.note(from, |member| member.late_ms = late_ms);
                 if let Some(link) = self.links.get_mut(&from).filter(|link| link.observes) {
                     link.arrivals
                         .beat(self.now, late_us, self.config.heartbeat_us);

@@ -16,13 +16,21 @@ use crate::time::Instant;
 
 /// Most members one member observes while some of them are silent.
 pub(super) const OBSERVED_MAX: usize = 16;
+/// Least time between two changes of links, in microseconds; longer where acknowledgements take
+/// longer. In a large zone that fills, most links do not last: so fewer are made.
+const TOPOLOGY_US_MIN: u64 = 1_000;
 /// A neighbour that does not answer so many requests is replaced.
 const REQUESTS_MAX: u32 = 8;
 
 impl Overlay {
     /// Links: requests due, news to send again, and a new topology if the view changed.
     pub(super) fn run_links(&mut self, judges: bool) {
-        if self.rejoin.is_none() && core::mem::take(&mut self.topology_dirty) {
+        let is_time = self.rejoin.is_none() && self.now >= self.topology_at;
+        if is_time && core::mem::take(&mut self.topology_dirty) {
+            if self.table.live() > 1 && !self.is_paper() {
+                let pause_us = TOPOLOGY_US_MIN.max(self.patience.usual_us());
+                self.topology_at = self.now.after(pause_us.min(self.config.heartbeat_us));
+            }
             self.choose_successors();
             self.renew_neighbours();
             self.choose_neighbours();
@@ -71,7 +79,7 @@ impl Overlay {
             link.resend_at(wait).min(news_at).min(request_at)
         });
         let topology_at = if self.topology_dirty {
-            self.beat_at
+            self.topology_at
         } else {
             Instant::NEVER
         };

@@ -30,7 +30,9 @@ impl Overlay {
         let now = self.now;
         self.heard_any = now;
         self.doubted_since = None;
-        self.minority.heard();
+        if let Some(member) = self.table.in_view(id) {
+            self.minority.heard(now, member.last_heard);
+        }
         self.table.note(id, |member| member.last_heard = now);
         if let Some(link) = self.links.get_mut(&id) {
             self.topology_dirty |= link.rounds > 1;

@@ -1,6 +1,7 @@
 //! What the peers share: the options and the lines of `musterd --print-events plain`.
 
 use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
 
@@ -44,6 +45,29 @@ pub fn options() -> Options {
 pub fn members() -> u32 {
     let given = std::env::var("MUSTER_BENCH_MEMBERS").ok();
     given.and_then(|text| text.parse().ok()).unwrap_or(32)
+}
+
+/// The lives of the members that were told. An end of a life that is not the present one is no news of
+/// the member: it is there, in another life.
+#[derive(Default)]
+pub struct Lives(BTreeMap<String, u64>);
+
+impl Lives {
+    /// A member came, in this life.
+    pub fn up(&mut self, name: &str, life: u64) {
+        let held = self.0.entry(name.to_owned()).or_insert(life);
+        if *held <= life {
+            *held = life;
+            say("UP", name);
+        }
+    }
+
+    /// This life of a member is over.
+    pub fn down(&mut self, name: &str, life: u64) {
+        if self.0.get(name).is_none_or(|held| *held <= life) {
+            say("DOWN", name);
+        }
+    }
 }
 
 /// Prints a change of view, with CLOCK_MONOTONIC in nanoseconds.

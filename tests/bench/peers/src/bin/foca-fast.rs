@@ -4,7 +4,7 @@ use foca::{
     AccumulatingRuntime, Config, Foca, Identity, OwnedNotification, PeriodicParams, PostcardCodec,
     Timer,
 };
-use muster_bench_peers::{Options, members, options, say};
+use muster_bench_peers::{Lives, Options, members, options, say};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde::{Deserialize, Serialize};
@@ -81,6 +81,7 @@ fn main() {
     say("READY", &own_name);
     let mut runtime = AccumulatingRuntime::new();
     let mut timers: BinaryHeap<Reverse<Due>> = BinaryHeap::new();
+    let mut lives = Lives::default();
     let mut buffer = vec![0; 2048];
     let mut count = 0;
     let mut announce_at = Instant::now();
@@ -104,8 +105,8 @@ fn main() {
         }
         while let Some(notification) = runtime.to_notify() {
             match notification {
-                OwnedNotification::MemberUp(id) => say("UP", &id.name),
-                OwnedNotification::MemberDown(id) => say("DOWN", &id.name),
+                OwnedNotification::MemberUp(id) => lives.up(&id.name, id.life),
+                OwnedNotification::MemberDown(id) => lives.down(&id.name, id.life),
                 _ => {}
             }
         }
