@@ -1,6 +1,7 @@
 //! An administrator at a running agent: rails, peers and policy are shown, explained, changed,
 //! exported and imported, with real agents on loopback, and nobody is held failed for it.
 
+use muster_tests::admin::Admin;
 use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
 use muster_tests::{DEADLINE, Member, program};
 use rustix::process::Signal;
@@ -9,56 +10,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
-
-/// The `muster` of one agent.
-struct Admin(PathBuf);
-
-impl Admin {
-    fn of(directory: &Path, name: &str) -> Admin {
-        Admin(directory.join(format!("{name}.control")))
-    }
-
-    /// Exit code, what it printed, what it said of errors.
-    fn run(&self, words: &[&str]) -> (Option<i32>, String, String) {
-        let output = Command::new(program("muster"))
-            .args(words)
-            .arg("--agent")
-            .arg(&self.0)
-            .output()
-            .expect("muster can be started");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let error = text(&output.stderr);
-        assert!(!error.contains("panicked"), "{words:?}: {error}");
-        (output.status.code(), text(&output.stdout), error)
-    }
-
-    /// What it prints where it works.
-    fn ask(&self, words: &[&str]) -> String {
-        let (code, printed, error) = self.run(words);
-        assert_eq!(code, Some(0), "{words:?}: {error}");
-        printed
-    }
-
-    fn json(&self, words: &[&str]) -> Value {
-        let text = self.ask(&[words, &["-o", "json"]].concat());
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{words:?}: {error}: {text}"))
-    }
-
-    /// Asks until the answer is as it should be.
-    fn await_answer(&self, words: &[&str], is_right: impl Fn(&str) -> bool) -> String {
-        let end = Instant::now() + DEADLINE;
-        loop {
-            let (_, answer, error) = self.run(words);
-            if is_right(&answer) {
-                return answer;
-            }
-            assert!(Instant::now() < end, "{words:?}: {answer}{error}");
-        }
-    }
-}
 
 /// Starts member `index` of a test on two rails; all of them join by the first one.
 fn start(directory: &Path, net: u8, index: usize) -> Member {
@@ -94,6 +48,14 @@ fn what_was_exported_goes_into_a_fresh_agent_and_comes_out_the_same() {
     for words in [
         &["rails", "add", "127.66.12.1:0@udp2", "--partitions", "0,1"][..],
         &["rails", "set", "--numa-range", "21", "--sensitivity", "200"],
+        &[
+            "rails",
+            "set",
+            "--retry-us",
+            "3000000",
+            "--upper-us",
+            "30000000",
+        ],
         &["peers", "add", "127.66.10.[7-8]@udp0,127.66.11.[7-8]@udp1"],
         &["policy", "add", "--net", "udp1", "--priority", "3"],
         &[
@@ -115,6 +77,8 @@ fn what_was_exported_goes_into_a_fresh_agent_and_comes_out_the_same() {
         "- nids: [127.66.10.8@udp0, 127.66.11.8@udp1]",
         "numa_range: 21",
         "sensitivity: 200",
+        "retry_us: 3000000",
+        "upper_us: 30000000",
         "- net: udp1\n    priority: 3",
         "remote: [\"*@udp0\"]\n    priority: 0\n    messages: 5",
     ] {
@@ -430,7 +394,7 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
         "half.yaml",
         &busy.replace("127.66.50.1@udp0", "127.66.50.9@udp0"),
     );
-    let cases: [(&[&str], &[&str]); 13] = [
+    let cases: [(&[&str], &[&str]); 14] = [
         (
             &["rails", "add", "nonsense"],
             &["nonsense", "write address@net"],
@@ -443,6 +407,10 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
         (
             &["rails", "add", "127.66.50.1:99@udp3"],
             &["127.66.50.1", "name each interface once"],
+        ),
+        (
+            &["rails", "set", "--retry-us", "10000000"],
+            &["is not shorter than the reply time-out", "10000000"],
         ),
         (
             &["rails", "set", "--sensitivity", "2000"],

@@ -5,7 +5,7 @@
 //! and healed in a seeded order, so that any two hosts keep one rail between them at all times; at last
 //! two of them keep none, and the others carry between these.
 
-use muster_tests::hosts::{Fault, Hosts, nids};
+use muster_tests::hosts::{Fault, Hosts, address, nids};
 use muster_tests::{DEADLINE, program, workspace};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -47,6 +47,8 @@ struct Seen {
     by_rail: BTreeMap<(usize, usize, usize), u64>,
     /// Messages that a third carried: from, to.
     through: BTreeMap<Pair, u64>,
+    /// What the members have logged.
+    logged: Vec<(usize, String)>,
     ready: BTreeSet<usize>,
     ended: BTreeSet<usize>,
     /// The last that each stream said about each of its own rails.
@@ -222,7 +224,17 @@ impl World {
         note: fn(&mut Seen, usize, &str),
     ) -> Option<ChildStdin> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stderr(Stdio::piped());
         let mut child = command.spawn().expect("a program can be started");
+        let errors = BufReader::new(child.stderr.take().expect("stderr is piped"));
+        let seen = Arc::clone(&self.seen);
+        std::thread::spawn(move || {
+            for line in errors.lines().map_while(Result::ok) {
+                println!("n{host}: {line}");
+                seen.0.lock().unwrap().logged.push((host, line));
+                seen.1.notify_all();
+            }
+        });
         let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let seen = Arc::clone(&self.seen);
         std::thread::spawn(move || {
@@ -274,6 +286,14 @@ impl World {
                 let said = seen.rails.get(&(host, rail));
                 said.is_some_and(|said| said.contains(&format!("link rail{rail} is down")))
             });
+            // dbg-110.
+            let own = address(host, rail);
+            self.until("logged as an error", |seen| {
+                let fails = |(by, line): &(usize, String)| {
+                    *by == host && line.contains("ERROR") && line.contains(&own)
+                };
+                seen.logged.iter().any(fails)
+            });
         }
         self.until("degraded", |seen| seen.shown_ns(host, fault).is_some());
         if !was_shown && let Some(at_ns) = self.seen.0.lock().unwrap().shown_ns(host, fault) {
@@ -285,6 +305,14 @@ impl World {
                 since(after_ns),
                 since(before_ns)
             );
+        }
+        if !was_shown && fault != Fault::Down {
+            // dbg-020.
+            self.until("logged", |seen| {
+                let missed =
+                    |(_, line): &(usize, String)| line.contains("no message came by this rail");
+                seen.logged.iter().any(missed)
+            });
         }
         self.until_messages_passed();
     }

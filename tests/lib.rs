@@ -3,6 +3,7 @@
 //! Every wait here is for an event and has a generous deadline; a test that runs into one
 //! says what it had seen until then.
 
+pub mod admin;
 pub mod hosts;
 pub mod ranks;
 

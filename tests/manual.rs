@@ -1,4 +1,4 @@
-//! The manual: whatever a user can call, set or type stands on a page.
+//! The manual (doc-005, doc-010, doc-015): whatever a user can call, set or type stands on a page.
 
 use muster_tests::{program, workspace};
 use std::collections::BTreeSet;

@@ -132,7 +132,7 @@ impl Stream {
     fn tell(&mut self, event: &FabricEvent) {
         let (word, peer, message) = match event {
             FabricEvent::BulkDone { peer, message } => ("DONE", peer, message),
-            FabricEvent::BulkFailed { peer, message } => ("FAILED", peer, message),
+            FabricEvent::BulkFailed { peer, message, .. } => ("FAILED", peer, message),
             FabricEvent::RailFailing { rail, reason } => {
                 println!("RAIL {rail} failing: {reason}");
                 return;
@@ -147,6 +147,7 @@ impl Stream {
             | FabricEvent::PeerIndirect { .. }
             | FabricEvent::PeerDirect { .. }
             | FabricEvent::Stranger { .. }
+            | FabricEvent::Moved { .. }
             | FabricEvent::PeerGone { .. } => return,
         };
         if let Some(peer) = self.peers.get_mut(peer)

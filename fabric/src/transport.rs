@@ -7,7 +7,7 @@ use crate::error::PeerError;
 use crate::health::Pace;
 use crate::nid::{Nid, NidList};
 use crate::peer::PeerHandle;
-use crate::select::{Selection, TRIES_MAX, Tried};
+use crate::select::{Choice, Selection, TRIES_MAX, Tried};
 use crate::stats::DropReason;
 use crate::view::{PathView, RailView, Why};
 use std::os::fd::BorrowedFd;
@@ -125,12 +125,24 @@ pub enum FabricEvent {
         /// The message's number.
         message: u64,
     },
-    /// A bulk message was sent as often as it may be, and never acknowledged as a whole.
+    /// A bulk message was sent as often as it may be, and never acknowledged as a whole. Said once.
     BulkFailed {
         /// The peer.
         peer: PeerHandle,
         /// The message's number.
         message: u64,
+        /// The pairs of a local and a remote NID that were tried; none if there was none to try, or the
+        /// peer was forgotten.
+        tried: Vec<(Nid, Nid)>,
+    },
+    /// A message was not taken, or failed, on one pair of a local and a remote NID and goes by another.
+    Moved {
+        /// The peer.
+        peer: PeerHandle,
+        /// The pair that failed.
+        from: (Nid, Nid),
+        /// The pair in its place.
+        to: (Nid, Nid),
     },
     /// The provider sends on a local rail again.
     RailRecovered {
@@ -198,6 +210,9 @@ pub trait Transport {
     /// how many took one. A part of [`send`](Transport::send).
     fn relay(&mut self, now_us: u64, peer: PeerHandle, class: Class, bytes: &[u8]) -> u8;
 
+    /// Notes that a message goes by one path because another did not take it.
+    fn moved(&mut self, peer: PeerHandle, from: Choice, to: Choice);
+
     /// Sends a message to a peer. Never blocks, never waits for room. Messages do not begin with the
     /// mark of an envelope (F5, then `MR1`): they would be taken for one.
     fn send(
@@ -210,6 +225,7 @@ pub trait Transport {
     ) -> Sent {
         let mut tried = Tried::default();
         let mut sent = Sent::default();
+        let mut failed = None;
         let first = self.select(now_us, peer, route, &tried);
         if first.choices().is_empty() {
             sent.dropped = Some(match self.nids(peer) {
@@ -221,8 +237,16 @@ pub trait Transport {
         while !selection.choices().is_empty() {
             for &choice in selection.choices() {
                 match self.post(now_us, peer, usize::from(choice.path), class, bytes) {
-                    Ok(()) => sent.copies += 1,
+                    Ok(()) => {
+                        sent.copies += 1;
+                        if let Some(failed) = failed {
+                            self.moved(peer, failed, choice);
+                        }
+                    }
                     Err(reason) => {
+                        // Busy is no failure.
+                        let has_failed = reason == DropReason::ProviderError;
+                        failed = Some(choice).filter(|_| has_failed && route != Route::All);
                         sent.dropped = Some(reason);
                         tried.note(choice, reason);
                     }

@@ -40,6 +40,20 @@ pub struct RailView {
     pub counters: Counters,
 }
 
+impl RailView {
+    /// Whether it serves messages whose memory is in this CPU partition. One that is bound to none serves
+    /// all, and of messages of which nothing is known nothing is said.
+    #[must_use]
+    pub fn serves(&self, partition: Option<u32>) -> bool {
+        serves(&self.partitions, partition)
+    }
+}
+
+/// Whether a rail that is bound to these partitions, or to none, serves messages of this one.
+pub(crate) fn serves(bound: &[u32], partition: Option<u32>) -> bool {
+    bound.is_empty() || partition.is_none_or(|one| bound.contains(&one))
+}
+
 /// Room for sends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Credits {

@@ -218,7 +218,21 @@ fn what_the_provider_refuses_goes_over_another_rail_and_the_bad_path_is_tried_ag
     a.fabric
         .send(31_000, to_c, Class::News, Route::All, b"news");
     assert_eq!(c.receive(2).len(), 2);
-    assert_eq!(a.fabric.poll_event(), None);
+    // dbg-115: each time it is said which pair failed, and which was taken in its place.
+    let events: Vec<FabricEvent> = std::iter::from_fn(|| a.fabric.poll_event()).collect();
+    assert_eq!(events.len(), 3, "{events:?}");
+    for event in events {
+        let FabricEvent::Moved { peer, from, to } = event else {
+            panic!("{event:?}");
+        };
+        let first = half.as_slice()[0].clone();
+        let (own, theirs) = (a.nids(), b.nids());
+        assert_eq!((peer, from.1), (to_half, first));
+        assert_eq!(
+            to,
+            (own.as_slice()[1].clone(), theirs.as_slice()[0].clone())
+        );
+    }
 }
 
 /// hlt-025; RS-02 in part.

@@ -45,7 +45,7 @@ fn devices_nodes_and_distances_are_read() {
     );
 }
 
-/// snd-010, on the machine that runs the test: whatever it is, it has a thread.
+/// snd-010, snd-015, on the machine that runs the test: whatever it is, it has a thread.
 #[test]
 fn this_machine_is_read_too() {
     let machine = locality::read().unwrap();
@@ -70,6 +70,7 @@ fn a_file_that_is_no_topology_is_refused_by_name() {
 fn inputs(machine: &Machine, devices: &[&str], memory: u32) -> (Vec<RailInput>, Vec<PathInput>) {
     let rail = |device: &&str| RailInput {
         distance: machine.distance_to_device(Some(memory), device),
+        foreign: false,
         credits: 64,
         queued_bytes: 0,
     };
@@ -129,6 +130,33 @@ fn messages_leave_by_the_rails_near_their_memory() {
             "node {memory}, range {range}"
         );
     }
+}
+
+/// cfg-025, cfg-030, cfg-035: a rail that is bound to CPU partitions is left to messages of theirs, as long
+/// as there is another; and partitions come before distances.
+#[test]
+fn a_rail_serves_the_partitions_that_it_is_bound_to() {
+    let two = machine("two-sockets.xml");
+    let devices = ["ib0", "ib1"];
+    let taken = |memory: u32, bound: [&[u32]; 2]| {
+        let (mut rails, paths) = inputs(&two, &devices, memory);
+        for (rail, bound) in rails.iter_mut().zip(bound) {
+            rail.foreign = !bound.is_empty() && !bound.contains(&memory);
+        }
+        let why = explain(&Request::default(), &rails, &paths);
+        let lost = why.rails.iter().filter_map(|one| one.lost);
+        let words: Vec<&str> = lost.map(|lost| lost.words()).collect();
+        (devices[usize::from(why.choice.unwrap().rail)], words)
+    };
+    assert_eq!(taken(0, [&[], &[]]).0, "ib0");
+    let elsewhere = (
+        devices[1],
+        vec!["it is bound to other CPU partitions than the message's"],
+    );
+    assert_eq!(taken(0, [&[1], &[]]), elsewhere);
+    assert_eq!(taken(0, [&[1], &[0, 1]]), elsewhere);
+    // Nobody serves it: then both are as good, and the nearer one is taken.
+    assert_eq!(taken(0, [&[1], &[1]]).0, "ib0");
 }
 
 /// The policy comes before the distance, and the distance before credits.

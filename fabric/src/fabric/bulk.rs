@@ -38,6 +38,8 @@ pub(crate) struct PeerBulk {
     /// The member that carries it instead, and those that did so in vain.
     pub(super) through: Option<PeerHandle>,
     pub(super) through_tried: Vec<PeerHandle>,
+    /// Paths that the message under way has taken, by their numbers: what was tried for it.
+    pub(super) taken: Vec<u32>,
     /// All paths were tried in vain, and the clock says: from the beginning.
     pub(super) anew: bool,
     /// Acknowledgements that are owed, at most one a path and carrier.
@@ -417,18 +419,34 @@ impl Fabric {
     }
 
     pub(super) fn bulk_ended(&mut self, peer: PeerHandle, due: Option<Due>) {
-        let event = match due {
-            Some(Due::Done(message)) => FabricEvent::BulkDone { peer, message },
-            Some(Due::GivenUp(message)) => FabricEvent::BulkFailed { peer, message },
-            Some(Due::Again(_)) | None => return,
+        let Some(due) = due.filter(|due| !matches!(due, Due::Again(_))) else {
+            return;
         };
-        if let Some(bulk) = self.peers.get_mut(peer).and_then(|peer| peer.bulk.as_mut()) {
+        let bulk = self.peers.get_mut(peer).and_then(|peer| peer.bulk.as_mut());
+        let taken = bulk.map_or_else(Vec::new, |bulk| {
             bulk.choice = None;
             bulk.tried = Tried::default();
             bulk.through = None;
             bulk.through_tried.clear();
-        }
+            std::mem::take(&mut bulk.taken)
+        });
+        let event = match due {
+            Due::Done(message) | Due::Again(message) => FabricEvent::BulkDone { peer, message },
+            Due::GivenUp(message) => FabricEvent::BulkFailed {
+                peer,
+                message,
+                tried: self.pairs_of(peer, &taken),
+            },
+        };
         self.push_event(event);
+    }
+
+    /// The pairs of these paths, as far as they are there still.
+    fn pairs_of(&self, peer: PeerHandle, paths: &[u32]) -> Vec<(Nid, Nid)> {
+        let known = self.peers.get(peer).map_or(&[][..], |peer| &peer.paths);
+        let by_id = |id: &u32| known.iter().find(|path| path.id == *id);
+        let found = paths.iter().filter_map(by_id);
+        found.filter_map(|path| self.pair_of(path)).collect()
     }
 
     /// A send that was taken has failed after all.

@@ -31,8 +31,9 @@ use crate::policy::Policy;
 use crate::provider::Lane;
 use crate::rail::{self, Rail};
 use crate::relay::ENVELOPE_BYTES;
-use crate::select::{PathInput, Selection, Tried};
+use crate::select::{Choice, PathInput, Selection, Tried};
 use crate::stats::DropReason;
+use crate::timeouts::Timeouts;
 use crate::transport::{Arrival, Class, FabricEvent, Relayed, Route, Transport};
 use crate::view::{PathView, RailView, Why};
 use std::collections::{BTreeMap, VecDeque};
@@ -83,6 +84,8 @@ pub struct Fabric {
     carrier: Carrier,
     /// When the own lifeline is to be looked at.
     look_us: u64,
+    /// Where the messages' memory is, if known.
+    memory_node: Option<u32>,
 }
 
 impl Fabric {
@@ -136,6 +139,7 @@ impl Fabric {
             held: Held::new().ok(),
             carrier: Carrier::default(),
             look_us: 0,
+            memory_node: None,
         };
         fabric.measure();
         (0..fabric.rails.len()).for_each(|rail| fabric.offer_lifeline(rail));
@@ -219,6 +223,16 @@ impl Fabric {
         sound
     }
 
+    /// Changes how long bulk messages may take. False if the times are out of order; then nothing has
+    /// changed.
+    pub fn set_timeouts(&mut self, timeouts: Timeouts) -> bool {
+        let sound = timeouts.fault().is_none();
+        if sound {
+            self.config.timeouts = timeouts;
+        }
+        sound
+    }
+
     /// Gives or changes the key of bulk messages, see [`FabricConfig::key`].
     pub fn set_key(&mut self, key: [u8; 32]) {
         self.config.key = Some(key);
@@ -247,8 +261,10 @@ impl Fabric {
         true
     }
 
-    /// Says of all rails where they are on this machine, for messages in memory of this node.
+    /// Says of all rails where they are on this machine, for messages in memory of this node, which is the
+    /// CPU partition of the same number.
     pub fn locate(&mut self, machine: &Machine, memory_node: Option<u32>) {
+        self.memory_node = memory_node;
         for rail in self.rails.iter_mut().flatten() {
             let device = rail.interface().unwrap_or_default();
             let node = machine.node_of_device(device);
@@ -365,6 +381,16 @@ impl Transport for Fabric {
 
     fn relay(&mut self, now_us: u64, peer: PeerHandle, class: Class, bytes: &[u8]) -> u8 {
         self.relay_copies(now_us, peer, class, bytes)
+    }
+
+    fn moved(&mut self, peer: PeerHandle, from: Choice, to: Choice) {
+        let path = self
+            .peers
+            .get(peer)
+            .and_then(|one| one.paths.get(usize::from(from.path)));
+        if let Some(id) = path.map(|path| path.id) {
+            self.note_moved(peer, id, usize::from(to.path));
+        }
     }
 
     fn poll(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {

@@ -115,6 +115,7 @@ impl Fabric {
                 self.push_event(FabricEvent::BulkFailed {
                     peer: handle,
                     message,
+                    tried: Vec::new(),
                 });
             }
         }

@@ -295,12 +295,25 @@ impl Fabric {
         if let Some(Way::Path(choice)) = way {
             peer.take(usize::from(choice.path));
         }
+        let id = match way {
+            Some(Way::Path(choice)) => Some(peer.paths[usize::from(choice.path)].id),
+            _ => None,
+        };
         let bulk = peer.bulk.as_mut()?;
+        let before = bulk.taken.last().copied();
+        if let Some(id) = id {
+            // The last is the present one.
+            bulk.taken.retain(|one| *one != id);
+            bulk.taken.push(id);
+        }
         bulk.anew = false;
         match way {
             Some(Way::Path(choice)) => bulk.choice = Some(choice),
             Some(Way::Through(by)) => bulk.through = Some(by),
             None => {}
+        }
+        if let (Some(before), Some(Way::Path(choice))) = (before.filter(|_| before != id), &way) {
+            self.note_moved(handle, before, usize::from(choice.path));
         }
         way
     }
@@ -334,7 +347,11 @@ impl Fabric {
             tried,
             ..Request::default()
         };
-        let choice = select::choose(&request, &rail_inputs(&self.rails), &inputs);
+        let choice = select::choose(
+            &request,
+            &rail_inputs(&self.rails, self.memory_node),
+            &inputs,
+        );
         let choice = choice.map(|choice| (choice, inputs[usize::from(choice.path)].is_usable()));
         self.inputs = inputs;
         choice

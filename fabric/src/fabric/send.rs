@@ -3,7 +3,7 @@
 use super::Fabric;
 use crate::error::CallError;
 use crate::health::{Blame, HealthChange, HealthConfig, Outcome};
-use crate::nid::NIDS_MAX;
+use crate::nid::{NIDS_MAX, Nid};
 use crate::peer::{Path, Peer, PeerHandle};
 use crate::provider::{Posted, Refused, SendTag};
 use crate::rail::Rail;
@@ -13,6 +13,7 @@ use crate::select::{
 };
 use crate::stats::DropReason;
 use crate::transport::{Class, FabricEvent, Route};
+use crate::view::serves;
 use libc::ETIMEDOUT;
 
 impl Fabric {
@@ -32,7 +33,7 @@ impl Fabric {
                 let home = paths.filter(|(_, path)| !path.spare);
                 home.for_each(|(index, path)| selection.add(choice(index, path)));
             } else {
-                let rails = rail_inputs(&self.rails);
+                let rails = rail_inputs(&self.rails, self.memory_node);
                 let health = &self.config.health;
                 let request = request(route, self.config.numa_range, *tried);
                 // Home paths are first. Where one works and no rule says otherwise, no spare path
@@ -240,10 +241,30 @@ impl Fabric {
             };
             let index = usize::from(choice.path);
             match self.post_on(now_us, handle, index, class, bytes, tried) {
-                Ok(()) => return,
+                Ok(()) => return self.note_moved(handle, tag.path, index),
                 Err(reason) => tried.note(choice, reason),
             }
         }
+    }
+
+    /// dbg-115: says which pair a message left, and which it takes in its place.
+    pub(super) fn note_moved(&mut self, peer: PeerHandle, from: u32, to: usize) {
+        let Some(known) = self.peers.get(peer) else {
+            return;
+        };
+        let from = known.paths.iter().find(|path| path.id == from);
+        let pairs = from
+            .zip(known.paths.get(to))
+            .and_then(|(from, to)| Some((self.pair_of(from)?, self.pair_of(to)?)));
+        if let Some((from, to)) = pairs {
+            self.push_event(FabricEvent::Moved { peer, from, to });
+        }
+    }
+
+    /// A path's local and remote NID.
+    pub(super) fn pair_of(&self, path: &Path) -> Option<(Nid, Nid)> {
+        let rail = self.rails[path.rail].as_ref()?;
+        Some((rail.nid.clone(), path.nid.clone()))
     }
 
     fn path_refused(
@@ -329,11 +350,15 @@ pub(super) fn request(route: Route, numa_range: u32, tried: Tried) -> Request {
 }
 
 /// What is known about the rails, by index.
-pub(super) fn rail_inputs(rails: &[Option<Rail>]) -> [RailInput; NIDS_MAX] {
+pub(super) fn rail_inputs(
+    rails: &[Option<Rail>],
+    memory_node: Option<u32>,
+) -> [RailInput; NIDS_MAX] {
     let mut inputs = [RailInput::default(); NIDS_MAX];
     for (input, rail) in inputs.iter_mut().zip(rails) {
         if let Some(rail) = rail {
             *input = RailInput {
+                foreign: !serves(&rail.partitions, memory_node),
                 distance: rail.distance,
                 credits: rail.lanes.credits(),
                 queued_bytes: rail.queued_bytes,
@@ -431,7 +456,7 @@ mod tests {
         received
     }
 
-    /// RS-06, snd-085: a send that fails after all goes by another rail, a bounded number of times.
+    /// RS-06, snd-085, dbg-115: a send that fails after all goes by another rail, a bounded number of times.
     #[test]
     fn news_that_failed_under_way_goes_by_another_rail_and_beats_do_not() {
         let mut a = open("127.41.40.1:0@udp,127.41.40.2:0@udp");
@@ -457,6 +482,19 @@ mod tests {
         fail(&mut a, Class::Beat, Tried::default());
         fail(&mut a, Class::News, Tried::default());
         assert_eq!(received(&mut b), [(1, b"late".to_vec())]);
+        let (own, theirs) = (a.local_nids(), b.local_nids());
+        let pair = |index: usize| {
+            (
+                own.as_slice()[index].clone(),
+                theirs.as_slice()[index].clone(),
+            )
+        };
+        let moved = FabricEvent::Moved {
+            peer: to_b,
+            from: pair(0),
+            to: pair(1),
+        };
+        assert!(std::iter::from_fn(|| a.poll_event()).any(|event| event == moved));
         // All were tried: given up, and counted before.
         let mut tried = Tried::default();
         for index in 0..4 {

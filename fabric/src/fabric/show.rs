@@ -173,7 +173,11 @@ impl Fabric {
         let input = |path: &Path| input(&self.rails, peer, path, health);
         let inputs: Vec<_> = peer.paths.iter().map(input).collect();
         let request = request(route, self.config.numa_range, Tried::default());
-        let explanation = select::explain(&request, &rail_inputs(&self.rails), &inputs);
+        let explanation = select::explain(
+            &request,
+            &rail_inputs(&self.rails, self.memory_node),
+            &inputs,
+        );
         let local = |rail: u8| {
             self.rails[usize::from(rail)]
                 .as_ref()

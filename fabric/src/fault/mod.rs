@@ -14,7 +14,7 @@ use crate::error::PeerError;
 use crate::health::Pace;
 use crate::nid::NidList;
 use crate::peer::PeerHandle;
-use crate::select::{Selection, Tried};
+use crate::select::{Choice, Selection, Tried};
 use crate::stats::DropReason;
 use crate::transport::{Arrival, Class, FabricEvent, Relayed, Route, Transport};
 use crate::view::{PathView, RailView, Why};
@@ -171,6 +171,10 @@ impl<T: Transport> Transport for Faulty<T> {
     fn next_timeout(&self) -> Option<u64> {
         let held = self.faults.next_timeout();
         held.into_iter().chain(self.inner.next_timeout()).min()
+    }
+
+    fn moved(&mut self, peer: PeerHandle, from: Choice, to: Choice) {
+        self.inner.moved(peer, from, to);
     }
 
     fn heard(&mut self, now_us: u64, peer: PeerHandle, rail: usize) {

@@ -94,7 +94,8 @@ fn rail_step(best: &RailKey, other: &RailKey) -> Step {
         return shared_step(best.0, other.0);
     }
     let differs = [
-        best.1 != other.1,
+        best.1.0 != other.1.0,
+        best.1.1 != other.1.1,
         best.2 != other.2,
         best.3 != other.3,
         best.4 != other.4,
@@ -134,6 +135,7 @@ impl Step {
             Step::PairPolicy => "the policy prefers another pair",
             Step::Home => "it is a spare pair, and a regular one works",
             Step::Health => "its health is below the limit",
+            Step::Partition => "it is bound to other CPU partitions than the message's",
             Step::Distance => "it is farther from the memory",
             Step::Run => "another is in the middle of its messages in a row",
             Step::Credits => "it has fewer credits",

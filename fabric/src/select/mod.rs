@@ -2,7 +2,8 @@
 //!
 //! *Local NI first*: of the rails that lead to the peer, one is chosen; then, of the peer's NIDs that
 //! it leads to, one. Each is the least of a list of keys, compared in a fixed order ([`Step`]):
-//! what works, the way a request came, the policy, health, the distance of the rail from the memory,
+//! what works, the way a request came, the policy, health, the CPU partition that the rail serves and
+//! its distance from the memory,
 //! messages in a row, and then weighted round robin: credits and queued bytes, and at last whose turn
 //! it is. So one comparison decides, and [`explain`] can say which step decided against each of the
 //! others.
@@ -38,6 +39,8 @@ pub(crate) const TRIES_MAX: usize = 8;
 /// What is known about a local rail when a message is to be sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RailInput {
+    /// It is bound to CPU partitions, and the message's memory is in none of them.
+    pub foreign: bool,
     /// How far the message's memory is from it; the unit is that of the NUMA range.
     pub distance: u32,
     /// Sends that it has room for.
@@ -172,6 +175,8 @@ pub enum Step {
     Home,
     /// Not below the limit of health.
     Health,
+    /// Serves the CPU partition that the message's memory is in; for rails only.
+    Partition,
     /// Near the message's memory; for rails only.
     Distance,
     /// In the middle of its messages in a row.
@@ -220,8 +225,9 @@ fn packed(request: &Request, path: &PathInput) -> u128 {
 }
 
 /// A rail's place: the best of its paths, then what is its own. Less is better.
-type RailKey = (u128, u32, bool, Reverse<u32>, u64, u64);
-const RAIL_STEPS: [Step; 5] = [
+type RailKey = (u128, (bool, u32), bool, Reverse<u32>, u64, u64);
+const RAIL_STEPS: [Step; 6] = [
+    Step::Partition,
     Step::Distance,
     Step::Run,
     Step::Credits,
@@ -265,7 +271,7 @@ fn rail_keys(
                 let rail_only = rail.queued_bytes;
                 *none = Some((
                     packed,
-                    distance,
+                    (rail.foreign, distance),
                     !path.in_run,
                     credits,
                     rail_only,

@@ -15,6 +15,7 @@ fn path(rail: u8, remote: u8) -> PathInput {
 }
 
 const RAIL: RailInput = RailInput {
+    foreign: false,
     distance: 10,
     credits: 64,
     queued_bytes: 0,
@@ -49,6 +50,7 @@ fn messages(rails: &[RailInput], paths: &mut [PathInput], count: u64) -> Vec<u8>
         .collect()
 }
 
+/// snd-075: a request that says nothing of its way may take any.
 #[test]
 fn messages_go_round_the_home_pairs_in_equal_shares() {
     let took = messages(&[RAIL; 2], &mut square(), 6);
@@ -58,17 +60,25 @@ fn messages_go_round_the_home_pairs_in_equal_shares() {
     assert_eq!(messages(&[RAIL; 3], &mut three, 4), [0, 2, 0, 2]);
 }
 
+/// snd-040: where memory is matters for the local side alone.
+#[test]
+fn no_distance_decides_among_remote_nids() {
+    assert!(RAIL_STEPS.contains(&Step::Distance) && !REMOTE_STEPS.contains(&Step::Distance));
+    assert!(!SHARED.contains(&Step::Distance));
+}
+
 /// snd-060 and the order of the steps, each beaten by the one before it.
 #[test]
 fn each_step_decides_when_all_before_it_are_equal() {
     type Change = fn(&mut RailInput, &mut PathInput);
-    let worse: [(Step, Change); 11] = [
+    let worse: [(Step, Change); 12] = [
         (Step::Standing, |_, path| path.standing = Standing::Avoided),
         (Step::NetPolicy, |_, path| path.ranks.net += 1),
         (Step::LocalPolicy, |_, path| path.ranks.local += 1),
         (Step::PairPolicy, |_, path| path.ranks.pair += 1),
         (Step::Home, |_, path| path.spare = true),
         (Step::Health, |_, path| path.shunned_by = 1),
+        (Step::Partition, |rail, _| rail.foreign = true),
         (Step::Distance, |rail, _| rail.distance += 1),
         (Step::Run, |_, path| path.in_run = false),
         (Step::Credits, |rail, _| rail.credits -= 1),
@@ -233,6 +243,7 @@ fn any_path(rails: u8, remotes: u8) -> impl Strategy<Value = PathInput> {
 fn any_rails() -> impl Strategy<Value = Vec<RailInput>> {
     let rail = (0..3u32, 0..3u32, 0..3u64);
     let rail = rail.prop_map(|(distance, credits, queued_bytes)| RailInput {
+        foreign: false,
         distance,
         credits,
         queued_bytes,

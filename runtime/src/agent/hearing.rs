@@ -48,11 +48,23 @@ impl Host {
             FabricEvent::Stranger { nid } => self.meet(&nid),
             FabricEvent::RailFailing { rail, reason } => self.note_own(rail, Some(&reason)),
             FabricEvent::RailRecovered { rail } => self.note_own(rail, None),
-            FabricEvent::BulkDone { .. } | FabricEvent::BulkFailed { .. } => {}
+            FabricEvent::Moved { from, to, .. } => {
+                let ((local, remote), (by, at)) = (from, to);
+                error!(%local, %remote, %by, %at, "a send failed by one pair and goes by another");
+            }
+            FabricEvent::BulkFailed { message, tried, .. } => {
+                let tried: Vec<String> = tried.iter().map(|(a, b)| format!("{a} -> {b}")).collect();
+                error!(
+                    message,
+                    tried = tried.join(", "),
+                    "a message reached its peer by no pair"
+                );
+            }
+            FabricEvent::BulkDone { .. } => {}
         }
     }
 
-    /// A watched member is silent on one of our rails, or no more.
+    /// A watched member is silent on one of our rails, or no more. dbg-020: the fabric has counted it.
     fn note_silent(&mut self, peer: PeerHandle, rail: usize, silent_us: Option<u64>) {
         let Some(member) = self.watched.get(&peer).copied() else {
             return;

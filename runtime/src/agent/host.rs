@@ -21,6 +21,7 @@
 //!
 //! A datagram never goes back: what step 1 causes leaves in steps 5 and 6.
 
+use super::drops::Drops;
 use super::job::Job;
 use super::outbox::{Outbox, Word};
 use super::printer;
@@ -96,6 +97,8 @@ pub(super) struct Host {
     pub(super) indirect: BTreeSet<MemberId>,
     /// Rails that members say do not work.
     pub(super) told_failing: BTreeMap<MemberId, Vec<Nid>>,
+    /// Messages that no rail took.
+    drops: Drops,
     /// Our own, and what was told of them.
     pub(super) status: Status,
     /// Which of the outbox's lists the handles in `watched` are of.
@@ -158,6 +161,7 @@ impl Host {
             silent_rails: BTreeMap::new(),
             indirect: BTreeSet::new(),
             told_failing: BTreeMap::new(),
+            drops: Drops::default(),
             status,
             begun_anew: 0,
             buffer,
@@ -305,6 +309,8 @@ impl Host {
     /// What was lost outside the protocol and the fabric, by name.
     pub(super) fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let own = [
+            ("messages_dropped", self.drops.total()),
+            ("addresses_contradict", self.outbox.contradictions),
             ("addresses_unusable", self.outbox.undeliverable),
             ("address_lists_begun_anew", self.outbox.begun_anew),
         ];
@@ -413,7 +419,10 @@ impl Host {
                 // What cannot be sent is counted by the fabric; the protocol repeats what matters.
                 Some(peer) => {
                     let bytes = &buffer[..transmit.size];
-                    self.fabric.send(now_ns / 1000, peer, class, route, bytes);
+                    let sent = self.fabric.send(now_ns / 1000, peer, class, route, bytes);
+                    if let (0, Some(reason)) = (sent.copies, sent.dropped) {
+                        self.drops.dropped(now_ns / 1000, reason);
+                    }
                 }
                 None => self.outbox.undeliverable += 1,
             }

@@ -7,6 +7,7 @@
 mod args;
 mod attributes;
 mod changes;
+mod drops;
 mod hearing;
 mod host;
 mod job;

@@ -26,6 +26,8 @@ struct Entry {
     peer: Option<PeerHandle>,
     /// The peer has exactly these NIDs.
     exact: bool,
+    /// Nobody but the configuration, a seed or an introduction has said so.
+    hinted: bool,
 }
 
 /// The list.
@@ -34,6 +36,8 @@ pub(super) struct Outbox {
     peers: BTreeMap<Vec<u8>, Entry>,
     /// Datagrams that could not be sent because their address leads nowhere.
     pub(super) undeliverable: u64,
+    /// Members whose interfaces are not those that somebody else has named for them.
+    pub(super) contradictions: u64,
     /// How often the list was begun anew: the handles that it gave out before mean nobody now.
     pub(super) begun_anew: u64,
 }
@@ -58,12 +62,33 @@ impl Outbox {
         let peer = resolve(fabric, address, word);
         let exact = word == Word::Own;
         if exact && peer.is_some() {
+            self.compare(address);
             // Whatever else led there was another list of NIDs.
             let others = self.peers.values_mut().filter(|entry| entry.peer == peer);
             others.for_each(|entry| entry.exact = false);
         }
-        self.peers.insert(address.to_vec(), Entry { peer, exact });
+        let hinted = word == Word::Hint;
+        let entry = Entry {
+            peer,
+            exact,
+            hinted,
+        };
+        self.peers.insert(address.to_vec(), entry);
         peer
+    }
+
+    /// dyn-060: flags what was configured for a member and is not what it says itself. That it has more
+    /// is no contradiction: a seed names one interface.
+    fn compare(&mut self, own: &[u8]) {
+        let own = String::from_utf8_lossy(own);
+        let has = |nid: &str| own.split(',').any(|one| one == nid);
+        for (address, _) in self.peers.iter().filter(|(_, entry)| entry.hinted) {
+            let configured = String::from_utf8_lossy(address);
+            if configured.split(',').any(has) && !configured.split(',').all(has) {
+                self.contradictions += 1;
+                warn!(%configured, %own, "a member has other interfaces than were configured for it");
+            }
+        }
     }
 
     /// The peer at this address, if a member has named it as its own.

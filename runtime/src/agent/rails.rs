@@ -78,6 +78,7 @@ impl Rails {
         fabric.set_numa_range(self.document.numa_range);
         fabric.set_relay(self.document.relay);
         fabric.set_health(self.document.health);
+        fabric.set_timeouts(self.document.timeouts);
         for view in fabric.rails() {
             let place = self.open.iter().position(|nid| *nid == view.nid);
             let entry = place.and_then(|place| self.document.rails.get(place));
@@ -90,7 +91,8 @@ impl Rails {
         self.favours = !self.document.policy.rules().is_empty() || self.is_uneven(fabric);
     }
 
-    /// Whether rails are at different distances, beyond the range in which they count as equal.
+    /// Whether rails are at different distances, beyond the range in which they count as equal, or serve
+    /// other CPU partitions than ours.
     fn is_uneven(&self, fabric: &Fabric) -> bool {
         let Some(machine) = self.seat.machine() else {
             return false;
@@ -99,7 +101,8 @@ impl Rails {
         let distances = rails.iter().map(|rail| {
             let device = rail.interface.as_deref().unwrap_or_default();
             let distance = machine.distance_to_device(self.memory_node, device);
-            distance.max(self.document.numa_range)
+            let serves = rail.serves(self.memory_node);
+            (!serves, distance.max(self.document.numa_range))
         });
         let (least, most) = (distances.clone().min(), distances.max());
         least != most

@@ -211,6 +211,7 @@ fn open(ground: &Ground, document: &RailsDocument, nids: Vec<Nid>) -> Result<Fab
     let config = FabricConfig {
         health: document.health,
         relay: document.relay,
+        timeouts: document.timeouts,
         lifeline: ground.lifeline.clone(),
         ..FabricConfig::new(ground.libfabric, nids)
     };

@@ -87,6 +87,22 @@ struct SetArgs {
     /// Longest such pause, in microseconds.
     #[arg(long)]
     pause_max_us: Option<u64>,
+    /// Without an acknowledgement for so long a bulk message goes by another path, in microseconds.
+    /// Each time-out is shorter than the next: transport, retry, reply, upper.
+    #[arg(long)]
+    transport_us: Option<u64>,
+    /// Without progress for so long it is given up.
+    #[arg(long)]
+    retry_us: Option<u64>,
+    /// One that came in part is dropped after this.
+    #[arg(long)]
+    reply_us: Option<u64>,
+    /// What whoever uses the rails waits for an answer; 0 for ever.
+    #[arg(long)]
+    upper_us: Option<u64>,
+    /// Times that a bulk message is sent again without progress.
+    #[arg(long)]
+    retries_max: Option<u64>,
     #[command(flatten)]
     show: ShowArgs,
 }
@@ -126,6 +142,11 @@ fn set(args: &SetArgs) -> Result<(), CliError> {
         (Limit::ShunBelow, args.shun_below),
         (Limit::PauseMinUs, args.pause_min_us),
         (Limit::PauseMaxUs, args.pause_max_us),
+        (Limit::TransportUs, args.transport_us),
+        (Limit::RetryUs, args.retry_us),
+        (Limit::ReplyUs, args.reply_us),
+        (Limit::UpperUs, args.upper_us),
+        (Limit::RetriesMax, args.retries_max),
     ]
     .into_iter()
     .filter_map(|(limit, value)| Some((limit, value?)))

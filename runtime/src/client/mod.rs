@@ -283,8 +283,9 @@ impl Client {
     }
 
     /// Sees to what is due: without a library thread everything (messages of the agent, its
-    /// restart, for which it may take the time of the options' deadline, the porch); with one only a lost agent, for which it makes the thread try again.
-    /// A client that its agent has put out looks for another and starts none.
+    /// restart, for which it may take the time of the options' deadline, the porch); with one only a
+    /// lost agent, for which it makes the thread try again. A client that its agent
+    /// has put out looks for another and starts none.
     pub fn dispatch(&self) -> Result<(), Error> {
         self.board()?;
         let inner = &self.inner;

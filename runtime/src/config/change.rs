@@ -63,17 +63,32 @@ pub enum Limit {
     PauseMinUs,
     /// Longest such pause, microseconds.
     PauseMaxUs,
+    /// Without an acknowledgement for so long a bulk message goes by another path, microseconds.
+    TransportUs,
+    /// Without progress for so long it is given up, microseconds.
+    RetryUs,
+    /// One that came in part is dropped after this, microseconds.
+    ReplyUs,
+    /// What whoever uses the fabric waits for an answer, microseconds; 0 for ever.
+    UpperUs,
+    /// Times that a bulk message is sent again without progress.
+    RetriesMax,
 }
 
 impl Limit {
     /// All limits, in the order of the document.
-    pub const ALL: [Limit; 6] = [
+    pub const ALL: [Limit; 11] = [
         Limit::NumaRange,
         Limit::Sensitivity,
         Limit::Recovery,
         Limit::ShunBelow,
         Limit::PauseMinUs,
         Limit::PauseMaxUs,
+        Limit::TransportUs,
+        Limit::RetryUs,
+        Limit::ReplyUs,
+        Limit::UpperUs,
+        Limit::RetriesMax,
     ];
 
     /// Its name, as in the document.
@@ -86,6 +101,11 @@ impl Limit {
             Limit::ShunBelow => "shun_below",
             Limit::PauseMinUs => "pause_min_us",
             Limit::PauseMaxUs => "pause_max_us",
+            Limit::TransportUs => "transport_us",
+            Limit::RetryUs => "retry_us",
+            Limit::ReplyUs => "reply_us",
+            Limit::UpperUs => "upper_us",
+            Limit::RetriesMax => "retries_max",
         }
     }
 }
@@ -250,7 +270,7 @@ impl Change {
                 limits
                     .iter()
                     .try_for_each(|(limit, value)| set(&mut next, *limit, *value))?;
-                if let Some(fault) = next.health.fault() {
+                if let Some(fault) = next.health.fault().or_else(|| next.timeouts.fault()) {
                     return Err(ChangeError::Limit(fault));
                 }
             }
@@ -343,7 +363,7 @@ fn known_place(document: &RailsDocument, open: &[Nid], nid: &Nid) -> Result<usiz
 }
 
 fn set(document: &mut RailsDocument, limit: Limit, value: u64) -> Result<(), ChangeError> {
-    let health = &mut document.health;
+    let (health, times) = (&mut document.health, &mut document.timeouts);
     let large = || {
         let word = limit.word();
         ChangeError::Limit(format!("{word} {value} is too large"))
@@ -356,6 +376,11 @@ fn set(document: &mut RailsDocument, limit: Limit, value: u64) -> Result<(), Cha
         Limit::ShunBelow => health.shun_below = small()?,
         Limit::PauseMinUs => health.pause_min_us = value,
         Limit::PauseMaxUs => health.pause_max_us = value,
+        Limit::TransportUs => times.transport_us = value,
+        Limit::RetryUs => times.retry_us = value,
+        Limit::ReplyUs => times.reply_us = value,
+        Limit::UpperUs => times.upper_us = (value > 0).then_some(value),
+        Limit::RetriesMax => times.retries_max = u32::try_from(value).map_err(|_| large())?,
     }
     Ok(())
 }

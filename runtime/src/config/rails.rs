@@ -7,7 +7,7 @@
 
 use super::yaml::{self, Key, Node, Place, Quoted, Value, YamlError};
 use muster_fabric::{
-    Address, HealthConfig, NIDS_MAX, Net, Nid, NidList, NidPattern, Policy, Rule, Subject,
+    Address, HealthConfig, NIDS_MAX, Net, Nid, NidList, NidPattern, Policy, Rule, Subject, Timeouts,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -45,6 +45,8 @@ pub struct RailsDocument {
     pub health: HealthConfig,
     /// Which rails, NIDs and pairs are preferred.
     pub policy: Policy,
+    /// How long bulk messages may take.
+    pub timeouts: Timeouts,
 }
 
 impl Default for RailsDocument {
@@ -56,6 +58,7 @@ impl Default for RailsDocument {
             relay: true,
             health: HealthConfig::default(),
             policy: Policy::default(),
+            timeouts: Timeouts::default(),
         }
     }
 }
@@ -142,7 +145,15 @@ impl RailsDocument {
                 writeln!(to, "    messages: {messages}")?;
             }
         }
-        Ok(())
+        let times = &self.timeouts;
+        writeln!(to, "timeouts:")?;
+        writeln!(to, "  transport_us: {}", times.transport_us)?;
+        writeln!(to, "  retry_us: {}", times.retry_us)?;
+        writeln!(to, "  reply_us: {}", times.reply_us)?;
+        if let Some(upper_us) = times.upper_us {
+            writeln!(to, "  upper_us: {upper_us}")?;
+        }
+        writeln!(to, "  retries_max: {}", times.retries_max)
     }
 
     /// Reads a document. What it does not mention is as it is by default.
@@ -162,11 +173,10 @@ impl RailsDocument {
                 "relay" => document.relay = switch(node)?,
                 "health" => document.health = health(node)?,
                 "policy" => document.policy = policy(node)?,
+                "timeouts" => document.timeouts = timeouts(node)?,
                 _ => {
-                    return Err(unknown(
-                        key,
-                        "version, nets, peers, numa_range, relay, health, policy",
-                    ));
+                    let known = "version, nets, peers, numa_range, relay, health, policy, timeouts";
+                    return Err(unknown(key, known));
                 }
             }
         }
@@ -381,6 +391,27 @@ fn health(node: &Node) -> Result<HealthConfig, YamlError> {
     }
 }
 
+fn timeouts(node: &Node) -> Result<Timeouts, YamlError> {
+    let mut times = Timeouts::default();
+    for (key, node) in map(node)? {
+        match key.name.as_str() {
+            "transport_us" => times.transport_us = number(node)?,
+            "retry_us" => times.retry_us = number(node)?,
+            "reply_us" => times.reply_us = number(node)?,
+            "upper_us" => times.upper_us = Some(number(node)?),
+            "retries_max" => times.retries_max = number(node)?,
+            _ => {
+                let known = "transport_us, retry_us, reply_us, upper_us, retries_max";
+                return Err(unknown(key, known));
+            }
+        }
+    }
+    match times.fault() {
+        None => Ok(times),
+        Some(reason) => Err(node.place.error(reason)),
+    }
+}
+
 fn policy(node: &Node) -> Result<Policy, YamlError> {
     let rules: Result<Vec<Rule>, YamlError> = items(node)?.iter().map(rule).collect();
     Policy::new(rules?).map_err(|error| node.place.error(error.to_string()))
@@ -453,6 +484,12 @@ policy:
   - local: ["*@udp0"]
     remote: ["10.0.[1-3].*@udp0", 10.9.9.9@udp0]
     priority: 255
+timeouts:
+  transport_us: 50000
+  retry_us: 7000000
+  reply_us: 10000000
+  upper_us: 20000000
+  retries_max: 3
 "#;
 
     /// cfg-045, cfg-050, cfg-055, cfg-170: dump, load, dump.
@@ -545,6 +582,16 @@ policy:
                 "line 17, column 3: health recovery 0",
             ),
             (
+                "retry_us: 7000000",
+                "retry_us: 10000000",
+                "line 32, column 3: the retry time-out, 10000000 us, is not shorter than the reply",
+            ),
+            (
+                "  upper_us",
+                "  lower_us",
+                "line 35, column 3: the key \"lower_us\"",
+            ),
+            (
                 "messages: 7",
                 "messages: 0",
                 "line 23, column 3: the rule about",
@@ -629,6 +676,11 @@ policy:
                         ..HealthConfig::default()
                     },
                     policy: Policy::new(rules).unwrap_or_default(),
+                    timeouts: Timeouts {
+                        upper_us: (sensitivity > 500).then_some(20_000_000),
+                        retries_max: 1 + u32::from(sensitivity),
+                        ..Timeouts::default()
+                    },
                 }
             },
         )

@@ -1,0 +1,72 @@
+//! The `muster` of one agent, as an administrator types it.
+
+use crate::{DEADLINE, program};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// The `muster` of one agent.
+#[derive(Debug)]
+pub struct Admin(
+    /// The agent's control socket.
+    pub PathBuf,
+);
+
+impl Admin {
+    /// The agent of this name in a test's directory.
+    pub fn of(directory: &Path, name: &str) -> Admin {
+        Admin(directory.join(format!("{name}.control")))
+    }
+
+    /// Exit code, what it printed, what it said of errors.
+    ///
+    /// # Panics
+    /// If it cannot be started, or panics itself.
+    pub fn run(&self, words: &[&str]) -> (Option<i32>, String, String) {
+        let output = Command::new(program("muster"))
+            .args(words)
+            .arg("--agent")
+            .arg(&self.0)
+            .output()
+            .expect("muster can be started");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let error = text(&output.stderr);
+        assert!(!error.contains("panicked"), "{words:?}: {error}");
+        (output.status.code(), text(&output.stdout), error)
+    }
+
+    /// What it prints where it works.
+    ///
+    /// # Panics
+    /// If it does not work.
+    pub fn ask(&self, words: &[&str]) -> String {
+        let (code, printed, error) = self.run(words);
+        assert_eq!(code, Some(0), "{words:?}: {error}");
+        printed
+    }
+
+    /// The same, as JSON.
+    ///
+    /// # Panics
+    /// If it does not work.
+    pub fn json(&self, words: &[&str]) -> Value {
+        let text = self.ask(&[words, &["-o", "json"]].concat());
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{words:?}: {error}: {text}"))
+    }
+
+    /// Asks until the answer is as it should be.
+    ///
+    /// # Panics
+    /// If it is not before the deadline.
+    pub fn await_answer(&self, words: &[&str], is_right: impl Fn(&str) -> bool) -> String {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let (_, answer, error) = self.run(words);
+            if is_right(&answer) {
+                return answer;
+            }
+            assert!(Instant::now() < end, "{words:?}: {answer}{error}");
+        }
+    }
+}
