@@ -280,3 +280,21 @@ fn a_rack_that_fails_is_told_after_its_members() {
         assert_eq!(member.wait_for(&expected), Vec::<String>::new());
     }
 }
+
+/// Two of one job that are not set alike: each names the other and the setting, and neither takes the
+/// other in. Row AG-05.
+#[test]
+fn a_member_with_other_settings_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let seeds = "127.61.200.1@udp0 127.61.200.2@udp0";
+    let start = |index: usize, profile: &str| {
+        let rail = format!("127.61.200.{index}@udp0");
+        let arguments = ["--rail", &rail, "--seed", seeds, "--profile", profile];
+        Member::start(directory.path(), &format!("n{index}"), &arguments)
+    };
+    let (one, other) = (start(1, "standard"), start(2, "quiet"));
+    assert_eq!(one.next_line(), "REFUSED n2 heartbeat_us");
+    assert_eq!(other.next_line(), "REFUSED n1 heartbeat_us");
+    assert_eq!(one.pending_lines(), [""; 0]);
+    assert!(one.leave() && other.leave());
+}

@@ -64,6 +64,7 @@ module muster
   integer(c_int), parameter :: MUSTER_EVENT_GROUP_FAILED = 15
   integer(c_int), parameter :: MUSTER_EVENT_MINORITY = 16
   integer(c_int), parameter :: MUSTER_EVENT_MAJORITY = 17
+  integer(c_int), parameter :: MUSTER_EVENT_NODE_REFUSED = 18
   integer(c_int), parameter :: MUSTER_CAUSE_NONE = 0
   integer(c_int), parameter :: MUSTER_CAUSE_SILENCE = 1
   integer(c_int), parameter :: MUSTER_CAUSE_FUTEX = 2

@@ -309,7 +309,11 @@ enum {
                                         was an event before: see muster_event_nodes */
     MUSTER_EVENT_MINORITY = 16,      /* this node is on the smaller side of a split, or more than
                                         half have died; `code` is 1 if verdicts are held */
-    MUSTER_EVENT_MAJORITY = 17       /* that is over */
+    MUSTER_EVENT_MAJORITY = 17,      /* that is over */
+    MUSTER_EVENT_NODE_REFUSED = 18   /* a node of this job has other settings, so neither listens to the
+                                        other; `code` is 1 for another release of Muster (the node has
+                                        no name then), 2 heartbeat, 3 deadline, 4 reporters, 5 rules, 6
+                                        what a minority does */
 };
 
 /* How it is known. */
@@ -338,7 +342,7 @@ typedef struct muster_event {
                                 may be of attributes that this process does not watch */
     uint64_t verdict_ns;     /* when this node's agent knew, CLOCK_MONOTONIC of this node */
     uint64_t delivered_ns;   /* when this call returned it, same clock */
-    int32_t kind;            /* MUSTER_EVENT_NODE_UP ... MUSTER_EVENT_MAJORITY */
+    int32_t kind;            /* MUSTER_EVENT_NODE_UP ... MUSTER_EVENT_NODE_REFUSED */
     int32_t cause;           /* MUSTER_CAUSE_... */
     uint32_t node;           /* index of the node, or MUSTER_NONE */
     uint32_t rank;           /* the rank, or MUSTER_NONE if it concerns the whole node */

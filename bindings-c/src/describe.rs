@@ -7,11 +7,11 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt::Write as _;
 
-use muster::board::{Cause, EventKind, NO_NODE, NO_RANK};
+use muster::board::{self, Cause, EventKind, NO_NODE, NO_RANK};
 
 use crate::event::muster_event_t;
 
-const KINDS: [&CStr; 18] = [
+const KINDS: [&CStr; 19] = [
     c"?",
     c"NODE_UP",
     c"NODE_DEGRADED",
@@ -30,6 +30,7 @@ const KINDS: [&CStr; 18] = [
     c"GROUP_FAILED",
     c"MINORITY",
     c"MAJORITY",
+    c"NODE_REFUSED",
 ];
 
 const CAUSES: [&CStr; 15] = [
@@ -145,6 +146,15 @@ pub(crate) fn line(
             let (count, total) = (event.count, event.total);
             return format!("this node is with the many again, {count} of {total} nodes");
         }
+        Some(EventKind::NodeRefused) => {
+            let who = if event.node == NO_NODE {
+                "a node of another release".to_owned()
+            } else {
+                format!("node {}", node(event.node))
+            };
+            let setting = board::setting(event.code);
+            return format!("{who} is REFUSED: its {setting} differs; give all nodes the same");
+        }
         Some(EventKind::Outcast) => "this node was declared FAILED by the others".to_owned(),
         Some(kind) => format!("{} {}", subject(event, node), verb(kind)),
     };
@@ -193,7 +203,8 @@ fn verb(kind: EventKind) -> &'static str {
         | EventKind::Overflow
         | EventKind::GroupFailed
         | EventKind::Minority
-        | EventKind::Majority => "",
+        | EventKind::Majority
+        | EventKind::NodeRefused => "",
     }
 }
 

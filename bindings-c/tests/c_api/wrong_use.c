@@ -78,7 +78,7 @@ static void check_names(void)
     CHECK(strcmp(muster_node_state_name(MUSTER_NODE_SUSPECT), "Suspect") == 0);
     CHECK(strcmp(muster_rank_state_name(MUSTER_RANK_HUNG), "Hung") == 0);
     CHECK(strcmp(muster_cause_name(MUSTER_CAUSE_NEW_AGENT), "new agent") == 0);
-    CHECK(strcmp(muster_event_name(18), "?") == 0 && strcmp(muster_node_state_name(6), "?") == 0);
+    CHECK(strcmp(muster_event_name(19), "?") == 0 && strcmp(muster_node_state_name(6), "?") == 0);
 }
 
 int main(void)

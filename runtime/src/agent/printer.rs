@@ -3,7 +3,8 @@
 //! One line for each change of the view: a word, the member's name, and CLOCK_MONOTONIC in
 //! nanoseconds. Programs read it: a word is never renamed, a new one may be added. More may follow
 //! the time: `GROUP-DOWN` has the group in place of the member, and behind the time the members with
-//! commas; `MINORITY` and `MAJORITY` how many of how many, and `hold` or `continue`.
+//! commas; `MINORITY` and `MAJORITY` how many of how many, and `hold` or `continue`; `REFUSED` the setting
+//! that is not alike (`?` for the member of another release, whose name cannot be read).
 
 use crate::sys::clock::monotonic_ns;
 use muster_protocol::{Event, EventKind, Overlay};
@@ -44,6 +45,10 @@ pub(super) fn print(engine: &Overlay, event: &Event) -> io::Result<()> {
             format!("{word} {name} {at_ns} {reached}/{of} {policy}")
         }
         EventKind::Majority { reached, of } => format!("{word} {name} {at_ns} {reached}/{of}"),
+        EventKind::Refused { parameter } => {
+            let setting = parameter.name().replace(' ', "_");
+            format!("{word} {name} {at_ns} {setting}")
+        }
         _ => format!("{word} {name} {at_ns}"),
     };
     let mut output = io::stdout().lock();
@@ -63,10 +68,10 @@ fn word(kind: &EventKind) -> Option<&'static str> {
         EventKind::GroupFailed { .. } => "GROUP-DOWN",
         EventKind::Minority { .. } => "MINORITY",
         EventKind::Majority { .. } => "MAJORITY",
+        EventKind::Refused { .. } => "REFUSED",
         EventKind::NameTaken
         | EventKind::NameClaimed
         | EventKind::RankChanged { .. }
-        | EventKind::Refused { .. }
         | EventKind::AttributeChanged { .. } => return None,
     })
 }

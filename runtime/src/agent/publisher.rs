@@ -9,7 +9,8 @@ use super::job::MINUS;
 use crate::board::{self, BoardWriter, Cause, EventKind as Told, NO_NODE, RankState};
 
 use muster_protocol::{
-    CauseKind, Event, EventKind, MemberId, Overlay, RankFact, RankState as StatedRankState,
+    CauseKind, Event, EventKind, MemberId, Overlay, Parameter, RankFact,
+    RankState as StatedRankState,
 };
 use std::collections::BTreeMap;
 use tracing::{info, warn};
@@ -63,8 +64,15 @@ impl Publisher {
         engine: &Overlay,
         event: &Event,
     ) -> bool {
-        let name = engine.name_of(event.member).unwrap_or("?").to_owned();
-        let node = self.index(board, event.member, &name);
+        let name = engine.name_of(event.member);
+        // One of another release has said no name that could be read: it gets no index.
+        let nameless = name.is_none() && matches!(event.kind, EventKind::Refused { .. });
+        let name = name.unwrap_or("?").to_owned();
+        let node = if nameless {
+            NO_NODE
+        } else {
+            self.index(board, event.member, &name)
+        };
         info!(member = %name, kind = ?event.kind, cause = ?event.cause.kind, "event");
         if event.kind == EventKind::NodeUp {
             self.note_group(board, engine, event.member);
@@ -99,11 +107,16 @@ impl Publisher {
                 board.push_event(&entry);
                 true
             }
+            EventKind::Refused { parameter } => {
+                let mut entry = self.entry(event, Told::NodeRefused, cause(event), node);
+                entry.code = setting_number(parameter);
+                board.push_event(&entry);
+                true
+            }
             // Only what is watched is told, by `tell_attribute`.
-            EventKind::NameTaken
-            | EventKind::NameClaimed
-            | EventKind::Refused { .. }
-            | EventKind::AttributeChanged { .. } => false,
+            EventKind::NameTaken | EventKind::NameClaimed | EventKind::AttributeChanged { .. } => {
+                false
+            }
             kind => self.tell_node(board, engine, event, node, kind),
         }
     }
@@ -277,6 +290,18 @@ fn ranks_there(board: &BoardWriter, node: u32) -> Vec<u32> {
             && matches!(view.rank_state(*rank), RankState::Alive | RankState::Hung)
     };
     (0..view.rank_count()).filter(is_there).collect()
+}
+
+/// As [`board::setting`] has it.
+const fn setting_number(parameter: Parameter) -> i32 {
+    match parameter {
+        Parameter::WireVersion => 1,
+        Parameter::Heartbeat => 2,
+        Parameter::Deadline => 3,
+        Parameter::Theta => 4,
+        Parameter::Mode => 5,
+        Parameter::Minority => 6,
+    }
 }
 
 fn cause(event: &Event) -> Cause {

@@ -65,6 +65,9 @@ numbered! {
         Minority = 16,
         /// That is over: it has `count` of `total` nodes.
         Majority = 17,
+        /// A node of this job has other parameters than this one, so neither listens to the other; `code`
+        /// is the [`setting`]'s number.
+        NodeRefused = 18,
     }
 }
 
@@ -101,6 +104,19 @@ numbered! {
         NoTick = 13,
         /// The agent was started anew, with a board of its own.
         NewAgent = 14,
+    }
+}
+
+/// The setting that two nodes do not have alike, by the number in a `NodeRefused`.
+pub fn setting(number: i32) -> &'static str {
+    match number {
+        1 => "wire version",
+        2 => "heartbeat_us",
+        3 => "deadline_us",
+        4 => "theta",
+        5 => "mode",
+        6 => "minority",
+        _ => "parameters",
     }
 }
 

@@ -39,7 +39,7 @@ mod view;
 mod writer;
 
 pub(crate) use self::core::Board;
-pub use event::{Cause, Event, EventKind, NO_NODE, NO_RANK};
+pub use event::{Cause, Event, EventKind, NO_NODE, NO_RANK, setting};
 pub use layout::{BoardLimits, LAYOUT_VERSION, NODE_NAME_MAX};
 pub use ring::Cursor;
 pub use slot::{Claim, ClaimError, Hold, Leave, Occupancy, Slot, SlotFacts};
