@@ -1,5 +1,5 @@
 # Muster: two commands do everything on a fresh Debian machine:
-#   make demo    a real MPI job survives a killed rank and a silent node
+#   make demo    a real MPI job survives a hung and a killed rank and a silent node
 #   make check   all tests
 # `make help` lists the rest.
 
@@ -13,13 +13,17 @@ MPICC      := $(VENV)/bin/mpicc
 STAMP      := target/.setup-done
 RELEASE    := target/release
 PEERS      := tests/bench/peers
+SLURM_HEADER := $(wildcard $(or $(SLURM_INCLUDE_DIR),/usr/include)/slurm/slurm_version.h)
+# Slurm's plugin is a part where its headers are.
+WORKSPACE  := --workspace $(if $(SLURM_HEADER),,--exclude muster-slurm)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo check test lint deny bench install clean \
-	bench-build bench-idle bench-detect bench-foca bench-chitchat bench-fast bench-calm
+.PHONY: help setup build slurm-plugin demo check test lint deny bench install dist check-dist check-spack clean \
+	bench-build bench-merge bench-idle bench-detect bench-foca bench-chitchat bench-fast bench-calm \
+	bench-killed bench-client bench-noise
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
 		awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
 
 setup: $(STAMP) ## install what is missing: system packages, Open MPI 5 under target/venv
@@ -29,23 +33,27 @@ $(STAMP): scripts/setup
 	@touch $@
 
 build: setup ## everything in release mode: muster, musterd, libmuster, the examples
+	$(if $(SLURM_HEADER),$(CARGO) build --release -p muster-slurm,@echo 'no Slurm headers: no plugin')
 	$(CARGO) build --release -p muster --bins
 	$(CARGO) build --release -p muster-c
 	sh bindings-c/link.sh $(RELEASE)/libmuster_c.a $(RELEASE)/c
-	$(MPICC) -std=gnu11 -O2 -Wall -Wextra -Werror -I$(RELEASE)/c/include examples/survive.c \
-		-o $(RELEASE)/survive -L$(RELEASE)/c/lib -lmuster -Wl,-rpath,'$$ORIGIN/c/lib' -lpthread -lm
+	$(MPICC) -std=gnu11 -O2 -Wall -Wextra -Werror -I$(RELEASE)/c/include examples/ulfm_survive.c \
+		-o $(RELEASE)/ulfm_survive -L$(RELEASE)/c/lib -lmuster -Wl,-rpath,'$$ORIGIN/c/lib' -lpthread -lm
 
-demo: build ## the main job: 4 nodes, 8 ranks, 2 rails; one rank killed, one node silenced
+slurm-plugin: setup ## the plugin of srun, for the Slurm whose headers are installed
+	$(CARGO) build --release -p muster-slurm
+
+demo: build ## the main job: 4 nodes, 8 ranks, 2 rails; one rank hung, one killed, one node silenced
 	$(RELEASE)/muster demo --nodes 4 --ranks 8 --rails 2 --out target/demo.json
 
 check: setup lint build ## all tests, the demo included
-	sh scripts/check
+	WORKSPACE="$(WORKSPACE)" sh scripts/check
 
 test: check
 
 lint: setup ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy $(WORKSPACE) --all-targets -- -D warnings
 	$(CARGO) clippy -p muster-fabric --all-targets --features hwloc -- -D warnings
 
 deny: ## licences, bans and sources of all dependencies (needs cargo-deny)
@@ -57,7 +65,7 @@ BENCH      := $(RELEASE)/muster bench
 DETECT     := $(BENCH) detect --members 64
 
 # Each part is a target of its own, of a few minutes.
-bench: bench-idle bench-detect bench-foca bench-chitchat bench-fast bench-calm ## idle cost; rails; boot, killed, silent, cut-off members beside foca and chitchat; a loaded machine
+bench: bench-merge bench-idle bench-client bench-noise bench-killed bench-detect bench-foca bench-chitchat bench-fast bench-calm ## idle cost; the library; noise; killed ranks; rails; boot, killed, silent, cut-off members beside foca and chitchat; a loaded machine
 
 bench-build: build
 	$(CARGO) build --release --manifest-path $(PEERS)/Cargo.toml
@@ -65,6 +73,21 @@ bench-build: build
 bench-idle: bench-build
 	$(BENCH) idle --seconds 20
 	$(BENCH) rails
+
+bench-merge: bench-build
+	$(BENCH) merge
+
+bench-client: bench-build
+	$(BENCH) client
+
+bench-noise: bench-build
+	$(BENCH) noise
+
+# Small ranks and such of 2 GB; many nodes; busy cores.
+bench-killed: bench-build
+	$(BENCH) killed --resident-mb 0,2048
+	$(BENCH) killed --nodes 64 --rounds 10
+	$(BENCH) killed --rounds 10 --busy-per-core 4
 
 bench-detect: bench-build
 	$(DETECT) --rounds 2
@@ -84,6 +107,15 @@ bench-calm: bench-build
 
 install: build ## install under PREFIX (default /usr/local), DESTDIR honoured
 	sh scripts/install "$(DESTDIR)$(PREFIX)" "$(PREFIX)"
+
+dist: ## target/dist: the sources with all crates, and the crates alone; builds without a network
+	sh scripts/dist
+
+check-dist: dist ## unpack the archive and build it without a network
+	sh scripts/check-dist
+
+check-spack: ## the Spack recipe: style, and with SPACK_ROOT (after `make dist`) audit, installation and its tests
+	sh scripts/check-spack
 
 clean: ## remove everything that was built, the virtual environment included
 	rm -rf target

@@ -8,7 +8,7 @@
  * it goes on from the last checkpoint that all ranks have. The end is compared with a run in one process.
  *
  * Build:  mpicc -std=c11 -D_GNU_SOURCE checkpoint.c -o checkpoint $(pkg-config --cflags --libs muster) -lpthread
- * Run:    until mpirun -n 4 ./checkpoint DIRECTORY; do echo again; done
+ * Run:    for try in 1 2 3; do mpirun -n 4 ./checkpoint DIRECTORY && break; done
  *
  * With CHECKPOINT_KILL=STEP in the environment the last rank kills itself at that step, if it started
  * before it from the beginning.

@@ -80,7 +80,7 @@ int main(int argc, char **argv)
             break;
         /* The servers' own descriptors would be looked at here. */
         if (take_events(muster) < 0)
-            fail("muster_next_event"); /* The agent is being started again: go on. */
+            fail("muster_next_event"); /* No agent now: the library looks for one, go on. */
     }
     take_events(muster);
     return muster_finalize(muster) < 0 ? fail("muster_finalize") : 0;

@@ -192,6 +192,165 @@ fn a_calm_run_counts_what_its_members_said() {
     assert_eq!(running(scratch.path()), []);
 }
 
+/// Each figure is there, and agrees with those that it is made of.
+#[test]
+fn rails_are_measured_beside_sockets_and_plain_libfabric() {
+    let _alone = alone();
+    let scratch = tempfile::tempdir().unwrap();
+    let arguments = ["bench", "rails", "--rounds", "20", "--turns", "1"];
+    let report = report(scratch.path(), &arguments);
+    assert_eq!(report["schema"], "muster/bench-rails/v2");
+    let figure = |path: &str| {
+        let value = report.pointer(path).and_then(Value::as_f64);
+        let value = value.unwrap_or_else(|| panic!("{path} is missing: {report:#}"));
+        assert!(value.is_finite() && value > 0.0, "{path}: {report:#}");
+        value
+    };
+    for system in [
+        "udp sockets",
+        "tcp sockets",
+        "libfabric",
+        "one rail",
+        "two rails",
+    ] {
+        let of = |name| figure(&format!("/one_way_us/{system}/{name}"));
+        assert!(of("p50") <= of("p99"), "{report:#}");
+        assert_eq!(of("trips"), 20.0, "{report:#}");
+    }
+    let flows = [
+        "flow/udp sockets",
+        "flow/tcp sockets",
+        "flow/one rail, datagrams",
+        "flow/one rail, bulk messages",
+        "stream/one rail",
+        "stream/two rails",
+    ];
+    for flow in flows {
+        let of = |name| figure(&format!("/{flow}/{name}"));
+        assert!(of("come_bytes") <= of("sent_bytes"), "{flow}: {report:#}");
+        of("mb_per_s");
+    }
+    // What is acknowledged arrives.
+    for reliable in ["flow/tcp sockets", "flow/one rail, bulk messages"] {
+        let of = |name| figure(&format!("/{reliable}/{name}"));
+        let behind = of("sent_bytes") - of("come_bytes");
+        assert!(behind <= 2.0 * 1024.0 * 1024.0, "{reliable}: {report:#}");
+    }
+    let p50 = |system| figure(&format!("/one_way_us/{system}/p50"));
+    let speed = |flow| figure(&format!("/{flow}/mb_per_s"));
+    let ratios = [
+        (
+            "one rail to libfabric, p50",
+            p50("one rail") / p50("libfabric"),
+        ),
+        (
+            "one rail to udp sockets, p50",
+            p50("one rail") / p50("udp sockets"),
+        ),
+        (
+            "one rail to tcp sockets, p50",
+            p50("one rail") / p50("tcp sockets"),
+        ),
+        (
+            "datagrams to udp sockets, flow",
+            speed("flow/one rail, datagrams") / speed("flow/udp sockets"),
+        ),
+        (
+            "bulk messages to tcp sockets, flow",
+            speed("flow/one rail, bulk messages") / speed("flow/tcp sockets"),
+        ),
+        (
+            "two rails to one, stream",
+            speed("stream/two rails") / speed("stream/one rail"),
+        ),
+    ];
+    for (name, quotient) in ratios {
+        let said = figure(&format!("/ratios/{name}"));
+        assert!((said / quotient - 1.0).abs() < 1e-9, "{name}: {report:#}");
+    }
+    assert!(report["failover_ms"]["median"].is_number(), "{report:#}");
+}
+
+#[test]
+fn a_killed_rank_is_measured_at_every_other_and_by_the_other_signals() {
+    let _alone = alone();
+    let scratch = tempfile::tempdir().unwrap();
+    let arguments = [
+        "bench",
+        "killed",
+        "--nodes",
+        "3",
+        "--rounds",
+        "2",
+        "--resident-mb",
+        "0,64",
+    ];
+    let report = report(scratch.path(), &arguments);
+    assert_eq!(report["schema"], "muster/bench-killed/v1");
+    for (index, size) in [0, 64].into_iter().enumerate() {
+        let deaths = &report["sizes"][index];
+        assert_eq!(deaths["resident_mb"], size, "{report:#}");
+        assert_eq!(deaths["missing"], 0, "{report:#}");
+        for (metric, count) in [
+            ("agent", 2),
+            ("near", 2),
+            ("far", 4),
+            ("pidfd", 2),
+            ("pipe", 2),
+        ] {
+            assert_eq!(
+                deaths["metrics"][metric]["n"], count,
+                "{metric}: {report:#}"
+            );
+        }
+    }
+    wait_for_ends(scratch.path());
+    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn the_library_is_measured_beside_what_it_is_made_of() {
+    let _alone = alone();
+    let scratch = tempfile::tempdir().unwrap();
+    let report = report(
+        scratch.path(),
+        &["bench", "client", "--attaches", "5", "--seconds", "1"],
+    );
+    assert_eq!(report["schema"], "muster/bench-client/v1");
+    for (metric, count) in [("query", 20), ("load", 20), ("attach", 5), ("exchange", 5)] {
+        assert_eq!(
+            report["metrics"][metric]["n"], count,
+            "{metric}: {report:#}"
+        );
+    }
+    assert_eq!(report["threads"], 1, "{report:#}");
+    // A count, and a promise: who has no news wakes nobody.
+    assert_eq!(report["wakeups"], 0, "{report:#}");
+    wait_for_ends(scratch.path());
+}
+
+#[test]
+fn noise_is_measured_on_every_core_with_and_without() {
+    let _alone = alone();
+    let scratch = tempfile::tempdir().unwrap();
+    let report = report(
+        scratch.path(),
+        &["bench", "noise", "--rounds", "1", "--seconds", "1"],
+    );
+    assert_eq!(report["schema"], "muster/bench-noise/v1");
+    let cores = report["cores"].as_array().expect("a list");
+    assert_eq!(
+        cores.len(),
+        std::thread::available_parallelism().unwrap().get()
+    );
+    for core in cores {
+        for turn in 0..2 {
+            assert!(core["n"][turn].as_u64().unwrap() > 0, "{report:#}");
+        }
+    }
+    wait_for_ends(scratch.path());
+}
+
 /// Starts a bench, waits until a process of this name runs, and sends the signal.
 fn struck(scratch: &Path, process: &str, signal: Signal) -> Child {
     let child = bench(scratch, &SMALL)

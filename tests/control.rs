@@ -69,7 +69,10 @@ fn what_was_exported_goes_into_a_fresh_agent_and_comes_out_the_same() {
             "5",
         ],
     ] {
-        admin.await_answer(words, |answer| answer.contains("done"));
+        let answer = admin.await_answer(words, |answer| answer.contains("done"));
+        // What binds nothing is said to.
+        let is_times = words.contains(&"--retry-us");
+        assert_eq!(answer.contains("bind nothing"), is_times, "{answer}");
     }
     let dump = admin.ask(&["export"]);
     for there in [
@@ -394,7 +397,7 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
         "half.yaml",
         &busy.replace("127.66.50.1@udp0", "127.66.50.9@udp0"),
     );
-    let cases: [(&[&str], &[&str]); 14] = [
+    let cases: [(&[&str], &[&str]); 15] = [
         (
             &["rails", "add", "nonsense"],
             &["nonsense", "write address@net"],
@@ -423,6 +426,11 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
         (
             &["peers", "add", "10.0.0.1@o2ib0"],
             &["10.0.0.1@o2ib0", "udp0"],
+        ),
+        // The first could be taken in, the second cannot: neither is.
+        (
+            &["peers", "add", "127.66.10.9@udp0", "10.0.0.2@o2ib0"],
+            &["10.0.0.2@o2ib0", "udp0"],
         ),
         (
             &["policy", "add", "--local", "10.0.0.1"],

@@ -4,12 +4,12 @@ use muster_tests::workspace;
 use serde_json::Value;
 use std::process::Command;
 
-/// A killed rank and a silent node are told to every survivor, nobody else is accused, and
-/// the survivors finish. The programs are the release ones, which `make build` makes.
+/// A hung rank, a killed rank and a silent node are told to every survivor, nobody else is accused,
+/// and the survivors finish. The programs are the release ones, which `make build` makes.
 #[test]
-fn a_real_mpi_job_survives_a_killed_rank_and_a_silent_node() {
+fn a_real_mpi_job_survives_a_hung_and_a_killed_rank_and_a_silent_node() {
     let release = workspace().join("target/release");
-    for needed in [release.join("muster"), release.join("survive")] {
+    for needed in [release.join("muster"), release.join("ulfm_survive")] {
         assert!(
             needed.is_file(),
             "{} is missing: run `make build` first",
@@ -36,11 +36,22 @@ fn a_real_mpi_job_survives_a_killed_rank_and_a_silent_node() {
         .iter()
         .map(|fault| fault["kind"].as_str().unwrap())
         .collect();
-    assert_eq!(kinds, ["kill", "silent"]);
+    assert_eq!(kinds, ["hung", "kill", "silent"]);
     for fault in faults {
         assert_eq!(fault["missing"], 0);
         assert!(!fault["told"].as_array().unwrap().is_empty());
     }
+    // What hung came back, in everybody's eyes, before the next fault.
+    let hung = &faults[0];
+    assert_eq!(hung["told"].as_array().unwrap().len(), 7);
+    assert_eq!(hung["back"].as_array().unwrap().len(), 7);
+    assert!(
+        hung["told"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|told| told["cause"] == "stopped")
+    );
     assert_eq!(result["false_failures"], 0);
     assert_eq!(result["survivors_finished"], true);
 }

@@ -1,8 +1,10 @@
-//! A new user's path: `examples/README.md` followed literally, with `make install` done before.
+//! A new user's path: `examples/README.md` followed literally, with `make install` done before. And the example
+//! in Rust, which needs the sources.
 
+use muster_tests::launch::{Outcome, job, open_mpi_4, run_with};
 use muster_tests::workspace;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// The commands of a page, block by block.
@@ -33,6 +35,7 @@ fn follow(folder: &Path, prefix: &Path, commands: &str) -> Output {
         .args(["--kill-after=5", "300", "sh", "-euc", commands])
         .current_dir(folder)
         .env("PREFIX", prefix)
+        .env("OPENMPI5", workspace().join("target/venv"))
         .env("MUSTER_DIR", folder)
         .env("MUSTER_LINGER_MS", "500")
         .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
@@ -49,12 +52,14 @@ fn the_examples_page_works_as_it_stands() {
     let folder = tempfile::tempdir().expect("a folder");
     let prefix = folder.path().join("prefix");
     install(&prefix);
+    // The copy that a user makes of what was installed.
     let copy = folder.path().join("examples");
-    fs::create_dir(&copy).expect("a folder");
-    for entry in fs::read_dir(workspace().join("examples")).expect("examples") {
-        let entry = entry.expect("an entry");
-        fs::copy(entry.path(), copy.join(entry.file_name())).expect("copied");
-    }
+    let status = Command::new("cp")
+        .arg("-r")
+        .arg(prefix.join("share/doc/muster/examples"))
+        .arg(&copy)
+        .status();
+    assert!(status.is_ok_and(|status| status.success()), "cp -r");
     let page = fs::read_to_string(copy.join("README.md")).expect("the page");
     let output = follow(&copy, &prefix, &commands(&page));
     let said = String::from_utf8_lossy(&output.stdout);
@@ -77,6 +82,20 @@ fn the_examples_page_works_as_it_stands() {
             "no {expected:?} in:\n{said}\n{complained}"
         );
     }
+    // The stopped rank was given up, MPI shrank to the others, and both have the right result.
+    let said_by_both = |what: &str| {
+        (0..2).all(|rank| {
+            let mut lines = said.lines();
+            lines.any(|line| line.starts_with(&format!("rank {rank}: {what}")))
+        })
+    };
+    for what in ["TOLD", "SHRUNK", "RESUMED", "DONE"] {
+        assert!(said_by_both(what), "no {what}:\n{said}\n{complained}");
+    }
+    for expected in ["is HUNG: stopped", "GAVEUP", " ok 20000 "] {
+        assert!(said.contains(expected), "{expected}:\n{said}");
+    }
+    assert!(!said.contains("NOSHRINK"), "{said}");
     assert!(complained.contains("1 of 3 ranks died"), "{complained}");
     // The second run of the job began where the first had its last common checkpoint.
     let restarted = said
@@ -88,4 +107,61 @@ fn the_examples_page_works_as_it_stands() {
         step.is_some_and(|step| step > 0 && step <= 50_000),
         "{said}"
     );
+}
+
+/// `examples/rsmpi`, which is no part of the workspace.
+fn rust_example() -> PathBuf {
+    let target = workspace().join("target/rsmpi");
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--locked", "--target-dir"])
+        .arg(&target)
+        .current_dir(workspace().join("examples/rsmpi"))
+        .env("MPICC", "mpicc.openmpi")
+        .output()
+        .expect("cargo");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo build: {words}");
+    target.join("debug/muster-example-rsmpi")
+}
+
+/// These ranks ended in order, each knowing how many died, and the result is right.
+fn expect_done(outcome: &Outcome, ranks: &[u32], dead: u32) {
+    let text = outcome.text();
+    for rank in ranks {
+        let line = format!("rank {rank} is done, {dead} died");
+        assert_eq!(outcome.count(&line), 1, "{line}:\n{text}");
+    }
+    let pi = format!("pi is 3.141592, {dead} of 4 ranks died");
+    assert_eq!(outcome.count(&pi), 1, "{pi}:\n{text}");
+}
+
+#[test]
+fn the_rust_example_goes_on_without_a_rank() {
+    let program = rust_example();
+    job(|folder| {
+        let mut launcher = open_mpi_4();
+        launcher.args(["-n", "4"]).arg(&program);
+        let outcome = run_with(&mut launcher, folder, |_| true);
+        expect_done(&outcome, &[0, 1, 2, 3], 0);
+        assert_eq!(outcome.lines.len(), 5, "{}", outcome.text());
+        assert!(outcome.expect_end().success());
+    });
+    job(|folder| {
+        let mut launcher = open_mpi_4();
+        launcher
+            .args(["--enable-recovery", "-n", "4"])
+            .arg(&program)
+            .arg("2");
+        // This launcher does not always end by itself after a rank has died.
+        let outcome = run_with(&mut launcher, folder, |lines| {
+            let done = lines.iter().filter(|line| line.contains(" is done, "));
+            done.count() < 3
+        });
+        expect_done(&outcome, &[0, 1, 3], 1);
+        let told = outcome.lines.iter().find(|line| line.contains(" died by "));
+        let told = told.unwrap_or_else(|| panic!("{}", outcome.text()));
+        assert!(told.starts_with("rank 2 on "), "{told}");
+        assert!(told.contains(" died by signal 9 ("), "{told}");
+        assert!(told.ends_with("; rank 0 takes over"), "{told}");
+    });
 }

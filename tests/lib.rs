@@ -4,7 +4,9 @@
 //! says what it had seen until then.
 
 pub mod admin;
+pub mod cluster;
 pub mod hosts;
+pub mod launch;
 pub mod ranks;
 
 use rustix::event::{PollFd, PollFlags, poll};

@@ -87,7 +87,11 @@ fn every_variable_that_is_read_is_explained() {
         read(&workspace().join("runtime/src").join(room), &mut sources);
     }
     let constant = |c: char| c.is_ascii_uppercase() || c == '_';
-    let (_, page) = &pages("7")[0];
+    let pages = pages("7");
+    let (_, page) = pages
+        .iter()
+        .find(|(path, _)| path.ends_with("/muster.7"))
+        .expect("muster.7");
     let read = words(&sources, "\"MUSTER_", constant);
     assert!(read.len() > 8, "{read:?}");
     for variable in read.iter().map(|word| word.trim_start_matches('"')) {
@@ -95,6 +99,37 @@ fn every_variable_that_is_read_is_explained() {
             page.contains(&format!(".It Ev {variable}\n")),
             "muster.7: no {variable}"
         );
+    }
+}
+
+/// The protocol's page has every word that can be said at the socket, and every schema.
+#[test]
+fn every_request_and_every_schema_is_on_the_protocols_page() {
+    let pages = pages("7");
+    let page = pages
+        .iter()
+        .find(|(path, _)| path.ends_with("muster-protocol.7"));
+    let (_, page) = page.expect("muster-protocol.7");
+    let source = workspace().join("runtime/src/control");
+    let parser = fs::read_to_string(source.join("question.rs")).expect("the parser");
+    let arms = parser
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("[\""));
+    let requests: BTreeSet<&str> = arms.filter_map(|arm| arm.split('"').next()).collect();
+    assert!(requests.len() > 12, "{requests:?}");
+    for request in requests {
+        assert!(page.contains(request), "muster-protocol.7: no {request}");
+    }
+    let mut schemas = BTreeSet::new();
+    for file in ["answer.rs", "rails.rs"] {
+        let text = fs::read_to_string(source.join(file)).expect("the answers");
+        schemas.extend(words(&text, "muster/", |c| {
+            c.is_ascii_alphanumeric() || c == '/'
+        }));
+    }
+    assert!(schemas.len() > 10, "{schemas:?}");
+    for schema in schemas {
+        assert!(page.contains(&schema), "muster-protocol.7: no {schema}");
     }
 }
 

@@ -4,15 +4,21 @@
 //! One line on standard output for each thing that happens: `ATTACHED` at every time an agent
 //! lets it in, `REFUSED why` if none does, `EVENT kind node=.. rank=.. cause=.. reporters=..`,
 //! `LOST why`. Commands come on standard input: `states`, `thread`, `dispatch`, `leave CODE`,
-//! `exit CODE`,
-//! `publish KEY VALUE`, `fill KEY SIZE`, `withdraw KEY`, `get NODE KEY`, `watch KEY`;
+//! `exit CODE`, `exec` (it becomes itself anew), `become PROGRAM`, `spawn RANK` (it starts a rank of its own),
+//! `promise MS` (to tick so often), `tick`, `publish KEY VALUE`, `fill KEY SIZE`, `withdraw KEY`,
+//! `get NODE KEY`, `watch KEY`, `port` (of a socket for messages), `talk RANK PORT HOW` (messages to and fro
+//! that carry what agents say, `whole` or `rough`), `stats NAME`;
 //! its end is the end of this process, so that no test leaves a rank behind.
 
 use muster::board::{Event, NO_NODE, NO_RANK};
-use muster::client::{AgentLink, Client, Error, Options, Porch};
+use muster::client::{AgentLink, Client, Error, Options, PIGGYBACK_MAX, Porch};
 use muster::sys::poll;
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::net::UdpSocket;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Exit code when no agent let us in.
 const NOT_ATTACHED: i32 = 3;
@@ -60,13 +66,109 @@ fn obey(client: &Client, line: &str) {
             let dispatched = client.dispatch();
             say(&format!("DISPATCHED {}", dispatched.is_ok()));
         }
+        "promise" => {
+            let promised = client.promise_ticks(code as u32);
+            say(&format!("PROMISED {}", promised.is_ok()));
+        }
+        "tick" => {
+            let ticked = client.tick();
+            say(&format!("TICKED {}", ticked.is_ok()));
+        }
         "leave" => {
             let left = client.finalize(code);
             say(&format!("LEFT {}", left.is_ok()));
             std::process::exit(code);
         }
         "exit" => std::process::exit(code),
+        "exec" => say(&format!("ERROR {}", own_program().exec())),
+        "become" => say(&format!(
+            "ERROR {}",
+            Command::new(&line["become ".len()..]).exec()
+        )),
+        "spawn" => say(&spawn(line)),
+        "port" | "talk" | "stats" => {
+            say(&message(client, line).unwrap_or_else(|error| format!("ERROR {error}")));
+        }
         _ => say(&attribute(client, line).unwrap_or_else(|error| format!("ERROR {error}"))),
+    }
+}
+
+/// This program, to be started once more.
+fn own_program() -> Command {
+    Command::new(std::env::current_exe().unwrap_or_default())
+}
+
+/// Starts a child that is a rank, too; what it says is said on our output. It ends with us.
+fn spawn(line: &str) -> String {
+    let rank = line.split(' ').nth(1).unwrap_or_default();
+    let mut command = own_program();
+    command.env("MUSTER_RANK", rank).stdin(Stdio::piped());
+    match command.spawn() {
+        Ok(child) => {
+            let pid = child.id();
+            // Its input stays open while we live.
+            std::mem::forget(child);
+            format!("SPAWNED {pid}")
+        }
+        Err(error) => format!("ERROR {error}"),
+    }
+}
+
+/// What has to do with messages between ranks.
+fn message(client: &Client, line: &str) -> Result<String, Error> {
+    static SOCKET: OnceLock<UdpSocket> = OnceLock::new();
+    let socket = SOCKET.get_or_init(|| UdpSocket::bind("127.0.0.1:0").expect("a free port"));
+    let words: Vec<&str> = line.split(' ').collect();
+    Ok(match words[..] {
+        ["talk", rank, port, how] => {
+            let (rank, port) = (rank.parse().unwrap_or(0), port.parse().unwrap_or(0));
+            let (client, is_rough) = (client.clone(), how == "rough");
+            std::thread::spawn(move || talk(&client, socket, (rank, port), is_rough));
+            "TALKING".to_owned()
+        }
+        ["stats", name] => {
+            let stats = client.control("stats")?;
+            let key = format!("\"{name}\"");
+            let behind = stats.split_once(&key).map_or("", |(_, behind)| behind);
+            let digits = behind.trim_start_matches(|c: char| !c.is_ascii_digit());
+            let end = digits.find(|c: char| !c.is_ascii_digit());
+            format!("STATS {name} {}", &digits[..end.unwrap_or(digits.len())])
+        }
+        _ => format!("PORT {}", socket.local_addr().map_or(0, |own| own.port())),
+    })
+}
+
+/// A message every millisecond, with what the agent wants to be carried; what comes is delivered, in a rough
+/// world also in part, damaged and again.
+fn talk(client: &Client, socket: &UdpSocket, (rank, port): (u32, u16), is_rough: bool) {
+    let _ = socket.set_read_timeout(Some(Duration::from_millis(1)));
+    let (mut bytes, mut kept, mut turn) = ([0; PIGGYBACK_MAX], Vec::new(), 0usize);
+    loop {
+        if let Ok(Some(size @ 1..)) = client.piggyback_fill(rank, &mut bytes) {
+            // To one who has gone: it is lost.
+            let _ = socket.send_to(&bytes[..size], ("127.0.0.1", port));
+        }
+        let mut came = [0; PIGGYBACK_MAX];
+        let Ok(size) = socket.recv(&mut came) else {
+            continue;
+        };
+        turn += 1;
+        let came = &mut came[..size];
+        if is_rough {
+            match turn % 5 {
+                0 => came[turn % size] ^= 1,
+                1 => kept = came.to_vec(),
+                2 => came.copy_from_slice(&kept),
+                3 => came.fill(turn as u8),
+                _ => {}
+            }
+        }
+        let cut = if is_rough && turn % 7 == 0 {
+            size / 2
+        } else {
+            size
+        };
+        let _ = client.piggyback_deliver(rank, &came[..cut]);
     }
 }
 

@@ -15,8 +15,9 @@ use std::collections::VecDeque;
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
@@ -26,13 +27,22 @@ const RAILS: usize = 2;
 /// Jobs that one test process can have without using an address twice.
 const JOBS_MAX: u32 = 32;
 
+/// The port of a job's rails, unless it is beside another one.
+const PORT: u16 = 7741;
+
 /// A job: its directory, key and addresses. Ends all its agents when dropped.
 pub struct Job {
-    directory: tempfile::TempDir,
+    directory: Arc<tempfile::TempDir>,
+    key: PathBuf,
     name: String,
+    /// Whose ranks and agents they are.
+    user: u32,
+    port: u16,
     /// Second and third byte of the addresses: no two jobs of this machine share them.
     net: (u32, u32),
     nodes: usize,
+    /// Of each node.
+    rails: usize,
     linger_ms: u64,
     profile: &'static str,
 }
@@ -48,14 +58,16 @@ impl Job {
         assert!(job < JOBS_MAX, "more jobs than addresses");
         let number = std::process::id() * JOBS_MAX + job;
         let directory = tempfile::tempdir().expect("a directory can be made");
-        let key = directory.path().join("key");
-        fs::write(&key, "5c".repeat(32)).expect("the key can be written");
-        fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("and kept private");
+        let key = write_key(directory.path(), "key");
         Self {
-            directory,
+            directory: Arc::new(directory),
+            key,
             name: format!("test-{}-{job}", std::process::id()),
+            user: muster::sys::process::user_id(),
+            port: PORT,
             net: (70 + number / 250 % 180, 1 + number % 250),
             nodes,
+            rails: RAILS,
             linger_ms: 100,
             profile: "standard",
         }
@@ -67,10 +79,48 @@ impl Job {
         self
     }
 
+    /// The same with one rail on each node.
+    pub fn with_one_rail(mut self) -> Self {
+        self.rails = 1;
+        self
+    }
+
     /// The same with another linger time.
     pub fn with_linger_ms(mut self, linger_ms: u64) -> Self {
         self.linger_ms = linger_ms;
         self
+    }
+
+    /// Another job on the same nodes, with the same base directory and addresses, and other ports.
+    ///
+    /// # Panics
+    /// If its files cannot be made.
+    pub fn beside(&self) -> Self {
+        let port = self.port + 10;
+        Self {
+            directory: Arc::clone(&self.directory),
+            key: write_key(self.directory(), &format!("key-{port}")),
+            name: format!("{}-{port}", self.name),
+            port,
+            ..*self
+        }
+    }
+
+    /// The same job name on the same nodes, of another user.
+    ///
+    /// # Panics
+    /// If its files cannot be made.
+    pub fn of_user(&self, user: u32) -> Self {
+        let mut job = self.beside();
+        job.name.clone_from(&self.name);
+        job.user = user;
+        std::os::unix::fs::chown(&job.key, Some(user), None).expect("a key can be given away");
+        job
+    }
+
+    /// `UID:JOB:NODE`.
+    fn key_of(&self, node: usize) -> String {
+        format!("{}:{}:n{node}", self.user, self.name)
     }
 
     /// The base directory of its sockets.
@@ -90,7 +140,7 @@ impl Job {
     /// A rank on a node, not started yet: its environment may be changed.
     pub fn command(&self, rank_program: &str, node: usize, rank: u32) -> Command {
         let all: Vec<_> = (1..=self.nodes).map(|n| self.rails(n)).collect();
-        let mut command = Command::new(rank_program);
+        let mut command = as_user(self.user, rank_program);
         command
             .env("MUSTER_JOB", &self.name)
             .env("MUSTER_NODE", format!("n{node}"))
@@ -99,7 +149,7 @@ impl Job {
             .env("MUSTER_RAILS", self.rails(node))
             .env("MUSTER_SEEDS", all.join(" "))
             .env("MUSTER_PROFILE", self.profile)
-            .env("MUSTER_KEY_FILE", self.directory().join("key"))
+            .env("MUSTER_KEY_FILE", &self.key)
             .env("MUSTER_AGENT", program("musterd"))
             .env("MUSTER_LINGER_MS", self.linger_ms.to_string())
             .env("MUSTER_LOG", "info");
@@ -109,8 +159,17 @@ impl Job {
     /// The rails of a node, with fixed ports, as `MUSTER_RAILS` has them.
     pub fn rails(&self, node: usize) -> String {
         let (second, third) = self.net;
-        let rail = |rail| format!("127.{second}.{third}.{}@udp{rail}", node * RAILS + rail);
-        (0..RAILS).map(rail).collect::<Vec<_>>().join(",")
+        let port = match self.port {
+            PORT => String::new(),
+            other => format!(":{other}"),
+        };
+        let rail = |rail| {
+            format!(
+                "127.{second}.{third}.{}{port}@udp{rail}",
+                node * RAILS + rail
+            )
+        };
+        (0..self.rails).map(rail).collect::<Vec<_>>().join(",")
     }
 
     /// Keeper and worker of a node; either is missing when it does not live.
@@ -129,7 +188,7 @@ impl Job {
     }
 
     fn agent_pids(&self, node: usize) -> Vec<u32> {
-        agents_in(self.place(node).directory())
+        agents_with(&self.key_of(node))
     }
 
     /// What a node's agent has logged.
@@ -164,7 +223,11 @@ impl Drop for Job {
 /// # Panics
 /// If `/proc` is not mounted.
 pub fn agents_in(directory: &Path) -> Vec<u32> {
-    let directory = directory.display().to_string();
+    agents_with(&directory.display().to_string())
+}
+
+/// The agents with this word on their command line.
+fn agents_with(word: &str) -> Vec<u32> {
     let processes = fs::read_dir("/proc").expect("/proc is mounted");
     let pids = processes
         .flatten()
@@ -172,9 +235,27 @@ pub fn agents_in(directory: &Path) -> Vec<u32> {
     pids.filter(|pid| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).into_owned();
-        line.contains("musterd") && line.split('\0').any(|part| part == directory)
+        line.contains("musterd") && line.split('\0').any(|part| part == word)
     })
     .collect()
+}
+
+/// A program that runs as this user. Its environment is the caller's.
+pub fn as_user(user: u32, program: &str) -> Command {
+    if user == muster::sys::process::user_id() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args([&format!("--reuid={user}"), &format!("--regid={user}")]);
+    command.args(["--clear-groups", program]);
+    command
+}
+
+fn write_key(directory: &Path, name: &str) -> PathBuf {
+    let key = directory.join(name);
+    fs::write(&key, "5c".repeat(32)).expect("the key can be written");
+    fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("and kept private");
+    key
 }
 
 /// The processes of one agent.

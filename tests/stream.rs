@@ -148,6 +148,11 @@ impl Stream {
             | FabricEvent::PeerDirect { .. }
             | FabricEvent::Stranger { .. }
             | FabricEvent::Moved { .. }
+            | FabricEvent::NewsFailed { .. }
+            | FabricEvent::RailSpeed { .. }
+            | FabricEvent::BulkSent { .. }
+            | FabricEvent::Asked { .. }
+            | FabricEvent::Answered { .. }
             | FabricEvent::PeerGone { .. } => return,
         };
         if let Some(peer) = self.peers.get_mut(peer)

@@ -8,7 +8,9 @@
 !
 ! Texts come back as Fortran strings from muster_error_text, muster_last_error_text,
 ! muster_event_text, muster_node_name_text and muster_why_text. Everything else is as in C: functions
-! that return 0 or a count, or a negative code. A rank or node that is no number here is MUSTER_NONE.
+! that return 0 or a count, or a negative code. Texts that go in (names, keys, requests) end with
+! c_null_char: muster_node_find(context, 'n3' // c_null_char). A rank or node that is no number here is
+! MUSTER_NONE.
 module muster
   use, intrinsic :: iso_c_binding
   implicit none
@@ -36,6 +38,7 @@ module muster
   integer(c_int), parameter :: MUSTER_ERR_INTERNAL = -99
   integer(c_int), parameter :: MUSTER_NO_THREAD = 1
   integer(c_int), parameter :: MUSTER_FEED_ULFM = 2
+  integer(c_int), parameter :: MUSTER_PIGGYBACK_MAX = 112
   integer(c_int), parameter :: MUSTER_NODE_UNKNOWN = 0
   integer(c_int), parameter :: MUSTER_NODE_ALIVE = 1
   integer(c_int), parameter :: MUSTER_NODE_DEGRADED = 2
@@ -65,6 +68,13 @@ module muster
   integer(c_int), parameter :: MUSTER_EVENT_MINORITY = 16
   integer(c_int), parameter :: MUSTER_EVENT_MAJORITY = 17
   integer(c_int), parameter :: MUSTER_EVENT_NODE_REFUSED = 18
+  integer(c_int), parameter :: MUSTER_CALLBACK_THREAD_SAFE = 1
+  integer(c_int), parameter :: MUSTER_PMIX_SUSPECT = -3701
+  integer(c_int), parameter :: MUSTER_PMIX_DEGRADED = -3702
+  integer(c_int), parameter :: MUSTER_PMIX_HUNG = -3703
+  integer(c_int), parameter :: MUSTER_PMIX_NODE_FAILED = -3704
+  integer(c_int), parameter :: MUSTER_PMIX_RANK_FAILED = -3705
+  integer(c_int), parameter :: MUSTER_PMIX_BACK = -3706
   integer(c_int), parameter :: MUSTER_CAUSE_NONE = 0
   integer(c_int), parameter :: MUSTER_CAUSE_SILENCE = 1
   integer(c_int), parameter :: MUSTER_CAUSE_FUTEX = 2
@@ -317,6 +327,41 @@ module muster
       type(c_ptr), value :: context
       integer(c_int) :: answer
     end function
+    function muster_heard_from(context, rank) result(answer) bind(C)
+      import :: c_int, c_int32_t, c_ptr
+      type(c_ptr), value :: context
+      integer(c_int32_t), value :: rank
+      integer(c_int) :: answer
+    end function
+    function muster_sent_to(context, rank) result(answer) bind(C)
+      import :: c_int, c_int32_t, c_ptr
+      type(c_ptr), value :: context
+      integer(c_int32_t), value :: rank
+      integer(c_int) :: answer
+    end function
+    function muster_piggyback_fill(context, rank, buffer, length) result(answer) bind(C)
+      import :: c_int, c_int32_t, c_ptr, c_size_t
+      type(c_ptr), value :: context
+      integer(c_int32_t), value :: rank
+      type(c_ptr), value :: buffer
+      integer(c_size_t), value :: length
+      integer(c_int) :: answer
+    end function
+    function muster_piggyback_deliver(context, rank, buffer, length) result(answer) bind(C)
+      import :: c_int, c_int32_t, c_ptr, c_size_t
+      type(c_ptr), value :: context
+      integer(c_int32_t), value :: rank
+      type(c_ptr), value :: buffer
+      integer(c_size_t), value :: length
+      integer(c_int) :: answer
+    end function
+    function muster_counter(context, name, value) result(answer) bind(C)
+      import :: c_char, c_int, c_int64_t, c_ptr
+      type(c_ptr), value :: context
+      character(kind=c_char), dimension(*), intent(in) :: name
+      integer(c_int64_t), intent(out) :: value
+      integer(c_int) :: answer
+    end function
     function muster_node_state_name(state) result(answer) bind(C)
       import :: c_int, c_ptr
       integer(c_int), value :: state
@@ -336,6 +381,22 @@ module muster
       import :: c_int, c_ptr, muster_event_t
       type(c_ptr), value :: context
       type(muster_event_t), intent(inout) :: event
+      integer(c_int) :: answer
+    end function
+    function muster_poll_events(context, events, most, timeout_ms) result(answer) bind(C)
+      import :: c_int, c_int32_t, c_ptr, c_size_t, muster_event_t
+      type(c_ptr), value :: context
+      type(muster_event_t), dimension(*), intent(inout) :: events
+      integer(c_size_t), value :: most
+      integer(c_int32_t), value :: timeout_ms
+      integer(c_int) :: answer
+    end function
+    function muster_set_callback(context, callback, argument, safety) result(answer) bind(C)
+      import :: c_funptr, c_int, c_ptr
+      type(c_ptr), value :: context
+      type(c_funptr), value :: callback
+      type(c_ptr), value :: argument
+      integer(c_int), value :: safety
       integer(c_int) :: answer
     end function
     function muster_dispatch(context, callback, argument) result(answer) bind(C)
@@ -398,6 +459,20 @@ module muster
       import :: c_char, c_int, c_ptr
       type(c_ptr), value :: context
       character(kind=c_char), dimension(*), intent(in) :: key
+      integer(c_int) :: answer
+    end function
+    function muster_unwatch(context, key) result(answer) bind(C)
+      import :: c_char, c_int, c_ptr
+      type(c_ptr), value :: context
+      character(kind=c_char), dimension(*), intent(in) :: key
+      integer(c_int) :: answer
+    end function
+    function muster_attribute_keys(context, node, buffer, length) result(answer) bind(C)
+      import :: c_char, c_int, c_int32_t, c_ptr, c_size_t
+      type(c_ptr), value :: context
+      integer(c_int32_t), value :: node
+      character(kind=c_char), dimension(*), intent(out) :: buffer
+      integer(c_size_t), value :: length
       integer(c_int) :: answer
     end function
     function muster_key_hash(key) result(answer) bind(C)

@@ -29,9 +29,11 @@
  * A code keeps its number and its meaning forever. What a failed call has done is said with the
  * call; where nothing is said, it has changed nothing.
  *
- * Threads: every call may be made from any thread. Each event is handed out once, whichever thread
- * asks for it. Nothing is ever called back from a thread of the library. The library installs no
- * signal handler, and its one thread (if it has one) blocks all signals.
+ * Threads: every call may be made from any thread, but none from a signal handler. Each event is handed out once, whichever thread
+ * asks for it. Nothing is called back from a thread of the library, unless muster_set_callback asks for
+ * that. The library installs no
+ * signal handler, and its threads (one, none with
+ * MUSTER_NO_THREAD, two with muster_set_callback) block all signals.
  *
  * Fork: a forked child has no connection; there, every call with a context returns
  * MUSTER_ERR_FORKED. A program that was started by exec connects anew.
@@ -67,7 +69,7 @@ enum {
     MUSTER_ERR_CONFIG = -5,          /* a setting (in the struct or the environment) is wrong */
     MUSTER_ERR_NO_SUCH_NODE = -6,    /* no node with that index is known */
     MUSTER_ERR_NO_SUCH_RANK = -7,    /* no rank with that number is known */
-    MUSTER_ERR_BUSY = -8,            /* not from within a callback */
+    MUSTER_ERR_BUSY = -8,            /* not from within a callback, nor while events go to another */
     MUSTER_ERR_LIMIT = -9,           /* a key, a value or all of them together are too long */
     MUSTER_ERR_NO_SUCH_KEY = -10,    /* the node has no attribute of that key */
     MUSTER_ERR_REFUSED = -11,        /* the agent refused the request; nothing was changed */
@@ -75,8 +77,9 @@ enum {
     /* The agent of this node. */
     MUSTER_ERR_AGENT_START = -20,    /* it could not be started */
     MUSTER_ERR_AGENT_REFUSED = -21,  /* it does not accept this process */
-    MUSTER_ERR_AGENT_LOST = -22,     /* it has gone; muster_dispatch starts it again, unless it
-                                        was ended on purpose: then it looks for another */
+    MUSTER_ERR_AGENT_LOST = -22,     /* none answers now. The library looks for one, more and more
+                                        seldom (every 30 s), muster_dispatch at once; it starts
+                                        one unless the last was ended on purpose */
     MUSTER_ERR_TIMEOUT = -23,        /* no answer before the deadline */
     MUSTER_ERR_SYSTEM = -24,         /* the operating system refused something */
     MUSTER_ERR_PERMISSION = -25,     /* a directory, socket or key belongs to somebody else */
@@ -112,9 +115,10 @@ typedef struct muster_ctx muster_ctx_t;
 
 /* Bits of muster_config_t.flags. */
 enum {
-    /* Start no thread. Then PMIx and a restarted agent are attended to in muster_dispatch only,
-     * which must be called now and then; and the end of the thread that called muster_init is
-     * reported as Unknown (detached), not as a failure of the rank. */
+    /* Start no thread. Then PMIx and a restarted agent are attended to in muster_dispatch and in
+     * waits only, one of which must be called now and then. The end of the thread that called
+     * muster_init is no failure of the rank: its process is followed from then on, and a promise of
+     * ticks is over. */
     MUSTER_NO_THREAD = 1,
     /* Tell Open MPI's ULFM, in this process, of every rank that is confirmed dead (as MUSTER_ULFM=1
      * in the environment does). MPI cannot take a death back. */
@@ -141,7 +145,9 @@ typedef struct muster_config {
  * be NULL for the defaults. Counted: a further call returns the same context (its config is
  * checked but otherwise ignored, except for timeout_ms while another thread connects or leaves) and
  * wants a further muster_finalize. An agent that is started is a child of this process for a moment,
- * which is waited for here; a wait for any child (pid -1) in another thread may see its end.
+ * which is waited for by who starts it: this call, and after an agent was lost for good the library's
+ * thread at any time, or without one muster_dispatch and waits. So a SIGCHLD may come, and a wait for any
+ * child (pid -1) in another thread may see its end.
  *
  * Returns 0, or MUSTER_ERR_ARGUMENT, _STRUCT_SIZE, _CONFIG, _FORKED, _AGENT_START, _AGENT_REFUSED,
  * _TIMEOUT, _SYSTEM, _PERMISSION, _BUSY; `*context` is NULL then. */
@@ -152,7 +158,8 @@ int muster_init(const muster_config_t *config, muster_ctx_t **context);
  * descriptor of muster_get_fd is not to be used after it. Call it before or after MPI_Finalize. A
  * process that ends without it is reported as failed, even if it returns 0.
  *
- * Returns 0, or MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _BUSY. */
+ * Returns 0, or MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _BUSY; or MUSTER_ERR_TIMEOUT: done, but the
+ * callback of muster_set_callback still runs. */
 int muster_finalize(muster_ctx_t *context);
 
 /* As muster_finalize, and the last one says with which exit code (0 to 255) this process will end:
@@ -188,7 +195,7 @@ enum {
 
 /* States of a rank. */
 enum {
-    MUSTER_RANK_UNKNOWN = 0,  /* has not connected yet, or its library's thread alone has ended */
+    MUSTER_RANK_UNKNOWN = 0,  /* has not connected yet */
     MUSTER_RANK_ALIVE = 1,
     MUSTER_RANK_HUNG = 2,     /* the process is there and does not run, or does not tick */
     MUSTER_RANK_FAILED = 3,   /* confirmed; also every rank of a failed node */
@@ -240,7 +247,8 @@ int muster_epoch(muster_ctx_t *context, uint64_t *epoch);
 /* Copies the states of all nodes, or ranks, by index: a byte each, as they all were at one epoch.
  * Returns how many are known; if that is more than `size`, the rest was left out; bytes beyond them
  * are 0. `states` may be NULL if `size` is 0, `epoch` may be NULL. Errors: MUSTER_ERR_ARGUMENT,
- * _NOT_INITIALIZED, _FORKED; _TIMEOUT if the view changed faster than it could be copied. */
+ * _NOT_INITIALIZED, _FORKED; _TIMEOUT if the view changed faster than it could be copied: then what is
+ * in `states` is not to be relied on. */
 int muster_node_states(muster_ctx_t *context, uint8_t *states, size_t size, uint64_t *epoch);
 int muster_rank_states(muster_ctx_t *context, uint8_t *states, size_t size, uint64_t *epoch);
 
@@ -257,7 +265,7 @@ int muster_node_ranks(muster_ctx_t *context, uint32_t node, uint32_t *ranks, siz
 /* Waits until the node, or rank, is in one of these states, for `timeout_ms` at most, on this thread
  * and without taking events. An index that is not known yet is Unknown. Any number of threads may
  * wait. Without a library thread this dispatches, too. A lost agent ends no wait: another may come.
- * Returns the state, or MUSTER_ERR_TIMEOUT, _ARGUMENT, _NOT_INITIALIZED, _FORKED. */
+ * UINT32_MAX is 49 days. Returns the state, or MUSTER_ERR_TIMEOUT, _ARGUMENT, _NOT_INITIALIZED, _FORKED. */
 int muster_wait_node(muster_ctx_t *context, uint32_t node, uint32_t states, uint32_t timeout_ms);
 int muster_wait_rank(muster_ctx_t *context, uint32_t rank, uint32_t states, uint32_t timeout_ms);
 
@@ -274,16 +282,60 @@ int muster_why(muster_ctx_t *context, uint32_t node, char *buffer, size_t size);
  * takes that back. While it breaks the promise it is MUSTER_RANK_HUNG for the whole job, with the
  * cause MUSTER_CAUSE_NO_TICK (or _STOPPED, _STUCK where the kernel says why); its next tick, or the end
  * of the promise, is MUSTER_EVENT_RANK_RESUMED. Nothing else follows. The agent looks four times in the
- * period, every 5 ms at most. A process that a debugger holds breaks no promise.
+ * shortest period of its node, every 5 ms at most and every 500 ms at least. A process that a debugger holds breaks no promise.
  * Errors of both: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED. */
 int muster_tick_every(muster_ctx_t *context, uint32_t period_ms);
 
 /* "I make progress": a store to shared memory, no system call. */
 int muster_tick(muster_ctx_t *context);
 
+/* Messages of the application stand for heartbeats. The one says that this process has received a message
+ * from `rank`: its node lives, as if it had sent one heartbeat. The other, that it has sent one to `rank`: of
+ * two heartbeats in a row to that node one is left out. Say both, on both sides, or none: a node that is not
+ * told what its ranks receive asks for the heartbeats that it misses, and gets them. A load and a store, no
+ * system call. libmuster-pmpi.so says it for the messages of an MPI program in C: its man page,
+ * muster_heard_from(3), has those that are left alone. Errors of both:
+ * MUSTER_ERR_NO_SUCH_RANK (nobody knows yet where it runs), _ARGUMENT, _NOT_INITIALIZED, _FORKED. */
+int muster_heard_from(muster_ctx_t *context, uint32_t rank);
+int muster_sent_to(muster_ctx_t *context, uint32_t rank);
+
+/* A message of the application can carry a heartbeat, with what it says of the others. Before a message to
+ * `rank` goes, fill writes up to MUSTER_PIGGYBACK_MAX bytes and returns how many, as a rule 0: there is
+ * something in the last quarter of a heartbeat only, once for each node. Send these bytes with the message,
+ * and hand them to deliver where it is received, `rank` being its sender there. The heartbeat that went so is
+ * not sent. Neither call waits for anything or makes a system call. The bytes prove themselves: lost, cut,
+ * damaged or repeated ones do no harm. Returns 0 from deliver. Errors of both: MUSTER_ERR_ARGUMENT (also: a
+ * `size` below, or a `length` above MUSTER_PIGGYBACK_MAX), _NO_SUCH_RANK, _NOT_INITIALIZED, _FORKED. */
+#define MUSTER_PIGGYBACK_MAX 112
+int muster_piggyback_fill(muster_ctx_t *context, uint32_t rank, void *buffer, size_t size);
+int muster_piggyback_deliver(muster_ctx_t *context, uint32_t rank, const void *buffer, size_t length);
+
 /* "Alive", "Failed" ...; "?" for a number that is no state. Never NULL. */
 const char *muster_node_state_name(int state);
 const char *muster_rank_state_name(int state);
+
+/* ---------------------------------------------------------------------------------------- PMIx */
+
+/* In a process that a PMIx launcher started the library says in PMIx, and only in this process, what has
+ * become of each rank: register a handler (PMIx_Register_event_handler) for one of these codes;
+ * PMIX_EVENT_AFFECTED_PROC is the rank. Default handlers, which end jobs, do not hear them. The last word
+ * counts: a state that is over before it could be said is not said. A handler runs on a thread of PMIx, which
+ * the library may be waiting for: of Muster's calls it may make those that read states or counters, and those
+ * that are no system call, and no other. */
+enum {
+    MUSTER_PMIX_SUSPECT = -3701,     /* its node is silent, not yet confirmed */
+    MUSTER_PMIX_DEGRADED = -3702,    /* some of its node's rails are silent */
+    MUSTER_PMIX_HUNG = -3703,        /* it is there and does not run, or does not tick */
+    MUSTER_PMIX_NODE_FAILED = -3704, /* its node is dead, confirmed */
+    MUSTER_PMIX_RANK_FAILED = -3705, /* it died, its node lives */
+    MUSTER_PMIX_BACK = -3706         /* what was said is over */
+};
+
+/* Counts of this process, by name: "pmix_notified" and "pmix_refused" (events that PMIx took, or did not:
+ * it was finalized), "pmix_heard" and "pmix_heard_dropped" (ends of ranks that the launcher told of),
+ * "agents_found_again". Errors: MUSTER_ERR_ARGUMENT (no such counter),
+ * _NOT_INITIALIZED, _FORKED. */
+int muster_counter(muster_ctx_t *context, const char *name, uint64_t *value);
 
 /* -------------------------------------------------------------------------------------- events */
 
@@ -313,7 +365,8 @@ enum {
     MUSTER_EVENT_NODE_REFUSED = 18   /* a node of this job has other settings, so neither listens to the
                                         other; `code` is 1 for another release of Muster (the node has
                                         no name then), 2 heartbeat, 3 deadline, 4 reporters, 5 rules, 6
-                                        what a minority does */
+                                        what a minority does, 7 the engine, 8 the interval of age
+                                        gossip, 9 its participants */
 };
 
 /* How it is known. */
@@ -370,8 +423,15 @@ int muster_get_fd(muster_ctx_t *context);
  * MUSTER_ERR_ARGUMENT, _STRUCT_SIZE, _NOT_INITIALIZED, _FORKED, _AGENT_LOST. */
 int muster_next_event(muster_ctx_t *context, muster_event_t *event);
 
+/* Takes up to `most` events into an array, and waits for the first at most `timeout_ms`; with 0 it never
+ * blocks. Set struct_size of the first by MUSTER_EVENT_INIT: all of them have that size. Without a library
+ * thread this dispatches, too. With a lost agent it waits for another, up to the deadline. Returns how many
+ * were taken, 0 if none came, or as muster_next_event; MUSTER_ERR_ARGUMENT also for room for none. */
+int muster_poll_events(muster_ctx_t *context, muster_event_t *events, size_t most,
+                       uint32_t timeout_ms);
+
 /* Called with each event, on the thread that called muster_dispatch. It may call every function
- * but muster_init, muster_finalize, muster_leave and muster_dispatch (MUSTER_ERR_BUSY). Its context
+ * but muster_init, muster_finalize, muster_leave, muster_dispatch and muster_set_callback (MUSTER_ERR_BUSY). Its context
  * and event are valid until it returns, and it must return: no exception, no longjmp out of it. */
 typedef void (*muster_event_fn)(muster_ctx_t *context, const muster_event_t *event,
                                 void *argument);
@@ -381,6 +441,23 @@ typedef void (*muster_event_fn)(muster_ctx_t *context, const muster_event_t *eve
  * or its start, which takes timeout_ms at most. Returns the number of events, or as muster_next_event,
  * or MUSTER_ERR_BUSY. */
 int muster_dispatch(muster_ctx_t *context, muster_event_fn callback, void *argument);
+
+/* What a callback that is called on a thread of the library has to be: safe there, beside every other
+ * thread of the process, at any moment. It calls MPI only where MPI_Init_thread gave
+ * MPI_THREAD_MULTIPLE. There is no other level: what needs its own thread uses muster_dispatch. */
+enum { MUSTER_CALLBACK_THREAD_SAFE = 1 };
+
+/* From now on `callback` is called with each event as it comes, in order, one at a time, on a thread that
+ * the library starts for that, until this is called with NULL (`argument` and `safety` are ignored then) or
+ * the last muster_finalize; when these return it has returned, too, and is not called again. One that has not
+ * returned after 10 s is waited for no longer: these then return MUSTER_ERR_TIMEOUT, having done all else, and
+ * what the callback uses has to stay until it returns. While it is set, muster_next_event, muster_poll_events
+ * (also one that waits already) and muster_dispatch return MUSTER_ERR_BUSY, and so does this: there is one.
+ * What muster_event_fn may call it may. A lost agent is no event; its successor is.
+ * Returns 0, or MUSTER_ERR_ARGUMENT (also for any other `safety`), _NOT_INITIALIZED, _FORKED, _BUSY,
+ * _CONFIG with MUSTER_NO_THREAD, _SYSTEM; _TIMEOUT if a running callback has not returned for 10 s: it is
+ * the last call, and this may be called again. */
+int muster_set_callback(muster_ctx_t *context, muster_event_fn callback, void *argument, int safety);
 
 /* The nodes an event is about, by index: those of a MUSTER_EVENT_GROUP_FAILED (until a later one
  * lists them again), else the node it names, if any. Writes up to `size` of them and returns how
@@ -408,10 +485,10 @@ int muster_event_describe(muster_ctx_t *context, const muster_event_t *event, ch
  * wins) and every process of the job reads: a load, a port, a role. What one node writes is seen
  * everywhere in the order of writing. A map lives as long as its node's agent; it is gone with a
  * node that leaves or fails. Keys are texts of 1 to 255 bytes; those that begin with "muster." are
- * Muster's own. Values are up to 65536 bytes of any kind. All attributes of one node have up to
+ * Muster's own, and all but MUSTER_KEY_MONITOR are refused. Values are up to 65536 bytes of any kind. All attributes of one node have up to
  * 1 MiB, 64 bytes a key included. Each call asks the agent of this node and waits for its answer:
  * microseconds, with a deadline of 5 s. All return, beside what is said with them:
- * MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _LIMIT, _AGENT_LOST (then it may or may not have
+ * MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _LIMIT, _REFUSED, _AGENT_LOST (then it may or may not have
  * been done, and can be done again), _TIMEOUT (likewise), _SYSTEM. */
 
 /* A node with this attribute, whatever the value, is a monitor: it hears of suspicions and deaths
@@ -437,6 +514,19 @@ int muster_attribute_get(muster_ctx_t *context, uint32_t node, const char *key, 
  * Returns 0. */
 int muster_watch(muster_ctx_t *context, const char *key);
 
+/* Takes that back, at once: no event of this key is handed out any more. Returns 1, or 0 if it was not
+ * watched. */
+int muster_unwatch(muster_ctx_t *context, const char *key);
+
+/* Writes the keys of a node's attributes, in order, each terminated, one behind the other: as many as fit
+ * wholly. Returns the length of all, terminators included, so more than `size` means that some are left
+ * out; or MUSTER_ERR_NO_SUCH_NODE. `buffer` may be NULL if `size` is 0. If length <= size, to go through
+ * them:
+ *
+ *     for (const char *key = buffer; key < buffer + length; key += strlen(key) + 1)
+ */
+int muster_attribute_keys(muster_ctx_t *context, uint32_t node, char *buffer, size_t size);
+
 /* The number by which events name a key: the same everywhere, always. 0 for NULL. */
 uint64_t muster_key_hash(const char *key);
 
@@ -449,6 +539,7 @@ uint64_t muster_key_hash(const char *key);
  *     rails | rails NET INDEX | nets | policy             what is there, with every figure
  *     peers MOST BEHIND                                   at most so many, behind so many others
  *     explain [FROM] TO                                   which pair a message takes now, and why
+ *     relays | policy relay on | policy relay off         what goes through others, and whether it may
  *     export                                              the configuration, as YAML in JSON
  *     rails add NID [partitions=0,1] | rails set NID [partitions=0,1] | rails del NID
  *     limits set NAME=NUMBER ...                          numa_range, sensitivity ...

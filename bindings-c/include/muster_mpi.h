@@ -28,9 +28,10 @@ extern "C" {
  * unset. `config` may be NULL.
  *
  * A process whose muster_init fails takes part all the same, so that the others are not kept waiting;
- * it returns its code, and *context is NULL. Returns 0, or a code of muster_init, muster_card or
- * muster_take_cards; MUSTER_ERR_ARGUMENT if `comm` is not such a communicator; MUSTER_ERR_SYSTEM if MPI
- * failed or there is no memory: then *context is what it was, NULL or connected to a lonely agent. */
+ * it returns its code. Returns 0, or a code of muster_init, muster_card or muster_take_cards;
+ * MUSTER_ERR_ARGUMENT if `context` is NULL, or on all of them if `comm` is not such a communicator;
+ * MUSTER_ERR_SYSTEM if MPI failed or there is no memory. After any of them this process is not attached,
+ * and *context is NULL. */
 static inline int muster_mpi_init(MPI_Comm comm, const muster_config_t *config, muster_ctx_t **context)
 {
     muster_config_t own = MUSTER_CONFIG_INIT;
@@ -40,9 +41,8 @@ static inline int muster_mpi_init(MPI_Comm comm, const muster_config_t *config, 
     const char *said = getenv("MUSTER_JOB");
     int rank = 0, size = 0, same = 0, status, told;
 
-    if (!context)
-        return MUSTER_ERR_ARGUMENT;
-    *context = NULL;
+    if (context)
+        *context = NULL;
     if (MPI_Comm_compare(comm, MPI_COMM_WORLD, &same) != MPI_SUCCESS)
         return MUSTER_ERR_SYSTEM;
     if (same != MPI_IDENT && same != MPI_CONGRUENT)
@@ -64,7 +64,7 @@ static inline int muster_mpi_init(MPI_Comm comm, const muster_config_t *config, 
             own.ranks = size;
     }
     cards = (char *)calloc((size_t)size + 1, MUSTER_CARD_SIZE);
-    status = muster_init(&own, &connected);
+    status = context ? muster_init(&own, &connected) : MUSTER_ERR_ARGUMENT;
     if (status == MUSTER_OK && cards)
         status = muster_card(connected, cards + (size_t)size * MUSTER_CARD_SIZE,
                              own.timeout_ms ? own.timeout_ms : 10000);
@@ -79,7 +79,12 @@ static inline int muster_mpi_init(MPI_Comm comm, const muster_config_t *config, 
         status = told < 0 ? told : MUSTER_OK;
     }
     free(cards);
-    *context = connected;
+    if (status < 0 && connected) {
+        muster_finalize(connected);
+        connected = NULL;
+    }
+    if (context)
+        *context = connected;
     return status;
 }
 

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use muster::doorman::{ATTRIBUTE_VALUE_MAX, key_hash};
 
-use crate::boundary::{count, enter};
+use crate::boundary::{check_room, count, enter};
 use crate::context::{self, muster_ctx_t};
 use crate::error::{Code, Failure};
 
@@ -32,14 +32,9 @@ pub unsafe extern "C" fn muster_publish(
     enter(|| {
         context::check(context)?;
         let key = self::key(key)?;
+        check_room("value", value, size)?;
         let value: &[u8] = match size {
             0 => &[],
-            _ if value.is_null() => {
-                return Err(Failure::new(
-                    Code::Argument,
-                    format!("value is NULL but size is {size}"),
-                ));
-            }
             // Found out here already: a slice has limits of its own.
             _ if size > ATTRIBUTE_VALUE_MAX => {
                 let message =
@@ -84,12 +79,7 @@ pub unsafe extern "C" fn muster_attribute_get(
     enter(|| {
         context::check(context)?;
         let key = self::key(key)?;
-        if buffer.is_null() && size > 0 {
-            return Err(Failure::new(
-                Code::Argument,
-                format!("buffer is NULL but size is {size}"),
-            ));
-        }
+        check_room("buffer", buffer, size)?;
         let value = context::client(context)?.get(node, key)?.ok_or_else(|| {
             let key = String::from_utf8_lossy(key);
             Failure::new(
@@ -117,6 +107,50 @@ pub unsafe extern "C" fn muster_watch(context: *mut muster_ctx_t, key: *const c_
         let key = self::key(key)?;
         context::client(context)?.watch(key)?;
         Ok(0)
+    })
+}
+
+/// Takes that back.
+///
+/// # Safety
+/// `key` is NULL or a terminated text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_unwatch(context: *mut muster_ctx_t, key: *const c_char) -> c_int {
+    enter(|| {
+        context::check(context)?;
+        let key = self::key(key)?;
+        Ok(c_int::from(context::client(context)?.unwatch(key)?))
+    })
+}
+
+/// The keys of a node's attributes, each of them terminated.
+///
+/// # Safety
+/// `buffer` has room for `size` bytes, or is NULL if `size` is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_attribute_keys(
+    context: *mut muster_ctx_t,
+    node: u32,
+    buffer: *mut c_char,
+    size: usize,
+) -> c_int {
+    enter(|| {
+        context::check(context)?;
+        check_room("buffer", buffer.cast(), size)?;
+        let keys = context::client(context)?.keys(node)?;
+        let mut place = 0;
+        for key in &keys {
+            if place + key.len() >= size {
+                break;
+            }
+            // SAFETY: the caller gives `size` writable bytes, and the key with its end is within them.
+            unsafe {
+                std::ptr::copy_nonoverlapping(key.as_ptr().cast(), buffer.add(place), key.len());
+                buffer.add(place + key.len()).write(0);
+            }
+            place += key.len() + 1;
+        }
+        Ok(count(keys.iter().map(|key| key.len() + 1).sum::<usize>()))
     })
 }
 

@@ -3,7 +3,7 @@
 //! Every function of the C API runs its body here. A failure becomes a code (and words for
 //! `muster_last_error_message`), a panic becomes `MUSTER_ERR_INTERNAL`.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{Code, Failure, remember};
@@ -33,16 +33,20 @@ pub(crate) fn count(value: impl TryInto<c_int>) -> c_int {
     value.try_into().unwrap_or(c_int::MAX)
 }
 
+/// NULL goes with the size 0 only.
+pub(crate) fn check_room(name: &str, room: *const c_void, size: usize) -> Result<(), Failure> {
+    if room.is_null() && size > 0 {
+        let message = format!("{name} is NULL but size is {size}");
+        return Err(Failure::new(Code::Argument, message));
+    }
+    Ok(())
+}
+
 /// Writes a text as snprintf does: cut to fit, terminated, the whole length returned.
 pub(crate) fn write_text(text: &str, buffer: *mut c_char, size: usize) -> Result<c_int, Failure> {
+    check_room("buffer", buffer.cast(), size)?;
     if size == 0 {
         return Ok(count(text.len()));
-    }
-    if buffer.is_null() {
-        return Err(Failure::new(
-            Code::Argument,
-            format!("buffer is NULL but size is {size}"),
-        ));
     }
     let length = text.len().min(size - 1);
     // SAFETY: the caller gives `size` writable bytes, of which `length + 1` are written.

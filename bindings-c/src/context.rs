@@ -17,6 +17,7 @@ use muster::doorman::{PlaceError, RefusalCode};
 use muster::sys::fork;
 
 use crate::boundary::enter;
+use crate::callback;
 use crate::config::{Settings, muster_config_t};
 use crate::error::{Code, Failure};
 use crate::event::refuse_in_callback;
@@ -37,9 +38,11 @@ static HANDLE: muster_ctx_t = muster_ctx_t {
 static CLIENT: RwLock<Option<Client>> = RwLock::new(None);
 /// Counts the changes of [`CLIENT`], from 1.
 static CHANGES: AtomicU64 = AtomicU64::new(1);
-/// The fork generation that is connected, plus one; zero if none is. Looked at before the lock, which a
-/// forked child may find locked by a thread that is not there.
-static OWNER: AtomicU32 = AtomicU32::new(0);
+/// The fork generation that is connected, plus one, and above it a number that no connecting thread uses
+/// twice; zero if none is connected. Looked at before the lock, which a forked child may find locked by a
+/// thread that is not there.
+static OWNER: AtomicU64 = AtomicU64::new(0);
+static CONNECTS: AtomicU32 = AtomicU32::new(0);
 
 /// Connects this process.
 ///
@@ -93,23 +96,33 @@ fn leave(context: *const muster_ctx_t, exit_code: c_int, call: &str) -> Result<c
     let leaving = client(context)?;
     let remaining = shared::finalize(exit_code)?;
     if remaining == 0 {
+        // One that has not returned in time finds no context any more; who finalizes has to know, since
+        // what it uses is not to be given back yet.
+        let stopped = callback::stop(Some(&leaving));
         forget_client(&leaving);
+        return stopped;
     }
     Ok(0)
 }
 
 fn connect(settings: Settings) -> Result<(), Failure> {
     let client = shared::init(options(settings))?;
-    OWNER.store(fork::generation() + 1, Ordering::Release);
+    note_owner();
     set_client(client);
     Ok(())
+}
+
+fn note_owner() {
+    let number = u64::from(CONNECTS.fetch_add(1, Ordering::Relaxed));
+    let generation = u64::from(fork::generation() + 1);
+    OWNER.store(number << 32 | generation, Ordering::Release);
 }
 
 fn set_client(client: Client) {
     let mut current = CLIENT.write().unwrap_or_else(PoisonError::into_inner);
     *current = Some(client);
     // Once more: another thread may have left in between.
-    OWNER.store(fork::generation() + 1, Ordering::Release);
+    note_owner();
     drop(current);
     CHANGES.fetch_add(1, Ordering::AcqRel);
 }
@@ -117,12 +130,17 @@ fn set_client(client: Client) {
 /// Forgets a client that has left, unless another thread has connected anew meanwhile.
 fn forget_client(left: &Client) {
     let mut client = CLIENT.write().unwrap_or_else(PoisonError::into_inner);
-    if client.as_ref().is_some_and(|client| client.is_same(left)) {
+    let owner = OWNER.load(Ordering::Acquire);
+    let forgotten = client.as_ref().is_some_and(|client| client.is_same(left));
+    if forgotten {
         *client = None;
-        // A child that is forked from now on may connect for itself.
-        OWNER.store(0, Ordering::Release);
     }
     drop(client);
+    if forgotten {
+        // A child that is forked from now on may connect for itself. Not sooner: it would find the lock
+        // taken for good. Unless another thread has connected anew meanwhile.
+        let _ = OWNER.compare_exchange(owner, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
     CHANGES.fetch_add(1, Ordering::AcqRel);
 }
 
@@ -147,7 +165,7 @@ fn options(settings: Settings) -> Options {
     }
 }
 
-fn handle() -> *mut muster_ctx_t {
+pub(crate) fn handle() -> *mut muster_ctx_t {
     (&raw const HANDLE).cast_mut()
 }
 
@@ -159,7 +177,7 @@ fn not_initialized() -> Failure {
 }
 
 fn refuse_forked() -> Result<(), Failure> {
-    let owner = OWNER.load(Ordering::Acquire);
+    let owner = OWNER.load(Ordering::Acquire) as u32;
     if owner != 0 && owner != fork::current() + 1 {
         return Err(Failure::new(
             Code::Forked,
@@ -244,7 +262,8 @@ impl From<Error> for Failure {
                 PlaceError::Name { .. }
                 | PlaceError::Character { .. }
                 | PlaceError::NoText { .. }
-                | PlaceError::TooLong { .. },
+                | PlaceError::TooLong { .. }
+                | PlaceError::Unmapped,
             ) => Code::Config,
             Error::Place(PlaceError::Unsafe { .. }) => Code::Permission,
             Error::Refused {
@@ -255,10 +274,14 @@ impl From<Error> for Failure {
             Error::Board(_) | Error::Refused { .. } | Error::Protocol { .. } => Code::AgentRefused,
             Error::AgentMissing { .. } | Error::AgentStart { .. } => Code::AgentStart,
             Error::Deadline { .. } => Code::Timeout,
-            Error::AgentLost { .. } | Error::Dismissed { .. } => Code::AgentLost,
+            Error::AgentLost { .. } | Error::Dismissed { .. } | Error::Unanswered(_) => {
+                Code::AgentLost
+            }
             Error::Limit(_) => Code::Limit,
-            Error::Declined(_) => Code::Declined,
-            Error::NoSuchNode => Code::NoSuchNode,
+            Error::Declined(_) | Error::Reserved(_) => Code::Declined,
+            Error::NoSuchNode { .. } => Code::NoSuchNode,
+            Error::NoRank => Code::NoSuchRank,
+            Error::Card(_) => Code::Argument,
             Error::Outcast => Code::Outcast,
             Error::Finalized => Code::NotInitialized,
             Error::Forked => Code::Forked,

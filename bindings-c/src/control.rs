@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use crate::boundary::{enter, write_text};
+use crate::boundary::{check_room, enter, write_text};
 use crate::context::{self, muster_ctx_t};
 use crate::error::{Code, Failure};
 
@@ -19,6 +19,7 @@ pub unsafe extern "C" fn muster_why(
 ) -> c_int {
     enter(|| {
         context::check(context)?;
+        check_room("buffer", buffer.cast(), size)?;
         let story = context::client(context)?.why(node)?;
         write_text(&story, buffer, size)
     })
@@ -42,10 +43,7 @@ pub unsafe extern "C" fn muster_control(
             return Err(Failure::new(Code::Argument, "request is NULL"));
         }
         // Found out before anything is changed.
-        if buffer.is_null() && size > 0 {
-            let message = format!("buffer is NULL but size is {size}");
-            return Err(Failure::new(Code::Argument, message));
-        }
+        check_room("buffer", buffer.cast(), size)?;
         // SAFETY: not NULL, and the caller gives a terminated text that lives through the call.
         let request = unsafe { CStr::from_ptr(request) };
         let request = request

@@ -40,7 +40,7 @@ codes! {
     /// No such rank.
     NoSuchRank = -7, c"MUSTER_ERR_NO_SUCH_RANK", c"no rank with that number is known";
     /// Not from within a callback.
-    Busy = -8, c"MUSTER_ERR_BUSY", c"this may not be called from within a callback";
+    Busy = -8, c"MUSTER_ERR_BUSY", c"not from within a callback, nor while events go to another";
     /// Something is longer than may be, or there are too many.
     Limit = -9, c"MUSTER_ERR_LIMIT", c"a key, a value or all of them together are too long";
     /// No such attribute.
@@ -55,7 +55,7 @@ codes! {
         c"the agent of this node does not accept this process";
     /// The agent has gone.
     AgentLost = -22, c"MUSTER_ERR_AGENT_LOST",
-        c"the agent of this node has gone; it will be started again";
+        c"no agent answers on this node now; muster_dispatch looks for one";
     /// No answer in time.
     Timeout = -23, c"MUSTER_ERR_TIMEOUT", c"no answer before the deadline";
     /// The operating system refused something.

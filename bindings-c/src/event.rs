@@ -1,6 +1,7 @@
 //! Events: the struct that C gets, taken one by one or called back with.
 //!
-//! Callbacks run on the thread that calls `muster_dispatch` and nowhere else.
+//! Callbacks run on the thread that calls `muster_dispatch`; for those that asked for another, see
+//! `callback`.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
@@ -8,8 +9,10 @@ use std::os::fd::AsRawFd;
 
 use muster::board::{BoardView, Cause, Event, EventKind};
 use muster::sys::clock;
+use std::time::Duration;
 
 use crate::boundary::{count, enter, write_text};
+use crate::callback;
 use crate::context::{self, muster_ctx_t};
 use crate::describe;
 use crate::error::{Code, Failure};
@@ -86,6 +89,22 @@ pub(crate) fn refuse_in_callback(call: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Calls back, on whatever thread this is.
+///
+/// # Safety
+/// `callback` may be called with `argument`.
+pub(crate) unsafe fn call_back(
+    callback: unsafe extern "C" fn(*mut muster_ctx_t, *const muster_event_t, *mut c_void),
+    news: &Event,
+    argument: *mut c_void,
+) {
+    let event = muster_event_t::of(news);
+    let before = IN_CALLBACK.replace(true);
+    // SAFETY: the caller's promise; the event lives through the call.
+    unsafe { callback(context::handle(), &raw const event, argument) };
+    IN_CALLBACK.set(before);
+}
+
 impl muster_event_t {
     fn of(event: &Event) -> Self {
         Self {
@@ -160,6 +179,7 @@ pub unsafe extern "C" fn muster_next_event(
     enter(|| {
         let size = checked(event)?.struct_size;
         let client = context::client(context)?;
+        callback::refuse_takers("muster_next_event")?;
         let Some(news) = client.next_event()? else {
             return Ok(0);
         };
@@ -168,6 +188,59 @@ pub unsafe extern "C" fn muster_next_event(
         // SAFETY: the size was checked: the caller's struct holds all members of this version.
         unsafe { event.write(taken) };
         Ok(1)
+    })
+}
+
+/// Takes up to so many events, and waits for the first.
+///
+/// # Safety
+/// `events` is NULL or points to `most` structs, the `struct_size` of the first of which is right.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_poll_events(
+    context: *mut muster_ctx_t,
+    events: *mut muster_event_t,
+    most: usize,
+    timeout_ms: u32,
+) -> c_int {
+    enter(|| {
+        if most == 0 {
+            return Err(Failure::new(
+                Code::Argument,
+                "most is 0: there is room for no event",
+            ));
+        }
+        let size = checked(events)?.struct_size;
+        if size % align_of::<muster_event_t>() != 0 {
+            return Err(Failure::new(
+                Code::StructSize,
+                format!(
+                    "events->struct_size is {size}, which no struct has; use MUSTER_EVENT_INIT"
+                ),
+            ));
+        }
+        let client = context::client(context)?;
+        let deadline = Duration::from_millis(timeout_ms.into());
+        let may_take = || callback::refuse_takers("muster_poll_events").is_ok();
+        let mut next = client.await_event_while(deadline, may_take)?;
+        if next.is_none() {
+            callback::refuse_takers("muster_poll_events")?;
+        }
+        let mut taken = 0;
+        while let Some(news) = next {
+            let mut event = muster_event_t::of(&news);
+            event.struct_size = size;
+            // SAFETY: the caller's array holds `most` structs of that size, and this is one of them.
+            unsafe { events.byte_add(taken * size).write(event) };
+            taken += 1;
+            // What goes wrong from now on is said by the next call.
+            let wanted = taken < most && may_take();
+            next = if wanted {
+                client.next_event().unwrap_or(None)
+            } else {
+                None
+            };
+        }
+        Ok(count(taken))
     })
 }
 
@@ -187,6 +260,7 @@ pub unsafe extern "C" fn muster_dispatch(
         };
         refuse_in_callback("muster_dispatch")?;
         let client = context::client(context)?;
+        callback::refuse_takers("muster_dispatch")?;
         // A lost agent: what it said before is handed out all the same, then said by next_event.
         let _ = client.dispatch();
         let mut called = 0;
@@ -194,11 +268,8 @@ pub unsafe extern "C" fn muster_dispatch(
             let Some(news) = client.next_event()? else {
                 break;
             };
-            let event = muster_event_t::of(&news);
-            IN_CALLBACK.set(true);
-            // SAFETY: the caller gives a function of this signature; the event lives through it.
-            unsafe { callback(context, &raw const event, argument) };
-            IN_CALLBACK.set(false);
+            // SAFETY: the caller gives a function of this signature.
+            unsafe { call_back(callback, &news, argument) };
             called += 1;
         }
         Ok(count(called))

@@ -9,33 +9,42 @@
 
 mod attribute;
 mod boundary;
+mod callback;
 mod config;
 mod context;
 mod control;
+mod counter;
 mod describe;
 mod error;
 mod event;
 mod exchange;
 mod progress;
+mod traffic;
 mod view;
 mod wait;
 
 pub use attribute::{
-    muster_attribute_get, muster_key_hash, muster_publish, muster_watch, muster_withdraw,
+    muster_attribute_get, muster_attribute_keys, muster_key_hash, muster_publish, muster_unwatch,
+    muster_watch, muster_withdraw,
 };
+pub use callback::muster_set_callback;
 pub use config::muster_config_t;
 pub use context::{muster_ctx_t, muster_finalize, muster_init, muster_leave};
 pub use control::{muster_control, muster_why};
+pub use counter::muster_counter;
 pub use describe::{
     muster_cause_name, muster_event_name, muster_node_state_name, muster_rank_state_name,
 };
 pub use error::{CODES, Code, muster_error_name, muster_last_error_message, muster_strerror};
 pub use event::{
     muster_dispatch, muster_event_describe, muster_event_fn, muster_event_nodes, muster_event_t,
-    muster_get_fd, muster_next_event,
+    muster_get_fd, muster_next_event, muster_poll_events,
 };
 pub use exchange::{muster_card, muster_take_cards};
 pub use progress::{muster_tick, muster_tick_every};
+pub use traffic::{
+    muster_heard_from, muster_piggyback_deliver, muster_piggyback_fill, muster_sent_to,
+};
 pub use view::{
     muster_epoch, muster_my_node, muster_my_rank, muster_node_count, muster_node_find,
     muster_node_group, muster_node_name, muster_node_ranks, muster_node_state, muster_node_states,

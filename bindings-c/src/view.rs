@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use muster::board::BoardView;
 
-use crate::boundary::{count, enter, write_text};
+use crate::boundary::{check_room, count, enter, write_text};
 use crate::context::{self, muster_ctx_t};
 use crate::error::{Code, Failure};
 
@@ -192,11 +192,7 @@ pub unsafe extern "C" fn muster_node_states(
     epoch: *mut u64,
 ) -> c_int {
     // SAFETY: the caller's promises are those of this one.
-    unsafe {
-        copy_states(context, (states, size, epoch), |board, states| {
-            (board.node_count(), board.copy_node_states(states))
-        })
-    }
+    unsafe { copy_states(context, (states, size, epoch), BoardView::copy_node_states) }
 }
 
 /// Copies the states of all ranks.
@@ -211,11 +207,7 @@ pub unsafe extern "C" fn muster_rank_states(
     epoch: *mut u64,
 ) -> c_int {
     // SAFETY: the caller's promises are those of this one.
-    unsafe {
-        copy_states(context, (states, size, epoch), |board, states| {
-            (board.rank_count(), board.copy_rank_states(states))
-        })
-    }
+    unsafe { copy_states(context, (states, size, epoch), BoardView::copy_rank_states) }
 }
 
 /// # Safety
@@ -223,24 +215,19 @@ pub unsafe extern "C" fn muster_rank_states(
 unsafe fn copy_states(
     context: *const muster_ctx_t,
     (states, size, epoch): (*mut u8, usize, *mut u64),
-    copy: impl FnOnce(&BoardView, &mut [u8]) -> (u32, Option<u64>),
+    copy: impl FnOnce(&BoardView, &mut [u8]) -> Option<(u32, u64)>,
 ) -> c_int {
     enter(|| {
         context::check(context)?;
+        check_room("states", states.cast(), size)?;
         let states: &mut [u8] = match size {
             0 => &mut [],
-            _ if states.is_null() => {
-                let message = format!("states is NULL but size is {size}");
-                return Err(Failure::new(Code::Argument, message));
-            }
             // SAFETY: not NULL, and the caller gives `size` writable bytes; no board has as many as
             // the limit.
             _ => unsafe { std::slice::from_raw_parts_mut(states, size.min(STATES_MAX)) },
         };
         context::with_board(context, |board| {
-            states.fill(0);
-            let (known, at) = copy(board, states);
-            let at = at.ok_or_else(|| {
+            let (known, at) = copy(board, states).ok_or_else(|| {
                 Failure::new(
                     Code::Timeout,
                     "the view changed faster than it could be copied; try again",

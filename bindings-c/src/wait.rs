@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::time::Duration;
 
 use muster::board::{NodeState, RankState};
+use muster::client::{Client, Error};
 
 use crate::boundary::{count, enter};
 use crate::context::{self, muster_ctx_t};
@@ -23,11 +24,23 @@ fn members<T: From<u8>>(set: u32, last: u8) -> Result<Vec<T>, Failure> {
         .collect())
 }
 
-fn too_late(what: &str, timeout_ms: u32) -> Failure {
-    Failure::new(
-        Code::Timeout,
-        format!("{what} was in none of these states within {timeout_ms} ms"),
-    )
+fn wait<T: From<u8>>(
+    context: *const muster_ctx_t,
+    (states, last): (u32, u8),
+    timeout_ms: u32,
+    until: impl FnOnce(&Client, &[T], Duration) -> Result<Option<c_int>, Error>,
+    too_late: impl FnOnce() -> String,
+) -> c_int {
+    enter(|| {
+        context::check(context)?;
+        let states = members(states, last)?;
+        let deadline = Duration::from_millis(timeout_ms.into());
+        let found = until(&context::client(context)?, &states, deadline)?;
+        found.ok_or_else(|| {
+            let message = format!("{} within {timeout_ms} ms", too_late());
+            Failure::new(Code::Timeout, message)
+        })
+    })
 }
 
 /// Waits until a node is in one of these states.
@@ -38,14 +51,16 @@ pub extern "C" fn muster_wait_node(
     states: u32,
     timeout_ms: u32,
 ) -> c_int {
-    enter(|| {
-        context::check(context)?;
-        let states = members::<NodeState>(states, NodeState::Left as u8)?;
-        let deadline = Duration::from_millis(timeout_ms.into());
-        let found = context::client(context)?.await_node(node, &states, deadline)?;
-        let found = found.ok_or_else(|| too_late(&format!("node {node}"), timeout_ms))?;
-        Ok(found as c_int)
-    })
+    wait::<NodeState>(
+        context,
+        (states, NodeState::Left as u8),
+        timeout_ms,
+        |client, states, deadline| {
+            let found = client.await_node(node, states, deadline)?;
+            Ok(found.map(|state| state as c_int))
+        },
+        || format!("node {node} was in none of these states"),
+    )
 }
 
 /// Waits until a rank is in one of these states.
@@ -56,14 +71,16 @@ pub extern "C" fn muster_wait_rank(
     states: u32,
     timeout_ms: u32,
 ) -> c_int {
-    enter(|| {
-        context::check(context)?;
-        let states = members::<RankState>(states, RankState::Left as u8)?;
-        let deadline = Duration::from_millis(timeout_ms.into());
-        let found = context::client(context)?.await_rank(rank, &states, deadline)?;
-        let found = found.ok_or_else(|| too_late(&format!("rank {rank}"), timeout_ms))?;
-        Ok(found as c_int)
-    })
+    wait::<RankState>(
+        context,
+        (states, RankState::Left as u8),
+        timeout_ms,
+        |client, states, deadline| {
+            let found = client.await_rank(rank, states, deadline)?;
+            Ok(found.map(|state| state as c_int))
+        },
+        || format!("rank {rank} was in none of these states"),
+    )
 }
 
 /// Waits until so many ranks are in one of these states.
@@ -74,19 +91,13 @@ pub extern "C" fn muster_wait_ranks(
     states: u32,
     timeout_ms: u32,
 ) -> c_int {
-    enter(|| {
-        context::check(context)?;
-        let states = members::<RankState>(states, RankState::Left as u8)?;
-        let deadline = Duration::from_millis(timeout_ms.into());
-        let found = context::client(context)?.await_ranks(ranks, &states, deadline)?;
-        let found = found.ok_or_else(|| {
-            Failure::new(
-                Code::Timeout,
-                format!("fewer than {ranks} ranks were in these states within {timeout_ms} ms"),
-            )
-        })?;
-        Ok(count(found))
-    })
+    wait::<RankState>(
+        context,
+        (states, RankState::Left as u8),
+        timeout_ms,
+        |client, states, deadline| Ok(client.await_ranks(ranks, states, deadline)?.map(count)),
+        || format!("fewer than {ranks} ranks were in these states"),
+    )
 }
 
 #[cfg(test)]

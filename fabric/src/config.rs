@@ -34,7 +34,8 @@ pub struct FabricConfig {
     /// are told apart. By default nanoseconds since 1970.
     pub incarnation: u64,
     /// What all who may send bulk messages to each other know, and nobody else: their frames carry a
-    /// proof of it. None: no bulk lane can be opened, before [`Fabric::set_key`](crate::Fabric::set_key).
+    /// proof of it, and so do the envelopes of what others carry. None: no bulk lane can be opened and nothing
+    /// goes through others, before [`Fabric::set_key`](crate::Fabric::set_key).
     pub key: Option<[u8; 32]>,
     /// How errors and successes move the health of rails and paths.
     pub health: HealthConfig,

@@ -86,7 +86,9 @@ pub enum OpenError {
         known: String,
     },
     /// More rails than a node can have.
-    #[error("{given} rails were given; at most {NIDS_MAX} are allowed")]
+    #[error(
+        "{given} rails were given; at most {NIDS_MAX} are allowed: leave some out, or remove one first"
+    )]
     ManyRails {
         /// How many there were.
         given: usize,

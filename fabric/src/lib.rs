@@ -33,6 +33,7 @@
 
 #![deny(unsafe_code)]
 
+mod bare;
 mod bulk;
 mod config;
 mod error;
@@ -52,15 +53,17 @@ mod rail;
 mod range;
 mod relay;
 mod select;
+mod speeds;
 mod stats;
 mod timeouts;
 mod transport;
 mod view;
 
+pub use bare::BareEnd;
 pub use bulk::BULK_MESSAGE_MAX;
 pub use config::FabricConfig;
 pub use error::{CallError, NidError, OpenError, PeerError, PolicyError, RangeError, RemoveError};
-pub use fabric::Fabric;
+pub use fabric::{Fabric, QUESTION_MAX};
 pub use fault::{Cut, Direction, FaultCounters, FaultPlan, Faulty};
 pub use health::{
     Blame, Finding, HEALTH_MAX, HealthConfig, HealthState, Lack, Outcome, Pace, PairReport, infer,
@@ -80,7 +83,9 @@ pub use select::{
 };
 pub use stats::{Counters, DropReason, HEAT_HALF_LIFE_US};
 pub use timeouts::Timeouts;
-pub use transport::{Arrival, Class, FabricEvent, Relayed, Route, Sent, Transport};
+pub use transport::{
+    Arrival, Class, FabricEvent, Letter, Question, Relayed, Route, Sent, Transport,
+};
 pub use view::{
     Credits, NetView, PathState, PathView, PeerNidView, PeerView, RailView, RelayView, Through,
     Why, by_net, by_nid,

@@ -27,10 +27,9 @@ use rustix::net::{
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Connections that wait in the kernel's queue: those of two observers and of many that ended.
+/// Connections that wait in the kernel's queue: those of two observers and of many that ended. The system
+/// may allow fewer (`net.core.somaxconn`).
 const WAITING_MAX: i32 = 1024;
-/// With so many the queue begins anew, long before it is full and nobody could hold on any more.
-const WAITING_MANY: u32 = 512;
 /// How often that is looked at.
 pub(crate) const LOOK_US: u64 = 10_000_000;
 
@@ -88,11 +87,11 @@ impl Lifeline {
         }
     }
 
-    /// Lets go of all who hold on where too many wait, most of whom have ended. Those who live hold on
-    /// again, after a look at us.
+    /// Lets go of all who hold on where the queue is half full, long before nobody could hold on any more:
+    /// most of them have ended. Those who live hold on again, after a look at us.
     pub(crate) fn look(&self) {
         for socket in &self.sockets {
-            if waiting(socket.as_fd()).is_some_and(|count| count >= WAITING_MANY) {
+            if waiting(socket.as_fd()).is_some_and(|(count, most)| 2 * count >= most) {
                 let _ = shutdown(socket, Shutdown::Both);
                 let _ = listen(socket, WAITING_MAX);
             }
@@ -254,4 +253,34 @@ fn address(socket: &OwnedFd) -> Option<SocketAddrV4> {
 fn stream() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Systems allow 128, or 4096: the queue begins anew when half of what is allowed is used.
+    #[test]
+    fn the_queue_begins_anew_when_it_is_half_full_whatever_the_system_allows() {
+        let lifeline = Lifeline::new().unwrap();
+        let at = SocketAddrV4::new(Ipv4Addr::new(127, 41, 53, 1), 7_742);
+        lifeline.offer(at);
+        let socket = lifeline.at(at).expect("it is offered");
+        listen(socket, 8).unwrap();
+        let waits = || waiting(socket.as_fd()).map(|(count, _)| count);
+        let mut held = Vec::new();
+        for count in 1..=4 {
+            lifeline.look();
+            assert_eq!(waits(), Some(count - 1));
+            let one = stream().unwrap();
+            assert!(matches!(
+                connect(&one, &at),
+                Ok(()) | Err(Errno::INPROGRESS)
+            ));
+            held.push(one);
+        }
+        assert_eq!(waits(), Some(4));
+        lifeline.look();
+        assert_eq!(waits(), Some(0));
+    }
 }

@@ -5,6 +5,9 @@
 //! when the kernel had more to say than the socket could hold. Up means that the interface is switched
 //! on and that its carrier is there (`IFF_UP` and `IFF_RUNNING`).
 //!
+//! Each change is a reason to ask how fast interfaces are now, too (`speeds`): a cable may have been trained
+//! anew at a lower speed, or a bond have lost one of its devices.
+//!
 //! Not here: what a link's state means for a rail. A process that may have no such socket goes
 //! without; sends that fail say the same, later.
 
@@ -81,7 +84,7 @@ impl Links {
     /// What has been said since the last time, in order; true if there may be more.
     pub(crate) fn read(&mut self, links: &mut Vec<Link>) -> bool {
         if self.refused {
-            self.refused = self.ask().is_err();
+            self.ask_again();
         }
         for _ in 0..READS_MAX {
             match recv(&self.socket, &mut self.bytes[..], RecvFlags::empty()) {
@@ -91,12 +94,17 @@ impl Links {
                     self.refused |= parse(&self.bytes[..count.min(READ_BYTES)], links);
                 }
                 // More was said than there was room for: all from the beginning.
-                Err(Errno::NOBUFS) => self.refused = self.ask().is_err(),
+                Err(Errno::NOBUFS) => self.ask_again(),
                 Err(Errno::INTR) => {}
                 Err(_) => return false,
             }
         }
         true
+    }
+
+    /// Asks for what is so now once more: the answer is read with what is new.
+    pub(crate) fn ask_again(&mut self) {
+        self.refused = self.ask().is_err();
     }
 
     fn ask(&self) -> Result<(), Errno> {

@@ -109,23 +109,23 @@ impl Peer {
     }
 
     /// Takes other paths. What is under way by a path that was chosen by its place is chosen anew.
-    pub(crate) fn set_paths(&mut self, now_us: u64, paths: Vec<Path>) {
+    /// Returns the rails that were silent and lead to the peer no more.
+    pub(crate) fn set_paths(&mut self, now_us: u64, paths: Vec<Path>) -> Vec<usize> {
         self.paths = paths;
-        self.note_rails();
+        let ended = self.note_rails();
         if let Some(bulk) = &mut self.bulk {
             bulk.choose_anew(now_us);
         }
+        ended
     }
 
-    /// Says to the hearing which rails lead to the peer.
-    pub(crate) fn note_rails(&mut self) {
-        for rail in 0..NIDS_MAX {
-            let used = self
-                .paths
-                .iter()
-                .any(|path| path.rail == rail && !path.spare);
-            self.hearing.set_used(rail, used);
-        }
+    /// Says to the hearing which rails lead to the peer; returns those whose silence ends with that.
+    fn note_rails(&mut self) -> Vec<usize> {
+        let leads =
+            |paths: &[Path], rail| paths.iter().any(|path| path.rail == rail && !path.spare);
+        let (paths, hearing) = (&self.paths, &mut self.hearing);
+        let ends = |rail: &usize| hearing.set_used(*rail, leads(paths, *rail));
+        (0..NIDS_MAX).filter(ends).collect()
     }
 
     /// Notes that a message takes this path.

@@ -49,8 +49,13 @@ pub(crate) struct Rail {
     /// Watched peers are silent on it, and on no other rail of its net: it is likely deaf or mute,
     /// though the provider takes messages.
     pub(crate) deaf: bool,
+    /// The same of bulk messages: datagrams may pass all the same.
+    pub(crate) bulk_deaf: bool,
     /// The kernel says that the interface is down: that a message is taken says nothing then.
     pub(crate) link_down: bool,
+    /// How fast its interface is, and was at its best, megabits a second; 0 if it never said so.
+    pub(crate) mbits: u32,
+    mbits_best: u32,
     /// Who the last refused send was to, and whether the rail was blamed for it.
     refused_last: Option<(Option<PeerHandle>, bool)>,
     pub(crate) queued_bytes: u64,
@@ -97,7 +102,10 @@ impl Rail {
             bulk: None,
             health: Health::default(),
             deaf: false,
+            bulk_deaf: false,
             link_down: false,
+            mbits: 0,
+            mbits_best: 0,
             refused_last: None,
             queued_bytes: 0,
             credits_least,
@@ -189,9 +197,19 @@ impl Rail {
         self.health.tell(now_us, outcome, config)
     }
 
+    /// Notes how fast the interface is; if it has become slower than it was at its best, or as fast as that
+    /// again, both figures.
+    pub(crate) fn note_speed(&mut self, mbits: u32) -> Option<(u32, u32)> {
+        let known = std::mem::replace(&mut self.mbits, mbits);
+        let best = self.mbits_best;
+        self.mbits_best = best.max(mbits);
+        (best > 0 && known != mbits && known.min(mbits) < best).then_some((mbits, self.mbits_best))
+    }
+
     pub(crate) fn state(&self) -> HealthState {
+        let is_worse = self.deaf || self.bulk_deaf || self.mbits < self.mbits_best;
         match self.health.state() {
-            HealthState::Active if self.deaf => HealthState::Degraded,
+            HealthState::Active if is_worse => HealthState::Degraded,
             state => state,
         }
     }
@@ -378,21 +396,16 @@ fn available(
     nid: &Nid,
     source: SocketAddrV4,
 ) -> Result<&'static Row, OpenError> {
-    let [only] = rows else {
-        let offered = |row: &&&'static Row| offers(library, row, source).is_ok();
-        let built_in = |row: &&&'static Row| has_provider(library, row.provider(library.version()));
-        let found = rows.iter().find(offered);
-        let found = found
-            .or_else(|| rows.iter().find(built_in))
-            .or(rows.first());
-        let row = found
-            .copied()
-            .expect("a net has rows, or is refused before");
-        return available(library, &[row], nid, source);
-    };
-    let provider = only.provider(library.version());
-    match offers(library, only, source) {
-        Err(reason) if only.has_device && reason.call == "fi_getinfo" => {
+    let offered = |row: &&&'static Row| offers(library, row, source).is_ok();
+    if let Some(row) = rows.iter().find(offered) {
+        return Ok(row);
+    }
+    let built_in = |row: &&&'static Row| has_provider(library, row.provider(library.version()));
+    let found = rows.iter().find(built_in).or(rows.first());
+    let row = *found.expect("a net has rows, or is refused before");
+    let provider = row.provider(library.version());
+    match offers(library, row, source) {
+        Err(reason) if row.has_device && reason.call == "fi_getinfo" => {
             let core = provider.split(';').next().unwrap_or(provider);
             Err(OpenError::NoDevice {
                 nid: nid.to_string(),
@@ -403,7 +416,7 @@ fn available(
             })
         }
         // Whatever else is wrong is explained where the lane is opened.
-        _ => Ok(only),
+        _ => Ok(row),
     }
 }
 

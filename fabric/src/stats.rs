@@ -28,7 +28,7 @@ pub enum DropReason {
     BulkRefused,
     /// Came through another member or was to be carried on, and relaying is off here.
     RelayOff,
-    /// The same, and the envelope contradicts itself, or was carried already.
+    /// The same, and the envelope contradicts itself, does not prove the key, or was carried already.
     RelayMalformed,
     /// The same, and one of the three members is not known here.
     RelayStranger,

@@ -15,10 +15,11 @@ pub struct Timeouts {
     pub retry_us: u64,
     /// Reply: a message that came in part and does not grow is dropped after this.
     pub reply_us: u64,
-    /// What whoever uses the fabric waits for an answer, if it does not wait for ever.
+    /// What whoever uses the fabric waits for an answer, if it does not wait for ever. The fabric itself
+    /// waits for nothing that long: it is here so that the others are refused if they are not shorter.
     pub upper_us: Option<u64>,
-    /// Times that a message is sent again without progress, at most; at least 1. What comes first,
-    /// this or the retry time-out, ends it.
+    /// Times that a message is sent again without progress when all ways were taken, at most; at least 1.
+    /// What comes first, this or the retry time-out, ends it.
     pub retries_max: u32,
 }
 

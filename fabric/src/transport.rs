@@ -22,14 +22,43 @@ pub enum Class {
     News,
 }
 
+/// How a bulk message is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Letter {
+    /// It passes those that are not urgent, and none that is.
+    pub urgent: bool,
+    /// The peer acknowledges it.
+    pub acked: bool,
+}
+
+impl Default for Letter {
+    fn default() -> Letter {
+        Letter {
+            urgent: false,
+            acked: true,
+        }
+    }
+}
+
+/// A question that a peer asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Question {
+    /// Its number, which its answer carries.
+    pub number: u64,
+    /// Which life of the peer asks: its answer carries that too, and means nothing to a later one.
+    pub(crate) life: u64,
+    /// It passed what is not urgent, and so does the answer.
+    pub urgent: bool,
+    /// The path that it came by; none if another member carried it.
+    pub(crate) path: Option<u32>,
+}
+
 /// Which paths a message takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Route {
     /// One path, by the policy and in turn over those that are healthy; another one if the provider
     /// refuses it.
     Next,
-    /// The same for a response: by the rail that the request came by (its index), if it works.
-    Back(usize),
     /// A copy on every home path.
     All,
 }
@@ -41,6 +70,8 @@ pub struct Sent {
     pub copies: u8,
     /// The last reason why a copy was not sent, if any was not. It has been counted.
     pub dropped: Option<DropReason>,
+    /// The paths that were in vain; [`Fabric::pairs_tried`](crate::Fabric::pairs_tried) names them.
+    pub tried: Tried,
 }
 
 /// A message that came in. It may come from anybody.
@@ -83,7 +114,7 @@ pub enum FabricEvent {
         /// How much longer ago the peer was heard on this rail than on another, microseconds.
         silent_us: u64,
     },
-    /// A watched peer is heard again on a rail that was silent.
+    /// A watched peer is heard again on a rail that was silent, or the rail leads to it no more.
     RailBack {
         /// The peer.
         peer: PeerHandle,
@@ -125,6 +156,31 @@ pub enum FabricEvent {
         /// The message's number.
         message: u64,
     },
+    /// A message that nobody acknowledges was taken by the provider; whether it arrives nothing tells.
+    BulkSent {
+        /// The peer.
+        peer: PeerHandle,
+        /// The message's number.
+        message: u64,
+    },
+    /// A peer asks; [`Fabric::answer`](crate::Fabric::answer) answers.
+    Asked {
+        /// The peer.
+        peer: PeerHandle,
+        /// What stands for the question when it is answered.
+        question: Question,
+        /// Its words.
+        bytes: Vec<u8>,
+    },
+    /// A question was answered, or was not in time.
+    Answered {
+        /// The peer.
+        peer: PeerHandle,
+        /// The question's number.
+        question: u64,
+        /// The answer; none: the time for it is over, and whatever comes later is dropped.
+        answer: Option<Vec<u8>>,
+    },
     /// A bulk message was sent as often as it may be, and never acknowledged as a whole. Said once.
     BulkFailed {
         /// The peer.
@@ -133,6 +189,16 @@ pub enum FabricEvent {
         message: u64,
         /// The pairs of a local and a remote NID that were tried; none if there was none to try, or the
         /// peer was forgotten.
+        tried: Vec<(Nid, Nid)>,
+        /// The members that carried it, each by its first NID.
+        through: Vec<Nid>,
+    },
+    /// A piece of news was taken, and failed after all; it went by no other pair and through no other member.
+    /// Said once. What is not taken at all, the answer to the call says.
+    NewsFailed {
+        /// The peer.
+        peer: PeerHandle,
+        /// The pairs of a local and a remote NID that were tried, as far as they are there still.
         tried: Vec<(Nid, Nid)>,
     },
     /// A message was not taken, or failed, on one pair of a local and a remote NID and goes by another.
@@ -143,6 +209,16 @@ pub enum FabricEvent {
         from: (Nid, Nid),
         /// The pair in its place.
         to: (Nid, Nid),
+    },
+    /// A local rail's interface has become slower than it was at its best, or is as fast as that again. The
+    /// rail is DEGRADED as long as it is slower, and is used all the same.
+    RailSpeed {
+        /// Index of the local rail.
+        rail: usize,
+        /// How fast it is now, megabits a second.
+        mbits: u32,
+        /// How fast it was at its best.
+        best_mbits: u32,
     },
     /// The provider sends on a local rail again.
     RailRecovered {
@@ -191,7 +267,7 @@ pub trait Transport {
     fn rail_of(&self, peer: PeerHandle, path: usize) -> Option<usize>;
 
     /// Says which path the next message would take, and why none of the others.
-    fn why(&self, peer: PeerHandle, route: Route) -> Why;
+    fn why(&self, peer: PeerHandle) -> Why;
 
     /// Sends a message along one path that was selected.
     ///
@@ -214,7 +290,7 @@ pub trait Transport {
     fn moved(&mut self, peer: PeerHandle, from: Choice, to: Choice);
 
     /// Sends a message to a peer. Never blocks, never waits for room. Messages do not begin with the
-    /// mark of an envelope (F5, then `MR1`): they would be taken for one.
+    /// mark of an envelope (F5, then `MR2`): they would be taken for one.
     fn send(
         &mut self,
         now_us: u64,
@@ -267,6 +343,7 @@ pub trait Transport {
             sent.copies += u8::from(probed.is_ok());
         }
         sent.copies += self.relay(now_us, peer, class, bytes);
+        sent.tried = tried;
         sent
     }
 

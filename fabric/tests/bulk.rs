@@ -4,8 +4,9 @@ mod common;
 
 use common::{Node, Received, config, on_the_wheel};
 use muster_fabric::{
-    BULK_MESSAGE_MAX, Class, DropReason, Fabric, FabricEvent, NidList, PathState, PeerHandle,
-    Route, Transport,
+    BULK_MESSAGE_MAX, Class, DropReason, Fabric, FabricEvent, Letter, Nid, NidList, PathState,
+    PeerHandle, Policy, QUESTION_MAX, Question, RailView, Route, Rule, Subject, Timeouts,
+    Transport,
 };
 use std::time::{Duration, Instant};
 
@@ -135,6 +136,7 @@ fn a_peer_that_never_answers_stops_nobody_and_is_given_up() {
         peer: nobody,
         message: 1,
         tried: vec![(a.nids().as_slice()[0].clone(), there)],
+        through: vec![b.nids().as_slice()[0].clone()],
     };
     world.run(&mut [&mut a, &mut b], |world| {
         world.events[0].contains(&failed)
@@ -184,6 +186,351 @@ fn a_message_finds_the_path_that_works() {
     assert_eq!(
         (paths[1].state, paths[1].counters.timeouts),
         (PathState::Active, 0)
+    );
+}
+
+fn open_with(rails: &str, timeouts: Timeouts) -> Node {
+    let mut config = config(rails);
+    config.timeouts = timeouts;
+    let mut fabric = Fabric::open(&config).unwrap();
+    fabric.open_bulk().unwrap();
+    Node::around(fabric)
+}
+
+/// So short that a test can wait for them.
+const SHORT: Timeouts = Timeouts {
+    transport_us: 5_000,
+    retry_us: 100_000,
+    reply_us: 200_000,
+    upper_us: None,
+    retries_max: 3,
+};
+
+/// RS-01, RS-08: without an acknowledgement it is known that a message was taken, and no more.
+#[test]
+fn a_put_without_acknowledgement_ends_when_it_was_taken() {
+    let (mut a, mut b) = (open("127.46.20.1:0@udp"), open("127.46.21.1:0@udp"));
+    let (to_b, _) = (a.knows(&b), b.knows(&a));
+    let mut world = World::new(2);
+    let letter = Letter {
+        acked: false,
+        ..Letter::default()
+    };
+    let long = vec![7; 300_000];
+    let message = a.fabric.put(world.now_us(), to_b, letter, &long).unwrap();
+    world.run(&mut [&mut a, &mut b], |world| {
+        !world.received[1].is_empty() && !world.events[0].is_empty()
+    });
+    let sent = FabricEvent::BulkSent {
+        peer: to_b,
+        message,
+    };
+    assert_eq!(world.events[0], [sent]);
+    assert_eq!(world.received[1], [(0, long)]);
+    assert_eq!(a.fabric.next_timeout(), None, "nothing is waited for");
+}
+
+/// RS-08: nobody tells of one that is lost, so none may be lost for another that was quicker by another
+/// rail; and when the rail must change, what follows goes on.
+#[test]
+fn puts_without_acknowledgement_do_not_pass_each_other_over_two_rails() {
+    let mut a = open("127.46.31.1:0@udp,127.46.31.2:0@udp");
+    let mut b = open("127.46.32.1:0@udp,127.46.32.2:0@udp");
+    let (to_b, _) = (a.knows(&b), b.knows(&a));
+    let mut world = World::new(2);
+    // Both rails have their connections: none is slower for that.
+    for _ in 0..4 {
+        a.fabric.send_bulk(world.now_us(), to_b, b"first").unwrap();
+    }
+    world.run(&mut [&mut a, &mut b], |world| world.events[0].len() == 4);
+    let used = |a: &Node| -> Vec<usize> {
+        let paths = a.fabric.paths(to_b).into_iter();
+        let paths = paths.filter(|path| path.counters.sends > 0);
+        paths.map(|path| path.rail).collect()
+    };
+    assert_eq!(used(&a).len(), 2);
+    a.fabric.zero_stats();
+    world.received[1].clear();
+    world.events[0].clear();
+    let letter = Letter {
+        acked: false,
+        ..Letter::default()
+    };
+    let put = |world: &mut World, a: &mut Node, mark: u8| {
+        let now_us = world.now_us();
+        a.fabric.put(now_us, to_b, letter, &[mark]).unwrap();
+    };
+    // The other one looks later: whatever went by its first rail it takes first.
+    for mark in 0..8 {
+        put(&mut world, &mut a, mark);
+    }
+    world.run(&mut [&mut a], |world| world.events[0].len() == 8);
+    world.run(&mut [&mut a, &mut b], |world| world.received[1].len() == 8);
+    let rail = used(&a)[0];
+    assert_eq!(used(&a), [rail], "they followed each other");
+    a.fabric
+        .remove_rail(&a.nids().as_slice()[rail].clone())
+        .unwrap();
+    put(&mut world, &mut a, 8);
+    world.run(&mut [&mut a, &mut b], |world| world.received[1].len() == 9);
+    let marks: Vec<u8> = world.received[1]
+        .iter()
+        .map(|(_, bytes)| bytes[0])
+        .collect();
+    assert_eq!(marks, (0..9).collect::<Vec<u8>>());
+    let refused = |rail: &RailView| rail.counters.dropped(DropReason::BulkRefused);
+    assert_eq!(b.fabric.rails().iter().map(refused).sum::<u64>(), 0);
+}
+
+/// The questions among these events, with their words.
+/// RS-05: a pair that works is found behind more that do not than a message may be sent again.
+#[test]
+fn a_message_is_not_given_up_before_all_pairs_were_tried() {
+    let times = Timeouts {
+        transport_us: 20_000,
+        ..Timeouts::default()
+    };
+    let mut a = open_with("127.46.20.1:0@udp", times);
+    // It takes connections, and answers nobody that it does not know.
+    let rails: Vec<String> = (1..8).map(|n| format!("127.46.21.{n}:0@udp")).collect();
+    let (mut mute, mut b) = (open(&rails.join(",")), open("127.46.22.1:0@udp"));
+    let nids = format!("{},{}", mute.nids(), b.nids()).parse().unwrap();
+    let to_b = a.fabric.peer(&nids).unwrap();
+    b.knows(&a);
+    let mut world = World::new(3);
+    a.fabric
+        .send_bulk(world.now_us(), to_b, b"at last")
+        .unwrap();
+    world.run(&mut [&mut a, &mut b, &mut mute], |world| {
+        world.events[0].contains(&done(to_b, 1))
+    });
+    assert_eq!(world.received[1], [(0, b"at last".to_vec())]);
+    let is_moved = |event: &&FabricEvent| matches!(event, FabricEvent::Moved { .. });
+    let moved = world.events[0].iter().filter(is_moved).count();
+    assert_eq!(
+        moved, 7,
+        "one after the other, and no more often than it may: 5"
+    );
+    assert!(moved as u32 > times.retries_max);
+}
+
+fn questions(events: &[FabricEvent]) -> Vec<(Question, Vec<u8>)> {
+    let question = |event: &FabricEvent| match event {
+        FabricEvent::Asked {
+            question, bytes, ..
+        } => Some((*question, bytes.clone())),
+        _ => None,
+    };
+    events.iter().filter_map(question).collect()
+}
+
+/// RS-01, AG-13: a question, told apart from other messages by its frame, and its answer; what is not
+/// answered in time, or never got there.
+#[test]
+fn a_question_is_answered_once_or_said_not_to_be() {
+    let (mut a, mut b) = (
+        open_with("127.46.22.1:0@udp", SHORT),
+        open_with("127.46.23.1:0@udp", SHORT),
+    );
+    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+    let nobody = a
+        .fabric
+        .peer(&"127.46.24.1:7741@udp".parse().unwrap())
+        .unwrap();
+    let mut world = World::new(2);
+    let now_us = world.now_us();
+    let first = a.fabric.get(now_us, to_b, false, b"how are you?").unwrap();
+    let second = a.fabric.get(now_us, to_b, true, b"and now?").unwrap();
+    let lost = a.fabric.get(now_us, nobody, false, b"hello?").unwrap();
+    world.run(&mut [&mut a, &mut b], |world| {
+        questions(&world.events[1]).len() == 2
+    });
+    let mut asked = questions(&world.events[1]);
+    asked.sort_by_key(|(question, _)| question.urgent);
+    let said = |at: usize| (asked[at].0.number, asked[at].0.urgent, &asked[at].1[..]);
+    assert_eq!(said(0), (first, false, &b"how are you?"[..]));
+    assert_eq!(said(1), (second, true, &b"and now?"[..]));
+    let answer = vec![9; 100_000];
+    b.fabric
+        .answer(world.now_us(), to_a, asked[0].0, &answer)
+        .unwrap();
+    let answered = |peer, question, answer| FabricEvent::Answered {
+        peer,
+        question,
+        answer,
+    };
+    world.run(&mut [&mut a, &mut b], |world| {
+        let over = world.events[0].contains(&answered(to_b, second, None));
+        let is_failed = |event: &FabricEvent| {
+            matches!(event, FabricEvent::BulkFailed { message, .. } if *message == lost)
+        };
+        over && world.events[0].iter().any(is_failed)
+    });
+    let events = &world.events[0];
+    assert!(events.contains(&answered(to_b, first, Some(answer))));
+    assert!(events.contains(&done(to_b, first)) && events.contains(&done(to_b, second)));
+    // What comes too late is dropped and counted, and what failed has no answer.
+    b.fabric
+        .answer(world.now_us(), to_a, asked[1].0, b"late")
+        .unwrap();
+    world.run(&mut [&mut a, &mut b], |world| {
+        let is_done = |event: &&FabricEvent| matches!(event, FabricEvent::BulkDone { .. });
+        world.events[1].iter().filter(is_done).count() == 2
+    });
+    let is_answer = |event: &&FabricEvent| matches!(event, FabricEvent::Answered { .. });
+    assert_eq!(world.events[0].iter().filter(is_answer).count(), 2);
+    let refused = a.fabric.rails()[0]
+        .counters
+        .dropped(DropReason::BulkRefused);
+    assert_eq!(refused, 1);
+    let long = vec![0; QUESTION_MAX + 1];
+    assert_eq!(
+        a.fabric.get(1, to_b, false, &long),
+        Err(DropReason::Oversize)
+    );
+}
+
+/// RS-01: each life of a node counts its messages anew. An answer to the first question of one is none to
+/// the first of the next.
+#[test]
+fn an_answer_to_an_earlier_life_is_no_answer_to_the_next() {
+    let rail = "127.46.29.1:7741@udp";
+    let (mut a, mut b) = (open(rail), open("127.46.30.1:0@udp"));
+    let (mut to_b, to_a) = (a.knows(&b), b.knows(&a));
+    let mut world = World::new(2);
+    let mut asked = Vec::new();
+    for words in [&b"the first?"[..], b"the next?"] {
+        if !asked.is_empty() {
+            drop(a);
+            a = open(rail);
+            to_b = a.knows(&b);
+        }
+        let number = a.fabric.get(world.now_us(), to_b, false, words).unwrap();
+        assert_eq!(number, 1, "or nothing could be mistaken");
+        world.run(&mut [&mut a, &mut b], |world| {
+            let heard = questions(&world.events[1]);
+            heard.iter().any(|(_, heard)| heard == words)
+        });
+        asked.push(questions(&world.events[1]).pop().unwrap().0);
+    }
+    assert_eq!(asked[0].number, asked[1].number);
+    let refused = |a: &Node| {
+        let rails = a.fabric.rails();
+        rails[0].counters.dropped(DropReason::BulkRefused)
+    };
+    for (question, answer) in [(asked[0], &b"the old"[..]), (asked[1], b"the new")] {
+        let now_us = world.now_us();
+        b.fabric.answer(now_us, to_a, question, answer).unwrap();
+    }
+    let is_answer = |event: &FabricEvent| matches!(event, FabricEvent::Answered { .. });
+    world.run(&mut [&mut a, &mut b], |world| {
+        world.events[0].iter().any(is_answer)
+    });
+    let answered = FabricEvent::Answered {
+        peer: to_b,
+        question: 1,
+        answer: Some(b"the new".to_vec()),
+    };
+    let answers: Vec<&FabricEvent> = world.events[0]
+        .iter()
+        .filter(|event| is_answer(event))
+        .collect();
+    assert_eq!(answers, [&answered]);
+    assert_eq!(refused(&a), 1, "the old one came, and was counted");
+}
+
+/// snd-045: an answer goes from the NID that was asked to the one that it was asked from, although others
+/// would be chosen, and by others when that way does not work.
+#[test]
+fn an_answer_goes_back_the_way_the_question_came() {
+    let mut a = open("127.46.27.1:0@udp,127.46.27.2:0@udp");
+    let mut b = open("127.46.28.1:0@udp,127.46.28.2:0@udp");
+    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+    let mut world = World::new(2);
+    // From the first rail to the second NID, for no reason that the other side knows of.
+    let pair = |local: &str, remote: &str| {
+        let (local, remote) = (vec![local.parse().unwrap()], vec![remote.parse().unwrap()]);
+        Rule::new(Subject::Pairs { local, remote })
+    };
+    let cross = pair("127.46.27.1@udp", "127.46.28.2@udp");
+    a.fabric.set_policy(Policy::new(vec![cross]).unwrap());
+    let used = |b: &Node, a: &Node| -> Vec<(usize, usize)> {
+        let paths = b.fabric.paths(to_a).into_iter();
+        let paths = paths.filter(|path| path.counters.sends > 0);
+        let place = |nid: &Nid| a.nids().iter().position(|one| one == nid).unwrap();
+        paths.map(|path| (path.rail, place(&path.nid))).collect()
+    };
+    for failing in [false, true] {
+        b.fabric.zero_stats();
+        for round in 1..=4 {
+            let now_us = world.now_us();
+            a.fabric.get(now_us, to_b, false, b"which way?").unwrap();
+            world.run(&mut [&mut a, &mut b], |world| {
+                !questions(&world.events[1]).is_empty()
+            });
+            let question = questions(&world.events[1])[0].0;
+            if failing && round == 1 {
+                b.fabric.told_failing(to_a, &a.nids().as_slice()[..1]);
+            }
+            b.fabric
+                .answer(world.now_us(), to_a, question, b"this one")
+                .unwrap();
+            world.run(&mut [&mut a, &mut b], |world| {
+                let is_answer = |event: &FabricEvent| {
+                    matches!(
+                        event,
+                        FabricEvent::Answered {
+                            answer: Some(_),
+                            ..
+                        }
+                    )
+                };
+                world.events[0].iter().any(is_answer)
+                    && world.events[1]
+                        .iter()
+                        .any(|event| matches!(event, FabricEvent::BulkDone { .. }))
+            });
+            world.events.iter_mut().for_each(Vec::clear);
+        }
+        match failing {
+            false => assert_eq!(used(&b, &a), [(1, 0)]),
+            true => assert!(used(&b, &a).iter().all(|(_, remote)| *remote == 1)),
+        }
+    }
+}
+
+/// AG-16: what is urgent passes the queue of what is not, and overtakes nothing that is urgent too.
+#[test]
+fn urgent_messages_pass_the_others_and_not_each_other() {
+    let (mut a, mut b) = (open("127.46.25.1:0@udp"), open("127.46.26.1:0@udp"));
+    let (to_b, _) = (a.knows(&b), b.knows(&a));
+    let mut world = World::new(2);
+    let urgent = Letter {
+        urgent: true,
+        ..Letter::default()
+    };
+    for mark in 0..6u8 {
+        a.fabric
+            .send_bulk(world.now_us(), to_b, &[mark; 500_000])
+            .unwrap();
+    }
+    for mark in 100..106u8 {
+        a.fabric
+            .put(world.now_us(), to_b, urgent, &[mark; 100])
+            .unwrap();
+    }
+    world.run(&mut [&mut a, &mut b], |world| world.received[1].len() == 12);
+    let marks: Vec<u8> = world.received[1]
+        .iter()
+        .map(|(_, bytes)| bytes[0])
+        .collect();
+    let (first, second): (Vec<u8>, Vec<u8>) = marks.iter().partition(|mark| **mark >= 100);
+    assert_eq!(first, (100..106).collect::<Vec<u8>>());
+    assert_eq!(second, (0..6).collect::<Vec<u8>>());
+    let last_urgent = marks.iter().position(|mark| *mark == 105);
+    assert!(
+        last_urgent < marks.iter().position(|mark| *mark == 5),
+        "{marks:?}"
     );
 }
 
@@ -249,6 +596,7 @@ fn a_peer_that_was_forgotten_gets_what_is_sent_after() {
         peer: to_b,
         message,
         tried: Vec::new(),
+        through: Vec::new(),
     };
     assert_eq!(told, ids.into_iter().map(failed).collect::<Vec<_>>());
 }

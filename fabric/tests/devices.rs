@@ -8,7 +8,7 @@ mod common;
 
 use common::{Node, config, in_child, text};
 use muster_fabric::{
-    BULK_MESSAGE_MAX, Class, DropReason, ENVELOPE_BYTES, Fabric, FabricEvent, HealthState,
+    BULK_MESSAGE_MAX, Class, DropReason, ENVELOPE_BYTES, Fabric, FabricEvent, HealthState, NidList,
     PeerHandle, Route, Transport,
 };
 use std::path::{Path, PathBuf};
@@ -152,7 +152,7 @@ fn a_device_whose_messages_are_too_short_for_bulk_is_refused_for_it() {
     let mut fabric = Fabric::open(&config("127.41.67.1@psm0")).unwrap();
     assert_eq!(fabric.mtu(), 2000 - ENVELOPE_BYTES);
     let text = "rail 127.41.67.1@psm0: psm3 carries messages of up to 2000 bytes, and the bulk lane \
-                 needs 16483; messages on it must fit a datagram";
+                 needs 16491; messages on it must fit a datagram";
     assert_eq!(fabric.open_bulk().unwrap_err().to_string(), text);
 }
 
@@ -229,6 +229,29 @@ fn a_peer_whose_address_is_looked_for_holds_nobody_up() {
     meet(&mut a, &mut b, to_b);
 }
 
+/// A provider that refuses one interface of a peer now does not keep it from being reached by another.
+#[test]
+fn a_peer_is_taken_in_by_the_paths_that_can_be_opened() {
+    if !with_devices("a_peer_is_taken_in_by_the_paths_that_can_be_opened") {
+        return;
+    }
+    let mut a = Node::open("127.41.74.1@psm0,127.41.74.2:0@udp0");
+    let mut b = Node::open("127.41.75.2:0@udp0");
+    std::fs::write(down("127.41.75.1.strange"), "").unwrap();
+    let strange: NidList = "127.41.75.1@psm0".parse().unwrap();
+    let start = Instant::now();
+    // The first answer is "not yet".
+    while let Ok(peer) = a.fabric.peer(&strange) {
+        a.fabric.forget(peer);
+        assert!(start.elapsed() < DEADLINE, "it was never refused");
+        std::thread::yield_now();
+    }
+    let both = format!("{strange},{}", b.nids()).parse().unwrap();
+    let to_b = a.fabric.peer(&both).unwrap();
+    a.fabric.send(1, to_b, Class::News, Route::All, b"news");
+    assert_eq!(text(&b.receive(1)), ["news"]);
+}
+
 /// hlt-005: a device that cannot say whether something has come, or why it complains, keeps nobody awake:
 /// that counts against its rail, once each time that it is looked at.
 #[test]
@@ -253,6 +276,37 @@ fn a_device_that_cannot_be_asked_keeps_nobody_awake() {
         std::fs::remove_file(&file).unwrap();
         assert_eq!(a.fabric.rails()[1].state, HealthState::Active);
     }
+}
+
+/// RS-02: that connections are made and ended is the provider's business, and speaks against no rail.
+#[test]
+fn events_of_connections_are_passed_over() {
+    if !with_devices("events_of_connections_are_passed_over") {
+        return;
+    }
+    let mut a = Node::open("127.41.76.1@psm0");
+    let (mut b, mut c) = (
+        Node::open("127.41.77.1@psm0"),
+        Node::open("127.41.77.2@psm0"),
+    );
+    let (to_b, to_c) = (a.knows(&b), a.knows(&c));
+    meet(&mut a, &mut b, to_b);
+    meet(&mut a, &mut c, to_c);
+    // Until the addresses were found nothing could be sent.
+    a.fabric.zero_stats();
+    assert_eq!(events(&mut a, 1), []);
+    assert!(down("127.41.76.1.connected").exists(), "none was read");
+    std::fs::write(down("127.41.76.1.shut"), "").unwrap();
+    assert_eq!(events(&mut a, 2), []);
+    assert!(down("127.41.76.1.shutdown").exists(), "none was read");
+    let rail = a.fabric.rails().remove(0);
+    assert_eq!(
+        (rail.state, rail.counters.dropped_in_all()),
+        (HealthState::Active, 0)
+    );
+    assert!(a.fabric.may_sleep());
+    a.fabric.send(3, to_b, Class::News, Route::Next, b"news");
+    assert_eq!(text(&b.receive(1)), ["news"]);
 }
 
 /// What the real providers lack here is said, and what to do about it.

@@ -36,7 +36,7 @@ fn more_rails_than_allowed() {
         .collect();
     assert_eq!(
         refusal(&rails.join(",")),
-        "9 rails were given; at most 8 are allowed"
+        "9 rails were given; at most 8 are allowed: leave some out, or remove one first"
     );
 }
 

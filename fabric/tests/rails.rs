@@ -7,7 +7,7 @@ mod common;
 use common::{Node, config, on_the_wheel, text};
 use muster_fabric::{
     Class, Cut, Direction, DropReason, Fabric, FabricEvent, FaultPlan, Faulty, HealthState,
-    NidList, Pace, PathState, PeerHandle, Route, Sent, Transport,
+    NidList, Pace, PathState, PeerHandle, Route, Transport,
 };
 
 /// Two nodes that beat to each other every 10 ms of a clock that the test winds.
@@ -129,6 +129,39 @@ fn a_cut_rail_is_silent_for_both_and_back_when_it_heals() {
     assert_eq!(pair.beats(20), [], "and stays well");
 }
 
+/// A host that counts silent rails would hold the peer for degraded for ever.
+#[test]
+fn a_silence_ends_when_the_peer_closes_its_rail() {
+    let cut = Cut {
+        rail: 1,
+        direction: Direction::In,
+        from_us: 0,
+        until_us: u64::MAX,
+    };
+    let plan = FaultPlan {
+        cuts: vec![cut],
+        ..FaultPlan::default()
+    };
+    let (rails_a, rails_b) = (
+        "127.41.72.1:0@udp0,127.41.72.2:0@udp1",
+        "127.41.73.1:0@udp0,127.41.73.2:0@udp1",
+    );
+    let mut pair = Pair::open(rails_a, rails_b, plan);
+    let events = pair.beats(30);
+    assert!(
+        matches!(events[..], [FabricEvent::RailSilent { rail: 1, .. }]),
+        "{events:?}"
+    );
+    let left = NidList::new(vec![pair.b.nids().as_slice()[0].clone()]).unwrap();
+    pair.a.fabric.renew(pair.to_b, &left).unwrap();
+    let peer = pair.to_b;
+    assert_eq!(
+        pair.a.fabric.poll_event(),
+        Some(FabricEvent::RailBack { peer, rail: 1 })
+    );
+    assert_eq!(pair.a.fabric.poll_event(), None);
+}
+
 #[test]
 fn a_rail_that_is_cut_one_way_is_silent_for_the_deaf_side_only() {
     let cut = Cut {
@@ -247,12 +280,12 @@ fn a_rail_that_fails_for_several_peers_is_failing_until_a_send_succeeds() {
     for (now_us, peer) in [(1, bad[0]), (2, bad[1]), (3, bad[0])] {
         let sent = a.fabric.send(now_us, peer, Class::Beat, Route::Next, b"x");
         assert_eq!(
-            sent,
-            Sent {
-                copies: 0,
-                dropped: Some(DropReason::ProviderError)
-            }
+            (sent.copies, sent.dropped),
+            (0, Some(DropReason::ProviderError))
         );
+        let there = a.fabric.nids(peer).unwrap().as_slice()[0].clone();
+        let own = a.nids().as_slice()[0].clone();
+        assert_eq!(a.fabric.pairs_tried(peer, &sent.tried), [(own, there)]);
     }
     let Some(FabricEvent::RailFailing { rail: 0, reason }) = a.fabric.poll_event() else {
         panic!("no event");

@@ -177,14 +177,14 @@ fn who_shares_no_net_is_reached_through_one_who_shares_one_with_each_side() {
     assert_eq!(world.relayed('c', [Some('b'), None, Some('a')]), one(8));
     // And why.
     let to_b = world.to('a', 'b');
-    let why = world.of('a').why(to_b, Route::Next).to_string();
+    let why = world.of('a').why(to_b).to_string();
     assert!(
         why.contains("no path") && why.contains("no rail of this node is on a net"),
         "{why}"
     );
     assert!(why.contains("@udp0: taken"), "{why}");
     let to_c = world.to('a', 'c');
-    assert_eq!(world.of('a').why(to_c, Route::Next).relay, None);
+    assert_eq!(world.of('a').why(to_c).relay, None);
     // Zeroed with all other figures.
     world.of('c').zero_stats();
     assert_eq!(world.of('c').relayed().pairs, []);
@@ -218,10 +218,11 @@ fn switched_off_nothing_goes_through_others_and_nothing_is_carried_for_them() {
     let nothing = Sent {
         copies: 0,
         dropped: Some(DropReason::NoPath),
+        ..Sent::default()
     };
     assert_eq!(world.send('a', 'b', "there"), nothing);
     let to_b = world.to('a', 'b');
-    let why = world.of('a').why(to_b, Route::Next).to_string();
+    let why = world.of('a').why(to_b).to_string();
     assert!(why.contains("but relaying is off"), "{why}");
     // Whoever is on no common net is no peer then.
     let stranger = "127.47.3.99@udp7".parse().unwrap();
@@ -300,7 +301,7 @@ fn who_is_watched_and_not_heard_is_asked_through_others_and_answers_so() {
         matches!(events[1], FabricEvent::RailSilent { rail: 0, .. }),
         "{events:?}"
     );
-    let why = world.of('a').why(to_b, Route::Next).to_string();
+    let why = world.of('a').why(to_b).to_string();
     assert!(
         why.contains("through others, since no direct pair works"),
         "{why}"
@@ -318,12 +319,12 @@ fn who_is_watched_and_not_heard_is_asked_through_others_and_answers_so() {
     ];
     assert_eq!(world.events('a'), back);
     assert_eq!(world.send('a', 'b', "fine").copies, 1);
-    assert_eq!(world.of('a').why(to_b, Route::Next).relay, None);
+    assert_eq!(world.of('a').why(to_b).relay, None);
     assert_eq!(world.send('b', 'a', "asked lately").copies, 2);
     world.now_us += 1_000_000;
     assert_eq!(world.send('b', 'a', "fine").copies, 1);
     world.take('b');
-    assert_eq!(world.of('b').why(to_a, Route::Next).relay, None);
+    assert_eq!(world.of('b').why(to_a).relay, None);
 }
 
 /// A peer that nobody watches: news without a word back goes through others, too.
@@ -364,7 +365,7 @@ fn what_a_stranger_throws_at_a_carrier_goes_nowhere() {
     );
     let nobody: muster_fabric::Nid = "10.1.2.3:4@udp0".parse().unwrap();
     let seal = |hops: u8, nids: [&muster_fabric::Nid; 3], message: &[u8]| {
-        let mut bytes = b"\xf5MR1".to_vec();
+        let mut bytes = b"\xf5MR2".to_vec();
         bytes.extend([hops, 0]);
         for nid in nids {
             let at = nid.socket_address().unwrap();
@@ -373,13 +374,24 @@ fn what_a_stranger_throws_at_a_carrier_goes_nowhere() {
             bytes.extend(at.port().to_le_bytes());
             bytes.extend(at.ip().octets());
         }
+        let signed = [&bytes[..4], &bytes[5..], message].concat();
+        let tag = blake3::keyed_hash(&[9; 32], &signed);
+        bytes.extend(&tag.as_bytes()[..8]);
         bytes.extend(message);
+        bytes
+    };
+    let unproven = |mut bytes: Vec<u8>, at: usize| {
+        bytes[at] ^= 1;
         bytes
     };
     let good = seal(1, [&a, &c, &b], b"good");
     let thrown = [
         (DropReason::RelayMalformed, good[..20].to_vec()),
-        (DropReason::RelayMalformed, b"\xf5MR1".to_vec()),
+        (DropReason::RelayMalformed, b"\xf5MR2".to_vec()),
+        // Its tag, its words, and whom it is for, by one who has no key.
+        (DropReason::RelayMalformed, unproven(good.clone(), 40)),
+        (DropReason::RelayMalformed, unproven(good.clone(), 41)),
+        (DropReason::RelayMalformed, unproven(good.clone(), 32)),
         (DropReason::RelayMalformed, seal(2, [&a, &c, &b], b"far")),
         (DropReason::RelayMalformed, seal(1, [&a, &c, &b], b"")),
         (DropReason::RelayMalformed, seal(1, [&a, &c, &b], &good)),
@@ -406,7 +418,7 @@ fn what_a_stranger_throws_at_a_carrier_goes_nowhere() {
     assert_eq!(world.sends('c'), 0, "nothing went on");
     let stranger = FabricEvent::Stranger { nid: nobody };
     assert_eq!(world.events('c'), [stranger], "once");
-    // What is well addressed is carried, whoever sends it; the members' own proof is inside.
+    // What is well addressed and proven is carried, even a copy; the members' own proof is inside.
     socket.send_to(&good, to).unwrap();
     world.take('c');
     assert_eq!(world.take('b').len(), 1);
@@ -463,6 +475,9 @@ fn bulk_messages_go_through_others_whole_and_once() {
         .map(|by| world.relayed(by, [Some('a'), None, Some('b')]))
         .to_vec();
     assert!(taken.iter().map(|tally| tally.bytes).sum::<u64>() > whole.len() as u64);
+    let carried: u64 = taken.iter().map(|tally| tally.messages).sum();
+    assert!(world.sends('c') + world.sends('d') >= carried, "{carried}");
+    assert!(world.sends('a') >= carried);
     let by_c = taken[0].messages > 0;
     world.of(if by_c { 'c' } else { 'd' }).set_relay(false);
     let now_us = world.now_us;

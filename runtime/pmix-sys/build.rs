@@ -8,36 +8,67 @@ use std::path::PathBuf;
 
 const TYPES: &[&str] = &[
     "pmix_data_range_t",
+    "pmix_event_notification_cbfunc_fn_t",
+    "pmix_hdlr_reg_cbfunc_t",
     "pmix_info_t",
+    "pmix_modex_cbfunc_t",
+    "pmix_notification_fn_t",
     "pmix_op_cbfunc_t",
     "pmix_proc_t",
+    "pmix_release_cbfunc_t",
     "pmix_scope_t",
+    "pmix_server_module_t",
     "pmix_status_t",
     "pmix_value_cbfunc_t",
     "pmix_value_t",
 ];
 
 const CONSTANTS: &[&str] = &[
+    "PMIX_APPNUM",
     "PMIX_BOOL",
+    "PMIX_ERR_EXIT_NONZERO_TERM",
+    "PMIX_ERR_INIT",
     "PMIX_ERR_NOT_FOUND",
+    "PMIX_ERR_NOT_SUPPORTED",
+    "PMIX_ERR_PROC_ABORTED",
     "PMIX_ERR_PROC_ABORTED_BY_SIG",
+    "PMIX_ERR_PROC_TERM_WO_SYNC",
+    "PMIX_ERR_TIMEOUT",
     "PMIX_ERR_UNREACH",
     "PMIX_EVENT_AFFECTED_PROC",
     "PMIX_EVENT_NON_DEFAULT",
+    "PMIX_EVENT_NO_ACTION_TAKEN",
+    "PMIX_EXTERNAL_ERR_BASE",
     "PMIX_GET_REFRESH_CACHE",
     "PMIX_GLOBAL",
     "PMIX_HOSTNAME",
+    "PMIX_INT",
+    "PMIX_JOBID",
     "PMIX_JOB_SIZE",
     "PMIX_MAX_KEYLEN",
     "PMIX_MAX_NSLEN",
+    "PMIX_MAX_PROCS",
     "PMIX_NODEID",
+    "PMIX_NODE_MAP",
+    "PMIX_NSDIR",
     "PMIX_OPERATION_SUCCEEDED",
     "PMIX_OPTIONAL",
     "PMIX_PROC",
+    "PMIX_PROC_MAP",
+    "PMIX_PROC_RANK",
+    "PMIX_RANGE_LOCAL",
     "PMIX_RANGE_PROC_LOCAL",
+    "PMIX_REGEX",
+    "PMIX_SERVER_NSPACE",
+    "PMIX_SERVER_RANK",
+    "PMIX_SERVER_TMPDIR",
     "PMIX_STRING",
     "PMIX_SUCCESS",
+    "PMIX_SYSTEM_TMPDIR",
+    "PMIX_TIMEOUT",
+    "PMIX_TMPDIR",
     "PMIX_UINT32",
+    "PMIX_UNIV_SIZE",
 ];
 
 fn main() {
@@ -55,7 +86,10 @@ fn main() {
         });
 
     let mut builder = bindgen::Builder::default()
-        .header_contents("muster_pmix.h", "#include <pmix.h>\n")
+        .header_contents(
+            "muster_pmix.h",
+            "#include <pmix.h>\n#include <pmix_server.h>\n",
+        )
         .clang_args(
             library
                 .include_paths

@@ -13,6 +13,10 @@ pub mod config;
 #[cfg(feature = "agent")]
 pub mod control;
 pub mod doorman;
+#[cfg(feature = "agent")]
+mod journal;
+#[cfg(feature = "agent")]
+pub mod launch;
 pub mod pmix;
 pub mod sys;
 pub mod watch;

@@ -319,6 +319,32 @@ fn a_lost_agent_is_an_error_and_the_states_stay() {
     client.finalize(0).unwrap();
 }
 
+/// An application that only takes events, or only waits, must not have to ask.
+#[test]
+fn another_agent_is_found_by_who_asks_for_none() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let deadline = std::time::Duration::from_millis(20);
+    let client = Client::attach(Options {
+        deadline,
+        rank: Some(0),
+        ..options(base.path())
+    })
+    .unwrap();
+    agent.await_armed();
+    drop(agent);
+    await_readable(client.descriptor().unwrap());
+    while client.next_event().is_ok() {}
+    assert!(client.is_agent_lost());
+    let mut agent = Agent::start(base.path());
+    agent.await_armed();
+    let alive = [RankState::Alive];
+    let found = client.await_rank(0, &alive, DEADLINE).unwrap();
+    assert_eq!(found, Some(RankState::Alive));
+    while client.next_event().unwrap().is_some() {}
+    client.finalize(0).unwrap();
+}
+
 #[derive(Default)]
 struct Recorder {
     link: Mutex<Option<AgentLink>>,
@@ -547,6 +573,37 @@ fn a_directory_that_others_may_change_is_refused() {
 }
 
 /// What a client of another release, job or making gets to hear at the door.
+/// An agent that is about to end lets nobody in whom it would then leave with its questions: who has its foot
+/// in the door already is hung up on at the greeting, and looks for the next agent.
+#[test]
+fn who_comes_while_the_agent_ends_is_not_let_in() {
+    let base = tempdir().unwrap();
+    let agent = Agent::start(base.path());
+    let early = Client::attach(options(base.path())).unwrap();
+    let late = Packets::connect(&agent.place.socket()).unwrap();
+    agent.order(Order::Shut);
+    let hello = Hello {
+        pid: std::process::id(),
+        key: agent.place.key().into(),
+        rank: Some(7),
+        job_size: 0,
+        threadless: false,
+        ulfm: false,
+        wants_nudge: false,
+        held: None,
+    };
+    // The order is carried out before what comes after it is served.
+    while agent.place.socket().exists() {
+        std::thread::yield_now();
+    }
+    late.send(&ToAgent::Hello(hello).encode(), None).unwrap();
+    await_readable(late.as_fd());
+    let mut buffer = [0; 1024];
+    assert!(matches!(late.receive(&mut buffer), Ok(Received::HungUp)));
+    assert!(Packets::connect(&agent.place.socket()).is_err());
+    early.finalize(0).unwrap();
+}
+
 #[test]
 fn strangers_are_refused_with_the_reason() {
     let base = tempdir().unwrap();
@@ -624,4 +681,50 @@ fn strangers_are_refused_with_the_reason() {
         panic!()
     };
     assert_eq!((welcome.slot, welcome.generation, board.len()), (0, 1, 1));
+}
+
+/// A porch that says on which thread it is called.
+struct Whereabouts(Mutex<Sender<std::thread::ThreadId>>);
+
+impl Porch for Whereabouts {
+    fn on_call(&self) {
+        let _ = (self.0.lock().unwrap()).send(std::thread::current().id());
+    }
+
+    fn wants_call(&self) -> bool {
+        true
+    }
+}
+
+/// What the porch does may take its time: an application that asks for events is not kept waiting for it.
+#[test]
+fn with_a_library_thread_the_porch_is_called_on_no_other() {
+    for thread in [true, false] {
+        let base = tempdir().unwrap();
+        let mut agent = Agent::start(base.path());
+        let (sender, called) = channel();
+        let options = Options {
+            porch: Some(Arc::new(Whereabouts(Mutex::new(sender)))),
+            thread,
+            ..options(base.path())
+        };
+        let client = Client::attach(options).unwrap();
+        agent.await_armed();
+        while called.try_recv().is_ok() {}
+        let here = std::thread::current().id();
+        for dispatches in [true, false] {
+            if dispatches {
+                client.dispatch().unwrap();
+            } else {
+                client.next_event().unwrap();
+            }
+            if thread || dispatches {
+                let on = called.recv_timeout(DEADLINE).unwrap();
+                assert_eq!(on == here, !thread, "a library thread: {thread}");
+            } else {
+                assert!(called.try_recv().is_err(), "next_event never blocks");
+            }
+        }
+        client.finalize(0).unwrap();
+    }
 }

@@ -95,7 +95,10 @@ impl Porch for Asks {
     fn on_attached(&self, _: &AgentLink) {}
 
     fn on_events(&self, _: &[Event], _: &BoardView) {
-        let client = self.client.get().unwrap().clone();
+        // None while it attaches: what was before is told then.
+        let Some(client) = self.client.get().cloned() else {
+            return;
+        };
         let answer = std::thread::spawn(move || client.dispatch())
             .join()
             .unwrap();

@@ -28,7 +28,7 @@ impl House {
         for notice in notices {
             self.doorman.settle(&notice, &mut self.board, &self.watch);
         }
-        for ask in self.doorman.take_asks() {
+        for (_, ask) in self.doorman.take_asks() {
             let mut buffer = [0; 2048];
             if let Ok(Received::Message(length, _)) = ask.receive(&mut buffer) {
                 let _ = Ask::decode(&buffer[..length]);

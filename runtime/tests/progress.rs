@@ -2,11 +2,13 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use muster::board::RankState;
-use muster::client::Client;
+use muster::client::{Client, Error};
 use muster::watch::{Finding, HungBy};
+use support::DEADLINE;
 use support::agent::Agent;
 use support::rank::{Rank, role as act};
 use tempfile::tempdir;
@@ -34,6 +36,21 @@ fn who_promised_to_tick_and_does_not_is_hung_until_it_ticks() {
     rank.hear("promised");
     assert_eq!(agent.await_finding(slot), Finding::Resumed);
     assert_eq!(agent.view.rank_state(0), RankState::Alive);
+}
+
+/// Without a library thread it is the thread that attached; nobody is left to take the promise back.
+#[test]
+fn a_promise_ends_with_the_thread_that_holds_the_word() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let mut rank = Rank::start_with(base.path(), 0, "ends", base.path());
+    let slot = agent.await_armed();
+    rank.tell("promise 20");
+    rank.hear("promised");
+    assert_eq!(agent.await_finding(slot), Finding::Hung(HungBy::NoTick));
+    rank.tell("end-thread");
+    assert_eq!(agent.await_finding(slot), Finding::Detached);
+    assert_eq!(agent.await_finding(slot), Finding::Resumed);
 }
 
 /// The kernel knows why it does not tick; that is said, and only that.
@@ -110,4 +127,94 @@ fn a_wait_ends_at_its_deadline() {
     ));
     client.finalize(0).unwrap();
     assert!(client.await_rank(0, &[RankState::Left], short).is_err());
+}
+
+/// A thread that waits for a rank, or for events, and what it is told in the end.
+fn waiting<T: Send + 'static>(
+    client: &Client,
+    wait: impl FnOnce(&Client) -> T + Send + 'static,
+) -> std::sync::mpsc::Receiver<T> {
+    let (sender, told) = std::sync::mpsc::channel();
+    let client = client.clone();
+    std::thread::spawn(move || sender.send(wait(&client)));
+    told
+}
+
+/// Nobody looks again now and then whether there is still an agent to wait for: who waits is woken.
+#[test]
+fn who_waits_when_this_process_leaves_is_told_so() {
+    let base = tempdir().unwrap();
+    for thread in [true, false] {
+        let mut agent = Agent::start(base.path());
+        let options = muster::client::Options {
+            thread,
+            ..support::agent::options(base.path())
+        };
+        let client = Client::attach(options).unwrap();
+        agent.await_armed();
+        let state = waiting(&client, |client| {
+            client.await_rank(7, &[RankState::Alive], Duration::MAX)
+        });
+        let event = waiting(&client, |client| {
+            loop {
+                match client.await_event(Duration::MAX) {
+                    Ok(_) => {}
+                    Err(cause) => return cause,
+                }
+            }
+        });
+        client.finalize(0).unwrap();
+        assert!(matches!(
+            state.recv_timeout(DEADLINE),
+            Ok(Err(Error::Finalized))
+        ));
+        assert!(matches!(event.recv_timeout(DEADLINE), Ok(Error::Finalized)));
+    }
+}
+
+#[test]
+fn who_waits_when_another_agent_comes_waits_for_what_that_says() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let client = Client::attach(support::agent::options(base.path())).unwrap();
+    agent.await_armed();
+    let state = waiting(&client, |client| {
+        client.await_rank(7, &[RankState::Alive], Duration::MAX)
+    });
+    drop(agent);
+    let mut another = Agent::start(base.path());
+    another.await_armed();
+    let _rank = Rank::start(base.path(), 7);
+    let told = state.recv_timeout(DEADLINE);
+    assert!(matches!(told, Ok(Ok(Some(RankState::Alive)))), "{told:?}");
+    client.finalize(0).unwrap();
+}
+
+/// Whoever takes over the events says so to those who wait for them.
+#[test]
+fn who_waits_for_events_can_be_asked_to_stop() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let client = Client::attach(support::agent::options(base.path())).unwrap();
+    agent.await_armed();
+    static GOES_ON: AtomicBool = AtomicBool::new(true);
+    let all: Vec<_> = (0..3)
+        .map(|_| {
+            waiting(&client, |client| {
+                loop {
+                    let go_on = || GOES_ON.load(Ordering::Acquire);
+                    let told = client.await_event_while(Duration::MAX, go_on);
+                    if !matches!(told, Ok(Some(_))) {
+                        return told.is_ok();
+                    }
+                }
+            })
+        })
+        .collect();
+    GOES_ON.store(false, Ordering::Release);
+    client.wake_takers();
+    for told in all {
+        assert_eq!(told.recv_timeout(DEADLINE), Ok(true));
+    }
+    client.finalize(0).unwrap();
 }

@@ -2,7 +2,9 @@
  * told. It talks to no rank after that, so it needs no fault tolerance of its MPI.
  *
  * Lines on standard output: "READY rank", "TOLD rank: what", "FAIL rank: what". With "cards" as argument
- * the agents are brought together by muster_mpi_init, on two emulated nodes. */
+ * the agents are brought together by muster_mpi_init, on two emulated nodes. With "joined" they were, by
+ * libmuster-pmpi.so, and nobody dies. With "spawn" nobody dies: the ranks spawn two more of this program, one
+ * of which does, and say "SPAWNED rank" if they are all well when the other one has been told. */
 #include <muster_mpi.h>
 
 #include <signal.h>
@@ -65,15 +67,67 @@ static void say_how(muster_ctx_t *muster, int victim)
     fail("no event");
 }
 
+/* The children are a job of their own: their deaths are theirs. */
+static void spawn(muster_ctx_t *muster, const char *program)
+{
+    MPI_Comm children;
+    int told = 0, other;
+    if (MPI_Comm_spawn(program, MPI_ARGV_NULL, 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children,
+                       MPI_ERRCODES_IGNORE) != MPI_SUCCESS)
+        fail("MPI_Comm_spawn");
+    MPI_Comm_set_errhandler(children, MPI_ERRORS_RETURN);
+    if (rank == 0 && MPI_Recv(&told, 1, MPI_INT, 0, 0, children, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+        fail("MPI_Recv");
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (other = 0; other < size; other++)
+        if (muster_rank_state(muster, (uint32_t)other) != MUSTER_RANK_ALIVE)
+            fail("a parent is not alive");
+    if (muster_rank_count(muster) != size)
+        fail("the children are among the ranks");
+    /* Nobody leaves before all have looked. */
+    MPI_Barrier(MPI_COMM_WORLD);
+    printf("SPAWNED %d\n", rank);
+    fflush(stdout);
+}
+
+/* Tells the parents, if there are any, that it was told. */
+static void tell_parents(void)
+{
+    MPI_Comm parents;
+    int told = 1;
+    MPI_Comm_get_parent(&parents);
+    if (parents == MPI_COMM_NULL || rank != 0)
+        return;
+    MPI_Comm_set_errhandler(parents, MPI_ERRORS_RETURN);
+    if (MPI_Send(&told, 1, MPI_INT, 0, 0, parents) != MPI_SUCCESS)
+        fail("MPI_Send");
+}
+
+/* Who cannot be connected takes part: the others are told their own mistake, and nobody hangs. */
+static void check_refused(void)
+{
+    muster_ctx_t *muster = NULL;
+    muster_config_t wrong = MUSTER_CONFIG_INIT;
+    wrong.rank = -2;
+    int status = muster_mpi_init(MPI_COMM_WORLD, &wrong, rank == 1 ? NULL : &muster);
+    if (status != (rank == 1 ? MUSTER_ERR_ARGUMENT : MUSTER_ERR_CONFIG) || muster)
+        fail("a wrong muster_mpi_init");
+}
+
 int main(int argc, char **argv)
 {
     int cards = argc > 1 && strcmp(argv[1], "cards") == 0, status;
+    int spawns = argc > 1 && strcmp(argv[1], "spawn") == 0;
+    int joined = argc > 1 && strcmp(argv[1], "joined") == 0;
+    const char *program = argv[0];
     muster_ctx_t *muster = NULL;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (cards)
+    if (cards) {
+        check_refused();
         emulate_nodes();
+    }
     status = cards ? muster_mpi_init(MPI_COMM_WORLD, NULL, &muster) : muster_init(NULL, &muster);
     if (status < 0)
         fail(muster_strerror(status));
@@ -82,13 +136,22 @@ int main(int argc, char **argv)
     printf("READY %d\n", rank);
     fflush(stdout);
     MPI_Barrier(MPI_COMM_WORLD);
-    if (size > 1 && rank == size - 1)
-        raise(SIGKILL);
-    if (size > 1) {
+    if (joined) {
+        if (muster_node_count(muster) < 2 || muster_finalize(muster) < 0)
+            fail("the nodes of the others are not known");
+        MPI_Finalize();
+        return 0;
+    }
+    if (spawns) {
+        spawn(muster, program);
+    } else if (size > 1) {
+        if (rank == size - 1)
+            raise(SIGKILL);
         if (muster_wait_rank(muster, (uint32_t)size - 1, ENDED, DEADLINE_MS) != MUSTER_RANK_FAILED)
             fail("the death was not told");
         say_how(muster, size - 1);
         check_groups(muster, size - 1);
+        tell_parents();
     }
     if (muster_finalize(muster) < 0)
         fail("muster_finalize");

@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #define DEADLINE_S 30
 #define LARGEST 65536
@@ -99,11 +101,55 @@ static void check_watch(muster_ctx_t *context, uint32_t node)
     CHECK(strstr(line, "node here changed an attribute") == line);
     CHECK(muster_withdraw(context, "load") == 1);
     CHECK(await_change(context, "load", &event));
+
+    /* Not watched any more: the next change that is told is of another key. */
+    CHECK(muster_watch(context, "last") == MUSTER_OK);
+    CHECK(muster_unwatch(context, "load") == 1);
+    CHECK(muster_unwatch(context, "load") == 0);
+    CHECK(muster_publish(context, "load", "10", 2) == MUSTER_OK);
+    CHECK(muster_publish(context, "last", "1", 1) == MUSTER_OK);
+    CHECK(await_change(context, "last", &event));
+    CHECK(muster_unwatch(context, "last") == 1);
+    CHECK(muster_withdraw(context, "load") == 1 && muster_withdraw(context, "last") == 1);
     CHECK(muster_attribute_get(context, node, "load", NULL, 0) == MUSTER_ERR_NO_SUCH_KEY);
+}
+
+/* As many keys as one answer of the agent holds, and more. */
+static void check_keys(muster_ctx_t *context, uint32_t node)
+{
+    enum { MANY = 300, LENGTH = 250, ALL = MANY * (LENGTH + 1) };
+    static char list[ALL + 64], key[LENGTH + 1];
+    int before = muster_attribute_keys(context, node, list, sizeof list), expected = 0, found = 0;
+    CHECK(before >= 0 && before < (int)sizeof list);
+    for (const char *each = list; each < list + before; each += strlen(each) + 1)
+        CHECK(muster_attribute_get(context, node, each, NULL, 0) >= 0);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(key, sizeof key, "%0*d", LENGTH, i);
+        CHECK(muster_publish(context, key, "v", 1) == MUSTER_OK);
+    }
+    int length = muster_attribute_keys(context, node, list, sizeof list);
+    CHECK(length == before + ALL);
+    for (const char *each = list; each < list + ALL; each += strlen(each) + 1, found++)
+        expected += atoi(each) == found && strlen(each) == LENGTH;
+    CHECK(found == MANY && expected == MANY);
+    /* Whole keys only, and the length of all. */
+    memset(list, '?', sizeof list);
+    CHECK(muster_attribute_keys(context, node, list, 2 * LENGTH) == length);
+    CHECK(strlen(list) == LENGTH && list[LENGTH + 1] == '?');
+    CHECK(muster_attribute_keys(context, node, NULL, 0) == length);
+    CHECK(muster_attribute_keys(context, 1000, list, sizeof list) == MUSTER_ERR_NO_SUCH_NODE);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(key, sizeof key, "%0*d", LENGTH, i);
+        CHECK(muster_withdraw(context, key) == 1);
+    }
+    CHECK(muster_attribute_keys(context, node, list, sizeof list) == before);
 }
 
 static void check_arguments(muster_ctx_t *context)
 {
+    CHECK(muster_unwatch(context, NULL) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_unwatch(context, "") == MUSTER_ERR_LIMIT);
+    CHECK(muster_attribute_keys(context, 0, NULL, 1) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_publish(context, NULL, "v", 1) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_publish(context, "k", NULL, 1) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_withdraw(context, NULL) == MUSTER_ERR_ARGUMENT);
@@ -113,7 +159,7 @@ static void check_arguments(muster_ctx_t *context)
     CHECK(muster_key_hash(NULL) == 0 && muster_key_hash("a") != muster_key_hash("b"));
 }
 
-static void run(uint32_t flags)
+static muster_ctx_t *attach(uint32_t flags)
 {
     muster_ctx_t *context = NULL;
     muster_config_t config = MUSTER_CONFIG_INIT;
@@ -122,25 +168,72 @@ static void run(uint32_t flags)
     config.flags = flags;
     int status = muster_init(&config, &context);
     CHECK(status == MUSTER_OK);
-    if (status < 0)
+    return status < 0 ? NULL : context;
+}
+
+#define KEYS_A_PROCESS 256
+
+/* A program of its own that watches as much as it may, keys that nobody else has, and ends. */
+static void watch_all(int number)
+{
+    char key[32];
+    muster_ctx_t *context = attach(0);
+    if (!context)
+        return;
+    for (int i = 0; i < KEYS_A_PROCESS; i++) {
+        snprintf(key, sizeof key, "%d.%d", number, i);
+        CHECK(muster_watch(context, key) == MUSTER_OK);
+    }
+    CHECK(muster_watch(context, "one more") == MUSTER_ERR_LIMIT);
+    CHECK(muster_unwatch(context, key) == 1);
+    CHECK(muster_watch(context, "one more") == MUSTER_OK);
+    CHECK(muster_finalize(context) == MUSTER_OK);
+}
+
+/* The keys of an agent are 4096; those of processes that have ended are free again. */
+static void check_watchers_that_end(const char *program)
+{
+    char number[8];
+    for (int i = 0; i < 4096 / KEYS_A_PROCESS + 4; i++) {
+        int status = -1;
+        snprintf(number, sizeof number, "%d", i);
+        pid_t child = fork();
+        if (child == 0) {
+            execl(program, program, number, (char *)NULL);
+            _exit(127);
+        }
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    }
+}
+
+static void run(uint32_t flags, const char *program)
+{
+    muster_ctx_t *context = attach(flags);
+    if (!context)
         return;
     int node = muster_my_node(context);
     CHECK(node >= 0);
     check_arguments(context);
     if (flags == 0) {
         check_values(context, (uint32_t)node);
+        check_keys(context, (uint32_t)node);
         check_limits(context, (uint32_t)node);
         CHECK(muster_withdraw(context, "fill1") == 1);
+        check_watchers_that_end(program);
     }
     check_watch(context, (uint32_t)node);
     CHECK(muster_finalize(context) == MUSTER_OK);
     check_context(context, MUSTER_ERR_NOT_INITIALIZED);
 }
 
-int main(void)
+int main(int count, char **words)
 {
-    run(0);
-    run(MUSTER_NO_THREAD);
+    if (count > 1) {
+        watch_all(atoi(words[1]));
+    } else {
+        run(0, words[0]);
+        run(MUSTER_NO_THREAD, words[0]);
+    }
     if (failures)
         printf("%d checks failed\n", failures);
     return failures != 0;

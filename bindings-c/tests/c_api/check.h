@@ -33,7 +33,10 @@ static void check_context(muster_ctx_t *context, int expected)
     char card[MUSTER_CARD_SIZE] = "";
     CHECK(muster_get_fd(context) == expected);
     CHECK(muster_next_event(context, &event) == expected);
+    CHECK(muster_poll_events(context, &event, 1, 1000) == expected);
     CHECK(muster_dispatch(context, ignore, NULL) == expected);
+    CHECK(muster_set_callback(context, ignore, NULL, MUSTER_CALLBACK_THREAD_SAFE) == expected);
+    CHECK(muster_set_callback(context, NULL, NULL, 0) == expected);
     CHECK(muster_node_state(context, 0) == expected);
     CHECK(muster_rank_state(context, 0) == expected);
     CHECK(muster_rank_node(context, 0) == expected);
@@ -52,6 +55,8 @@ static void check_context(muster_ctx_t *context, int expected)
     CHECK(muster_withdraw(context, "k") == expected);
     CHECK(muster_attribute_get(context, 0, "k", text, sizeof text) == expected);
     CHECK(muster_watch(context, "k") == expected);
+    CHECK(muster_unwatch(context, "k") == expected);
+    CHECK(muster_attribute_keys(context, 0, text, sizeof text) == expected);
     CHECK(muster_control(context, "rails", text, sizeof text) == expected);
     CHECK(muster_why(context, 0, text, sizeof text) == expected);
     CHECK(muster_node_states(context, (uint8_t *)text, sizeof text, &epoch) == expected);
@@ -63,6 +68,7 @@ static void check_context(muster_ctx_t *context, int expected)
     CHECK(muster_wait_ranks(context, 0, MUSTER_STATE(MUSTER_RANK_ALIVE), 1000) == expected);
     CHECK(muster_tick_every(context, 20) == expected);
     CHECK(muster_tick(context) == expected);
+    CHECK(muster_counter(context, "agents_found_again", &epoch) == expected);
     CHECK(muster_card(context, card, 1000) == expected);
     CHECK(muster_take_cards(context, card, 1) == expected);
     CHECK(muster_leave(context, 0) == expected);

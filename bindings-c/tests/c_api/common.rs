@@ -54,6 +54,63 @@ pub(crate) fn installed() -> &'static Path {
     })
 }
 
+/// A C program beside this file.
+pub(crate) fn beside(program: &str) -> PathBuf {
+    here().join(format!("tests/c_api/{program}.c"))
+}
+
+/// Compiles a C program against libmuster, into this folder.
+pub(crate) fn compile(source: &Path, folder: &Path, link: &[&str], more: &[&str]) -> PathBuf {
+    let binary = folder.join(source.file_stem().expect("a name"));
+    run(compiler("CC", "cc")
+        .args(["-std=c11", "-D_GNU_SOURCE", "-g", "-Wall", "-Wextra"])
+        .args(more)
+        .arg("-I")
+        .arg(installed().join("include"))
+        .arg(source)
+        .arg("-o")
+        .arg(&binary)
+        .arg(format!("-L{}", installed().join("lib").display()))
+        .args(link));
+    binary
+}
+
+/// A program that finds the library, and no agent but one of its own.
+pub(crate) fn alone<'a>(
+    command: &'a mut Command,
+    folder: &Path,
+    agent: Option<&Path>,
+) -> &'a mut Command {
+    for inherited in [
+        "MUSTER_JOB",
+        "MUSTER_NODE",
+        "MUSTER_ULFM",
+        "PMIX_NAMESPACE",
+        "PMIX_RANK",
+    ] {
+        command.env_remove(inherited);
+    }
+    if let Some(agent) = agent {
+        command.env("MUSTER_AGENT", agent);
+    }
+    command
+        .env("LD_LIBRARY_PATH", installed().join("lib"))
+        .env("MUSTER_DIR", folder)
+        .env("MUSTER_RAILS", "127.0.0.1:0@udp0")
+        .env("MUSTER_LINGER_MS", "0")
+}
+
+/// A musterd of this source, as `make` builds it.
+pub(crate) fn musterd() -> PathBuf {
+    run(Command::new(env!("CARGO"))
+        .args(["build", "--package", "muster", "--bin", "musterd"])
+        .current_dir(here()));
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .parent()
+        .expect("target/tmp is in target");
+    target.join("debug/musterd")
+}
+
 /// The text of the public header.
 pub(crate) fn header() -> String {
     std::fs::read_to_string(here().join("include/muster.h")).expect("the header is checked in")

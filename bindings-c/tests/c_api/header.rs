@@ -37,6 +37,48 @@ fn strict_compilers_accept_it() {
     }
 }
 
+/// Uses what is compiled with the program, as a program would.
+const MPI_PROGRAM: &str = "#include <muster_mpi.h>\n\
+    int use(void);\n\
+    int use(void) {\n\
+    muster_ctx_t *context = NULL;\n\
+    MPI_Group group = MPI_GROUP_NULL;\n\
+    int status = muster_mpi_init(MPI_COMM_WORLD, NULL, &context);\n\
+    return status + muster_mpi_group(context, MPI_COMM_WORLD, 1u, &group)\n\
+    + muster_mpi_failed(context, MPI_COMM_WORLD, &group); }\n";
+
+/// The folders of an MPI's headers, as its compiler names them; what is in them is not ours to check.
+fn mpi_headers() -> Vec<String> {
+    let shown = run(std::process::Command::new("mpicc.openmpi").arg("--showme:incdirs"));
+    let folders = shown.split_whitespace();
+    folders
+        .flat_map(|folder| ["-isystem".to_owned(), folder.to_owned()])
+        .collect()
+}
+
+#[test]
+fn strict_compilers_accept_what_is_compiled_with_a_program_of_mpi() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let headers = mpi_headers();
+    for (variable, program, extension, standard) in [
+        ("CC", "cc", "c", "-std=c99"),
+        ("CC", "cc", "c", "-std=c11"),
+        ("CXX", "g++", "cc", "-std=c++11"),
+    ] {
+        let source = folder.path().join(format!("use.{extension}"));
+        std::fs::write(&source, MPI_PROGRAM).expect("written");
+        run(compiler(variable, program)
+            .args([standard, "-pedantic", "-Wall", "-Wextra", "-Wconversion"])
+            .args(["-Wshadow", "-Werror", "-fsyntax-only"])
+            // Its old C++ functions are no part of MPI any more.
+            .arg("-DOMPI_SKIP_MPICXX")
+            .args(&headers)
+            .arg("-I")
+            .arg(here().join("include"))
+            .arg(&source));
+    }
+}
+
 /// What cbindgen reads out of the Rust code.
 fn generated() -> String {
     let config = cbindgen::Config {

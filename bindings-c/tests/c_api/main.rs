@@ -4,4 +4,5 @@ mod common;
 mod fortran;
 mod header;
 mod library;
+mod memory;
 mod program;

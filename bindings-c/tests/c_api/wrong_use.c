@@ -52,6 +52,11 @@ static void check_arguments(void)
     event.struct_size = 1;
     CHECK(muster_next_event(NULL, NULL) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_next_event(NULL, &event) == MUSTER_ERR_STRUCT_SIZE);
+    CHECK(muster_poll_events(NULL, NULL, 1, 0) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_poll_events(NULL, &event, 0, 0) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_poll_events(NULL, &event, 1, 0) == MUSTER_ERR_STRUCT_SIZE);
+    event.struct_size = sizeof event + 1;
+    CHECK(muster_poll_events(NULL, &event, 1, 0) == MUSTER_ERR_STRUCT_SIZE);
     CHECK(muster_dispatch(NULL, NULL, NULL) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_epoch(NULL, NULL) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_event_describe(NULL, NULL, NULL, 0) == MUSTER_ERR_ARGUMENT);

@@ -1,9 +1,9 @@
 //! The frame of the bulk lane: a fixed header, a fragment behind it if it carries one, and a proof.
 //!
 //! ```text
-//!  0  4  mark "MBK3"
+//!  0  4  mark "MBK5"
 //!  4  1  kind: 0 fragment, 1 acknowledgement, 2 question whether this path works
-//!  5  1  zero
+//!  5  1  what its message is for: 0 put, 1 put without acknowledgement, 2 get, 3 reply; +16 urgent
 //!  6  2  port of the sender's NID
 //!  8  4  address of the sender's NID
 //! 12  2  port of the NID that it is sent to
@@ -20,10 +20,13 @@
 //! a keyed BLAKE3 over all before it: nothing of a frame is believed before it is proven, and one that
 //! was meant for another node is no frame of ours.
 
-use super::Fragment;
+use super::{Errand, Fragment};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-const MARK: [u8; 4] = *b"MBK3";
+const MARK: [u8; 4] = *b"MBK5";
+
+/// Added to what a message is for, if it is urgent.
+const URGENT: u8 = 16;
 
 const HEADER_BYTES: usize = 50;
 
@@ -54,6 +57,10 @@ pub(crate) struct Frame {
     pub(crate) stream: u64,
     pub(crate) fragment: Fragment,
     pub(crate) kind: Kind,
+    /// What its message is for.
+    pub(crate) errand: Errand,
+    /// Which of the two streams its message is in.
+    pub(crate) urgent: bool,
 }
 
 impl Frame {
@@ -66,7 +73,8 @@ impl Frame {
         };
         let mut bytes = Vec::with_capacity(FRAME_BYTES + rest.len());
         bytes.extend(MARK);
-        bytes.extend([kind, 0]);
+        let urgent = if self.urgent { URGENT } else { 0 };
+        bytes.extend([kind, self.errand as u8 + urgent]);
         for address in [self.sender, to] {
             bytes.extend(address.port().to_le_bytes());
             bytes.extend(address.ip().octets());
@@ -92,20 +100,18 @@ impl Frame {
         let (signed, tag) = bytes.split_at_checked(bytes.len().checked_sub(TAG_BYTES)?)?;
         let (header, rest) = signed.split_first_chunk::<HEADER_BYTES>()?;
         // What is cheap first: the proof takes time for each byte.
-        if header[0..4] != MARK || header[5] != 0 || !is_own(address(&header[12..18])) {
+        if header[0..4] != MARK || !is_own(address(&header[12..18])) {
             return None;
         }
         let expected = blake3::keyed_hash(key, signed);
-        // Every byte is compared, whatever the first ones say: time tells nothing about the tag.
-        let pairs = expected.as_bytes().iter().zip(tag);
-        let difference = pairs.fold(0, |bits, (left, right)| bits | (left ^ right));
-        if std::hint::black_box(difference) != 0 {
+        if !is_same(&expected.as_bytes()[..TAG_BYTES], tag) {
             return None;
         }
         let four =
             |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
         let eight =
             |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
+        let errand = *Errand::ALL.get(usize::from(header[5] & !URGENT))?;
         let kind = match header[4] {
             0 => Kind::Fragment,
             1 => Kind::Acked(eight(42)),
@@ -121,9 +127,19 @@ impl Frame {
                 index: four(38),
             },
             kind,
+            errand,
+            urgent: header[5] & URGENT != 0,
         };
         Some((frame, rest))
     }
+}
+
+/// Whether two proofs of one length are the same. Every byte is compared, whatever the first ones say: time
+/// tells nothing about them.
+pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let pairs = one.iter().zip(other);
+    let difference = pairs.fold(0, |bits, (left, right)| bits | (left ^ right));
+    std::hint::black_box(difference) == 0 && one.len() == other.len()
 }
 
 /// Port and address, six bytes.
@@ -149,6 +165,8 @@ mod tests {
                 index: numbers.3,
             },
             kind,
+            errand: Errand::Get,
+            urgent: true,
         }
     }
 
@@ -163,7 +181,7 @@ mod tests {
     #[test]
     fn the_bytes_are_where_the_drawing_says() {
         let bytes = frame(Kind::Fragment, (5, 6, 7, 8)).seal(&KEY, own(), b"piece");
-        let head = b"MBK3\0\0\x02\x01\x01\x02\x03\x04\x04\x03\x05\x06\x07\x08";
+        let head = b"MBK5\0\x12\x02\x01\x01\x02\x03\x04\x04\x03\x05\x06\x07\x08";
         assert_eq!(&bytes[..18], head);
         let numbers = [18, 26, 34, 38].map(|at| bytes[at]);
         assert_eq!((numbers, &bytes[42..50]), ([5, 6, 7, 8], &[0; 8][..]));
@@ -188,11 +206,12 @@ mod tests {
         #[test]
         fn frames_read_back(
             ip in any::<u32>(), port in any::<u16>(), numbers in any::<(u64, u64, u32, u32)>(),
-            kind in 0..3usize, acked in any::<u64>(), rest in proptest::collection::vec(any::<u8>(), 0..9),
+            kind in 0..3usize, acked in any::<u64>(), errand in 0..4usize, urgent in any::<bool>(),
+            rest in proptest::collection::vec(any::<u8>(), 0..9),
         ) {
             let kind = [Kind::Fragment, Kind::Acked(acked), Kind::Question][kind];
             let sender = SocketAddrV4::new(Ipv4Addr::from(ip), port);
-            let frame = Frame { sender, ..frame(kind, numbers) };
+            let frame = Frame { sender, errand: Errand::ALL[errand], urgent, ..frame(kind, numbers) };
             let sealed = frame.seal(&KEY, own(), &rest);
             prop_assert_eq!(open(&sealed), Some((frame, &rest[..])));
         }

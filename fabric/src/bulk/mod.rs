@@ -3,9 +3,10 @@
 //! A connection-oriented provider reports a send as done when the bytes are in its own buffers, and
 //! refuses sends to a peer that is slow, new or gone in one and the same way: "not now". So only an
 //! acknowledgement of ours says that a message has arrived. A [`Sender`] and a [`Receiver`] are kept
-//! for each peer, both pure: told time and bytes, never asking. One message of a peer is under way at
-//! a time, with a bound on its fragments in flight; what is not acknowledged is sent again, by another
-//! path if there is one, a bounded number of times, and then given up as a whole.
+//! for each peer and each of its two streams, urgent and regular, both pure: told time and bytes, never
+//! asking. One message of a stream is under way at a time, with a bound on its fragments in flight; what
+//! is not acknowledged is sent again, by another path if there is one, a bounded number of times, and then
+//! given up as a whole.
 //!
 //! A frame is believed when its tag proves that it is of one who has the key; even then lengths are
 //! checked against fixed limits before anything is kept. Somebody may repeat what was said: a message
@@ -15,7 +16,7 @@ mod frame;
 mod receiver;
 mod sender;
 
-pub(crate) use frame::{FRAME_BYTES, Frame, Key, Kind};
+pub(crate) use frame::{FRAME_BYTES, Frame, Key, Kind, is_same};
 pub(crate) use receiver::{Receiver, Taken};
 pub(crate) use sender::{Due, Fragment, Sender};
 
@@ -34,6 +35,26 @@ pub(crate) const WINDOW: u32 = 8;
 /// Memory for messages of all peers that are not whole yet, bytes, at most. What begins beyond it is
 /// refused, and its sender asks again.
 pub(crate) const HELD_BYTES_MAX: usize = 32 << 20;
+
+/// What a message is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Errand {
+    /// To be acknowledged.
+    #[default]
+    Put,
+    /// Not to be: when the provider has taken it, that is all that is ever known.
+    PutUnacked,
+    /// A question; acknowledged, and to be answered by the host over there.
+    Get,
+    /// The answer, behind the question's number and the life of who asked, 8 bytes each; acknowledged.
+    Reply,
+}
+
+impl Errand {
+    /// By their numbers on the wire.
+    pub(crate) const ALL: [Errand; 4] =
+        [Errand::Put, Errand::PutUnacked, Errand::Get, Errand::Reply];
+}
 
 const _: () = assert!(BULK_MESSAGE_MAX.div_ceil(FRAGMENT_BYTES) <= u64::BITS as usize);
 
@@ -59,16 +80,19 @@ mod tests {
         let mut dice = dice.iter().cycle();
         let (mut arrived, mut ended) = (Vec::new(), Vec::new());
         for (id, message) in (1..).zip(messages) {
-            sender.push(0, id, message, &Timeouts::default()).unwrap();
+            let times = Timeouts::default();
+            sender
+                .push(0, id, Errand::Put, None, message, &times)
+                .unwrap();
         }
         let mut held: Vec<(Fragment, Vec<u8>)> = Vec::new();
         let mut now_us = 0;
         while sender.timeout().is_some() {
             now_us += 10_000;
-            ended.extend(sender.tick(now_us, &Timeouts::default()));
-            while let Some((fragment, bytes)) = sender.next() {
+            ended.extend(sender.tick(now_us, 0, &Timeouts::default()));
+            while let Some((fragment, _, bytes)) = sender.next() {
                 held.push((fragment, bytes.to_vec()));
-                sender.sent(fragment);
+                sender.sent(now_us, fragment, &Timeouts::default());
             }
             for (fragment, bytes) in std::mem::take(&mut held) {
                 let roll = *dice.next().unwrap();
@@ -82,9 +106,10 @@ mod tests {
                     _ => 1,
                 };
                 for _ in 0..copies {
-                    let Taken::Acked { bits, whole } = receiver.take(now_us, 7, fragment, &bytes)
-                    else {
-                        continue;
+                    let (bits, whole) = match receiver.take(now_us, 7, fragment, &bytes) {
+                        Taken::Acked { bits, whole } => (bits, whole),
+                        Taken::Past { bits } => (bits, None),
+                        Taken::Stale | Taken::Malformed => continue,
                     };
                     arrived.extend(whole);
                     if roll % 16 != 4 {
@@ -128,7 +153,7 @@ mod tests {
                 prop_assert!(rest.any(|message| message == one), "twice, changed or out of order");
             }
             let ends: Vec<u64> = ended.iter().filter_map(|due| match due {
-                Due::Done(id) | Due::GivenUp(id) => Some(*id),
+                Due::Done(id) | Due::Sent(id) | Due::GivenUp(id) => Some(*id),
                 Due::Again(_) => None,
             }).collect();
             prop_assert_eq!(ends, (1..=messages.len() as u64).collect::<Vec<_>>());

@@ -7,6 +7,9 @@ use super::{BULK_MESSAGE_MAX, FRAGMENT_BYTES, Fragment, all, fragments};
 pub(crate) enum Taken {
     /// To be acknowledged with these bits; with the message if this was the last piece.
     Acked { bits: u64, whole: Option<Vec<u8>> },
+    /// Of a message that is not after the last one that arrived: the same once more, to be acknowledged
+    /// with these bits, if each is sent when the one before is acknowledged.
+    Past { bits: u64 },
     /// Of an earlier life of the sender, or of a message that it has given up.
     Stale,
     /// Lengths that contradict each other.
@@ -74,9 +77,8 @@ impl Receiver {
             self.done = 0;
         }
         if fragment.message <= self.done {
-            // It has arrived, and the acknowledgement was lost.
             let bits = all(count);
-            return Taken::Acked { bits, whole: None };
+            return Taken::Past { bits };
         }
         let current = self
             .assembly
@@ -185,13 +187,7 @@ mod tests {
             whole: Some(vec![9; 3]),
         };
         assert_eq!(take(4), first);
-        assert_eq!(
-            take(4),
-            Taken::Acked {
-                bits: 1,
-                whole: None
-            }
-        );
+        assert_eq!(take(4), Taken::Past { bits: 1 });
         assert_eq!(take(5), first);
         assert_eq!(take(4), Taken::Stale);
     }

@@ -1,6 +1,6 @@
 //! The sending side: a short queue, a window, and a clock for what is not acknowledged.
 
-use super::{BULK_MESSAGE_MAX, FRAGMENT_BYTES, QUEUE_MAX, WINDOW, all, fragments};
+use super::{BULK_MESSAGE_MAX, Errand, FRAGMENT_BYTES, QUEUE_MAX, WINDOW, all, fragments};
 use crate::stats::DropReason;
 use crate::timeouts::Timeouts;
 use std::collections::VecDeque;
@@ -21,13 +21,15 @@ pub(crate) struct Fragment {
 pub(crate) enum Due {
     /// All of it was acknowledged.
     Done(u64),
+    /// All of it was taken, and nobody acknowledges it.
+    Sent(u64),
     /// It is to be sent again, another way.
     Again(u64),
     /// It was sent as often as it may be, in vain.
     GivenUp(u64),
 }
 
-/// Messages to one peer.
+/// Messages of one stream to one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Sender {
     queue: VecDeque<Message>,
@@ -36,6 +38,9 @@ pub(crate) struct Sender {
 #[derive(Debug)]
 struct Message {
     id: u64,
+    errand: Errand,
+    /// The path, by its number, that it goes by if that works.
+    back: Option<u32>,
     bytes: Vec<u8>,
     acked: u64,
     /// Sent since the last retry, or acknowledged.
@@ -50,8 +55,8 @@ impl Message {
     /// Something has come of it: all clocks anew.
     fn went_on(&mut self, now_us: u64, timeouts: &Timeouts) {
         self.retries = 0;
-        self.retry_us = now_us + timeouts.transport_us;
-        self.until_us = now_us + timeouts.retry_us;
+        self.retry_us = now_us.saturating_add(timeouts.transport_us);
+        self.until_us = now_us.saturating_add(timeouts.retry_us);
     }
 }
 
@@ -62,6 +67,8 @@ impl Sender {
         &mut self,
         now_us: u64,
         id: u64,
+        errand: Errand,
+        back: Option<u32>,
         bytes: &[u8],
         timeouts: &Timeouts,
     ) -> Result<(), DropReason> {
@@ -73,6 +80,8 @@ impl Sender {
         }
         let mut message = Message {
             id,
+            errand,
+            back,
             bytes: bytes.to_vec(),
             acked: 0,
             sent: 0,
@@ -86,7 +95,7 @@ impl Sender {
     }
 
     /// The next piece to be sent, if the window has room for one.
-    pub(crate) fn next(&self) -> Option<(Fragment, &[u8])> {
+    pub(crate) fn next(&self) -> Option<(Fragment, Errand, &[u8])> {
         let message = self.queue.front()?;
         let in_flight = (message.sent & !message.acked).count_ones();
         let index = (message.sent | message.acked).trailing_ones();
@@ -100,15 +109,30 @@ impl Sender {
             length: message.bytes.len() as u32,
             index,
         };
-        Some((fragment, &message.bytes[start..end]))
+        Some((fragment, message.errand, &message.bytes[start..end]))
     }
 
-    /// Notes that a piece was taken by the provider.
-    pub(crate) fn sent(&mut self, fragment: Fragment) {
+    /// Notes that a piece was taken by the provider. Of a message that nobody acknowledges that is all
+    /// that is waited for.
+    pub(crate) fn sent(
+        &mut self,
+        now_us: u64,
+        fragment: Fragment,
+        timeouts: &Timeouts,
+    ) -> Option<Due> {
         let message = self.queue.front_mut();
-        if let Some(message) = message.filter(|message| message.id == fragment.message) {
-            message.sent |= 1 << fragment.index;
+        let message = message.filter(|message| message.id == fragment.message)?;
+        message.sent |= 1 << fragment.index;
+        if message.errand != Errand::PutUnacked {
+            return None;
         }
+        message.acked = message.sent;
+        message.went_on(now_us, timeouts);
+        if message.acked != all(fragments(message.bytes.len())) {
+            return None;
+        }
+        self.end(now_us, timeouts);
+        Some(Due::Sent(fragment.message))
     }
 
     /// Notes what the peer has of a message.
@@ -134,21 +158,27 @@ impl Sender {
         Some(Due::Done(id))
     }
 
-    /// Looks at the clock.
-    pub(crate) fn tick(&mut self, now_us: u64, timeouts: &Timeouts) -> Option<Due> {
+    /// Looks at the clock. Ways that were not taken so far cost no retry, and share the time that is left.
+    pub(crate) fn tick(&mut self, now_us: u64, untaken: u32, timeouts: &Timeouts) -> Option<Due> {
         let message = self
             .queue
             .front_mut()
             .filter(|message| message.retry_us <= now_us)?;
         let id = message.id;
-        if message.retries >= timeouts.retries_max || now_us >= message.until_us {
+        let spent = untaken == 0 && message.retries >= timeouts.retries_max;
+        if spent || now_us >= message.until_us {
             self.end(now_us, timeouts);
             return Some(Due::GivenUp(id));
         }
-        message.retries += 1;
-        let pause_us = timeouts
-            .transport_us
-            .saturating_mul(1 << message.retries.min(32));
+        let pause_us = if untaken > 0 {
+            let left_us = message.until_us - now_us;
+            let share_us = left_us / (u64::from(untaken) + 1);
+            timeouts.transport_us.min(share_us.max(1))
+        } else {
+            message.retries += 1;
+            let times = 1 << message.retries.min(32);
+            timeouts.transport_us.saturating_mul(times)
+        };
         message.retry_us = now_us.saturating_add(pause_us).min(message.until_us);
         message.sent = message.acked;
         Some(Due::Again(id))
@@ -161,9 +191,24 @@ impl Sender {
         }
     }
 
+    /// What is under way waits for other messages: that speaks against no path.
+    pub(crate) fn hold(&mut self, now_us: u64, timeouts: &Timeouts) {
+        if let Some(message) = self.queue.front_mut() {
+            let retry_us = message
+                .retry_us
+                .max(now_us.saturating_add(timeouts.transport_us));
+            message.retry_us = retry_us.min(message.until_us);
+        }
+    }
+
     /// When [`Sender::tick`] has something to do; none if there is nothing to send.
     pub(crate) fn timeout(&self) -> Option<u64> {
         self.queue.front().map(|message| message.retry_us)
+    }
+
+    /// The path that the message under way would go by, if it is an answer.
+    pub(crate) fn back(&self) -> Option<u32> {
+        self.queue.front()?.back
     }
 
     /// Whether nothing of the message under way was taken since it was to be sent last.
@@ -197,20 +242,58 @@ mod tests {
         retries_max: 5,
     };
 
+    fn push(sender: &mut Sender, id: u64, bytes: &[u8]) -> Result<(), DropReason> {
+        sender.push(0, id, Errand::Put, None, bytes, &TIMES)
+    }
+
+    /// RS-08: what nobody acknowledges is done with when it was taken, and never sent again.
+    #[test]
+    fn without_acknowledgement_taken_is_all_that_is_known() {
+        let mut sender = Sender::default();
+        let bytes = vec![1; 10 * FRAGMENT_BYTES];
+        let errand = Errand::PutUnacked;
+        sender.push(0, 7, errand, None, &bytes, &TIMES).unwrap();
+        let mut dues = Vec::new();
+        while let Some((fragment, errand, _)) = sender.next() {
+            assert_eq!(errand, Errand::PutUnacked);
+            dues.push(sender.sent(0, fragment, &TIMES));
+        }
+        assert_eq!(dues.len(), 10);
+        assert_eq!(dues.iter().flatten().collect::<Vec<_>>(), [&Due::Sent(7)]);
+        assert_eq!(sender.timeout(), None);
+    }
+
+    /// AG-16: what waits for urgent messages waits longer, but not for ever.
+    #[test]
+    fn what_has_to_wait_for_others_costs_no_retry_and_is_given_up_all_the_same() {
+        let mut sender = Sender::default();
+        push(&mut sender, 1, b"x").unwrap();
+        let mut now_us = 0;
+        while now_us + 50_000 < TIMES.retry_us {
+            now_us += 50_000;
+            sender.hold(now_us, &TIMES);
+            assert_eq!(sender.tick(now_us, 0, &TIMES), None, "{now_us}");
+        }
+        assert_eq!(
+            sender.tick(TIMES.retry_us, 0, &TIMES),
+            Some(Due::GivenUp(1))
+        );
+    }
+
     #[test]
     fn what_waits_and_what_is_in_flight_are_bounded() {
         let mut sender = Sender::default();
         let long = vec![1; BULK_MESSAGE_MAX];
         for id in 1..=QUEUE_MAX as u64 {
-            sender.push(0, id, &long, &TIMES).unwrap();
+            push(&mut sender, id, &long).unwrap();
         }
-        assert_eq!(sender.push(0, 9, b"x", &TIMES), Err(DropReason::PeerBusy));
+        assert_eq!(push(&mut sender, 9, b"x"), Err(DropReason::PeerBusy));
         let too_long = vec![1; BULK_MESSAGE_MAX + 1];
-        let refused = sender.push(0, 9, &too_long, &TIMES);
+        let refused = push(&mut sender, 9, &too_long);
         assert_eq!(refused, Err(DropReason::Oversize));
         let mut sent = 0;
-        while let Some((fragment, _)) = sender.next() {
-            sender.sent(fragment);
+        while let Some((fragment, _, _)) = sender.next() {
+            sender.sent(0, fragment, &TIMES);
             sent += 1;
         }
         assert_eq!(sent, WINDOW);
@@ -220,17 +303,17 @@ mod tests {
     #[test]
     fn a_message_to_nobody_is_given_up_in_bounded_time_and_the_next_has_its_turn() {
         let mut sender = Sender::default();
-        sender.push(0, 1, b"lost", &TIMES).unwrap();
-        sender.push(0, 2, b"next", &TIMES).unwrap();
+        push(&mut sender, 1, b"lost").unwrap();
+        push(&mut sender, 2, b"next").unwrap();
         let mut dues = Vec::new();
         let mut now_us = 0;
         while !dues.contains(&Due::GivenUp(1)) {
             now_us = sender.timeout().unwrap();
-            dues.extend(sender.tick(now_us, &TIMES));
+            dues.extend(sender.tick(now_us, 0, &TIMES));
         }
         assert_eq!(dues.len() as u32, TIMES.retries_max + 1);
         assert!(now_us <= TIMES.retry_us, "{now_us}");
-        assert_eq!(sender.next().unwrap().1, b"next");
+        assert_eq!(sender.next().unwrap().2, b"next");
         // And if the number does not bound it, the time does.
         let often = Timeouts {
             retries_max: u32::MAX,
@@ -239,9 +322,37 @@ mod tests {
         let start_us = now_us;
         while sender.timeout().is_some() {
             now_us = sender.timeout().unwrap();
-            sender.tick(now_us, &often);
+            sender.tick(now_us, 0, &often);
         }
         assert_eq!(now_us, start_us + TIMES.retry_us);
+    }
+
+    /// RS-05: however many ways there are, each is taken before the message is given up, and it is given up
+    /// when its time is over.
+    #[test]
+    fn each_way_is_taken_before_a_message_is_given_up() {
+        for (ways, transport_us) in [(2u32, 100_000), (64, 100_000), (64, 1_000_000)] {
+            let times = Timeouts {
+                transport_us,
+                ..TIMES
+            };
+            let mut sender = Sender::default();
+            sender.push(0, 1, Errand::Put, None, b"x", &times).unwrap();
+            let mut taken = 1;
+            let ended_us = loop {
+                let now_us = sender.timeout().expect("it has come to no end");
+                match sender.tick(now_us, ways.saturating_sub(taken), &times) {
+                    Some(Due::Again(1)) => taken += 1,
+                    due => {
+                        assert_eq!(due, Some(Due::GivenUp(1)));
+                        break now_us;
+                    }
+                }
+            };
+            assert!(taken >= ways, "{taken} of {ways}");
+            assert!(taken <= ways + times.retries_max, "{taken} of {ways}");
+            assert!(ended_us <= times.retry_us, "{ended_us}");
+        }
     }
 
     /// RS-06: moving to another path costs no retry and moves no clock.
@@ -249,9 +360,9 @@ mod tests {
     fn what_is_sent_again_by_another_path_keeps_its_clock() {
         let mut sender = Sender::default();
         sender.resend();
-        sender.push(7, 1, b"x", &TIMES).unwrap();
-        let (fragment, _) = sender.next().unwrap();
-        sender.sent(fragment);
+        sender.push(7, 1, Errand::Put, None, b"x", &TIMES).unwrap();
+        let (fragment, _, _) = sender.next().unwrap();
+        sender.sent(0, fragment, &TIMES);
         let due_us = sender.timeout();
         assert_eq!(sender.next(), None);
         sender.resend();
@@ -263,7 +374,7 @@ mod tests {
     fn an_acknowledgement_of_what_was_not_sent_changes_nothing() {
         let mut sender = Sender::default();
         assert_eq!(sender.acked(0, 1, u64::MAX, &TIMES), None);
-        sender.push(0, 1, b"one", &TIMES).unwrap();
+        push(&mut sender, 1, b"one").unwrap();
         assert_eq!(sender.acked(0, 2, u64::MAX, &TIMES), None);
         assert_eq!(sender.acked(0, 1, !1, &TIMES), None);
         assert_eq!(sender.acked(0, 1, 1, &TIMES), Some(Due::Done(1)));

@@ -5,16 +5,18 @@
 //! rail's NID, which is free for it, since the providers speak TCP where datagrams are UDP.
 
 use super::Fabric;
-use crate::bulk::{Due, Fragment, Frame, HELD_BYTES_MAX, Kind, Receiver, Sender, Taken};
+use super::letter::Gets;
+use crate::bulk::{Due, Errand, Fragment, Frame, HELD_BYTES_MAX, Kind, Receiver, Sender, Taken};
 use crate::config::FabricConfig;
 use crate::error::{CallError, OpenError};
-use crate::health::{HealthChange, HealthConfig, Outcome};
+use crate::health::{HealthChange, Outcome};
 use crate::nid::{Address, Nid};
 use crate::peer::{Path, PeerHandle};
 use crate::provider::{Done, Lane, SendTag};
 use crate::rail::{self, Rail};
 use crate::select::{Choice, Tried};
 use crate::stats::DropReason;
+use crate::timeouts::Timeouts;
 use crate::transport::{Arrival, FabricEvent};
 
 /// Completions of one bulk lane that one poll handles at most.
@@ -27,29 +29,45 @@ const PAUSE_MAX_US: u64 = 50_000;
 /// Paths that do not work are asked after so long since the last message to the peer or from it.
 const ASKING_US: u64 = 60_000_000;
 
+/// The two streams of messages to and from a peer, by whether they are urgent: what is urgent passes
+/// what is not, and within a stream nothing overtakes anything.
+pub(super) const STREAMS: [bool; 2] = [true, false];
+
 /// What is kept for a peer that bulk messages go to or come from.
 #[derive(Debug, Default)]
 pub(crate) struct PeerBulk {
+    streams: [Stream; 2],
+    pub(super) gets: Gets,
+    /// Acknowledgements that are owed, at most one a stream, path and carrier.
+    pub(super) owed: Vec<Owed>,
+    /// When there was traffic last.
+    pub(super) used_us: u64,
+    /// It is among those that need a look.
+    noted: bool,
+}
+
+/// Messages of one urgency.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
     /// The path of the message under way, and those that were in vain for it.
     pub(super) choice: Option<Choice>,
+    /// The path is that of the message before, which nobody acknowledges and which may be on its way: by
+    /// another path the next one could pass it.
+    pub(super) kept: bool,
     pub(super) tried: Tried,
     /// The member that carries it instead, and those that did so in vain.
     pub(super) through: Option<PeerHandle>,
     pub(super) through_tried: Vec<PeerHandle>,
     /// Paths that the message under way has taken, by their numbers: what was tried for it.
     pub(super) taken: Vec<u32>,
+    /// Members that have carried it.
+    pub(super) carriers: Vec<PeerHandle>,
     /// All paths were tried in vain, and the clock says: from the beginning.
     pub(super) anew: bool,
-    /// Acknowledgements that are owed, at most one a path and carrier.
-    pub(super) owed: Vec<Owed>,
     pause_us: u64,
     pub(super) next_us: u64,
-    /// When there was traffic last.
-    pub(super) used_us: u64,
-    /// It is among those that need a look.
-    noted: bool,
 }
 
 /// An acknowledgement that the path back did not take so far.
@@ -73,15 +91,18 @@ pub(super) enum Back {
 /// What has come of a frame.
 #[derive(Debug, Default)]
 pub(super) struct FrameTaken {
+    urgent: bool,
     due: Option<Due>,
     change: Option<HealthChange>,
     /// Something is owed now.
     owes: bool,
     refused: bool,
-    whole: Option<Vec<u8>>,
+    /// A message that is whole now, with the frame that made it so, and its path; none if another member
+    /// carried it.
+    whole: Option<(Frame, Option<u32>, Vec<u8>)>,
 }
 
-impl PeerBulk {
+impl Stream {
     /// Not now: later, and ever later.
     pub(super) fn put_off(&mut self, now_us: u64) {
         self.pause_us = (2 * self.pause_us).clamp(PAUSE_MIN_US, PAUSE_MAX_US);
@@ -93,8 +114,18 @@ impl PeerBulk {
         self.next_us = 0;
     }
 
+    /// Nobody carries any more: the message under way goes on by a path, if there is one.
+    pub(super) fn leave_carrier(&mut self, now_us: u64) {
+        if self.through.take().is_some() {
+            self.through_tried.clear();
+            self.sender.resend();
+            self.pause_us = 0;
+            self.next_us = now_us.max(1);
+        }
+    }
+
     /// The paths are others: the message under way goes on by any of them, now.
-    pub(crate) fn choose_anew(&mut self, now_us: u64) {
+    fn choose_anew(&mut self, now_us: u64) {
         self.choice = None;
         self.tried = Tried::default();
         self.through = None;
@@ -106,9 +137,70 @@ impl PeerBulk {
         }
     }
 
+    /// What was under way has come to an end; the paths that it took, and the members that carried it.
+    fn end(&mut self, due: Due) -> (Vec<u32>, Vec<PeerHandle>) {
+        self.tried = Tried::default();
+        self.through = None;
+        self.through_tried.clear();
+        self.kept = matches!(due, Due::Sent(_)) && self.choice.is_some();
+        if !self.kept {
+            self.choice = None;
+        }
+        let (paths, carriers) = (&mut self.taken, &mut self.carriers);
+        (std::mem::take(paths), std::mem::take(carriers))
+    }
+
+    /// When it needs a look; none if nothing is under way.
+    fn timeout(&self, used_us: u64, config: &FabricConfig) -> Option<u64> {
+        let put_off = (self.next_us > 0).then_some(self.next_us);
+        let is_busy = self.receiver.is_busy();
+        let assembly = is_busy.then_some(used_us.saturating_add(config.timeouts.reply_us));
+        let all = [self.sender.timeout(), put_off, assembly];
+        all.into_iter().flatten().min()
+    }
+}
+
+impl PeerBulk {
+    pub(super) fn stream(&mut self, urgent: bool) -> &mut Stream {
+        &mut self.streams[usize::from(!urgent)]
+    }
+
+    /// All that is sent and received, urgent and regular.
+    pub(super) fn streams(&self) -> impl Iterator<Item = &Stream> {
+        self.streams.iter()
+    }
+
+    /// The paths are others: what is under way goes on by any of them, now.
+    pub(crate) fn choose_anew(&mut self, now_us: u64) {
+        for stream in &mut self.streams {
+            stream.choose_anew(now_us);
+        }
+    }
+
+    /// Whether an urgent message waits for its lane.
+    pub(super) fn urgent_waits(&self, now_us: u64) -> bool {
+        let [urgent, _] = &self.streams;
+        urgent.next_us > now_us && urgent.sender.next().is_some()
+    }
+
+    /// Regular messages wait for urgent ones, if they would go by the same lane.
+    pub(super) fn hold_regular(&mut self, now_us: u64, timeouts: &Timeouts) -> bool {
+        let waits = self.urgent_waits(now_us);
+        let [urgent, regular] = &mut self.streams;
+        let rails = urgent.choice.zip(regular.choice);
+        // Who carries takes both by the same lane, as far as anybody knows here.
+        let waits = waits && rails.is_none_or(|(one, other)| one.rail == other.rail);
+        if waits && regular.sender.next().is_some() {
+            regular.next_us = regular.next_us.max(urgent.next_us);
+            regular.sender.hold(now_us, timeouts);
+        }
+        waits
+    }
+
     /// Notes what is to be acknowledged that way; it says more than what was owed there before.
     fn owe(&mut self, back: Back, frame: Frame) {
-        self.owed.retain(|owed| owed.back != back);
+        let is_same = |owed: &Owed| owed.back == back && owed.frame.urgent == frame.urgent;
+        self.owed.retain(|owed| !is_same(owed));
         self.owed.push(Owed {
             back,
             frame,
@@ -119,30 +211,18 @@ impl PeerBulk {
 
     /// When it needs a look; none if nothing is under way.
     fn timeout(&self, paths: &[Path], config: &FabricConfig) -> Option<u64> {
-        let retry_us = self.sender.timeout();
-        let put_off = (self.next_us > 0).then_some(self.next_us);
+        let of_stream = |stream: &Stream| stream.timeout(self.used_us, config);
+        let streams = self.streams().filter_map(of_stream).min();
         let owed = self.owed.iter().map(|owed| owed.next_us).min();
-        let assembly = self
-            .receiver
-            .is_busy()
-            .then_some(self.used_us + config.timeouts.reply_us);
         let probes = paths
             .iter()
-            .filter_map(|path| path.question_at(&config.health));
+            .filter_map(|path| path.bulk_health.probe_at(&config.health));
         let until_us = self.used_us + ASKING_US;
         let probe = probes.min().filter(|probe_us| *probe_us < until_us);
-        [retry_us, put_off, owed, assembly, probe]
+        [streams, owed, self.gets.timeout(), probe]
             .into_iter()
             .flatten()
             .min()
-    }
-}
-
-impl Path {
-    /// When the peer is to be asked whether this path works again.
-    pub(super) fn question_at(&self, health: &HealthConfig) -> Option<u64> {
-        let at_us = self.bulk_health.probe_at(health);
-        at_us.filter(|_| self.bulk_address.is_some())
     }
 }
 
@@ -166,7 +246,7 @@ impl Fabric {
 
     /// Takes a message of up to [`BULK_MESSAGE_MAX`](crate::BULK_MESSAGE_MAX) bytes to a peer; returns
     /// its number, which the event of its end will carry: [`FabricEvent::BulkDone`] when the peer has
-    /// all of it, or [`FabricEvent::BulkFailed`].
+    /// all of it, or [`FabricEvent::BulkFailed`]. The bytes are copied: they are the caller's again.
     ///
     /// # Errors
     /// Why it was not taken; nothing of it was kept.
@@ -174,6 +254,19 @@ impl Fabric {
         &mut self,
         now_us: u64,
         handle: PeerHandle,
+        bytes: &[u8],
+    ) -> Result<u64, DropReason> {
+        self.send_errand(now_us, handle, false, Errand::Put, None, bytes)
+    }
+
+    /// The same, for whatever purpose and in either stream; by a path, if one is given and works.
+    pub(super) fn send_errand(
+        &mut self,
+        now_us: u64,
+        handle: PeerHandle,
+        urgent: bool,
+        errand: Errand,
+        back: Option<u32>,
         bytes: &[u8],
     ) -> Result<u64, DropReason> {
         self.now_us = now_us;
@@ -190,8 +283,12 @@ impl Fabric {
         let bulk = peer.bulk.get_or_insert_with(Default::default);
         let id = self.last_message + 1;
         let times = &self.config.timeouts;
-        bulk.sender.push(now_us, id, bytes, times)?;
+        let sender = &mut bulk.stream(urgent).sender;
+        sender.push(now_us, id, errand, back, bytes, times)?;
         self.last_message = id;
+        if errand == Errand::Get {
+            bulk.gets.begin(id);
+        }
         bulk.used_us = now_us;
         self.note_bulk(handle);
         self.pump_bulk(now_us);
@@ -205,9 +302,12 @@ impl Fabric {
         self.bulk_unfinished
     }
 
+    pub(super) fn bulk_of(&mut self, handle: PeerHandle) -> Option<&mut PeerBulk> {
+        self.peers.get_mut(handle)?.bulk.as_deref_mut()
+    }
+
     pub(super) fn note_bulk(&mut self, handle: PeerHandle) {
-        let peer = self.peers.get_mut(handle);
-        if let Some(bulk) = peer.and_then(|peer| peer.bulk.as_mut())
+        if let Some(bulk) = self.bulk_of(handle)
             && !std::mem::replace(&mut bulk.noted, true)
         {
             self.bulk_peers.push(handle);
@@ -222,7 +322,9 @@ impl Fabric {
             let peer = self.peers.get_mut(*handle);
             if let Some(bulk) = peer.and_then(|peer| peer.bulk.as_mut()) {
                 bulk.noted = is_busy;
-                self.bulk_unfinished += std::mem::take(&mut bulk.receiver.dropped);
+                for stream in &mut bulk.streams {
+                    self.bulk_unfinished += std::mem::take(&mut stream.receiver.dropped);
+                }
             }
             is_busy
         });
@@ -320,7 +422,7 @@ impl Fabric {
         self.rails.get_mut(rail)?.as_mut()?.bulk.as_mut()
     }
 
-    fn count_bulk(&mut self, rail: usize, reason: DropReason) {
+    pub(super) fn count_bulk(&mut self, rail: usize, reason: DropReason) {
         if let Some(rail) = &mut self.rails[rail] {
             rail.counters.count_drop(reason);
         }
@@ -380,62 +482,65 @@ impl Fabric {
             if taken.refused {
                 rail.counters.count_drop(DropReason::BulkRefused);
             }
-            if let Some(bytes) = &taken.whole {
+            if let Some((_, _, bytes)) = &taken.whole {
                 rail.counters.count_receive(bytes.len());
             }
         }
-        self.bulk_ended(handle, taken.due);
+        self.bulk_ended(handle, taken.urgent, taken.due);
         self.note_bulk_change(taken.change);
         if taken.owes {
             self.note_bulk(handle);
         }
-        taken.whole
+        let (frame, path, bytes) = taken.whole?;
+        self.open_letter(rail, handle, &frame, path, bytes)
     }
 
     /// Whether there is memory for the message that a frame begins, if it begins one.
     pub(super) fn has_room_for(&self, handle: PeerHandle, frame: &Frame) -> bool {
-        let receiver = |handle: &PeerHandle| {
-            let peer = self.peers.get(*handle)?;
-            Some(&peer.bulk.as_ref()?.receiver)
-        };
+        let bulk_of = |handle: &PeerHandle| self.peers.get(*handle)?.bulk.as_deref();
+        let own = bulk_of(&handle).map(|bulk| &bulk.streams[usize::from(!frame.urgent)].receiver);
         let begins = |receiver: &Receiver| receiver.begins(frame.stream, frame.fragment);
-        if frame.kind != Kind::Fragment || !receiver(&handle).is_none_or(begins) {
+        if frame.kind != Kind::Fragment || !own.is_none_or(begins) {
             return true;
         }
-        let others = self.bulk_peers.iter().filter(|other| **other != handle);
-        let held: usize = others.filter_map(receiver).map(Receiver::held).sum();
-        held + frame.fragment.length as usize <= HELD_BYTES_MAX
+        let streams = self.bulk_peers.iter().filter_map(bulk_of);
+        let streams = streams.flat_map(PeerBulk::streams);
+        let held: usize = streams.map(|stream| stream.receiver.held()).sum();
+        // What the message takes the place of is given back.
+        held - own.map_or(0, Receiver::held) + frame.fragment.length as usize <= HELD_BYTES_MAX
     }
 
     /// A send is no longer under way.
     fn bulk_sent(&mut self, tag: SendTag) {
-        let handle = PeerHandle {
-            index: tag.peer,
-            generation: tag.generation,
-        };
+        let handle = tag.peer();
         if let Some(path) = self.peers.path_by_id(handle, tag.path) {
             path.bulk_sends = path.bulk_sends.saturating_sub(1);
         }
     }
 
-    pub(super) fn bulk_ended(&mut self, peer: PeerHandle, due: Option<Due>) {
+    pub(super) fn bulk_ended(&mut self, peer: PeerHandle, urgent: bool, due: Option<Due>) {
         let Some(due) = due.filter(|due| !matches!(due, Due::Again(_))) else {
             return;
         };
-        let bulk = self.peers.get_mut(peer).and_then(|peer| peer.bulk.as_mut());
-        let taken = bulk.map_or_else(Vec::new, |bulk| {
-            bulk.choice = None;
-            bulk.tried = Tried::default();
-            bulk.through = None;
-            bulk.through_tried.clear();
-            std::mem::take(&mut bulk.taken)
-        });
+        let reply_us = self.now_us.saturating_add(self.config.timeouts.reply_us);
+        let mut ended = (Vec::new(), Vec::new());
+        if let Some(bulk) = self.bulk_of(peer) {
+            ended = bulk.stream(urgent).end(due);
+            match due {
+                Due::GivenUp(message) => bulk.gets.end(message),
+                Due::Done(message) | Due::Sent(message) | Due::Again(message) => {
+                    bulk.gets.sent(message, reply_us);
+                }
+            }
+        }
         let event = match due {
             Due::Done(message) | Due::Again(message) => FabricEvent::BulkDone { peer, message },
+            Due::Sent(message) => FabricEvent::BulkSent { peer, message },
             Due::GivenUp(message) => FabricEvent::BulkFailed {
                 peer,
                 message,
-                tried: self.pairs_of(peer, &taken),
+                tried: self.pairs_of(peer, &ended.0),
+                through: self.first_nids(&ended.1),
             },
         };
         self.push_event(event);
@@ -449,12 +554,15 @@ impl Fabric {
         found.filter_map(|path| self.pair_of(path)).collect()
     }
 
+    /// What stands for these peers, as far as they are known still.
+    fn first_nids(&self, peers: &[PeerHandle]) -> Vec<Nid> {
+        let known = peers.iter().filter_map(|peer| self.peers.get(*peer));
+        known.map(|peer| peer.nids.as_slice()[0].clone()).collect()
+    }
+
     /// A send that was taken has failed after all.
     fn bulk_failed(&mut self, now_us: u64, tag: SendTag, error: &CallError) {
-        let handle = PeerHandle {
-            index: tag.peer,
-            generation: tag.generation,
-        };
+        let handle = tag.peer();
         let health = self.config.health;
         let Some(path) = self.peers.path_by_id(handle, tag.path) else {
             return;
@@ -475,7 +583,7 @@ impl Fabric {
     /// Says it, once for all that has changed.
     fn judge_bulk(&mut self) {
         if std::mem::take(&mut self.rails_in_doubt) {
-            self.find_deaf_rails();
+            self.find_bulk_deaf_rails();
         }
     }
 }
@@ -490,8 +598,11 @@ pub(super) fn take_frame(
     frame: Frame,
     bytes: &[u8],
 ) -> FrameTaken {
-    let mut taken = FrameTaken::default();
-    bulk.used_us = now_us;
+    let mut taken = FrameTaken {
+        urgent: frame.urgent,
+        ..FrameTaken::default()
+    };
+    let stream = bulk.stream(frame.urgent);
     let bits = match frame.kind {
         Kind::Acked(bits) => {
             // Whatever it is about, this path works both ways.
@@ -501,28 +612,43 @@ pub(super) fn take_frame(
             // An acknowledgement of an earlier life of ours says nothing else.
             if frame.stream == config.incarnation {
                 let message = frame.fragment.message;
-                taken.due = bulk.sender.acked(now_us, message, bits, &config.timeouts);
-                bulk.went_on();
+                taken.due = stream.sender.acked(now_us, message, bits, &config.timeouts);
+                stream.went_on();
             }
+            bulk.used_us = now_us;
             return taken;
         }
         Kind::Question => 0,
-        Kind::Fragment => match bulk
+        Kind::Fragment => match stream
             .receiver
             .take(now_us, frame.stream, frame.fragment, bytes)
         {
             Taken::Acked { bits, whole } => {
-                taken.whole = whole;
+                let path = match back {
+                    Back::Path(id) => Some(id),
+                    Back::Through(_) => None,
+                };
+                taken.whole = whole.map(|bytes| (frame, path, bytes));
                 bits
             }
+            // A later one has passed it: it never arrived whole, and does not any more.
+            Taken::Past { .. } if frame.errand == Errand::PutUnacked => {
+                taken.refused = true;
+                return taken;
+            }
+            // It has arrived, and the acknowledgement was lost.
+            Taken::Past { bits } => bits,
             Taken::Stale | Taken::Malformed => {
                 taken.refused = true;
                 return taken;
             }
         },
     };
-    let kind = Kind::Acked(bits);
-    bulk.owe(back, Frame { kind, ..frame });
+    bulk.used_us = now_us;
+    if frame.errand != Errand::PutUnacked {
+        let kind = Kind::Acked(bits);
+        bulk.owe(back, Frame { kind, ..frame });
+    }
     taken.owes = true;
     taken
 }

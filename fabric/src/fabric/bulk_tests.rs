@@ -1,10 +1,13 @@
 //! Tests of the bulk lane from inside: what is under way, what is owed, and what it waits for.
 
 use super::Fabric;
-use crate::bulk::{BULK_MESSAGE_MAX, Fragment, Frame, HELD_BYTES_MAX, Kind, WINDOW};
+use super::bulk::{Back, take_frame};
+use crate::bulk::{BULK_MESSAGE_MAX, Errand, Fragment, Frame, HELD_BYTES_MAX, Kind, WINDOW};
 use crate::health::Outcome;
 use crate::peer::PeerHandle;
-use crate::{Arrival, FabricConfig, FabricEvent, Transport};
+use crate::rail::Rail;
+use crate::select::Tried;
+use crate::{Arrival, DropReason, FabricConfig, FabricEvent, HealthState, Letter, Transport};
 use std::time::{Duration, Instant};
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -72,12 +75,12 @@ fn a_message_goes_on_when_its_rail_is_removed() {
     b.peer(&nids).unwrap();
     let long = vec![3; 40_000];
     let id = a.send_bulk(1, to_b, &long).unwrap();
-    let bulk = a.peers.get(to_b).unwrap().bulk.as_ref().unwrap();
+    let bulk = a.stream_of(to_b, false).unwrap();
     let used = bulk.choice.map(|choice| usize::from(choice.rail));
     let used = used.expect("it has a path, though the connection is not made yet");
     let nid = a.rails[used].as_ref().unwrap().nid.clone();
     a.remove_rail(&nid).unwrap();
-    let bulk = a.peers.get(to_b).unwrap().bulk.as_ref().unwrap();
+    let bulk = a.stream_of(to_b, false).unwrap();
     assert_eq!((bulk.choice, bulk.tried.count()), (None, 0));
     assert!(bulk.sender.waits(), "all of it is sent by another path");
     let done = FabricEvent::BulkDone {
@@ -104,16 +107,46 @@ fn sends_under_way_to_one_peer_are_bounded_and_given_back() {
     drive(&mut a, &mut b, |a| under_way(a) == 0);
     a.peers.get_mut(to_b).unwrap().paths[0].bulk_sends = WINDOW;
     a.send_bulk(u64::MAX / 2, to_b, b"later").unwrap();
-    let waits = |a: &Fabric| {
-        let bulk = a.peers.get(to_b).unwrap().bulk.as_ref();
-        bulk.unwrap().sender.waits()
-    };
-    assert!(waits(&a));
+    assert!(a.stream_of(to_b, false).unwrap().sender.waits());
     let credits = |a: &Fabric| {
         let lane = a.rails[0].as_ref().unwrap().bulk.as_ref().unwrap();
         lane.credits()
     };
     assert!(credits(&a) > WINDOW as usize, "the lane itself has room");
+}
+
+/// RS-08: what nobody acknowledges, and another message has passed, is dropped and counted as that; what
+/// comes once more because its acknowledgement was lost is not.
+#[test]
+fn what_was_passed_on_the_way_is_counted() {
+    let mut a = open("127.48.19.1:0@udp");
+    let peer = nobody(&mut a, "127.48.20.1:7741@udp");
+    let take = |a: &mut Fabric, errand, message| {
+        let frame = Frame {
+            sender: "127.48.20.1:7741".parse().unwrap(),
+            stream: 1,
+            fragment: Fragment {
+                message,
+                length: 1,
+                index: 0,
+            },
+            kind: Kind::Fragment,
+            errand,
+            urgent: false,
+        };
+        let known = a.peers.get_mut(peer).unwrap();
+        let bulk = known.bulk.get_or_insert_with(Default::default);
+        let path = known.paths.first_mut();
+        let back = Back::Path(path.as_ref().unwrap().id);
+        let taken = take_frame(&a.config, 1, bulk, path, back, frame, b"x");
+        let whole = a.frame_taken(0, peer, taken).is_some();
+        let rail = a.rails[0].as_ref().unwrap();
+        (whole, rail.counters.dropped(DropReason::BulkRefused))
+    };
+    assert_eq!(take(&mut a, Errand::PutUnacked, 2), (true, 0));
+    assert_eq!(take(&mut a, Errand::PutUnacked, 1), (false, 1));
+    assert_eq!(take(&mut a, Errand::Put, 3), (true, 1));
+    assert_eq!(take(&mut a, Errand::Put, 3), (false, 1));
 }
 
 /// Design 8: whoever has the key may begin messages and never end them; that takes bounded memory.
@@ -130,6 +163,8 @@ fn messages_that_are_not_whole_take_bounded_memory() {
         stream: 1,
         fragment: piece(index),
         kind: Kind::Fragment,
+        errand: Errand::Put,
+        urgent: false,
     };
     let count = HELD_BYTES_MAX / BULK_MESSAGE_MAX;
     let mut peers = Vec::new();
@@ -138,7 +173,9 @@ fn messages_that_are_not_whole_take_bounded_memory() {
         assert!(a.has_room_for(peer, &frame(0)), "{index}");
         let known = a.peers.get_mut(peer).unwrap();
         let bulk = known.bulk.get_or_insert_with(Default::default);
-        bulk.receiver.take(1, 1, piece(0), &[0; 16 << 10]);
+        bulk.stream(false)
+            .receiver
+            .take(1, 1, piece(0), &[0; 16 << 10]);
         a.note_bulk(peer);
         peers.push(peer);
     }
@@ -173,7 +210,8 @@ fn each_peer_is_looked_after_once_and_as_long_as_it_needs() {
     assert_eq!(a.bulk_peers, [peer]);
 }
 
-/// RS-04: that several peers answer on no message by one rail is found, once for all of them.
+/// RS-04: that several peers answer on no bulk message by one rail is found, once for all of them, and
+/// speaks against that lane of it only.
 #[test]
 fn a_rail_that_several_peers_do_not_answer_on_is_found_at_fault() {
     let mut a = open("127.48.12.1:0@udp,127.48.12.2:0@udp");
@@ -191,12 +229,160 @@ fn a_rail_that_several_peers_do_not_answer_on_is_found_at_fault() {
         }
         a.note_bulk_change(change);
     }
-    let deaf =
-        |a: &Fabric| -> Vec<bool> { a.rails.iter().flatten().map(|rail| rail.deaf).collect() };
-    assert_eq!(deaf(&a), [false, false]);
+    let deaf = |a: &Fabric, of: fn(&Rail) -> bool| -> Vec<bool> {
+        a.rails.iter().flatten().map(of).collect()
+    };
+    assert_eq!(deaf(&a, |rail| rail.bulk_deaf), [false, false]);
     a.poll(2, &mut |_: Arrival<'_>| {});
-    assert_eq!(deaf(&a), [true, false]);
+    assert_eq!(deaf(&a, |rail| rail.bulk_deaf), [true, false]);
+    assert_eq!(deaf(&a, |rail| rail.deaf), [false, false]);
+    assert_eq!(
+        a.poll_event(),
+        None,
+        "nobody is told that datagrams do not pass"
+    );
+    let states: Vec<HealthState> = a.rails().iter().map(|rail| rail.state).collect();
+    assert_eq!(states, [HealthState::Degraded, HealthState::Active]);
+    assert_eq!(a.findings(), []);
+    let told = a.findings_in_words();
+    assert!(
+        told[0].starts_with("bulk messages: nothing works on 127.48.12.1:"),
+        "{told:?}"
+    );
+    // Bulk messages take the other rail, datagrams both.
+    let peer = *a.peers(None, 1).first().unwrap();
+    let chosen = a.choose_bulk(peer, Tried::default(), None);
+    assert_eq!(
+        chosen.map(|(choice, works)| (choice.rail, works)),
+        Some((1, true))
+    );
+    let took = [0; 2].map(|_| a.select_path(peer, &Tried::default()).unwrap().rail);
+    assert!(took == [0, 1] || took == [1, 0], "{took:?}");
     // The addresses above are none of the bulk lane's: nothing may give them back to it.
     let paths = a.peers.iter_mut().flat_map(|peer| &mut peer.paths);
     paths.for_each(|path| path.bulk_address = None);
+}
+
+/// RS-07: a path whose address was refused is asked again like any other that failed.
+#[test]
+fn a_path_whose_address_was_refused_is_asked_again_and_recovers() {
+    let (mut a, mut b) = (open("127.48.17.1:0@udp"), open("127.48.18.1:0@udp"));
+    let (to_b, nids) = (a.peer(&b.local_nids()).unwrap(), a.local_nids());
+    b.peer(&nids).unwrap();
+    let health = a.config.health;
+    let peer = a.peers.get_mut(to_b).unwrap();
+    // As if libfabric had not taken its address.
+    peer.paths[0]
+        .bulk_health
+        .tell(1, Outcome::LocalDown, &health);
+    peer.bulk = Some(Default::default());
+    a.note_bulk(to_b);
+    assert_eq!(a.next_timeout(), Some(1 + health.pause_min_us));
+    drive(&mut a, &mut b, |a| {
+        let path = &a.peers.get(to_b).unwrap().paths[0];
+        !path.bulk_health.is_failed() && path.bulk_address.is_some()
+    });
+}
+
+/// cfg-020: a rail that is added later carries bulk messages like the others, or is not added.
+#[test]
+fn a_rail_that_is_added_has_a_bulk_lane_if_others_have_one() {
+    let mut a = open("127.48.22.1:0@udp");
+    let index = a.add_rail(&"127.48.22.2:0@udp".parse().unwrap()).unwrap();
+    assert!(a.rails[index].as_ref().unwrap().bulk.is_some());
+    let before = a.local_nids();
+    let taken = std::net::TcpListener::bind("127.48.22.3:7741").unwrap();
+    let refused = a.add_rail(&"127.48.22.3:7741@udp".parse().unwrap());
+    assert!(refused.is_err(), "its bulk lane has no port");
+    assert_eq!(a.local_nids(), before);
+    drop(taken);
+    a.add_rail(&"127.48.22.3:7741@udp".parse().unwrap())
+        .unwrap();
+}
+
+/// AG-16: regular messages wait for urgent ones that the lane does not take, and keep nobody awake.
+#[test]
+fn what_is_regular_waits_for_what_is_urgent() {
+    let mut a = open("127.48.15.1:0@udp");
+    let peer = nobody(&mut a, "127.48.16.1:7741@udp");
+    a.peers.get_mut(peer).unwrap().paths[0].bulk_sends = WINDOW;
+    a.send_bulk(1_000, peer, b"regular").unwrap();
+    let urgent = Letter {
+        urgent: true,
+        ..Letter::default()
+    };
+    a.put(1_900, peer, urgent, b"urgent").unwrap();
+    let due_us = |a: &mut Fabric, urgent| a.stream_of(peer, urgent).unwrap().next_us;
+    assert_eq!(due_us(&mut a, false), due_us(&mut a, true));
+    // There is room again, for who comes first.
+    a.peers.get_mut(peer).unwrap().paths[0].bulk_sends = 0;
+    a.pump_bulk(2_500);
+    assert!(a.stream_of(peer, false).unwrap().sender.waits());
+    assert_eq!(a.next_timeout(), Some(due_us(&mut a, true)));
+}
+
+/// AG-16: what goes by another lane passes nothing that is urgent, and does not wait for it.
+#[test]
+fn what_is_regular_does_not_wait_for_another_lane() {
+    let mut a = open("127.48.21.1:0@udp,127.48.21.2:0@udp");
+    let peer = nobody(&mut a, "127.48.22.1:7741@udp,127.48.22.2:7741@udp");
+    let fill = |a: &mut Fabric, sends: [u32; 2]| {
+        for path in &mut a.peers.get_mut(peer).unwrap().paths {
+            path.bulk_sends = sends[path.rail];
+        }
+    };
+    fill(&mut a, [WINDOW; 2]);
+    let urgent = Letter {
+        urgent: true,
+        ..Letter::default()
+    };
+    a.put(1_000, peer, urgent, b"urgent").unwrap();
+    let of = |a: &mut Fabric, urgent: bool| {
+        let stream = a.stream_of(peer, urgent).unwrap();
+        (stream.choice.unwrap().rail, stream.next_us)
+    };
+    let (stuck, until_us) = of(&mut a, true);
+    assert!(until_us > 1_000);
+    let sends = if stuck == 0 { [WINDOW, 0] } else { [0, WINDOW] };
+    fill(&mut a, sends);
+    a.send_bulk(1_100, peer, b"regular").unwrap();
+    let (taken, next_us) = of(&mut a, false);
+    assert_ne!(taken, stuck, "or there is nothing to see");
+    assert_ne!(next_us, until_us, "it waits for itself at most");
+    fill(&mut a, [0; 2]);
+}
+
+/// Every drop has a counter: an acknowledgement that its carrier's lane never took.
+#[test]
+fn what_is_owed_through_a_busy_carrier_is_counted_when_it_is_given_up() {
+    let mut a = open("127.48.23.1:0@udp");
+    let peer = nobody(&mut a, "127.48.24.1:7741@udp");
+    let by = nobody(&mut a, "127.48.24.2:7741@udp");
+    a.peers.get_mut(by).unwrap().paths[0].bulk_sends = WINDOW;
+    let frame = Frame {
+        sender: "127.48.24.1:7741".parse().unwrap(),
+        stream: 1,
+        fragment: Fragment {
+            message: 1,
+            length: 1,
+            index: 0,
+        },
+        kind: Kind::Fragment,
+        errand: Errand::Put,
+        urgent: false,
+    };
+    let known = a.peers.get_mut(peer).unwrap();
+    let bulk = known.bulk.get_or_insert_with(Default::default);
+    let taken = take_frame(&a.config, 1, bulk, None, Back::Through(by), frame, b"x");
+    a.frame_taken(0, peer, taken);
+    let busy = |a: &Fabric| {
+        let rail = a.rails[0].as_ref().unwrap();
+        rail.counters.dropped(DropReason::RailBusy)
+    };
+    while let Some(due_us) = a.next_timeout() {
+        assert_eq!(busy(&a), 0);
+        a.pump_bulk(due_us);
+    }
+    assert_eq!(busy(&a), 1);
+    a.peers.get_mut(by).unwrap().paths[0].bulk_sends = 0;
 }

@@ -8,6 +8,7 @@
 mod bulk;
 #[cfg(test)]
 mod bulk_tests;
+mod letter;
 mod paths;
 mod pump;
 mod receive;
@@ -17,6 +18,7 @@ mod send;
 mod show;
 
 pub(crate) use bulk::PeerBulk;
+pub use letter::QUESTION_MAX;
 use relay::Carrier;
 
 use crate::config::FabricConfig;
@@ -32,16 +34,22 @@ use crate::provider::Lane;
 use crate::rail::{self, Rail};
 use crate::relay::ENVELOPE_BYTES;
 use crate::select::{Choice, PathInput, Selection, Tried};
+use crate::speeds::{self, Speeds};
 use crate::stats::DropReason;
 use crate::timeouts::Timeouts;
 use crate::transport::{Arrival, Class, FabricEvent, Relayed, Route, Transport};
 use crate::view::{PathView, RailView, Why};
+use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 
 /// Events that wait for the host at most; further ones are dropped and counted.
 const EVENTS_MAX: usize = 4096;
+
+/// So many times in a row with more to read, and rails are judged all the same: what lay in a lane
+/// when a silence began has been read by then.
+const UNJUDGED_MAX: u32 = 16;
 
 /// Rails that are open, and the peers that they lead to.
 #[derive(Debug)]
@@ -56,14 +64,20 @@ pub struct Fabric {
     /// The number of the next path.
     next_path: u32,
     events: VecDeque<FabricEvent>,
+    /// A link has changed since the speeds of the rails were read; they are read again from then on.
+    speeds_due: bool,
+    speeds_at_us: u64,
     events_dropped: u64,
     /// Watched peers that were heard since they were judged.
     to_judge: Vec<PeerHandle>,
     /// Watched peers of which a rail is late.
     late: Vec<PeerHandle>,
-    /// The last `poll` left something unread.
+    /// The last `poll` left something unread, and how many have in a row without a judgement.
     more: bool,
+    unjudged: u32,
     unknown_peer_drops: u64,
+    no_path_drops: u64,
+    under_way_drops: u64,
     /// The last time that was told.
     now_us: u64,
     /// Room for the inputs of a choice, kept between two.
@@ -77,7 +91,9 @@ pub struct Fabric {
     /// What several paths say together has changed.
     rails_in_doubt: bool,
     /// What the kernel says about interfaces; none where this process may not ask.
-    links: Option<Links>,
+    links: Result<Links, Errno>,
+    /// Who asks how fast they are; none where the system gives no thread.
+    speeds: Option<Speeds>,
     /// The lifelines of watched peers; none where the system gives no descriptor.
     held: Option<Held>,
     /// What is carried for others, and through others.
@@ -124,18 +140,24 @@ impl Fabric {
             owners: BTreeMap::new(),
             next_path: 0,
             events: VecDeque::new(),
+            speeds_due: false,
+            speeds_at_us: 0,
             events_dropped: 0,
             to_judge: Vec::new(),
             late: Vec::new(),
             more: false,
+            unjudged: 0,
             unknown_peer_drops: 0,
+            no_path_drops: 0,
+            under_way_drops: 0,
             now_us: 0,
             inputs: Vec::new(),
             bulk_peers: Vec::new(),
             last_message: 0,
             bulk_unfinished: 0,
             rails_in_doubt: false,
-            links: Links::open().ok(),
+            links: Links::open(),
+            speeds: Speeds::start(speeds::DIRECTORY.into()).ok(),
             held: Held::new().ok(),
             carrier: Carrier::default(),
             look_us: 0,
@@ -146,8 +168,8 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// Opens one rail more, and pairs it with all peers; returns its index. The descriptors to wait
-    /// for are others from then on.
+    /// Opens one rail more, with a bulk lane if others have one, and pairs it with all peers; returns its
+    /// index. The descriptors to wait for are others from then on.
     ///
     /// # Errors
     /// See [`OpenError`]; nothing has changed then.
@@ -161,7 +183,11 @@ impl Fabric {
             return Err(OpenError::ManyRails { given: nids.len() });
         }
         rail::check_distinct(&self.config.library, &nids)?;
-        let rail = Some(Rail::open(&self.config, nid)?);
+        let mut rail = Rail::open(&self.config, nid)?;
+        if self.open_rails().any(|(_, rail)| rail.bulk.is_some()) {
+            rail.bulk = Some(rail::open_bulk(&self.config, &rail.nid)?);
+        }
+        let rail = Some(rail);
         let free = self.rails.iter().position(Option::is_none);
         let index = free.unwrap_or(self.rails.len());
         match free {
@@ -169,13 +195,16 @@ impl Fabric {
             None => self.rails.push(rail),
         }
         self.offer_lifeline(index);
+        // What the kernel said before was of the rails before.
+        self.links.iter_mut().for_each(Links::ask_again);
         self.measure();
         self.pair_all();
         Ok(index)
     }
 
-    /// Closes a rail. What was under way on it is lost; peers that no other rail leads to stay known,
-    /// and cannot be sent to. The descriptors to wait for are others from then on.
+    /// Closes a rail. News that was under way on it goes by another, maybe once more; beats are dropped and
+    /// counted. Peers that no other rail leads to stay known, and cannot be sent to. The descriptors to
+    /// wait for are others from then on.
     ///
     /// # Errors
     /// See [`RemoveError`]; nothing has changed then.
@@ -195,9 +224,18 @@ impl Fabric {
         if let Some((lifeline, at)) = self.lifeline_of(index) {
             lifeline.withdraw(at);
         }
+        let under_way = self.take_under_way(index);
         self.rails[index] = None;
+        // What was said of it is not of the rail that takes its place.
+        self.events.retain(|event| {
+            !matches!(event, FabricEvent::RailFailing { rail, .. } | FabricEvent::RailRecovered { rail, .. }
+                | FabricEvent::RailSpeed { rail, .. } if *rail == index)
+        });
         self.measure();
         self.pair_all();
+        for (tag, bytes) in under_way {
+            self.resend(tag, Tried::default(), &bytes);
+        }
         Ok(())
     }
 
@@ -285,6 +323,18 @@ impl Fabric {
         self.unknown_peer_drops
     }
 
+    /// Messages to known peers that no pair led to; some of them went through other members.
+    #[must_use]
+    pub fn no_path_drops(&self) -> u64 {
+        self.no_path_drops
+    }
+
+    /// Messages that had been taken, failed, and went by no other way; beats never do.
+    #[must_use]
+    pub fn under_way_drops(&self) -> u64 {
+        self.under_way_drops
+    }
+
     fn open_rails(&self) -> impl Iterator<Item = (usize, &Rail)> {
         let rails = self.rails.iter().enumerate();
         rails.filter_map(|(index, rail)| Some((index, rail.as_ref()?)))
@@ -364,8 +414,8 @@ impl Transport for Fabric {
         Some(path.rail)
     }
 
-    fn why(&self, peer: PeerHandle, route: Route) -> Why {
-        self.explain_choice(peer, route)
+    fn why(&self, peer: PeerHandle) -> Why {
+        self.explain_choice(peer)
     }
 
     fn post(
@@ -456,7 +506,8 @@ impl Transport for Fabric {
     }
 
     fn poll_event(&mut self) -> Option<FabricEvent> {
-        if self.events.is_empty() && !self.more {
+        if self.events.is_empty() && (!self.more || self.unjudged >= UNJUDGED_MAX) {
+            self.unjudged = 0;
             self.judge();
         }
         self.events.pop_front()

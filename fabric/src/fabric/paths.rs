@@ -81,12 +81,14 @@ impl Fabric {
         let paths = self.match_paths(all, now_nids);
         let now_us = self.now_us;
         let known = self.peers.get_mut(handle).expect("just seen");
-        known.set_paths(now_us, paths);
+        let ended = known.set_paths(now_us, paths);
         known.nids = now_nids.clone();
         self.disown(&old_nids);
         let now_nids = now_nids.clone();
         self.own(&now_nids, handle);
         self.hold_on(handle);
+        self.end_silences(handle, ended);
+        self.find_deaf_rails();
         result
     }
 
@@ -96,6 +98,9 @@ impl Fabric {
         let Some(peer) = self.peers.get_mut(handle) else {
             return;
         };
+        if peer.told_failing == nids {
+            return;
+        }
         peer.told_failing = nids.to_vec();
         let is_told = |_: &Choice, path: &Path| nids.contains(&path.nid);
         self.leave_path(handle, is_told, DropReason::ProviderError);
@@ -107,16 +112,22 @@ impl Fabric {
             self.close_paths(peer.paths);
             self.carrier.carried.forget(handle);
             self.hold_on(handle);
-            if let Some(bulk) = &peer.bulk {
-                let begun = u64::from(bulk.receiver.is_busy());
-                self.bulk_unfinished += bulk.receiver.dropped + begun;
+            let streams = || peer.bulk.iter().flat_map(|bulk| bulk.streams());
+            for receiver in streams().map(|stream| &stream.receiver) {
+                let begun = u64::from(receiver.is_busy());
+                self.bulk_unfinished += receiver.dropped + begun;
             }
-            for message in peer.bulk.iter().flat_map(|bulk| bulk.sender.waiting()) {
+            for message in streams().flat_map(|stream| stream.sender.waiting()) {
                 self.push_event(FabricEvent::BulkFailed {
                     peer: handle,
                     message,
                     tried: Vec::new(),
+                    through: Vec::new(),
                 });
+            }
+            if let Some(mut bulk) = peer.bulk {
+                self.rails_in_doubt = true;
+                self.say_unanswered(handle, bulk.gets.over(u64::MAX));
             }
         }
     }
@@ -132,11 +143,19 @@ impl Fabric {
             let paths = self.match_paths(paths, &nids);
             let now_us = self.now_us;
             if let Some(known) = self.peers.get_mut(handle) {
-                known.set_paths(now_us, paths);
+                let ended = known.set_paths(now_us, paths);
+                self.end_silences(handle, ended);
             }
             self.hold_on(handle);
         }
         self.find_deaf_rails();
+    }
+
+    /// A rail that a peer was silent on leads to it no more: nothing will be heard there.
+    fn end_silences(&mut self, peer: PeerHandle, rails: Vec<usize>) {
+        for rail in rails {
+            self.push_event(FabricEvent::RailBack { peer, rail });
+        }
     }
 
     /// Holds on to the lifelines of a peer that is watched, one a home path; lets go of any other.
@@ -188,8 +207,9 @@ impl Fabric {
         Path::new(self.next_path, pair, nid.clone(), Default::default())
     }
 
-    /// Makes the addresses of home paths known to the rails; all of them, or none. The paths come
-    /// back with the error if there were none to open.
+    /// Makes the addresses of home paths known to the rails. One that the provider refuses now is tried
+    /// again when it is needed, if another was taken; an address that is none refuses them all. The paths
+    /// come back with the error if there were none to open.
     fn open_home(
         &mut self,
         mut paths: Vec<Path>,
@@ -204,20 +224,31 @@ impl Fabric {
             };
             return Err((error, paths));
         }
+        let (mut taken, mut refused) = (false, None);
         for index in 0..paths.len() {
             if paths[index].spare {
                 continue;
             }
             let (rail, nid) = (paths[index].rail, &paths[index].nid);
             match self.open_address(rail, nid) {
-                Ok(addresses) => paths[index].addresses = addresses,
+                Ok(addresses) => {
+                    paths[index].addresses = addresses;
+                    taken = true;
+                }
+                Err(error @ PeerError::Provider { .. }) => refused = Some(error),
                 Err(error) => {
                     self.close_paths(paths);
                     return Err((error, Vec::new()));
                 }
             }
         }
-        Ok(paths)
+        match refused {
+            Some(error) if !taken => {
+                self.close_paths(paths);
+                Err((error, Vec::new()))
+            }
+            _ => Ok(paths),
+        }
     }
 
     /// What stands for a NID in both lanes of a rail; none as long as the provider looks for it.

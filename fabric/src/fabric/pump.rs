@@ -2,12 +2,13 @@
 //!
 //! A message stays on one path until that path is known to be in vain: no acknowledgement in time, an
 //! error, a rail that failed. Then it goes on by one that was not tried for it; when all were tried,
-//! it waits for its clock and begins anew.
+//! it waits for its clock and begins anew. What follows a message that nobody acknowledges stays on its
+//! path too, as long as that works, so that it passes nothing.
 
 use super::Fabric;
-use super::bulk::{Back, NO_FRAGMENT};
+use super::bulk::{Back, NO_FRAGMENT, STREAMS, Stream};
 use super::send::{input, rail_inputs};
-use crate::bulk::{Frame, Key, Kind, WINDOW};
+use crate::bulk::{Errand, Frame, Key, Kind, WINDOW};
 use crate::error::CallError;
 use crate::health::{HealthConfig, Outcome};
 use crate::peer::{Path, Peer, PeerHandle};
@@ -26,17 +27,43 @@ impl Fabric {
         // None is added or taken away meanwhile; and whoever leaves a rail sees them all.
         for index in 0..self.bulk_peers.len() {
             let handle = self.bulk_peers[index];
-            self.tick_bulk(now_us, handle);
+            self.tick_gets(now_us, handle);
+            for urgent in STREAMS {
+                self.tick_bulk(now_us, handle, urgent);
+            }
             self.pay_owed(now_us, handle);
             self.ask_paths(now_us, handle);
-            self.pump_peer(now_us, handle);
+            self.pump_stream(now_us, handle, true);
+            if !self.holds_regular(now_us, handle) {
+                self.pump_stream(now_us, handle, false);
+            }
         }
         self.leave_idle();
     }
 
+    /// Whether regular messages wait, for urgent ones that their lane does not take now.
+    fn holds_regular(&mut self, now_us: u64, handle: PeerHandle) -> bool {
+        let bulk = self.bulk_of(handle);
+        if !bulk.is_some_and(|bulk| bulk.urgent_waits(now_us)) {
+            return false;
+        }
+        // By another lane they pass nothing that is urgent.
+        self.bulk_way(now_us, handle, false);
+        let times = self.config.timeouts;
+        let bulk = self.bulk_of(handle);
+        bulk.is_some_and(|bulk| bulk.hold_regular(now_us, &times))
+    }
+
     /// Looks at the clock of the message under way.
-    fn tick_bulk(&mut self, now_us: u64, handle: PeerHandle) {
+    fn tick_bulk(&mut self, now_us: u64, handle: PeerHandle, urgent: bool) {
         let (health, times) = (self.config.health, self.config.timeouts);
+        let due_us = self
+            .stream_of(handle, urgent)
+            .and_then(|stream| stream.sender.timeout());
+        let untaken = match due_us.is_some_and(|due_us| due_us <= now_us) {
+            true => self.untaken(now_us, handle, urgent),
+            false => 0,
+        };
         let Some(peer) = self.peers.get_mut(handle) else {
             return;
         };
@@ -44,23 +71,25 @@ impl Fabric {
         let Some(bulk) = bulk else {
             return;
         };
-        bulk.receiver
+        let stream = bulk.stream(urgent);
+        stream
+            .receiver
             .drop_older(now_us.saturating_sub(times.reply_us));
-        let waited = bulk.sender.waits();
-        let Some(due) = bulk.sender.tick(now_us, &times) else {
+        let waited = stream.sender.waits();
+        let Some(due) = stream.sender.tick(now_us, untaken, &times) else {
             return;
         };
         // No word by this path. What waited here for want of room speaks against our rail, what was
         // taken and is not acknowledged against the peer's interface.
         let mut change = None;
-        if let Some(choice) = bulk.choice.take() {
+        if let Some(choice) = stream.choice.take() {
             let rail = self.rails[usize::from(choice.rail)].as_mut();
             let lane = rail.as_ref().and_then(|rail| rail.bulk.as_ref());
             let congested = waited && lane.is_some_and(|lane| lane.credits() == 0);
             if congested {
-                bulk.tried.note(choice, DropReason::RailBusy);
+                stream.tried.note(choice, DropReason::RailBusy);
             } else {
-                bulk.tried.note(choice, DropReason::ProviderError);
+                stream.tried.note(choice, DropReason::ProviderError);
                 if let Some(path) = paths.get_mut(usize::from(choice.path)) {
                     path.counters.count_timeout();
                     change = path.bulk_health.tell(now_us, Outcome::SendTimeout, &health);
@@ -70,11 +99,28 @@ impl Fabric {
                 rail.counters.count_timeout();
             }
         }
-        bulk.through_tried.extend(bulk.through.take());
-        bulk.anew = true;
-        bulk.went_on();
-        self.bulk_ended(handle, Some(due));
+        stream.through_tried.extend(stream.through.take());
+        stream.anew = true;
+        stream.went_on();
+        self.bulk_ended(handle, urgent, Some(due));
         self.note_bulk_change(change);
+    }
+
+    /// How many ways the message under way has not taken so far; carriers count one by one.
+    fn untaken(&mut self, now_us: u64, handle: PeerHandle, urgent: bool) -> u32 {
+        let Some(stream) = self.stream_of(handle, urgent) else {
+            return 0;
+        };
+        let (taken, carriers) = (stream.taken.clone(), stream.carriers.clone());
+        let further = self.bulk_carrier(now_us, handle, carriers);
+        let Some(peer) = self.peers.get(handle) else {
+            return 0;
+        };
+        let health = &self.config.health;
+        let may_work =
+            |path: &Path| bulk_input(&self.rails, peer, path, health).standing != Standing::Blocked;
+        let paths = peer.paths.iter().filter(|path| !taken.contains(&path.id));
+        paths.filter(|path| may_work(path)).count() as u32 + u32::from(further.is_some())
     }
 
     /// Takes messages off the paths that are meant, to go on by others at once, if there are any.
@@ -97,13 +143,20 @@ impl Fabric {
             let path = paths.get(usize::from(choice.path));
             path.is_some_and(|path| meant(choice, path))
         };
-        if let Some(choice) = bulk.choice.filter(of) {
-            bulk.choice = None;
-            bulk.tried.note(choice, reason);
-            bulk.sender.resend();
-            bulk.went_on();
+        for urgent in STREAMS {
+            let stream = bulk.stream(urgent);
+            let Some(choice) = stream.choice.filter(of) else {
+                continue;
+            };
+            stream.choice = None;
+            if stream.sender.timeout().is_none() {
+                continue;
+            }
+            stream.tried.note(choice, reason);
+            stream.sender.resend();
+            stream.went_on();
             // Due now: whoever waits for our time-outs comes back at once.
-            bulk.next_us = now_us.max(1);
+            stream.next_us = now_us.max(1);
         }
     }
 
@@ -115,33 +168,33 @@ impl Fabric {
         }
     }
 
-    fn pump_peer(&mut self, now_us: u64, handle: PeerHandle) {
-        let waits = |peer: &Peer| peer.bulk.as_ref().is_none_or(|bulk| bulk.next_us > now_us);
-        if self.peers.get(handle).is_none_or(waits) {
+    fn pump_stream(&mut self, now_us: u64, handle: PeerHandle, urgent: bool) {
+        let stream = self.stream_of(handle, urgent);
+        if stream.is_none_or(|stream| stream.next_us > now_us) {
             return;
         }
         loop {
-            let goes_on = match self.bulk_way(now_us, handle) {
+            let goes_on = match self.bulk_way(now_us, handle, urgent) {
                 None => break,
-                Some(Way::Path(choice)) => self.pump_path(now_us, handle, choice),
-                Some(Way::Through(by)) => self.pump_through(now_us, handle, by),
+                Some(Way::Path(choice)) => self.pump_path(now_us, handle, urgent, choice),
+                Some(Way::Through(by)) => self.pump_through(now_us, handle, urgent, by),
             };
             if !goes_on {
                 return;
             }
         }
         // Nothing to send, or no path to send it by: what comes next comes by the message's clock.
-        let bulk = self
-            .peers
-            .get_mut(handle)
-            .and_then(|peer| peer.bulk.as_mut());
-        if let Some(bulk) = bulk {
-            bulk.next_us = 0;
+        if let Some(stream) = self.stream_of(handle, urgent) {
+            stream.next_us = 0;
         }
     }
 
+    pub(super) fn stream_of(&mut self, handle: PeerHandle, urgent: bool) -> Option<&mut Stream> {
+        Some(self.bulk_of(handle)?.stream(urgent))
+    }
+
     /// Sends the next fragment by a path. False if there is nothing more to do now.
-    fn pump_path(&mut self, now_us: u64, handle: PeerHandle, choice: Choice) -> bool {
+    fn pump_path(&mut self, now_us: u64, handle: PeerHandle, urgent: bool, choice: Choice) -> bool {
         let Some(peer) = self.peers.get_mut(handle) else {
             return false;
         };
@@ -149,7 +202,8 @@ impl Fabric {
         let (Some(bulk), Some(path)) = (bulk, paths.get_mut(usize::from(choice.path))) else {
             return false;
         };
-        let Some((fragment, bytes)) = bulk.sender.next() else {
+        let stream = bulk.stream(urgent);
+        let Some((fragment, errand, bytes)) = stream.sender.next() else {
             return false;
         };
         let Some(rail) = &mut self.rails[path.rail] else {
@@ -160,17 +214,21 @@ impl Fabric {
             stream: self.config.incarnation,
             fragment,
             kind: Kind::Fragment,
+            errand,
+            urgent,
         };
         match post(self.config.key.as_ref(), rail, handle, path, &frame, bytes) {
             Ok(()) => {
                 path.counters.count_send(bytes.len());
                 rail.counters.count_send(bytes.len());
-                bulk.sender.sent(fragment);
-                bulk.went_on();
+                let times = &self.config.timeouts;
+                let due = stream.sender.sent(now_us, fragment, times);
+                stream.went_on();
+                self.bulk_ended(handle, urgent, due);
             }
             // "Not now" is no drop: nothing is lost but time.
             Err((DropReason::RailBusy, _)) => {
-                bulk.put_off(now_us);
+                stream.put_off(now_us);
                 return false;
             }
             Err((reason, error)) => {
@@ -179,7 +237,8 @@ impl Fabric {
                 let outcome = error.map_or(Outcome::Unreachable, |e| Outcome::of_code(e.code));
                 let health = &self.config.health;
                 let change = path.bulk_health.tell(now_us, outcome, health);
-                self.leave_path(handle, |_, _| true, reason);
+                let left = choice.path;
+                self.leave_path(handle, |other, _| other.path == left, reason);
                 self.note_bulk_change(change);
             }
         }
@@ -209,8 +268,11 @@ impl Fabric {
             one.pause_us *= 2;
             if busy && one.pause_us <= OWED_PAUSE_MAX_US {
                 left.push(one);
-            } else if let (Err(reason), Back::Path(id)) = (posted, one.back) {
-                self.count_path_drop(handle, id, reason);
+            } else if let Err(reason) = posted {
+                match one.back {
+                    Back::Path(id) => self.count_path_drop(handle, id, reason),
+                    Back::Through(by) => self.count_carrier_drop(by, reason),
+                }
             }
         }
         let bulk = self
@@ -243,6 +305,24 @@ impl Fabric {
         }
     }
 
+    /// An acknowledgement could not be handed to the member that was to carry it.
+    fn count_carrier_drop(&mut self, by: PeerHandle, reason: DropReason) {
+        let choice = self.choose_bulk(by, Tried::default(), None);
+        let path = choice.map(|(choice, _)| usize::from(choice.path));
+        let id = path.and_then(|path| Some(self.peers.get(by)?.paths.get(path)?.id));
+        match (id, reason) {
+            (Some(id), DropReason::RailBusy) => self.count_path_drop(by, id, reason),
+            // What its lane refused was counted there.
+            (Some(_), _) => {}
+            (None, _) => {
+                let first = self.rails.iter().position(Option::is_some);
+                first
+                    .into_iter()
+                    .for_each(|rail| self.count_bulk(rail, reason));
+            }
+        }
+    }
+
     /// RS-07: asks the peer, by each path that did not work, whether it works again.
     fn ask_paths(&mut self, now_us: u64, handle: PeerHandle) {
         let health = self.config.health;
@@ -251,16 +331,20 @@ impl Fabric {
             return;
         };
         for path in &mut peer.paths {
-            let due = path.question_at(&health).is_some_and(|at| at <= now_us);
-            let Some(rail) = self.rails[path.rail].as_mut().filter(|_| due) else {
+            if !path.bulk_health.probe_due(now_us, &health) {
+                continue;
+            }
+            path.bulk_health.probed(now_us, &health);
+            let Some(rail) = &mut self.rails[path.rail] else {
                 continue;
             };
-            path.bulk_health.probed(now_us, &health);
             let frame = Frame {
                 sender: own_address(rail),
                 stream: self.config.incarnation,
                 fragment: NO_FRAGMENT,
                 kind: Kind::Question,
+                errand: Errand::Put,
+                urgent: true,
             };
             // What is not taken now is asked again after the pause.
             if let Err((reason, _)) = post(key, rail, handle, path, &frame, &[]) {
@@ -272,22 +356,23 @@ impl Fabric {
 
     /// The way of the message under way: the same for all of it, until it is to be sent again. A path
     /// that works, else a member that carries it, else a path that was not tried.
-    fn bulk_way(&mut self, now_us: u64, handle: PeerHandle) -> Option<Way> {
-        let bulk = self.peers.get(handle)?.bulk.as_ref()?;
-        bulk.sender.next()?;
-        if let Some(choice) = bulk.choice {
+    fn bulk_way(&mut self, now_us: u64, handle: PeerHandle, urgent: bool) -> Option<Way> {
+        self.stream_of(handle, urgent)?.sender.next()?;
+        self.keep_way(handle, urgent);
+        let stream = self.stream_of(handle, urgent)?;
+        if let Some(choice) = stream.choice {
             return Some(Way::Path(choice));
         }
-        if let Some(by) = bulk.through {
+        if let Some(by) = stream.through {
             return Some(Way::Through(by));
         }
-        let anew = bulk.anew;
-        let way = match self.new_bulk_way(now_us, handle) {
+        let anew = stream.anew;
+        let way = match self.new_bulk_way(now_us, handle, urgent) {
             None if anew => {
-                let bulk = self.peers.get_mut(handle)?.bulk.as_mut()?;
-                bulk.tried = Tried::default();
-                bulk.through_tried.clear();
-                self.new_bulk_way(now_us, handle)
+                let stream = self.stream_of(handle, urgent)?;
+                stream.tried = Tried::default();
+                stream.through_tried.clear();
+                self.new_bulk_way(now_us, handle, urgent)
             }
             way => way,
         };
@@ -299,17 +384,21 @@ impl Fabric {
             Some(Way::Path(choice)) => Some(peer.paths[usize::from(choice.path)].id),
             _ => None,
         };
-        let bulk = peer.bulk.as_mut()?;
-        let before = bulk.taken.last().copied();
+        let stream = peer.bulk.as_mut()?.stream(urgent);
+        let before = stream.taken.last().copied();
         if let Some(id) = id {
             // The last is the present one.
-            bulk.taken.retain(|one| *one != id);
-            bulk.taken.push(id);
+            stream.taken.retain(|one| *one != id);
+            stream.taken.push(id);
         }
-        bulk.anew = false;
+        stream.anew = false;
         match way {
-            Some(Way::Path(choice)) => bulk.choice = Some(choice),
-            Some(Way::Through(by)) => bulk.through = Some(by),
+            Some(Way::Path(choice)) => stream.choice = Some(choice),
+            Some(Way::Through(by)) => {
+                stream.through = Some(by);
+                stream.carriers.retain(|one| *one != by);
+                stream.carriers.push(by);
+            }
             None => {}
         }
         if let (Some(before), Some(Way::Path(choice))) = (before.filter(|_| before != id), &way) {
@@ -318,12 +407,43 @@ impl Fabric {
         way
     }
 
-    fn new_bulk_way(&mut self, now_us: u64, handle: PeerHandle) -> Option<Way> {
-        let tried = self.peers.get(handle)?.bulk.as_ref()?.tried;
-        let path = self.choose_bulk(handle, tried);
+    /// A new message takes the path of the one before, if that is to be kept and works.
+    fn keep_way(&mut self, handle: PeerHandle, urgent: bool) {
+        let Some(stream) = self.stream_of(handle, urgent) else {
+            return;
+        };
+        let kept = stream.choice.filter(|_| std::mem::take(&mut stream.kept));
+        let Some(at) = kept.map(|choice| usize::from(choice.path)) else {
+            return;
+        };
+        let Some(peer) = self.peers.get_mut(handle) else {
+            return;
+        };
+        let known = bulk_input(&self.rails, peer, &peer.paths[at], &self.config.health);
+        let id = peer.paths[at].id;
+        if known.is_usable() {
+            peer.take(at);
+        }
+        let Some(bulk) = &mut peer.bulk else {
+            return;
+        };
+        let stream = bulk.stream(urgent);
+        match known.is_usable() {
+            true => stream.taken.push(id),
+            false => stream.choice = None,
+        }
+    }
+
+    fn new_bulk_way(&mut self, now_us: u64, handle: PeerHandle, urgent: bool) -> Option<Way> {
+        let stream = self.stream_of(handle, urgent)?;
+        let (tried, through_tried) = (stream.tried, stream.through_tried.clone());
+        let back = stream.sender.back();
+        let back = back.and_then(|id| self.peers.path_by_id(handle, id));
+        let back = back.map(|path| (path.rail as u8, path.remote));
+        let path = self.choose_bulk(handle, tried, back);
         match path {
             Some((choice, true)) => Some(Way::Path(choice)),
-            _ => match self.bulk_carrier(now_us, handle) {
+            _ => match self.bulk_carrier(now_us, handle, through_tried) {
                 Some(by) => Some(Way::Through(by)),
                 None => path.map(|(choice, _)| Way::Path(choice)),
             },
@@ -335,6 +455,7 @@ impl Fabric {
         &mut self,
         handle: PeerHandle,
         tried: Tried,
+        back: Option<(u8, u8)>,
     ) -> Option<(Choice, bool)> {
         let peer = self.peers.get(handle)?;
         let health = &self.config.health;
@@ -345,7 +466,7 @@ impl Fabric {
         let request = Request {
             numa_range: self.config.numa_range,
             tried,
-            ..Request::default()
+            back,
         };
         let choice = select::choose(
             &request,
@@ -374,12 +495,12 @@ fn bulk_input(
     health: &HealthConfig,
 ) -> PathInput {
     let known = input(rails, peer, path, health);
-    let lacks_lane = rails[path.rail]
-        .as_ref()
-        .is_none_or(|rail| rail.bulk.is_none());
+    let rail = rails[path.rail].as_ref();
+    let lacks_lane = rail.is_none_or(|rail| rail.bulk.is_none());
+    let deaf = rail.is_some_and(|rail| rail.bulk_deaf);
     let own = if lacks_lane || path.bulk_health.is_blocked() {
         Standing::Blocked
-    } else if path.bulk_health.is_failed() {
+    } else if deaf || path.bulk_health.is_failed() {
         Standing::Avoided
     } else {
         Standing::Usable

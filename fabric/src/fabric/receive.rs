@@ -4,16 +4,22 @@ use super::Fabric;
 use crate::health::{Finding, HearingChange, Outcome, PAIRS_MAX, PairReport, infer, local_faults};
 use crate::lifeline::{Held, LOOK_US};
 use crate::link::Link;
-use crate::peer::{Path, PeerHandle};
+use crate::peer::{Path, Peer, PeerHandle};
 use crate::provider::Done;
 use crate::rail::{READING_ORDER, Rail};
 use crate::select::Choice;
+use crate::speeds::Speeds;
 use crate::stats::DropReason;
 use crate::transport::{Arrival, Class, FabricEvent};
 
 /// Completions of one lane that one call of `poll` handles at most, so that a flooded lane does not
 /// keep the others waiting.
 const POLL_BUDGET: usize = 64;
+/// Least time between two looks at the speeds of interfaces, in microseconds.
+const SPEEDS_PAUSE_US: u64 = 1_000_000;
+
+/// What is said of a rail that the provider does not complain about.
+pub(super) const DEAF: &str = "several peers are silent on it that other rails reach";
 
 impl Fabric {
     pub(super) fn poll_rails(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
@@ -24,7 +30,7 @@ impl Fabric {
             }
         }
         self.more |= self.poll_bulk(now_us, deliver);
-        self.more
+        self.note_more()
     }
 
     pub(super) fn poll_beat_lanes(
@@ -36,6 +42,7 @@ impl Fabric {
         for rail in 0..self.rails.len() {
             self.more |= self.poll_lane(now_us, rail, Class::Beat, deliver);
         }
+        self.look_at_speeds(now_us);
         // The timer may have been for one of these.
         let lifelines = self.held.as_ref().and_then(Held::timeout);
         if lifelines.is_some_and(|due_us| due_us <= now_us) || self.look_us <= now_us {
@@ -44,6 +51,14 @@ impl Fabric {
         if self.has_bulk() {
             self.more |= self.poll_bulk(now_us, deliver);
         }
+        self.note_more()
+    }
+
+    fn note_more(&mut self) -> bool {
+        self.unjudged = match self.more {
+            true => self.unjudged.saturating_add(1),
+            false => 0,
+        };
         self.more
     }
 
@@ -119,17 +134,56 @@ impl Fabric {
 
     /// Takes in what the kernel says about interfaces: what fails, fails now. True if there is more.
     fn hear_links(&mut self, now_us: u64) -> bool {
-        let Some(links) = &mut self.links else {
+        let Ok(links) = &mut self.links else {
             return false;
         };
         let mut told = Vec::new();
         let more = links.read(&mut told);
-        for link in told {
+        for link in &told {
             for rail in 0..self.rails.len() {
-                self.note_link(now_us, rail, &link);
+                self.note_link(now_us, rail, link);
             }
         }
+        self.speeds_due |= !told.is_empty();
+        self.look_at_speeds(now_us);
         more
+    }
+
+    /// Takes in how fast the rails are, and asks again if a link has changed since it was asked last.
+    fn look_at_speeds(&mut self, now_us: u64) {
+        let told = self.speeds.as_mut().and_then(Speeds::take);
+        self.note_speeds(&told.unwrap_or_default());
+        if self.speeds_due && now_us >= self.speeds_at_us {
+            let rails = self.rails.iter().flatten();
+            let names = rails.filter_map(Rail::interface).map(str::to_owned);
+            let names = names.collect();
+            let asked = |speeds: &mut Speeds| speeds.ask(names);
+            if self.speeds.as_mut().is_none_or(asked) {
+                self.speeds_due = false;
+                self.speeds_at_us = now_us + SPEEDS_PAUSE_US;
+            }
+        }
+    }
+
+    /// hlt-015, hlt-020: how fast interfaces are. Whichever link has changed: a rail may be made of others.
+    fn note_speeds(&mut self, told: &[(String, u32)]) {
+        let mut events = Vec::new();
+        for (rail, open) in self.rails.iter_mut().enumerate() {
+            let Some(open) = open else {
+                continue;
+            };
+            let own = told
+                .iter()
+                .find(|(name, _)| Some(&name[..]) == open.interface());
+            if let Some((mbits, best_mbits)) = own.and_then(|(_, mbits)| open.note_speed(*mbits)) {
+                events.push(FabricEvent::RailSpeed {
+                    rail,
+                    mbits,
+                    best_mbits,
+                });
+            }
+        }
+        events.into_iter().for_each(|event| self.push_event(event));
     }
 
     fn note_link(&mut self, now_us: u64, index: usize, link: &Link) {
@@ -152,6 +206,7 @@ impl Fabric {
                     }
                 }
             }
+            self.rails_in_doubt = true;
         }
         self.tell_rail(index, change, &format!("the link {} is down", link.name));
     }
@@ -230,43 +285,45 @@ impl Fabric {
     /// the rails of this node.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
-        let reports: Vec<PairReport> = self.reports().collect();
-        if reports.iter().all(|report| report.works) {
-            return Vec::new();
-        }
-        if reports.len() > PAIRS_MAX {
-            let rails = local_faults(reports.into_iter());
-            return rails
-                .into_iter()
-                .map(|rail| Finding::Local { rail })
-                .collect();
-        }
-        infer(&reports)
+        find(self.reports().collect())
     }
 
-    /// What is known of each home path that was tried lately.
+    /// The same for bulk messages: their lane may fail where datagrams pass.
+    #[must_use]
+    pub fn bulk_findings(&self) -> Vec<Finding> {
+        find(self.bulk_reports().collect())
+    }
+
+    /// What is known of each home path that was tried with datagrams lately.
     fn reports(&self) -> impl Iterator<Item = PairReport> {
-        let peers = self.peers.iter();
-        peers.flat_map(|(handle, peer)| {
+        self.home_paths().filter_map(|(handle, peer, path)| {
+            let failed = path.health.is_failed();
+            let works = !failed && !peer.hearing.is_silent(path.rail);
+            let tried = failed || peer.hearing.is_judged(path.rail);
+            tried.then(|| report(handle, path, works))
+        })
+    }
+
+    /// What is known of each home path that was tried with bulk messages.
+    fn bulk_reports(&self) -> impl Iterator<Item = PairReport> {
+        self.home_paths().filter_map(|(handle, _, path)| {
+            let failed = path.bulk_health.is_failed();
+            let tried = failed || path.bulk_address.is_some();
+            tried.then(|| report(handle, path, !failed))
+        })
+    }
+
+    fn home_paths(&self) -> impl Iterator<Item = (PeerHandle, &Peer, &Path)> {
+        self.peers.iter().flat_map(|(handle, peer)| {
             let paths = peer.paths.iter().filter(|path| !path.spare);
-            paths.filter_map(move |path| {
-                let judged = peer.hearing.is_judged(path.rail);
-                let failed = path.health.is_failed() || path.bulk_health.is_failed();
-                let tried = judged || failed || path.bulk_address.is_some();
-                tried.then(|| PairReport {
-                    rail: path.rail,
-                    net: path.nid.net,
-                    peer: handle.index,
-                    remote: path.remote,
-                    works: !failed && !peer.hearing.is_silent(path.rail),
-                })
-            })
+            paths.map(move |path| (handle, peer, path))
         })
     }
 
     /// A rail on which several peers are silent that other rails hear is likely at fault itself: it
     /// is avoided for peers that are not watched too.
     pub(super) fn find_deaf_rails(&mut self) {
+        self.find_bulk_deaf_rails();
         let faults = local_faults(self.reports());
         for index in 0..self.rails.len() {
             let deaf = faults.contains(&index);
@@ -284,7 +341,7 @@ impl Fabric {
             if deaf {
                 self.leave_rail(index);
             }
-            let reason = "several peers are silent on it that other rails reach".to_owned();
+            let reason = DEAF.to_owned();
             self.push_event(match deaf {
                 true => FabricEvent::RailFailing {
                     rail: index,
@@ -293,6 +350,40 @@ impl Fabric {
                 false => FabricEvent::RailRecovered { rail: index },
             });
         }
+    }
+
+    /// The same for bulk messages: such a rail is left to datagrams, and said to be degraded.
+    pub(super) fn find_bulk_deaf_rails(&mut self) {
+        let faults = local_faults(self.bulk_reports());
+        for index in 0..self.rails.len() {
+            let deaf = faults.contains(&index);
+            let rail = self.rails[index].as_mut();
+            let was_deaf = rail.map(|rail| std::mem::replace(&mut rail.bulk_deaf, deaf));
+            if deaf && was_deaf == Some(false) {
+                self.leave_rail(index);
+            }
+        }
+    }
+}
+
+fn find(reports: Vec<PairReport>) -> Vec<Finding> {
+    if reports.iter().all(|report| report.works) {
+        return Vec::new();
+    }
+    if reports.len() > PAIRS_MAX {
+        let rails = local_faults(reports.into_iter()).into_iter();
+        return rails.map(|rail| Finding::Local { rail }).collect();
+    }
+    infer(&reports)
+}
+
+fn report(peer: PeerHandle, path: &Path, works: bool) -> PairReport {
+    PairReport {
+        rail: path.rail,
+        net: path.nid.net,
+        peer: peer.index,
+        remote: path.remote,
+        works,
     }
 }
 
@@ -319,4 +410,157 @@ fn receive(
         });
     }
     lane.repost(slot);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FabricConfig, HealthState, Pace, Route, Transport};
+    use std::time::{Duration, Instant};
+
+    fn open(rails: &str) -> Fabric {
+        let library = crate::load().expect("libfabric is installed where tests run");
+        let rails = rails.split(',').map(|nid| nid.parse().unwrap()).collect();
+        Fabric::open(&FabricConfig::new(library, rails)).unwrap()
+    }
+
+    fn events(fabric: &mut Fabric) -> Vec<FabricEvent> {
+        std::iter::from_fn(|| fabric.poll_event()).collect()
+    }
+
+    /// Under a load that never ends a rail that is cut is found all the same.
+    #[test]
+    fn rails_are_judged_though_there_is_always_more_to_read() {
+        let mut a = open("127.41.42.1:0@udp0,127.41.42.2:0@udp1");
+        let mut b = open("127.41.43.1:0@udp0");
+        let b_nids = format!("{},127.41.43.9:7001@udp1", b.local_nids());
+        let to_b = a.peer(&b_nids.parse().unwrap()).unwrap();
+        let to_a = b.peer(&a.local_nids()).unwrap();
+        a.watch(0, to_b, Pace::unasked(100));
+        let mut told = Vec::new();
+        for turn in 1..=u64::from(super::super::UNJUDGED_MAX) {
+            for _ in 0..=POLL_BUDGET {
+                b.send(turn, to_a, Class::News, Route::Next, b"x");
+            }
+            assert!(a.poll(100 * turn, &mut |_| {}), "turn {turn}");
+            a.heard(100 * turn, to_b, 0);
+            told.extend(events(&mut a));
+        }
+        assert!(
+            matches!(told[..], [FabricEvent::RailSilent { rail: 1, .. }]),
+            "{told:?}"
+        );
+    }
+
+    #[test]
+    fn a_rail_whose_link_comes_up_is_told_as_failing_as_long_as_peers_are_silent_on_it() {
+        let mut a = open("127.0.0.1:0@udp");
+        let link = |up| Link {
+            name: a.rails[0].as_ref().unwrap().interface().unwrap().to_owned(),
+            up,
+        };
+        let (down, up) = (link(false), link(true));
+        let told = |a: &mut Fabric, link: &Link, deaf| {
+            a.rails[0].as_mut().unwrap().deaf = deaf;
+            a.note_link(1, 0, link);
+            a.events.drain(..).collect::<Vec<_>>()
+        };
+        assert!(matches!(
+            told(&mut a, &down, false)[..],
+            [FabricEvent::RailFailing { .. }]
+        ));
+        let failing = FabricEvent::RailFailing {
+            rail: 0,
+            reason: DEAF.to_owned(),
+        };
+        assert_eq!(told(&mut a, &up, true), [failing]);
+        told(&mut a, &down, false);
+        assert_eq!(
+            told(&mut a, &up, false),
+            [FabricEvent::RailRecovered { rail: 0 }]
+        );
+    }
+
+    /// What the kernel says of links is asked for when a rail is opened, whenever that is.
+    #[test]
+    fn a_rail_that_is_opened_later_learns_how_its_link_is() {
+        let mut a = open("127.0.0.1:0@udp");
+        while a.poll(1, &mut |_| {}) {}
+        let link_down = |a: &mut Fabric| {
+            let rail = a.rails[0].as_mut().unwrap();
+            std::mem::replace(&mut rail.link_down, true)
+        };
+        assert!(!link_down(&mut a));
+        while a.poll(2, &mut |_| {}) {}
+        assert!(link_down(&mut a), "nothing is said twice by itself");
+        a.add_rail(&"127.41.42.3:0@udp".parse().unwrap()).unwrap();
+        while a.poll(3, &mut |_| {}) {}
+        assert!(!link_down(&mut a), "the loopback interface is up");
+    }
+
+    /// hlt-015, hlt-020: a device that has become worse than it was is said to be, and used all the same;
+    /// one that does not say how fast it is, as while it is down, is left as it was.
+    #[test]
+    fn a_rail_whose_interface_has_become_slower_is_degraded() {
+        let mut fabric = open("127.41.80.1:0@udp");
+        let name = fabric.rails[0].as_ref().unwrap().interface();
+        let name = name.unwrap().to_owned();
+        let mut seen = Vec::new();
+        for mbits in [0, 10_000, 10_000, 1_000, 0, 500, 10_000, 25_000] {
+            let told = (mbits > 0).then(|| (name.clone(), mbits));
+            let others = [("another0".to_owned(), 1)];
+            fabric.note_speeds(&others.into_iter().chain(told).collect::<Vec<_>>());
+            let told = fabric.poll_event().map(|event| match event {
+                FabricEvent::RailSpeed {
+                    rail: 0,
+                    mbits,
+                    best_mbits,
+                } => (mbits, best_mbits),
+                other => panic!("{other:?}"),
+            });
+            let state = fabric.rails()[0].state;
+            seen.push((mbits, told, state == HealthState::Degraded));
+        }
+        let expected = [
+            (0, None, false),
+            (10_000, None, false),
+            (10_000, None, false),
+            (1_000, Some((1_000, 10_000)), true),
+            (0, None, true),
+            (500, Some((500, 10_000)), true),
+            (10_000, Some((10_000, 10_000)), false),
+            (25_000, None, false),
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    /// hlt-020: the kernel's word about any link is reason to ask; the answer is found with the beats.
+    #[test]
+    fn what_the_kernel_says_of_links_is_reason_to_ask_how_fast_they_are() {
+        let mut fabric = open("127.41.81.1:0@udp");
+        let name = fabric.rails[0].as_ref().unwrap().interface();
+        let directory = std::env::temp_dir().join(format!("muster-asked-{}", std::process::id()));
+        let of_rail = directory.join(name.unwrap());
+        std::fs::create_dir_all(&of_rail).unwrap();
+        fabric.speeds = Some(Speeds::start(directory.clone()).unwrap());
+        let deadline = Instant::now() + Duration::from_secs(30);
+        // What is so already is told first; then a link has changed.
+        for (now_us, mbits) in [(1, 10_000), (2 * SPEEDS_PAUSE_US, 1_000)] {
+            std::fs::write(of_rail.join("speed"), format!("{mbits}\n")).unwrap();
+            fabric.links.as_mut().unwrap().ask_again();
+            while fabric.poll(now_us, &mut |_: Arrival<'_>| {}) {}
+            let known = |fabric: &Fabric| fabric.rails[0].as_ref().unwrap().mbits;
+            while known(&fabric) != mbits {
+                assert!(Instant::now() < deadline);
+                fabric.poll_beats(now_us, &mut |_: Arrival<'_>| {});
+            }
+        }
+        std::fs::remove_dir_all(&directory).unwrap();
+        let slower = FabricEvent::RailSpeed {
+            rail: 0,
+            mbits: 1_000,
+            best_mbits: 10_000,
+        };
+        assert_eq!(fabric.poll_event(), Some(slower));
+    }
 }

@@ -6,12 +6,12 @@ use crate::net::Net;
 use crate::nid::{Nid, NidList};
 use crate::peer::{Peer, PeerHandle};
 use crate::relay::{
-    Allowance, Carried, ENVELOPE_BYTES, Envelope, Need, Place, Verdict, WAYS_MAX, Way, judge,
-    mark_carried,
+    Allowance, Carried, ENVELOPE_BYTES, Envelope, Need, Place, Verdict, WAYS_MAX, Way, is_proven,
+    judge, mark_carried,
 };
 use crate::select::{CarrierInput, Tried, choose_carriers, compare};
 use crate::stats::DropReason;
-use crate::transport::{Arrival, Class, FabricEvent, Relayed, Route};
+use crate::transport::{Arrival, Class, FabricEvent, Relayed};
 use std::collections::VecDeque;
 
 /// Who was heard in this time is alive, as far as it matters here.
@@ -62,6 +62,9 @@ impl Fabric {
     /// Switches relaying on or off, for this node's messages and for those of others.
     pub fn set_relay(&mut self, relay: bool) {
         self.config.relay = relay;
+        if !relay {
+            self.end_relays();
+        }
     }
 
     /// Why messages to a peer go through others now; none: they do not.
@@ -218,15 +221,15 @@ impl Fabric {
         unheard: bool,
         bytes: &[u8],
     ) -> bool {
-        let selection = self.select_paths(now_us, by, Route::Next, &Tried::default());
-        let Some(choice) = selection.choices().first() else {
+        let Some(choice) = self.select_path(by, &Tried::default()) else {
             return false;
         };
         let path = usize::from(choice.path);
         let Some(envelope) = self.envelope(to, by, path, unheard) else {
             return false;
         };
-        let Some(sealed) = envelope.seal(&[bytes]) else {
+        let key = self.config.key.as_ref();
+        let Some(sealed) = key.and_then(|key| envelope.seal(key, &[bytes])) else {
             return false;
         };
         let posted = self.post_on(now_us, by, path, Class::News, &sealed, Tried::default());
@@ -302,8 +305,7 @@ impl Fabric {
     fn carry(&mut self, now_us: u64, to: PeerHandle, bytes: &[u8]) -> bool {
         let mut tried = Tried::default();
         for _ in 0..CARRY_TRIES {
-            let selection = self.select_paths(now_us, to, Route::Next, &tried);
-            let Some(&choice) = selection.choices().first() else {
+            let Some(choice) = self.select_path(to, &tried) else {
                 return false;
             };
             let path = usize::from(choice.path);
@@ -324,11 +326,15 @@ impl Fabric {
 
     /// Says what is to be done with an envelope; what is dropped is counted.
     pub(super) fn sort(&mut self, now_us: u64, rail: usize, bytes: &[u8]) -> Outcome {
-        let Some((envelope, message)) = Envelope::open(bytes) else {
+        let Some((envelope, message)) = Envelope::read(bytes) else {
             return self.refuse(rail, DropReason::RelayMalformed);
         };
         if !self.config.relay {
             return self.refuse(rail, DropReason::RelayOff);
+        }
+        let key = self.config.key.as_ref();
+        if !key.is_some_and(|key| is_proven(key, bytes)) {
+            return self.refuse(rail, DropReason::RelayMalformed);
         }
         let own = |nid: &Nid| self.open_rails().any(|(_, rail)| rail.nid == *nid);
         let whose = |nid: &Nid| match self.owners.get(nid) {

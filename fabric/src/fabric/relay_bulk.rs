@@ -5,7 +5,7 @@
 //! once waits here, a moment, since a connection that was never used takes that long to be made.
 
 use super::Fabric;
-use super::bulk::{Back, take_frame};
+use super::bulk::{Back, STREAMS, take_frame};
 use super::pump::{own_address, post_message};
 use super::relay::Outcome;
 use crate::bulk::{Frame, Kind};
@@ -36,15 +36,19 @@ pub(crate) struct Late {
 
 impl Fabric {
     /// A member that can carry bulk messages to a peer, of those that were not tried in vain.
-    pub(super) fn bulk_carrier(&mut self, now_us: u64, handle: PeerHandle) -> Option<PeerHandle> {
+    pub(super) fn bulk_carrier(
+        &mut self,
+        now_us: u64,
+        handle: PeerHandle,
+        mut tried: Vec<PeerHandle>,
+    ) -> Option<PeerHandle> {
         if !self.config.relay {
             return None;
         }
         self.seek_ways(now_us, handle);
-        let mut tried = self.peers.get(handle)?.bulk.as_ref()?.through_tried.clone();
         // Each turn leaves one out, and there are few.
         while let Some(by) = self.carriers(now_us, handle, &tried)[0] {
-            let path = self.choose_bulk(by, Tried::default());
+            let path = self.choose_bulk(by, Tried::default(), None);
             if path.is_some_and(|(_, works)| works) {
                 return Some(by);
             }
@@ -54,10 +58,16 @@ impl Fabric {
     }
 
     /// Sends the next fragment through another member. False if there is nothing more to do now.
-    pub(super) fn pump_through(&mut self, now_us: u64, handle: PeerHandle, by: PeerHandle) -> bool {
-        let peer = self.peers.get(handle);
-        let bulk = peer.and_then(|peer| peer.bulk.as_ref());
-        let Some((fragment, bytes)) = bulk.and_then(|bulk| bulk.sender.next()) else {
+    pub(super) fn pump_through(
+        &mut self,
+        now_us: u64,
+        handle: PeerHandle,
+        urgent: bool,
+        by: PeerHandle,
+    ) -> bool {
+        let stream = self.stream_of(handle, urgent);
+        let next = stream.and_then(|stream| stream.sender.next());
+        let Some((fragment, errand, bytes)) = next else {
             return false;
         };
         let bytes = bytes.to_vec();
@@ -66,24 +76,27 @@ impl Fabric {
             stream: self.config.incarnation,
             fragment,
             kind: Kind::Fragment,
+            errand,
+            urgent,
         };
         let posted = self.post_through(handle, by, frame, &bytes);
-        let peer = self.peers.get_mut(handle);
-        let Some(bulk) = peer.and_then(|peer| peer.bulk.as_mut()) else {
+        let times = self.config.timeouts;
+        let Some(stream) = self.stream_of(handle, urgent) else {
             return false;
         };
         match posted {
             Ok(()) => {
-                bulk.sender.sent(fragment);
-                bulk.went_on();
+                let due = stream.sender.sent(now_us, fragment, &times);
+                stream.went_on();
+                self.bulk_ended(handle, urgent, due);
             }
             Err(DropReason::RailBusy) => {
-                bulk.put_off(now_us);
+                stream.put_off(now_us);
                 return false;
             }
             Err(_) => {
-                bulk.through_tried.extend(bulk.through.take());
-                bulk.sender.resend();
+                stream.through_tried.extend(stream.through.take());
+                stream.sender.resend();
             }
         }
         true
@@ -97,7 +110,7 @@ impl Fabric {
         frame: Frame,
         bytes: &[u8],
     ) -> Result<(), DropReason> {
-        let path = self.choose_bulk(by, Tried::default());
+        let path = self.choose_bulk(by, Tried::default(), None);
         let (choice, _) = path.ok_or(DropReason::NoPath)?;
         let path = usize::from(choice.path);
         // That it came this way is said by itself; whether we hear the peer is for datagrams to say.
@@ -108,7 +121,7 @@ impl Fabric {
         let at = envelope.to.socket_address();
         let (key, at) = self.config.key.as_ref().zip(at).ok_or(DropReason::NoPath)?;
         let proven = Frame { sender, ..frame }.seal(key, at, bytes);
-        let sealed = envelope.seal(&[&proven]);
+        let sealed = envelope.seal(key, &[&proven]);
         let sealed = sealed.ok_or(DropReason::NoPath)?;
         self.post_bulk(by, path, &sealed)?;
         self.count_way(to, by, bytes.len());
@@ -127,13 +140,18 @@ impl Fabric {
         let path = path.ok_or(DropReason::UnknownPeer)?;
         let rail = self.rails[path.rail].as_mut().ok_or(DropReason::NoPath)?;
         let posted = post_message(rail, handle, path, message);
-        posted.map_err(|(reason, _)| {
-            if reason != DropReason::RailBusy {
-                path.counters.count_drop(reason);
-                rail.counters.count_drop(reason);
+        match &posted {
+            Ok(()) => {
+                path.counters.count_send(message.len());
+                rail.counters.count_send(message.len());
             }
-            reason
-        })
+            Err((DropReason::RailBusy, _)) => {}
+            Err((reason, _)) => {
+                path.counters.count_drop(*reason);
+                rail.counters.count_drop(*reason);
+            }
+        }
+        posted.map_err(|(reason, _)| reason)
     }
 
     /// An envelope has come by a bulk lane: the message, if it was for us and is whole now.
@@ -186,7 +204,7 @@ impl Fabric {
     /// The frame in an envelope that is for us, if it is proven, from whom the envelope says, and there is
     /// room for what it begins.
     fn open_carried<'a>(&self, from: PeerHandle, bytes: &'a [u8]) -> Option<(Frame, &'a [u8])> {
-        let (envelope, message) = Envelope::open(bytes)?;
+        let (envelope, message) = Envelope::read(bytes)?;
         let own = envelope.to.socket_address();
         let key = self.config.key.as_ref()?;
         let (frame, rest) = Frame::open(key, |to| own == Some(to), message)?;
@@ -196,7 +214,7 @@ impl Fabric {
 
     /// Sends an envelope straight on; what the lane does not take now comes back.
     fn carry_bulk(&mut self, now_us: u64, late: Late) -> Option<Late> {
-        let path = self.choose_bulk(late.to, Tried::default());
+        let path = self.choose_bulk(late.to, Tried::default(), None);
         let path = path.filter(|(_, works)| *works);
         let posted = match path {
             Some((choice, _)) => self.post_bulk(late.to, usize::from(choice.path), &late.bytes),
@@ -234,8 +252,92 @@ impl Fabric {
         }
     }
 
+    /// Relaying was switched off: own messages go by pairs, what was owed through others or waits to be
+    /// carried on is dropped and counted.
+    pub(super) fn end_relays(&mut self) {
+        for late in std::mem::take(&mut self.carrier.late) {
+            self.count_relay_drop(late.rail, DropReason::RelayOff);
+        }
+        let now_us = self.now_us;
+        let first = self.open_rails().next().map_or(0, |(rail, _)| rail);
+        for handle in self.bulk_peers.clone() {
+            let Some(bulk) = self.bulk_of(handle) else {
+                continue;
+            };
+            let owed = bulk.owed.len();
+            bulk.owed.retain(|owed| matches!(owed.back, Back::Path(_)));
+            let dropped = owed - bulk.owed.len();
+            for urgent in STREAMS {
+                bulk.stream(urgent).leave_carrier(now_us);
+            }
+            (0..dropped).for_each(|_| self.count_relay_drop(first, DropReason::RelayOff));
+        }
+    }
+
     /// When that is due.
     pub(super) fn late_timeout(&self) -> Option<u64> {
         self.carrier.late.iter().map(|late| late.next_us).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bulk::Errand;
+    use crate::fabric::bulk::{NO_FRAGMENT, Owed};
+    use crate::{FabricConfig, Transport};
+
+    /// Switched off means off for bulk messages, too: those under way, what is owed, and what is carried.
+    #[test]
+    fn nothing_goes_through_others_once_relaying_is_off() {
+        let library = crate::load().expect("libfabric is installed where tests run");
+        let rails = vec!["127.48.20.1:0@udp".parse().unwrap()];
+        let mut a = Fabric::open(&FabricConfig {
+            key: Some([9; 32]),
+            ..FabricConfig::new(library, rails)
+        })
+        .unwrap();
+        a.open_bulk().unwrap();
+        let [by, to] = ["127.48.21.1:7741@udp", "127.48.21.2:7741@udp"]
+            .map(|nid| a.peer(&nid.parse().unwrap()).unwrap());
+        a.send_bulk(1, to, b"x").unwrap();
+        let bulk = a.bulk_of(to).unwrap();
+        let stream = bulk.stream(false);
+        (stream.choice, stream.through) = (None, Some(by));
+        let frame = Frame {
+            sender: NO_SENDER,
+            stream: 1,
+            fragment: NO_FRAGMENT,
+            kind: Kind::Acked(0),
+            errand: Errand::Put,
+            urgent: false,
+        };
+        for back in [Back::Through(by), Back::Path(0)] {
+            bulk.owed.push(Owed {
+                back,
+                frame,
+                next_us: 0,
+                pause_us: 1,
+            });
+        }
+        a.carrier.late.push_back(Late {
+            rail: 0,
+            from: by,
+            to,
+            bytes: Vec::new(),
+            next_us: 1,
+            until_us: 2,
+        });
+        a.set_relay(false);
+        let off = a.rails()[0].counters.dropped(DropReason::RelayOff);
+        assert_eq!((off, a.carrier.late.len()), (2, 0));
+        let bulk = a.bulk_of(to).unwrap();
+        assert_eq!(bulk.owed.len(), 1, "what is owed directly is owed still");
+        let stream = bulk.stream(false);
+        assert_eq!(stream.through, None);
+        assert!(
+            stream.sender.waits() && stream.next_us > 0,
+            "it goes on by a pair"
+        );
     }
 }

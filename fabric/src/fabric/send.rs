@@ -1,6 +1,7 @@
 //! What goes out: paths chosen, messages posted, and what becomes of them.
 
 use super::Fabric;
+use super::receive::DEAF;
 use crate::error::CallError;
 use crate::health::{Blame, HealthChange, HealthConfig, Outcome};
 use crate::nid::{NIDS_MAX, Nid};
@@ -17,6 +18,7 @@ use crate::view::serves;
 use libc::ETIMEDOUT;
 
 impl Fabric {
+    /// The paths of a message, and those that are to be tried again with a copy of it.
     pub(super) fn select_paths(
         &mut self,
         now_us: u64,
@@ -26,37 +28,83 @@ impl Fabric {
     ) -> Selection {
         let mut selection = Selection::default();
         let mut inputs = std::mem::take(&mut self.inputs);
-        inputs.clear();
-        if let Some(peer) = self.peers.get_mut(handle) {
-            let paths = (0u8..).zip(&peer.paths);
-            if route == Route::All {
-                let home = paths.filter(|(_, path)| !path.spare);
-                home.for_each(|(index, path)| selection.add(choice(index, path)));
-            } else {
-                let rails = rail_inputs(&self.rails, self.memory_node);
-                let health = &self.config.health;
-                let request = request(route, self.config.numa_range, *tried);
-                // Home paths are first. Where one works and no rule says otherwise, no spare path
-                // would be chosen, so none is looked at.
-                let plain = self.config.policy.rules().is_empty() && request.is_first();
-                for (_, path) in paths {
-                    let decided = plain && path.spare && inputs.iter().any(PathInput::is_usable);
-                    if decided {
-                        break;
-                    }
-                    inputs.push(input(&self.rails, peer, path, health));
-                }
-                if let Some(choice) = select::choose(&request, &rails, &inputs) {
+        match route {
+            Route::All => self.add_all(handle, &mut inputs, &mut selection),
+            Route::Next => {
+                if let Some(choice) = self.next_path_of(handle, tried, &mut inputs) {
                     selection.add(choice);
-                    peer.take(usize::from(choice.path));
                 }
-                probes(now_us, &self.rails, peer, &inputs, health, &mut selection);
+                if let Some(peer) = self.peers.get_mut(handle) {
+                    let health = &self.config.health;
+                    probes(now_us, &self.rails, peer, &inputs, health, &mut selection);
+                }
             }
-        } else {
+        }
+        if self.peers.get(handle).is_none() {
             self.unknown_peer_drops += 1;
+        } else if selection.choices().is_empty() && tried.count() == 0 {
+            self.no_path_drops += 1;
         }
         self.inputs = inputs;
         selection
+    }
+
+    /// The one path of a message that is no probe for others.
+    pub(super) fn select_path(&mut self, handle: PeerHandle, tried: &Tried) -> Option<Choice> {
+        let mut inputs = std::mem::take(&mut self.inputs);
+        let choice = self.next_path_of(handle, tried, &mut inputs);
+        self.inputs = inputs;
+        choice
+    }
+
+    /// Chooses the next message's path; `inputs` are those of the paths that were looked at.
+    fn next_path_of(
+        &mut self,
+        handle: PeerHandle,
+        tried: &Tried,
+        inputs: &mut Vec<PathInput>,
+    ) -> Option<Choice> {
+        inputs.clear();
+        let peer = self.peers.get_mut(handle)?;
+        let rails = rail_inputs(&self.rails, self.memory_node);
+        let health = &self.config.health;
+        let request = Request {
+            numa_range: self.config.numa_range,
+            tried: *tried,
+            back: None,
+        };
+        // Home paths are first. Where one works and no rule says otherwise, no spare path
+        // would be chosen, so none is looked at.
+        let plain = self.config.policy.rules().is_empty() && request.is_first();
+        for path in &peer.paths {
+            let decided = plain && path.spare && inputs.iter().any(PathInput::is_usable);
+            if decided {
+                break;
+            }
+            inputs.push(input(&self.rails, peer, path, health));
+        }
+        let choice = select::choose(&request, &rails, inputs)?;
+        peer.take(usize::from(choice.path));
+        Some(choice)
+    }
+
+    /// Adds all home paths; and, where none of them works, the spare ones that do.
+    fn add_all(&self, handle: PeerHandle, inputs: &mut Vec<PathInput>, selection: &mut Selection) {
+        inputs.clear();
+        let Some(peer) = self.peers.get(handle) else {
+            return;
+        };
+        let health = &self.config.health;
+        let input = |path: &Path| input(&self.rails, peer, path, health);
+        inputs.extend(peer.paths.iter().map(input));
+        let known = || (0u8..).zip(&peer.paths).zip(inputs.iter());
+        let works = |spare| known().any(|((_, path), one)| path.spare == spare && one.is_usable());
+        let spare_too = !works(false) && works(true);
+        for ((index, path), input) in known() {
+            if !path.spare || spare_too && input.is_usable() {
+                selection.add(choice(index, path));
+            }
+        }
     }
 
     pub(super) fn post_on(
@@ -171,10 +219,7 @@ impl Fabric {
         tag: SendTag,
         error: Option<&CallError>,
     ) {
-        let handle = PeerHandle {
-            index: tag.peer,
-            generation: tag.generation,
-        };
+        let handle = tag.peer();
         let health = self.config.health;
         let timed_out = error.is_some_and(|error| error.code == ETIMEDOUT);
         if let Some(path) = self.peers.path_by_id(handle, tag.path) {
@@ -222,29 +267,64 @@ impl Fabric {
         bytes: &[u8],
     ) {
         self.send_ended(now_us, rail, class, tag, Some(error));
-        let handle = PeerHandle {
-            index: tag.peer,
-            generation: tag.generation,
-        };
-        let paths = self.peers.get(handle).map_or(&[][..], |peer| &peer.paths);
-        let mut numbered = (0u8..).zip(paths);
-        let failed = numbered.find(|(_, path)| path.id == tag.path);
-        let (Class::News, Some((index, path))) = (class, failed) else {
+        if class == Class::Beat {
+            self.under_way_drops += 1;
             return;
-        };
-        let mut tried = tag.tried;
-        tried.note(choice(index, path), requeue_reason(error));
+        }
+        let peer = self.peers.get(tag.peer());
+        let mut numbered = (0u8..).zip(peer.map_or(&[][..], |peer| &peer.paths));
+        // Of a path that is gone the others' places are not what they were: any will do.
+        let mut tried = Tried::default();
+        if let Some((index, path)) = numbered.find(|(_, path)| path.id == tag.path) {
+            tried = tag.tried;
+            tried.note(choice(index, path), requeue_reason(error));
+        }
+        self.resend(tag, tried, bytes);
+    }
+
+    /// News that has failed under way goes by a way that was not tried, or is told to have gone by none.
+    pub(super) fn resend(&mut self, tag: SendTag, mut tried: Tried, bytes: &[u8]) {
+        let (now_us, handle) = (self.now_us, tag.peer());
         while (tried.count() as usize) < TRIES_MAX {
-            let selection = self.select_paths(now_us, handle, Route::Next, &tried);
-            let Some(&choice) = selection.choices().first() else {
-                return;
+            let Some(choice) = self.select_path(handle, &tried) else {
+                break;
             };
             let index = usize::from(choice.path);
-            match self.post_on(now_us, handle, index, class, bytes, tried) {
+            match self.post_on(now_us, handle, index, Class::News, bytes, tried) {
                 Ok(()) => return self.note_moved(handle, tag.path, index),
                 Err(reason) => tried.note(choice, reason),
             }
         }
+        if !is_envelope(bytes) && self.relay_copies(now_us, handle, Class::News, bytes) > 0 {
+            return;
+        }
+        self.under_way_drops += 1;
+        if self.peers.get(handle).is_some() {
+            let tried = self.pairs_tried(handle, &tried);
+            self.push_event(FabricEvent::NewsFailed {
+                peer: handle,
+                tried,
+            });
+        }
+    }
+
+    /// News that is under way on a rail which is about to be closed. Beats are counted: they have gone stale.
+    pub(super) fn take_under_way(&mut self, rail: usize) -> Vec<(SendTag, Vec<u8>)> {
+        let Some(rail) = &self.rails[rail] else {
+            return Vec::new();
+        };
+        self.under_way_drops += rail.lanes.beats.under_way().count() as u64;
+        let news = rail.lanes.news.under_way();
+        news.map(|(tag, bytes)| (tag, bytes.to_vec())).collect()
+    }
+
+    /// The pairs of a local and a remote NID that were in vain for a message to a peer.
+    #[must_use]
+    pub fn pairs_tried(&self, peer: PeerHandle, tried: &Tried) -> Vec<(Nid, Nid)> {
+        let paths = self.peers.get(peer).map_or(&[][..], |peer| &peer.paths);
+        let paths = paths.iter().enumerate();
+        let in_vain = paths.filter(|(index, _)| tried.has_path(*index));
+        in_vain.filter_map(|(_, path)| self.pair_of(path)).collect()
     }
 
     /// dbg-115: says which pair a message left, and which it takes in its place.
@@ -315,6 +395,15 @@ impl Fabric {
                     reason: reason.to_owned(),
                 });
             }
+            // For another reason it still does not work.
+            Some(HealthChange::Recovered)
+                if self.rails[rail].as_ref().is_some_and(|one| one.deaf) =>
+            {
+                self.push_event(FabricEvent::RailFailing {
+                    rail,
+                    reason: DEAF.to_owned(),
+                });
+            }
             Some(HealthChange::Recovered) => self.push_event(FabricEvent::RailRecovered { rail }),
         }
     }
@@ -336,19 +425,6 @@ fn choice(index: u8, path: &Path) -> Choice {
     }
 }
 
-/// What a message by this route asks for.
-pub(super) fn request(route: Route, numa_range: u32, tried: Tried) -> Request {
-    let back = match route {
-        Route::Back(rail) => Some((rail as u8, None)),
-        Route::Next | Route::All => None,
-    };
-    Request {
-        back,
-        numa_range,
-        tried,
-    }
-}
-
 /// What is known about the rails, by index.
 pub(super) fn rail_inputs(
     rails: &[Option<Rail>],
@@ -357,15 +433,27 @@ pub(super) fn rail_inputs(
     let mut inputs = [RailInput::default(); NIDS_MAX];
     for (input, rail) in inputs.iter_mut().zip(rails) {
         if let Some(rail) = rail {
+            let (now, most) = (rail.lanes.credits(), rail.lanes.credits_most());
+            let (credits, queued_bytes) = load(now, most, rail.queued_bytes);
             *input = RailInput {
                 foreign: !serves(&rail.partitions, memory_node),
                 distance: rail.distance,
-                credits: rail.lanes.credits(),
-                queued_bytes: rail.queued_bytes,
+                credits,
+                queued_bytes,
             };
         }
     }
     inputs
+}
+
+/// How a rail's load counts in a choice, as credits and queued bytes: not at all as long as half of it is
+/// free. Some providers take a message and are done, others hold it until they are looked at next; if each
+/// credit counted, all messages of one turn would go by the former.
+fn load(credits: u32, most: u32, queued_bytes: u64) -> (u32, u64) {
+    match 2 * u64::from(credits) < u64::from(most) {
+        true => (credits, queued_bytes),
+        false => (u32::MAX, 0),
+    }
 }
 
 /// What is known about one path.
@@ -505,5 +593,111 @@ mod tests {
         assert_eq!(received(&mut b), []);
         let drops = a.paths(to_b)[0].counters.dropped(DropReason::ProviderError);
         assert_eq!(drops, 3);
+        // RS-06: it is said once, with what was tried; of a beat it is only counted.
+        let told: Vec<FabricEvent> = std::iter::from_fn(|| a.poll_event())
+            .filter(|event| matches!(event, FabricEvent::NewsFailed { .. }))
+            .collect();
+        let paths = &a.peers.get(to_b).unwrap().paths;
+        let tried = paths.iter().map(|path| a.pair_of(path).unwrap()).collect();
+        assert_eq!(told, [FabricEvent::NewsFailed { peer: to_b, tried }]);
+        assert_eq!(a.under_way_drops(), 2);
+        // Its path is gone meanwhile: another carries it.
+        a.peers.get_mut(to_b).unwrap().paths[0].sends = [0, 2];
+        let tag = SendTag {
+            peer: to_b.index,
+            generation: to_b.generation,
+            path: u32::MAX,
+            ..SendTag::default()
+        };
+        a.send_failed(2, 0, Class::News, tag, &error, b"gone");
+        assert_eq!(text(&received(&mut b)), ["gone"]);
+    }
+
+    /// RS-06: what a rail holds when it is closed goes by another, once more at worst; beats are counted.
+    #[test]
+    fn news_that_is_under_way_on_a_rail_that_is_removed_goes_by_another() {
+        let library = crate::load().expect("libfabric is installed where tests run");
+        let rails = ["127.41.50.1:0@udp", "127.41.50.2:0@udp"].map(|nid| nid.parse().unwrap());
+        let mut a = Fabric::open(&FabricConfig {
+            inject: false,
+            ..FabricConfig::new(library, rails.to_vec())
+        })
+        .unwrap();
+        let mut b = open("127.41.51.1:0@udp,127.41.51.2:0@udp");
+        let to_b = a.peer(&b.local_nids()).unwrap();
+        // They take turns: what the second rail holds stays where it is.
+        for (class, bytes) in [(Class::News, b"news 0"), (Class::Beat, b"beat 1")] {
+            a.send(1, to_b, class, Route::Next, bytes);
+        }
+        a.send(1, to_b, Class::Beat, Route::Next, b"beat 0");
+        a.remove_rail(&a.local_nids().as_slice()[0].clone())
+            .unwrap();
+        let came = text(&received(&mut b));
+        let count = |wanted: &str| came.iter().filter(|one| *one == wanted).count();
+        assert_eq!(
+            (count("news 0"), count("beat 1"), count("beat 0")),
+            (2, 1, 1),
+            "{came:?}"
+        );
+        assert_eq!(a.under_way_drops(), 1);
+        assert_eq!(a.poll_event(), None, "nothing was lost");
+    }
+
+    fn text(received: &[(usize, Vec<u8>)]) -> Vec<String> {
+        let in_words = |(_, bytes): &(usize, Vec<u8>)| String::from_utf8_lossy(bytes).into_owned();
+        received.iter().map(in_words).collect()
+    }
+
+    fn pairs(choices: &[Choice]) -> Vec<(u8, u8)> {
+        choices.iter().map(|one| (one.rail, one.remote)).collect()
+    }
+
+    /// One rail of ours and another of theirs have failed: the one pair that works is spare.
+    #[test]
+    fn a_message_to_all_takes_spare_pairs_where_no_other_works() {
+        let mut a = open("127.41.44.1:0@udp,127.41.44.2:0@udp");
+        let b = "127.41.45.1:7001@udp,127.41.45.2:7001@udp".parse().unwrap();
+        let to_b = a.peer(&b).unwrap();
+        let all = |a: &mut Fabric| {
+            let selection = a.select_paths(1, to_b, Route::All, &Tried::default());
+            pairs(selection.choices())
+        };
+        a.rails[0].as_mut().unwrap().deaf = true;
+        assert_eq!(all(&mut a), [(0, 0), (1, 1)], "one of them works");
+        a.told_failing(to_b, &[b.as_slice()[1].clone()]);
+        assert_eq!(all(&mut a), [(0, 0), (1, 1), (1, 0)]);
+        a.rails[1].as_mut().unwrap().deaf = true;
+        assert_eq!(all(&mut a), [(0, 0), (1, 1)], "nothing works");
+    }
+
+    #[test]
+    fn what_is_carried_for_others_uses_up_no_probe() {
+        let mut a = open("127.41.46.1:0@udp,127.41.46.2:0@udp");
+        let b = "127.41.47.1:7001@udp,127.41.47.2:7001@udp".parse().unwrap();
+        let to_b = a.peer(&b).unwrap();
+        let hearing = &mut a.peers.get_mut(to_b).unwrap().hearing;
+        hearing.watch(0, crate::Pace::unasked(100));
+        hearing.heard(150, 1);
+        hearing.judge(150, |_| {});
+        let (route, tried) = (Route::Next, Tried::default());
+        let choice = a.select_path(to_b, &tried).unwrap();
+        assert_eq!(choice.rail, 1);
+        let selection = a.select_paths(160, to_b, route, &tried);
+        assert_eq!(pairs(selection.probes()), [(0, 0)]);
+    }
+
+    /// A rail whose provider holds messages until the next look takes its turn, until it is half full.
+    #[test]
+    fn a_rail_that_holds_a_few_messages_takes_its_turn_all_the_same() {
+        let mut a = open("127.41.48.1:0@udp,127.41.48.2:0@udp");
+        let b = "127.41.49.1:7001@udp,127.41.49.2:7001@udp".parse().unwrap();
+        let to_b = a.peer(&b).unwrap();
+        a.rails[0].as_mut().unwrap().queued_bytes = 500;
+        let took: Vec<u8> = (0..4)
+            .map(|_| a.select_path(to_b, &Tried::default()).unwrap().rail)
+            .collect();
+        assert_eq!(took, [0, 1, 0, 1]);
+        assert_eq!(load(64, 128, 500), load(128, 128, 0));
+        assert_eq!(load(63, 128, 500), (63, 500));
     }
 }

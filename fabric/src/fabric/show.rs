@@ -1,13 +1,13 @@
 //! What can be seen of a fabric: paths, nets, peers, and why a path is taken.
 
 use super::Fabric;
-use super::send::{input, rail_inputs, request};
+use super::send::{input, rail_inputs};
 use crate::health::{Finding, HealthState};
 use crate::nid::Nid;
 use crate::peer::{Path, Peer, PeerHandle};
-use crate::select::{self, CarrierInput, Loss, Tried};
+use crate::select::{self, CarrierInput, Loss, Request};
 use crate::stats::Counters;
-use crate::transport::{Route, Transport};
+use crate::transport::Transport;
 use crate::view::{
     Credits, NetView, PathState, PathView, PeerView, RelayView, Through, Why, by_net,
 };
@@ -38,13 +38,22 @@ impl Fabric {
         further.take(count).collect()
     }
 
-    /// [`Fabric::findings`] as sentences.
+    /// [`Fabric::findings`] and [`Fabric::bulk_findings`] as sentences; what holds for both, once.
     #[must_use]
     pub fn findings_in_words(&self) -> Vec<String> {
-        let findings = self.findings();
+        let (findings, of_bulk) = (self.findings(), self.bulk_findings());
+        let is_own = |finding: &&Finding| !findings.contains(finding);
+        let of_bulk = of_bulk.iter().filter(is_own);
+        let in_words = |finding: &Finding| self.in_words(finding);
+        let of_bulk = of_bulk.map(|finding| format!("bulk messages: {}", in_words(finding)));
+        let deaf = self.links.as_ref().err().map(|why| {
+            format!("the kernel does not tell of links ({why}): one that goes down is found by silence only")
+        });
         findings
             .iter()
-            .map(|finding| self.in_words(finding))
+            .map(in_words)
+            .chain(of_bulk)
+            .chain(deaf)
             .collect()
     }
 
@@ -117,6 +126,8 @@ impl Fabric {
         self.events_dropped = 0;
         self.bulk_unfinished = 0;
         self.unknown_peer_drops = 0;
+        self.no_path_drops = 0;
+        self.under_way_drops = 0;
     }
 
     pub(super) fn path_views(&self, peer: PeerHandle) -> Vec<PathView> {
@@ -124,10 +135,9 @@ impl Fabric {
             return Vec::new();
         };
         // A spare path that was never needed is none yet.
-        let paths = peer
-            .paths
-            .iter()
-            .filter(|path| !path.spare || path.addresses.is_some());
+        let is_used =
+            |path: &&Path| !path.spare || path.addresses.is_some() || path.bulk_address.is_some();
+        let paths = peer.paths.iter().filter(is_used);
         paths.map(|path| self.path_view(peer, path)).collect()
     }
 
@@ -165,14 +175,17 @@ impl Fabric {
         }
     }
 
-    pub(super) fn explain_choice(&self, handle: PeerHandle, route: Route) -> Why {
+    pub(super) fn explain_choice(&self, handle: PeerHandle) -> Why {
         let Some(peer) = self.peers.get(handle) else {
             return Why::default();
         };
         let health = &self.config.health;
         let input = |path: &Path| input(&self.rails, peer, path, health);
         let inputs: Vec<_> = peer.paths.iter().map(input).collect();
-        let request = request(route, self.config.numa_range, Tried::default());
+        let request = Request {
+            numa_range: self.config.numa_range,
+            ..Request::default()
+        };
         let explanation = select::explain(
             &request,
             &rail_inputs(&self.rails, self.memory_node),

@@ -110,8 +110,8 @@ impl<T: Transport> Transport for Faulty<T> {
         self.inner.rail_of(peer, path)
     }
 
-    fn why(&self, peer: PeerHandle, route: Route) -> Why {
-        self.inner.why(peer, route)
+    fn why(&self, peer: PeerHandle) -> Why {
+        self.inner.why(peer)
     }
 
     fn post(
@@ -137,8 +137,15 @@ impl<T: Transport> Transport for Faulty<T> {
         self.inner.post(now_us, peer, path, class, bytes)
     }
 
-    /// Through others: as their rails and their cuts have it, at both ends of each.
+    /// Through others: as their rails and their cuts have it. Which of the own rails it goes by is chosen
+    /// inside; if all are cut, it goes nowhere.
     fn relay(&mut self, now_us: u64, peer: PeerHandle, class: Class, bytes: &[u8]) -> u8 {
+        let plan = &self.faults.plan;
+        let cut = |rail: &RailView| plan.is_cut(now_us, rail.index, Direction::Out);
+        if !plan.cuts.is_empty() && self.inner.rails().iter().all(cut) {
+            self.faults.counters.cut += 1;
+            return 0;
+        }
         self.inner.relay(now_us, peer, class, bytes)
     }
 

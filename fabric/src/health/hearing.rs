@@ -91,7 +91,7 @@ pub(crate) struct Hearing {
     indirect: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct RailHearing {
     /// Whether any path to the peer uses this rail.
     used: bool,
@@ -105,17 +105,19 @@ struct RailHearing {
     asked_us: u64,
 }
 
+impl RailHearing {
+    /// Whether it is to be asked for, or found silent, when the peer was heard last at this time.
+    fn is_late(&self, pace: Pace, latest_us: u64) -> bool {
+        self.used && !self.silent && latest_us - self.last_us > pace.late_us
+    }
+}
+
 impl Hearing {
     /// Hearing over these local rails: true for those that have a path to the peer.
     pub(crate) fn new(used: &[bool]) -> Hearing {
         let rail = |&used| RailHearing {
             used,
-            last_us: 0,
-            silent: false,
-            back: false,
-            probe_us: 0,
-            asked: 0,
-            asked_us: 0,
+            ..RailHearing::default()
         };
         Hearing {
             pace: None,
@@ -126,20 +128,25 @@ impl Hearing {
     }
 
     /// Says whether a path to the peer uses this rail. One that comes new counts as heard as late as
-    /// any other.
-    pub(crate) fn set_used(&mut self, rail: usize, used: bool) {
+    /// any other. True if a silence ends because no path uses the rail any more.
+    pub(crate) fn set_used(&mut self, rail: usize, used: bool) -> bool {
         let latest_us = self.rails.iter().map(|one| one.last_us).max();
         let Some(hearing) = self.rails.get_mut(rail) else {
-            return;
+            return false;
         };
-        if used && !hearing.used {
-            hearing.last_us = latest_us.unwrap_or(0);
+        if used == hearing.used {
+            return false;
         }
-        if !used {
-            hearing.silent = false;
-            hearing.back = false;
-        }
-        hearing.used = used;
+        let was_silent = hearing.silent;
+        *hearing = RailHearing {
+            used,
+            last_us: match used {
+                true => latest_us.unwrap_or(0),
+                false => hearing.last_us,
+            },
+            ..RailHearing::default()
+        };
+        was_silent
     }
 
     /// Whether the peer is watched and a path to it uses this rail.
@@ -222,11 +229,12 @@ impl Hearing {
         let latest_us = self.latest_us();
         for (index, rail) in self.rails.iter_mut().enumerate() {
             let silent_us = latest_us - rail.last_us;
+            // [`Hearing::ask_at`] names no time for a rail that is passed over here.
             if rail.back {
                 rail.silent = false;
                 rail.back = false;
                 change(HearingChange::Back { rail: index });
-            } else if !rail.used || rail.silent || silent_us <= pace.late_us {
+            } else if !rail.is_late(pace, latest_us) {
                 continue;
             } else if rail.asked < pace.asks {
                 if rail.asked == 0 || now_us >= rail.asked_us + pace.pause_us {
@@ -249,7 +257,10 @@ impl Hearing {
     /// When the next question is to be asked; none if no rail is late, or all were.
     pub(crate) fn ask_at(&self) -> Option<u64> {
         let pace = self.pace?;
-        let asking = |rail: &&RailHearing| !rail.silent && (1..pace.asks).contains(&rail.asked);
+        let latest_us = self.latest_us();
+        let asking = |rail: &&RailHearing| {
+            rail.is_late(pace, latest_us) && (1..pace.asks).contains(&rail.asked)
+        };
         let late = self.rails.iter().filter(asking);
         late.map(|rail| rail.asked_us + pace.pause_us).min()
     }
@@ -374,6 +385,39 @@ mod tests {
         assert!(hearing.probe_due(260, 1));
         hearing.unwatch();
         assert!(!hearing.is_silent(1) && !hearing.probe_due(400, 1));
+    }
+
+    /// A deadline of a rail that is judged no more would stay in the past for ever, and its host awake.
+    #[test]
+    fn a_rail_that_was_late_and_leads_to_the_peer_no_more_is_not_asked_for() {
+        let begin = || {
+            let mut hearing = Hearing::new(&[true, true]);
+            hearing.watch(0, Pace::of_beats(20_000, 60_000, 2));
+            hearing.heard(60_000, 0);
+            hearing.judge(60_000, |_| {});
+            assert!(hearing.ask_at().is_some());
+            hearing
+        };
+        let mut hearing = begin();
+        assert!(!hearing.set_used(1, false), "late, not silent");
+        assert_eq!(hearing.ask_at(), None);
+        hearing.set_used(1, true);
+        assert_eq!(hearing.ask_at(), None, "a new path, a new judgement");
+        // The same by a pace at which it is not late.
+        let mut hearing = begin();
+        hearing.watch(60_000, Pace::of_beats(200_000, 1_000_000, 2));
+        assert_eq!(hearing.ask_at(), None);
+    }
+
+    #[test]
+    fn a_silence_ends_with_the_last_path_over_its_rail_and_that_is_said_once() {
+        let mut hearing = Hearing::new(&[true, true]);
+        hearing.watch(0, Pace::unasked(100));
+        hearing.heard(150, 0);
+        changes(&mut hearing);
+        assert!(!hearing.set_used(0, true) && hearing.is_silent(1));
+        assert!(hearing.set_used(1, false) && !hearing.is_silent(1));
+        assert!(!hearing.set_used(1, false) && !hearing.set_used(1, true));
     }
 
     /// A peer whose beats go round its rails, until one carries nothing more; we read what has come at our

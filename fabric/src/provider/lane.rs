@@ -8,6 +8,8 @@
 //! Nothing here waits: what the provider does not take at once is refused as busy. A lane that is
 //! opened to be read now and then has no descriptor, so that nothing that arrives can wake anybody.
 
+mod bare;
+
 use super::array::Array;
 use super::handle::Handle;
 use super::info::{Info, Offer};
@@ -16,6 +18,7 @@ use super::names::Names;
 use super::open;
 use super::table::{Addressing, Row};
 use crate::error::CallError;
+use crate::peer::PeerHandle;
 use crate::relay;
 use crate::select::Tried;
 use crate::stats::DropReason;
@@ -59,6 +62,16 @@ pub(crate) struct SendTag {
     /// The path's number in the fabric.
     pub(crate) path: u32,
     pub(crate) bytes: u32,
+}
+
+impl SendTag {
+    /// Whom the send is to.
+    pub(crate) fn peer(&self) -> PeerHandle {
+        PeerHandle {
+            index: self.peer,
+            generation: self.generation,
+        }
+    }
 }
 
 /// A send that was taken.
@@ -428,12 +441,23 @@ impl Lane {
         self.read.pop_front()
     }
 
-    /// The message in a slot that was received, or whose send failed.
+    /// The message in a slot that was received, or is sent, or whose send failed.
     pub(crate) fn message(&self, slot: usize, length: usize) -> &[u8] {
         assert!(slot < self.contexts.length() && length <= self.slot_bytes);
         // SAFETY: within the slot. One that was received is not posted, so nobody writes to it, until
-        // `repost`; one whose send failed is nobody's until `free_send`; both need the lane mutably.
+        // `repost`; one that is sent the provider only reads; one whose send failed is nobody's until
+        // `free_send`. Both need the lane mutably.
         unsafe { std::slice::from_raw_parts(self.buffer(slot), length) }
+    }
+
+    /// The sends that have not come to an end.
+    pub(crate) fn under_way(&self) -> impl Iterator<Item = (SendTag, &[u8])> {
+        let sends = self.receives..self.receives + self.tags.len();
+        let busy = sends.filter(|slot| !self.free_sends.contains(slot));
+        busy.map(|slot| {
+            let tag = self.tags[slot - self.receives];
+            (tag, self.message(slot, tag.bytes as usize))
+        })
     }
 
     /// Gives the slot of a send that has ended back to the next one.

@@ -83,6 +83,15 @@ impl Libfabric {
         interfaces
     }
 
+    /// Whether this machine has a provider for rails of this kind, for their messages and for what does not
+    /// fit one.
+    #[must_use]
+    pub fn serves(&self, kind: NetKind) -> bool {
+        let any =
+            |rows: &[&table::Row]| rows.iter().any(|row| Info::query(self, row, None).is_ok());
+        any(&table::datagram(kind)) && any(&table::bulk(kind))
+    }
+
     pub(crate) fn version_text(&self) -> String {
         format!("{}.{}", self.version.0, self.version.1)
     }

@@ -17,6 +17,12 @@ use std::time::{Duration, Instant};
 /// Questions that wait for an answer, at most; further ones are asked later.
 const ASKED_MAX: usize = 16;
 
+/// A question that was not answered in this time keeps its thread, and no place among those that wait.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Threads, at most, whatever they wait for.
+const THREADS_MAX: usize = 64;
+
 /// Answers that nobody has fetched, at most; all are forgotten then.
 const KNOWN_MAX: usize = 4096;
 
@@ -26,7 +32,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// What is known of one address.
 #[derive(Debug)]
 enum Name {
-    Asked,
+    Asked(Instant),
     Found(Vec<u8>),
     Failed(CallError, Instant),
 }
@@ -66,17 +72,13 @@ impl Names {
                 self.names.insert(to, Name::Failed(error.clone(), at));
                 return Err(error);
             }
-            Some(Name::Asked) => {
-                self.names.insert(to, Name::Asked);
+            Some(Name::Asked(at)) => {
+                self.names.insert(to, Name::Asked(at));
                 return Ok(None);
             }
             Some(Name::Failed(..)) | None => {}
         }
-        let asked = self
-            .names
-            .values()
-            .filter(|name| matches!(name, Name::Asked));
-        if asked.count() < ASKED_MAX {
+        if self.has_place() {
             let answer = self.answer.clone();
             let ask = move || {
                 // Nobody may be left who wants to know.
@@ -84,10 +86,20 @@ impl Names {
             };
             let thread = thread::Builder::new().name("muster-names".into());
             if thread.spawn(ask).is_ok() {
-                self.names.insert(to, Name::Asked);
+                self.names.insert(to, Name::Asked(Instant::now()));
             }
         }
         Ok(None)
+    }
+
+    /// Whether one question more may be asked.
+    fn has_place(&self) -> bool {
+        let asked = self.names.values().filter_map(|name| match name {
+            Name::Asked(at) => Some(at.elapsed()),
+            Name::Found(_) | Name::Failed(..) => None,
+        });
+        let (late, waiting): (Vec<_>, Vec<_>) = asked.partition(|waited| *waited >= PATIENCE);
+        waiting.len() < ASKED_MAX && late.len() + waiting.len() < THREADS_MAX
     }
 
     fn hear(&mut self) {
@@ -99,7 +111,35 @@ impl Names {
             self.names.insert(to, name);
         }
         if self.names.len() > KNOWN_MAX {
-            self.names.retain(|_, name| matches!(name, Name::Asked));
+            self.names.retain(|_, name| matches!(name, Name::Asked(_)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn questions_that_nobody_answers_leave_their_places_and_not_their_threads() {
+        let now = Instant::now();
+        let Some(before) = now.checked_sub(PATIENCE) else {
+            return;
+        };
+        let mut names = Names::new();
+        let ask = |names: &mut Names, count: usize, at| {
+            for _ in 0..count {
+                let port = names.names.len() as u16;
+                let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+                names.names.insert(to, Name::Asked(at));
+            }
+            names.has_place()
+        };
+        assert!(ask(&mut names, ASKED_MAX, before));
+        assert!(ask(&mut names, ASKED_MAX - 1, now));
+        assert!(!ask(&mut names, 1, now));
+        let mut names = Names::new();
+        assert!(!ask(&mut names, THREADS_MAX, before));
     }
 }

@@ -1,7 +1,11 @@
 //! Which libfabric provider serves which net.
 //!
-//! One row a net and lane. A provider's name may change between versions of libfabric, so a row
-//! holds a name for each version from which it is valid; a further net is a further row.
+//! A row, or several, a net and lane. A provider's name may change between versions of libfabric, so a
+//! row holds a name for each version from which it is valid; a further net is a further row.
+//!
+//! Not here: verbs' unreliable datagrams, which want the first 40 bytes of each buffer (`FI_MSG_PREFIX`) and
+//! addresses from a name service of their own, for messages that the reliable ones carry as well; and `shm`,
+//! which has no descriptor to wait for (who waits would spin), for a node that talks to itself by the board.
 
 use crate::net::NetKind;
 use libfabric_sys as sys;
@@ -38,6 +42,9 @@ pub(crate) type Version = (u32, u32);
 /// Connections over TCP. Before 1.18 `tcp` had no such endpoints; of the two that stood in for it
 /// `net` is the one whose peers do not share one pool of sends.
 const TCP: &[(Version, &str)] = &[((1, 0), "net"), ((1, 18), "tcp")];
+
+/// The same by way of another of libfabric's parts, for builds that lack what stands above.
+const RXM: &[(Version, &str)] = &[((1, 0), "tcp;ofi_rxm")];
 
 /// Reliable datagrams over the connections of RDMA devices; addresses are those of IP over InfiniBand.
 const VERBS: &[(Version, &str)] = &[((1, 0), "verbs;ofi_rxm")];
@@ -77,6 +84,7 @@ const PSM2: Row = psm(&[((1, 0), "psm2")], sys::FI_ADDR_PSMX2);
 const DATAGRAM: &[Row] = &[
     ip(NetKind::Udp, sys::FI_EP_DGRAM, &[((1, 0), "udp")]),
     ip(NetKind::Tcp, sys::FI_EP_RDM, TCP),
+    ip(NetKind::Tcp, sys::FI_EP_RDM, RXM),
     O2IB,
     PSM3,
     PSM2,
@@ -85,7 +93,9 @@ const DATAGRAM: &[Row] = &[
 /// The bulk lanes: reliable datagrams over connections.
 const BULK: &[Row] = &[
     ip(NetKind::Udp, sys::FI_EP_RDM, TCP),
+    ip(NetKind::Udp, sys::FI_EP_RDM, RXM),
     ip(NetKind::Tcp, sys::FI_EP_RDM, TCP),
+    ip(NetKind::Tcp, sys::FI_EP_RDM, RXM),
     O2IB,
     PSM3,
     PSM2,

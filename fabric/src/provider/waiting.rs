@@ -5,8 +5,8 @@
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// How many wait to be accepted; none if the socket does not listen.
-pub(crate) fn waiting(socket: BorrowedFd<'_>) -> Option<u32> {
+/// How many wait to be accepted, and how many may; none if the socket does not listen.
+pub(crate) fn waiting(socket: BorrowedFd<'_>) -> Option<(u32, u32)> {
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: all zeros is a valid tcp_info, and the kernel writes at most `length` bytes to it.
     let (returned, info) = unsafe {
@@ -20,8 +20,9 @@ pub(crate) fn waiting(socket: BorrowedFd<'_>) -> Option<u32> {
         );
         (returned, info)
     };
-    // Of a listening socket these are the connections that wait.
-    (returned == 0 && info.tcpi_state == LISTEN).then_some(info.tcpi_unacked)
+    // Of a listening socket these are the connections that wait, and the limit that the system allows.
+    let is_it = returned == 0 && info.tcpi_state == LISTEN;
+    is_it.then_some((info.tcpi_unacked, info.tcpi_sacked))
 }
 
 /// `TCP_LISTEN`.

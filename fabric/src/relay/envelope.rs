@@ -1,29 +1,37 @@
 //! The envelope: what a carrier reads, in front of a message that it does not.
 //!
 //! ```text
-//!  0  4  mark F5 "MR1"
+//!  0  4  mark F5 "MR2"
 //!  4  1  hops left: 1 on the way to the carrier, 0 behind it
 //!  5  1  1 if the sender does not hear the receiver directly, else 0
 //!  6  9  NID of the sender:   kind of net, its number (2), port (2), address (4)
 //! 15  9  NID of the carrier
 //! 24  9  NID of the receiver
-//! 33     the message, at least one byte; no envelope
+//! 33  8  tag
+//! 41     the message, at least one byte; no envelope
 //! ```
-//! Numbers are little-endian. Nothing here is proved: any of it may be a lie, and what a lie can cost is
-//! bounded by whoever acts on it.
+//! Numbers are little-endian. The tag is the head of a keyed BLAKE3 over all but the hops and itself: who
+//! does not have the job's key has nothing carried. What remains is that an envelope is repeated as it was,
+//! which costs no more than its sender may have carried anyway, and is a copy to whom it is for.
 
+use crate::bulk::{Key, is_same};
 use crate::net::{Net, NetKind};
 use crate::nid::{Address, Nid};
 use crate::stats::DropReason;
 use std::net::Ipv4Addr;
 
 /// No text and no frame of members begins like this.
-const MARK: [u8; 4] = *b"\xf5MR1";
+const MARK: [u8; 4] = *b"\xf5MR2";
 
 const NID_BYTES: usize = 9;
 
 /// What an envelope adds to a message that goes through another member, bytes.
-pub const ENVELOPE_BYTES: usize = 6 + 3 * NID_BYTES;
+pub const ENVELOPE_BYTES: usize = FRONT_BYTES + TAG_BYTES;
+
+/// All before the tag.
+const FRONT_BYTES: usize = 6 + 3 * NID_BYTES;
+
+const TAG_BYTES: usize = 8;
 
 /// The front of an envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +46,7 @@ pub(crate) struct Envelope {
 
 impl Envelope {
     /// The envelope with a message in it; none if a NID is no address.
-    pub(crate) fn seal(&self, message: &[&[u8]]) -> Option<Vec<u8>> {
+    pub(crate) fn seal(&self, key: &Key, message: &[&[u8]]) -> Option<Vec<u8>> {
         let length: usize = message.iter().map(|part| part.len()).sum();
         let mut bytes = Vec::with_capacity(ENVELOPE_BYTES + length);
         bytes.extend(MARK);
@@ -46,12 +54,14 @@ impl Envelope {
         for nid in [&self.from, &self.by, &self.to] {
             bytes.extend(write_nid(nid)?);
         }
+        let tag = tag(key, &bytes, message);
+        bytes.extend(tag);
         message.iter().for_each(|part| bytes.extend(*part));
         Some(bytes)
     }
 
-    /// The front and the message; none if it is no whole envelope.
-    pub(crate) fn open(bytes: &[u8]) -> Option<(Envelope, &[u8])> {
+    /// The front and the message; none if it is no whole envelope. Nothing is proven by that.
+    pub(crate) fn read(bytes: &[u8]) -> Option<(Envelope, &[u8])> {
         let (front, message) = bytes.split_first_chunk::<ENVELOPE_BYTES>()?;
         let (head, nids) = front.split_first_chunk::<6>()?;
         let [a, b, c, d, hops @ 0..=1, unheard @ 0..=1] = *head else {
@@ -60,6 +70,7 @@ impl Envelope {
         if [a, b, c, d] != MARK || message.is_empty() || is_envelope(message) {
             return None;
         }
+        let nids = &nids[..3 * NID_BYTES];
         let mut nids = nids.chunks_exact(NID_BYTES).map(read_nid);
         let mut next = || nids.next().flatten();
         let envelope = Envelope {
@@ -71,6 +82,26 @@ impl Envelope {
         };
         Some((envelope, message))
     }
+}
+
+/// Whether an envelope is of one who has the key.
+pub(crate) fn is_proven(key: &Key, bytes: &[u8]) -> bool {
+    let parts = bytes.split_at_checked(FRONT_BYTES);
+    let parts = parts.and_then(|(front, rest)| Some((front, rest.split_at_checked(TAG_BYTES)?)));
+    parts.is_some_and(|(front, (given, message))| is_same(&tag(key, front, &[message]), given))
+}
+
+/// The hops are left out: they change on the way.
+fn tag(key: &Key, front: &[u8], message: &[&[u8]]) -> [u8; TAG_BYTES] {
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    let (before, after) = (&front[..MARK.len()], &front[MARK.len() + 1..]);
+    hasher.update(before).update(after);
+    for part in message {
+        hasher.update(part);
+    }
+    let mut tag = [0; TAG_BYTES];
+    tag.copy_from_slice(&hasher.finalize().as_bytes()[..TAG_BYTES]);
+    tag
 }
 
 /// Notes on an envelope that it was carried: no hops are left.
@@ -159,6 +190,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const KEY: Key = [7; 32];
+
     fn nid(text: &str) -> Nid {
         text.parse().unwrap()
     }
@@ -175,43 +208,65 @@ mod tests {
 
     #[test]
     fn the_bytes_are_where_the_drawing_says() {
-        let bytes = envelope().seal(&[b"le", b"tter"]).unwrap();
-        assert_eq!(&bytes[..6], b"\xf5MR1\x01\x01");
+        let bytes = envelope().seal(&KEY, &[b"le", b"tter"]).unwrap();
+        assert_eq!(&bytes[..6], b"\xf5MR2\x01\x01");
         assert_eq!(bytes[6..15], [0, 3, 0, 2, 1, 1, 2, 3, 4]);
         assert_eq!(bytes[15..24], [3, 0, 0, 1, 0, 5, 6, 7, 8]);
         assert_eq!(bytes[24..33], [1, 255, 255, 255, 255, 9, 9, 9, 9]);
-        assert_eq!(&bytes[33..], b"letter");
+        let signed = [&bytes[..4], &bytes[5..33], b"letter"].concat();
         assert_eq!(
-            Envelope::open(&bytes),
+            bytes[33..41],
+            blake3::keyed_hash(&KEY, &signed).as_bytes()[..8]
+        );
+        assert_eq!(&bytes[41..], b"letter");
+        assert_eq!(
+            Envelope::read(&bytes),
             Some((envelope(), b"letter".as_slice()))
         );
+    }
+
+    /// Design 8: whoever has no key has nothing carried; and what was carried is proven as before.
+    #[test]
+    fn an_envelope_that_was_touched_or_is_under_another_key_is_not_proven() {
+        let mut bytes = envelope().seal(&KEY, &[b"letter"]).unwrap();
+        assert!(is_proven(&KEY, &bytes) && !is_proven(&[8; 32], &bytes));
+        mark_carried(&mut bytes);
+        assert!(is_proven(&KEY, &bytes));
+        for at in (0..bytes.len()).filter(|at| *at != MARK.len()) {
+            let mut touched = bytes.clone();
+            touched[at] ^= 1;
+            assert!(!is_proven(&KEY, &touched), "{at}");
+            assert!(!is_proven(&KEY, &bytes[..at]), "{at}");
+        }
+        bytes.push(0);
+        assert!(!is_proven(&KEY, &bytes));
     }
 
     /// Too short, too many hops, no net, empty, an envelope in an envelope: nothing of it is believed.
     #[test]
     fn what_is_no_envelope_is_refused() {
-        let good = envelope().seal(&[b"letter"]).unwrap();
+        let good = envelope().seal(&KEY, &[b"letter"]).unwrap();
         let changed = |at: usize, to: u8| {
             let mut bytes = good.clone();
             bytes[at] = to;
             bytes
         };
-        let nested = envelope().seal(&[&good]).unwrap();
+        let nested = envelope().seal(&KEY, &[&good]).unwrap();
         for bad in [
             good[..ENVELOPE_BYTES].to_vec(),
             good[..7].to_vec(),
             changed(0, b'M'),
-            changed(3, b'2'),
+            changed(3, b'1'),
             changed(4, 2),
             changed(5, 2),
             changed(6, 5),
             nested,
         ] {
-            assert_eq!(Envelope::open(&bad), None, "{bad:?}");
+            assert_eq!(Envelope::read(&bad), None, "{bad:?}");
         }
         let mut of_interface = envelope();
         of_interface.by = nid("eth0@udp");
-        assert_eq!(of_interface.seal(&[b"letter"]), None);
+        assert_eq!(of_interface.seal(&KEY, &[b"letter"]), None);
     }
 
     /// Members of a test, by number; member m has the address 10.0.0.m.
@@ -242,9 +297,10 @@ mod tests {
     proptest! {
         #[test]
         fn garbage_is_no_envelope_and_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            prop_assert!(Envelope::open(&bytes).is_none() || is_envelope(&bytes));
+            prop_assert!(Envelope::read(&bytes).is_none() || is_envelope(&bytes));
             let marked = [&MARK[..], &bytes].concat();
-            let _ = Envelope::open(&marked);
+            let _ = Envelope::read(&marked);
+            prop_assert!(!is_proven(&KEY, &marked));
         }
 
         /// Whatever envelope is thrown at whomever: it is carried once at most, and never back to its

@@ -7,7 +7,8 @@
 //! - **no loops**: an envelope is carried once, and the carrier sends it straight to whom it is for;
 //! - **no amplifier**: at most one copy goes out for one that comes in, and none without its envelope's
 //!   length having come in;
-//! - **no open door**: only from members that are known to members that are known;
+//! - **no open door**: only from members that are known to members that are known, and only what proves
+//!   the job's key, outside and inside;
 //! - **no flood**: each sender has an [`Allowance`], and all together have one;
 //! - whatever is dropped is counted, with the reason.
 //!
@@ -22,7 +23,7 @@ mod way;
 
 pub(crate) use allowance::Allowance;
 pub use envelope::ENVELOPE_BYTES;
-pub(crate) use envelope::{Envelope, Place, Verdict, is_envelope, judge, mark_carried};
+pub(crate) use envelope::{Envelope, Place, Verdict, is_envelope, is_proven, judge, mark_carried};
 pub(crate) use way::{Carried, Need, PeerRelay, Way};
 
 /// Who was heard through others, or asks for that, is sent to through others for so long.

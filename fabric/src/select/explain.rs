@@ -127,8 +127,8 @@ impl Step {
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Step::Tried => "its rail or its remote interface was tried for this message",
             Step::Standing => "it is silent or failed",
+            Step::Tried => "its rail or its remote interface was tried for this message",
             Step::Back => "the request came another way",
             Step::NetPolicy => "the policy prefers another net",
             Step::LocalPolicy => "the policy prefers another local interface",

@@ -1,12 +1,11 @@
 //! Selection: which local rail, and which remote NID, a message takes. A pure function.
 //!
 //! *Local NI first*: of the rails that lead to the peer, one is chosen; then, of the peer's NIDs that
-//! it leads to, one. Each is the least of a list of keys, compared in a fixed order ([`Step`]):
-//! what works, the way a request came, the policy, health, the CPU partition that the rail serves and
-//! its distance from the memory,
-//! messages in a row, and then weighted round robin: credits and queued bytes, and at last whose turn
-//! it is. So one comparison decides, and [`explain`] can say which step decided against each of the
-//! others.
+//! it leads to, one. Each is the least of a list of keys, compared in a fixed order ([`Step`]): what
+//! works, what was not tried for this message, the way that a question came, the policy, health, the
+//! CPU partition that the rail serves and its distance from the memory, messages in a row, and then
+//! weighted round robin: credits and queued bytes, and at last whose turn it is. So one comparison
+//! decides, and [`explain`] can say which step decided against each of the others.
 //!
 //! Health is a preference, never a condition: when nothing works, all are tried. And a path that is
 //! avoided is probed with a copy of a real message now and then, so that it can show that it works
@@ -43,9 +42,9 @@ pub struct RailInput {
     pub foreign: bool,
     /// How far the message's memory is from it; the unit is that of the NUMA range.
     pub distance: u32,
-    /// Sends that it has room for.
+    /// Sends that it has room for; the same for all that have room in plenty.
     pub credits: u32,
-    /// Bytes under way on it.
+    /// Bytes under way on it; 0 where there is room in plenty.
     pub queued_bytes: u64,
 }
 
@@ -89,8 +88,8 @@ pub struct PathInput {
 /// What one message asks for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Request {
-    /// A response: the rail that the request came by, and the NID that it came from, if known.
-    pub back: Option<(u8, Option<u8>)>,
+    /// A response: the rail that the request came by, and the NID that it came from.
+    pub back: Option<(u8, u8)>,
     /// Rails up to this distance from the memory are as good as the nearest.
     pub numa_range: u32,
     /// What was tried for this message already.
@@ -135,7 +134,7 @@ impl Tried {
         self.paths.count_ones()
     }
 
-    fn has_path(&self, path: usize) -> bool {
+    pub(crate) fn has_path(&self, path: usize) -> bool {
         self.paths & (1 << path) != 0
     }
 
@@ -159,10 +158,10 @@ pub struct Choice {
 /// A step of the choice, in the order in which they are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
-    /// Not tried for this message yet.
-    Tried,
     /// Works.
     Standing,
+    /// Its rail and its remote interface were not tried for this message yet.
+    Tried,
     /// The way the request came.
     Back,
     /// The policy's rules about nets.
@@ -191,8 +190,8 @@ pub enum Step {
 
 /// The steps that rail and NID share, as they are compared; see [`shared`].
 const SHARED: [Step; 8] = [
-    Step::Tried,
     Step::Standing,
+    Step::Tried,
     Step::Back,
     Step::NetPolicy,
     Step::LocalPolicy,
@@ -203,12 +202,11 @@ const SHARED: [Step; 8] = [
 
 fn shared(request: &Request, path: &PathInput) -> [u16; SHARED.len()] {
     let off_the_way = request.back.map_or(0, |(rail, remote)| {
-        let other_remote = remote.is_some_and(|remote| remote != path.remote);
-        2 * u16::from(rail != path.rail) + u16::from(other_remote)
+        2 * u16::from(rail != path.rail) + u16::from(remote != path.remote)
     });
     [
-        request.tried.of(path),
         path.standing as u16,
+        request.tried.of(path),
         off_the_way,
         path.ranks.net,
         path.ranks.local,

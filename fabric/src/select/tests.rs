@@ -120,17 +120,16 @@ fn a_response_goes_back_the_way_the_request_came_with_fallback() {
         ..Request::default()
     };
     for (rail, remote) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-        let request = back(rail, Some(remote));
+        let request = back(rail, remote);
         assert_eq!(chosen(&request, &[RAIL; 2], &paths), (rail, remote));
     }
-    assert_eq!(chosen(&back(1, None), &[RAIL; 2], &paths), (1, 1));
     paths
         .iter_mut()
         .filter(|path| path.rail == 1)
         .for_each(|path| {
             path.standing = Standing::Avoided;
         });
-    assert_eq!(chosen(&back(1, Some(1)), &[RAIL; 2], &paths), (0, 1));
+    assert_eq!(chosen(&back(1, 1), &[RAIL; 2], &paths), (0, 1));
 }
 
 /// snd-050, snd-055: the NID, then its net; and when nothing is left, nothing is chosen.
@@ -169,6 +168,25 @@ fn a_busy_rail_is_left_for_another_rail_and_a_bad_nid_for_another_nid() {
     };
     assert_eq!(next_after(DropReason::RailBusy), (1, 0));
     assert_eq!(next_after(DropReason::ProviderError), (0, 1));
+}
+
+/// RS-06: what shares an interface with the pair that failed comes before what is known not to work.
+#[test]
+fn a_pair_that_works_is_tried_before_one_that_does_not_though_half_of_it_was_tried() {
+    let mut paths = square();
+    paths
+        .iter_mut()
+        .filter(|path| path.remote == 1)
+        .for_each(|path| {
+            path.standing = Standing::Avoided;
+        });
+    let mut request = Request::default();
+    let first = choose(&request, &[RAIL; 2], &paths).unwrap();
+    assert_eq!((first.rail, first.remote), (0, 0));
+    request.tried.note(first, DropReason::ProviderError);
+    assert_eq!(chosen(&request, &[RAIL; 2], &paths), (1, 0));
+    let lost = explain(&request, &[RAIL; 2], &paths).rails[0].lost;
+    assert_eq!(lost, Some(Loss::At(Step::Standing)));
 }
 
 /// snd-020, snd-025: a NUMA range makes rails within it equal.
@@ -289,6 +307,26 @@ fn by_filters(rails: &[RailInput], paths: &[PathInput], numa_range: u32) -> u8 {
     left[0]
 }
 
+/// These paths in vain, each for one of the two kinds of reasons.
+fn tried(paths: &[PathInput], tries: &[(prop::sample::Index, bool)]) -> Tried {
+    let mut tried = Tried::default();
+    for (index, busy) in tries {
+        let path = index.index(paths.len());
+        let choice = Choice {
+            path: path as u8,
+            rail: paths[path].rail,
+            remote: paths[path].remote,
+        };
+        let reason = if *busy {
+            DropReason::RailBusy
+        } else {
+            DropReason::ProviderError
+        };
+        tried.note(choice, reason);
+    }
+    tried
+}
+
 proptest! {
     /// snd-005: the same rail as by filtering step for step.
     #[test]
@@ -346,11 +384,19 @@ proptest! {
         prop_assert_eq!(Some(ranks(&paths[usize::from(choice.path)])), strongest);
     }
 
+    /// RS-06: whatever was tried for the message before.
     #[test]
-    fn what_works_is_never_passed_over_for_what_does_not(rails in any_rails(), paths in any_paths()) {
-        let choice = choose(&Request::default(), &rails, &paths).unwrap();
-        let best = paths.iter().map(|path| path.standing).min().unwrap();
-        prop_assert_eq!(paths[usize::from(choice.path)].standing, best);
+    fn what_works_is_never_passed_over_for_what_does_not(
+        rails in any_rails(),
+        paths in any_paths(),
+        tries in proptest::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..9),
+    ) {
+        let request = Request { tried: tried(&paths, &tries), ..Request::default() };
+        let left = |index: &usize| !request.tried.has_path(*index);
+        let best = (0..paths.len()).filter(left).map(|index| paths[index].standing).min();
+        let choice = choose(&request, &rails, &paths);
+        prop_assert_eq!(choice.map(|choice| paths[usize::from(choice.path)].standing), best);
+        prop_assert!(choice.is_none_or(|choice| left(&usize::from(choice.path))));
     }
 
     /// Nothing is tried twice for one message, and everything is tried in the end.

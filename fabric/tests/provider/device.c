@@ -8,7 +8,10 @@
  * The device of an address is down as long as the file DIRECTORY/ADDRESS exists; DIRECTORY is in the
  * variable MUSTER_TEST_DEVICES. Sends that are under way then fail, and receives nothing. While the
  * file ADDRESS.blind exists, the question whether to wait fails; while ADDRESS.mute does, there is an
- * event that cannot be read. While ADDRESS.lost exists, whoever looks for that address waits. The longest message is MUSTER_TEST_MESSAGE_MAX bytes, if that is set.
+ * event that cannot be read. While ADDRESS.lost exists, whoever looks for that address waits; while
+ * ADDRESS.strange does, nobody knows it. With the first message to a peer comes the event of a connection, and
+ * while ADDRESS.shut exists that of one that has ended, once; who reads them leaves ADDRESS.connected and
+ * ADDRESS.shutdown. The longest message is MUSTER_TEST_MESSAGE_MAX bytes, if that is set.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -40,7 +43,7 @@ struct done { void *context; int error; };
 
 struct mr { struct fid_mr mr; char *start; size_t length; };
 struct av { struct fid_av av; struct address *peers; size_t count; };
-struct eq { struct fid_eq eq; struct ep *ep; int wake, told; };
+struct eq { struct fid_eq eq; struct ep *ep; int wake, told, connects, shut; };
 struct cq { struct fid_cq cq; struct ep *ep; int epoll, wake; struct fi_cq_err_entry failed; };
 struct ep {
 	struct fid_ep ep;
@@ -53,6 +56,7 @@ struct ep {
 	unsigned first_receive, receive_count;
 	struct done dones[QUEUE];
 	unsigned first_done, done_count;
+	unsigned char met[QUEUE];
 };
 
 static int is_marked(const struct address *own, const char *how)
@@ -65,6 +69,21 @@ static int is_marked(const struct address *own, const char *how)
 		return 0;
 	snprintf(path, sizeof path, "%s/%s%s", directory, text, how);
 	return access(path, F_OK) == 0;
+}
+
+static void mark(const struct address *own, const char *how)
+{
+	char path[4096], text[INET_ADDRSTRLEN];
+	struct in_addr ip = { own->ip };
+	const char *directory = getenv("MUSTER_TEST_DEVICES");
+	FILE *file;
+
+	if (!directory || !inet_ntop(AF_INET, &ip, text, sizeof text))
+		return;
+	snprintf(path, sizeof path, "%s/%s%s", directory, text, how);
+	file = fopen(path, "w");
+	if (file)
+		fclose(file);
 }
 
 static int is_down(const struct address *own)
@@ -198,14 +217,45 @@ static int eq_has_news(struct eq *eq)
 	return down && !eq->told;
 }
 
+static int eq_was_shut(struct eq *eq)
+{
+	int shut = eq->ep && is_marked(&eq->ep->own, ".shut");
+
+	if (!shut)
+		eq->shut = 0;
+	return shut && !eq->shut;
+}
+
 static ssize_t eq_read(struct fid_eq *fid, uint32_t *event, void *buffer, size_t length,
 		       uint64_t flags)
 {
 	struct eq *eq = (struct eq *)fid;
+	struct fi_eq_cm_entry entry = { 0 };
 
-	(void)event, (void)buffer, (void)length, (void)flags;
+	(void)flags;
 	hush(eq->wake);
-	return eq_has_news(eq) ? -FI_EAVAIL : -FI_EAGAIN;
+	if (eq_has_news(eq))
+		return -FI_EAVAIL;
+	if (!eq->ep)
+		return -FI_EAGAIN;
+	if (eq->connects) {
+		eq->connects--;
+		*event = FI_CONNECTED;
+		mark(&eq->ep->own, ".connected");
+	} else if (eq_was_shut(eq)) {
+		eq->shut = 1;
+		*event = FI_SHUTDOWN;
+		mark(&eq->ep->own, ".shutdown");
+	} else {
+		return -FI_EAGAIN;
+	}
+	if (eq->connects)
+		ring(eq->wake);
+	entry.fid = &eq->ep->ep.fid;
+	if (length > sizeof entry)
+		length = sizeof entry;
+	memcpy(buffer, &entry, length);
+	return length;
 }
 
 static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *entry, uint64_t flags)
@@ -396,6 +446,11 @@ static ssize_t ep_send(struct fid_ep *fid, const void *buffer, size_t length, vo
 	name.sin_addr.s_addr = ep->av->peers[to].ip;
 	if (sendto(ep->socket, buffer, length, 0, (struct sockaddr *)&name, sizeof name) < 0)
 		return -errno;
+	if (ep->eq && to < QUEUE && !ep->met[to]) {
+		ep->met[to] = 1;
+		ep->eq->connects++;
+		ring(ep->eq->wake);
+	}
 	return complete(ep, context, 0);
 }
 
@@ -562,6 +617,10 @@ static void *find_peer(const char *node, const char *service)
 
 	while (address && is_marked(address, ".lost"))
 		usleep(1000);
+	if (address && is_marked(address, ".strange")) {
+		free(address);
+		return NULL;
+	}
 	return address;
 }
 

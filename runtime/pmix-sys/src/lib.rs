@@ -45,6 +45,11 @@ mod tests {
     #[test]
     fn numbers_are_those_of_the_standard() {
         assert_eq!(PMIX_ERR_PROC_ABORTED_BY_SIG, -402);
+        assert_eq!(PMIX_ERR_PROC_ABORTED, -7);
+        assert_eq!(PMIX_ERR_PROC_TERM_WO_SYNC, -200);
+        assert_eq!(PMIX_ERR_EXIT_NONZERO_TERM, -404);
+        assert_eq!(PMIX_EVENT_NO_ACTION_TAKEN, -331);
+        assert_eq!(PMIX_EXTERNAL_ERR_BASE, -3000);
         assert_eq!(PMIX_ERR_UNREACH, -25);
         assert_eq!(PMIX_OPERATION_SUCCEEDED, -157);
         assert_eq!(PMIX_RANGE_PROC_LOCAL, 7);

@@ -24,6 +24,11 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
+    /// Everything that was not read yet.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.rest
+    }
+
     pub(crate) fn bytes(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
         if length > self.rest.len() {
             return Err(Malformed::Truncated);

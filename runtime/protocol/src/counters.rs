@@ -40,7 +40,15 @@ counters! {
     bytes_sent,
     /// Beats among them.
     beats_sent,
-    /// News frames among them.
+    /// Beats left out because the application had just sent something there.
+    beats_left_out,
+    /// Times a message of the application stood for a beat.
+    beats_stood_in,
+    /// Beats written ahead, for messages of the application to carry.
+    beats_offered,
+    /// Beats that came in messages of the application.
+    beats_carried,
+    /// News frames sent.
     news_sent,
     /// News frames whose acknowledgement did not come in time; their facts were sent again.
     news_resent,
@@ -108,6 +116,20 @@ counters! {
     attribute_requests_dropped,
     /// Maps not taken, or not all of them, for want of room.
     attributes_refused,
+    /// Pings of age gossip sent alone.
+    pings_sent,
+    /// Gossips that rode on messages of the application.
+    gossips_piggybacked,
+    /// Replies of age gossip sent, the empty ones included.
+    replies_sent,
+    /// Ages in them.
+    reply_entries,
+    /// Gossips whose clock was too far behind.
+    gossips_obsolete,
+    /// Gossips in parts of which some never came, or not in time.
+    gossips_torn,
+    /// Cycles of age gossip that this member slept through.
+    cycles_missed,
 }
 
 impl Counters {

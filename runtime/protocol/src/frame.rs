@@ -44,6 +44,8 @@ pub(crate) enum Kind {
     Reply = 15,
     Hint = 16,
     Twin = 17,
+    Gossip = 18,
+    GossipReply = 19,
 }
 
 impl Kind {
@@ -66,6 +68,8 @@ impl Kind {
             15 => Self::Reply,
             16 => Self::Hint,
             17 => Self::Twin,
+            18 => Self::Gossip,
+            19 => Self::GossipReply,
             _ => return None,
         })
     }

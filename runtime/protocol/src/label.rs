@@ -3,6 +3,7 @@
 //! Everybody keeps these of everybody: three pieces would take more for the pieces than for the
 //! letters in them.
 
+use crate::age::Participant;
 use crate::config::Config;
 use crate::wire::NodeFact;
 
@@ -34,6 +35,16 @@ impl Label {
     /// As a record on its way has it.
     pub(crate) fn of(fact: &NodeFact<'_>) -> Self {
         Self::new(fact.name, fact.group, fact.address)
+    }
+
+    /// Of a participant of age gossip.
+    pub(crate) fn of_participant(participant: &Participant) -> Self {
+        let Participant {
+            name,
+            address,
+            group,
+        } = participant;
+        Self::new(name, group, address.as_bytes())
     }
 
     /// Our own.

@@ -20,12 +20,14 @@
 //! Slurm, files, wall-clock time.
 #![forbid(unsafe_code)]
 
+pub mod age;
 mod arrivals;
 mod attributes;
 mod codec;
 mod config;
 mod counters;
 pub mod describe;
+mod engine;
 mod event;
 mod evidence;
 pub mod frame;
@@ -47,19 +49,21 @@ mod time;
 mod verdict;
 mod wire;
 
+pub use age::{Age, AgeConfig};
 pub use arrivals::Arrivals;
 pub use attributes::{ENTRY_COST, KEY_MAX, KeyHandle, MAP_BYTES_MAX, MONITOR_KEY, VALUE_MAX};
 pub use config::{
     Config, ConfigError, MTU_MAX, MTU_MIN, Minority, Mode, Policy, Profile, SEEDS_MAX,
 };
 pub use counters::Counters;
+pub use engine::Engine;
 pub use event::{Cause, CauseKind, Event, EventKind};
 pub use evidence::{EVIDENCE_MAX, Observation, ObservationKind};
 pub use identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
 pub use lateness::LATE_MAX_US;
 pub use overlay::{
-    Class, GroupFailure, Input, MemberView, Overlay, Phase, ResumeError, Route, Sizes, Target,
-    Told, Transmit,
+    BEAT_AHEAD_MAX, Class, GroupFailure, Input, MemberView, Overlay, Phase, ResumeError, Route,
+    Sizes, Target, Told, Transmit,
 };
 pub use parameters::Parameter;
 pub use reject::Reject;

@@ -99,6 +99,13 @@ pub(crate) struct Link {
     pub(crate) fresh: bool,
     /// A beat to the peer is due.
     pub(crate) beat_due: bool,
+    /// When the application last sent something there, and whether the last beat was left out for it.
+    pub(crate) said_at: Instant,
+    pub(crate) left_out: bool,
+    /// The peer misses our beats: none is left out before this.
+    pub(crate) all_beats_until: Instant,
+    /// A message of the application has stood for the peer's beat since the last one came.
+    pub(crate) stood_in: bool,
     /// Rounds of probing in the present silence, and when the next is due.
     pub(crate) rounds: u32,
     pub(crate) round_at: Instant,
@@ -147,6 +154,10 @@ impl Link {
             requests: 0,
             fresh: true,
             beat_due: false,
+            said_at: Instant::default(),
+            left_out: false,
+            all_beats_until: now,
+            stood_in: false,
             rounds: 0,
             round_at: now,
             silent: Reporters::default(),
@@ -179,6 +190,11 @@ impl Link {
     pub(crate) fn accepted_roles(&self) -> u8 {
         (if self.observed { ROLE_OBSERVE } else { 0 })
             | (if self.chosen { ROLE_NEIGHBOUR } else { 0 })
+    }
+
+    /// Whether the next beat to the peer may be left out: not after one that was, nor while it misses some.
+    pub(crate) fn may_spare_beat(&self, now: Instant) -> bool {
+        !self.left_out && now >= self.all_beats_until
     }
 
     pub(crate) fn has_role(&self) -> bool {
@@ -388,6 +404,13 @@ impl Link {
         if self.dirty.is_empty() {
             self.rested_at = now.after(pause_us);
             self.open_at = now.after(pause_us.max(self.hold_us(wait)));
+        }
+    }
+
+    /// We overslept: an acknowledgement that came meanwhile did not take so long.
+    pub(crate) fn forgive(&mut self, now: Instant, late_us: u64) {
+        for flight in &mut self.flights {
+            flight.sent_at = flight.sent_at.after(late_us).min(now);
         }
     }
 

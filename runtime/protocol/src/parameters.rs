@@ -22,6 +22,12 @@ pub enum Parameter {
     Mode,
     /// What the smaller side of a split does.
     Minority,
+    /// The engine: overlay, or age gossip.
+    Protocol,
+    /// The interval of age gossip.
+    Interval,
+    /// The list of participants of age gossip.
+    Participants,
 }
 
 impl Parameter {
@@ -35,6 +41,9 @@ impl Parameter {
             Self::Theta => "theta",
             Self::Mode => "mode",
             Self::Minority => "minority",
+            Self::Protocol => "protocol",
+            Self::Interval => "interval_us",
+            Self::Participants => "participants",
         }
     }
 }

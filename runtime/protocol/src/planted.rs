@@ -49,11 +49,13 @@ pub enum Fault {
     NothingHeld,
     /// A group that failed lists also those who are back.
     GroupUnchecked,
+    /// Who waits for a view wants to change its links meanwhile, again and again.
+    NoRest,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::SkippedRefutation,
         Self::ForgottenHistory,
         Self::FinalityIgnored,
@@ -75,6 +77,7 @@ impl Fault {
         Self::EndsForgotten,
         Self::NothingHeld,
         Self::GroupUnchecked,
+        Self::NoRest,
     ];
 
     /// Its name, as in the list of what was caught.

@@ -75,11 +75,14 @@ pub enum Reject {
     /// The own map would be too large; nothing was written.
     #[error("the attributes of a node have at most 1 MiB, 64 bytes a key included; withdraw some")]
     MapFull,
+    /// The age engine carries no attributes; nothing was written.
+    #[error("age gossip carries no attributes; use the overlay for them")]
+    NoAttributes,
 }
 
 impl Reject {
     /// Number of reasons.
-    pub const COUNT: usize = Self::MapFull as usize + 1;
+    pub const COUNT: usize = Self::NoAttributes as usize + 1;
     /// All reasons, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
         Self::NoKey,
@@ -104,6 +107,7 @@ impl Reject {
         Self::KeyLength,
         Self::ValueLength,
         Self::MapFull,
+        Self::NoAttributes,
     ];
 
     /// A short name for metrics.
@@ -132,6 +136,7 @@ impl Reject {
             Self::KeyLength => "key_length",
             Self::ValueLength => "value_length",
             Self::MapFull => "map_full",
+            Self::NoAttributes => "no_attributes",
         }
     }
 }

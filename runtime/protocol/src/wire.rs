@@ -367,6 +367,7 @@ impl<'a> Message<'a> {
                 }
                 Self::Hint { hints }
             }
+            Kind::Gossip | Kind::GossipReply => return Err(Malformed::Value),
         })
     }
 }

@@ -13,6 +13,8 @@
 mod chance;
 mod checker;
 mod clock;
+mod cluster;
+mod lamport;
 mod network;
 mod run;
 mod scenario;
@@ -25,6 +27,11 @@ mod world;
 
 pub use chance::Chance;
 pub use checker::{Bounds, Checker, Violation};
+pub use cluster::{
+    Agreement, Axis, CLUSTER, ClusterFigure, ClusterSetting, Gossiping, Line, PaperPoint,
+    PointFound, Start, run_cluster,
+};
+pub use lamport::{LamportFound, LamportSetting, study_lamport};
 pub use network::Network;
 pub use run::{Figures, Outcome, Report, run};
 pub use scenario::{Fault, FaultKind, Plan, Scenario, ScenarioError, Span};

@@ -245,6 +245,10 @@ impl<'a> Run<'a> {
         let faults = &self.drawn.safety.fault;
         let mut steps: Vec<(u64, bool, &Fault)> = Vec::new();
         for fault in faults {
+            if fault.for_ms.is_some() && fault.end_ms() <= fault.at() {
+                // Of no length: it would end before it begins.
+                continue;
+            }
             steps.push((fault.at() * MS, true, fault));
             if fault.for_ms.is_some() {
                 steps.push((fault.end_ms() * MS, false, fault));

@@ -1,18 +1,22 @@
 //! The command line of `musterd`.
 
+use super::origin;
 use crate::config::{
-    AgentConfig, ConfigError, GroupName, KeySource, MemberName, RailEntry, RailsDocument,
-    draw_seed, parse_linger, parse_minority, parse_profile, parse_rails, parse_seeds,
-    read_document, read_key_file, standing_key,
+    AgentConfig, ConfigError, GossipConfig, GroupName, JournalConfig, KeySource, MemberName,
+    RailEntry, RailsDocument, Stay, draw_seed, parse_journal_kb, parse_linger, parse_minority,
+    parse_profile, parse_rails, parse_seeds, read_document, read_key, read_key_file,
+    seeds_of_hosts, standing_key,
 };
-use crate::doorman::base_directory;
-use clap::{Parser, ValueEnum};
+use crate::doorman::{Place, base_directory};
+use clap::{ArgMatches, Parser, ValueEnum};
+use muster_fabric::PORT_DEFAULT;
 use std::path::{Path, PathBuf};
 
-/// The Muster agent: one per node and job. Clients start it by themselves; by hand it is
-/// started as a member without a job, for servers, tests and measurements.
+/// The Muster agent: one per node and job. Clients start it by themselves, a scheduler as a step of
+/// the job (--serve, or no argument at all where MUSTER_JOB is set); by hand it is started as a
+/// member without a job, for servers, tests and measurements.
 #[derive(Parser, Debug)]
-#[command(name = "musterd", version, arg_required_else_help = true)]
+#[command(name = "musterd", version)]
 pub(super) struct Args {
     /// Name of this member, unique in its job [default: the host's name].
     #[arg(long, env = "MUSTER_NODE")]
@@ -33,20 +37,46 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", env = "MUSTER_CONFIG")]
     config: Option<PathBuf>,
     /// The address of a member to join; repeat it for more.
-    #[arg(
-        long = "seed",
-        value_name = "ADDR@NET",
-        env = "MUSTER_SEEDS",
-        value_delimiter = ' '
-    )]
+    #[arg(long = "seed", value_name = "ADDR@NET", env = "MUSTER_SEEDS")]
     seeds: Vec<String>,
+    /// The hosts of the job, as in n[1-4],x7: the agents there are joined, at the port and on the net
+    /// of the first rail.
+    #[arg(long, value_name = "LIST", env = "MUSTER_HOSTS")]
+    hosts: Option<String>,
+    /// The port of rails that name none [default: 7741, and any where no rail is given].
+    #[arg(long, env = "MUSTER_PORT")]
+    port: Option<u16>,
     /// Timing: fast (10/40 ms), standard (20/60 ms) or quiet (200/1000 ms).
     #[arg(long, default_value = "standard", env = "MUSTER_PROFILE")]
     profile: String,
+    /// The engine: overlay, or age (age-vector gossip among the participants of a list); the same in
+    /// the whole job.
+    #[arg(long, default_value = "overlay", env = "MUSTER_PROTOCOL")]
+    protocol: Protocol,
+    /// NIDs of all participants of age gossip, this node's among them: a list, ranges such as
+    /// 192.168.[1-2].[1-128/2]@o2ib0, or file:PATH; repeat it for more.
+    #[arg(long, value_name = "NIDS", env = "MUSTER_PARTICIPANTS")]
+    participants: Vec<String>,
+    /// A cycle of age gossip, in milliseconds.
+    #[arg(long, default_value = "200", env = "MUSTER_INTERVAL_MS")]
+    interval_ms: String,
+    /// The estimated round trip of the network, in milliseconds, for age gossip.
+    #[arg(long, default_value = "1", env = "MUSTER_ROUND_TRIP_MS")]
+    round_trip_ms: String,
+    /// Allow a cycle of age gossip below 200 ms.
+    #[arg(long, env = "MUSTER_ALLOW_FAST_INTERVAL")]
+    allow_fast_interval: bool,
     /// Run in the foreground without a job and print one line for each change of view.
-    #[arg(long, value_name = "FORMAT", conflicts_with = "job")]
+    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["job", "serve"])]
     print_events: Option<EventFormat>,
-    /// File with the job key: 64 hexadecimal digits, mode 0600.
+    /// Serve the job that MUSTER_JOB names to clients on this node, in the foreground, until asked to
+    /// end.
+    #[arg(long, conflicts_with = "job")]
+    serve: bool,
+    /// With --serve: stay while standard input is open, then until the clients have gone.
+    #[arg(long, requires = "serve")]
+    while_input: bool,
+    /// File with the job key: 64 hexadecimal digits, mode 0600; - is standard input.
     #[arg(long, value_name = "FILE", env = "MUSTER_KEY_FILE")]
     key_file: Option<PathBuf>,
     /// Serve the job with this key to clients on this node (started by the clients).
@@ -58,9 +88,33 @@ pub(super) struct Args {
     /// How long to stay after the last client has gone, in milliseconds.
     #[arg(long, default_value = "2000", env = "MUSTER_LINGER_MS")]
     linger_ms: String,
+    /// Directory for the journal: each event a line of JSON, in a file of this job and node.
+    #[arg(long, value_name = "DIR", env = "MUSTER_JOURNAL")]
+    journal: Option<PathBuf>,
+    /// Bound of the journal's file in KiB; the part before it is kept, too.
+    #[arg(
+        long,
+        value_name = "KB",
+        default_value = "4096",
+        env = "MUSTER_JOURNAL_KB"
+    )]
+    journal_kb: String,
+    /// Directory for a second control socket, at which other users may ask, and change nothing
+    /// [default: none; they may not].
+    #[arg(long, value_name = "DIR", env = "MUSTER_READABLE_IN")]
+    readable_in: Option<PathBuf>,
     /// Seed of the agent's random choices [default: drawn, and logged].
     #[arg(long)]
     random_seed: Option<u64>,
+}
+
+/// Which engine runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Protocol {
+    /// Zone membership.
+    Overlay,
+    /// Age-vector gossip.
+    Age,
 }
 
 /// How events are printed.
@@ -76,33 +130,89 @@ pub(super) enum Mode {
     Foreground,
     /// As keeper and worker for the clients of a job.
     Job { key: String, directory: PathBuf },
+    /// The same in the foreground, for a job starter.
+    Serve { place: Place },
 }
 
 impl Args {
-    /// Checks everything.
-    pub(super) fn resolve(self) -> Result<(AgentConfig, Mode), ConfigError> {
+    /// Without any argument: a step of a job, if the environment names one.
+    pub(super) fn serve_if_alone(&mut self) -> bool {
+        let alone = std::env::args_os().len() == 1;
+        self.serve |= alone && std::env::var_os("MUSTER_JOB").is_some();
+        self.serve || !alone
+    }
+
+    /// Checks everything; `matches` says where each came from.
+    pub(super) fn resolve(self, matches: &ArgMatches) -> Result<(AgentConfig, Mode), ConfigError> {
         let mode = match (self.job, self.dir) {
             (Some(key), Some(directory)) => Mode::Job { key, directory },
+            _ if self.serve => Mode::Serve {
+                place: place_to_serve(self.name.as_deref())?,
+            },
             _ => Mode::Foreground,
         };
         let name = match &mode {
             // A job's key ends with the node's name.
             Mode::Job { key, .. } => key.rsplit(':').next().unwrap_or_default().to_owned(),
+            Mode::Serve { place } => place.node().to_owned(),
             Mode::Foreground => self.name.unwrap_or_else(host_name),
         };
+        let mut rails = rails(self.config.as_deref(), &self.rails)?;
+        let port = self.port.unwrap_or(match self.hosts {
+            Some(_) => PORT_DEFAULT,
+            None => 0,
+        });
+        let unnamed = rails.rails.iter_mut().map(|entry| &mut entry.nid.port);
+        for unnamed in unnamed.filter(|unnamed| **unnamed == PORT_DEFAULT) {
+            *unnamed = self.port.unwrap_or(PORT_DEFAULT);
+        }
+        let mut seeds = parse_seeds(&self.seeds)?;
+        if let Some(hosts) = &self.hosts {
+            let first = rails.rails.first().map(|entry| &entry.nid);
+            seeds.extend(seeds_of_hosts(hosts, first, port)?);
+        }
+        let stay = match (&mode, self.while_input) {
+            (Mode::Serve { .. }, true) => Stay::WithInput,
+            (Mode::Serve { .. }, false) => Stay::UntilAsked,
+            _ => Stay::Lingering,
+        };
+        let gossip = match self.protocol {
+            Protocol::Overlay => None,
+            Protocol::Age => Some(GossipConfig::parse(
+                &self.participants,
+                &self.interval_ms,
+                &self.round_trip_ms,
+                self.allow_fast_interval,
+            )?),
+        };
+        let kilobytes_max = parse_journal_kb(&self.journal_kb)?;
         let config = AgentConfig {
+            gossip,
+            settings: origin::settings(matches, &name),
+            journal: self.journal.map(|directory| JournalConfig {
+                directory: absolute(directory),
+                kilobytes_max,
+            }),
+            readable_in: self.readable_in.map(absolute),
             name: MemberName::new(&name)?,
             group: GroupName::new(&self.group)?,
             minority: parse_minority(&self.minority)?,
-            rails: rails(self.config.as_deref(), &self.rails)?,
-            seeds: parse_seeds(&self.seeds)?,
+            rails,
+            seeds,
             profile: parse_profile(&self.profile)?,
             key: key(self.key_file.as_deref(), &mode)?,
             linger: parse_linger(&self.linger_ms)?,
+            stay,
+            port,
             random_seed: self.random_seed.unwrap_or_else(draw_seed),
         };
         Ok((config, mode))
     }
+}
+
+/// A job's agent leaves the directory that it was started in.
+fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
 }
 
 /// What the file says, but for the rails if there are other words for them.
@@ -120,12 +230,29 @@ fn rails(file: Option<&Path>, given: &[String]) -> Result<RailsDocument, ConfigE
     Ok(document)
 }
 
-/// A job's key comes from a file or through the clients; a member without a job has the
-/// standing key of its user.
+/// The place of the job to serve. A job starter's own step is not the one that the ranks are in, so the
+/// job must have been named for both.
+fn place_to_serve(node: Option<&str>) -> Result<Place, ConfigError> {
+    let job = std::env::var("MUSTER_JOB").map_err(|_| ConfigError::NoJob)?;
+    Ok(Place::find(Some(&job), node, None)?)
+}
+
+/// A job's key comes from a file, from an agent that was here before, or through the clients; a member
+/// without a job has the standing key of its user.
 fn key(file: Option<&Path>, mode: &Mode) -> Result<KeySource, ConfigError> {
     match (file, mode) {
+        (Some(path), _) if path == Path::new("-") => {
+            Ok(KeySource::Given(read_key(std::io::stdin(), path)?))
+        }
         (Some(path), _) => Ok(KeySource::Given(read_key_file(path)?)),
-        (None, Mode::Job { .. }) => Ok(KeySource::FromClients),
+        (None, Mode::Job { key, directory }) => {
+            let left = Place::from_key(key, directory)?.key_file();
+            match left.exists() {
+                true => Ok(KeySource::Given(read_key_file(&left)?)),
+                false => Ok(KeySource::FromClients),
+            }
+        }
+        (None, Mode::Serve { .. }) => Ok(KeySource::FromClients),
         (None, Mode::Foreground) => {
             let base = base_directory()?;
             Ok(KeySource::Given(standing_key(&base.join("key"))?))

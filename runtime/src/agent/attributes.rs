@@ -3,10 +3,12 @@
 
 use super::job::Job;
 use super::status::RAILS_KEY;
-use crate::doorman::{ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash};
+use crate::doorman::{
+    ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash, listed,
+};
 use crate::sys::socket::Received;
 use muster_protocol::{
-    Event, Input, Instant, KEY_MAX, KeyHandle, MemberId, Overlay, Reject, VALUE_MAX,
+    Engine, Event, Input, Instant, KEY_MAX, KeyHandle, MemberId, Reject, VALUE_MAX,
 };
 use tracing::warn;
 
@@ -18,7 +20,7 @@ const WATCHED_MAX: usize = 4096;
 impl Job {
     /// Answers what the ranks asked since the last time. What is answered as written is kept for
     /// the next worker first.
-    pub(super) fn answer(&mut self, engine: &mut Overlay, now: Instant) {
+    pub(super) fn answer(&mut self, engine: &mut Engine, now: Instant) {
         let sockets = self.doorman.take_asks();
         if sockets.is_empty() {
             return;
@@ -26,14 +28,14 @@ impl Job {
         let mut buffer = vec![0; ASK_MAX];
         let version = engine.attributes_version(engine.id());
         let mut answers = Vec::new();
-        for socket in sockets {
+        for (slot, socket) in sockets {
             // The question was written before the socket was handed over; one that is not there,
             // or no question, is answered by the hang-up.
             let Ok(Received::Message(length, _)) = socket.receive(&mut buffer) else {
                 continue;
             };
             match Ask::decode(buffer.get(..length).unwrap_or_default()) {
-                Ok(ask) => answers.push((socket, self.answer_one(engine, now, ask))),
+                Ok(ask) => answers.push((socket, self.answer_one(engine, now, slot, ask))),
                 Err(error) => warn!(%error, "a question of a rank was refused"),
             }
         }
@@ -46,8 +48,14 @@ impl Job {
         }
     }
 
-    fn answer_one(&mut self, engine: &mut Overlay, now: Instant, ask: Ask<'_>) -> Vec<u8> {
-        let mut text = String::new();
+    fn answer_one(
+        &mut self,
+        engine: &mut Engine,
+        now: Instant,
+        slot: u32,
+        ask: Ask<'_>,
+    ) -> Vec<u8> {
+        let (mut text, mut keys) = (String::new(), Vec::new());
         let answer = match ask {
             Ask::Publish { key, .. } | Ask::Withdraw { key } if key == RAILS_KEY => {
                 Answer::Limit("this key says which rails fail, and the agent alone writes it")
@@ -65,28 +73,49 @@ impl Job {
                     .map_or(Answer::Absent, Answer::Value),
             },
             Ask::Watch { key_hash } => {
-                if self.watched.len() >= WATCHED_MAX && !self.watched.contains(&key_hash) {
+                if self.watched.len() >= WATCHED_MAX && !self.watched.contains_key(&key_hash) {
                     Answer::Limit("the processes of a node watch at most 4096 keys")
                 } else {
-                    self.watched.insert(key_hash);
+                    self.watched.entry(key_hash).or_default().insert(slot);
                     Answer::Done
                 }
             }
+            Ask::Unwatch { key_hash } => {
+                self.watched.entry(key_hash).or_default().remove(&slot);
+                self.watched.retain(|_, slots| !slots.is_empty());
+                Answer::Done
+            }
+            Ask::Keys { node, after } => match self.node_name(node) {
+                None => Answer::NoNode,
+                Some(name) => {
+                    let all = engine.attributes(MemberId::of(&name)).map(|(key, ..)| key);
+                    keys.extend(listed(all.filter(|key| *key > after)));
+                    Answer::Value(&keys)
+                }
+            },
         };
         answer.encode()
+    }
+
+    /// A process has ended: what only it wanted to know of is not written on the board any more.
+    pub(super) fn forget_watcher(&mut self, slot: u32) {
+        self.watched.retain(|_, slots| {
+            slots.remove(&slot);
+            !slots.is_empty()
+        });
     }
 
     /// Writes a change on the board if anybody here watches the key. True if there is news.
     pub(super) fn tell_attribute(
         &mut self,
-        engine: &Overlay,
+        engine: &Engine,
         event: &Event,
         key: KeyHandle,
     ) -> bool {
         let Some(hash) = engine.changed_key(key).map(key_hash) else {
             return false;
         };
-        self.watched.contains(&hash) && self.publish_attribute(engine, event, hash)
+        self.watched.contains_key(&hash) && self.publish_attribute(engine, event, hash)
     }
 }
 

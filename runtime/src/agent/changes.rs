@@ -5,25 +5,34 @@
 //! has changed with its rails), the ranks, and the worker after this one.
 
 use super::host::{Host, TOKEN_RAILS, instant};
+use super::job::Job;
 use crate::config::{Change, RailsDocument, SEEDS_MAX};
 use crate::control::{Control, Question, Request, Sources, answer, done};
 use crate::sys::clock::monotonic_ns;
-use muster_fabric::{Nid, NidList, PeerHandle, Transport};
+use muster_fabric::{HealthState, Nid, NidList, PeerHandle, Transport};
 use muster_protocol::{Input, MemberId, Target};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use tracing::{error, info};
 
+/// What is said when time-outs of bulk messages are changed.
+const BIND_NOTHING: &str =
+    "; the time-outs are kept, and bind nothing so far: this agent sends no bulk messages";
+
 impl Host {
     pub(super) fn answer_requests(&mut self) {
-        while let Some(pending) = self.control.as_ref().and_then(Control::take) {
+        while let Some(pending) = self.desk.control.as_ref().and_then(Control::take) {
             let value = match &pending.request {
                 Request::Ask(question) => self.answer_question(question),
                 Request::Change(change) => done(self.change(change)),
+                Request::Gossip(command) => done(self.gossip(command)),
                 Request::Zero => {
                     self.fabric.zero_stats();
                     done(Ok("the figures of rails and peers begin at zero".into()))
                 }
+                // The clerk has handed it on.
+                Request::Events { .. } => continue,
             };
             // Who asked may have lost patience.
             let _ = pending.reply.send(value);
@@ -35,12 +44,25 @@ impl Host {
             // A member that nothing was sent to so far has no paths yet.
             let _ = self.peer_of(Target::Member(MemberId::of(to)));
         }
+        match question {
+            Question::About => return self.desk.about(self.job.as_ref().map(Job::board).as_ref()),
+            Question::Config => return self.desk.settings(),
+            Question::Gossip => return self.gossip_status(),
+            _ => {}
+        }
         let counters: Vec<_> = self.counters().collect();
+        let missing = self.rails.missing().iter();
+        let missing: Vec<_> = missing
+            .map(|one| (one.nid.clone(), one.reason.clone()))
+            .collect();
         let known = Sources {
             engine: &self.engine,
             fabric: &self.fabric,
             document: self.rails.document(),
+            missing: &missing,
             agent: &counters,
+            node: self.desk.node(),
+            job: self.desk.job(),
             now: instant(monotonic_ns()),
         };
         answer(question, &known)
@@ -51,7 +73,8 @@ impl Host {
         let before = self.rails.document().clone();
         let next = change.onto(&before, self.rails.open());
         let next = next.map_err(|error| error.to_string())?;
-        let most = SEEDS_MAX.saturating_sub(self.seeds);
+        let peers: BTreeSet<Vec<u8>> = addresses(&before.peers).collect();
+        let most = room_for_peers(&peers, self.engine.seeds());
         if next.peers.len() > most {
             return Err(format!(
                 "{} peers would be configured; beside its seeds this agent has room for {most}, and \
@@ -87,10 +110,49 @@ impl Host {
             .filter(new)
             .map(ToString::to_string)
             .collect();
-        Ok(match new.is_empty() {
+        let mut done = match new.is_empty() {
             true => format!("{change}: done"),
             false => format!("{change}: done, {} is open", new.join(", ")),
-        })
+        };
+        if self.rails.document().timeouts != before.timeouts {
+            done += BIND_NOTHING;
+        }
+        let placed = |document: &RailsDocument| -> Vec<Vec<u32>> {
+            let rails = document.rails.iter();
+            rails.map(|rail| rail.partitions.clone()).collect()
+        };
+        if placed(self.rails.document()) != placed(&before)
+            && let Some(strange) = self.rails.strange_partitions()
+        {
+            done += &format!("; {strange}");
+        }
+        let order = self.fabric.local_nids();
+        if matches!(change, Change::Replace(_)) && !self.rails.open().iter().eq(order.iter()) {
+            done += &format!(
+                "; the rails keep the order in which they were opened, {order}, until the agent is started anew"
+            );
+        }
+        Ok(done)
+    }
+
+    /// Rails of the plan that could not be opened again are tried now and then; as long as they are missing
+    /// they fail.
+    pub(super) fn reopen_rails(&mut self) {
+        let now_us = monotonic_ns() / 1000;
+        if self.rails.due_us().is_some_and(|due_us| due_us <= now_us) {
+            self.worked = true;
+            if self
+                .rails
+                .reopen(now_us, &mut self.fabric, self.buffer.len())
+            {
+                self.tell_of_rails();
+                self.leave_to_next();
+            }
+        }
+        let missing = self.rails.missing().iter().map(|one| &one.nid);
+        if self.status.set_missing(missing) {
+            self.judge_rails(self.engine.id());
+        }
     }
 
     /// What a worker after this one opens.
@@ -140,11 +202,42 @@ impl Host {
             .for_each(|peer| self.fabric.unwatch(peer));
         self.forget_silences();
         let rails = self.fabric.rails();
-        let is_open =
-            |rail, nid: &Nid| rails.iter().any(|one| (one.index, &one.nid) == (rail, nid));
-        self.status.keep(is_open);
+        // One that was closed and opened again has no fault that anybody knows of.
+        let may_fail = |rail, nid: &Nid| {
+            let same = rails
+                .iter()
+                .find(|one| (one.index, &one.nid) == (rail, nid));
+            same.is_some_and(|one| one.state != HealthState::Active)
+        };
+        self.status.keep(may_fail);
         self.judge_rails(self.engine.id());
         let address = self.fabric.local_nids().to_string();
         self.input(Input::Address(address.as_bytes()));
+    }
+}
+
+fn addresses(peers: &[NidList]) -> impl Iterator<Item = Vec<u8>> {
+    peers.iter().map(|peer| peer.to_string().into_bytes())
+}
+
+/// How many peers may be configured: beside them the engine knocks at seeds of the command line, and at
+/// those that ranks have brought.
+fn room_for_peers<'a>(peers: &BTreeSet<Vec<u8>>, seeds: impl Iterator<Item = &'a [u8]>) -> usize {
+    let others = seeds.filter(|seed| !peers.contains(*seed));
+    SEEDS_MAX.saturating_sub(others.count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_that_ranks_have_brought_leave_less_room_for_peers() {
+        let peers = BTreeSet::from([b"a".to_vec(), b"b".to_vec()]);
+        let seeds =
+            |texts: &[&'static str]| texts.iter().map(|one| one.as_bytes()).collect::<Vec<_>>();
+        let room = |texts: &[&'static str]| room_for_peers(&peers, seeds(texts).into_iter());
+        assert_eq!(room(&["a", "b"]), SEEDS_MAX);
+        assert_eq!(room(&["a", "of a rank", "b", "of another"]), SEEDS_MAX - 2);
     }
 }

@@ -1,6 +1,6 @@
 //! Messages that no pair of interfaces would take: counted all, said now and then.
 
-use muster_fabric::DropReason;
+use muster_fabric::{DropReason, Nid};
 use tracing::error;
 
 /// Between two lines about it, at least.
@@ -27,13 +27,18 @@ impl Drops {
         Some(news)
     }
 
-    /// Notes one, and logs it if it is time.
-    pub(super) fn dropped(&mut self, now_us: u64, reason: DropReason) {
+    /// Notes one, and logs it if it is time, with the pairs that were tried for it.
+    pub(super) fn dropped(
+        &mut self,
+        now_us: u64,
+        reason: DropReason,
+        tried: impl FnOnce() -> Vec<(Nid, Nid)>,
+    ) {
         if let Some(count) = self.note(now_us) {
-            let (reason, total) = (reason.word(), self.total);
+            let (reason, total, tried) = (reason.word(), self.total, in_words(&tried()));
             error!(
                 reason,
-                count, total, "messages were dropped: no pair of interfaces took them"
+                tried, count, total, "messages were dropped: no pair of interfaces took them"
             );
         }
     }
@@ -42,6 +47,12 @@ impl Drops {
     pub(super) fn total(&self) -> u64 {
         self.total
     }
+}
+
+/// Pairs of a local and a remote NID as a text.
+pub(super) fn in_words(pairs: &[(Nid, Nid)]) -> String {
+    let words: Vec<String> = pairs.iter().map(|(a, b)| format!("{a} -> {b}")).collect();
+    words.join(", ")
 }
 
 #[cfg(test)]

@@ -4,11 +4,12 @@
 //! failed as it says itself; and as long as we hear it through others only. Of a late rail its member is
 //! asked for a sign, by all rails.
 
-use super::host::Host;
+use super::drops::in_words;
+use super::host::{Host, instant};
 use super::status::{RAILS_KEY, read};
 use crate::sys::clock::monotonic_ns;
-use muster_fabric::{FabricEvent, Nid, NidList, Pace, PeerHandle, Transport};
-use muster_protocol::{Event, EventKind, Input, MemberId, Target};
+use muster_fabric::{DropReason, FabricEvent, Nid, NidList, Pace, PeerHandle, Transport};
+use muster_protocol::{Event, EventKind, Input, MemberId, Reject, Target};
 use std::collections::BTreeMap;
 use tracing::{error, info, warn};
 
@@ -17,8 +18,10 @@ impl Host {
     pub(super) fn hear_rails(&mut self) {
         self.watch_beats();
         while let Some(event) = self.fabric.poll_event() {
+            self.worked = true;
             self.hear_rail(event);
         }
+        self.reopen_rails();
         self.tell_status();
     }
 
@@ -48,19 +51,38 @@ impl Host {
             FabricEvent::Stranger { nid } => self.meet(&nid),
             FabricEvent::RailFailing { rail, reason } => self.note_own(rail, Some(&reason)),
             FabricEvent::RailRecovered { rail } => self.note_own(rail, None),
+            FabricEvent::RailSpeed {
+                rail,
+                mbits,
+                best_mbits,
+            } => self.note_speed(rail, mbits, best_mbits),
             FabricEvent::Moved { from, to, .. } => {
                 let ((local, remote), (by, at)) = (from, to);
                 error!(%local, %remote, %by, %at, "a send failed by one pair and goes by another");
             }
-            FabricEvent::BulkFailed { message, tried, .. } => {
-                let tried: Vec<String> = tried.iter().map(|(a, b)| format!("{a} -> {b}")).collect();
+            FabricEvent::BulkFailed {
+                message,
+                tried,
+                through,
+                ..
+            } => {
+                let through: Vec<String> = through.iter().map(ToString::to_string).collect();
                 error!(
                     message,
-                    tried = tried.join(", "),
+                    tried = in_words(&tried),
+                    through = through.join(", "),
                     "a message reached its peer by no pair"
                 );
             }
-            FabricEvent::BulkDone { .. } => {}
+            FabricEvent::NewsFailed { tried, .. } => {
+                let now_us = monotonic_ns() / 1000;
+                let reason = DropReason::ProviderError;
+                self.drops.dropped(now_us, reason, || tried);
+            }
+            FabricEvent::BulkDone { .. }
+            | FabricEvent::BulkSent { .. }
+            | FabricEvent::Asked { .. }
+            | FabricEvent::Answered { .. } => {}
         }
     }
 
@@ -70,14 +92,17 @@ impl Host {
             return;
         };
         let rails = self.silent_rails.entry(member).or_default();
-        match silent_us {
+        let changed = match silent_us {
             Some(_) => rails.insert(rail),
             None => rails.remove(&rail),
         };
+        if !changed {
+            return;
+        }
         let name = self.engine.name_of(member).unwrap_or("?");
         match silent_us {
             Some(us) => warn!(name, rail, us, "no message came by this rail, others did"),
-            None => info!(name, rail, "messages come by this rail again"),
+            None => info!(name, rail, "this rail is silent no more"),
         }
         self.judge_rails(member);
     }
@@ -130,11 +155,36 @@ impl Host {
         self.judge_rails(self.engine.id());
     }
 
+    /// One of our own rails is slower than it was, or as fast again. dbg-110: any change of state is an error.
+    fn note_speed(&mut self, rail: usize, mbits: u32, best_mbits: u32) {
+        let rails = self.fabric.rails();
+        let Some(nid) = rails.into_iter().find(|view| view.index == rail) else {
+            return;
+        };
+        let nid = nid.nid;
+        if mbits < best_mbits {
+            error!(rail = %nid, mbits, best_mbits, "a rail of this node is slower than it was");
+        } else {
+            error!(rail = %nid, mbits, "a rail of this node is as fast as ever again");
+        }
+    }
+
     /// Tells the others which of our rails fail.
     fn tell_status(&mut self) {
-        if let Some(value) = self.status.take(monotonic_ns() / 1000) {
+        let (now_ns, engine) = (monotonic_ns(), &mut self.engine);
+        let told = self.status.tell(now_ns / 1000, |value| {
             let key = RAILS_KEY;
-            self.input(Input::Publish { key, value: &value });
+            match engine.handle(instant(now_ns), Input::Publish { key, value }) {
+                Ok(()) => true,
+                // An outcast's word counts no more.
+                Err(Reject::Stopped) => false,
+                Err(reject) => {
+                    warn!(?reject, "which rails fail cannot be told yet");
+                    false
+                }
+            }
+        });
+        if told {
             // A later worker must not write another value under the same number.
             self.snapshot_due_us = Some(0);
         }
@@ -206,11 +256,6 @@ impl Host {
         if self.outbox.begun_anew != self.begun_anew {
             self.begun_anew = self.outbox.begun_anew;
             self.forget_silences();
-            for (member, nids) in self.told_failing.clone() {
-                if let Some(peer) = self.peer_of(Target::Member(member)) {
-                    self.fabric.told_failing(peer, &nids);
-                }
-            }
         }
         if self.engine.observing().count() == self.watched.len()
             && self.engine.observing().all(|id| self.is_watched(id))
@@ -251,5 +296,82 @@ impl Host {
         let address = self.engine.address_of(Target::Member(id));
         let peer = address.and_then(|address| self.outbox.known(address));
         peer.is_some_and(|peer| self.watched.get(&peer) == Some(&id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::desk::Desk;
+    use crate::agent::rails::Rails;
+    use crate::agent::seat::Seat;
+    use crate::agent::signals::Signals;
+    use crate::config::RailsDocument;
+    use muster_fabric::{Fabric, FabricConfig, PathState};
+    use muster_protocol::{Config, Instant, Overlay, Profile};
+    use std::slice;
+
+    /// Two engines that know each other; they were told so by hand.
+    fn engines(addresses: [&str; 2]) -> [Overlay; 2] {
+        let mut engines = [("own", 0), ("other", 1)].map(|(name, at)| {
+            let mut config = Config::new(name, addresses[at].as_bytes(), Profile::Standard);
+            config.seeds = vec![addresses[0].as_bytes().to_vec()];
+            config.key = Some([7; 32]);
+            config.incarnation = 1;
+            Overlay::new(config).unwrap()
+        });
+        let mut buffer = vec![0; 1472];
+        for ms in 1.. {
+            let now = Instant(monotonic_ns() / 1000 + ms * 1000);
+            for from in [0, 1] {
+                let [one, other] = engines.get_disjoint_mut([from, 1 - from]).unwrap();
+                if one.poll_timeout() <= now {
+                    one.handle(now, Input::Wake).unwrap();
+                }
+                while let Some(transmit) = one.poll_transmit(now, &mut buffer) {
+                    let bytes = &buffer[..transmit.size];
+                    let _ = other.handle(now, Input::Datagram { bytes });
+                }
+            }
+            if engines.iter().all(|engine| engine.live() == 2) {
+                break;
+            }
+            assert!(ms < 10_000, "they never met");
+        }
+        engines
+    }
+
+    /// What a member has said of its rails holds for the peer that it is found at later, too.
+    #[test]
+    fn a_peer_that_is_made_later_has_the_rails_that_were_told_to_fail() {
+        let given = [
+            "127.59.5.1:0@udp0",
+            "127.59.5.2:7002@udp0,127.59.5.3:7002@udp0",
+        ];
+        let library = muster_fabric::load().expect("libfabric is installed where tests run");
+        let rail = vec![given[0].parse().unwrap()];
+        let fabric = Fabric::open(&FabricConfig::new(library, rail)).unwrap();
+        let own = fabric.local_nids();
+        let document = RailsDocument::import("version: 1\n").unwrap();
+        let rails = Rails::new(document, own.iter().cloned().collect(), Seat::default());
+        let [engine, _other] = engines([&own.to_string(), given[1]]);
+        let (signals, profile) = (Signals::install().unwrap(), Profile::Standard);
+        let desk = Desk::default();
+        let mut host =
+            Host::new((fabric, rails), engine.into(), None, desk, profile, signals).unwrap();
+        let member = MemberId::of("other");
+        let bad: Nid = "127.59.5.3:7002@udp0".parse().unwrap();
+        host.told_failing.insert(member, vec![bad.clone()]);
+        let failing = |host: &mut Host| -> Vec<Nid> {
+            let peer = host.peer_of(Target::Member(member)).unwrap();
+            let paths = host.fabric.paths(peer).into_iter();
+            let failed = paths.filter(|path| path.state == PathState::Failed);
+            failed.map(|path| path.nid).collect()
+        };
+        assert_eq!(failing(&mut host), slice::from_ref(&bad));
+        // Nobody needed the address for a while.
+        let address = given[1].as_bytes();
+        host.outbox.release(&mut host.fabric, address);
+        assert_eq!(failing(&mut host), [bad]);
     }
 }

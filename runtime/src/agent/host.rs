@@ -2,6 +2,8 @@
 //!
 //! One round, in this order, and nothing blocks but step 7:
 //!
+//! 0. **what ranks have noted** of messages of their own, or carried in them (`traffic`), if the protocol is
+//!    about to wake;
 //! 1. **in by the rails**: what has arrived goes to the protocol, which checks it; an
 //!    authentic frame is also told to the fabric (that rail of that peer works);
 //! 2. **in by the ranks**: requests at the socket and findings of the kernel become inputs;
@@ -21,19 +23,25 @@
 //!
 //! A datagram never goes back: what step 1 causes leaves in steps 5 and 6.
 
+use super::account::account;
+use super::desk::Desk;
 use super::drops::Drops;
 use super::job::Job;
 use super::outbox::{Outbox, Word};
 use super::printer;
+use super::priority::Priority;
 use super::rails::Rails;
+use super::rest::Rest;
 use super::signals::Signals;
 use super::status::{RAILS_KEY, Status};
-use crate::control::Control;
+use super::traffic::Parcels;
+use crate::journal::Journal;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::{Epoll, Ready};
+use crate::sys::schedule::demotions;
 use muster_fabric::{Arrival, Fabric, Nid, PeerHandle, Relayed, Transport};
 use muster_protocol::{
-    Class, EventKind, Input, Instant, MemberId, Overlay, Phase, Profile, Reject, Route, Target,
+    Class, Engine, EventKind, Input, Instant, MemberId, Phase, Profile, Reject, Route, Target,
     Version, frame,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +50,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 use tracing::{error, info, warn};
 
-/// Rounds of step 1, of up to 16 datagrams a lane, before the other steps get their turn.
+/// Rounds of step 1, each of up to 64 datagrams a lane, before the other steps get their turn.
 const ARRIVAL_ROUNDS_MAX: usize = 4;
 /// So many times in a row with more to read in step 1, and step 3 is done all the same: what lay in
 /// a lane when a silence began has been read by then.
@@ -74,15 +82,13 @@ pub(super) enum Ending {
 /// Everything the loop drives.
 pub(super) struct Host {
     pub(super) fabric: Fabric,
-    pub(super) engine: Overlay,
+    pub(super) engine: Engine,
     pub(super) outbox: Outbox,
     pub(super) rails: Rails,
-    /// Seeds that came with the command line or the ranks, not with the rails' document.
-    pub(super) seeds: usize,
     /// The ranks' side; none in the foreground.
     pub(super) job: Option<Job>,
     signals: Signals,
-    pub(super) control: Option<Control>,
+    pub(super) desk: Desk,
     pub(super) epoll: Epoll,
     pub(super) heartbeat_us: u64,
     pub(super) deadline_us: u64,
@@ -97,8 +103,14 @@ pub(super) struct Host {
     pub(super) indirect: BTreeSet<MemberId>,
     /// Rails that members say do not work.
     pub(super) told_failing: BTreeMap<MemberId, Vec<Nid>>,
+    /// Beats for messages of the ranks to carry.
+    pub(super) parcels: Parcels,
     /// Messages that no rail took.
-    drops: Drops,
+    pub(super) drops: Drops,
+    /// Whether the loop finds some, and whether this turn did anything.
+    rest: Rest,
+    pub(super) worked: bool,
+    priority: Priority,
     /// Our own, and what was told of them.
     pub(super) status: Status,
     /// Which of the outbox's lists the handles in `watched` are of.
@@ -121,15 +133,15 @@ pub(super) struct Host {
 impl Host {
     pub(super) fn new(
         (fabric, rails): (Fabric, Rails),
-        engine: Overlay,
+        mut engine: Engine,
         job: Option<Job>,
-        control: Option<Control>,
+        desk: Desk,
         profile: Profile,
         signals: Signals,
     ) -> io::Result<Self> {
         let epoll = Epoll::new()?;
         epoll.add(signals.as_fd(), TOKEN_SIGNALS)?;
-        if let Some(control) = &control {
+        if let Some(control) = &desk.control {
             epoll.add(control.descriptor(), TOKEN_CONTROL)?;
         }
         for fd in fabric.wait_fds() {
@@ -142,16 +154,16 @@ impl Host {
         }
         let buffer = vec![0; fabric.mtu()];
         let kept_version = engine.version();
+        let priority = Priority::ask(&mut engine, profile.deadline_us());
         let status = Status::resume(engine.attribute(engine.id(), RAILS_KEY));
         Ok(Self {
             fabric,
             engine,
             outbox: Outbox::default(),
             rails,
-            seeds: 0,
             job,
             signals,
-            control,
+            desk,
             epoll,
             heartbeat_us: profile.heartbeat_us(),
             deadline_us: profile.deadline_us(),
@@ -161,7 +173,11 @@ impl Host {
             silent_rails: BTreeMap::new(),
             indirect: BTreeSet::new(),
             told_failing: BTreeMap::new(),
+            parcels: Parcels::default(),
             drops: Drops::default(),
+            rest: Rest::default(),
+            worked: false,
+            priority,
             status,
             begun_anew: 0,
             buffer,
@@ -185,6 +201,9 @@ impl Host {
                 }
             }
         }
+        if let Some(job) = &mut self.job {
+            job.correct(&self.engine);
+        }
     }
 
     /// Runs until there is a reason to end.
@@ -192,6 +211,8 @@ impl Host {
         let mut ready: Vec<Ready> = Vec::new();
         let mut news_may_wait = true;
         loop {
+            // Before step 1, since a datagram may make the protocol beat, too.
+            self.hear_traffic();
             let more = self.receive(news_may_wait);
             self.serve(&ready)?;
             self.wake_engine(more);
@@ -211,6 +232,10 @@ impl Host {
                 Duration::ZERO
             };
             self.epoll.wait(&mut ready, Some(sleep))?;
+            let worked = std::mem::take(&mut self.worked) || more || !ready.is_empty();
+            if self.rest.turn(worked || !sleep.is_zero()) {
+                self.tell_unrest(armed);
+            }
             news_may_wait = !armed || ready.iter().any(|ready| ready.token == TOKEN_RAILS);
         }
     }
@@ -218,11 +243,12 @@ impl Host {
     /// Step 1. True if there may be more.
     fn receive(&mut self, news_may_wait: bool) -> bool {
         let mut heard = std::mem::take(&mut self.heard);
-        let mut more = true;
+        let (mut more, mut came) = (true, false);
         for _ in 0..ARRIVAL_ROUNDS_MAX {
             let now_ns = monotonic_ns();
             let engine = &mut self.engine;
             let mut deliver = |arrival: Arrival<'_>| {
+                came = true;
                 let input = Input::Datagram {
                     bytes: arrival.bytes,
                 };
@@ -255,6 +281,7 @@ impl Host {
             }
         }
         self.heard = heard;
+        self.worked |= came;
         more
     }
 
@@ -297,6 +324,7 @@ impl Host {
                         true => info!("the last client and its launcher have gone"),
                         false => info!("no client has come"),
                     }
+                    job.shut();
                     self.input(Input::Leave { exit_code: 0 });
                 }
                 Phase::Stopped => self.ending = Some(Ending::InOrder),
@@ -310,11 +338,16 @@ impl Host {
     pub(super) fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let own = [
             ("messages_dropped", self.drops.total()),
+            ("piggyback_taken", self.parcels.taken),
+            ("restless_turns", self.rest.restless),
+            ("rails_lost", self.rails.lost()),
             ("addresses_contradict", self.outbox.contradictions),
             ("addresses_unusable", self.outbox.undeliverable),
             ("address_lists_begun_anew", self.outbox.begun_anew),
+            ("priority_demotions", demotions()),
         ];
         own.into_iter()
+            .chain(self.desk.journal.iter().flat_map(Journal::counters))
             .chain(self.job.iter().flat_map(Job::counters))
     }
 
@@ -322,6 +355,7 @@ impl Host {
     fn wake_engine(&mut self, more: bool) {
         let now = instant(monotonic_ns());
         let since = *self.behind_since.get_or_insert(now);
+        self.priority.look(now.0, &mut self.engine);
         self.engine.strained(now.since(since));
         if !more {
             self.behind_since = None;
@@ -345,10 +379,21 @@ impl Host {
     }
 
     /// Step 5.
-    fn tell_events(&mut self) -> io::Result<()> {
+    pub(super) fn tell_events(&mut self) -> io::Result<()> {
         let mut news = false;
         while let Some(event) = self.engine.poll_event() {
+            self.worked = true;
             self.hear_status(&event);
+            if let Some(age) = self.engine.age() {
+                // AG-17: whatever changes somebody's health, with the clock; ages alone say nothing.
+                let (clock, peer) = (age.clock(), age.name_of(event.member).unwrap_or("?"));
+                info!(clock, peer, event = ?event.kind, "gossip");
+            }
+            if let Some(journal) = &self.desk.journal
+                && let Some(line) = account(&self.engine, &event)
+            {
+                journal.note(line);
+            }
             self.snapshot_due_us
                 .get_or_insert(monotonic_ns() / 1000 + SNAPSHOT_INTERVAL_US);
             match event.kind {
@@ -402,6 +447,7 @@ impl Host {
                 sent_all = true;
                 break;
             };
+            self.worked = true;
             let class = match transmit.class {
                 Class::Beat => muster_fabric::Class::Beat,
                 Class::News => muster_fabric::Class::News,
@@ -421,7 +467,8 @@ impl Host {
                     let bytes = &buffer[..transmit.size];
                     let sent = self.fabric.send(now_ns / 1000, peer, class, route, bytes);
                     if let (0, Some(reason)) = (sent.copies, sent.dropped) {
-                        self.drops.dropped(now_ns / 1000, reason);
+                        let tried = || self.fabric.pairs_tried(peer, &sent.tried);
+                        self.drops.dropped(now_ns / 1000, reason, tried);
                     }
                 }
                 None => self.outbox.undeliverable += 1,
@@ -439,13 +486,31 @@ impl Host {
         self.rails.favours() && beat.is_multiple_of(2)
     }
 
+    /// The loop goes round and does nothing: what keeps it awake.
+    fn tell_unrest(&self, armed: bool) {
+        let now_us = monotonic_ns() / 1000;
+        let late_us = |due_us: Option<u64>| due_us.map(|due_us| now_us.saturating_sub(due_us));
+        error!(
+            armed,
+            protocol_late_us = late_us(Some(self.engine.poll_timeout().0)),
+            rails_late_us = late_us(self.fabric.next_timeout()),
+            status_late_us = late_us(self.status.due_us()),
+            missing_late_us = late_us(self.rails.due_us()),
+            record_late_us = late_us(self.snapshot_due_us),
+            "the loop finds no rest: a deadline stays in the past, or a rail never lets it sleep; please \
+             report this"
+        );
+    }
+
     fn sleep_time(&self) -> Duration {
         let now_us = monotonic_ns() / 1000;
         let mut until_us = self.engine.poll_timeout().0.min(now_us + SLEEP_MAX_US);
         let others = [
             self.fabric.next_timeout(),
             self.status.due_us(),
+            self.rails.due_us(),
             self.snapshot_due_us,
+            self.parcels.due_us(),
         ];
         for other in others {
             until_us = until_us.min(other.unwrap_or(until_us));
@@ -484,7 +549,16 @@ impl Host {
             Target::Member(_) => Word::Own,
             Target::Seed(_) | Target::Stray(_) => Word::Hint,
         };
-        self.outbox.peer(&mut self.fabric, address, word)
+        let before = self.outbox.resolved;
+        let peer = self.outbox.peer(&mut self.fabric, address, word)?;
+        // What the member said of its rails may be older than the peer that it is now.
+        if let Target::Member(member) = target
+            && self.outbox.resolved != before
+            && let Some(nids) = self.told_failing.get(&member)
+        {
+            self.fabric.told_failing(peer, nids);
+        }
+        Some(peer)
     }
 
     /// Ends the ranks' service; says to those who are left why.

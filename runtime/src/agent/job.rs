@@ -5,15 +5,17 @@ use super::host::Ending;
 use super::publisher::Publisher;
 use super::resume::{Record, Resume};
 use super::worker;
-use crate::board::{BoardView, BoardWriter, Cause, Leave, Occupancy};
-use crate::config::{AgentConfig, KeySource, RailsDocument, draw_key};
+use crate::board::{BoardView, BoardWriter, Cause, Leave, Occupancy, PARCEL_MAX, Traffic};
+use crate::config::{AgentConfig, KeySource, RailsDocument, Stay, draw_key};
 use crate::doorman::{Door, Doorman, Place, Request};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::readable;
 use crate::sys::process::open_pidfd;
 use crate::watch::{FailedBy, Finding, HungBy, RankNotice, Watch};
 use muster_fabric::Nid;
-use muster_protocol::{Event, EventKind, Input, Overlay, Policy, RankDetail, RankState, Told};
+use muster_protocol::{
+    Engine, Event, EventKind, Input, MemberId, Policy, RankDetail, RankState, Told,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,6 +26,8 @@ use tracing::{info, warn};
 const FIRST_CLIENT_DEADLINE: Duration = Duration::from_secs(30);
 /// An agent without clients whose launcher lives on waits this many linger times for new ones.
 const LAUNCHER_LINGERS: u32 = 10;
+/// An agent whose starter wants it to end stays this long for what the last client's end is worth.
+const LEAVE_AFTER: Duration = Duration::from_millis(200);
 /// Launchers that are remembered.
 const LAUNCHERS_MAX: usize = 8;
 
@@ -34,20 +38,25 @@ pub(super) const MINUS: u8 = 0x80;
 pub(super) struct Job {
     board: BoardWriter,
     pub(super) doorman: Doorman,
-    /// Hashes of the keys that processes of this node watch.
-    pub(super) watched: BTreeSet<u64>,
+    /// Hashes of the keys that processes of this node watch, and the slots of these.
+    pub(super) watched: BTreeMap<u64, BTreeSet<u32>>,
     watch: Watch,
     publisher: Publisher,
     resume: Resume,
     record: Record,
     key_source: KeySource,
+    /// Keys of clients that are not the one that was given.
+    keys_refused: u64,
     /// The key was drawn here and has to be published by whoever has rank 0.
     key_is_ours: bool,
     linger: Duration,
+    stay: Stay,
     attached: BTreeSet<u32>,
     launchers: BTreeMap<u32, OwnedFd>,
     /// Launchers beyond [`LAUNCHERS_MAX`], or gone when we looked: their end is not waited for.
     launchers_not_followed: u64,
+    /// Ranks of which the kernel's word counts, or another node's, and not the launcher's.
+    launcher_overruled: u64,
     without_launcher: bool,
     had_clients: bool,
     idle_since_ns: u64,
@@ -79,15 +88,18 @@ impl Job {
             attached,
             board,
             doorman,
-            watched: BTreeSet::new(),
+            watched: BTreeMap::new(),
             watch,
             resume,
             record,
             key_source: config.key.clone(),
+            keys_refused: 0,
             key_is_ours: false,
             linger: config.linger,
+            stay: config.stay,
             launchers: BTreeMap::new(),
             launchers_not_followed: 0,
+            launcher_overruled: 0,
             // Without a launcher's job there is nobody whose end could be waited for.
             without_launcher: place.is_solo(),
             idle_since_ns: monotonic_ns(),
@@ -100,12 +112,15 @@ impl Job {
     /// This node stands on its own board from the beginning.
     fn introduce_self(&mut self, config: &AgentConfig) {
         let name = config.name.as_str();
-        let id = muster_protocol::MemberId::of(name);
+        let id = MemberId::of(name);
         let own = self.publisher.index(&mut self.board, id, name);
         self.board.set_own_node(own);
         self.board.set_node_group(own, config.group.as_str());
-        self.board
-            .set_node_state(own, crate::board::NodeState::Alive);
+        // That it is degraded no more is an event, see `correct`.
+        if self.board.view().node_state(own) != crate::board::NodeState::Degraded {
+            self.board
+                .set_node_state(own, crate::board::NodeState::Alive);
+        }
     }
 
     /// What the loop has to wait for.
@@ -161,15 +176,35 @@ impl Job {
             Request::Seed { address, .. } => input(Input::Seed {
                 address: address.as_bytes(),
             }),
-            Request::Key { key, .. } => {
-                if self.record.key.is_none() {
-                    self.set_key(key, input);
+            Request::Key { key, .. } => match brought(&self.key_source, self.record.key, &key) {
+                Brought::First => self.set_key(key, input),
+                Brought::Known => {}
+                Brought::Other => {
+                    self.keys_refused += 1;
+                    warn!(
+                        "a client brought another key than the key file's; the file's stays in force"
+                    );
                 }
-            }
+            },
+            Request::Aborted { rank } => self.hear_launcher(rank, input),
             // The watch sees the mark on the board and speaks the verdict.
             Request::Leaving { slot, .. } => self.watch.inspect(slot),
             Request::HungUp { slot, .. } => info!(slot, "a connection ended"),
         }
+    }
+
+    /// The launcher says that a rank of this node ended badly. Of one that was attached here, or is known on
+    /// another node, that node's kernel says more, and sooner; the word counts for those that it cannot
+    /// speak of: ranks that never attached.
+    fn hear_launcher(&mut self, rank: u32, input: &mut dyn FnMut(Input<'_>)) {
+        let view = self.board.view();
+        if rank >= view.limits().ranks || view.rank_node(rank).is_some() {
+            self.launcher_overruled += 1;
+            return;
+        }
+        info!(rank, "the launcher says that it ended badly");
+        self.board.raise_rank_count(rank + 1);
+        tell_rank(input, rank, RankState::Failed, Cause::Told, 0);
     }
 
     /// The first rank of a job, or a process without one, makes the agent draw the key.
@@ -207,6 +242,7 @@ impl Job {
         }
         self.doorman.settle(notice, &mut self.board, &self.watch);
         if notice.finding.is_final() && is_latest {
+            self.forget_watcher(notice.slot);
             self.attached.remove(&notice.slot);
             self.has_moved = true;
             if self.attached.is_empty() {
@@ -216,7 +252,7 @@ impl Job {
     }
 
     /// Writes an event on the board. True if there is news for the ranks.
-    pub(super) fn tell(&mut self, engine: &Overlay, event: &Event) -> bool {
+    pub(super) fn tell(&mut self, engine: &Engine, event: &Event) -> bool {
         match event.kind {
             EventKind::AttributeChanged { key, .. } => self.tell_attribute(engine, event, key),
             _ => self.publisher.tell(&mut self.board, engine, event),
@@ -226,13 +262,51 @@ impl Job {
     /// Writes on the board that an attribute changed.
     pub(super) fn publish_attribute(
         &mut self,
-        engine: &Overlay,
+        engine: &Engine,
         event: &Event,
         key_hash: u64,
     ) -> bool {
         self.publisher
             .tell_attribute(&mut self.board, engine, event, key_hash);
         true
+    }
+
+    /// When ranks of this node noted their last message from, or to, a member; 0 for never.
+    pub(super) fn traffic_ns(&self, id: MemberId, way: Traffic) -> Option<u64> {
+        let node = self.publisher.known(id)?;
+        Some(self.board.view().traffic_ns(node, way))
+    }
+
+    /// When a rank last looked for a beat to carry to a member; 0 for never.
+    pub(super) fn parcel_wanted_ns(&self, id: MemberId) -> u64 {
+        let node = self.publisher.known(id);
+        node.map_or(0, |node| self.board.view().parcel_wanted_ns(node))
+    }
+
+    /// Lays out a beat for a member, for ranks to carry there.
+    pub(super) fn offer_parcel(&mut self, id: MemberId, bytes: &[u8]) -> bool {
+        let node = self.publisher.known(id);
+        node.is_some_and(|node| self.board.offer_parcel(node, bytes))
+    }
+
+    /// Takes it away again. Whether a rank had taken it.
+    pub(super) fn withdraw_parcel(&mut self, id: MemberId) -> bool {
+        let node = self.publisher.known(id);
+        node.is_some_and(|node| self.board.withdraw_parcel(node))
+    }
+
+    /// What a message from a member's node has brought, and when.
+    pub(super) fn collect_parcel(
+        &mut self,
+        id: MemberId,
+        bytes: &mut [u8; PARCEL_MAX],
+    ) -> Option<(usize, u64)> {
+        self.board.collect_parcel(self.publisher.known(id)?, bytes)
+    }
+
+    /// The board, for reading.
+    pub(super) fn board(&self) -> BoardView {
+        self.board.view()
     }
 
     /// The name of the node with this index on the board.
@@ -245,6 +319,9 @@ impl Job {
         let own = [
             ("nodes_without_room", self.publisher.without_room),
             ("launchers_not_followed", self.launchers_not_followed),
+            ("keys_refused", self.keys_refused),
+            ("launcher_overruled", self.launcher_overruled),
+            ("piggyback_lost", self.board.view().parcels_lost()),
         ];
         let others = self.doorman.counters().each().into_iter();
         own.into_iter().chain(others).chain(self.watch.counters())
@@ -256,7 +333,7 @@ impl Job {
     }
 
     /// Keeps what a later worker needs.
-    pub(super) fn keep(&mut self, engine: &Overlay) {
+    pub(super) fn keep(&mut self, engine: &Engine) {
         self.record.engine.clear();
         engine.snapshot(&mut self.record.engine);
         worker::keep(&mut self.resume, &self.record);
@@ -284,10 +361,14 @@ impl Job {
 
     /// Whether the last client has gone, its launcher too, and the linger time is over.
     pub(super) fn is_over(&self) -> bool {
-        if !self.attached.is_empty() {
+        if !self.attached.is_empty() || self.stay == Stay::UntilAsked {
             return false;
         }
         let idle = Duration::from_nanos(monotonic_ns().saturating_sub(self.idle_since_ns));
+        if self.stay == Stay::WithInput {
+            // What the last client's end was is told before we leave.
+            return idle > self.linger.min(LEAVE_AFTER) && has_input_ended();
+        }
         if !self.had_clients {
             return idle > FIRST_CLIENT_DEADLINE;
         }
@@ -297,6 +378,11 @@ impl Job {
         } else {
             self.linger * LAUNCHER_LINGERS
         }
+    }
+
+    /// The agent is about to end: who came now would be hung up on with its questions unanswered.
+    pub(super) fn shut(&mut self) {
+        self.doorman.shut();
     }
 
     /// A rank's parent is its launcher; while it lives more ranks may come.
@@ -332,9 +418,19 @@ impl Job {
         }
     }
 
+    /// Corrects what a worker before us had written of members.
+    pub(super) fn correct(&mut self, engine: &Engine) {
+        if self
+            .publisher
+            .correct(&mut self.board, engine, monotonic_ns())
+        {
+            self.doorman.nudge();
+        }
+    }
+
     /// States what a worker before us had noted on the board and not in what it left us: the ends
     /// of ranks whose slots it had taken back already.
-    pub(super) fn catch_up(&self, engine: &Overlay) -> Vec<Told<'static>> {
+    pub(super) fn catch_up(&self, engine: &Engine) -> Vec<Told<'static>> {
         let view = self.board.view();
         let slots: Vec<_> = (0..view.limits().slots)
             .map_while(|slot| view.slot(slot))
@@ -371,6 +467,25 @@ impl Job {
     }
 }
 
+/// What the key that a client brings is here.
+#[derive(Debug, PartialEq, Eq)]
+enum Brought {
+    /// The job's, from now on.
+    First,
+    /// There is one, and no file that says which.
+    Known,
+    /// Not the one that was given.
+    Other,
+}
+
+fn brought(source: &KeySource, known: Option<[u8; 32]>, key: &[u8; 32]) -> Brought {
+    match source {
+        KeySource::Given(own) if own != key => Brought::Other,
+        KeySource::FromClients if known.is_none() => Brought::First,
+        KeySource::Given(_) | KeySource::FromClients => Brought::Known,
+    }
+}
+
 /// Where the process of a notice stands by now, as the notice may be late: whether its slot was not given
 /// to another since, and whether its rank is another process's.
 fn standing(view: &BoardView, notice: &RankNotice) -> (bool, bool) {
@@ -398,6 +513,13 @@ fn had_clients(board: &BoardWriter) -> bool {
     let view = board.view();
     let mut slots = (0..view.limits().slots).map_while(|slot| view.slot(slot));
     slots.any(|slot| slot.facts().generation > 0)
+}
+
+/// Whether whoever started us has closed our standard input. What is written there is passed over.
+fn has_input_ended() -> bool {
+    let input = io::stdin();
+    let is_readable = readable(&[input.as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0]);
+    is_readable && !rustix::io::read(&input, &mut [0; 256]).is_ok_and(|count| count > 0)
 }
 
 fn has_ended(pidfd: &OwnedFd) -> bool {
@@ -461,6 +583,16 @@ fn about_rank(rank: u32, state: RankState, cause: Cause, argument: i32) -> Told<
 mod tests {
     use super::*;
     use crate::board::{BoardLimits, Claim, Hold};
+
+    #[test]
+    fn a_key_file_is_not_overruled_by_a_client() {
+        let given = KeySource::Given([1; 32]);
+        assert_eq!(brought(&given, None, &[2; 32]), Brought::Other);
+        assert_eq!(brought(&given, None, &[1; 32]), Brought::Known);
+        let open = KeySource::FromClients;
+        assert_eq!(brought(&open, None, &[2; 32]), Brought::First);
+        assert_eq!(brought(&open, Some([1; 32]), &[2; 32]), Brought::Known);
+    }
 
     /// A notice of an end that comes after the next process has the rank, or the slot, is about nobody who
     /// is there now.

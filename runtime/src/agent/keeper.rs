@@ -12,11 +12,12 @@ use super::seat;
 use super::signals::Signals;
 use super::worker;
 use crate::board::{BoardError, BoardLimits, BoardWriter};
-use crate::config::AgentConfig;
+use crate::config::{AgentConfig, KeySource, Stay, leave_key};
 use crate::doorman::{Door, DoorError, Place};
 use crate::sys::daemon::{Fork, drop_inheritance, fork};
 use crate::sys::limits;
 use crate::sys::signal::keeping_handlers;
+use crate::watch::procfs;
 use muster_fabric::locality::Machine;
 use muster_fabric::{Libfabric, Lifeline};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -60,6 +61,13 @@ pub(super) enum KeeperError {
         limits::OPEN_FILES_MIN
     )]
     OpenFiles { open_files: u64 },
+    /// No process could be watched.
+    #[error(
+        "/proc is missing here, or tells of another pid namespace than the agent's, whose ranks it could \
+         not watch; mount one for this namespace (unshare --mount-proc, or your container's setting for \
+         that), or start the agent outside it"
+    )]
+    Proc,
     /// libfabric cannot be loaded.
     #[error(transparent)]
     Libfabric(#[from] muster_fabric::LoadError),
@@ -109,9 +117,15 @@ pub(super) fn detach() -> io::Result<bool> {
 pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError> {
     let door = Door::open(place)?;
     // The lock is ours, so the log is too; one run, one log.
-    super::log::to_file(&place.log());
+    super::log::in_job(&place.log());
     let keeper = getpid().as_raw_nonzero().get();
     info!(keeper, job = place.key(), "agent started");
+    if let (KeySource::Given(key), false) = (&config.key, config.stay == Stay::Lingering) {
+        // If we are killed, the ranks start another one.
+        if let Err(why) = leave_key(&place.key_file(), key) {
+            warn!(%why, "an agent that is started after us will not have the job's key");
+        }
+    }
     match furnish() {
         Ok((board, resume, libfabric)) => {
             let estate = Estate {
@@ -132,6 +146,9 @@ pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError
 }
 
 fn furnish() -> Result<(BoardWriter, Resume, Libfabric), KeeperError> {
+    if !procfs::is_ours() {
+        return Err(KeeperError::Proc);
+    }
     let open_files = limits::raise_all();
     if open_files < limits::OPEN_FILES_MIN {
         return Err(KeeperError::OpenFiles { open_files });
@@ -181,7 +198,11 @@ fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(
                         .door
                         .refuse_all("it was asked to end, and had to be killed");
                 }
-                estate.door.close();
+                match config.stay {
+                    Stay::Lingering => estate.door.close(),
+                    // Whoever started it has done with the place.
+                    _ => estate.door.clear_away(place),
+                }
                 return Ok(());
             }
             End::Code(code) => warn!(code, "the worker failed; forking another"),

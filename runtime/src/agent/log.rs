@@ -1,4 +1,4 @@
-//! Where the agent's log goes: standard error, or a file with a limit.
+//! Where the agent's log goes: standard error, systemd's journal, or a file with a limit.
 //!
 //! Keeper and workers share the file. When it is full it begins anew, and its first line says
 //! how much was dropped: what happened last is what somebody will look for.
@@ -9,20 +9,75 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Mutex;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::prelude::*;
 
 /// Longest log in bytes.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
-/// Logs to standard error. `MUSTER_LOG` sets the level.
-pub(super) fn to_stderr() {
-    let builder = tracing_subscriber::fmt().with_env_filter(filter());
-    builder.with_target(false).with_writer(io::stderr).init();
-    complain_about_filter();
+/// The variable that says where to: `stderr`, `journald` or `file`.
+const PLACE: &str = "MUSTER_LOG_TO";
+
+/// Logs of an agent in the foreground: to the journal of systemd if that is where its standard error
+/// leads, else to standard error. `MUSTER_LOG` sets the level.
+pub(super) fn in_foreground() {
+    match place() {
+        Some("journald") => to_journald(to_stderr),
+        None if leads_to_journald() => to_journald(to_stderr),
+        _ => to_stderr(),
+    }
+    complain();
 }
 
-/// Logs to a file that begins empty; nowhere if it cannot be opened. Panics are logged too, as
-/// the standard error of a daemon leads nowhere.
-pub(super) fn to_file(path: &Path) {
+/// Logs of a job's agent, whose standard error leads nowhere: to a file that begins empty, unless the
+/// journal of systemd is wanted. Panics are logged, too.
+pub(super) fn in_job(path: &Path) {
+    match place() {
+        Some("journald") => to_journald(|| to_file(path)),
+        _ => to_file(path),
+    }
+    complain();
+    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "this is a bug")));
+}
+
+fn place() -> Option<&'static str> {
+    let value = std::env::var(PLACE).ok()?;
+    ["stderr", "journald", "file"]
+        .into_iter()
+        .find(|place| *place == value)
+}
+
+/// As systemd says it: the device and inode of the stream that it made.
+fn leads_to_journald() -> bool {
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else {
+        return false;
+    };
+    let found = rustix::fs::fstat(io::stderr());
+    found.is_ok_and(|found| stream == format!("{}:{}", found.st_dev, found.st_ino))
+}
+
+fn to_stderr() {
+    let builder = tracing_subscriber::fmt().with_env_filter(filter());
+    builder.with_target(false).with_writer(io::stderr).init();
+}
+
+/// Without a journal elsewhere, where that is said.
+fn to_journald(elsewhere: impl FnOnce()) {
+    match tracing_journald::layer() {
+        Ok(layer) => {
+            let layer = layer.with_syslog_identifier("musterd".into());
+            tracing_subscriber::registry()
+                .with(filter())
+                .with(layer)
+                .init();
+        }
+        Err(cause) => {
+            elsewhere();
+            tracing::warn!(%cause, "systemd's journal cannot be reached: the log goes here");
+        }
+    }
+}
+
+fn to_file(path: &Path) {
     let Ok(log) = BoundedLog::open(path, LOG_BYTES_MAX) else {
         return;
     };
@@ -32,8 +87,19 @@ pub(super) fn to_file(path: &Path) {
         .with_ansi(false)
         .with_writer(Mutex::new(log))
         .init();
+}
+
+/// A value that cannot be understood must not look like one that is obeyed.
+fn complain() {
     complain_about_filter();
-    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "this is a bug")));
+    if let Some(value) = std::env::var_os(PLACE)
+        && place().is_none()
+    {
+        tracing::warn!(
+            ?value,
+            "MUSTER_LOG_TO cannot be understood; set it to stderr, journald or file"
+        );
+    }
 }
 
 fn filter() -> EnvFilter {

@@ -4,44 +4,61 @@
 //! the worker of a keeper that serves a job's ranks. The agent moves bytes and facts between
 //! rooms; it never finds a verdict itself.
 
+mod account;
 mod args;
 mod attributes;
 mod changes;
+mod desk;
 mod drops;
+mod gossip;
 mod hearing;
 mod host;
 mod job;
 mod keeper;
 mod log;
+mod missing;
+mod origin;
 mod outbox;
 mod printer;
+mod priority;
 mod publisher;
 mod rails;
+mod rest;
 mod resume;
 mod seat;
 mod signals;
 mod status;
+mod traffic;
 mod worker;
 
 use crate::doorman::{DoorError, Place, PlaceError};
 use args::{Args, Mode};
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Exit code for a configuration that was refused.
 const EXIT_CONFIG: u8 = 7;
+/// Exit code for a command line that says nothing.
+const EXIT_USAGE: u8 = 2;
 
 /// Runs `musterd` and returns its exit code.
 pub fn main() -> ExitCode {
     crate::sys::process::forget_empty_settings();
-    let (config, mode) = match Args::parse().resolve() {
+    let matches = Args::command().get_matches();
+    let mut args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if !args.serve_if_alone() {
+        let _ = command().print_help();
+        return ExitCode::from(EXIT_USAGE);
+    }
+    let (config, mode) = match args.resolve(&matches) {
         Ok(resolved) => resolved,
         Err(error) => return refuse(&error.to_string(), EXIT_CONFIG),
     };
     match mode {
         Mode::Foreground => {
-            log::to_stderr();
+            log::in_foreground();
             match worker::run_alone(&config) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => refuse(&error, 1),
@@ -50,6 +67,11 @@ pub fn main() -> ExitCode {
         Mode::Job { key, directory } => match serve_job(&key, &directory, &config) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => refuse(&error, 1),
+        },
+        // Whoever started it waits for its end, so one that is there already is an error.
+        Mode::Serve { place } => match keeper::run(&place, &config) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => refuse(&error.to_string(), 1),
         },
     }
 }
@@ -82,6 +104,6 @@ fn serve_job(
 
 fn refuse(why: &str, code: u8) -> ExitCode {
     // In a job standard error leads nowhere; the clients have been told then.
-    eprintln!("musterd: {why}");
+    let _ = writeln!(std::io::stderr(), "musterd: {why}");
     ExitCode::from(code)
 }

@@ -4,7 +4,7 @@
 //! knows peers by their NIDs. The outbox holds the one list between the two, keyed by the
 //! address, so a seed that turns out to be a member is one peer, not two.
 
-use muster_fabric::{NIDS_MAX, Nid, NidList, PeerError, PeerHandle, Transport};
+use muster_fabric::{NIDS_MAX, Nid, NidError, NidList, PeerError, PeerHandle, Transport};
 use std::collections::BTreeMap;
 use tracing::warn;
 
@@ -20,6 +20,9 @@ pub(super) enum Word {
     Hint,
 }
 
+/// An address that led nowhere for a reason that can pass is tried again when it was asked for so often.
+const PATIENCE: u32 = 16;
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// None: it leads nowhere.
@@ -28,6 +31,9 @@ struct Entry {
     exact: bool,
     /// Nobody but the configuration, a seed or an introduction has said so.
     hinted: bool,
+    /// It leads nowhere now: how often it is to be asked for before it is tried again. None: only other
+    /// rails can help.
+    retry_in: Option<u32>,
 }
 
 /// The list.
@@ -38,6 +44,8 @@ pub(super) struct Outbox {
     pub(super) undeliverable: u64,
     /// Members whose interfaces are not those that somebody else has named for them.
     pub(super) contradictions: u64,
+    /// Addresses that were looked for, so far: a handle that is given out after one more may be a new one.
+    pub(super) resolved: u64,
     /// How often the list was begun anew: the handles that it gave out before mean nobody now.
     pub(super) begun_anew: u64,
 }
@@ -51,15 +59,19 @@ impl Outbox {
         address: &[u8],
         word: Word,
     ) -> Option<PeerHandle> {
-        if let Some(known) = self.peers.get(address)
-            && (known.exact || word == Word::Hint || known.peer.is_none())
+        let known = self.peers.get_mut(address);
+        let is_new = known.is_none();
+        if let Some(known) = known
+            && !known.is_open(word)
         {
             return known.peer;
         }
-        if self.peers.len() >= ADDRESSES_MAX {
+        if is_new && self.peers.len() >= ADDRESSES_MAX {
             self.forget_all(fabric);
         }
-        let peer = resolve(fabric, address, word);
+        self.resolved += 1;
+        let resolved = self.resolve(fabric, address, word, is_new);
+        let peer = resolved.ok();
         let exact = word == Word::Own;
         if exact && peer.is_some() {
             self.compare(address);
@@ -67,11 +79,11 @@ impl Outbox {
             let others = self.peers.values_mut().filter(|entry| entry.peer == peer);
             others.for_each(|entry| entry.exact = false);
         }
-        let hinted = word == Word::Hint;
         let entry = Entry {
             peer,
             exact,
-            hinted,
+            hinted: word == Word::Hint,
+            retry_in: (resolved == Err(Nowhere::Now)).then_some(PATIENCE),
         };
         self.peers.insert(address.to_vec(), entry);
         peer
@@ -121,83 +133,217 @@ impl Outbox {
             entry.peer.into_iter().for_each(|peer| fabric.forget(peer));
         }
     }
+
+    /// The peer at an address that is not known, or not by this word. What fails is said if it is new.
+    fn resolve(
+        &mut self,
+        fabric: &mut dyn Transport,
+        address: &[u8],
+        word: Word,
+        is_new: bool,
+    ) -> Result<PeerHandle, Nowhere> {
+        let text = String::from_utf8_lossy(address);
+        let nids: NidList = text.parse().map_err(|error: NidError| {
+            warn!(address = %text, %error, "a member's address cannot be understood");
+            Nowhere::Ever
+        })?;
+        let mut taken = fabric.peer(&nids);
+        // As often as NIDs may have belonged to others, each of whom loses at least one.
+        for _ in 0..NIDS_MAX {
+            let Err(PeerError::NidTaken { by, .. }) = taken else {
+                break;
+            };
+            match self.yield_nids(fabric, by, &nids, word) {
+                Yielded::Same(peer) => return Ok(peer),
+                Yielded::Freed => taken = fabric.peer(&nids),
+            }
+        }
+        taken.map_err(|error| {
+            if is_new {
+                warn!(address = %text, %error, "a member cannot be reached over our rails");
+            }
+            match error {
+                PeerError::NoCommonNet { .. } | PeerError::NoDestination { .. } => Nowhere::Ever,
+                _ => Nowhere::Now,
+            }
+        })
+    }
+
+    /// Settles who has NIDs that two addresses name. What a member says of itself counts more than what
+    /// anybody says of it. If one address is a part of the other, both are one node, as a seed that names a
+    /// single NID is, or a member that has opened or closed a rail; else the later word counts, since a
+    /// node that comes back with other rails is known by its old ones too.
+    fn yield_nids(
+        &mut self,
+        fabric: &mut dyn Transport,
+        by: PeerHandle,
+        claimed: &NidList,
+        word: Word,
+    ) -> Yielded {
+        let Some(known) = fabric.nids(by) else {
+            return Yielded::Freed;
+        };
+        let has = |list: &NidList, nid: &Nid| list.iter().any(|one| one == nid);
+        if claimed.iter().all(|nid| has(&known, nid)) {
+            if word == Word::Own
+                && known != *claimed
+                && let Err(error) = fabric.renew(by, claimed)
+            {
+                warn!(%claimed, %known, %error, "a member's other rails cannot be used");
+            }
+            return Yielded::Same(by);
+        }
+        let is_own = |entry: &Entry| entry.exact && entry.peer == Some(by);
+        if word == Word::Hint && self.peers.values().any(is_own) {
+            self.contradictions += 1;
+            warn!(%claimed, %known, "a member has other interfaces than somebody names for it");
+            return Yielded::Same(by);
+        }
+        if known.iter().all(|nid| has(claimed, nid)) && fabric.renew(by, claimed).is_ok() {
+            return Yielded::Same(by);
+        }
+        warn!(
+            %claimed, %known,
+            "two addresses name the same interface: of one member that has changed its rails, or of two; the \
+             later word counts"
+        );
+        let left: Vec<Nid> = known
+            .iter()
+            .filter(|nid| !has(claimed, nid))
+            .cloned()
+            .collect();
+        let kept = NidList::new(left).is_ok_and(|left| fabric.renew(by, &left).is_ok());
+        if !kept {
+            fabric.forget(by);
+            // Whatever led there is looked for anew.
+            self.peers.retain(|_, entry| entry.peer != Some(by));
+        }
+        Yielded::Freed
+    }
 }
 
-fn resolve(fabric: &mut dyn Transport, address: &[u8], word: Word) -> Option<PeerHandle> {
-    let text = String::from_utf8_lossy(address);
-    let nids: NidList = match text.parse() {
-        Ok(nids) => nids,
-        Err(error) => {
-            warn!(address = %text, %error, "a member's address cannot be understood");
-            return None;
-        }
-    };
-    let mut taken = fabric.peer(&nids);
-    // As often as NIDs may have belonged to others, each of whom loses at least one.
-    for _ in 0..NIDS_MAX {
-        let Err(PeerError::NidTaken { by, .. }) = taken else {
-            break;
-        };
-        match yield_nids(fabric, by, &nids, word) {
-            Yielded::Same(peer) => return Some(peer),
-            Yielded::Freed => taken = fabric.peer(&nids),
+impl Entry {
+    /// Whether it has to be looked for, again, when it is asked for by this word.
+    fn is_open(&mut self, word: Word) -> bool {
+        match (&mut self.retry_in, self.peer) {
+            (Some(left), None) => {
+                *left = left.saturating_sub(1);
+                *left == 0
+            }
+            (None, None) => false,
+            (_, Some(_)) => !self.exact && word == Word::Own,
         }
     }
-    match taken {
-        Ok(peer) => Some(peer),
-        Err(error) => {
-            warn!(address = %text, %error, "a member cannot be reached over our rails");
-            None
-        }
-    }
+}
+
+/// Why an address leads nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nowhere {
+    /// That can pass by itself.
+    Now,
+    /// As long as our rails are what they are.
+    Ever,
 }
 
 /// What has become of a peer that had some of the NIDs that are claimed.
 enum Yielded {
-    /// It is the one that claims them.
+    /// It is the one that claims them, or that they are said of.
     Same(PeerHandle),
     /// It has none of them any more.
     Freed,
 }
 
-/// Settles who has NIDs that two addresses name. If one address is a part of the other, both are one
-/// node, as a seed that names a single NID is, or a member that has opened or closed a rail; else the
-/// later word counts, since a node that comes back with other rails is known by its old ones too.
-fn yield_nids(
-    fabric: &mut dyn Transport,
-    by: PeerHandle,
-    claimed: &NidList,
-    word: Word,
-) -> Yielded {
-    let Some(known) = fabric.nids(by) else {
-        return Yielded::Freed;
-    };
-    let has = |list: &NidList, nid: &Nid| list.iter().any(|one| one == nid);
-    if claimed.iter().all(|nid| has(&known, nid)) {
-        if word == Word::Own
-            && known != *claimed
-            && let Err(error) = fabric.renew(by, claimed)
-        {
-            warn!(%claimed, %known, %error, "a member's other rails cannot be used");
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muster_fabric::{Fabric, FabricConfig};
+
+    const A: &str = "127.59.3.1:7001@udp0";
+    const B: &str = "127.59.3.2:7001@udp0";
+    const C: &str = "127.59.3.3:7001@udp0";
+
+    fn fabric(rail: &str, peers_max: usize) -> Fabric {
+        let library = muster_fabric::load().expect("libfabric is installed where tests run");
+        Fabric::open(&FabricConfig {
+            peers_max,
+            ..FabricConfig::new(library, vec![rail.parse().unwrap()])
+        })
+        .unwrap()
+    }
+
+    fn nids(fabric: &Fabric, peer: PeerHandle) -> String {
+        fabric
+            .nids(peer)
+            .map_or_else(String::new, |nids| nids.to_string())
+    }
+
+    /// dyn-060: what somebody says of a member changes nothing of what it says itself.
+    #[test]
+    fn a_hint_takes_no_interface_from_a_member_and_adds_none() {
+        for (own, hint) in [
+            (format!("{A},{B}"), format!("{A},{B},{C}")),
+            (format!("{B},{C}"), format!("{A},{B}")),
+        ] {
+            let (mut fabric, mut outbox) = (fabric("127.59.2.1:0@udp0", 8), Outbox::default());
+            let mut ask = |text: &str, word| outbox.peer(&mut fabric, text.as_bytes(), word);
+            let member = ask(&own, Word::Own).unwrap();
+            assert_eq!(ask(&hint, Word::Hint), Some(member));
+            assert_eq!(ask(&own, Word::Own), Some(member));
+            assert_eq!(nids(&fabric, member), own);
+            assert_eq!(outbox.contradictions, 1);
         }
-        return Yielded::Same(by);
     }
-    if known.iter().all(|nid| has(claimed, nid)) && fabric.renew(by, claimed).is_ok() {
-        return Yielded::Same(by);
+
+    #[test]
+    fn a_members_own_word_is_more_than_the_hint_before_it() {
+        let (mut fabric, mut outbox) = (fabric("127.59.2.2:0@udp0", 8), Outbox::default());
+        let own = format!("{A},{B}");
+        let seed = outbox.peer(&mut fabric, A.as_bytes(), Word::Hint).unwrap();
+        let member = outbox.peer(&mut fabric, own.as_bytes(), Word::Own);
+        assert_eq!(member, Some(seed));
+        assert_eq!(nids(&fabric, seed), own);
+        assert_eq!(outbox.contradictions, 0, "a seed names one interface");
     }
-    warn!(
-        %claimed, %known,
-        "two addresses name the same interface: of one member that has changed its rails, or of two; the \
-         later word counts"
-    );
-    let left: Vec<Nid> = known
-        .iter()
-        .filter(|nid| !has(claimed, nid))
-        .cloned()
-        .collect();
-    let kept = NidList::new(left).is_ok_and(|left| fabric.renew(by, &left).is_ok());
-    if !kept {
-        fabric.forget(by);
+
+    /// Two seeds turn out to be one member: one of the peers goes, and nobody is sent to it any more.
+    #[test]
+    fn an_address_whose_peer_was_forgotten_leads_to_the_one_that_has_it_now() {
+        let (mut fabric, mut outbox) = (fabric("127.59.2.3:0@udp0", 8), Outbox::default());
+        let mut ask = |fabric: &mut Fabric, text: &str, word| {
+            outbox.peer(fabric, text.as_bytes(), word).unwrap()
+        };
+        let (one, other) = (
+            ask(&mut fabric, A, Word::Hint),
+            ask(&mut fabric, B, Word::Hint),
+        );
+        assert_ne!(one, other);
+        let own = format!("{A},{B}");
+        let member = ask(&mut fabric, &own, Word::Own);
+        for seed in [A, B] {
+            let peer = ask(&mut fabric, seed, Word::Hint);
+            assert_eq!(peer, member);
+            assert_eq!(nids(&fabric, peer), own);
+        }
     }
-    Yielded::Freed
+
+    #[test]
+    fn what_cannot_be_taken_in_now_is_tried_again_and_what_never_can_is_not() {
+        let (mut fabric, mut outbox) = (fabric("127.59.2.4:0@udp0", 1), Outbox::default());
+        let mut ask = |fabric: &mut Fabric, text: &str| {
+            let hint = Word::Hint;
+            outbox.peer(fabric, text.as_bytes(), hint)
+        };
+        let (strange, far) = ("no address", "127.59.3.4:7001@udp7");
+        fabric.set_relay(false);
+        assert_eq!(ask(&mut fabric, strange), None);
+        assert_eq!(ask(&mut fabric, far), None);
+        let first = ask(&mut fabric, A).unwrap();
+        assert_eq!(ask(&mut fabric, B), None, "full");
+        fabric.forget(first);
+        let tries = (1..).find(|_| ask(&mut fabric, B).is_some());
+        assert_eq!(tries, Some(PATIENCE));
+        for address in [strange, far] {
+            assert_eq!(outbox.peers[address.as_bytes()].retry_in, None);
+        }
+    }
 }

@@ -7,7 +7,7 @@
 //! that is not alike (`?` for the member of another release, whose name cannot be read).
 
 use crate::sys::clock::monotonic_ns;
-use muster_protocol::{Event, EventKind, Overlay};
+use muster_protocol::{Engine, Event, EventKind};
 use std::io::{self, Write};
 
 /// Says that this member's rails are open and its loop begins.
@@ -24,7 +24,7 @@ pub(super) fn print_ready(name: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// Standard output cannot be written; nobody reads us any more.
-pub(super) fn print(engine: &Overlay, event: &Event) -> io::Result<()> {
+pub(super) fn print(engine: &Engine, event: &Event) -> io::Result<()> {
     let Some(word) = word(&event.kind) else {
         return Ok(());
     };

@@ -1,4 +1,5 @@
-//! Events on the board: states first, then the event that tells of them.
+//! Events on the board: states first, then the event that tells of them, and then those are woken who
+//! wait for a state: they find the event, too.
 //!
 //! The protocol speaks of members; the board has indices, given out in the order in which
 //! names were first seen and kept for the board's life. The states of ranks follow from two
@@ -9,7 +10,7 @@ use super::job::MINUS;
 use crate::board::{self, BoardWriter, Cause, EventKind as Told, NO_NODE, RankState};
 
 use muster_protocol::{
-    CauseKind, Event, EventKind, MemberId, Overlay, Parameter, RankFact,
+    CauseKind, Engine, Event, EventKind, MemberId, NodeState, Parameter, RankFact,
     RankState as StatedRankState,
 };
 use std::collections::BTreeMap;
@@ -36,6 +37,11 @@ impl Publisher {
         }
     }
 
+    /// The index of a member that has one on this board.
+    pub(super) fn known(&self, id: MemberId) -> Option<u32> {
+        self.indices.get(&id).copied()
+    }
+
     /// The index of a member on this board; a new one gets the next.
     pub(super) fn index(&mut self, board: &mut BoardWriter, id: MemberId, name: &str) -> u32 {
         if let Some(index) = self.indices.get(&id) {
@@ -51,19 +57,14 @@ impl Publisher {
     }
 
     /// Writes what a member shares with those that may fail together with it.
-    fn note_group(&self, board: &mut BoardWriter, engine: &Overlay, id: MemberId) {
+    fn note_group(&self, board: &mut BoardWriter, engine: &Engine, id: MemberId) {
         if let (Some(node), Some(member)) = (self.indices.get(&id), engine.member(id)) {
             board.set_node_group(*node, member.group());
         }
     }
 
     /// Writes what an event says. True if there is news for the ranks.
-    pub(super) fn tell(
-        &mut self,
-        board: &mut BoardWriter,
-        engine: &Overlay,
-        event: &Event,
-    ) -> bool {
+    pub(super) fn tell(&mut self, board: &mut BoardWriter, engine: &Engine, event: &Event) -> bool {
         let name = engine.name_of(event.member);
         // One of another release has said no name that could be read: it gets no index.
         let nameless = name.is_none() && matches!(event.kind, EventKind::Refused { .. });
@@ -121,11 +122,43 @@ impl Publisher {
         }
     }
 
+    /// A worker that takes up the service knows nothing of rails that fail, and may never have doubted whom
+    /// the last one did: what the board says of members that are there is written anew. What it calls
+    /// failed or left stays until there is news. True if there is news for the ranks.
+    pub(super) fn correct(&mut self, board: &mut BoardWriter, engine: &Engine, at_ns: u64) -> bool {
+        let mut news = false;
+        for member in engine.members() {
+            let Some(node) = self.indices.get(&member.id()).copied() else {
+                continue;
+            };
+            let (told, state) = match member.state() {
+                NodeState::Alive => (Told::NodeRecovered, board::NodeState::Alive),
+                NodeState::Degraded => (Told::NodeDegraded, board::NodeState::Degraded),
+                NodeState::Suspect => (Told::NodeSuspect, board::NodeState::Suspect),
+                NodeState::Unknown | NodeState::Failed | NodeState::Left => continue,
+            };
+            let before = board.view().node_state(node);
+            let doubted = matches!(
+                before,
+                board::NodeState::Degraded | board::NodeState::Suspect
+            );
+            if !doubted || before == state {
+                continue;
+            }
+            board.set_node_state(node, state);
+            let mut entry = board::Event::new(told, Cause::Unspecified);
+            (entry.node, entry.at_ns) = (node, at_ns);
+            board.push_event(&entry);
+            news = true;
+        }
+        news
+    }
+
     /// Writes that an attribute changed.
     pub(super) fn tell_attribute(
         &mut self,
         board: &mut BoardWriter,
-        engine: &Overlay,
+        engine: &Engine,
         event: &Event,
         key_hash: u64,
     ) {
@@ -140,7 +173,7 @@ impl Publisher {
     fn tell_node(
         &mut self,
         board: &mut BoardWriter,
-        engine: &Overlay,
+        engine: &Engine,
         event: &Event,
         node: u32,
         kind: EventKind,
@@ -176,20 +209,19 @@ impl Publisher {
             for rank in &ranks {
                 board.set_rank_state(*rank, end);
             }
-        });
-        self.push(board, event, told, cause(event), node);
-        if failed {
-            for rank in ranks {
+            self.push(board, event, told, cause(event), node);
+            for rank in ranks.iter().filter(|_| failed) {
+                let about = (*rank, 0);
                 self.push_rank(
                     board,
                     event,
                     Told::RankFailed,
                     Cause::NodeFailed,
                     node,
-                    (rank, 0),
+                    about,
                 );
             }
-        }
+        });
         if told == Told::NodeUp {
             let member = engine.member(event.member);
             let facts: Vec<RankFact> = member.iter().flat_map(|m| m.ranks()).copied().collect();
@@ -203,7 +235,7 @@ impl Publisher {
     fn tell_rank(
         &mut self,
         board: &mut BoardWriter,
-        engine: &Overlay,
+        engine: &Engine,
         event: &Event,
         node: u32,
         fact: &RankFact,
@@ -222,7 +254,7 @@ impl Publisher {
             StatedRankState::Unknown => RankState::Unknown,
         };
         board.set_rank_node(fact.rank, node);
-        if before == state || !board.set_rank_state(fact.rank, state) {
+        if before == state {
             return false;
         }
         let told = match state {
@@ -231,7 +263,7 @@ impl Publisher {
             RankState::Hung => Told::RankHung,
             RankState::Failed => Told::RankFailed,
             RankState::Left => Told::RankLeft,
-            RankState::Unknown => return true,
+            RankState::Unknown => return board.set_rank_state(fact.rank, state),
         };
         let number = u16::from(fact.detail.code & !MINUS);
         let cause = Cause::from_number(number).unwrap_or(Cause::Unspecified);
@@ -239,8 +271,13 @@ impl Publisher {
             argument if fact.detail.code & MINUS != 0 => -argument,
             argument => argument,
         };
-        self.push_rank(board, event, told, cause, node, (fact.rank, code));
-        true
+        board.together(|board| {
+            let has_room = board.set_rank_state(fact.rank, state);
+            if has_room {
+                self.push_rank(board, event, told, cause, node, (fact.rank, code));
+            }
+            has_room
+        })
     }
 
     fn push(&self, board: &mut BoardWriter, event: &Event, told: Told, cause: Cause, node: u32) {
@@ -301,6 +338,9 @@ const fn setting_number(parameter: Parameter) -> i32 {
         Parameter::Theta => 4,
         Parameter::Mode => 5,
         Parameter::Minority => 6,
+        Parameter::Protocol => 7,
+        Parameter::Interval => 8,
+        Parameter::Participants => 9,
     }
 }
 
@@ -312,5 +352,40 @@ fn cause(event: &Event) -> Cause {
         CauseKind::Told | CauseKind::Claimed => Cause::Told,
         CauseKind::Announced => Cause::Announced,
         CauseKind::Refuted => Cause::Refuted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::BoardLimits;
+    use muster_protocol::{Config, Overlay, Profile};
+
+    /// The last worker had called a rail silent; the next one never heard of it.
+    #[test]
+    fn a_later_worker_takes_back_doubts_that_it_does_not_share() {
+        let limits = BoardLimits {
+            nodes: 4,
+            ranks: 8,
+            slots: 4,
+            events: 16,
+        };
+        let mut board = BoardWriter::create(limits).unwrap();
+        let overlay = Overlay::new(Config::new("n1", b"address", Profile::Standard));
+        let engine = Engine::from(overlay.unwrap());
+        let node = board.add_node("n1").unwrap();
+        let mut publisher = Publisher::adopt(&board);
+        for (before, corrected) in [
+            (board::NodeState::Degraded, true),
+            (board::NodeState::Suspect, true),
+            (board::NodeState::Alive, false),
+        ] {
+            board.set_node_state(node, before);
+            assert_eq!(publisher.correct(&mut board, &engine, 1), corrected);
+            assert_eq!(board.view().node_state(node), board::NodeState::Alive);
+        }
+        board.set_node_state(node, board::NodeState::Failed);
+        assert!(!publisher.correct(&mut board, &engine, 1));
+        assert_eq!(board.view().node_state(node), board::NodeState::Failed);
     }
 }

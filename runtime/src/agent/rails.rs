@@ -2,13 +2,15 @@
 //!
 //! Intuition: a wall plan and the wall. Another plan is put in force as a whole: what is new is built
 //! first, since only that can fail, then the rest is taken down; if it cannot be built, what had been
-//! done is undone, and the old plan holds.
+//! done is undone, and the old plan holds. What could not be built again stays in the plan and is missing
+//! from the wall, until it can.
 
+use super::missing::Missing;
 use super::seat::Seat;
 use crate::config::RailsDocument;
 use muster_fabric::{Fabric, Nid, OpenError, Transport};
 use muster_protocol::ADDRESS_MAX;
-use tracing::error;
+use tracing::{error, info};
 
 /// Plan and wall.
 #[derive(Debug)]
@@ -16,12 +18,16 @@ pub(super) struct Rails {
     document: RailsDocument,
     /// What became of each of the document's rails, in its order.
     open: Vec<Nid>,
+    /// Those of them that are not open now.
+    missing: Vec<Missing>,
     /// Where the agent is on the machine.
     seat: Seat,
     /// Where the messages' memory is: they were allocated where the loop ran when it began.
     memory_node: Option<u32>,
     /// Some rails are preferred to others that work as well.
     favours: bool,
+    /// How often a rail could not be opened again.
+    lost: u64,
 }
 
 /// A document that cannot be put in force. The one before holds.
@@ -45,9 +51,11 @@ impl Rails {
         Rails {
             document,
             open,
+            missing: Vec::new(),
             memory_node: seat.node(),
             seat,
             favours: false,
+            lost: 0,
         }
     }
 
@@ -57,6 +65,16 @@ impl Rails {
 
     pub(super) fn open(&self) -> &[Nid] {
         &self.open
+    }
+
+    /// How often a rail of the plan could not be opened again.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Rails of the plan that are not open.
+    pub(super) fn missing(&self) -> &[Missing] {
+        &self.missing
     }
 
     /// Whether some rails are preferred to others that work as well, by rule or by distance. What goes
@@ -91,6 +109,25 @@ impl Rails {
         self.favours = !self.document.policy.rules().is_empty() || self.is_uneven(fabric);
     }
 
+    /// Rails that are to serve CPU partitions which this machine does not have, in words.
+    pub(super) fn strange_partitions(&self) -> Option<String> {
+        let there = self.seat.machine()?.partitions();
+        let strange = self.document.rails.iter().filter_map(|rail| {
+            let mut missing = rail.partitions.iter().filter(|one| !there.contains(one));
+            missing.next().map(|one| format!("{one} of {}", rail.nid))
+        });
+        let strange: Vec<String> = strange.collect();
+        let there: Vec<String> = there.iter().map(u32::to_string).collect();
+        (!strange.is_empty()).then(|| {
+            format!(
+                "this machine has the CPU partitions {}, and not {}: a rail that serves none of them is \
+                 passed over as long as another works",
+                there.join(", "),
+                strange.join(", ")
+            )
+        })
+    }
+
     /// Whether rails are at different distances, beyond the range in which they count as equal, or serve
     /// other CPU partitions than ours.
     fn is_uneven(&self, fabric: &Fabric) -> bool {
@@ -123,14 +160,22 @@ impl Rails {
             Ok(open) => {
                 self.document = next;
                 self.open = open;
+                let planned = &self.open;
+                self.missing.retain(|one| planned.contains(&one.nid));
                 self.settle(fabric);
                 Ok(!steps.is_empty())
             }
-            Err(why) => {
+            Err(mut why) => {
                 let moved = !steps.is_empty();
-                undo(fabric, steps);
+                let lost = undo(fabric, steps);
+                for (nid, reason) in &lost {
+                    why += &format!(
+                        "; on the way {nid} was closed and could not be opened again ({reason}), and is \
+                         tried again by itself: see muster rails"
+                    );
+                }
+                self.note_lost(lost);
                 if moved {
-                    self.leave_lost(fabric);
                     self.settle(fabric);
                 }
                 Err(Refusal { why, moved })
@@ -160,7 +205,8 @@ impl Rails {
             .iter()
             .map(|entry| stays(&entry.nid).cloned())
             .collect();
-        let goes = |nid: &&Nid| !open.iter().flatten().any(|one| one == *nid);
+        let is_open = |nid: &Nid| self.missing.iter().all(|one| one.nid != *nid);
+        let goes = |nid: &&Nid| is_open(nid) && !open.iter().flatten().any(|one| one == *nid);
         let mut going: Vec<Nid> = self.open.iter().filter(goes).cloned().collect();
         for (place, entry) in next.rails.iter().enumerate() {
             if open[place].is_none() {
@@ -179,13 +225,64 @@ impl Rails {
         }
     }
 
-    /// Strikes out what could not be opened again: a plan names no rail that is not there.
-    fn leave_lost(&mut self, fabric: &Fabric) {
-        let there = fabric.local_nids();
-        let is_there = |nid: &Nid| there.iter().any(|one| one == nid);
-        let entries = std::mem::take(&mut self.document.rails);
-        let rails = entries.into_iter().zip(std::mem::take(&mut self.open));
-        (self.document.rails, self.open) = rails.filter(|(_, nid)| is_there(nid)).unzip();
+    /// These rails of the plan could not be opened again, each for a reason: they are missing from now on.
+    pub(super) fn note_lost(&mut self, lost: Vec<(Nid, String)>) {
+        for (nid, reason) in lost {
+            let is_known = self.missing.iter().any(|one| one.nid == nid);
+            if self.open.contains(&nid) && !is_known {
+                self.lost += 1;
+                self.missing.push(Missing::new(nid, reason));
+            }
+        }
+    }
+
+    /// When a missing rail is to be tried again.
+    pub(super) fn due_us(&self) -> Option<u64> {
+        self.missing.iter().map(|one| one.next_us).min()
+    }
+
+    /// Tries to open a missing rail whose time has come. True if it is open now.
+    pub(super) fn reopen(&mut self, now_us: u64, fabric: &mut Fabric, mtu_least: usize) -> bool {
+        let due = |one: &Missing| one.next_us <= now_us;
+        let Some(at) = self.missing.iter().position(due) else {
+            return false;
+        };
+        let missing = &mut self.missing[at];
+        let place = self.open.iter().position(|nid| *nid == missing.nid);
+        let Some(place) = place else {
+            self.missing.remove(at);
+            return false;
+        };
+        // The others know its port; but any other is better than no rail.
+        let configured = &self.document.rails[place].nid;
+        let opened = open_alone(fabric, &missing.nid, mtu_least)
+            .or_else(|_| open_alone(fabric, configured, mtu_least));
+        match opened {
+            Ok(nid) => {
+                info!(rail = %nid, "a rail that was missing is open");
+                self.open[place] = nid;
+                self.missing.remove(at);
+                self.settle(fabric);
+                true
+            }
+            Err(reason) => {
+                missing.put_off(now_us, reason);
+                false
+            }
+        }
+    }
+}
+
+/// Opens a rail that members can live with.
+fn open_alone(fabric: &mut Fabric, nid: &Nid, mtu_least: usize) -> Result<Nid, String> {
+    let mut steps = Vec::new();
+    let opened = open_one(fabric, nid, &mut Vec::new(), &mut steps)?;
+    match unfit(fabric, mtu_least) {
+        None => Ok(opened),
+        Some(why) => {
+            undo(fabric, steps);
+            Err(why)
+        }
     }
 }
 
@@ -207,11 +304,15 @@ fn open_one(
             }
             Err(why) => why,
         };
-        let in_the_way = matches!(
-            why,
-            OpenError::SameInterface { .. } | OpenError::ManyRails { .. }
-        );
-        let Some(gone) = going.pop().filter(|_| in_the_way) else {
+        let at = |one: &Nid| one.socket_address().map(|at| at.ip().to_string());
+        let in_the_way = match &why {
+            OpenError::SameInterface { address, .. } => going
+                .iter()
+                .position(|one| at(one).as_ref() == Some(address)),
+            OpenError::ManyRails { .. } => going.len().checked_sub(1),
+            _ => None,
+        };
+        let Some(gone) = in_the_way.map(|place| going.remove(place)) else {
             return Err(why.to_string());
         };
         if let Err(last) = fabric.remove_rail(&gone) {
@@ -239,20 +340,22 @@ fn unfit(fabric: &Fabric, mtu_least: usize) -> Option<String> {
     })
 }
 
-/// Takes back what was done.
-fn undo(fabric: &mut Fabric, steps: Vec<Step>) {
+/// Takes back what was done; says which rails it could not open again, and why.
+fn undo(fabric: &mut Fabric, steps: Vec<Step>) -> Vec<(Nid, String)> {
+    let mut lost = Vec::new();
     for step in steps.into_iter().rev() {
-        let undone = match &step {
-            Step::Opened(nid) => fabric.remove_rail(nid).map_err(|error| error.to_string()),
-            Step::Closed(nid) => {
-                let again = fabric.add_rail(nid).map(drop);
-                again.map_err(|error| error.to_string())
-            }
+        let failed = match step {
+            Step::Opened(nid) => fabric.remove_rail(&nid).err().map(|why| why.to_string()),
+            Step::Closed(nid) => fabric.add_rail(&nid).err().map(|why| {
+                lost.push((nid, why.to_string()));
+                why.to_string()
+            }),
         };
-        if let Err(error) = undone {
+        if let Some(error) = failed {
             error!(error, "a rail is not as it was before a change that failed");
         }
     }
+    lost
 }
 
 #[cfg(test)]
@@ -322,14 +425,81 @@ mod tests {
         );
     }
 
+    /// Each rail's interface is wanted by another port of it: none is closed but the one in the way, so
+    /// that one is always left.
     #[test]
-    fn a_rail_that_is_lost_for_good_leaves_the_plan_too() {
+    fn all_rails_move_to_other_ports_in_one_change() {
+        let (mut fabric, mut rails) = begin();
+        let [one, two] = rails.open() else {
+            panic!("two rails")
+        };
+        let (one, two) = (one.port, two.port);
+        // Ports that the system gave a moment ago, each on the other address.
+        let next = document(&[
+            format!("127.59.1.1:{two}@udp0"),
+            format!("127.59.1.2:{one}@udp0"),
+        ]);
+        let moved = rails.apply(&mut fabric, next, 0).map_err(|one| one.why);
+        assert_eq!(moved, Ok(true));
+        let ports: Vec<u16> = rails.open().iter().map(|nid| nid.port).collect();
+        assert_eq!(ports, [two, one]);
+    }
+
+    /// Nobody has removed it, so it stays in the plan and comes back when it can, by its own port or by
+    /// another one if any will do.
+    #[test]
+    fn a_rail_that_cannot_be_opened_is_tried_again_until_it_can() {
         let (mut fabric, mut rails) = begin();
         let (lost, left) = (rails.open[0].clone(), rails.open[1].clone());
         fabric.remove_rail(&lost).unwrap();
-        rails.leave_lost(&fabric);
-        assert_eq!(rails.open(), [left]);
-        assert_eq!(rails.document.rails.len(), 1);
-        assert_eq!(rails.document.rails[0].nid.to_string(), "127.59.1.2:0@udp0");
+        rails.note_lost(vec![(lost.clone(), "no such interface".into())]);
+        assert_eq!((rails.lost(), rails.missing().len()), (1, 1));
+        // Now only by this port, which somebody has.
+        rails.document.rails[0].nid = lost.clone();
+        let taken = UdpSocket::bind(lost.socket_address().unwrap()).unwrap();
+        assert!(!rails.reopen(5, &mut fabric, 0));
+        let why = rails.missing()[0].reason.clone();
+        assert!(why.contains("in use"), "{why}");
+        let due_us = rails.due_us().unwrap();
+        assert!(due_us > 5);
+        drop(taken);
+        assert!(
+            !rails.reopen(due_us - 1, &mut fabric, 0),
+            "not before its time"
+        );
+        // A change in the meantime is made with those that are open.
+        let document = rails.document().clone();
+        assert_eq!(
+            rails.apply(&mut fabric, document, 0).map_err(|one| one.why),
+            Ok(false)
+        );
+        assert!(rails.reopen(due_us, &mut fabric, 0));
+        assert_eq!((rails.due_us(), rails.lost()), (None, 1));
+        assert_eq!(rails.open(), [lost, left]);
+        let view = fabric
+            .rails()
+            .into_iter()
+            .find(|view| view.nid == rails.open[0])
+            .unwrap();
+        assert_eq!(
+            view.partitions,
+            [3],
+            "all that the plan says of it holds again"
+        );
+    }
+
+    #[test]
+    fn a_missing_rail_that_leaves_the_plan_is_not_tried_again() {
+        let (mut fabric, mut rails) = begin();
+        let (lost, left) = (rails.open[0].clone(), rails.open[1].clone());
+        fabric.remove_rail(&lost).unwrap();
+        rails.note_lost(vec![(lost, "gone".into())]);
+        let mut next = rails.document().clone();
+        next.rails.remove(0);
+        assert_eq!(
+            rails.apply(&mut fabric, next, 0).map_err(|one| one.why),
+            Ok(false)
+        );
+        assert_eq!((rails.missing().len(), rails.open()), (0, &[left][..]));
     }
 }

@@ -78,8 +78,9 @@ impl Seat {
 fn threads_of(processes: &[u32]) -> Vec<u32> {
     let mut all = CpuSet::new();
     for pid in processes {
-        // One that has just ended uses nothing.
-        let set = Pid::from_raw(*pid as i32).and_then(|pid| sched_getaffinity(Some(pid)).ok());
+        // One that has just ended uses nothing, nor does a number that somebody scribbled on the board.
+        let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
+        let set = pid.and_then(|pid| sched_getaffinity(Some(pid)).ok());
         for thread in set.iter().flat_map(threads) {
             all.set(thread as usize);
         }

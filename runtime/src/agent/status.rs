@@ -19,11 +19,15 @@ pub(super) const RAILS_KEY: &[u8] = b"muster.rails";
 const FEATURE: &str = "multi-rail";
 /// After one message about rails the next one waits, so that a link that flaps is no storm.
 const PAUSE_US: u64 = 500_000;
+/// After one that was refused: there is no room for it, which takes others to change.
+const REFUSED_PAUSE_US: u64 = 10_000_000;
 
 /// The state of the own rails, and when it is to be told.
 #[derive(Debug, Default)]
 pub(super) struct Status {
     failing: BTreeMap<usize, Nid>,
+    /// Those that are not even open.
+    missing: Vec<Nid>,
     told: Vec<Nid>,
     /// Not before this.
     next_us: u64,
@@ -45,29 +49,52 @@ impl Status {
         }
     }
 
-    /// Forgets rails that are no more.
-    pub(super) fn keep(&mut self, is_open: impl Fn(usize, &Nid) -> bool) {
-        self.failing.retain(|rail, nid| is_open(*rail, nid));
+    /// These rails are not open; says whether others were before.
+    pub(super) fn set_missing<'a>(
+        &mut self,
+        missing: impl Iterator<Item = &'a Nid> + Clone,
+    ) -> bool {
+        let differs = !missing.clone().eq(&self.missing);
+        if differs {
+            self.missing = missing.cloned().collect();
+        }
+        differs
+    }
+
+    /// Forgets rails that are no more, or cannot fail now.
+    pub(super) fn keep(&mut self, may_fail: impl Fn(usize, &Nid) -> bool) {
+        self.failing.retain(|rail, nid| may_fail(*rail, nid));
     }
 
     pub(super) fn is_failing(&self) -> bool {
-        !self.failing.is_empty()
+        self.all().next().is_some()
+    }
+
+    /// Rails that cannot be used.
+    fn all(&self) -> impl Iterator<Item = &Nid> {
+        self.failing.values().chain(&self.missing)
     }
 
     /// When something is to be told; none if everybody was.
     pub(super) fn due_us(&self) -> Option<u64> {
-        let differs = !self.failing.values().eq(&self.told);
+        let differs = !self.all().eq(&self.told);
         differs.then_some(self.next_us)
     }
 
-    /// What is to be told now, and is told then.
-    pub(super) fn take(&mut self, now_us: u64) -> Option<Vec<u8>> {
-        self.due_us().filter(|due_us| *due_us <= now_us)?;
-        self.told = self.failing.values().cloned().collect();
-        self.next_us = now_us + PAUSE_US;
-        let nids = self.told.iter().map(|nid| format!(" {nid}"));
+    /// Tells what is to be told now; `publish` says whether it was taken. What was refused is told later.
+    pub(super) fn tell(&mut self, now_us: u64, publish: impl FnOnce(&[u8]) -> bool) -> bool {
+        if self.due_us().is_none_or(|due_us| now_us < due_us) {
+            return false;
+        }
+        let failing: Vec<Nid> = self.all().cloned().collect();
+        let nids = failing.iter().map(|nid| format!(" {nid}"));
         let text = nids.fold(FEATURE.to_owned(), |text, nid| text + &nid);
-        Some(text.into_bytes())
+        let taken = publish(text.as_bytes());
+        if taken {
+            self.told = failing;
+        }
+        self.next_us = now_us + if taken { PAUSE_US } else { REFUSED_PAUSE_US };
+        taken
     }
 }
 
@@ -86,6 +113,29 @@ mod tests {
 
     fn nid(text: &str) -> Nid {
         text.parse().unwrap()
+    }
+
+    impl Status {
+        fn take(&mut self, now_us: u64) -> Option<Vec<u8>> {
+            let mut told = None;
+            self.tell(now_us, |value| {
+                told = Some(value.to_vec());
+                true
+            });
+            told
+        }
+    }
+
+    #[test]
+    fn what_was_refused_is_told_later_and_not_before() {
+        let mut status = Status::default();
+        status.set(1, nid("10.0.0.2@udp1"), true);
+        assert!(!status.tell(7, |_| false));
+        let due_us = status.due_us().unwrap();
+        assert_eq!(due_us, 7 + REFUSED_PAUSE_US);
+        assert_eq!(status.take(due_us - 1), None);
+        assert_eq!(status.take(due_us).unwrap(), b"multi-rail 10.0.0.2@udp1");
+        assert_eq!(status.due_us(), None);
     }
 
     /// dyn-015, dyn-030, dyn-050.

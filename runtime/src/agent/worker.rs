@@ -4,6 +4,7 @@
 //! last one stopped, from the board and the resume record, and nobody elsewhere notices more
 //! than a late heartbeat.
 
+use super::desk::Desk;
 use super::host::{Ending, Host};
 use super::job::Job;
 use super::keeper::Estate;
@@ -13,17 +14,16 @@ use super::resume::{Record, Resume};
 use super::seat::{self, Seat};
 use super::signals::Signals;
 use crate::cli::agents::{MEMBER_SUFFIX, SOCKET};
-use crate::config::{AgentConfig, KeySource, RAILS_MAX, RailEntry, RailsDocument};
-use crate::control::Control;
+use crate::config::{
+    AgentConfig, GossipConfig, KeySource, RAILS_MAX, RailEntry, RailsDocument, Stay,
+};
 use crate::doorman::{Place, base_directory};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::limits::remedy;
-use crate::sys::schedule::{Granted, ask_real_time};
 use crate::sys::signal::keeping_handlers;
 use muster_fabric::{Fabric, FabricConfig, Libfabric, Lifeline, Nid, NidError, NidList, Transport};
-use muster_protocol::{Config, Instant, Overlay};
+use muster_protocol::{Age, Config, Engine, Instant, Overlay};
 use rustix::time::{ClockId, clock_gettime};
-use std::path::Path;
 use std::sync::Arc;
 use tracing::{error, info, warn};
 
@@ -31,9 +31,6 @@ use tracing::{error, info, warn};
 pub(super) const ENDED: i32 = 0;
 /// Exit code of a worker that cannot start, and never will.
 pub(super) const GAVE_UP: i32 = 70;
-/// A real-time thread that computes this long without a pause is out of its mind, and is
-/// put back to normal priority.
-const SPIN_US_MAX: u64 = 50_000;
 
 /// Runs a job's worker; returns its exit code.
 pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i32 {
@@ -76,16 +73,13 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
         lifeline: Lifeline::new().ok().map(Arc::new),
         seat: Seat::look(seat::read_machine()),
     };
-    let (rails, mut engine, _) = start(ground, config, None)?;
+    let (rails, engine, _) = start(ground, config, None)?;
     // A name may hold a slash, a file's name may not.
     let file = config.name.as_str().replace('/', "_") + MEMBER_SUFFIX;
-    let control = base_directory()
-        .ok()
-        .and_then(|base| open_control(&base.join(file)));
-    prefer_this_thread(&mut engine, config.profile.deadline_us());
-    let mut host = Host::new(rails, engine, None, control, config.profile, signals)
+    let path = base_directory().ok().map(|base| base.join(file));
+    let desk = Desk::open(config, None, path.as_deref());
+    let mut host = Host::new(rails, engine, None, desk, config.profile, signals)
         .map_err(|error| format!("cannot start the loop: {error}"))?;
-    host.seeds = config.seeds.len();
     let ready = printer::print_ready(config.name.as_str());
     match ready.and_then(|()| host.run()) {
         Ok(Ending::InOrder | Ending::Asked) => Ok(()),
@@ -100,7 +94,7 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
 
 fn serve(
     rails: (Fabric, Rails),
-    mut engine: Overlay,
+    engine: Engine,
     record: Record,
     estate: Estate,
     place: &Place,
@@ -114,22 +108,18 @@ fn serve(
     } = estate;
     let signals = Signals::install()?;
     let job = Job::start(&board, door, resume, record, place, config)?;
-    let control = open_control(&place.directory().join(SOCKET));
-    prefer_this_thread(&mut engine, config.profile.deadline_us());
-    let mut host = Host::new(rails, engine, Some(job), control, config.profile, signals)?;
-    host.seeds = config.seeds.len();
+    let path = place.directory().join(SOCKET);
+    let desk = Desk::open(config, Some(place), Some(&path));
+    let mut host = Host::new(rails, engine, Some(job), desk, config.profile, signals)?;
     host.catch_up();
+    if config.stay != Stay::Lingering {
+        // Whoever started us may have gone; that is seen to elsewhere.
+        let _ = printer::print_ready(config.name.as_str());
+    }
     let ending = host.run()?;
     info!(?ending, "the worker ends");
     host.close(&ending);
     Ok(ending)
-}
-
-/// The door for questions; an agent that cannot have one does everything else.
-fn open_control(path: &Path) -> Option<Control> {
-    Control::open(path)
-        .inspect_err(|cause| warn!(path = %path.display(), %cause, "no control socket"))
-        .ok()
 }
 
 /// What the rails are opened with.
@@ -144,10 +134,10 @@ fn start(
     ground: Ground,
     config: &AgentConfig,
     record: Option<Record>,
-) -> Result<((Fabric, Rails), Overlay, Record), String> {
+) -> Result<((Fabric, Rails), Engine, Record), String> {
     let (mut fabric, rails) = match &record {
         Some(record) => open_again(ground, record)?,
-        None => open_rails(ground, &config.rails)?,
+        None => open_rails(ground, &config.rails, config.port)?,
     };
     let address = fabric.local_nids().to_string();
     let mut record = record.unwrap_or_default();
@@ -156,33 +146,54 @@ fn start(
     if let Some(key) = engine_config.key {
         fabric.set_key(key);
     }
-    let now = Instant(monotonic_ns() / 1000);
-    let engine = if record.engine.is_empty() {
-        Overlay::new(engine_config).map_err(|e| e.to_string())?
-    } else {
-        match Overlay::resume(engine_config.clone(), &record.engine, now) {
-            Ok(engine) => engine,
-            Err(reason) => {
-                // The others will see a new life of this node, which is the truth.
-                warn!(%reason, "the last worker's record cannot be used");
-                Overlay::new(engine_config).map_err(|e| e.to_string())?
-            }
-        }
+    let engine = match &config.gossip {
+        Some(gossip) => start_gossip(gossip, &engine_config, &fabric.local_nids())?,
+        None => start_overlay(engine_config, &record)?,
     };
     record.set_rails(&address, rails.document(), rails.open());
     info!(name = %config.name, rails = address, seed = config.random_seed, "rails are open");
     Ok(((fabric, rails), engine, record))
 }
 
+/// The overlay, anew or as the last worker left it.
+fn start_overlay(config: Config, record: &Record) -> Result<Engine, String> {
+    let now = Instant(monotonic_ns() / 1000);
+    if !record.engine.is_empty() {
+        match Overlay::resume(config.clone(), &record.engine, now) {
+            Ok(engine) => return Ok(engine.into()),
+            // The others will see a new life of this node, which is the truth.
+            Err(reason) => warn!(%reason, "the last worker's record cannot be used"),
+        }
+    }
+    let engine = Overlay::new(config).map_err(|error| error.to_string())?;
+    Ok(engine.into())
+}
+
+/// Age gossip: nothing is taken over from a last worker, a few cycles bring all of it.
+fn start_gossip(gossip: &GossipConfig, like: &Config, local: &NidList) -> Result<Engine, String> {
+    let mut config = gossip.engine(local)?;
+    config.key = like.key;
+    config.incarnation = like.incarnation;
+    config.first_sequence = like.first_sequence;
+    config.random_seed = like.random_seed;
+    config.mtu = like.mtu;
+    let engine = Age::new(config).map_err(|error| error.to_string())?;
+    Ok(engine.into())
+}
+
 /// Opens the rails that are configured, or all there are.
-fn open_rails(ground: Ground, configured: &RailsDocument) -> Result<(Fabric, Rails), String> {
+fn open_rails(
+    ground: Ground,
+    configured: &RailsDocument,
+    port: u16,
+) -> Result<(Fabric, Rails), String> {
     let mut document = configured.clone();
     if document.rails.is_empty() {
         let entry = |nid| RailEntry {
             nid,
             partitions: Vec::new(),
         };
-        let nids = every_interface(&ground.libfabric)?;
+        let nids = every_interface(&ground.libfabric, port)?;
         document.rails = nids.into_iter().map(entry).collect();
     }
     let nids = document.rails.iter().map(|entry| entry.nid.clone());
@@ -201,10 +212,44 @@ fn open_again(ground: Ground, record: &Record) -> Result<(Fabric, Rails), String
         Ok(list.iter().cloned().collect())
     };
     let document = RailsDocument::import(&record.document).map_err(|error| error.to_string())?;
-    let mut fabric = open(&ground, &document, nids(&record.rails)?)?;
-    let mut rails = Rails::new(document, nids(&record.opened)?, ground.seat);
+    let (open, planned) = (nids(&record.rails)?, nids(&record.opened)?);
+    // What it missed itself is tried too, after those that it had.
+    let missed = planned.iter().filter(|nid| !open.contains(nid)).cloned();
+    let wanted = open.iter().cloned().chain(missed).collect();
+    let (mut fabric, lost) = open_what_opens(&ground, &document, wanted)?;
+    let mut rails = Rails::new(document, planned, ground.seat);
+    rails.note_lost(lost);
     rails.settle(&mut fabric);
     Ok((fabric, rails))
+}
+
+/// Opens all of these rails, or those that can be opened: a node with one dead rail goes on with the
+/// others. Says which could not be opened, and why.
+fn open_what_opens(
+    ground: &Ground,
+    document: &RailsDocument,
+    nids: Vec<Nid>,
+) -> Result<(Fabric, Vec<(Nid, String)>), String> {
+    let why = match open(ground, document, nids.clone()) {
+        Ok(fabric) => return Ok((fabric, Vec::new())),
+        Err(why) => why,
+    };
+    let mut opened: Option<Fabric> = None;
+    let mut lost = Vec::new();
+    for nid in nids {
+        let again = match &mut opened {
+            Some(fabric) => fabric
+                .add_rail(&nid)
+                .map(drop)
+                .map_err(|one| one.to_string()),
+            None => open(ground, document, vec![nid.clone()]).map(|one| opened = Some(one)),
+        };
+        if let Err(reason) = again {
+            error!(rail = %nid, reason, "a rail of the worker before cannot be opened; it is tried again");
+            lost.push((nid, reason));
+        }
+    }
+    Ok((opened.ok_or(why)?, lost))
 }
 
 fn open(ground: &Ground, document: &RailsDocument, nids: Vec<Nid>) -> Result<Fabric, String> {
@@ -238,8 +283,7 @@ fn engine_config(
         KeySource::Given(key) => Some(key),
         KeySource::FromClients => None,
     };
-    let now = clock_gettime(ClockId::Realtime);
-    engine.incarnation = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    engine.incarnation = next_incarnation();
     // Microseconds run ahead of any number of frames, so a successor starts above us.
     engine.first_sequence = monotonic_ns() / 1000;
     engine.random_seed = config.random_seed;
@@ -247,8 +291,14 @@ fn engine_config(
     engine
 }
 
+/// A life's number: the time in nanoseconds.
+pub(super) fn next_incarnation() -> u64 {
+    let now = clock_gettime(ClockId::Realtime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// All interfaces that are up; loopback only if there is nothing else.
-fn every_interface(libfabric: &Libfabric) -> Result<Vec<Nid>, String> {
+fn every_interface(libfabric: &Libfabric, port: u16) -> Result<Vec<Nid>, String> {
     let interfaces = libfabric.interfaces();
     let (loopback, mut chosen): (Vec<_>, Vec<_>) = interfaces
         .into_iter()
@@ -260,31 +310,67 @@ fn every_interface(libfabric: &Libfabric) -> Result<Vec<Nid>, String> {
     let nids: Result<Vec<Nid>, _> = chosen
         .iter()
         .enumerate()
-        .map(|(index, interface)| format!("{}:0@udp{index}", interface.address).parse())
+        .map(|(index, interface)| format!("{}:{port}@udp{index}", interface.address).parse())
         .collect();
     nids.map_err(|error| error.to_string())
-}
-
-/// A detector that waits for its turn behind a rank's busy loop accuses the living, and is accused.
-/// Where nothing keeps it from waiting, a deadline's worth of it is expected from the start: the
-/// first time would be too late to find out.
-fn prefer_this_thread(engine: &mut Overlay, expected_us: u64) {
-    if let Granted::Refused(cause) = ask_real_time(SPIN_US_MAX) {
-        engine.expect_lateness(expected_us);
-        warn!(
-            %cause,
-            expected_ms = expected_us / 1000,
-            "no real-time priority: deadlines are up to three times as long, and widen by what this \
-             thread is late, up to 1 s; grant CAP_SYS_NICE or an rtprio limit to avoid that"
-        );
-    } else {
-        info!("real-time priority");
-    }
 }
 
 /// Makes the record of a worker that has just started the last word.
 pub(super) fn keep(resume: &mut Resume, record: &Record) {
     if let Err(cause) = resume.write(record) {
         warn!(%cause, "what a later worker needs cannot be kept");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::slice;
+
+    fn ground() -> Ground {
+        Ground {
+            libfabric: muster_fabric::load().expect("libfabric is installed where tests run"),
+            lifeline: None,
+            seat: Seat::default(),
+        }
+    }
+
+    fn record(fabric: &Fabric, rails: &Rails) -> Record {
+        let mut record = Record::default();
+        let address = fabric.local_nids().to_string();
+        record.set_rails(&address, rails.document(), rails.open());
+        record
+    }
+
+    /// A worker crashed, and one of its rails cannot be opened any more.
+    #[test]
+    fn a_later_worker_goes_on_with_the_rails_that_it_can_open() {
+        let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n      - nid: 127.59.4.1:0@udp0\n      \
+                    - nid: 127.59.4.2:0@udp0\n";
+        let document = RailsDocument::import(text).unwrap();
+        let (fabric, rails) = open_rails(ground(), &document, 0).unwrap();
+        let record = record(&fabric, &rails);
+        let (dead, left) = (rails.open()[0].clone(), rails.open()[1].clone());
+        drop(fabric);
+        let taken = UdpSocket::bind(dead.socket_address().unwrap()).unwrap();
+        let (fabric, rails) = open_again(ground(), &record).unwrap();
+        assert_eq!(fabric.local_nids().to_string(), left.to_string());
+        assert_eq!(rails.open(), [dead.clone(), left.clone()]);
+        assert_eq!(rails.document().rails.len(), 2, "it stays configured");
+        let missing = rails.missing().iter().map(|one| one.nid.clone());
+        assert_eq!(missing.collect::<Vec<_>>(), slice::from_ref(&dead));
+        assert_eq!(rails.lost(), 1);
+        // So does the one after it.
+        let record = self::record(&fabric, &rails);
+        drop((fabric, taken));
+        let (fabric, rails) = open_again(ground(), &record).unwrap();
+        assert_eq!((fabric.rails().len(), rails.missing().len()), (2, 0));
+        assert_eq!(rails.open(), [dead.clone(), left.clone()]);
+        drop(fabric);
+        let taken = [dead, left].map(|nid| UdpSocket::bind(nid.socket_address().unwrap()));
+        assert!(taken.iter().all(Result::is_ok));
+        let why = open_again(ground(), &record).map(drop).unwrap_err();
+        assert!(why.contains("in use"), "{why}");
     }
 }

@@ -3,8 +3,10 @@
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use super::layout::{ENTRY_SIZE, GROUP_SIZE, LINE_SIZE, Layout, MAGIC, NAME_SIZE, header};
-use super::{BoardError, BoardLimits, LAYOUT_VERSION};
+use super::layout::{
+    ENTRY_SIZE, GROUP_SIZE, LINE_SIZE, Layout, MAGIC, NAME_SIZE, PARCELS_SIZE, TRAFFIC_SIZE, header,
+};
+use super::{BoardError, BoardLimits, LAYOUT_VERSION, Traffic};
 use crate::sys::memory::{self, SharedMap};
 
 /// A mapping whose layout was checked.
@@ -161,6 +163,26 @@ impl Board {
     #[inline]
     pub(super) fn head(&self) -> &AtomicU64 {
         self.map.long(header::HEAD)
+    }
+
+    /// When ranks of this node last had something from a node that there is room for, or sent something there.
+    #[inline]
+    pub(super) fn traffic(&self, node: u32, traffic: Traffic) -> Option<&AtomicU64> {
+        let start = self.layout.traffic + node as usize * TRAFFIC_SIZE;
+        (node < self.layout.limits.nodes).then(|| self.map.long(start + traffic as usize * 8))
+    }
+
+    /// How many parcels found their box full, or were lost in it.
+    pub(super) fn parcels_lost(&self) -> &AtomicU64 {
+        self.map.long(self.layout.parcels)
+    }
+
+    /// Where a node's box lies, for what is carried from there or to there.
+    #[inline]
+    pub(super) fn parcel(&self, node: u32, way: Traffic) -> Option<usize> {
+        let boxes = self.layout.parcels + LINE_SIZE;
+        let start = boxes + node as usize * PARCELS_SIZE + way as usize * LINE_SIZE;
+        (node < self.layout.limits.nodes).then_some(start)
     }
 
     /// The tick line of a slot that exists.

@@ -116,6 +116,9 @@ pub fn setting(number: i32) -> &'static str {
         4 => "theta",
         5 => "mode",
         6 => "minority",
+        7 => "protocol",
+        8 => "interval_us",
+        9 => "participants",
         _ => "parameters",
     }
 }

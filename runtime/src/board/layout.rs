@@ -6,7 +6,7 @@
 use super::BoardError;
 
 /// The number of the layout. Any change of what lies where or of what it means raises it.
-pub const LAYOUT_VERSION: u32 = 3;
+pub const LAYOUT_VERSION: u32 = 5;
 /// "MUSTERBD", read as a little-endian number.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"MUSTERBD");
 
@@ -22,6 +22,10 @@ pub(super) const ENTRY_SIZE: usize = 64;
 pub(super) const SLOT_SIZE: usize = 256;
 /// Bytes of a line that one writer owns: two cache lines, which some prefetchers fetch together.
 pub(super) const LINE_SIZE: usize = 128;
+/// Bytes of a node's traffic: when something was had from it, and when something was sent there.
+pub(super) const TRAFFIC_SIZE: usize = 16;
+/// Bytes of a node's parcels: the box for what is carried there, and that for what was carried here.
+pub(super) const PARCELS_SIZE: usize = 2 * LINE_SIZE;
 const PAGE_SIZE: usize = 4096;
 
 /// Offsets of the header's fields. The first line never changes after creation.
@@ -86,6 +90,9 @@ pub(crate) struct Layout {
     pub(super) ring: usize,
     pub(super) slots: usize,
     pub(super) ticks: usize,
+    pub(super) traffic: usize,
+    /// A line for what concerns them all, then the boxes.
+    pub(super) parcels: usize,
     pub(super) size: usize,
 }
 
@@ -124,6 +131,8 @@ impl Layout {
             ring: region(events * ENTRY_SIZE),
             slots: region(slots * SLOT_SIZE),
             ticks: region(slots * LINE_SIZE),
+            traffic: region(nodes * TRAFFIC_SIZE),
+            parcels: region(LINE_SIZE + nodes * PARCELS_SIZE),
             size: end,
         })
     }
@@ -166,11 +175,13 @@ mod tests {
             layout.ring,
             layout.slots,
             layout.ticks,
+            layout.traffic,
+            layout.parcels,
         ];
         for pair in starts.windows(2) {
             assert_eq!(pair[1] - pair[0], PAGE_SIZE);
         }
-        assert_eq!(layout.size, 10 * PAGE_SIZE);
+        assert_eq!(layout.size, 12 * PAGE_SIZE);
     }
 
     #[test]

@@ -12,6 +12,8 @@
 //! ring         the events of this node's agent, 64 bytes each
 //! slots        256 bytes each: a line the client writes, a line the agent writes
 //! ticks        a line of 128 bytes each, one writer
+//! traffic      16 bytes a node: when ranks here last had something from it, and sent something there
+//! parcels      256 bytes a node: a beat for a message to carry there, and one that a message brought
 //! ```
 //!
 //! Every region starts on its own page, so a state never shares a cache line with a slot, a tick
@@ -32,18 +34,22 @@
 mod core;
 mod event;
 mod layout;
+mod parcel;
 mod ring;
 mod slot;
 mod state;
+mod traffic;
 mod view;
 mod writer;
 
 pub(crate) use self::core::Board;
 pub use event::{Cause, Event, EventKind, NO_NODE, NO_RANK, setting};
 pub use layout::{BoardLimits, LAYOUT_VERSION, NODE_NAME_MAX};
+pub use parcel::PARCEL_MAX;
 pub use ring::Cursor;
 pub use slot::{Claim, ClaimError, Hold, Leave, Occupancy, Slot, SlotFacts};
 pub use state::{NodeState, RankState};
+pub use traffic::Traffic;
 pub use view::BoardView;
 pub use writer::BoardWriter;
 

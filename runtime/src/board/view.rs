@@ -73,7 +73,7 @@ impl BoardView {
     }
 
     /// Sleeps until `look` finds something, or `until`. Looks again after every change of a state, and
-    /// at `until` at the latest.
+    /// at `until` at the latest. What made it find something is over when this returns.
     pub fn await_change<T>(
         &self,
         until: Instant,
@@ -85,6 +85,8 @@ impl BoardView {
         let found = loop {
             let seen = changed.load(Ordering::SeqCst);
             if let Some(found) = look(self) {
+                // All of the change is there then, and the event that tells of it.
+                self.epoch();
                 break Some(found);
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -97,27 +99,43 @@ impl BoardView {
         found
     }
 
-    /// Copies the states of the nodes from index 0 on, as bytes, as they all were at one epoch, which
-    /// it answers. `None` if the view changed faster than it could be copied; then each state is one
-    /// that the node had while this ran.
-    pub fn copy_node_states(&self, states: &mut [u8]) -> Option<u64> {
-        self.copy_states(states, |node| self.node_state(node) as u8)
+    /// Makes all who sleep in [`BoardView::await_change`] look again, here and in other processes.
+    pub fn wake_sleepers(&self) {
+        let changed = self.0.header_word(header::CHANGED);
+        // Who is about to sleep finds the word changed.
+        changed.fetch_add(1, Ordering::SeqCst);
+        futex::wake(changed);
+    }
+
+    /// Copies the states of the nodes from index 0 on, as bytes, as they all were at one epoch, with 0
+    /// beyond them; answers how many nodes were known and the epoch. `None` if the view changed faster
+    /// than it could be copied; then `states` is not to be relied on.
+    pub fn copy_node_states(&self, states: &mut [u8]) -> Option<(u32, u64)> {
+        self.copy_states(states, Self::node_count, |node| self.node_state(node) as u8)
     }
 
     /// As [`BoardView::copy_node_states`], of the ranks.
-    pub fn copy_rank_states(&self, states: &mut [u8]) -> Option<u64> {
-        self.copy_states(states, |rank| self.rank_state(rank) as u8)
+    pub fn copy_rank_states(&self, states: &mut [u8]) -> Option<(u32, u64)> {
+        self.copy_states(states, Self::rank_count, |rank| self.rank_state(rank) as u8)
     }
 
-    fn copy_states(&self, states: &mut [u8], state: impl Fn(u32) -> u8) -> Option<u64> {
+    fn copy_states(
+        &self,
+        states: &mut [u8],
+        count: impl Fn(&Self) -> u32,
+        state: impl Fn(u32) -> u8,
+    ) -> Option<(u32, u64)> {
         for _ in 0..COPIES {
             let epoch = self.epoch();
-            for (index, place) in (0..).zip(states.iter_mut()) {
+            let known = count(self);
+            let (of_known, beyond) = states.split_at_mut(states.len().min(known as usize));
+            for (index, place) in (0..).zip(of_known) {
                 *place = state(index);
             }
             // The states are read before the epoch is read again: each read acquires.
             if epoch.is_multiple_of(2) && self.raw_epoch() == epoch {
-                return Some(epoch);
+                beyond.fill(0);
+                return Some((known, epoch));
             }
         }
         None

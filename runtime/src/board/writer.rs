@@ -79,6 +79,10 @@ impl BoardWriter {
         self.fd.as_fd()
     }
 
+    pub(super) fn board(&self) -> &Board {
+        &self.board
+    }
+
     /// The same board, to look at.
     pub fn view(&self) -> BoardView {
         BoardView(Arc::clone(&self.board))
@@ -431,7 +435,7 @@ mod tests {
             scope.spawn(|| {
                 let (mut copies, mut states) = (0, [0; 8]);
                 while !done.load(Ordering::Acquire) || copies == 0 {
-                    if let Some(epoch) = view.copy_rank_states(&mut states) {
+                    if let Some((8, epoch)) = view.copy_rank_states(&mut states) {
                         assert!(epoch.is_multiple_of(2));
                         assert_eq!(states, [states[0]; 8]);
                         copies += 1;
@@ -459,7 +463,9 @@ mod tests {
         writer.count_epoch();
         assert_eq!(view.copy_rank_states(&mut [0; 8]), None);
         let _next = BoardWriter::adopt(writer.descriptor().try_clone_to_owned().unwrap()).unwrap();
-        assert_eq!(view.copy_rank_states(&mut [0; 8]), Some(epoch + 2));
+        let mut states = [9; 10];
+        assert_eq!(view.copy_rank_states(&mut states), Some((8, epoch + 2)));
+        assert_eq!(states[7..], [RankState::Hung as u8, 0, 0]);
     }
 
     #[test]

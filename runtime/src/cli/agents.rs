@@ -2,6 +2,7 @@
 
 use super::CliError;
 use crate::doorman::{Place, PlaceError, base_directory};
+use crate::sys::process::user_id;
 use crate::sys::stream;
 use clap::Args;
 use std::io::ErrorKind;
@@ -48,10 +49,20 @@ pub(crate) fn find(args: &AgentArgs) -> Result<PathBuf, CliError> {
         .collect();
     found.sort();
     match found.len() {
-        0 => Err(no_agent(format!(
-            "none of yours runs on this node (looked in {})",
-            base.display()
-        ))),
+        0 => {
+            let why = format!(
+                "none of yours runs on this node (looked in {})",
+                base.display()
+            );
+            let error = no_agent(why);
+            Err(match user_id() {
+                0 => error.hint(
+                    "start one with musterd, or through a job; to ask that of another user, as root may, \
+                     name its socket: --agent /tmp/muster-UID/DIRECTORY/control",
+                ),
+                _ => error,
+            })
+        }
         1 => Ok(found.remove(0)),
         _ => {
             let list: Vec<_> = found
@@ -83,7 +94,18 @@ fn no_place(error: &PlaceError) -> CliError {
     if denied { error.denied() } else { error }
 }
 
-fn candidates(base: &Path) -> Vec<PathBuf> {
+/// The control sockets of all agents of this user on this node that answer, or the one that was named.
+pub(crate) fn find_all(args: &AgentArgs) -> Vec<PathBuf> {
+    if args.agent.is_some() {
+        return find(args).into_iter().collect();
+    }
+    let mut found: Vec<PathBuf> = base_directory().map_or(Vec::new(), |base| candidates(&base));
+    found.retain(|path| answers(path));
+    found.sort();
+    found
+}
+
+pub(crate) fn candidates(base: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(base) else {
         return Vec::new();
     };
@@ -100,6 +122,6 @@ fn candidates(base: &Path) -> Vec<PathBuf> {
 }
 
 /// A dead agent's socket is there, but nobody answers.
-fn answers(path: &Path) -> bool {
+pub(crate) fn answers(path: &Path) -> bool {
     stream::is_anybody_there(path, PATIENCE)
 }

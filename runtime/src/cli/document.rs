@@ -2,10 +2,10 @@
 
 use super::CliError;
 use super::show::{Shape, ShowArgs, ask, change, print_answer, text};
-use crate::config::{Change, ConfigError, read_document};
+use crate::config::{Change, ConfigError, RailsDocument, read_document};
 use crate::control::{Question, Request};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Options of `muster export`.
 #[derive(Args)]
@@ -36,14 +36,22 @@ pub(crate) fn export(args: &ExportArgs) -> Result<(), CliError> {
 
 /// Runs `muster import FILE`.
 pub(crate) fn import(args: &ImportArgs) -> Result<(), CliError> {
-    let document = read_document(&args.file).map_err(|error| match &error {
+    let document = read(
+        &args.file,
+        "nothing was changed; muster export shows how a document looks",
+    )?;
+    let replace = Change::Replace(Box::new(document));
+    change(&args.show, &Request::Change(replace))
+}
+
+/// Reads a document; what is wrong with it has exit code 7.
+pub(super) fn read(file: &Path, hint: &str) -> Result<RailsDocument, CliError> {
+    read_document(file).map_err(|error| match &error {
         ConfigError::File { path, source } => CliError::new(path.display().to_string(), source)
             .hint("name a readable file, or - for standard input"),
         ConfigError::Document { path, source } => CliError::new(path.display().to_string(), source)
             .exit_code(7)
-            .hint("nothing was changed; muster export shows how a document looks"),
-        other => CliError::new("import", other),
-    })?;
-    let replace = Change::Replace(Box::new(document));
-    change(&args.show, &Request::Change(replace))
+            .hint(hint),
+        other => CliError::new("read", other),
+    })
 }

@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// What the exit codes mean, for every command.
-const EXIT_CODES: [(&str, &str); 10] = [
+const EXIT_CODES: [(&str, &str); 12] = [
     ("0", "all is well"),
     (
         "1",
@@ -22,6 +22,11 @@ const EXIT_CODES: [(&str, &str); 10] = [
     ),
     ("2", "wrong usage"),
     ("3", "no agent answers"),
+    (
+        "4",
+        "muster check: not all is well; muster wait: who should live has failed; muster doctor: something \
+         is to be mended",
+    ),
     ("5", "a deadline passed"),
     (
         "6",
@@ -34,6 +39,10 @@ const EXIT_CODES: [(&str, &str); 10] = [
     ),
     ("21", "muster sim: it did not come to rest in time"),
     ("22", "muster sim: the code panicked"),
+    (
+        "0..3",
+        "muster check --nagios: OK, WARNING, CRITICAL, UNKNOWN, in place of all these",
+    ),
 ];
 
 /// Options of `muster manual`.

@@ -2,7 +2,7 @@
 //!
 //! Each subcommand is a file. A failure is one line that says what failed and why, and a
 //! hint with the command that helps; never a panic text. Exit codes: 0 fine, 1 failed,
-//! 2 wrong usage, 3 no agent, 5 time-out, 6 not allowed, 7 a configuration is wrong;
+//! 2 wrong usage, 3 no agent, 4 degraded, 5 time-out, 6 not allowed, 7 a configuration is wrong;
 //! 20, 21, 22 a simulated world failed (see `sim`).
 
 /// As the standard library's, but a reader that has gone (`muster members | head`) or a disk that is
@@ -16,21 +16,34 @@ macro_rules! print {
 }
 
 pub(crate) mod agents;
+mod attrs;
 mod bench;
+mod check;
 mod demo;
+mod doctor;
 mod document;
+mod events;
 mod explain;
+mod gossip;
 mod manual;
+mod metrics;
+pub(crate) mod paint;
 mod peers;
 mod policy;
 mod process;
 mod rails;
+mod report;
+mod run;
+mod settings;
 mod show;
 mod sim;
+mod sim_burns;
 mod sim_figures;
 mod sim_markdown;
 mod sim_plot;
 mod stats;
+mod top;
+mod wait;
 mod yaml;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -50,7 +63,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Show every member that the agent knows: state, ranks, and how it is known.
-    Members(show::ShowArgs),
+    Members(show::MembersArgs),
     /// Show what is known about one member, from whom and since when.
     Why(show::WhyArgs),
     /// Show the agent's rails, or open and close some while it runs.
@@ -61,12 +74,35 @@ enum Command {
     Policy(policy::PolicyArgs),
     /// Say which rail the next message to a member takes, and what decided against each other one.
     Explain(explain::ExplainArgs),
+    /// Show what the agent has concluded, and with --follow what it concludes from now on.
+    Events(events::EventsArgs),
+    /// Wait until members or ranks are in a state.
+    Wait(wait::WaitArgs),
+    /// Show members and rails again and again.
+    Top(top::TopArgs),
+    /// Say in one verdict whether all is well; for monitoring with --nagios.
+    Check(check::CheckArgs),
+    /// Write one page about what became of a job, with its timeline, from journals.
+    Report(report::ReportArgs),
+    /// Look for what keeps agents from working well on this node, and say the remedy.
+    Doctor(doctor::DoctorArgs),
+    /// Show the attributes that nodes have published.
+    Attrs(attrs::AttrsArgs),
+    /// Print all figures as OpenMetrics, or write them for node_exporter.
+    Metrics(metrics::MetricsArgs),
+    /// Show the agent's settings and where they came from, or check a file.
+    #[command(subcommand)]
+    Config(settings::ConfigCommand),
     /// Show the figures of the agent, of nets, rails, peers or NIDs, and set them to zero.
     Stats(stats::StatsArgs),
+    /// Drive age gossip on an agent that runs it: init, start, stop, status.
+    Gossip(gossip::GossipArgs),
     /// Print the configuration of rails, peers and policy as YAML.
     Export(document::ExportArgs),
     /// Put a configuration that was exported in force, in place of the one that is.
     Import(document::ImportArgs),
+    /// Launch an MPI job that lives through the loss of ranks and nodes.
+    Run(run::RunArgs),
     /// Start a real MPI job on emulated nodes, kill a rank, silence a node, and show who
     /// was told what, when and why.
     Demo(demo::DemoArgs),
@@ -92,9 +128,20 @@ pub fn main() -> ExitCode {
         Command::Peers(args) => peers::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Events(args) => events::run(&args),
+        Command::Wait(args) => wait::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Attrs(args) => attrs::run(&args),
+        Command::Metrics(args) => metrics::run(&args),
+        Command::Config(command) => settings::run(&command),
         Command::Stats(args) => stats::run(&args),
+        Command::Gossip(args) => gossip::run(&args),
         Command::Export(args) => document::export(&args),
         Command::Import(args) => document::import(&args),
+        Command::Run(args) => return run::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(command) => bench::run(&command),
         Command::Sim(command) => sim::main(&command),
@@ -102,11 +149,15 @@ pub fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => end_of_output(),
-        Err(error) => {
-            eprintln!("muster: {error}");
-            ExitCode::from(error.code)
-        }
+        Err(error) => complain(&error),
     }
+}
+
+fn complain(error: &CliError) -> ExitCode {
+    if !error.is_silent() {
+        eprintln!("muster: {error}");
+    }
+    ExitCode::from(error.code)
 }
 
 /// Why standard output takes nothing any more.
@@ -123,6 +174,11 @@ pub(crate) fn print_out(text: fmt::Arguments<'_>, end: &str) {
     if let Err(cause) = written {
         let _ = OUTPUT_FAILED.set(cause);
     }
+}
+
+/// Whether nobody takes what is printed: a command without an end ends then.
+pub(crate) fn is_output_over() -> bool {
+    OUTPUT_FAILED.get().is_some()
 }
 
 /// What a command that did its work returns: a reader that had enough is no failure.
@@ -153,6 +209,15 @@ impl CliError {
             hint: None,
             code: 1,
         }
+    }
+
+    /// What was printed says it all.
+    pub(crate) fn silent(code: u8) -> Self {
+        Self::new("", "").exit_code(code)
+    }
+
+    fn is_silent(&self) -> bool {
+        self.what.is_empty()
     }
 
     pub(crate) fn no_agent(what: impl Into<String>, why: impl fmt::Display) -> Self {

@@ -58,20 +58,18 @@ pub(crate) fn run(args: &PeersArgs) -> Result<(), CliError> {
     match &args.command {
         None => show(&args.shown),
         Some(PeersCommand::Show(args)) => show(args),
-        Some(PeersCommand::Add(args)) => change_each(args, Change::AddPeers),
-        Some(PeersCommand::Del(args)) => change_each(args, Change::RemovePeers),
+        Some(PeersCommand::Add(args)) => change_all(args, Change::AddPeers),
+        Some(PeersCommand::Del(args)) => change_all(args, Change::RemovePeers),
     }
 }
 
-/// Everything is read before anything is changed.
-fn change_each(args: &NamedArgs, make: fn(String) -> Change) -> Result<(), CliError> {
+/// All of them are one change.
+fn change_all(args: &NamedArgs, make: fn(String) -> Change) -> Result<(), CliError> {
     for text in &args.nids {
         peers_of(text).map_err(|error| CliError::usage("peers", error))?;
     }
-    for text in &args.nids {
-        change(&args.show, &Request::Change(make(text.replace(' ', ""))))?;
-    }
-    Ok(())
+    let words: Vec<String> = args.nids.iter().map(|text| text.replace(' ', "")).collect();
+    change(&args.show, &Request::Change(make(words.join(" "))))
 }
 
 fn show(args: &ShownArgs) -> Result<(), CliError> {

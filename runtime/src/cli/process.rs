@@ -32,6 +32,11 @@ impl Process {
         Self::find(self.pid).is_some_and(|now| now.start_time == self.start_time)
     }
 
+    /// Whether a signal has stopped it.
+    pub(crate) fn is_stopped(&self) -> bool {
+        stat_fields(self.pid).is_some_and(|fields| fields.first().is_some_and(|state| state == "T"))
+    }
+
     /// Sends a signal; a process that is gone is no error.
     pub(crate) fn signal(&self, signal: Signal) {
         if self.is_running()

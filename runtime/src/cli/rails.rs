@@ -88,7 +88,8 @@ struct SetArgs {
     #[arg(long)]
     pause_max_us: Option<u64>,
     /// Without an acknowledgement for so long a bulk message goes by another path, in microseconds.
-    /// Each time-out is shorter than the next: transport, retry, reply, upper.
+    /// Each time-out is shorter than the next: transport, retry, reply, upper. The agent keeps them; it sends
+    /// no bulk messages itself.
     #[arg(long)]
     transport_us: Option<u64>,
     /// Without progress for so long it is given up.
@@ -97,7 +98,7 @@ struct SetArgs {
     /// One that came in part is dropped after this.
     #[arg(long)]
     reply_us: Option<u64>,
-    /// What whoever uses the rails waits for an answer; 0 for ever.
+    /// What whoever uses the rails waits for an answer, longer than all these; 0 for ever.
     #[arg(long)]
     upper_us: Option<u64>,
     /// Times that a bulk message is sent again without progress.

@@ -3,10 +3,12 @@
 
 use super::CliError;
 use super::agents::{self, AgentArgs};
+use super::paint;
 use super::yaml::Yaml;
 use crate::control::{AskError, Question, Request, request, story};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::ErrorKind;
 
@@ -18,6 +20,16 @@ pub(crate) struct ShowArgs {
     /// How to print it.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     pub(super) output: Shape,
+}
+
+/// Options of `muster members`.
+#[derive(Args)]
+pub(crate) struct MembersArgs {
+    /// One row for each state, with the names folded: n[01-04,07].
+    #[arg(short, long)]
+    fold: bool,
+    #[command(flatten)]
+    show: ShowArgs,
 }
 
 /// Options of `muster why`.
@@ -50,8 +62,39 @@ pub(crate) enum Format {
 }
 
 /// Runs `muster members`.
-pub(crate) fn members(args: &ShowArgs) -> Result<(), CliError> {
-    show(args, &Question::Members, members_table)
+pub(crate) fn members(args: &MembersArgs) -> Result<(), CliError> {
+    let answer = ask(&args.show, &Request::Ask(Question::Members))?;
+    let table = if args.fold {
+        folded_table
+    } else {
+        members_table
+    };
+    print_answer(args.show.output, &answer, |answer| {
+        paint::table(&table(answer), &paint::STATES, paint::is_coloured())
+    });
+    Ok(())
+}
+
+fn folded_table(answer: &Value) -> String {
+    let mut states: BTreeMap<(&str, &str), Vec<&Value>> = BTreeMap::new();
+    for member in array(answer, "members") {
+        let key = (text(member, "state"), text(member, "cause"));
+        states.entry(key).or_default().push(member);
+    }
+    let mut rows = vec![["NAMES", "STATE", "COUNT", "RANKS", "CAUSE"].map(String::from)];
+    for ((state, cause), members) in states {
+        let ranks = members.iter().flat_map(|member| array(member, "ranks"));
+        let mut ranks: Vec<u64> = ranks.filter_map(|fact| fact["rank"].as_u64()).collect();
+        ranks.sort_unstable();
+        rows.push([
+            paint::fold(members.iter().map(|member| text(member, "name"))),
+            state.to_owned(),
+            members.len().to_string(),
+            ranges(&ranks),
+            cause.to_owned(),
+        ]);
+    }
+    align(&rows)
 }
 
 /// Runs `muster why NAME`.
@@ -82,17 +125,23 @@ pub(super) fn change(args: &ShowArgs, request: &Request) -> Result<(), CliError>
 }
 
 /// The answer of the agent that was chosen.
-pub(super) fn ask(args: &ShowArgs, asked: &Request) -> Result<Value, CliError> {
+pub(super) fn ask(args: &ShowArgs, what: &Request) -> Result<Value, CliError> {
     let path = agents::find(&args.agent)?;
-    request(&path, asked).map_err(|error| match error {
+    request(&path, what).map_err(asked)
+}
+
+/// Why an agent gave no answer, with its exit code.
+pub(super) fn asked(error: AskError) -> CliError {
+    match error {
         AskError::NoAgent { ref cause, .. } if cause.kind() == ErrorKind::PermissionDenied => {
             CliError::new("not allowed", error).denied()
         }
         AskError::NoAgent { .. } => agents::no_agent(error.to_string()),
         AskError::NoAnswer { .. } => CliError::timed_out("no answer", error),
         AskError::Denied { .. } => CliError::new("not allowed", error).denied(),
+        AskError::Skewed { .. } => CliError::new("another release", error),
         AskError::Refused { .. } => CliError::new("refused", error),
-    })
+    }
 }
 
 /// Prints an answer as was asked for.

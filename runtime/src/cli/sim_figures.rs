@@ -4,7 +4,7 @@
 //! other, and the answer does not depend on how many at a time.
 
 use super::sim::{Output, print_json};
-use super::{CliError, sim_markdown, sim_plot};
+use super::{CliError, sim_burns, sim_markdown, sim_plot};
 use clap::{Args, ValueEnum};
 use muster_sim::{Cpus, Measured, Network, Scenario, Timing, ZoneSetting, engine_memory, study};
 use serde::Serialize;
@@ -68,6 +68,12 @@ pub(crate) struct FiguresArgs {
     /// Draw the boot times into this SVG file.
     #[arg(long)]
     plot: Option<PathBuf>,
+    /// Make the figures of the gossip simulation paper instead, in this directory: plots and a table.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Runs of each point of these figures.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    runs: u64,
     /// Measure only what the engine of one member takes of the heap, in zones of these sizes.
     #[arg(long)]
     memory: bool,
@@ -192,6 +198,10 @@ impl ZoneFigures {
 
 /// Measures, prints, draws.
 pub(crate) fn main(args: &FiguresArgs) -> Result<(), CliError> {
+    if let Some(directory) = &args.out {
+        let threads = args.threads.map_or_else(cores, |threads| threads as usize);
+        return sim_burns::main(directory, args.runs, args.seed, threads);
+    }
     let counts: Vec<usize> = args.counts.iter().map(|count| *count as usize).collect();
     let network = Network::with_round_trip(args.round_trip_us);
     let cpus = Cpus {

@@ -9,13 +9,19 @@ use std::time::{Duration, Instant};
 
 use super::{Client, Error, Inner, lock};
 use crate::doorman::{
-    ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, ToAgent, key_hash,
+    ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, ToAgent, key_hash, keys_of,
 };
 use crate::sys::poll;
 use crate::sys::socket::{Packets, Received};
 
 /// How long the agent may take to answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
+/// How Muster's own keys begin, and the one that a process may write: it makes its node a monitor.
+const RESERVED: &[u8] = b"muster.";
+const MONITOR_KEY: &[u8] = b"muster.monitor";
+/// How often a question that got no answer is asked again, and after how long.
+const ASKED_AGAIN: u32 = 3;
+const ASK_PAUSE: Duration = Duration::from_millis(20);
 /// Most keys that one process watches.
 const WATCHED_MAX: usize = 256;
 
@@ -26,10 +32,10 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Limit`] if key, value or all attributes of the node (1 MiB, 64 bytes a key
-    /// included) are too long; nothing was written. [`Error::AgentLost`], [`Error::Deadline`]: it
-    /// may have been written, and can be written again.
+    /// included) are too long; nothing was written. [`Error::Reserved`]. [`Error::Unanswered`],
+    /// [`Error::Deadline`]: it may have been written, and can be written again.
     pub fn publish(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        check_key(key)?;
+        check_own_key(key)?;
         if value.len() > ATTRIBUTE_VALUE_MAX {
             return Err(Error::Limit(format!(
                 "a value has at most {ATTRIBUTE_VALUE_MAX} bytes, this one {}",
@@ -44,7 +50,7 @@ impl Client {
     /// # Errors
     /// As [`Client::publish`].
     pub fn withdraw(&self, key: &[u8]) -> Result<bool, Error> {
-        check_key(key)?;
+        check_own_key(key)?;
         let reply = self.ask(&Ask::Withdraw { key })?;
         Ok(reply == Reply::Done)
     }
@@ -53,11 +59,12 @@ impl Client {
     /// if there is none, or the node has left or failed.
     ///
     /// # Errors
-    /// [`Error::NoSuchNode`], [`Error::Limit`], [`Error::AgentLost`], [`Error::Deadline`].
+    /// [`Error::NoSuchNode`], [`Error::Limit`], [`Error::Unanswered`], [`Error::Deadline`].
     pub fn get(&self, node: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         check_key(key)?;
         match self.ask(&Ask::Get { node, key })? {
             Reply::Value(value) => Ok(Some(value)),
+            Reply::NoNode => Err(self.no_such_node(node)),
             Reply::Done | Reply::Absent => Ok(None),
         }
     }
@@ -71,25 +78,94 @@ impl Client {
     pub fn watch(&self, key: &[u8]) -> Result<(), Error> {
         check_key(key)?;
         let key_hash = key_hash(key);
-        let full = {
-            let watched = lock(&self.inner.watched);
-            watched.len() >= WATCHED_MAX && !watched.contains(&key_hash)
+        let _both = lock(&self.inner.watching);
+        let is_new = {
+            let mut watched = lock(&self.inner.watched);
+            if watched.len() >= WATCHED_MAX && !watched.contains(&key_hash) {
+                return Err(Error::Limit(format!(
+                    "a process watches at most {WATCHED_MAX} keys"
+                )));
+            }
+            // An agent that comes meanwhile is told, too.
+            watched.insert(key_hash)
         };
-        if full {
-            return Err(Error::Limit(format!(
-                "a process watches at most {WATCHED_MAX} keys"
-            )));
+        let told = self.ask(&Ask::Watch { key_hash });
+        if told.is_err() && is_new {
+            lock(&self.inner.watched).remove(&key_hash);
         }
-        self.ask(&Ask::Watch { key_hash })?;
-        lock(&self.inner.watched).insert(key_hash);
-        Ok(())
+        told.map(|_| ())
     }
 
+    /// From now on they are no events of this process any more. Whether they were.
+    ///
+    /// # Errors
+    /// As [`Client::get`]; then, too, they are no events here.
+    pub fn unwatch(&self, key: &[u8]) -> Result<bool, Error> {
+        check_key(key)?;
+        let key_hash = key_hash(key);
+        self.board()?;
+        let _both = lock(&self.inner.watching);
+        let was = lock(&self.inner.watched).remove(&key_hash);
+        if was {
+            self.ask(&Ask::Unwatch { key_hash })?;
+        }
+        Ok(was)
+    }
+
+    /// The keys of the attributes of the node with this index, in order, as far as they have come here.
+    /// One that is written meanwhile may be missing.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn keys(&self, node: u32) -> Result<Vec<Vec<u8>>, Error> {
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        loop {
+            let after = keys.last().map_or(&[][..], Vec::as_slice);
+            let more = match self.ask(&Ask::Keys { node, after })? {
+                Reply::Value(value) => keys_of(&value).filter(|more| is_behind(after, more)),
+                Reply::NoNode => return Err(self.no_such_node(node)),
+                Reply::Done | Reply::Absent => None,
+            };
+            match more {
+                Some(more) if more.is_empty() => return Ok(keys),
+                Some(more) => keys.extend(more),
+                None => {
+                    return Err(Error::Protocol {
+                        found: "something else".into(),
+                        expected: "keys in order",
+                    });
+                }
+            }
+        }
+    }
+
+    pub(super) fn no_such_node(&self, index: u32) -> Error {
+        let known = self.node_count().unwrap_or_default();
+        Error::NoSuchNode { index, known }
+    }
+
+    /// Asks, and asks again a few times if there is no answer: the agent's worker may just be replaced,
+    /// or have too much to do. To write or watch the same twice is no harm.
     fn ask(&self, ask: &Ask<'_>) -> Result<Reply, Error> {
+        let until = Instant::now() + ANSWER_DEADLINE;
+        for _ in 0..ASKED_AGAIN {
+            match self.ask_once(ask, until) {
+                Err(Error::Unanswered(_)) if Instant::now() + ASK_PAUSE < until => {
+                    std::thread::sleep(ASK_PAUSE);
+                    if !self.inner.setting.options.thread {
+                        let _ = self.dispatch_until(Some(until));
+                    }
+                }
+                answered => return answered,
+            }
+        }
+        self.ask_once(ask, until)
+    }
+
+    fn ask_once(&self, ask: &Ask<'_>, until: Instant) -> Result<Reply, Error> {
         self.board()?;
         let inner = &self.inner;
         let socket = inner.put(ask)?;
-        let until = Instant::now() + ANSWER_DEADLINE;
         let mut buffer = vec![0; ASK_MAX];
         loop {
             let received = socket
@@ -100,10 +176,8 @@ impl Client {
                     return Reply::read(buffer.get(..length).unwrap_or_default());
                 }
                 Received::HungUp => {
-                    return Err(Error::AgentLost {
-                        attempts: 0,
-                        reason: "it went away, or was busy, before it answered".into(),
-                    });
+                    let reason = "it went away, or has too much to do";
+                    return Err(Error::Unanswered(reason.into()));
                 }
                 Received::Nothing => {}
             }
@@ -147,6 +221,7 @@ enum Reply {
     Done,
     Value(Vec<u8>),
     Absent,
+    NoNode,
 }
 
 impl Reply {
@@ -155,7 +230,7 @@ impl Reply {
             Ok(Answer::Done) => Ok(Self::Done),
             Ok(Answer::Value(value)) => Ok(Self::Value(value.to_vec())),
             Ok(Answer::Absent) => Ok(Self::Absent),
-            Ok(Answer::NoNode) => Err(Error::NoSuchNode),
+            Ok(Answer::NoNode) => Ok(Self::NoNode),
             Ok(Answer::Limit(text)) => Err(Error::Limit(text.to_owned())),
             Ok(Answer::Stopped) => Err(Error::Outcast),
             Err(error) => Err(Error::Protocol {
@@ -164,6 +239,20 @@ impl Reply {
             }),
         }
     }
+}
+
+/// Whether these come in order behind that one, so that asking for more has an end.
+fn is_behind(after: &[u8], more: &[Vec<u8>]) -> bool {
+    let first = more.first().is_none_or(|first| first.as_slice() > after);
+    first && more.is_sorted_by(|one, next| one < next)
+}
+
+/// A key that is the application's to write.
+fn check_own_key(key: &[u8]) -> Result<(), Error> {
+    if key.starts_with(RESERVED) && key != MONITOR_KEY {
+        return Err(Error::Reserved(String::from_utf8_lossy(key).into_owned()));
+    }
+    check_key(key)
 }
 
 fn check_key(key: &[u8]) -> Result<(), Error> {

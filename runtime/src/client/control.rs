@@ -7,10 +7,14 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use super::{Client, Error};
-use crate::sys::stream;
+use crate::sys::stream::{self, Trust};
 
 /// Name of the side door in the directory of a job's agent.
 pub(crate) const SOCKET: &str = "control";
+/// Version of the protocol spoken there; see `muster-protocol(7)`.
+pub(crate) const PROTOCOL: u32 = 1;
+/// What the mark of a request begins with; the version follows.
+pub(crate) const MARK: &str = "muster/";
 /// How long the agent may take to answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 /// Longest answer, in bytes.
@@ -26,19 +30,22 @@ impl Client {
     /// it. The answer is JSON.
     ///
     /// # Errors
-    /// [`Error::Declined`] with the agent's reason; nothing was changed. [`Error::AgentLost`],
+    /// [`Error::Declined`] with the agent's reason; nothing was changed. [`Error::Unanswered`],
     /// [`Error::Deadline`], [`Error::System`]: a change may have been made.
     pub fn control(&self, request: &str) -> Result<String, Error> {
         self.board()?;
         let path = self.inner.setting.place.directory().join(SOCKET);
-        let said = format!("{request}\n");
-        let asked = stream::ask(&path, said.as_bytes(), ANSWER_MAX, ANSWER_DEADLINE);
+        let said = format!("{MARK}{PROTOCOL} {request}\n");
+        let asked = stream::ask(
+            &path,
+            said.as_bytes(),
+            ANSWER_MAX,
+            ANSWER_DEADLINE,
+            Trust::Own,
+        );
         let answer = asked.map_err(|cause| match cause.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset => {
-                Error::AgentLost {
-                    attempts: 0,
-                    reason: format!("{}: {cause}", path.display()),
-                }
+                Error::Unanswered(format!("{}: {cause}", path.display()))
             }
             ErrorKind::TimedOut => Error::Deadline {
                 socket: path.clone(),
@@ -53,10 +60,9 @@ impl Client {
         let answer = String::from_utf8_lossy(&answer).into_owned();
         match answer.strip_prefix(REFUSAL) {
             Some(reason) => Err(Error::Declined(plain(reason))),
-            None if answer.is_empty() => Err(Error::AgentLost {
-                attempts: 0,
-                reason: "it went away before it answered".into(),
-            }),
+            None if !answer.ends_with('\n') => Err(Error::Unanswered(
+                "it went away before the end of it".into(),
+            )),
             None => Ok(answer),
         }
     }
@@ -69,7 +75,9 @@ impl Client {
     /// # Errors
     /// [`Error::NoSuchNode`]; others as [`Client::control`].
     pub fn why(&self, node: u32) -> Result<String, Error> {
-        let name = self.node_name(node)?.ok_or(Error::NoSuchNode)?;
+        let name = self
+            .node_name(node)?
+            .ok_or_else(|| self.no_such_node(node))?;
         let answer = self.control(&format!("why {name}"))?;
         // Quotes inside of texts are escaped, so this is found as a key only.
         let story = answer.split_once(STORY).map_or("", |(_, story)| story);

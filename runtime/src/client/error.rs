@@ -74,6 +74,16 @@ pub enum Error {
         /// What the last attempt said.
         reason: String,
     },
+    /// The agent of this node gave no answer, or half of one: it has just gone, or has too much to do.
+    /// What was asked for may have been done.
+    #[error("no answer from the agent of this node: {0}; ask again")]
+    Unanswered(String),
+    /// This process has no rank in its job. Nothing was done.
+    #[error("this process has no rank; give it one (MUSTER_RANK, or the option of that name)")]
+    NoRank,
+    /// A card that no process has written. Nothing was handed over.
+    #[error("{0}; each process brings one of MUSTER_CARD_SIZE bytes, as muster_card wrote it")]
+    Card(String),
     /// The agent has put this process out: it was ended on purpose, or cannot go on. No other is
     /// started for that. States stay readable as they were last; `dispatch` looks for another.
     #[error(
@@ -91,8 +101,16 @@ pub enum Error {
     #[error("the agent says: {0}")]
     Declined(String),
     /// There is no node with that index. Nothing was done.
-    #[error("no node with that index is known")]
-    NoSuchNode,
+    #[error("no node with the index {index} is known; {known} are")]
+    NoSuchNode {
+        /// The index.
+        index: u32,
+        /// How many nodes are known.
+        known: u32,
+    },
+    /// A key that only the agent may write. Nothing was done.
+    #[error("key {0:?} begins with \"muster.\", as Muster's own do; choose another")]
+    Reserved(String),
     /// The other nodes declared this one failed, or its agent has left: it speaks for nobody.
     /// Nothing was done.
     #[error("this node is no member any more; its attributes cannot be changed")]

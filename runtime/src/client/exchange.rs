@@ -41,10 +41,10 @@ impl Client {
     /// at the latest.
     ///
     /// # Errors
-    /// [`Error::Deadline`]; [`Error::Finalized`], [`Error::Forked`].
+    /// [`Error::NoRank`]; [`Error::Deadline`]; [`Error::Finalized`], [`Error::Forked`].
     pub fn card(&self, deadline: Duration) -> Result<[u8; CARD_SIZE], Error> {
         let until = Instant::now() + deadline;
-        let first = self.inner.setting.rank == Some(0);
+        let first = self.rank_for_cards()? == 0;
         let address = self.await_link(until, |inner| inner.link.address())?;
         let address = address.ok_or_else(|| Error::Deadline {
             socket: self.inner.setting.place.socket(),
@@ -66,10 +66,11 @@ impl Client {
     /// process of this node does it.
     ///
     /// # Errors
-    /// [`Error::Protocol`] if one is no card: nothing was handed over. [`Error::Deadline`].
+    /// [`Error::NoRank`], [`Error::Card`]: nothing was handed over. [`Error::Deadline`].
     pub fn take_cards(&self, cards: &[u8]) -> Result<usize, Error> {
-        self.board()?;
-        let read: Result<Vec<Card>, Error> = cards.chunks(CARD_SIZE).map(read).collect();
+        self.rank_for_cards()?;
+        let cards = (0..).zip(cards.chunks(CARD_SIZE));
+        let read: Result<Vec<Card>, Error> = cards.map(|(index, card)| read(index, card)).collect();
         let read = read?;
         let inner = &self.inner;
         if !inner.link.is_publisher_wanted() {
@@ -91,6 +92,11 @@ impl Client {
         })
     }
 
+    /// The lowest rank of each node hands over, so one without a rank would bring its card in vain.
+    fn rank_for_cards(&self) -> Result<u32, Error> {
+        self.own_rank()?.ok_or(Error::NoRank)
+    }
+
     /// Looks until there is something; without a library thread it dispatches meanwhile.
     fn await_link<T>(
         &self,
@@ -100,7 +106,7 @@ impl Client {
         loop {
             self.board()?;
             if !self.inner.setting.options.thread {
-                let _ = self.dispatch();
+                let _ = self.dispatch_until(Some(until));
             }
             let found = look(&self.inner);
             if found.is_some() || Instant::now() >= until {
@@ -142,23 +148,20 @@ fn write(address: &str, key: Option<&[u8; 32]>) -> [u8; CARD_SIZE] {
 }
 
 /// A card of zeros is that of a process that has no agent.
-fn read(card: &[u8]) -> Result<Card, Error> {
-    let wrong = |found: String| Error::Protocol {
-        found,
-        expected: "a card of MUSTER_CARD_SIZE bytes for each process, as muster_card wrote it",
-    };
+fn read(index: usize, card: &[u8]) -> Result<Card, Error> {
+    let wrong = |why: String| Error::Card(format!("card {index} {why}"));
     if card.len() != CARD_SIZE {
-        return Err(wrong(format!("{} bytes at the end", card.len())));
+        return Err(wrong(format!("has {} bytes", card.len())));
     }
     if card.iter().all(|byte| *byte == 0) {
         let address = String::new();
         return Ok(Card { key: None, address });
     }
     if card[0] != VERSION || card[1] > HAS_KEY || card[2] as usize > ADDRESS_MAX {
-        return Err(wrong(format!("one that begins with {:?}", &card[..3])));
+        return Err(wrong(format!("begins with {:?}", &card[..3])));
     }
     let address = std::str::from_utf8(&card[ADDRESS..ADDRESS + card[2] as usize])
-        .map_err(|_| wrong("an address that is no text".into()))?;
+        .map_err(|_| wrong("has an address that is no text".into()))?;
     let key: Option<[u8; 32]> = card[KEY].try_into().ok().filter(|_| card[1] == HAS_KEY);
     Ok(Card {
         key,
@@ -194,10 +197,10 @@ mod tests {
     fn cards_are_read_as_they_were_written() {
         let key = std::array::from_fn(|place| place as u8);
         for (address, key) in [("10.0.0.1@udp0,10.1.0.1@udp1", None), ("a", Some(key))] {
-            let card = read(&write(address, key.as_ref())).unwrap();
+            let card = read(0, &write(address, key.as_ref())).unwrap();
             assert_eq!((card.address.as_str(), card.key), (address, key));
         }
-        assert_eq!(read(&[0; CARD_SIZE]).unwrap().address, "");
+        assert_eq!(read(0, &[0; CARD_SIZE]).unwrap().address, "");
     }
 
     #[test]
@@ -206,9 +209,10 @@ mod tests {
         for (place, value) in [(0, 2), (1, 2), (ADDRESS, 0xff)] {
             let mut card = good;
             card[place] = value;
-            assert!(read(&card).is_err(), "{value} at {place}");
+            let error = read(7, &card).unwrap_err().to_string();
+            assert!(error.starts_with("card 7 "), "{error}");
         }
-        assert!(read(&good[1..]).is_err());
+        assert!(read(0, &good[1..]).is_err());
     }
 
     #[test]

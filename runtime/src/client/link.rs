@@ -9,12 +9,13 @@ use std::time::Duration;
 use super::Error;
 use crate::board::{BoardView, Event};
 use crate::doorman::{ADDRESS_MAX, ToAgent};
+use crate::sys::descriptor::EventFd;
 use crate::sys::socket::Packets;
 
 /// An extension of the client inside its process. All methods run on the library thread, or in
-/// `attach`, `dispatch` and `finalize` where there is none; `on_call` also runs on threads of the
-/// application. None may block for long, and none may call back into the client's `dispatch` or
-/// `finalize`.
+/// `attach`, `dispatch` and `finalize` where there is none; only `wants_call` and `counters`
+/// run on threads of the application. None may block for long, and none may call back into the client's
+/// `dispatch` or `finalize`.
 pub trait Porch: Send + Sync {
     /// The process was let in, for the first time or by another agent.
     fn on_attached(&self, link: &AgentLink) {
@@ -22,7 +23,7 @@ pub trait Porch: Send + Sync {
     }
 
     /// These events have come; the board is the one that they are about. An overflow is among them
-    /// if some were lost.
+    /// if some were lost, and comes first of all: what was before is in the states.
     fn on_events(&self, events: &[Event], board: &BoardView) {
         let _ = (events, board);
     }
@@ -30,6 +31,12 @@ pub trait Porch: Send + Sync {
     /// The application called, or a message of the agent came, or the wake-up asked for is due:
     /// a moment to try what was not yet possible.
     fn on_call(&self) {}
+
+    /// Whether a call of the application is worth an `on_call`, for which the library thread is woken. Asked
+    /// often, on any thread: it must not wait for anything.
+    fn wants_call(&self) -> bool {
+        false
+    }
 
     /// When the next `on_call` is wanted even if nothing happens; `None` for never (an idle
     /// application is not woken).
@@ -39,6 +46,11 @@ pub trait Porch: Send + Sync {
 
     /// The process is about to leave.
     fn before_detach(&self) {}
+
+    /// What it did and could not do, by name.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }
 
 /// The connection to the agent. Stays valid over restarts of the agent.
@@ -51,9 +63,18 @@ pub(super) struct LinkState {
     address: Mutex<String>,
     key: Mutex<Option<[u8; 32]>>,
     publish: AtomicBool,
+    /// The rank of this process in its job.
+    rank: Option<u32>,
+    /// Wakes the library thread.
+    command: Option<Arc<EventFd>>,
 }
 
 impl AgentLink {
+    /// The rank of this process in its job, as Muster numbers them; none if it has none.
+    pub fn rank(&self) -> Option<u32> {
+        self.0.rank
+    }
+
     /// Tells the agent where another agent can be reached. `false` if it could not be handed over
     /// now (no agent, its queue is full, or more than 255 bytes): try again later.
     pub fn send_seed(&self, address: &str) -> bool {
@@ -63,6 +84,17 @@ impl AgentLink {
     /// Tells the agent the job's key. `false` if it could not be handed over now.
     pub fn send_key(&self, key: [u8; 32]) -> bool {
         self.0.send(&ToAgent::Key(key)).is_ok()
+    }
+
+    /// Tells the agent that this process's launcher says that a rank ended badly. `false` if it could not
+    /// be handed over now. Waits for nothing.
+    pub fn send_aborted(&self, rank: u32) -> bool {
+        self.0.send(&ToAgent::Aborted(rank)).is_ok()
+    }
+
+    /// Calls the porch soon, from whatever thread.
+    pub fn wake(&self) {
+        self.0.command.iter().for_each(|command| command.raise());
     }
 
     /// The agent's NID list, once it is known.
@@ -87,6 +119,14 @@ impl AgentLink {
 }
 
 impl LinkState {
+    pub(super) fn new(rank: Option<u32>, command: Arc<EventFd>) -> Self {
+        Self {
+            rank,
+            command: Some(command),
+            ..Self::default()
+        }
+    }
+
     pub(super) fn send(&self, message: &ToAgent) -> Result<(), Error> {
         self.send_with(message, None)
     }
@@ -98,10 +138,7 @@ impl LinkState {
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<(), Error> {
         let Some(socket) = self.socket() else {
-            return Err(Error::AgentLost {
-                attempts: 0,
-                reason: "not connected now".into(),
-            });
+            return Err(Error::Unanswered("there is none now".into()));
         };
         socket
             .send(&message.encode(), descriptor)

@@ -34,6 +34,7 @@ mod session;
 pub mod shared;
 mod start;
 mod thread;
+mod traffic;
 mod wait;
 
 use std::collections::BTreeSet;
@@ -56,6 +57,7 @@ pub use link::{AgentLink, Porch};
 pub use options::Options;
 use session::Session;
 use start::Environment;
+pub use traffic::PIGGYBACK_MAX;
 
 /// How long `finalize` waits for the library thread, whose own waits are shorter.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(10);
@@ -76,7 +78,7 @@ struct Setting {
     /// Raised while there may be events for the application.
     event: EventFd,
     /// Wakes whoever deals with the agent: to leave, or to look for a lost agent again.
-    command: EventFd,
+    command: Arc<EventFd>,
     stopping: AtomicBool,
 }
 
@@ -99,12 +101,16 @@ struct Inner {
     reattached: AtomicU64,
     /// Hashes of the keys whose changes the application wants.
     watched: Mutex<BTreeSet<u64>>,
+    /// Held by who changes them here and at the agent, so that both agree in the end.
+    watching: Mutex<()>,
     /// Slot and generation in one word.
     slot: AtomicU64,
     /// How often this process promised to tick; 0 for never.
-    tick_period_ms: AtomicU32,
+    tick_period_ms: Mutex<u32>,
     /// What the cards of the other processes said.
     learned: Mutex<exchange::Learned>,
+    /// How many threads wait for events.
+    waiting: AtomicU32,
 }
 
 /// Why a client has no agent.
@@ -148,12 +154,15 @@ impl Client {
             options,
             environment,
             event,
-            command,
+            command: Arc::new(command),
             stopping,
         };
         let greeted = session::greet(&setting, None, setting.options.start_agent, until)?;
         let session = Session::new(&greeted.welcome, &greeted.board);
-        let link = AgentLink(Arc::new(LinkState::default()));
+        let link = AgentLink(Arc::new(LinkState::new(
+            setting.rank,
+            Arc::clone(&setting.command),
+        )));
         link.0.connect(
             greeted.socket,
             greeted.welcome.publish,
@@ -172,17 +181,18 @@ impl Client {
             loss: Mutex::default(),
             reattached: AtomicU64::new(0),
             watched: Mutex::default(),
+            watching: Mutex::default(),
             slot: AtomicU64::new(0),
-            tick_period_ms: AtomicU32::new(0),
+            tick_period_ms: Mutex::default(),
             learned: Mutex::default(),
+            waiting: AtomicU32::new(0),
         });
         inner.note_slot(session.slot, session.generation);
         if inner.setting.options.thread {
             *lock(&inner.over) = Some(thread::start(&inner, session)?);
         } else {
             session.hold(&inner)?;
-            let porch = inner.setting.options.porch.as_ref();
-            porch.inspect(|porch| porch.on_attached(&inner.link));
+            session.introduce(&inner);
             *lock(&inner.session) = Some(session);
         }
         Ok(Self { inner })
@@ -246,7 +256,7 @@ impl Client {
         self.board().map(BoardView::own_node)
     }
 
-    /// Grows with every change of a state on the board (and starts anew with a new agent's board).
+    /// Grows with every change of a state on the board, also over restarts of the agent.
     pub fn epoch(&self) -> Result<u64, Error> {
         self.board().map(BoardView::epoch)
     }
@@ -268,7 +278,7 @@ impl Client {
             return Ok(Some(event));
         }
         drop(reader);
-        self.knock()?;
+        self.knock();
         if inner.phase() == Phase::Lost {
             Err(inner.lost())
         } else {
@@ -287,6 +297,11 @@ impl Client {
     /// lost agent, for which it makes the thread try again. A client that its agent
     /// has put out looks for another and starts none.
     pub fn dispatch(&self) -> Result<(), Error> {
+        self.dispatch_until(None)
+    }
+
+    /// As [`Client::dispatch`], for as long as that or until `end`.
+    fn dispatch_until(&self, end: Option<Instant>) -> Result<(), Error> {
         self.board()?;
         let inner = &self.inner;
         if inner.setting.options.thread {
@@ -294,14 +309,17 @@ impl Client {
                 inner.setting.command.raise();
                 return Err(inner.lost());
             }
-            return self.knock();
+            self.knock();
+            return Ok(());
         }
         // Another thread that is at it sees to everything.
         if let Some(mut session) = try_lock(&inner.session) {
             let session = session.as_mut().ok_or(Error::Finalized)?;
             session.hear(inner);
             if !inner.link.is_connected() {
-                session.mend(inner);
+                let most = Instant::now() + inner.setting.options.deadline;
+                let end = end.map_or(most, |end| end.min(most));
+                session.mend(inner, session::ATTEMPTS, Some(end));
             }
             session.feed(inner);
         }
@@ -312,13 +330,16 @@ impl Client {
         }
     }
 
-    /// Gives the porch a moment on the calling thread. Cheap when it has nothing to do.
-    pub fn knock(&self) -> Result<(), Error> {
-        self.board()?;
-        if let Some(porch) = &self.inner.setting.options.porch {
-            porch.on_call();
+    /// Has the library thread give the porch a moment, if there is both: the application is not kept
+    /// waiting for what the porch does. Cheap when that has nothing to do.
+    fn knock(&self) {
+        let setting = &self.inner.setting;
+        let porch = setting.options.porch.as_ref();
+        let wanted = setting.options.thread && porch.is_some_and(|porch| porch.wants_call());
+        // While an agent is looked for the thread comes round by itself.
+        if wanted && self.inner.link.is_connected() {
+            setting.command.raise();
         }
-        Ok(())
     }
 
     /// Leaves in order: the agent is told first, then the hold is given back, so that the end of
@@ -344,7 +365,11 @@ impl Client {
             // Another thread of this process is still linked into the board.
             std::mem::forget(Arc::clone(inner));
         }
+        let board = inner.boards.current();
         inner.phase.store(Phase::Finalized as u8, Ordering::Release);
+        // Other threads may wait for states or events, for which there is no more to come.
+        board.wake_sleepers();
+        self.wake_takers();
         Ok(())
     }
 
@@ -356,6 +381,19 @@ impl Client {
     /// How often this client came back to an agent that was restarted.
     pub fn reattached(&self) -> u64 {
         self.inner.reattached.load(Ordering::Relaxed)
+    }
+
+    /// Whether a thread of the library deals with the agent.
+    pub fn has_thread(&self) -> bool {
+        self.inner.setting.options.thread
+    }
+
+    /// What this process's side has done and could not do, by name.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        let porch = self.inner.setting.options.porch.as_ref();
+        let mut all = porch.map_or_else(Vec::new, |porch| porch.counters());
+        all.push(("agents_found_again", self.reattached()));
+        all
     }
 
     /// Whether the agent is lost for now.
@@ -460,15 +498,18 @@ impl Inner {
     /// Notes that no agent was found. Whoever waits for events learns it from `next_event`.
     fn note_lost(&self, loss: Loss) {
         *lock(&self.loss) = Some(loss);
-        self.change(Phase::Attached, Phase::Lost);
-        self.setting.event.raise();
+        // A search in vain later on is no news.
+        if self.change(Phase::Attached, Phase::Lost) {
+            self.setting.event.raise();
+        }
     }
 
-    fn change(&self, from: Phase, to: Phase) {
+    fn change(&self, from: Phase, to: Phase) -> bool {
         let order = Ordering::AcqRel;
-        let _ = self
+        let changed = self
             .phase
             .compare_exchange(from as u8, to as u8, order, Ordering::Relaxed);
+        changed.is_ok()
     }
 }
 

@@ -21,8 +21,8 @@ pub struct Options {
     /// How many ranks the job has, 0 if not known.
     pub job_size: u32,
     /// Have a library thread (asleep until news comes). Without one, restarts of the agent and
-    /// the porch are seen to in `dispatch` only, and the end of the attaching thread is taken for
-    /// "detached", not for a failure.
+    /// the porch are seen to in `dispatch` and waits only; the end of the attaching thread is no
+    /// failure: the process is followed from then on, and a promise of ticks is over.
     pub thread: bool,
     /// Tell the agent that failures are fed to MPI (then a death is never taken back).
     pub ulfm: bool,

@@ -3,9 +3,10 @@
 //! A process that computes cannot say that it is stuck in a loop or a deadlock; it can promise to say
 //! now and then that it is not. One store a tick, and the agent looks.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
-use super::{Client, Error, Inner};
+use super::{Client, Error, Inner, lock};
 
 impl Client {
     /// Says that this process makes progress: one store, no system call. Any thread may; two that do
@@ -22,22 +23,25 @@ impl Client {
     /// Survives restarts of the agent. Below 20 ms the agent may notice a quarter of that later.
     pub fn promise_ticks(&self, period_ms: u32) -> Result<(), Error> {
         self.board()?;
-        self.inner
-            .tick_period_ms
-            .store(period_ms, Ordering::Release);
-        self.inner.promise_again();
+        let mut promised = lock(&self.inner.tick_period_ms);
+        *promised = period_ms;
+        self.inner.write_promise(&promised);
         Ok(())
     }
 }
 
 impl Inner {
-    /// Writes the promise on the present board.
-    pub(super) fn promise_again(&self) {
-        let period_ms = self.tick_period_ms.load(Ordering::Acquire);
+    /// Writes the promise on the present board, unless the slot there is another's by now: then the
+    /// next agent is told. Whoever changes board and slot holds the promise meanwhile, too.
+    pub(super) fn write_promise(&self, period_ms: &MutexGuard<'_, u32>) {
         let board = self.boards.current();
-        board.tick(self.slot.load(Ordering::Relaxed) as u32);
-        if let Some(slot) = board.slot(self.slot.load(Ordering::Relaxed) as u32) {
-            slot.promise_ticks(period_ms);
+        let word = self.slot.load(Ordering::Acquire);
+        let (number, generation) = (word as u32, (word >> 32) as u32);
+        // Not by the pid: in a container this process has another one for itself than for the agent.
+        let slot = board.slot(number);
+        if let Some(slot) = slot.filter(|slot| slot.facts().generation == generation) {
+            board.tick(number);
+            slot.promise_ticks(**period_ms);
         }
     }
 }

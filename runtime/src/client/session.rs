@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::error::Error;
 use super::start;
-use super::{Inner, Loss};
+use super::{Inner, Loss, Phase, lock};
 use crate::board::{BoardView, Cursor, Event, EventKind, Hold, Slot};
 use crate::doorman::{Held, Hello, MESSAGE_MAX, RefusalCode, ToAgent, ToClient, Welcome};
 use crate::sys::poll;
@@ -18,7 +18,7 @@ use crate::sys::socket::{Packets, Received};
 /// How long a leaving client waits for the farewell. The mark on the board counts anyway.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How often another agent is looked for before it is called lost, and the first pause between.
-const ATTEMPTS: u32 = 5;
+pub(super) const ATTEMPTS: u32 = 5;
 const BACK_OFF: Duration = Duration::from_millis(50);
 /// How long one attempt may take; leaving waits for it.
 const ATTEMPT: Duration = Duration::from_secs(3);
@@ -206,6 +206,15 @@ impl Session {
         }
     }
 
+    /// Shows the porch in: the agent is there, and what happened before is in the states.
+    pub(super) fn introduce(&self, inner: &Inner) {
+        if let Some(porch) = &inner.setting.options.porch {
+            porch.on_attached(&inner.link);
+            let earlier = Event::new(EventKind::Overflow, crate::board::Cause::NewAgent);
+            porch.on_events(&[earlier], inner.boards.current());
+        }
+    }
+
     /// Hands new events to the porch, then gives it a moment.
     pub(super) fn feed(&mut self, inner: &Inner) {
         let Some(porch) = &inner.setting.options.porch else {
@@ -226,22 +235,21 @@ impl Session {
         porch.on_call();
     }
 
-    /// Finds or starts another agent after a hang-up. Waits between attempts, but not when the
-    /// client is about to leave, and on a thread of the application within the deadline of its
-    /// options. Done when connected, dismissed or lost.
+    /// Finds or starts another agent after a hang-up, in so many attempts. Waits between them, but
+    /// not when the client is about to leave, and until `end` at the latest: the library thread may
+    /// take its time, a thread of the application says how much. Done when connected, dismissed or lost.
     ///
     /// Who was put out starts none: the agent was ended on purpose, or another would fare no
     /// better. But it looks, once and without waiting, whether somebody else has started one.
-    pub(super) fn mend(&mut self, inner: &Inner) {
-        // The library thread may take its time; a thread of the application has said how much.
+    pub(super) fn mend(&mut self, inner: &Inner, attempts: u32, end: Option<Instant>) {
         let options = &inner.setting.options;
-        let end = (!options.thread).then(|| Instant::now() + options.deadline);
         let mut pause = BACK_OFF;
         let mut last = String::from("the client leaves");
-        for attempt in 0..ATTEMPTS {
+        for attempt in 0..attempts {
+            let left = end.map_or(ATTEMPT, |end| end.saturating_duration_since(Instant::now()));
             if let Some((_, reason)) = &self.dismissed {
                 let reason = reason.clone();
-                let until = Instant::now() + ATTEMPT;
+                let until = Instant::now() + ATTEMPT.min(left);
                 if start::is_anybody_there(&inner.setting.place)
                     && self.greet_again(inner, false, until).is_ok()
                 {
@@ -249,7 +257,6 @@ impl Session {
                 }
                 return inner.note_lost(Loss::Dismissed(reason));
             }
-            let left = end.map_or(ATTEMPT, |end| end.saturating_duration_since(Instant::now()));
             if inner.setting.is_stopping() || (left.is_zero() && attempt > 0) {
                 break;
             }
@@ -293,6 +300,10 @@ impl Session {
                 std::mem::forget(board.clone());
             }
         }
+        let promised = lock(&inner.tick_period_ms);
+        let old = inner.boards.current();
+        // Before the board: who is told by that of a state is not told that the agent is lost.
+        inner.change(Phase::Lost, Phase::Attached);
         if !same_board && !inner.boards.replace(greeted.board) {
             let reason = "this process has outlived too many agents".to_owned();
             return Err(Error::Refused {
@@ -302,6 +313,12 @@ impl Session {
         }
         (self.slot, self.generation) = (welcome.slot, welcome.generation);
         inner.note_slot(self.slot, self.generation);
+        inner.write_promise(&promised);
+        drop(promised);
+        if !same_board {
+            // Nobody else will wake those who wait for a state there.
+            old.wake_sleepers();
+        }
         inner
             .link
             .0
@@ -312,7 +329,6 @@ impl Session {
             self.hold(inner)?;
         }
         inner.watch_again();
-        inner.promise_again();
         // A socket that is full so soon is that of an agent in trouble; others find it all the same.
         let _ = inner.tell_learned();
         // Whoever waits for events has to look: at the states of a new board, or at what was written on

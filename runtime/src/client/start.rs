@@ -110,8 +110,8 @@ fn try_start(
     if let Some(socket) = try_connect(place, last)? {
         return Ok(Some(socket));
     }
-    let path = find(setting)?;
-    let mut started = start(setting, path)?;
+    let started = find(setting).and_then(|path| start(setting, path));
+    let mut started = started.inspect_err(|_| place.leave())?;
     let mut pause = Pause(PAUSE_FIRST);
     while Instant::now() < until {
         let socket = try_connect(place, last)?;

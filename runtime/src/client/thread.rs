@@ -6,14 +6,19 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
 
 use super::error::Error;
-use super::session::Session;
+use super::session::{ATTEMPTS, Session};
 use super::{Inner, Phase};
 use crate::sys::{poll, signal};
 
 /// Bytes. The porch may call into libpmix from here.
 const STACK_SIZE: usize = 256 * 1024;
+/// How long after an agent was lost another is looked for first, and at the longest: each time it
+/// takes twice as long.
+const LOOK_LEAST: Duration = Duration::from_secs(1);
+const LOOK_MOST: Duration = Duration::from_secs(30);
 
 /// Starts the thread and waits until it holds the word. What it sends at its end is whether it
 /// left in order.
@@ -46,24 +51,55 @@ fn run(inner: &Inner, mut session: Session, ready: &SyncSender<Result<(), Error>
     if failed {
         return;
     }
-    if let Some(porch) = &inner.setting.options.porch {
-        porch.on_attached(&inner.link);
-        session.feed(inner);
-    }
+    session.introduce(inner);
+    session.feed(inner);
+    let mut search = Search::default();
     while !inner.setting.is_stopping() {
         let socket = inner.link.0.socket();
         let mut waiting = vec![inner.setting.command.as_fd()];
         waiting.extend(socket.as_ref().map(|socket| socket.as_fd()));
         let porch = inner.setting.options.porch.as_ref();
-        let _ = poll::readable(&waiting, porch.and_then(|porch| porch.next_wake()));
+        let porch_wake = porch.and_then(|porch| porch.next_wake());
+        let wake = [porch_wake, search.next_wake()].into_iter().flatten().min();
+        let _ = poll::readable(&waiting, wake);
         let asked = inner.setting.command.drain();
         session.hear(inner);
-        let connected = inner.link.is_connected();
-        if !connected && !inner.setting.is_stopping() && (asked || inner.phase() == Phase::Attached)
-        {
-            session.mend(inner);
+        if !inner.link.is_connected() && !inner.setting.is_stopping() {
+            search.go_on(inner, &mut session, asked);
         }
         session.feed(inner);
     }
     session.leave(inner, inner.exit_code());
+}
+
+/// The search for another agent, while there is none.
+#[derive(Default)]
+struct Search {
+    /// The next look, and the pause before it.
+    again: Option<(Instant, Duration)>,
+}
+
+impl Search {
+    fn next_wake(&self) -> Option<Duration> {
+        self.again
+            .map(|(at, _)| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// Looks at once, and hard, after a loss or if somebody asks; then more and more seldom.
+    fn go_on(&mut self, inner: &Inner, session: &mut Session, asked: bool) {
+        let now = Instant::now();
+        let pause = match self.again {
+            _ if asked || inner.phase() == Phase::Attached => {
+                session.mend(inner, ATTEMPTS, None);
+                LOOK_LEAST
+            }
+            Some((at, pause)) if now >= at => {
+                session.mend(inner, 1, None);
+                LOOK_MOST.min(2 * pause)
+            }
+            Some(_) => return,
+            None => LOOK_LEAST,
+        };
+        self.again = (!inner.link.is_connected()).then(|| (Instant::now() + pause, pause));
+    }
 }

@@ -1,12 +1,17 @@
 //! Waiting for a state, with a deadline: on the board, so that any number of threads may.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Client, Error};
-use crate::board::{BoardView, NodeState, RankState};
+use crate::board::{BoardView, Event, NodeState, RankState};
+use crate::sys::poll;
+use std::os::fd::AsFd;
 
-/// How long a sleeper stays with one board before it looks whether there is another.
+/// Without a library thread a waiting one sees to what is due this often. With one nobody wakes for nothing.
 const NAP: Duration = Duration::from_millis(250);
+/// How long those who wait for events are given to find out that it is over.
+const STIR_DEADLINE: Duration = Duration::from_secs(1);
 
 impl Client {
     /// Waits until the node of this index is in one of these states, and says in which. `None` if it
@@ -53,28 +58,121 @@ impl Client {
         })
     }
 
+    /// The next event; waits for one if there is none. `None` if none came before the deadline. Without
+    /// a library thread this dispatches as well. With a lost agent it waits for another one, and for its
+    /// events, up to the deadline.
+    ///
+    /// # Errors
+    /// As [`Client::next_event`]; that the agent is lost, at the deadline only.
+    pub fn await_event(&self, deadline: Duration) -> Result<Option<Event>, Error> {
+        self.await_event_while(deadline, || true)
+    }
+
+    /// As [`Client::await_event`], as long as `goes_on` says so, which is asked before each look and after
+    /// [`Client::wake_takers`]. `None` also when it does not.
+    ///
+    /// # Errors
+    /// As [`Client::await_event`].
+    pub fn await_event_while(
+        &self,
+        deadline: Duration,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<Option<Event>, Error> {
+        let _waiting = Waiting::begin(&self.inner.waiting);
+        let until = end_of(deadline);
+        if !self.inner.setting.options.thread {
+            let _ = self.dispatch_until(Some(until));
+        }
+        while goes_on() {
+            match self.next_event() {
+                Ok(Some(event)) => return Ok(Some(event)),
+                Err(error @ (Error::Finalized | Error::Forked)) => return Err(error),
+                Err(error) if Instant::now() >= until => return Err(error),
+                Ok(None) if Instant::now() >= until => return Ok(None),
+                Ok(None) | Err(_) => {}
+            }
+            let left = self
+                .nap_until(until)
+                .saturating_duration_since(Instant::now());
+            poll::readable(&[self.inner.setting.event.as_fd()], Some(left))
+                .map_err(Error::system("wait for events"))?;
+            if !self.inner.setting.options.thread {
+                let _ = self.dispatch_until(Some(until));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes all who wait for events in [`Client::await_event_while`] ask whether they still shall, and
+    /// returns when they have.
+    pub fn wake_takers(&self) {
+        let until = Instant::now() + STIR_DEADLINE;
+        // One who takes events may take back what is raised for another: again until nobody is left.
+        while self.inner.waiting.load(Ordering::Acquire) > 0 && Instant::now() < until {
+            self.inner.setting.event.raise();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// How long a waiting thread may sleep.
+    fn nap_until(&self, until: Instant) -> Instant {
+        if self.inner.setting.options.thread {
+            until
+        } else {
+            until.min(Instant::now() + NAP)
+        }
+    }
+
     fn await_board<T>(
         &self,
         deadline: Duration,
         mut look: impl FnMut(&BoardView) -> Option<T>,
     ) -> Result<Option<T>, Error> {
-        let now = Instant::now();
-        // What no clock can count is a very long time.
-        let until = now
-            .checked_add(deadline)
-            .unwrap_or(now + Duration::from_secs(1 << 32));
+        let until = end_of(deadline);
         loop {
             let board = self.board()?;
-            let nap = until.min(Instant::now() + NAP);
-            if let Some(found) = board.await_change(nap, &mut look) {
-                return Ok(Some(found));
+            let found = board.await_change(self.nap_until(until), |board| {
+                // Another board counts by now, or none at all.
+                if !self.board().is_ok_and(|now| std::ptr::eq(now, board)) {
+                    return Some(None);
+                }
+                look(board).map(Some)
+            });
+            match found {
+                Some(Some(found)) => return Ok(Some(found)),
+                Some(None) => continue,
+                None => {}
             }
             if Instant::now() >= until {
                 return Ok(None);
             }
             if !self.inner.setting.options.thread {
-                let _ = self.dispatch();
+                let _ = self.dispatch_until(Some(until));
             }
         }
     }
+}
+
+/// One that waits for events, counted while it does.
+struct Waiting<'a>(&'a AtomicU32);
+
+impl<'a> Waiting<'a> {
+    fn begin(count: &'a AtomicU32) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// When a wait ends that begins now.
+fn end_of(deadline: Duration) -> Instant {
+    let now = Instant::now();
+    // What no clock can count is a very long time.
+    now.checked_add(deadline)
+        .unwrap_or(now + Duration::from_secs(1 << 32))
 }

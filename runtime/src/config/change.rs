@@ -24,7 +24,8 @@ pub enum Change {
     SetRail(RailEntry),
     /// Change limits, each by its name in the document.
     SetLimits(Vec<(Limit, u64)>),
-    /// Take in peers, written with ranges; the NIDs of one peer have commas between them. A list that
+    /// Take in peers, written with ranges; the NIDs of one peer have commas between them, and further
+    /// peers stand behind a space. A list that
     /// holds all NIDs of a peer that is known replaces it.
     AddPeers(String),
     /// Forget NIDs of peers, written likewise; a peer without any is forgotten.
@@ -274,8 +275,8 @@ impl Change {
                     return Err(ChangeError::Limit(fault));
                 }
             }
-            Change::AddPeers(text) => add_peers(&mut next, peers_of(text)?)?,
-            Change::RemovePeers(text) => remove_peers(&mut next, &peers_of(text)?)?,
+            Change::AddPeers(text) => add_peers(&mut next, all_peers_of(text)?)?,
+            Change::RemovePeers(text) => remove_peers(&mut next, &all_peers_of(text)?)?,
             Change::AddRule(rule) => {
                 let mut rules = next.policy.rules().to_vec();
                 rules.push(rule.clone());
@@ -364,13 +365,14 @@ fn known_place(document: &RailsDocument, open: &[Nid], nid: &Nid) -> Result<usiz
 
 fn set(document: &mut RailsDocument, limit: Limit, value: u64) -> Result<(), ChangeError> {
     let (health, times) = (&mut document.health, &mut document.timeouts);
-    let large = || {
+    let large = |most: u64| {
         let word = limit.word();
-        ChangeError::Limit(format!("{word} {value} is too large"))
+        ChangeError::Limit(format!("{word} {value} is too large; it is {most} at most"))
     };
-    let small = || u16::try_from(value).map_err(|_| large());
+    let small = || u16::try_from(value).map_err(|_| large(u16::MAX.into()));
+    let middle = || u32::try_from(value).map_err(|_| large(u32::MAX.into()));
     match limit {
-        Limit::NumaRange => document.numa_range = u32::try_from(value).map_err(|_| large())?,
+        Limit::NumaRange => document.numa_range = middle()?,
         Limit::Sensitivity => health.sensitivity = small()?,
         Limit::Recovery => health.recovery = small()?,
         Limit::ShunBelow => health.shun_below = small()?,
@@ -380,9 +382,18 @@ fn set(document: &mut RailsDocument, limit: Limit, value: u64) -> Result<(), Cha
         Limit::RetryUs => times.retry_us = value,
         Limit::ReplyUs => times.reply_us = value,
         Limit::UpperUs => times.upper_us = (value > 0).then_some(value),
-        Limit::RetriesMax => times.retries_max = u32::try_from(value).map_err(|_| large())?,
+        Limit::RetriesMax => times.retries_max = middle()?,
     }
     Ok(())
+}
+
+/// The peers that each of these words stands for.
+fn all_peers_of(text: &str) -> Result<Vec<NidList>, ChangeError> {
+    let mut peers = Vec::new();
+    for word in text.split(' ') {
+        peers.extend(peers_of(word)?);
+    }
+    Ok(peers)
 }
 
 /// The peers that a text stands for: `10.0.0.[1-4]@udp0,10.1.0.[1-4]@udp1` is four with two NIDs each.
@@ -555,6 +566,7 @@ mod tests {
             "rails set eth1@tcp0",
             "limits set numa_range=21 pause_max_us=7",
             "peers add 10.0.0.[3-4]@udp0",
+            "peers add 10.0.0.3@udp0 10.0.0.4@udp0,10.1.0.4@tcp0",
             "peers del 10.0.0.2@udp0",
             "policy add local=10.0.0.[1,3]@udp0 local=eth0@udp0 remote=*@udp0 priority=3 messages=9",
             "policy del 2",
@@ -594,7 +606,7 @@ mod tests {
             ),
             ("limits set speed=3", "numa_range, sensitivity"),
             ("limits set sensitivity=1001", "give 0 to 1000"),
-            ("limits set sensitivity=70000", "too large"),
+            ("limits set sensitivity=70000", "65535 at most"),
             ("peers add eth0@udp0", "needs an address"),
             (
                 "peers add 10.0.0.7@o2ib0",

@@ -7,7 +7,7 @@
 use rustix::fs::{Mode, OFlags, open};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -25,7 +25,9 @@ pub enum KeySource {
 #[derive(Debug, Error)]
 pub enum KeyError {
     /// It cannot be read or made.
-    #[error("key file {path}: {source}; name a readable one with --key-file or MUSTER_KEY_FILE")]
+    #[error(
+        "key file {path}: {source}; name one that can be used with --key-file or MUSTER_KEY_FILE"
+    )]
     Io {
         /// The file.
         path: PathBuf,
@@ -90,12 +92,40 @@ pub fn read_key_file(path: &Path) -> Result<[u8; 32], KeyError> {
             mode,
         });
     }
+    read_key(file, path)
+}
+
+/// Reads a key from the first line of what was opened, which `path` names; on standard input there may
+/// be nobody to end the rest.
+///
+/// # Errors
+/// See [`KeyError`].
+pub fn read_key(source: impl Read, path: &Path) -> Result<[u8; 32], KeyError> {
     let mut text = String::new();
-    file.take(256).read_to_string(&mut text).map_err(io_error)?;
+    let read = BufReader::new(source.take(256)).read_line(&mut text);
+    read.map_err(|source| KeyError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
     parse_key(text.trim()).map_err(|why| KeyError::Content {
         path: path.to_owned(),
         why,
     })
+}
+
+/// Puts the key where the agents of one place find it, if another one has to be started.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn leave_key(path: &Path, key: &[u8; 32]) -> Result<(), KeyError> {
+    let io_error = |source: io::Error| KeyError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let _ = std::fs::remove_file(path);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| io_error(e.into()))?;
+    writeln!(File::from(file), "{}", key_text(key)).map_err(io_error)
 }
 
 /// The standing key of this user: read from `path`, made there first if it is missing.

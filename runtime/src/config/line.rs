@@ -84,13 +84,17 @@ impl FromStr for Change {
             [word] if !word.is_empty() => Ok((*word).to_owned()),
             _ => Err(bad("exactly one word is expected behind the first two")),
         };
+        let some = || match given.iter().all(|word| !word.is_empty()) && !given.is_empty() {
+            true => Ok(given.join(" ")),
+            false => Err(bad("one word at least is expected behind the first two")),
+        };
         match what {
             ["rails", "add"] => Ok(Change::AddRail(rail_entry(given, &bad)?)),
             ["rails", "set"] => Ok(Change::SetRail(rail_entry(given, &bad)?)),
             ["rails", "del"] => Ok(Change::RemoveRail(one()?.parse()?)),
             ["limits", "set"] => limits(given, &bad).map(Change::SetLimits),
-            ["peers", "add"] => Ok(Change::AddPeers(one()?)),
-            ["peers", "del"] => Ok(Change::RemovePeers(one()?)),
+            ["peers", "add"] => Ok(Change::AddPeers(some()?)),
+            ["peers", "del"] => Ok(Change::RemovePeers(some()?)),
             ["policy", "add"] => rule(given, &bad).map(Change::AddRule),
             ["policy", "relay"] => match given {
                 ["on"] => Ok(Change::SetRelay(true)),

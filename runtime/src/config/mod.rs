@@ -4,7 +4,9 @@
 //! wins over its variable). Everything is checked here, once; later code may rely on it.
 
 mod change;
+mod gossip;
 mod group;
+mod hosts;
 mod key;
 mod line;
 mod profile;
@@ -12,8 +14,12 @@ mod rails;
 mod yaml;
 
 pub use change::{Change, ChangeError, Limit, PEERS_AT_ONCE_MAX, RuleChoice, peers_of};
+pub use gossip::GossipConfig;
 pub use group::{GroupName, parse_minority};
-pub use key::{KeyError, KeySource, draw_key, draw_seed, read_key_file, standing_key};
+pub use hosts::seeds_of_hosts;
+pub use key::{
+    KeyError, KeySource, draw_key, draw_seed, leave_key, read_key, read_key_file, standing_key,
+};
 pub use line::{SUBJECTS, subject};
 pub use muster_protocol::{Minority, Profile};
 pub use profile::{ProfileError, parse_profile};
@@ -40,6 +46,9 @@ pub const SEEDS_MAX: usize = 1024;
 /// Longest linger time in milliseconds: a day.
 pub const LINGER_MS_MAX: u64 = 86_400_000;
 
+/// Bounds of a journal's file, in KiB.
+pub const JOURNAL_KB: std::ops::RangeInclusive<u64> = 4..=1 << 20;
+
 /// Everything an agent needs to know to start.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
@@ -55,12 +64,55 @@ pub struct AgentConfig {
     pub seeds: Vec<NidList>,
     /// Heartbeat and deadline.
     pub profile: Profile,
+    /// Age gossip instead of the overlay.
+    pub gossip: Option<GossipConfig>,
     /// Where the job key comes from.
     pub key: KeySource,
     /// How long an agent without clients stays.
     pub linger: Duration,
+    /// How long it stays while nobody needs it.
+    pub stay: Stay,
+    /// The port of rails that are given none.
+    pub port: u16,
     /// Seed of all randomness in this agent; printed in its log.
     pub random_seed: u64,
+    /// Where its events are written to, if they are.
+    pub journal: Option<JournalConfig>,
+    /// The directory of the socket at which other users may ask, if they may.
+    pub readable_in: Option<PathBuf>,
+    /// All of it as it was given, for `muster config show`.
+    pub settings: Vec<Setting>,
+}
+
+/// Where events are written to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalConfig {
+    /// The directory of the files, one a job and node, with the part before it.
+    pub directory: PathBuf,
+    /// The longest of these, in KiB.
+    pub kilobytes_max: u64,
+}
+
+/// One setting, and where it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its name, as an option has it.
+    pub key: String,
+    /// Its value in words.
+    pub value: String,
+    /// An option, a variable, a file, or the default.
+    pub origin: String,
+}
+
+/// How long an agent of a job stays without clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// As long as it lingers: the clients started it, and can again.
+    Lingering,
+    /// While its standard input is open, and until the last client has gone.
+    WithInput,
+    /// Until it is asked to end.
+    UntilAsked,
 }
 
 /// A checked member name: 1 to 63 printable ASCII characters without spaces.
@@ -150,6 +202,23 @@ pub enum ConfigError {
         /// What the parser found.
         source: NidError,
     },
+    /// Hosts that cannot be looked for.
+    #[error(
+        "hosts {text:?}: {why}; write names that have addresses, as in n[1-4], and give a rail with a \
+         port or MUSTER_PORT (--hosts, MUSTER_HOSTS)"
+    )]
+    Hosts {
+        /// The hosts as given.
+        text: String,
+        /// What is wrong with them.
+        why: String,
+    },
+    /// Somebody is to serve a job, and there is none.
+    #[error(
+        "there is no job to serve; export MUSTER_JOB=NAME to this agent and to the ranks, for example \
+         MUSTER_JOB=$SLURM_JOB_ID"
+    )]
+    NoJob,
     /// More of something than an agent can have.
     #[error("{count} {what} were given, but at most {limit} are possible; leave some out")]
     TooMany {
@@ -166,6 +235,15 @@ pub enum ConfigError {
     )]
     Linger {
         /// The time as given.
+        text: String,
+    },
+    /// A bound of the journal that cannot be used.
+    #[error(
+        "journal bound {text:?}: give {} to {} KiB (--journal-kb, MUSTER_JOURNAL_KB)",
+        JOURNAL_KB.start(), JOURNAL_KB.end()
+    )]
+    JournalBound {
+        /// The bound as given.
         text: String,
     },
     /// A file of rails, peers and policy that cannot be read.
@@ -187,6 +265,17 @@ pub enum ConfigError {
     /// Rails that do not go together.
     #[error("rails: {0}; give others with --rail or MUSTER_RAILS")]
     Rails(String),
+    /// What age gossip is told that cannot be understood.
+    #[error(
+        "gossip, {text:?}: {why} (--participants, --interval-ms, --round-trip-ms; MUSTER_PARTICIPANTS, \
+         MUSTER_INTERVAL_MS, MUSTER_ROUND_TRIP_MS)"
+    )]
+    Gossip {
+        /// The words as given.
+        text: String,
+        /// What is wrong with them.
+        why: String,
+    },
     /// A profile that does not exist.
     #[error(transparent)]
     Profile(#[from] ProfileError),
@@ -240,19 +329,21 @@ pub fn read_document(path: &Path) -> Result<RailsDocument, ConfigError> {
     })
 }
 
-/// Parses seeds; each entry is one member's list of NIDs.
+/// Parses seeds, separated by white space; each is one member's list of NIDs.
 ///
 /// # Errors
 /// The first seed that cannot be understood, or too many of them.
 pub fn parse_seeds(texts: &[String]) -> Result<Vec<NidList>, ConfigError> {
-    limit("seeds", texts.len(), SEEDS_MAX)?;
-    let parse = |text: &String| {
+    let parse = |text: &str| {
         text.parse().map_err(|source| ConfigError::Seed {
-            text: text.clone(),
+            text: text.to_owned(),
             source,
         })
     };
-    texts.iter().map(parse).collect()
+    let texts = texts.iter().flat_map(|text| text.split_whitespace());
+    let seeds: Vec<NidList> = texts.map(parse).collect::<Result<_, _>>()?;
+    limit("seeds", seeds.len(), SEEDS_MAX)?;
+    Ok(seeds)
 }
 
 /// Parses a linger time in milliseconds.
@@ -266,6 +357,17 @@ pub fn parse_linger(text: &str) -> Result<Duration, ConfigError> {
         .ok_or_else(|| ConfigError::Linger {
             text: text.to_owned(),
         })
+}
+
+/// Parses the bound of a journal's file.
+///
+/// # Errors
+/// Anything but a whole number within [`JOURNAL_KB`].
+pub fn parse_journal_kb(text: &str) -> Result<u64, ConfigError> {
+    let number = text.parse().ok().filter(|kb| JOURNAL_KB.contains(kb));
+    number.ok_or_else(|| ConfigError::JournalBound {
+        text: text.to_owned(),
+    })
 }
 
 fn limit(what: &'static str, count: usize, limit: usize) -> Result<(), ConfigError> {
@@ -310,6 +412,15 @@ mod tests {
         assert!(error.contains("99999"), "{error}");
         let many = vec!["127.0.0.1@udp0".to_owned(); 9];
         assert!(parse_rails(&many).unwrap_err().to_string().contains("8"));
+    }
+
+    #[test]
+    fn a_journals_bound_has_a_range() {
+        assert_eq!(parse_journal_kb("4").unwrap(), 4);
+        for text in ["", "3", "1M", "9999999"] {
+            let error = parse_journal_kb(text).unwrap_err().to_string();
+            assert!(error.contains("4 to 1048576 KiB"), "{error}");
+        }
     }
 
     #[test]

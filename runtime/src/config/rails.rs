@@ -5,6 +5,7 @@
 //! another net than the one that it stands under, NIDs of two peers, rules that contradict. Every
 //! error says line and column; after one nothing was read.
 
+use super::line::{SUBJECTS, subject};
 use super::yaml::{self, Key, Node, Place, Quoted, Value, YamlError};
 use muster_fabric::{
     Address, HealthConfig, NIDS_MAX, Net, Nid, NidList, NidPattern, Policy, Rule, Subject, Timeouts,
@@ -237,7 +238,8 @@ fn number<T: std::str::FromStr>(node: &Node) -> Result<T, YamlError> {
     let parsed = digits.parse().ok().filter(|_| plain);
     parsed.ok_or_else(|| {
         node.place.error(format!(
-            "{digits:?} is no number in the range that is allowed here"
+            "{digits:?} is no number from 0 to {}",
+            u64::MAX >> (u64::BITS - 8 * size_of::<T>() as u32)
         ))
     })
 }
@@ -398,7 +400,8 @@ fn timeouts(node: &Node) -> Result<Timeouts, YamlError> {
             "transport_us" => times.transport_us = number(node)?,
             "retry_us" => times.retry_us = number(node)?,
             "reply_us" => times.reply_us = number(node)?,
-            "upper_us" => times.upper_us = Some(number(node)?),
+            // As everywhere: 0 is for ever.
+            "upper_us" => times.upper_us = Some(number(node)?).filter(|upper_us| *upper_us > 0),
             "retries_max" => times.retries_max = number(node)?,
             _ => {
                 let known = "transport_us, retry_us, reply_us, upper_us, retries_max";
@@ -418,7 +421,7 @@ fn policy(node: &Node) -> Result<Policy, YamlError> {
 }
 
 fn rule(node: &Node) -> Result<Rule, YamlError> {
-    let (mut net, mut local, mut remote) = (None, None, None);
+    let (mut net, mut local, mut remote) = (None, Vec::new(), Vec::new());
     let (mut priority, mut messages) = (0, None);
     let patterns = |node: &Node| -> Result<Vec<NidPattern>, YamlError> {
         items(node)?.iter().map(parsed).collect()
@@ -426,22 +429,14 @@ fn rule(node: &Node) -> Result<Rule, YamlError> {
     for (key, node) in map(node)? {
         match key.name.as_str() {
             "net" => net = Some(parsed(node)?),
-            "local" => local = Some(patterns(node)?),
-            "remote" => remote = Some(patterns(node)?),
+            "local" => local = patterns(node)?,
+            "remote" => remote = patterns(node)?,
             "priority" => priority = number(node)?,
             "messages" => messages = Some(number(node)?),
             _ => return Err(unknown(key, "net, local, remote, priority, messages")),
         }
     }
-    let subject = match (net, local, remote) {
-        (Some(net), None, None) => Subject::Net(net),
-        (None, Some(local), None) => Subject::Local(local),
-        (None, Some(local), Some(remote)) => Subject::Pairs { local, remote },
-        _ => {
-            let reason = "a rule is about a net, about local, or about local and remote together";
-            return Err(node.place.error(reason));
-        }
-    };
+    let subject = subject(net, local, remote).ok_or_else(|| node.place.error(SUBJECTS))?;
     Ok(Rule {
         subject,
         priority,
@@ -491,6 +486,48 @@ timeouts:
   upper_us: 20000000
   retries_max: 3
 "#;
+
+    /// muster-config(5) explains every key that some place of a document takes, with the default of each
+    /// that has one, and its example is a document.
+    #[test]
+    fn the_page_has_every_key_and_its_default() {
+        let page = include_str!("../../../docs/man/muster-config.5");
+        let places = [
+            "",
+            "nets:\n  - ",
+            "nets:\n  - net: udp0\n    rails:\n      - ",
+            "peers:\n  - ",
+            "health:\n  ",
+            "policy:\n  - ",
+            "timeouts:\n  ",
+        ];
+        let defaults = RailsDocument::default().export();
+        let mut explained = 0;
+        for place in places {
+            let error = RailsDocument::import(&format!("{place}no_key: 1")).unwrap_err();
+            let (_, known) = error.reason.split_once("known are ").expect("all of them");
+            for key in known.split(", ") {
+                let item = page.split_once(&format!(".It Li {key}\n"));
+                let (_, item) = item.unwrap_or_else(|| panic!("the page lacks {key}"));
+                let item = item.split(".It Li ").next().unwrap_or_default();
+                let lines = defaults.lines().map(str::trim);
+                let number = lines.filter_map(|line| line.split_once(": "));
+                for (_, number) in number.filter(|(name, _)| *name == key && *name != "version") {
+                    let words = item.replace('\n', " ");
+                    let is_there = number.starts_with('[')
+                        || words.contains(&format!("default {number}"))
+                        || words.contains(&format!("default .Li {number}"));
+                    assert!(is_there, "{key}: {number} in {item}");
+                }
+                explained += 1;
+            }
+        }
+        assert!(explained >= 25, "{explained} keys");
+        let (_, example) = page.split_once("-offset indent\n").expect("an example");
+        let example = example.split(".Ed").next().unwrap_or_default();
+        let document = RailsDocument::import(example).expect("the example is a document");
+        assert_eq!(document.rails.len(), 2);
+    }
 
     /// cfg-045, cfg-050, cfg-055, cfg-170: dump, load, dump.
     #[test]

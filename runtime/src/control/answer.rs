@@ -1,11 +1,11 @@
 //! The answers: what the engine and the fabric know, as JSON with a named schema.
 
 use super::Question;
-use super::{rails, story};
+use super::{metrics, rails, story};
 use crate::config::RailsDocument;
-use muster_fabric::Fabric;
+use muster_fabric::{Fabric, Nid};
 use muster_protocol::{
-    CauseKind, Instant, MemberId, MemberView, NodeState, Observation, ObservationKind, Overlay,
+    CauseKind, Engine, Instant, MemberId, MemberView, NodeState, Observation, ObservationKind,
     RankState,
 };
 use serde_json::{Map, Value, json};
@@ -13,12 +13,16 @@ use std::collections::BTreeMap;
 
 /// What an agent knows when it is asked.
 pub(crate) struct Sources<'a> {
-    pub(crate) engine: &'a Overlay,
+    pub(crate) engine: &'a Engine,
     pub(crate) fabric: &'a Fabric,
     /// The configuration of the rails that is in force.
     pub(crate) document: &'a RailsDocument,
+    /// Rails of it that are not open, and why.
+    pub(crate) missing: &'a [(Nid, String)],
     /// What neither engine nor fabric counts.
     pub(crate) agent: &'a [(&'static str, u64)],
+    pub(crate) node: &'a str,
+    pub(crate) job: &'a str,
     pub(crate) now: Instant,
 }
 
@@ -28,7 +32,7 @@ pub(crate) fn answer(question: &Question, known: &Sources<'_>) -> Value {
     match question {
         Question::Members => members(engine, now),
         Question::Why(name) => why(engine, name, now),
-        Question::Rails => rails::rails(fabric),
+        Question::Rails => rails::rails(fabric, known.missing),
         Question::Rail { net, index } => rails::one(fabric, *net, *index),
         Question::Nets => rails::nets(fabric),
         Question::Peers { most, behind } => rails::peers(engine, fabric, *most, *behind),
@@ -39,6 +43,14 @@ pub(crate) fn answer(question: &Question, known: &Sources<'_>) -> Value {
             json!({ "schema": "muster/export/v1", "yaml": known.document.export() })
         }
         Question::Stats => stats(known),
+        Question::Attributes(name) => attributes(engine, name.as_deref()),
+        Question::Metrics => {
+            json!({ "schema": "muster/metrics/v1", "text": metrics::text(known) })
+        }
+        // The agent answers these without a look at the engine.
+        Question::About | Question::Config | Question::Gossip => {
+            json!({ "error": "not to be asked here" })
+        }
     }
 }
 
@@ -50,7 +62,7 @@ pub(crate) fn done(result: Result<String, String>) -> Value {
     }
 }
 
-fn members(engine: &Overlay, now: Instant) -> Value {
+fn members(engine: &Engine, now: Instant) -> Value {
     let members: Vec<Value> = engine
         .members()
         .map(|view| member(engine, &view, now))
@@ -63,7 +75,7 @@ fn members(engine: &Overlay, now: Instant) -> Value {
     })
 }
 
-fn member(engine: &Overlay, view: &MemberView<'_>, now: Instant) -> Value {
+fn member(engine: &Engine, view: &MemberView<'_>, now: Instant) -> Value {
     let is_self = view.id() == engine.id();
     let heard = view.last_heard();
     let ranks: Vec<Value> = view
@@ -87,7 +99,7 @@ fn member(engine: &Overlay, view: &MemberView<'_>, now: Instant) -> Value {
     })
 }
 
-fn why(engine: &Overlay, name: &str, now: Instant) -> Value {
+fn why(engine: &Engine, name: &str, now: Instant) -> Value {
     let id = MemberId::of(name);
     let Some(view) = engine.member(id) else {
         return json!({ "error": format!("no member named {name} is known; see muster members") });
@@ -103,7 +115,7 @@ fn why(engine: &Overlay, name: &str, now: Instant) -> Value {
     value
 }
 
-fn evidence(engine: &Overlay, observation: &Observation, now: Instant) -> Value {
+fn evidence(engine: &Engine, observation: &Observation, now: Instant) -> Value {
     let (what, cause) = match observation.kind {
         ObservationKind::Joined => ("joined", None),
         ObservationKind::Probed => ("was silent and probed", None),
@@ -127,6 +139,39 @@ fn evidence(engine: &Overlay, observation: &Observation, now: Instant) -> Value 
     })
 }
 
+/// What nodes have published: values that are texts as such, others in hexadecimal.
+fn attributes(engine: &Engine, name: Option<&str>) -> Value {
+    if let Some(name) = name.filter(|name| engine.member(MemberId::of(name)).is_none()) {
+        return json!({ "error": format!("no member named {name} is known; see muster members") });
+    }
+    let printable = |bytes: &[u8]| {
+        let text = str::from_utf8(bytes).ok()?;
+        (!text.chars().any(char::is_control)).then(|| text.to_owned())
+    };
+    let hex = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    let mut all = Vec::new();
+    for view in engine
+        .members()
+        .filter(|view| name.is_none_or(|name| name == view.name()))
+    {
+        for (key, value, version) in engine.attributes(view.id()) {
+            all.push(json!({
+                "node": view.name(),
+                "key": printable(key).unwrap_or_else(|| format!("0x{}", hex(key))),
+                "value": printable(value),
+                "value_hex": printable(value).is_none().then(|| hex(value)),
+                "version": version,
+            }));
+        }
+    }
+    json!({ "schema": "muster/attributes/v1", "attributes": all })
+}
+
 fn stats(known: &Sources<'_>) -> Value {
     let mut counters = Map::new();
     known.engine.counters().each(|name, value| {
@@ -141,12 +186,12 @@ fn stats(known: &Sources<'_>) -> Value {
     })
 }
 
-fn names(engine: &Overlay, ids: impl Iterator<Item = MemberId>) -> Vec<String> {
+fn names(engine: &Engine, ids: impl Iterator<Item = MemberId>) -> Vec<String> {
     ids.map(|id| engine.name_of(id).unwrap_or("?").to_owned())
         .collect()
 }
 
-fn state_word(state: NodeState) -> &'static str {
+pub(crate) fn state_word(state: NodeState) -> &'static str {
     match state {
         NodeState::Unknown => "unknown",
         NodeState::Alive => "alive",
@@ -157,7 +202,7 @@ fn state_word(state: NodeState) -> &'static str {
     }
 }
 
-fn rank_word(state: RankState) -> &'static str {
+pub(crate) fn rank_word(state: RankState) -> &'static str {
     match state {
         RankState::Unknown => "unknown",
         RankState::Alive => "alive",
@@ -167,7 +212,7 @@ fn rank_word(state: RankState) -> &'static str {
     }
 }
 
-fn cause_word(cause: CauseKind) -> &'static str {
+pub(crate) fn cause_word(cause: CauseKind) -> &'static str {
     match cause {
         CauseKind::Joined => "joined",
         CauseKind::Silence => "silence on every rail",

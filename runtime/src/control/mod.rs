@@ -3,22 +3,30 @@
 //! Intuition: a counter with one clerk. The clerk (a thread that sleeps in `accept`) looks who it is,
 //! takes a question or a change, hands it to the host loop through a window, waits for the answer and
 //! gives it out; the loop answers from what it knows at that moment, makes a change between two of
-//! its turns, and is never held up by a slow reader. Only the agent's own user and root are served.
+//! its turns, and is never held up by a slow reader. Only the agent's own user and root are served; where
+//! the site opens a second door, others may ask there, and change nothing. Who wants to read events is
+//! handed on to the journal, and the loop never hears of it.
 //!
 //! A request is one line. Behind the line `import` follows a document, to the end of what is said.
+//! [`protocol`] has the version that both sides name.
 
 mod answer;
+mod follow;
+mod metrics;
+pub(crate) mod protocol;
 mod question;
 mod rails;
 pub(crate) mod story;
 
-pub(crate) use answer::{Sources, answer, done};
-pub use question::{Question, Request, RequestError};
+pub(crate) use answer::{Sources, answer, cause_word, done, rank_word, state_word};
+pub(crate) use follow::{Followed, Follower};
+pub use question::{GossipCommand, Question, Request, RequestError};
 
 use crate::config::{Change, DOCUMENT_MAX, RailsDocument};
+use crate::journal::Journal;
 use crate::sys::descriptor::EventFd;
 use crate::sys::process::user_id;
-use crate::sys::stream;
+use crate::sys::stream::{self, Trust};
 use rustix::net::sockopt::socket_peercred;
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};
@@ -32,6 +40,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use tracing::warn;
 
 /// Questions that wait for the loop at one time.
 const WAITING_MAX: usize = 4;
@@ -58,38 +67,70 @@ pub(crate) struct Pending {
 
 /// The loop's end of the door.
 pub(crate) struct Control {
-    path: PathBuf,
-    /// Device and inode of our socket: somebody else's may be at the path by now.
-    socket: (u64, u64),
+    socket: Socket,
     window: Receiver<Pending>,
     bell: Arc<EventFd>,
+    /// The door for all, if there is one.
+    others: Option<Socket>,
+}
+
+/// A path with our socket at it.
+struct Socket {
+    path: PathBuf,
+    /// Device and inode of our socket: somebody else's may be at the path by now.
+    identity: (u64, u64),
+}
+
+/// Who takes requests at one door.
+struct Clerk {
+    listener: UnixListener,
+    window: SyncSender<Pending>,
+    bell: Arc<EventFd>,
+    journal: Option<Journal>,
+    /// Whether users of whom the agent is not may ask here.
+    is_for_all: bool,
 }
 
 impl Control {
-    /// Opens the door at `path`; a socket that a dead agent left there is replaced, that of a living
-    /// one is not (`AddrInUse`).
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    /// Opens the door at `path`, and one at `others` for users that may only ask. A socket that a dead
+    /// agent left there is replaced, that of a living one is not (`AddrInUse`). Without the second one the
+    /// first serves all the same.
+    pub(crate) fn open(
+        path: &Path,
+        others: Option<&Path>,
+        journal: Option<&Journal>,
+    ) -> io::Result<Self> {
         if stream::is_anybody_there(path, PATIENCE) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
-        let fresh = path.with_extension("new");
-        let _ = fs::remove_file(&fresh);
-        let listener = UnixListener::bind(&fresh)?;
-        fs::set_permissions(&fresh, Permissions::from_mode(0o600))?;
-        let socket = identity(&fresh)?;
-        fs::rename(&fresh, path)?;
         let bell = Arc::new(EventFd::new()?);
-        let (sender, window) = sync_channel(WAITING_MAX);
-        let clerk_bell = Arc::clone(&bell);
-        std::thread::Builder::new()
-            .name("muster-control".into())
-            .stack_size(256 << 10)
-            .spawn(move || serve(&listener, &sender, &clerk_bell))?;
+        let (window, requests) = sync_channel(WAITING_MAX);
+        let clerk = |listener, is_for_all| Clerk {
+            listener,
+            window: window.clone(),
+            bell: Arc::clone(&bell),
+            journal: journal.cloned(),
+            is_for_all,
+        };
+        let (listener, socket) = listen(path, 0o600)?;
+        clerk(listener, false).start()?;
+        let open_others = |path: &Path| {
+            let (listener, socket) = listen(path, 0o666)?;
+            clerk(listener, true).start()?;
+            Ok(socket)
+        };
+        let others = others.and_then(|path| {
+            let refused = |cause: &io::Error| {
+                let path = path.display();
+                warn!(%path, %cause, "no door for other users; name another directory with MUSTER_READABLE_IN");
+            };
+            open_others(path).inspect_err(refused).ok()
+        });
         Ok(Self {
-            path: path.to_owned(),
             socket,
-            window,
+            window: requests,
             bell,
+            others,
         })
     }
 
@@ -107,8 +148,13 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|found| found == self.socket) {
-            let _ = fs::remove_file(&self.path);
+        for socket in [Some(&self.socket), self.others.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            if identity(&socket.path).is_ok_and(|found| found == socket.identity) {
+                let _ = fs::remove_file(&socket.path);
+            }
         }
     }
 }
@@ -124,60 +170,113 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
 }
 
-fn serve(listener: &UnixListener, window: &SyncSender<Pending>, bell: &EventFd) {
-    loop {
-        match listener.accept() {
-            // A client that is slow, gone or somebody else's concerns nobody but itself.
-            Ok((client, _)) => drop(serve_one(&client, window, bell)),
-            // Out of descriptors, for instance: it will not get better at once.
-            Err(_) => std::thread::sleep(ACCEPT_PAUSE),
+/// Listens at `path`: under another name first, so that nobody finds it without its mode.
+fn listen(path: &Path, mode: u32) -> io::Result<(UnixListener, Socket)> {
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(".new");
+    let fresh = PathBuf::from(fresh);
+    let _ = fs::remove_file(&fresh);
+    let listener = UnixListener::bind(&fresh)?;
+    fs::set_permissions(&fresh, Permissions::from_mode(mode))?;
+    let identity = identity(&fresh)?;
+    fs::rename(&fresh, path)?;
+    let path = path.to_owned();
+    Ok((listener, Socket { path, identity }))
+}
+
+impl Clerk {
+    fn start(self) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name("muster-control".into());
+        thread.stack_size(256 << 10).spawn(move || self.serve())?;
+        Ok(())
+    }
+
+    fn serve(&self) {
+        loop {
+            match self.listener.accept() {
+                // A client that is slow, gone or somebody else's concerns nobody but itself.
+                Ok((client, _)) => drop(self.serve_one(client)),
+                // Out of descriptors, for instance: it will not get better at once.
+                Err(_) => std::thread::sleep(ACCEPT_PAUSE),
+            }
         }
+    }
+
+    fn serve_one(&self, client: UnixStream) -> io::Result<()> {
+        let peer = socket_peercred(&client)?.uid.as_raw();
+        let is_trusted = may_ask(peer, user_id());
+        if !is_trusted && !self.is_for_all {
+            // Hung up on before it has said everything, it would not hear the answer.
+            let end = Instant::now() + PATIENCE;
+            let mut unread = Vec::new();
+            while unread.len() <= LINE_MAX && more(&client, &mut unread, end)? {}
+            return write(&client, denial(peer, ""));
+        }
+        let request = match read(&client)? {
+            Ok(request) => request,
+            Err(refusal) => return write(&client, refusal),
+        };
+        if !is_trusted && !request.is_for_all() {
+            return write(&client, denial(peer, "this is for its user alone: "));
+        }
+        if let Request::Events { since, follow } = request {
+            return self.hand_on(client, since, follow);
+        }
+        write(&client, self.ask_loop(request)?)
+    }
+
+    /// To the journal.
+    fn hand_on(&self, client: UnixStream, since: u64, follow: bool) -> io::Result<()> {
+        let refused = client.try_clone()?;
+        let taken = self
+            .journal
+            .as_ref()
+            .map(|journal| journal.read(client, since, follow));
+        match taken {
+            Some(true) => Ok(()),
+            Some(false) => write(
+                &refused,
+                refusal("the journal has too much to do; ask again"),
+            ),
+            None => write(
+                &refused,
+                refusal("this agent keeps no journal; its log says why"),
+            ),
+        }
+    }
+
+    fn ask_loop(&self, request: Request) -> io::Result<Value> {
+        let (reply, answer) = channel();
+        let decided = Arc::new(AtomicBool::new(false));
+        let pending = Pending {
+            request,
+            reply,
+            decided: Arc::clone(&decided),
+        };
+        if self.window.try_send(pending).is_err() {
+            return Ok(refusal(
+                "the agent has too many questions waiting; ask again",
+            ));
+        }
+        self.bell.raise();
+        let answered = answer.recv_timeout(PATIENCE);
+        if answered.is_err() && !decided.swap(true, Ordering::AcqRel) {
+            return Ok(refusal(
+                "the agent had no time for it and has done nothing; ask again",
+            ));
+        }
+        // What the loop has begun it ends, and what has become of it must not be guessed here.
+        let answered = answered.or_else(|_| answer.recv_timeout(PATIENCE));
+        answered.map_err(|_| io::ErrorKind::TimedOut.into())
     }
 }
 
-fn serve_one(client: &UnixStream, window: &SyncSender<Pending>, bell: &EventFd) -> io::Result<()> {
-    let peer = socket_peercred(client)?.uid.as_raw();
-    if !may_ask(peer, user_id()) {
-        // Hung up on before it has said everything, it would not hear the answer.
-        let end = Instant::now() + PATIENCE;
-        let mut unread = Vec::new();
-        while unread.len() <= LINE_MAX && more(client, &mut unread, end)? {}
-        let why = format!(
-            "this agent belongs to uid {}, and you are uid {peer}; ask as its user or as root",
-            user_id()
-        );
-        return write(client, &json!({ "error": why, "kind": DENIED }));
-    }
-    let request = match read(client)? {
-        Ok(request) => request,
-        Err(why) => return write(client, &refusal(&why)),
-    };
-    let (reply, answer) = channel();
-    let decided = Arc::new(AtomicBool::new(false));
-    let pending = Pending {
-        request,
-        reply,
-        decided: Arc::clone(&decided),
-    };
-    if window.try_send(pending).is_err() {
-        return write(
-            client,
-            &refusal("the agent has too many questions waiting; ask again"),
-        );
-    }
-    bell.raise();
-    let answered = answer.recv_timeout(PATIENCE);
-    if answered.is_err() && !decided.swap(true, Ordering::AcqRel) {
-        return write(
-            client,
-            &refusal("the agent had no time for it and has done nothing; ask again"),
-        );
-    }
-    // What the loop has begun it ends, and what has become of it must not be guessed here.
-    match answered.or_else(|_| answer.recv_timeout(PATIENCE)) {
-        Ok(value) => write(client, &value),
-        Err(_) => Ok(()),
-    }
+fn denial(peer: u32, what: &str) -> Value {
+    let why = format!(
+        "{what}this agent belongs to uid {}, and you are uid {peer}; ask as its user or as root",
+        user_id()
+    );
+    json!({ "error": why, "kind": DENIED })
 }
 
 /// Whether a process of the user `peer` may ask, and change, the agent of the user `own`.
@@ -187,8 +286,40 @@ fn may_ask(peer: u32, own: u32) -> bool {
 
 /// Takes a request, or says what is wrong with it. However slowly it comes, the clerk has others to
 /// serve.
-fn read(client: &UnixStream) -> io::Result<Result<Request, String>> {
+fn read(client: &UnixStream) -> io::Result<Result<Request, Value>> {
     let end = Instant::now() + PATIENCE;
+    let (line, mut heard) = match read_line(client, end)? {
+        Ok(said) => said,
+        Err(why) => return Ok(Err(refusal(&why))),
+    };
+    let line = match protocol::unmark(&line) {
+        Ok(line) => line,
+        Err(number) => {
+            let why = protocol::refusal(&number);
+            return Ok(Err(json!({ "error": why, "kind": protocol::SKEWED })));
+        }
+    };
+    let request = match line {
+        IMPORT => {
+            while heard.len() <= DOCUMENT_MAX && more(client, &mut heard, end)? {}
+            let document = RailsDocument::import(&String::from_utf8_lossy(&heard));
+            let replace = |document| Request::Change(Change::Replace(Box::new(document)));
+            document.map(replace).map_err(|error| error.to_string())
+        }
+        line if !heard.trim_ascii().is_empty() => {
+            let more = String::from_utf8_lossy(heard.trim_ascii()).into_owned();
+            let more = more.lines().next().unwrap_or_default();
+            Err(format!(
+                "a request is one line, and behind {line:?} comes {more:?}; ask for one thing at a time"
+            ))
+        }
+        line => line.parse::<Request>().map_err(|error| error.to_string()),
+    };
+    Ok(request.map_err(|why| refusal(&why)))
+}
+
+/// The first line, and what was heard behind it.
+fn read_line(client: &UnixStream, end: Instant) -> io::Result<Result<(String, Vec<u8>), String>> {
     let mut heard: Vec<u8> = Vec::new();
     let line_end = |heard: &[u8]| heard.iter().position(|byte| *byte == b'\n');
     while line_end(&heard).is_none() && heard.len() <= LINE_MAX && more(client, &mut heard, end)? {}
@@ -197,14 +328,8 @@ fn read(client: &UnixStream) -> io::Result<Result<Request, String>> {
         return Ok(Err(format!("the request is longer than {LINE_MAX} bytes")));
     }
     let line = String::from_utf8_lossy(&heard[..at]).trim().to_owned();
-    if line != IMPORT {
-        return Ok(line.parse::<Request>().map_err(|error| error.to_string()));
-    }
     heard.drain(..heard.len().min(at + 1));
-    while heard.len() <= DOCUMENT_MAX && more(client, &mut heard, end)? {}
-    let document = RailsDocument::import(&String::from_utf8_lossy(&heard));
-    let replace = |document| Request::Change(Change::Replace(Box::new(document)));
-    Ok(document.map(replace).map_err(|error| error.to_string()))
+    Ok(Ok((line, heard)))
 }
 
 /// Reads on; false at the end of what is said.
@@ -217,9 +342,11 @@ fn more(mut client: &UnixStream, heard: &mut Vec<u8>, end: Instant) -> io::Resul
 }
 
 /// However slowly it is read, the clerk has others to serve.
-fn write(mut client: &UnixStream, value: &Value) -> io::Result<()> {
+fn write(mut client: &UnixStream, mut value: Value) -> io::Result<()> {
     let end = Instant::now() + PATIENCE;
-    let text = value.to_string();
+    protocol::stamp(&mut value);
+    // By the line end the reader knows that it has all of it.
+    let text = format!("{value}\n");
     let mut unsaid = text.as_bytes();
     while !unsaid.is_empty() {
         client.set_write_timeout(Some(left(end)?))?;
@@ -273,6 +400,14 @@ pub enum AskError {
         /// Its words.
         why: String,
     },
+    /// The agent is of another release.
+    #[error("the agent at {path} cannot be asked: {why}")]
+    Skewed {
+        /// The door.
+        path: PathBuf,
+        /// Both versions.
+        why: String,
+    },
     /// The agent refused or did not understand.
     #[error("the agent at {path} says: {why}")]
     Refused {
@@ -297,34 +432,66 @@ pub fn ask(path: &Path, question: &Question) -> Result<Value, AskError> {
 /// See [`AskError`]. What was refused has changed nothing; of an agent that hangs up or gives no
 /// answer in time it is not known whether it has.
 pub fn request(path: &Path, request: &Request) -> Result<Value, AskError> {
-    let path_of = || path.to_owned();
-    let failed = |cause: io::Error| match cause.kind() {
-        io::ErrorKind::TimedOut | io::ErrorKind::UnexpectedEof => AskError::NoAnswer {
-            path: path_of(),
-            cause,
-        },
-        _ => AskError::NoAgent {
-            path: path_of(),
-            cause,
-        },
-    };
-    let refused = |why: String| AskError::Refused {
-        path: path_of(),
-        why,
-    };
-    let said = format!("{request}\n{}", request.body().unwrap_or_default());
-    let text = stream::ask(path, said.as_bytes(), ANSWER_MAX, 2 * PATIENCE).map_err(failed)?;
-    if text.is_empty() {
-        return Err(failed(io::ErrorKind::UnexpectedEof.into()));
+    let said = marked(request);
+    let trust = trust_in(path);
+    let text = stream::ask(path, said.as_bytes(), ANSWER_MAX, 2 * PATIENCE, trust)
+        .map_err(|cause| AskError::of(path, cause))?;
+    if !text.ends_with(b"\n") {
+        return Err(AskError::of(path, io::ErrorKind::UnexpectedEof.into()));
     }
-    let value: Value = serde_json::from_slice(&text).map_err(|error| refused(error.to_string()))?;
-    match value.get("error").and_then(Value::as_str) {
-        Some(why) if value["kind"] == DENIED => Err(AskError::Denied {
-            path: path_of(),
-            why: why.to_owned(),
-        }),
-        Some(why) => Err(refused(why.to_owned())),
-        None => Ok(value),
+    AskError::check(path, &text)
+}
+
+/// What is said at the door.
+fn marked(request: &Request) -> String {
+    let (mark, version) = (protocol::MARK, protocol::PROTOCOL);
+    format!(
+        "{mark}{version} {request}\n{}",
+        request.body().unwrap_or_default()
+    )
+}
+
+/// A socket that everybody may speak to is meant for others than its user.
+fn trust_in(path: &Path) -> Trust {
+    match fs::metadata(path).is_ok_and(|found| found.mode() & 0o002 != 0) {
+        true => Trust::Named,
+        false => Trust::Own,
+    }
+}
+
+impl AskError {
+    fn of(path: &Path, cause: io::Error) -> Self {
+        let path = path.to_owned();
+        match cause.kind() {
+            io::ErrorKind::TimedOut | io::ErrorKind::UnexpectedEof => {
+                Self::NoAnswer { path, cause }
+            }
+            _ => Self::NoAgent { path, cause },
+        }
+    }
+
+    /// An answer that was understood and is no refusal.
+    fn check(path: &Path, text: &[u8]) -> Result<Value, Self> {
+        let path = path.to_owned();
+        let value: Value = match serde_json::from_slice(text) {
+            Ok(value) => value,
+            Err(error) => {
+                let why = error.to_string();
+                return Err(Self::Refused { path, why });
+            }
+        };
+        if let Some(why) = protocol::skew(&value) {
+            return Err(Self::Skewed { path, why });
+        }
+        match value
+            .get("error")
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+        {
+            Some(why) if value["kind"] == DENIED => Err(Self::Denied { path, why }),
+            Some(why) => Err(Self::Refused { path, why }),
+            None => Ok(value),
+        }
     }
 }
 
@@ -336,7 +503,7 @@ mod tests {
     fn door() -> (tempfile::TempDir, PathBuf, Control) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("control");
-        let control = Control::open(&path).unwrap();
+        let control = Control::open(&path, None, None).unwrap();
         (directory, path, control)
     }
 
@@ -468,7 +635,7 @@ mod tests {
         let path = directory.path().join("control");
         // As if its agent had been killed: its socket is still there.
         drop(UnixListener::bind(&path).unwrap());
-        let control = Control::open(&path).unwrap();
+        let control = Control::open(&path, None, None).unwrap();
         let asked_path = path.clone();
         let asking = std::thread::spawn(move || ask(&asked_path, &Question::Rails));
         answer_one(&control, &json!({}));
@@ -480,7 +647,9 @@ mod tests {
     #[test]
     fn the_door_of_a_living_agent_is_left_alone() {
         let (_directory, path, control) = door();
-        let refused = Control::open(&path).err().map(|cause| cause.kind());
+        let refused = Control::open(&path, None, None)
+            .err()
+            .map(|cause| cause.kind());
         assert_eq!(refused, Some(io::ErrorKind::AddrInUse));
         // Somebody else has taken the path meanwhile, all the same.
         fs::remove_file(&path).unwrap();

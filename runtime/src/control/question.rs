@@ -18,6 +18,54 @@ pub enum Request {
     Change(Change),
     /// Set all figures of rails and peers to zero.
     Zero,
+    /// Drive age gossip.
+    Gossip(GossipCommand),
+    /// What has happened, and what will.
+    Events {
+        /// The number of the last event that is known.
+        since: u64,
+        /// Go on with what comes.
+        follow: bool,
+    },
+}
+
+/// What age gossip is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GossipCommand {
+    /// Take these participants and times in place of what there was, and wait.
+    Init {
+        /// A cycle, in milliseconds.
+        interval_ms: String,
+        /// The estimated round trip, in milliseconds.
+        round_trip_ms: String,
+        /// Whether a cycle may be below 200 ms.
+        allow_fast_interval: bool,
+        /// Lists and ranges of NIDs.
+        participants: Vec<String>,
+    },
+    /// Go on.
+    Start,
+    /// Stop.
+    Stop,
+}
+
+impl fmt::Display for GossipCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start => f.write_str("gossip start"),
+            Self::Stop => f.write_str("gossip stop"),
+            Self::Init {
+                interval_ms,
+                round_trip_ms,
+                allow_fast_interval,
+                participants,
+            } => {
+                let fast = if *allow_fast_interval { "fast" } else { "safe" };
+                let list = participants.join(" ");
+                write!(f, "gossip init {interval_ms} {round_trip_ms} {fast} {list}")
+            }
+        }
+    }
 }
 
 /// A question.
@@ -60,6 +108,16 @@ pub enum Question {
     Export,
     /// The counters.
     Stats,
+    /// Age gossip: parameters, clock, ages.
+    Gossip,
+    /// The attributes of one member, or of all.
+    Attributes(Option<String>),
+    /// Who the agent is: release, process, scheduling, cores.
+    About,
+    /// What it was started with, and where each setting came from.
+    Config,
+    /// All figures, as OpenMetrics has them.
+    Metrics,
 }
 
 impl Question {
@@ -78,8 +136,8 @@ impl Question {
 pub enum RequestError {
     /// It begins like nothing that is known.
     #[error(
-        "{0:?} is no question; ask members, why NAME, rails, nets, peers, policy, relays, \
-         explain NAME, export or stats, or say what to change"
+        "{0:?} is no question; ask members, why NAME, attrs, events, rails, nets, peers, policy, relays, \
+         explain NAME, export, stats, metrics, config or about, or say what to change"
     )]
     Unknown(String),
     /// It begins like a change.
@@ -101,7 +159,34 @@ impl FromStr for Request {
             ["relays"] => Question::Relays,
             ["export"] => Question::Export,
             ["stats"] => Question::Stats,
+            ["about"] => Question::About,
+            ["config"] => Question::Config,
+            ["metrics"] => Question::Metrics,
+            ["attrs"] => Question::Attributes(None),
+            ["attrs", name] if named(name) => Question::Attributes(Some(name.to_owned())),
+            ["events", ref how @ ..] => {
+                let events = events(how);
+                return events.ok_or_else(|| RequestError::Unknown(line.to_owned()));
+            }
             ["stats", "zero"] => return Ok(Self::Zero),
+            ["gossip"] => Question::Gossip,
+            ["gossip", "start"] => return Ok(Self::Gossip(GossipCommand::Start)),
+            ["gossip", "stop"] => return Ok(Self::Gossip(GossipCommand::Stop)),
+            [
+                "gossip",
+                "init",
+                interval,
+                round_trip,
+                fast @ ("fast" | "safe"),
+                ref list @ ..,
+            ] => {
+                return Ok(Self::Gossip(GossipCommand::Init {
+                    interval_ms: interval.to_owned(),
+                    round_trip_ms: round_trip.to_owned(),
+                    allow_fast_interval: fast == "fast",
+                    participants: list.iter().map(|word| (*word).to_owned()).collect(),
+                }));
+            }
             ["peers"] => Question::peers(),
             ["peers", most, behind] if most != "add" && most != "del" => {
                 let numbers = most.parse().ok().zip(behind.parse().ok());
@@ -132,6 +217,20 @@ impl FromStr for Request {
     }
 }
 
+/// `[SINCE] [follow]`.
+fn events(how: &[&str]) -> Option<Request> {
+    let (how, follow) = match how {
+        [before @ .., "follow"] => (before, true),
+        how => (how, false),
+    };
+    let since = match how {
+        [] => 0,
+        [number] => number.parse().ok()?,
+        _ => return None,
+    };
+    Some(Request::Events { since, follow })
+}
+
 impl fmt::Display for Request {
     /// The line; a whole document follows its line, see [`Request::body`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -139,11 +238,26 @@ impl fmt::Display for Request {
             Self::Ask(question) => question.fmt(f),
             Self::Change(change) => change.fmt(f),
             Self::Zero => f.write_str("stats zero"),
+            Self::Gossip(command) => command.fmt(f),
+            Self::Events { since, follow } => {
+                write!(f, "events {since}{}", if *follow { " follow" } else { "" })
+            }
         }
     }
 }
 
 impl Request {
+    /// Whether users that are not the agent's may ask it, where the site lets them: whatever changes
+    /// nothing, but for what applications have written.
+    #[must_use]
+    pub fn is_for_all(&self) -> bool {
+        match self {
+            Self::Ask(question) => !matches!(question, Question::Attributes(_)),
+            Self::Events { .. } => true,
+            Self::Change(_) | Self::Zero | Self::Gossip(_) => false,
+        }
+    }
+
     /// What follows the line.
     #[must_use]
     pub fn body(&self) -> Option<String> {
@@ -172,6 +286,12 @@ impl fmt::Display for Question {
             } => write!(f, "explain {from} {to}"),
             Self::Export => f.write_str("export"),
             Self::Stats => f.write_str("stats"),
+            Self::Gossip => f.write_str("gossip"),
+            Self::Attributes(None) => f.write_str("attrs"),
+            Self::Attributes(Some(name)) => write!(f, "attrs {name}"),
+            Self::About => f.write_str("about"),
+            Self::Config => f.write_str("config"),
+            Self::Metrics => f.write_str("metrics"),
         }
     }
 }
@@ -203,12 +323,29 @@ mod tests {
             explain(Some("n1")),
             Question::Export,
             Question::Stats,
+            Question::Gossip,
+            Question::Attributes(None),
+            Question::Attributes(Some("n2".into())),
+            Question::About,
+            Question::Config,
+            Question::Metrics,
         ] {
             let request = Request::Ask(question);
             assert_eq!(request.to_string().parse(), Ok(request));
         }
         let change = Request::Change("policy del 3".parse().unwrap());
-        for request in [Request::Zero, change] {
+        let events = |since, follow| Request::Events { since, follow };
+        let init = GossipCommand::Init {
+            interval_ms: "200".into(),
+            round_trip_ms: "0.5".into(),
+            allow_fast_interval: true,
+            participants: vec!["10.0.0.[1-4]@udp0".into(), "10.0.1.1@udp0".into()],
+        };
+        let gossip = [GossipCommand::Start, GossipCommand::Stop, init].map(Request::Gossip);
+        for request in [Request::Zero, change, events(0, false), events(7, true)]
+            .into_iter()
+            .chain(gossip)
+        {
             assert_eq!(request.to_string().parse(), Ok(request));
         }
         for line in [
@@ -226,6 +363,10 @@ mod tests {
             "rails quantum0 1",
             "policy del",
             "explain a b c",
+            "events x",
+            "events follow 3",
+            "events 3 4 follow",
+            "attrs a b",
         ] {
             assert!(line.parse::<Request>().is_err(), "{line:?}");
         }

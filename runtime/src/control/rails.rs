@@ -2,17 +2,21 @@
 
 use crate::config::{RailsDocument, switch_word};
 use muster_fabric::{
-    Counters, Credits, DropReason, Fabric, Net, Nid, NidList, PathView, PeerHandle, PeerNidView,
-    PeerView, RailView, Route, Subject, Tally, Through, Transport, Why,
+    Counters, Credits, DropReason, Fabric, HealthState, Net, Nid, NidList, PathView, PeerHandle,
+    PeerNidView, PeerView, RailView, Subject, Tally, Through, Transport, Why,
 };
-use muster_protocol::{MemberId, Overlay};
+use muster_protocol::{Engine, MemberId};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// The local rails, each with its figures, and where a fault is, as far as it can be told.
-pub(super) fn rails(fabric: &Fabric) -> Value {
-    let rails: Vec<Value> = fabric.rails().iter().map(rail).collect();
-    let findings = fabric.findings_in_words();
+pub(super) fn rails(fabric: &Fabric, missing: &[(Nid, String)]) -> Value {
+    let mut rails: Vec<Value> = fabric.rails().iter().map(rail).collect();
+    rails.extend(missing.iter().map(missing_rail));
+    let mut findings = fabric.findings_in_words();
+    let tried =
+        |(nid, why): &(Nid, String)| format!("{nid} is not open, and is tried again: {why}");
+    findings.extend(missing.iter().map(tried));
     json!({ "schema": "muster/rails/v1", "rails": rails, "findings": findings })
 }
 
@@ -59,7 +63,11 @@ pub(super) fn totals(fabric: &Fabric) -> Value {
         add("rail_timeouts", of_rail.timeouts);
         add("rail_drops", of_rail.dropped_in_all());
     }
-    for ([from, _, to], tally) in fabric.relayed().pairs {
+    let relayed = fabric.relayed();
+    // Of peers that are known no more, and pairs beyond the limit, it is not known any more which way.
+    add("relay_others", relayed.others.messages);
+    add("relay_other_bytes", relayed.others.bytes);
+    for ([from, _, to], tally) in relayed.pairs {
         let Tally { messages, bytes } = tally;
         let (count, sum) = match (from, to) {
             (None, _) => ("relay_sends", "relay_send_bytes"),
@@ -70,13 +78,15 @@ pub(super) fn totals(fabric: &Fabric) -> Value {
         add(sum, bytes);
     }
     add("unknown_peer_drops", fabric.unknown_peer_drops());
+    add("no_path_drops", fabric.no_path_drops());
+    add("under_way_drops", fabric.under_way_drops());
     add("rail_events_dropped", fabric.events_dropped());
     add("bulk_unfinished", fabric.bulk_unfinished());
     json!(sums)
 }
 
 /// So many peers behind so many others, with their NIDs and figures.
-pub(super) fn peers(engine: &Overlay, fabric: &Fabric, most: usize, behind: usize) -> Value {
+pub(super) fn peers(engine: &Engine, fabric: &Fabric, most: usize, behind: usize) -> Value {
     let names = names(engine);
     let all = fabric.peers(None, usize::MAX);
     let some = all.iter().skip(behind).take(most);
@@ -122,14 +132,14 @@ pub(super) fn policy(document: &RailsDocument) -> Value {
 }
 
 /// Why a message from here to a peer takes the pair that it takes now.
-pub(super) fn explain(engine: &Overlay, fabric: &Fabric, from: Option<&str>, to: &str) -> Value {
+pub(super) fn explain(engine: &Engine, fabric: &Fabric, from: Option<&str>, to: &str) -> Value {
     let own = engine.name_of(engine.id()).unwrap_or_default();
     let (local, (peer, remote)) =
         match (local_end(fabric, own, from), remote_end(engine, fabric, to)) {
             (Ok(local), Ok(remote)) => (local, remote),
             (Err(why), _) | (_, Err(why)) => return json!({ "error": why }),
         };
-    let why = fabric.why(peer, Route::Next);
+    let why = fabric.why(peer);
     let views = (fabric.rails(), fabric.paths(peer));
     let taken = why.taken.as_ref();
     let rail_of_taken = |(local, _): &(Nid, Nid)| views.0.iter().find(|rail| rail.nid == *local);
@@ -190,7 +200,7 @@ fn relay(names: &BTreeMap<Nid, String>, through: &Through) -> Value {
 }
 
 /// What went through whom: by others for this node, and by this node for others.
-pub(super) fn relays(engine: &Overlay, fabric: &Fabric) -> Value {
+pub(super) fn relays(engine: &Engine, fabric: &Fabric) -> Value {
     let own = engine.name_of(engine.id()).unwrap_or_default();
     let names = names(engine);
     let name = |nid: &Option<Nid>| match nid {
@@ -235,7 +245,7 @@ fn local_end(fabric: &Fabric, own: &str, from: Option<&str>) -> Result<Option<Ni
 
 /// The peer that was asked about, and which of its NIDs, if it was named by one.
 fn remote_end(
-    engine: &Overlay,
+    engine: &Engine,
     fabric: &Fabric,
     to: &str,
 ) -> Result<(PeerHandle, Option<Nid>), String> {
@@ -330,6 +340,21 @@ fn rail(rail: &RailView) -> Value {
     value
 }
 
+/// A rail that is configured and not open: nothing goes by it.
+fn missing_rail((nid, reason): &(Nid, String)) -> Value {
+    let mut value = counters(&Counters::default());
+    let own = json!({
+        "nid": nid.to_string(),
+        "net": nid.net.to_string(),
+        "state": HealthState::Failed.word(),
+        "reason": reason,
+        "health": 0,
+        "heat": 0,
+    });
+    merge(&mut value, own);
+    value
+}
+
 fn describe_peer(
     fabric: &Fabric,
     names: &BTreeMap<Nid, String>,
@@ -399,7 +424,7 @@ fn texts<'a>(nids: impl Iterator<Item = &'a Nid>) -> Vec<String> {
 }
 
 /// Whose each NID is, by what members say.
-fn names(engine: &Overlay) -> BTreeMap<Nid, String> {
+fn names(engine: &Engine) -> BTreeMap<Nid, String> {
     let mut names = BTreeMap::new();
     for member in engine.members() {
         let nids = String::from_utf8_lossy(member.address()).parse::<NidList>();

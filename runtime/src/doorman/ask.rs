@@ -41,6 +41,18 @@ pub enum Ask<'a> {
         /// [`key_hash`] of the key.
         key_hash: u64,
     },
+    /// And no more.
+    Unwatch {
+        /// [`key_hash`] of the key.
+        key_hash: u64,
+    },
+    /// The keys of a node's attributes, in order, as many as fit: [`keys_of`] the answer.
+    Keys {
+        /// Index of the node on the board.
+        node: u32,
+        /// Only those behind this one; empty for all.
+        after: &'a [u8],
+    },
 }
 
 /// What the agent answers.
@@ -92,6 +104,15 @@ impl<'a> Ask<'a> {
                 out.push(4);
                 out.extend(key_hash.to_le_bytes());
             }
+            Self::Unwatch { key_hash } => {
+                out.push(5);
+                out.extend(key_hash.to_le_bytes());
+            }
+            Self::Keys { node, after } => {
+                out.push(6);
+                out.extend(node.to_le_bytes());
+                out.extend(*after);
+            }
         }
         out
     }
@@ -126,9 +147,41 @@ impl<'a> Ask<'a> {
                 let key_hash = u64::from_le_bytes(rest.try_into().ok()?);
                 Some(Self::Watch { key_hash })
             }
+            5 => {
+                let key_hash = u64::from_le_bytes(rest.try_into().ok()?);
+                Some(Self::Unwatch { key_hash })
+            }
+            6 => {
+                let (node, after) = rest.split_first_chunk::<4>()?;
+                let node = u32::from_le_bytes(*node);
+                (after.len() <= ATTRIBUTE_KEY_MAX).then_some(Self::Keys { node, after })
+            }
             _ => None,
         }
     }
+}
+
+/// Keys as an answer's value, as many of them as fit.
+pub fn listed<'a>(keys: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for key in keys {
+        if out.len() + 1 + key.len() > ATTRIBUTE_VALUE_MAX {
+            break;
+        }
+        put_key(&mut out, key);
+    }
+    out
+}
+
+/// The keys in such a value; `None` if it is none.
+pub fn keys_of(mut value: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut keys = Vec::new();
+    while !value.is_empty() {
+        let (key, rest) = take_key(value)?;
+        keys.push(key.to_vec());
+        value = rest;
+    }
+    Some(keys)
 }
 
 impl<'a> Answer<'a> {
@@ -201,6 +254,17 @@ mod tests {
             Ask::Watch {
                 key_hash: key_hash(b"k"),
             },
+            Ask::Unwatch {
+                key_hash: key_hash(b"k"),
+            },
+            Ask::Keys {
+                node: 5,
+                after: b"",
+            },
+            Ask::Keys {
+                node: 5,
+                after: &key,
+            },
         ];
         for ask in asks {
             let bytes = ask.encode();
@@ -223,6 +287,19 @@ mod tests {
     }
 
     #[test]
+    fn keys_are_listed_as_far_as_they_fit() {
+        let keys: Vec<Vec<u8>> = (0..=255u8).map(|n| vec![n; ATTRIBUTE_KEY_MAX]).collect();
+        let all = keys.iter().map(Vec::as_slice);
+        assert_eq!(keys_of(&listed(all.clone())), Some(keys.clone()));
+        let one_more = all.chain([&b"k"[..]]);
+        assert_eq!(keys_of(&listed(one_more)), Some(keys));
+        assert_eq!(keys_of(b""), Some(vec![]));
+        for value in [&b"\x00"[..], b"\x02k", b"\x01kk"] {
+            assert_eq!(keys_of(value), None);
+        }
+    }
+
+    #[test]
     fn what_is_cut_short_or_too_long_is_refused() {
         let whole = Ask::Get {
             node: 5,
@@ -239,6 +316,8 @@ mod tests {
             b"\x09",
             b"\x02\x01kx",
             b"\x04short",
+            b"\x05",
+            b"\x06abc",
         ] {
             assert!(Ask::decode(bytes).is_err(), "{bytes:?}");
         }

@@ -1,11 +1,11 @@
 //! The agent's socket and its lock: whoever has them is the agent of this place.
 
 use std::collections::VecDeque;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::message::{REASON_MAX, RefusalCode, ToClient};
@@ -18,17 +18,6 @@ use crate::sys::socket::{Listener, Packets};
 const TOLD_MAX: usize = 256;
 /// How long a predecessor that does not listen any more may take to end.
 const SUCCESSION: Duration = Duration::from_secs(2);
-
-/// Whether this open file is the one at the path.
-fn is_at(file: &File, path: &Path) -> bool {
-    let same = |ours: fs::Metadata, theirs: fs::Metadata| {
-        (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino())
-    };
-    match (file.metadata(), fs::metadata(path)) {
-        (Ok(ours), Ok(theirs)) => same(ours, theirs),
-        _ => false,
-    }
-}
 
 /// Why this process cannot be the agent here. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -53,12 +42,15 @@ pub enum DoorError {
 }
 
 /// A listening socket with its lock. Forked workers share both with their keeper; connections
-/// that come while no worker lives wait in the socket's queue.
+/// that come while no worker lives wait in the socket's queue. Whoever cleans up under a living agent
+/// makes room for another; so each takes away only what is its own.
 #[derive(Debug)]
 pub struct Door {
     listener: Listener,
     lock: File,
     path: PathBuf,
+    /// What it bound: as long as it listens, no other file has the same numbers.
+    bound: FileNumbers,
 }
 
 impl Door {
@@ -76,7 +68,7 @@ impl Door {
         let lock = loop {
             match lock::try_lock(&place.lock()) {
                 // One that its holder has removed meanwhile is nobody's: the next one counts.
-                Ok(Some(lock)) if is_at(&lock, &place.lock()) => break lock,
+                Ok(Some(lock)) if is_own_lock(&lock, place) => break lock,
                 Ok(Some(_)) => place.prepare()?,
                 Ok(None) => {}
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound => place.prepare()?,
@@ -92,21 +84,27 @@ impl Door {
         let _ = fs::remove_file(&fresh);
         let listener = Listener::bind(&fresh).map_err(system)?;
         fs::set_permissions(&fresh, Permissions::from_mode(0o600)).map_err(system)?;
+        let bound = fs::symlink_metadata(&fresh).map_err(system)?;
         fs::rename(&fresh, &path).map_err(system)?;
         Ok(Self {
             listener,
             lock,
             path,
+            bound: numbers(&bound),
         })
     }
 
-    /// For a worker that was executed afresh and got the descriptors by number.
-    pub fn from_descriptors(listener: OwnedFd, lock: OwnedFd, place: &Place) -> Self {
-        Self {
-            listener: listener.into(),
-            lock: lock.into(),
-            path: place.socket(),
-        }
+    /// The same door once more, as a forked worker has it.
+    ///
+    /// # Errors
+    /// The system gives no more descriptors.
+    pub fn share(&self) -> io::Result<Self> {
+        Ok(Self {
+            listener: self.listener.as_fd().try_clone_to_owned()?.into(),
+            lock: self.lock.try_clone()?,
+            path: self.path.clone(),
+            bound: self.bound,
+        })
     }
 
     /// The listening socket.
@@ -125,18 +123,22 @@ impl Door {
     }
 
     /// Takes everything away that this place has, the log too: nobody needs it after an orderly end.
-    /// To be called by the last process of an agent; whoever comes meanwhile begins anew.
+    /// To be called by the last process of an agent; whoever comes meanwhile begins anew. If the lock is
+    /// another agent's by now, so is the place.
     pub fn clear_away(self, place: &Place) {
         self.take_away();
-        for file in [place.log(), place.start_lock(), place.lock()] {
-            let _ = fs::remove_file(file);
+        if !is_own_lock(&self.lock, place) {
+            return;
         }
-        let _ = fs::remove_dir(place.directory());
+        place.sweep();
     }
 
     /// Takes the socket away; who is connected stays that.
     pub(super) fn take_away(&self) {
-        let _ = fs::remove_file(&self.path);
+        let found = fs::symlink_metadata(&self.path);
+        if found.is_ok_and(|found| numbers(&found) == self.bound) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 
     /// Tells everybody who comes within two seconds why there will be no agent, and takes the
@@ -171,5 +173,63 @@ impl Door {
 
     pub(super) fn accept(&self) -> io::Result<Option<Packets>> {
         self.listener.accept()
+    }
+}
+
+/// Device and inode.
+type FileNumbers = (u64, u64);
+
+fn numbers(file: &Metadata) -> FileNumbers {
+    (file.dev(), file.ino())
+}
+
+/// Whether this open file is the lock at the place.
+fn is_own_lock(lock: &File, place: &Place) -> bool {
+    match (lock.metadata(), fs::symlink_metadata(place.lock())) {
+        (Ok(ours), Ok(theirs)) => numbers(&ours) == numbers(&theirs),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(base: &tempfile::TempDir) -> Place {
+        Place::find(Some("door"), Some("n"), Some(base.path())).unwrap()
+    }
+
+    /// Somebody cleans up under an agent, and another one comes: the end of the first must not take the
+    /// second one's socket, lock and log away.
+    #[test]
+    fn an_agent_that_ends_leaves_what_is_anothers() {
+        let base = tempfile::tempdir().unwrap();
+        let place = place(&base);
+        let open = || Door::open(&place).unwrap();
+        for orderly in [true, false] {
+            let first = open();
+            fs::remove_dir_all(place.directory()).unwrap();
+            let second = open();
+            fs::write(place.log(), "of the second").unwrap();
+            match orderly {
+                true => first.clear_away(&place),
+                false => first.close(),
+            }
+            assert!(Packets::connect(&place.socket()).is_ok(), "{orderly}");
+            assert!(place.log().exists() && is_own_lock(&second.lock, &place));
+            second.clear_away(&place);
+            assert!(!place.directory().exists(), "its own it takes away");
+        }
+    }
+
+    #[test]
+    fn an_agent_whose_lock_was_taken_away_takes_its_socket_and_no_more() {
+        let base = tempfile::tempdir().unwrap();
+        let place = place(&base);
+        let door = Door::open(&place).unwrap();
+        fs::remove_file(place.lock()).unwrap();
+        fs::write(place.log(), "").unwrap();
+        door.clear_away(&place);
+        assert!(!place.socket().exists() && place.log().exists());
     }
 }

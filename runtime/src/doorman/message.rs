@@ -1,14 +1,19 @@
 //! What client and agent say to each other on the Unix socket: one message a packet.
 //!
 //! A kind byte, then fixed little-endian fields and texts with a two-byte length, each with its
-//! own limit. `Hello` begins with a magic number and the version of this protocol, so that two
-//! releases that do not understand each other at least find that out. A decoder never allocates
+//! own limit. `Hello` begins with a magic number and the versions of this protocol and of the board, so
+//! that two releases that do not understand each other find that out before the client is given a place,
+//! which it could not leave in order. A decoder never allocates
 //! by a length it has not checked, and every message must be used up to its last byte.
 
 use super::place::KEY_MAX;
+use crate::board::LAYOUT_VERSION;
 
 /// The version of this protocol.
-pub const VERSION: u16 = 1;
+pub const VERSION: u8 = 3;
+/// The layout of the board that goes with it.
+const LAYOUT: u8 = LAYOUT_VERSION as u8;
+const _: () = assert!(LAYOUT as u32 == LAYOUT_VERSION);
 /// The longest message, in bytes.
 pub const MESSAGE_MAX: usize = 1024;
 /// The longest address text, in bytes.
@@ -26,11 +31,16 @@ pub enum DecodeError {
         /// Its first byte; 0 if it has none.
         kind: u8,
     },
-    /// A `Hello` of another version.
-    #[error("protocol version {found}, this side speaks {VERSION}")]
+    /// A `Hello` of another release.
+    #[error(
+        "protocol {protocol} and board layout {layout}, where this side has protocol {VERSION} and board \
+         layout {LAYOUT}"
+    )]
     Version {
         /// The version it was written in.
-        found: u16,
+        protocol: u8,
+        /// The board that its writer knows.
+        layout: u8,
     },
 }
 
@@ -142,6 +152,8 @@ pub enum ToAgent {
     Leaving(i32),
     /// It asks something; the question is in the socket that goes with it.
     Ask,
+    /// Its launcher says that this rank ended badly.
+    Aborted(u32),
 }
 
 /// From the agent to a client.
@@ -169,7 +181,7 @@ impl ToAgent {
             Self::Hello(hello) => {
                 out.push(1);
                 out.extend(MAGIC);
-                out.extend(VERSION.to_le_bytes());
+                out.extend([VERSION, LAYOUT]);
                 out.extend(hello.pid.to_le_bytes());
                 put_text(&mut out, &hello.key);
                 out.extend(hello.rank.map_or(u32::MAX, |rank| rank).to_le_bytes());
@@ -205,6 +217,10 @@ impl ToAgent {
                 out.extend(exit_code.to_le_bytes());
             }
             Self::Ask => out.push(6),
+            Self::Aborted(rank) => {
+                out.push(7);
+                out.extend(rank.to_le_bytes());
+            }
         }
         out
     }
@@ -217,9 +233,9 @@ impl ToAgent {
                 if reader.array::<4>()? != MAGIC {
                     return Err(reader.malformed());
                 }
-                let found = u16::from_le_bytes(reader.array()?);
-                if found != VERSION {
-                    return Err(DecodeError::Version { found });
+                let [protocol, layout] = reader.array()?;
+                if (protocol, layout) != (VERSION, LAYOUT) {
+                    return Err(DecodeError::Version { protocol, layout });
                 }
                 let pid = reader.word()?;
                 let key = reader.text(KEY_MAX)?;
@@ -248,6 +264,7 @@ impl ToAgent {
             4 => Self::Key(reader.array()?),
             5 => Self::Leaving(i32::from_le_bytes(reader.array()?)),
             6 => Self::Ask,
+            7 => Self::Aborted(reader.word()?),
             _ => return Err(reader.malformed()),
         };
         reader.end(message)
@@ -410,6 +427,8 @@ mod tests {
             ToAgent::Seed("10.0.0.1:7741@udp0".into()),
             ToAgent::Key([7; 32]),
             ToAgent::Leaving(-9),
+            ToAgent::Ask,
+            ToAgent::Aborted(4711),
         ] {
             assert_eq!(ToAgent::decode(&message.encode()), Ok(message));
         }
@@ -434,11 +453,13 @@ mod tests {
     #[test]
     fn another_version_is_told_from_nonsense() {
         let mut bytes = ToAgent::Hello(hello()).encode();
-        bytes[5] = 9;
-        assert_eq!(
-            ToAgent::decode(&bytes),
-            Err(DecodeError::Version { found: 9 })
-        );
+        for (protocol, layout) in [(9, LAYOUT), (VERSION, 9)] {
+            bytes[5..7].copy_from_slice(&[protocol, layout]);
+            assert_eq!(
+                ToAgent::decode(&bytes),
+                Err(DecodeError::Version { protocol, layout })
+            );
+        }
         bytes[1] = b'X';
         assert_eq!(
             ToAgent::decode(&bytes),

@@ -36,7 +36,9 @@ use crate::sys::process;
 use crate::sys::socket::{Packets, Peer, Received};
 use crate::watch::{Finding, RankNotice, Watch, procfs};
 
-pub use ask::{ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash};
+pub use ask::{
+    ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash, keys_of, listed,
+};
 pub use door::{Door, DoorError};
 pub use message::{
     ADDRESS_MAX, DecodeError, Held, Hello, MESSAGE_MAX, REASON_MAX, RefusalCode, ToAgent, ToClient,
@@ -89,6 +91,11 @@ pub enum Request {
         slot: u32,
         /// The key.
         key: [u8; 32],
+    },
+    /// Its launcher says that a rank ended badly.
+    Aborted {
+        /// The rank.
+        rank: u32,
     },
     /// It announced that it leaves; the watch will say `Left`.
     Leaving {
@@ -151,10 +158,13 @@ pub struct Doorman {
     next_token: u64,
     address: String,
     publisher: bool,
+    /// Nobody is let in any more.
+    is_shut: bool,
     /// A descriptor that is given up when there is no other.
     spare: Option<EventFd>,
     counters: DoorCounters,
-    asks: Vec<Packets>,
+    /// With the slot of the client.
+    asks: Vec<(u32, Packets)>,
 }
 
 #[derive(Debug)]
@@ -180,6 +190,7 @@ impl Doorman {
             next_token: 1,
             address: String::new(),
             publisher: true,
+            is_shut: false,
             spare: Some(EventFd::new()?),
             counters: DoorCounters::default(),
             asks: Vec::new(),
@@ -226,9 +237,9 @@ impl Doorman {
         Ok(())
     }
 
-    /// The sockets on which somebody asked since the last time: the question is in them, the
-    /// answer goes the same way. One that is dropped is an answer too.
-    pub fn take_asks(&mut self) -> Vec<Packets> {
+    /// Who asked since the last time, by slot, and the sockets: the question is in them, the answer
+    /// goes the same way. One that is dropped is an answer too.
+    pub fn take_asks(&mut self) -> Vec<(u32, Packets)> {
         std::mem::take(&mut self.asks)
     }
 
@@ -302,6 +313,13 @@ impl Doorman {
         }
         watch.forget(notice.slot);
         board.release_slot(notice.slot);
+    }
+
+    /// Lets nobody in any more, for an agent that is about to end: whoever comes, and whoever waits at the
+    /// door, sees a hang-up and looks for the next one.
+    pub fn shut(&mut self) {
+        self.is_shut = true;
+        self.door.take_away();
     }
 
     /// Ends the service: takes the socket away. Clients see a hang-up.
@@ -425,6 +443,7 @@ impl Doorman {
             return;
         };
         match (ToAgent::decode(bytes), connection.place) {
+            (Ok(ToAgent::Hello(_)), None) if self.is_shut => self.drop_connection(token),
             (Ok(ToAgent::Hello(hello)), None) => {
                 let event = descriptors.into_iter().next().map(EventFd::from_received);
                 match self.admit(token, &hello, event, board, watch) {
@@ -444,10 +463,11 @@ impl Doorman {
                 requests.push(Request::Seed { slot, address });
             }
             (Ok(ToAgent::Key(key)), Some((slot, _))) => requests.push(Request::Key { slot, key }),
-            (Ok(ToAgent::Ask), Some(_)) => {
+            (Ok(ToAgent::Aborted(rank)), Some(_)) => requests.push(Request::Aborted { rank }),
+            (Ok(ToAgent::Ask), Some((slot, _))) => {
                 let socket = descriptors.into_iter().next().map(Packets::from);
                 match socket.filter(|_| self.asks.len() < ASKS_MAX) {
-                    Some(socket) => self.asks.push(socket),
+                    Some(socket) => self.asks.push((slot, socket)),
                     None => self.counters.asks_dropped += 1,
                 }
             }
@@ -456,10 +476,11 @@ impl Doorman {
                 self.send(token, &ToClient::Farewell);
                 watch.inspect(slot);
             }
-            (Err(DecodeError::Version { found }), _) => {
+            (Err(cause @ DecodeError::Version { .. }), _) => {
                 let reason = format!(
-                    "the library speaks protocol {found}, this musterd {VERSION}; use the musterd \
-                     and the libmuster of one release (MUSTER_AGENT names the musterd)"
+                    "the library has {cause}; use the musterd and the libmuster of one release \
+                     (MUSTER_AGENT names the musterd), or end the running agent (process {})",
+                    std::process::id()
                 );
                 self.refuse(token, RefusalCode::Version, reason);
             }
@@ -551,16 +572,21 @@ impl Doorman {
             let reason = format!("user {} knocks at the agent of user {own}", peer.uid);
             return Err((RefusalCode::User, reason));
         }
-        if peer.pid == 0 || peer.pid != hello.pid {
+        if peer.pid == 0 {
             let reason = format!(
-                "process {} is {} as seen from here: the agent cannot watch a process of another \
-                 pid namespace; start musterd inside the container, or share the host's",
-                hello.pid,
-                if peer.pid == 0 {
-                    "invisible".into()
-                } else {
-                    format!("process {}", peer.pid)
-                },
+                "process {} is in a pid namespace that the agent does not see into, so it cannot watch it; \
+                 start the agent outside the containers first (srun musterd, or a rank outside), or let \
+                 them share one pid namespace",
+                hello.pid
+            );
+            return Err((RefusalCode::Invisible, reason));
+        }
+        // In a namespace below ours it has another number for itself, and the kernel knows both.
+        if peer.pid != hello.pid && procfs::innermost_pid(peer.pid) != Some(hello.pid) {
+            let reason = format!(
+                "process {} calls itself process {}, and is not that in its own pid namespace either; let \
+                 every process connect for itself",
+                peer.pid, hello.pid
             );
             return Err((RefusalCode::Invisible, reason));
         }

@@ -24,6 +24,9 @@ pub const JOB_MAX: usize = 255;
 /// The longest key: user id, job and node with two colons.
 pub const KEY_MAX: usize = 10 + 1 + JOB_MAX + 1 + NODE_NAME_MAX;
 
+/// How often a directory is made that others take away again and again.
+const REMAKES_MOST: u32 = 1000;
+
 /// The variables that say where: each is a text, or it is refused and not passed over.
 const VARIABLES: [&str; 6] = [
     "MUSTER_JOB",
@@ -91,6 +94,13 @@ pub enum PlaceError {
         /// What is wrong with it.
         why: String,
     },
+    /// Nobody outside knows whose process this is.
+    #[error(
+        "this process is in a user namespace that does not map its user id, so it cannot be told whose \
+         agent to meet; map it (unshare --map-user or --map-root-user, or your container's setting for \
+         that)"
+    )]
+    Unmapped,
     /// The system refused.
     #[error(
         "cannot use directory {path}: {cause}; set MUSTER_DIR to a directory that can be written"
@@ -101,6 +111,12 @@ pub enum PlaceError {
         /// The system's answer.
         cause: io::Error,
     },
+}
+
+impl PlaceError {
+    fn is_missing(&self) -> bool {
+        matches!(self, Self::System { cause, .. } if cause.kind() == io::ErrorKind::NotFound)
+    }
 }
 
 /// A key and its directory.
@@ -136,7 +152,8 @@ impl Place {
         checked("job name", &job, job_from, JOB_MAX)?;
         checked("node name", &node, node_from, NODE_NAME_MAX)?;
         without_colon("node name", &node, node_from)?;
-        let user = process::user_id();
+        // As the others of this node know it, whatever it is called in a container.
+        let user = process::outer_user_id().ok_or(PlaceError::Unmapped)?;
         let base =
             base.map(Path::to_owned)
                 .unwrap_or_else(|| match std::env::var_os("MUSTER_DIR") {
@@ -202,6 +219,35 @@ impl Place {
         self.directory.join("log")
     }
 
+    /// The job's key, where it was brought by whoever started the agent.
+    pub fn key_file(&self) -> PathBuf {
+        self.directory.join("key")
+    }
+
+    /// Takes away what agents that were killed have left here. Not while one may live.
+    pub fn sweep(&self) {
+        let socket = self.socket();
+        for file in [
+            &socket,
+            &socket.with_extension("new"),
+            &self.directory.join("control"),
+            &self.log(),
+            &self.key_file(),
+            &self.start_lock(),
+            &self.lock(),
+        ] {
+            let _ = fs::remove_file(file);
+        }
+        let _ = fs::remove_dir(&self.directory);
+    }
+
+    /// Takes the directory away again if there is nothing in it but the lock of who starts an agent.
+    pub fn leave(&self) {
+        // With an agent's files in it the directory stays, and the lock is made anew when it is wanted.
+        let _ = fs::remove_file(self.start_lock());
+        let _ = fs::remove_dir(&self.directory);
+    }
+
     /// Held by the client that starts the agent.
     pub fn start_lock(&self) -> PathBuf {
         self.directory.join("start.lock")
@@ -211,7 +257,14 @@ impl Place {
     pub fn prepare(&self) -> Result<(), PlaceError> {
         let user = process::user_id();
         prepare_base(&self.base, user)?;
-        create(&self.directory)?;
+        // An agent that ends takes the directory away, maybe just now: then it is made again.
+        for _ in 1..REMAKES_MOST {
+            create(&self.directory)?;
+            match metadata(&self.directory) {
+                Err(error) if error.is_missing() => {}
+                found => return check_own(&self.directory, &found?, user),
+            }
+        }
         check_own(&self.directory, &metadata(&self.directory)?, user)
     }
 
@@ -465,6 +518,25 @@ mod tests {
         assert!(find(base(78)).is_ok());
         let text = find(base(79)).unwrap_err().to_string();
         assert!(text.contains("MUSTER_DIR"), "{text}");
+    }
+
+    /// Agents that end take the directory away while others come.
+    #[test]
+    fn a_directory_that_is_taken_away_is_made_again() {
+        let base = tempfile::tempdir().unwrap();
+        let place = Place::find(Some("j"), Some("n"), Some(base.path())).unwrap();
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let done = || over.load(std::sync::atomic::Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done() {
+                    place.leave();
+                }
+            });
+            let prepared = (0..2000).try_for_each(|_| place.prepare());
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            prepared.unwrap();
+        });
     }
 
     #[test]

@@ -7,12 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::atomic::AtomicI32;
 use std::sync::{Mutex, Once};
 
 use pmix_sys as sys;
 
 use super::inbox::{self, Ticket};
-use super::{Error, lock};
+use super::{Error, ears, lock};
 
 /// An answer of PMIx that is not success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,9 @@ impl std::fmt::Display for Status {
         write!(formatter, "PMIx status {}", self.0)
     }
 }
+
+/// Marks the events that come from here, so that they are not heard as the launcher's.
+pub(super) const OURS: &CStr = c"muster.event";
 
 pub(super) const EVERY_RANK: u32 = sys::PMIX_RANK_WILDCARD;
 pub(super) const JOB_SIZE: &CStr = sys::PMIX_JOB_SIZE;
@@ -72,6 +76,20 @@ type NotifyEvent = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
+// SAFETY of a call: the code is valid until the registration's callback has been called; the handler is a
+// function of a library that is never unloaded.
+type RegisterHandler = unsafe extern "C" fn(
+    *mut sys::pmix_status_t,
+    usize,
+    *mut sys::pmix_info_t,
+    usize,
+    sys::pmix_notification_fn_t,
+    sys::pmix_hdlr_reg_cbfunc_t,
+    *mut c_void,
+) -> c_int;
+// SAFETY of a call: between `Init` and `Finalize`; a reference that is none is an error.
+type DeregisterHandler = unsafe extern "C" fn(usize, sys::pmix_op_cbfunc_t, *mut c_void) -> c_int;
+
 /// The functions of one loaded libpmix. The library is pinned (never unloaded) once found.
 #[derive(Clone, Copy)]
 pub(super) struct Library {
@@ -83,6 +101,8 @@ pub(super) struct Library {
     get: Get,
     get_nonblocking: GetNonblocking,
     notify_event: NotifyEvent,
+    register_handler: RegisterHandler,
+    deregister_handler: DeregisterHandler,
 }
 
 impl Library {
@@ -130,6 +150,12 @@ impl Library {
                 notify_event: std::mem::transmute::<*mut c_void, NotifyEvent>(look_up(
                     c"PMIx_Notify_event",
                 )?),
+                register_handler: std::mem::transmute::<*mut c_void, RegisterHandler>(look_up(
+                    c"PMIx_Register_event_handler",
+                )?),
+                deregister_handler: std::mem::transmute::<*mut c_void, DeregisterHandler>(look_up(
+                    c"PMIx_Deregister_event_handler",
+                )?),
             })
         }
     }
@@ -152,6 +178,11 @@ impl Library {
     }
 
     pub(super) fn finalize(&self) {
+        // An application that finalized once too often has given back our reference too; libpmix would
+        // count below zero.
+        if !self.initialized() {
+            return;
+        }
         // SAFETY: matches one successful `init`; no infos are passed. Its answer changes nothing.
         let _ = unsafe { (self.finalize)(std::ptr::null(), 0) };
     }
@@ -286,28 +317,29 @@ impl Library {
         })
     }
 
-    /// The one event that Open MPI's ULFM takes as a death, for this process only.
-    pub(super) fn notify_failed(&self, namespace: &CStr, rank: u32) -> Result<(), Error> {
+    /// An event about one process, for this process only and for no default handler: these end jobs.
+    pub(super) fn notify(&self, code: i32, namespace: &CStr, rank: u32) -> Result<(), Error> {
         if !self.initialized() {
             return Err(Error::NotInitialized);
         }
         let mut notice = Box::new(Notice {
-            dead: process(namespace, rank),
+            affected: process(namespace, rank),
             infos: [
                 flag(sys::PMIX_EVENT_NON_DEFAULT),
                 flag(sys::PMIX_EVENT_AFFECTED_PROC),
+                flag(OURS),
             ],
         });
         notice.infos[1].value.type_ = sys::PMIX_PROC as sys::pmix_data_type_t;
-        notice.infos[1].value.data.proc_ = &raw mut notice.dead;
+        notice.infos[1].value.data.proc_ = &raw mut notice.affected;
         let infos = notice.infos.as_ptr();
         let count = notice.infos.len();
-        let number = notices_add(notice);
+        let number = notices_add(notice)?;
         // SAFETY: the infos live in the box that `notices_add` keeps until `on_notified` (or the
         // refusal below) removes it; the callback's argument is a number, not an address.
         let status = unsafe {
             (self.notify_event)(
-                sys::PMIX_ERR_PROC_ABORTED_BY_SIG,
+                code,
                 std::ptr::null(),
                 sys::PMIX_RANGE_PROC_LOCAL as sys::pmix_data_range_t,
                 infos,
@@ -325,6 +357,117 @@ impl Library {
         }
         succeeded("PMIx_Notify_event", status)
     }
+}
+
+/// The codes by which launchers tell of a process's end, each where it stays: libpmix may read one until
+/// its registration is answered.
+static ENDS: [AtomicI32; 4] = [
+    AtomicI32::new(sys::PMIX_ERR_PROC_ABORTED),
+    AtomicI32::new(sys::PMIX_ERR_PROC_ABORTED_BY_SIG),
+    AtomicI32::new(sys::PMIX_ERR_PROC_TERM_WO_SYNC),
+    AtomicI32::new(sys::PMIX_ERR_EXIT_NONZERO_TERM),
+];
+
+/// The handlers that are registered, as libpmix refers to them.
+static HANDLERS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+impl Library {
+    /// Asks for the launcher's word of processes that ended; [`ears::hear`] is called with each. One code at
+    /// a time: a launcher that refuses one refuses a whole list. Waits for no answer.
+    pub(super) fn listen(&self) {
+        for code in &ENDS {
+            // SAFETY: the code is a static; no infos are passed; both functions stay loaded. Where the
+            // registration is refused the callback says so, or nothing comes.
+            let _ = unsafe {
+                (self.register_handler)(
+                    code.as_ptr(),
+                    1,
+                    std::ptr::null_mut(),
+                    0,
+                    Some(on_event),
+                    Some(on_registered),
+                    std::ptr::null_mut(),
+                )
+            };
+        }
+    }
+
+    /// Takes back what [`Self::listen`] asked for. Waits for no answer.
+    pub(super) fn stop_listening(&self) {
+        let handlers = std::mem::take(&mut *lock(&HANDLERS));
+        for handler in handlers.into_iter().filter(|_| self.initialized()) {
+            // SAFETY: a reference that libpmix gave out; with a callback the call does not wait.
+            let _ = unsafe {
+                (self.deregister_handler)(handler, Some(on_deregistered), std::ptr::null_mut())
+            };
+        }
+    }
+}
+
+extern "C" fn on_registered(status: sys::pmix_status_t, handler: usize, _data: *mut c_void) {
+    if status == sys::PMIX_SUCCESS as c_int {
+        lock(&HANDLERS).push(handler);
+    }
+}
+
+extern "C" fn on_deregistered(_status: sys::pmix_status_t, _data: *mut c_void) {}
+
+/// An event of the launcher, on libpmix's thread. Whoever else is registered for it, MPI's own handlers
+/// among them, decides what follows: we only listen.
+extern "C" fn on_event(
+    _handler: usize,
+    _status: sys::pmix_status_t,
+    source: *const sys::pmix_proc_t,
+    infos: *mut sys::pmix_info_t,
+    count: usize,
+    _results: *mut sys::pmix_info_t,
+    _results_count: usize,
+    go_on: sys::pmix_event_notification_cbfunc_fn_t,
+    data: *mut c_void,
+) {
+    // SAFETY: libpmix passes so many infos, or NULL, and a process, or NULL, valid until we return.
+    let (infos, source) = unsafe {
+        let infos = match infos.is_null() {
+            true => &[],
+            false => std::slice::from_raw_parts(infos, count),
+        };
+        (infos, source.as_ref())
+    };
+    if let Some(ended) = affected(infos).or(source) {
+        let ours = infos.iter().any(|info| has_key(info, OURS));
+        if !ours {
+            ears::hear(&text(&ended.nspace), ended.rank);
+        }
+    }
+    if let Some(go_on) = go_on {
+        // SAFETY: the callback of this event with its own data, called once; there are no results.
+        unsafe {
+            go_on(
+                sys::PMIX_EVENT_NO_ACTION_TAKEN,
+                std::ptr::null_mut(),
+                0,
+                None,
+                std::ptr::null_mut(),
+                data,
+            );
+        }
+    }
+}
+
+/// The process that an event is about.
+fn affected(infos: &[sys::pmix_info_t]) -> Option<&sys::pmix_proc_t> {
+    let info = infos
+        .iter()
+        .find(|info| has_key(info, sys::PMIX_EVENT_AFFECTED_PROC))?;
+    if u32::from(info.value.type_) != sys::PMIX_PROC {
+        return None;
+    }
+    // SAFETY: the type tag says that the pointer was written; it is NULL or points to a process.
+    unsafe { info.value.data.proc_.as_ref() }
+}
+
+fn has_key(info: &sys::pmix_info_t, key: &CStr) -> bool {
+    text(&info.key).as_c_str() == key
 }
 
 /// Registers [`super::release`] to run at exit, once: a reference that a process takes to its
@@ -355,8 +498,8 @@ static QUESTIONS: Mutex<BTreeMap<Ticket, Box<Question>>> = Mutex::new(BTreeMap::
 
 /// What a running `PMIx_Notify_event` may still read.
 struct Notice {
-    dead: sys::pmix_proc_t,
-    infos: [sys::pmix_info_t; 2],
+    affected: sys::pmix_proc_t,
+    infos: [sys::pmix_info_t; 3],
 }
 
 // SAFETY: the pointer inside points into the same box, which owns it.
@@ -364,11 +507,17 @@ unsafe impl Send for Notice {}
 
 static NOTICES: Mutex<BTreeMap<usize, Box<Notice>>> = Mutex::new(BTreeMap::new());
 
-fn notices_add(notice: Box<Notice>) -> usize {
+/// Notices that libpmix may have in hand at a time, some 2 kB each.
+const NOTICES_MOST: usize = 1024;
+
+fn notices_add(notice: Box<Notice>) -> Result<usize, Error> {
     let mut notices = lock(&NOTICES);
+    if notices.len() >= NOTICES_MOST {
+        return Err(Error::Busy);
+    }
     let number = notices.last_key_value().map_or(1, |(last, _)| last + 1);
     notices.insert(number, notice);
-    number
+    Ok(number)
 }
 
 extern "C" fn on_notified(_status: sys::pmix_status_t, number: *mut c_void) {
@@ -396,6 +545,10 @@ fn succeeded(call: &'static str, status: c_int) -> Result<(), Error> {
     if status == sys::PMIX_SUCCESS as c_int {
         return Ok(());
     }
+    // Finalized since we looked.
+    if status == sys::PMIX_ERR_INIT {
+        return Err(Error::NotInitialized);
+    }
     Err(Error::Refused {
         call,
         status: Status(status),
@@ -415,7 +568,7 @@ fn key_of(key: &CStr) -> Result<Key, Error> {
     Ok(padded)
 }
 
-fn process(namespace: &CStr, rank: u32) -> sys::pmix_proc_t {
+pub(super) fn process(namespace: &CStr, rank: u32) -> sys::pmix_proc_t {
     let mut process = sys::pmix_proc_t {
         nspace: [0; sys::PMIX_MAX_NSLEN as usize + 1],
         rank,
@@ -424,12 +577,18 @@ fn process(namespace: &CStr, rank: u32) -> sys::pmix_proc_t {
     process
 }
 
-/// A true flag under `key`.
-fn flag(key: &CStr) -> sys::pmix_info_t {
+/// An info without a value under `key`.
+pub(super) fn blank_info(key: &CStr) -> sys::pmix_info_t {
     // SAFETY: all zero is a valid pmix_info_t: empty key, no directives, type undefined, and a
     // union whose members all admit zero.
     let mut info: sys::pmix_info_t = unsafe { std::mem::zeroed() };
     copy_text(key.to_bytes(), &mut info.key);
+    info
+}
+
+/// A true flag under `key`.
+fn flag(key: &CStr) -> sys::pmix_info_t {
+    let mut info = blank_info(key);
     info.value.type_ = sys::PMIX_BOOL as sys::pmix_data_type_t;
     info.value.data.flag = true;
     info
@@ -437,7 +596,7 @@ fn flag(key: &CStr) -> sys::pmix_info_t {
 
 /// A string value that borrows its text; for calls that copy it.
 fn string_value(text: &CStr) -> sys::pmix_value_t {
-    // SAFETY: as in `flag`.
+    // SAFETY: as in `blank_info`.
     let mut value: sys::pmix_value_t = unsafe { std::mem::zeroed() };
     value.type_ = sys::PMIX_STRING as sys::pmix_data_type_t;
     value.data.string = text.as_ptr().cast_mut();
@@ -464,7 +623,7 @@ fn copy_text(from: &[u8], to: &mut [c_char]) {
 }
 
 /// A C array of characters up to its first zero.
-fn text(array: &[c_char]) -> CString {
+pub(super) fn text(array: &[c_char]) -> CString {
     let bytes: Vec<u8> = array
         .iter()
         .take_while(|byte| **byte != 0)

@@ -6,22 +6,30 @@
 //! pulled down (`exit`). So: the library is looked up among those already loaded, nothing is
 //! called before `PMIx_Initialized` says yes, and one counted reference is held and released.
 //!
-//! What it is not: no PMIx of our own (a second libpmix in a process breaks MPI), no fence (it can
+//! What it is not: no PMIx of our own (a second libpmix in a process breaks MPI; a launcher, which is
+//! no MPI process, is another thing: [`server`]), no fence (it can
 //! match another rank's `MPI_Finalize` and wedge the job), no call that waits for another node
 //! (values of other nodes are asked for with [`Session::ask`] and come to an [`Inbox`]), and no
 //! event that leaves the process (wider ranges hang or kill jobs under several launchers).
 
+mod ears;
 mod ffi;
 mod inbox;
 mod job;
+#[cfg(feature = "agent")]
+pub mod server;
+mod word;
 
 use std::ffi::{CStr, CString};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
+pub use ears::Listener;
 pub use ffi::Status;
 pub use inbox::{Answer, Inbox, Ticket};
 pub use job::{Job, JobNode};
+pub use word::Word;
 
 /// Why PMIx could not be used. Nothing was changed by a call that failed.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +62,9 @@ pub enum Error {
         /// The number of the PMIx data type.
         found: u16,
     },
+    /// libpmix has as many notices in hand as we give it: try again later.
+    #[error("libpmix has not yet dealt with the notices that it was given")]
+    Busy,
     /// A key or value holds a NUL byte, or is too long for PMIx.
     #[error("{0:?} cannot be given to PMIx: it holds a NUL byte or is too long")]
     BadText(String),
@@ -78,6 +89,11 @@ impl Pmix {
     }
 
     /// Takes the one reference of this process.
+    ///
+    /// PMIx cannot be asked how many hold it. If MPI is finalized between the question whether it is up and
+    /// our `PMIx_Init` (microseconds, on another thread), PMIx is initialised anew, for us alone; it then
+    /// goes when the reference is given back, at `finalize` or at exit. A process that ends MPI as soon as
+    /// it has begun can leave before that.
     ///
     /// # Errors
     /// [`Error::NotInitialized`] while MPI is not up (try again later), [`Error::Held`] if a
@@ -106,8 +122,50 @@ impl Pmix {
 static HOLDER: Mutex<Option<ffi::Library>> = Mutex::new(None);
 /// The process that took it, 0 for none: a forked child inherits memory, not the reference.
 static HOLDER_PID: AtomicU32 = AtomicU32::new(0);
+/// Calls into libpmix that are running.
+static CALLS: AtomicU32 = AtomicU32::new(0);
+/// How long these are waited for before the reference is given back. They take microseconds; one that is
+/// stuck in libpmix must not keep the process from ending.
+const CALLS_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Gives the reference back, once, and only in the process that took it.
+/// A call into libpmix: while it runs the reference is not given back.
+#[derive(Debug)]
+struct Call;
+
+impl Call {
+    /// Fails when the reference was given back, or is about to be.
+    fn begin() -> Result<Self, Error> {
+        // Counted first and looked afterwards; who releases marks first and counts afterwards. So one of
+        // both sees the other.
+        CALLS.fetch_add(1, Ordering::SeqCst);
+        let call = Self;
+        if HOLDER_PID.load(Ordering::SeqCst) != std::process::id() {
+            return Err(Error::Released);
+        }
+        Ok(call)
+    }
+
+    /// Waits until none is running; `false` if one still is at the deadline.
+    fn await_none(deadline: Duration) -> bool {
+        let until = Instant::now() + deadline;
+        while CALLS.load(Ordering::SeqCst) > 0 {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        true
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        CALLS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Gives the reference back, once, and only in the process that took it. At exit other threads run on:
+/// calls that are under way are waited for, and later ones are refused.
 fn release() {
     // Before the lock, which a forked child may find locked by a thread that it does not have.
     if HOLDER_PID.load(Ordering::Acquire) != std::process::id() {
@@ -115,9 +173,12 @@ fn release() {
     }
     let mut holder = lock(&HOLDER);
     let held = holder.take();
-    HOLDER_PID.store(0, Ordering::Release);
+    HOLDER_PID.store(0, Ordering::SeqCst);
     drop(holder);
     if let Some(library) = held {
+        let _ = Call::await_none(CALLS_DEADLINE);
+        ears::deafen();
+        library.stop_listening();
         library.finalize();
     }
 }
@@ -152,7 +213,7 @@ impl Session {
     /// # Errors
     /// As the launcher's server knows too little of the job, or [`Error::Released`].
     pub fn job(&self) -> Result<Job, Error> {
-        self.check()?;
+        let _call = Call::begin()?;
         Job::read(self)
     }
 
@@ -161,7 +222,7 @@ impl Session {
     /// # Errors
     /// [`Error::BadText`], [`Error::Refused`] or [`Error::Released`]; nothing was put then.
     pub fn put(&self, key: &CStr, value: &str) -> Result<(), Error> {
-        self.check()?;
+        let _call = Call::begin()?;
         let text = CString::new(value).map_err(|_| Error::BadText(value.to_owned()))?;
         self.library.put(key, &text)
     }
@@ -171,7 +232,7 @@ impl Session {
     /// # Errors
     /// [`Error::Refused`] or [`Error::Released`].
     pub fn commit(&self) -> Result<(), Error> {
-        self.check()?;
+        let _call = Call::begin()?;
         self.library.commit()
     }
 
@@ -189,7 +250,7 @@ impl Session {
         refresh: bool,
         inbox: &Inbox,
     ) -> Result<Ticket, Error> {
-        self.check()?;
+        let _call = Call::begin()?;
         let ticket = inbox.expect();
         self.library
             .get_nonblocking(&self.namespace, rank, key, refresh, ticket)
@@ -197,20 +258,27 @@ impl Session {
         Ok(ticket)
     }
 
-    /// Tells this process's MPI that `rank` is dead, in a way that only this process hears
-    /// (`PMIX_RANGE_PROC_LOCAL`). MPI cannot take it back.
+    /// Tells this process, and only it, what has become of `rank`. Handlers that were registered for
+    /// this very code hear it; default handlers, which end jobs, do not.
     ///
     /// # Errors
-    /// [`Error::NotInitialized`] if MPI has finalized, [`Error::Refused`], [`Error::Released`].
-    pub fn notify_failed(&self, rank: u32) -> Result<(), Error> {
-        self.check()?;
-        self.library.notify_failed(&self.namespace, rank)
+    /// [`Error::NotInitialized`] if PMIx was finalized, [`Error::Busy`], [`Error::Refused`],
+    /// [`Error::Released`].
+    pub fn notify(&self, word: Word, rank: u32) -> Result<(), Error> {
+        let _call = Call::begin()?;
+        self.library.notify(word.code(), &self.namespace, rank)
     }
 
-    fn check(&self) -> Result<(), Error> {
-        if HOLDER_PID.load(Ordering::Acquire) != std::process::id() {
-            return Err(Error::Released);
-        }
+    /// Has `listener` told of each rank of this job of which the launcher says that it ended badly, until
+    /// the reference is released. It is called on libpmix's thread and must not wait for anything. Which
+    /// launcher says so, and when, is the launcher's business; many say nothing.
+    ///
+    /// # Errors
+    /// [`Error::Released`].
+    pub fn listen(&self, listener: Listener) -> Result<(), Error> {
+        let _call = Call::begin()?;
+        ears::listen(&self.namespace, listener);
+        self.library.listen();
         Ok(())
     }
 }
@@ -238,5 +306,18 @@ mod tests {
         release();
         release();
         assert_eq!(HOLDER_PID.load(Ordering::Acquire), 0);
+    }
+
+    /// Without a reference no call begins, and none is left counted; one that runs is waited for.
+    #[test]
+    fn a_running_call_is_waited_for() {
+        assert!(matches!(Call::begin(), Err(Error::Released)));
+        assert!(Call::await_none(Duration::ZERO));
+        CALLS.fetch_add(1, Ordering::SeqCst);
+        let running = Call;
+        assert!(!Call::await_none(Duration::from_millis(1)));
+        let waiting = std::thread::spawn(|| Call::await_none(Duration::from_secs(60)));
+        drop(running);
+        assert!(waiting.join().unwrap());
     }
 }

@@ -23,6 +23,34 @@ fn raise(resource: libc::__rlimit_resource_t) -> u64 {
     limit.rlim_cur
 }
 
+/// A limit that a doctor looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Open files.
+    Files,
+    /// Bytes of memory that may be locked, as what a device registers is.
+    LockedMemory,
+    /// The highest real-time priority.
+    RealTime,
+}
+
+/// The hard limit of this process; `None` if there is none.
+#[must_use]
+pub fn hard(limit: Limit) -> Option<u64> {
+    let resource = match limit {
+        Limit::Files => libc::RLIMIT_NOFILE,
+        Limit::LockedMemory => libc::RLIMIT_MEMLOCK,
+        Limit::RealTime => libc::RLIMIT_RTPRIO,
+    };
+    let mut found = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `found` is writable for the call.
+    unsafe { libc::getrlimit(resource, &raw mut found) };
+    (found.rlim_max != libc::RLIM_INFINITY).then_some(found.rlim_max)
+}
+
 /// For an agent: as many descriptors as may be (the usual limit of 1024 is for programs that still
 /// use select, and every client costs four), and files as large as may be. One that is too large
 /// all the same is an error, not the end by SIGXFSZ. Returns how many files can be open.

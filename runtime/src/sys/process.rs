@@ -37,6 +37,28 @@ pub fn user_id() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// The effective user id as those outside this process's user namespace know it: the same one for
+/// most. `None` where the namespace does not map it, and so nobody can tell.
+pub fn outer_user_id() -> Option<u32> {
+    let own = user_id();
+    match std::fs::read_to_string("/proc/self/uid_map") {
+        Ok(map) => mapped(&map, own),
+        // A kernel without user namespaces, or nothing mounted there.
+        Err(_) => Some(own),
+    }
+}
+
+/// What an id is outside, by the lines of a map: first id inside, first outside, how many.
+fn mapped(map: &str, id: u32) -> Option<u32> {
+    map.lines().find_map(|line| {
+        let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
+        let mut next = || numbers.next()?.ok();
+        let (inside, outside, count) = (next()?, next()?, next()?);
+        let place = id.checked_sub(inside).filter(|place| *place < count)?;
+        outside.checked_add(place)
+    })
+}
+
 /// The host's name; lossy where it is not UTF-8.
 pub fn host_name() -> io::Result<String> {
     let mut buffer = [0u8; 256];
@@ -77,4 +99,23 @@ pub fn own_object() -> Option<std::path::PathBuf> {
     let name = unsafe { std::ffi::CStr::from_ptr(info.dli_fname) };
     let path = std::path::Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
     path.canonicalize().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_looked_up_in_the_map_of_its_namespace() {
+        assert_eq!(
+            mapped("         0          0 4294967295\n", 1000),
+            Some(1000)
+        );
+        let container = "0 1000 1\n1 100000 65536\n";
+        assert_eq!(mapped(container, 0), Some(1000));
+        assert_eq!(mapped(container, 33), Some(100_032));
+        assert_eq!(mapped(container, 65_537), None);
+        assert_eq!(mapped("", 65_534), None);
+        assert_eq!(mapped("nonsense", 0), None);
+    }
 }

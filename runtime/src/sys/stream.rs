@@ -14,6 +14,15 @@ use super::check;
 use super::process::user_id;
 use super::socket::{Peer, address};
 
+/// Whose word is listened to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// This user's and root's; root's is anybody's.
+    Own,
+    /// Whoever listens at this path: it was named on purpose.
+    Named,
+}
+
 /// Says `question` to who listens at `path`, and takes at most `answer_max` bytes of the answer.
 /// `TimedOut` if it takes longer than `patience`, `PermissionDenied` if it is somebody else's socket: what
 /// a stranger says is not listened to.
@@ -22,9 +31,36 @@ pub fn ask(
     question: &[u8],
     answer_max: usize,
     patience: Duration,
+    trust: Trust,
 ) -> io::Result<Vec<u8>> {
     let end = Instant::now() + patience;
-    let mut stream = connect(path, left(end)?)?;
+    let mut stream = say(path, question, patience, trust)?;
+    let mut answer = Vec::new();
+    let mut buffer = [0; 16 << 10];
+    while answer.len() < answer_max {
+        stream.set_read_timeout(Some(left(end)?))?;
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => answer.extend(&buffer[..count]),
+            // It has not heard everything, and has said what it had to say.
+            Err(cause) if is_hang_up(&cause) && !answer.is_empty() => break,
+            Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+            Err(cause) => return Err(late(cause)),
+        }
+    }
+    answer.truncate(answer_max);
+    Ok(answer)
+}
+
+/// Says `question`, and returns the stream on which the answer comes.
+pub fn say(
+    path: &Path,
+    question: &[u8],
+    patience: Duration,
+    trust: Trust,
+) -> io::Result<UnixStream> {
+    let end = Instant::now() + patience;
+    let stream = connect(path, left(end)?, trust)?;
     let mut unsaid = question;
     while !unsaid.is_empty() {
         stream.set_write_timeout(Some(left(end)?))?;
@@ -47,26 +83,12 @@ pub fn ask(
     }
     // If it has hung up, what it said is there all the same.
     let _ = stream.shutdown(Shutdown::Write);
-    let mut answer = Vec::new();
-    let mut buffer = [0; 16 << 10];
-    while answer.len() < answer_max {
-        stream.set_read_timeout(Some(left(end)?))?;
-        match stream.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(count) => answer.extend(&buffer[..count]),
-            // It has not heard everything, and has said what it had to say.
-            Err(cause) if is_hang_up(&cause) && !answer.is_empty() => break,
-            Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
-            Err(cause) => return Err(late(cause)),
-        }
-    }
-    answer.truncate(answer_max);
-    Ok(answer)
+    Ok(stream)
 }
 
 /// Whether somebody of this user, or root, listens at `path`; one whose queue is full does, too.
 pub fn is_anybody_there(path: &Path, patience: Duration) -> bool {
-    match connect(path, patience) {
+    match connect(path, patience, Trust::Own) {
         Ok(_) => true,
         Err(cause) => cause.kind() == io::ErrorKind::TimedOut,
     }
@@ -92,7 +114,7 @@ fn late(cause: io::Error) -> io::Error {
     }
 }
 
-fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+fn connect(path: &Path, patience: Duration, trust: Trust) -> io::Result<UnixStream> {
     let (address, length) = address(path)?;
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers.
@@ -106,7 +128,7 @@ fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let answer = unsafe { libc::connect(fd, (&raw const address).cast(), length) };
     check("connect", i64::from(answer)).map_err(late)?;
     let peer = Peer::of(stream.as_fd())?;
-    if !peer.is_trusted() {
+    if trust == Trust::Own && !peer.is_trusted() {
         let why = format!(
             "it belongs to uid {}, and you are uid {}; ask as its user or as root",
             peer.uid,
@@ -138,7 +160,7 @@ mod tests {
         let (_directory, path, listener) = listener();
         let question = vec![7; 1 << 20];
         let asked = question.clone();
-        let asking = std::thread::spawn(move || ask(&path, &asked, 1 << 22, LATE));
+        let asking = std::thread::spawn(move || ask(&path, &asked, 1 << 22, LATE, Trust::Own));
         let (mut client, _) = listener.accept().unwrap();
         let mut heard = Vec::new();
         client.read_to_end(&mut heard).unwrap();
@@ -155,7 +177,8 @@ mod tests {
         // It takes nothing of the question, which fits the socket's buffer or does not.
         for length in [1, 4 << 20] {
             let path = path.clone();
-            let asking = std::thread::spawn(move || ask(&path, &vec![7; length], 1 << 10, LATE));
+            let asking =
+                std::thread::spawn(move || ask(&path, &vec![7; length], 1 << 10, LATE, Trust::Own));
             let (mut client, _) = listener.accept().unwrap();
             // Until something waits to be read: then the hang-up counts as a reset.
             crate::sys::poll::readable(&[client.as_fd()], Some(LATE)).unwrap();
@@ -169,11 +192,17 @@ mod tests {
     fn no_wait_is_for_ever() {
         let (_directory, path, _listener) = listener();
         // Nobody accepts, reads or answers.
-        let kind = |question: &[u8]| ask(&path, question, 10, SOON).unwrap_err().kind();
+        let kind = |question: &[u8]| {
+            ask(&path, question, 10, SOON, Trust::Own)
+                .unwrap_err()
+                .kind()
+        };
         assert_eq!(kind(b"hello"), io::ErrorKind::TimedOut);
         assert_eq!(kind(&[7; 1 << 22]), io::ErrorKind::TimedOut);
         // What waits in the queue is closed, so it is filled by those that stay.
-        let held: Vec<_> = (0..5000).map_while(|_| connect(&path, SOON).ok()).collect();
+        let held: Vec<_> = (0..5000)
+            .map_while(|_| connect(&path, SOON, Trust::Own).ok())
+            .collect();
         assert!(!held.is_empty());
         if held.len() < 5000 {
             assert_eq!(kind(b"hello"), io::ErrorKind::TimedOut);
@@ -184,7 +213,7 @@ mod tests {
     fn nobody_is_there() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("door");
-        let error = ask(&path, b"hello", 10, LATE).unwrap_err();
+        let error = ask(&path, b"hello", 10, LATE, Trust::Own).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

@@ -1,19 +1,22 @@
 //! What it means that a thread has ended: the process dies, or it lives on.
 //!
 //! Intuition: somebody left a room. Look at everybody who is still in it: if all of them are on
-//! their way to the door, the house is being vacated; if anybody stays, only one went out. So
-//! **every** task is looked at. The leader alone is wrong both ways: killed but not yet marked,
-//! or a zombie while other threads run on.
+//! their way to the door, the house is being vacated; if anybody stays, only one went out. So it
+//! takes **every** task to say that a process dies, and one that stays to say that it does not. The
+//! leader alone is wrong both ways: killed but not yet marked, or a zombie while other threads run on.
 //!
 //! A kill reaches the tasks one after another, and between "took the signal" and "is exiting"
-//! neither mark is set. A mixed picture is therefore looked at again for a moment; so is an exec,
-//! which ends all tasks but one, until only that one is left. Where there is no telling (no descriptor
-//! left to look with) nobody is declared dead: the pidfd and the sampling go on looking.
+//! neither mark is set: a task that waits for a core there looks like one that stays, and may be
+//! the last one. Who knows that somebody left therefore looks again for a moment ([`PATIENCE_NS`]) before
+//! it believes in a picture with somebody in it; who only looks twice a second does not, unless somebody
+//! is leaving right now. Where there is no telling (no descriptor left to look with) nobody is declared
+//! dead: the pidfd and the sampling go on looking.
 
 use std::io;
 use std::time::Duration;
 
 use super::procfs::{self, StatFile};
+use crate::sys::clock::monotonic_ns;
 
 /// What the tasks of a process show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,49 +28,39 @@ pub(super) enum Fate {
         /// The exit code, 0 if unknown or none.
         exit_code: i32,
     },
-    /// At least one task stays.
-    Lives,
+    /// Some task is exiting or about to be killed, and another was not seen to be.
+    Leaving,
+    /// A task stays and none before it leaves, or there is no telling.
+    Stays,
 }
 
-/// How often a mixed picture is looked at again, and the pause between: 10 ms in all, as a task that
-/// took the signal may wait that long for a core before it is marked.
-const LOOKS: u32 = 100;
-const PAUSE: Duration = Duration::from_micros(100);
+/// How long a picture with somebody in it is looked at again: a task that took the signal may wait that
+/// long for a core before it is marked.
+pub(super) const PATIENCE_NS: u64 = 20_000_000;
+/// The pause between two such looks.
+pub(super) const PAUSE: Duration = Duration::from_micros(100);
 
-/// Looks at every task of the process that had this pid and start time.
-pub(super) fn classify(pid: u32, start_ticks: u64) -> Fate {
-    for look in 0..LOOKS {
-        match look_once(pid, start_ticks) {
-            Picture::Gone => {
-                return Fate::Dying {
-                    signal: 0,
-                    exit_code: 0,
-                };
-            }
-            Picture::AllExiting { signal, exit_code } => return Fate::Dying { signal, exit_code },
-            Picture::AllStay => return Fate::Lives,
-            Picture::Unclear if look + 1 < LOOKS => std::thread::sleep(PAUSE),
-            Picture::Unclear => {}
+/// Looks once at the process that had this pid and start time, and again only while some of its tasks are
+/// leaving. Of a process that lives on this is two small files, whatever the number of its tasks.
+pub(super) fn glance(pid: u32, start_ticks: u64) -> Fate {
+    let until_ns = monotonic_ns() + PATIENCE_NS;
+    loop {
+        match look(pid, start_ticks) {
+            Fate::Leaving if monotonic_ns() < until_ns => std::thread::sleep(PAUSE),
+            fate => return fate,
         }
     }
-    Fate::Lives
 }
 
-enum Picture {
-    Gone,
-    AllExiting {
-        signal: i32,
-        exit_code: i32,
-    },
-    AllStay,
-    /// Some leave and some stay, or something cannot be read.
-    Unclear,
-}
-
-fn look_once(pid: u32, start_ticks: u64) -> Picture {
+/// Looks once at the tasks of the process that had this pid and start time, up to the first that stays.
+pub(super) fn look(pid: u32, start_ticks: u64) -> Fate {
+    const GONE: Fate = Fate::Dying {
+        signal: 0,
+        exit_code: 0,
+    };
     let unread = |cause: &io::Error| match procfs::is_gone(cause) {
-        true => Picture::Gone,
-        false => Picture::Unclear,
+        true => GONE,
+        false => Fate::Stays,
     };
     let leader = match procfs::task_stat(pid, pid) {
         Ok(leader) => leader,
@@ -75,43 +68,39 @@ fn look_once(pid: u32, start_ticks: u64) -> Picture {
     };
     // Another start time is another process that was given the pid.
     if leader.start_ticks != start_ticks {
-        return Picture::Gone;
+        return GONE;
+    }
+    if !leader.is_exiting() && !procfs::is_kill_pending(pid, pid) {
+        return Fate::Stays;
     }
     let tasks = match procfs::tasks(pid) {
         Ok(tasks) => tasks,
         Err(cause) => return unread(&cause),
     };
-    let (mut leaving, mut staying) = (0, 0);
+    let mut leaves = false;
     for task in tasks {
         let stat = match procfs::task_stat(pid, task) {
             Ok(stat) => stat,
             Err(cause) if procfs::is_gone(&cause) => continue,
-            Err(_) => return Picture::Unclear,
+            Err(_) => return Fate::Stays,
         };
         // A leader that ended long ago stays as a zombie: it says nothing about the others.
         if task == pid && stat.state == b'Z' {
             continue;
         }
-        if stat.is_exiting() || procfs::is_kill_pending(pid, task) {
-            leaving += 1;
-        } else {
-            staying += 1;
+        if !stat.is_exiting() && !procfs::is_kill_pending(pid, task) {
+            return if leaves { Fate::Leaving } else { Fate::Stays };
         }
+        leaves = true;
     }
-    match (leaving, staying) {
-        (_, 0) => {
-            // The process's own file tells the status of the whole group as soon as it is decided,
-            // a task's only its own.
-            let whole = StatFile::open(pid)
-                .and_then(|file| file.read())
-                .unwrap_or(leader);
-            Picture::AllExiting {
-                signal: whole.signal(),
-                exit_code: whole.exit_code(),
-            }
-        }
-        (0, _) => Picture::AllStay,
-        _ => Picture::Unclear,
+    // The process's own file tells the status of the whole group as soon as it is decided, a task's
+    // only its own.
+    let whole = StatFile::open(pid)
+        .and_then(|file| file.read())
+        .unwrap_or(leader);
+    Fate::Dying {
+        signal: whole.signal(),
+        exit_code: whole.exit_code(),
     }
 }
 
@@ -119,20 +108,47 @@ fn look_once(pid: u32, start_ticks: u64) -> Picture {
 mod tests {
     use super::*;
     use std::process::Command;
+    use std::time::Instant;
 
     #[test]
     fn a_running_process_lives_and_a_reaped_one_does_not() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let start = procfs::start_ticks(child.id()).unwrap();
-        assert_eq!(classify(child.id(), start), Fate::Lives);
-        assert!(matches!(
-            classify(child.id(), start + 1),
-            Fate::Dying { .. }
-        ));
+        assert_eq!(look(child.id(), start), Fate::Stays);
+        assert_eq!(glance(child.id(), start), Fate::Stays);
+        assert!(matches!(look(child.id(), start + 1), Fate::Dying { .. }));
         child.kill().unwrap();
-        // Killed but not reaped: at every moment from the signal on it is seen as dying.
-        assert!(matches!(classify(child.id(), start), Fate::Dying { .. }));
+        // Killed but not reaped: it may look alive until the signal was taken, and then never again.
+        let end = Instant::now() + Duration::from_secs(30);
+        while !matches!(look(child.id(), start), Fate::Dying { .. }) {
+            assert!(Instant::now() < end, "a killed process is seen dying");
+        }
+        assert!(matches!(look(child.id(), start), Fate::Dying { .. }));
+        assert!(matches!(glance(child.id(), start), Fate::Dying { .. }));
         child.wait().unwrap();
-        assert!(matches!(classify(child.id(), start), Fate::Dying { .. }));
+        assert!(matches!(look(child.id(), start), Fate::Dying { .. }));
+    }
+
+    /// How often the calling thread has read from a file; none if this kernel does not count.
+    fn reads() -> Option<u64> {
+        let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("syscr: "))?;
+        line.parse().ok()
+    }
+
+    /// It is done twice a second for every process whose holding thread has ended.
+    #[test]
+    fn a_glance_at_a_process_that_lives_reads_little() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let start = procfs::start_ticks(child.id()).unwrap();
+        let before = reads();
+        assert_eq!(glance(child.id(), start), Fate::Stays);
+        let read = reads()
+            .zip(before)
+            .map_or(0, |(after, before)| after - before);
+        // Some of them are of the file that tells it.
+        assert!(read < 30, "{read} reads");
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

@@ -104,7 +104,7 @@ impl Shared {
         }
         // A detached process has no word that could tell faster; a zombie without a pidfd neither.
         if (detached || stat.state == b'Z')
-            && let Fate::Dying { signal, exit_code } = classify::classify(pid, stat.start_ticks)
+            && let Fate::Dying { signal, exit_code } = classify::glance(pid, stat.start_ticks)
         {
             self.conclude_dead(slot, generation, FailedBy::Gone, signal, exit_code);
             return;

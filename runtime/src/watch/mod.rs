@@ -385,19 +385,21 @@ impl Shared {
         self.wake_slot(slot);
     }
 
-    /// The word of an armed slot was released: says what it means.
-    fn released(&self, slot: u32, generation: u32) {
+    /// The word of an armed slot was released so long ago: says what it means. `false` if that is not
+    /// clear yet; it is, when it is looked at again for long enough.
+    fn released(&self, slot: u32, generation: u32, for_ns: u64) -> bool {
         if self.conclude_if_left(slot, generation) {
-            return;
+            return true;
         }
         let Some((pid, start_ticks)) = self.identity(slot, generation) else {
-            return;
+            return true;
         };
-        match classify::classify(pid, start_ticks) {
+        match classify::look(pid, start_ticks) {
             Fate::Dying { signal, exit_code } => {
                 self.conclude_dead(slot, generation, FailedBy::Futex, signal, exit_code);
             }
-            Fate::Lives => {
+            Fate::Leaving | Fate::Stays if for_ns < classify::PATIENCE_NS => return false,
+            Fate::Leaving | Fate::Stays => {
                 let mut slots = self.lock();
                 let entry = &mut slots[slot as usize];
                 if entry.generation == generation && entry.phase == Phase::Armed {
@@ -406,6 +408,7 @@ impl Shared {
                 }
             }
         }
+        true
     }
 
     fn identity(&self, slot: u32, generation: u32) -> Option<(u32, u64)> {

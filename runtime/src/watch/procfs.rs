@@ -5,7 +5,7 @@
 //! left, no memory), which is one about us.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 
 /// The task is on its way out.
@@ -105,6 +105,22 @@ pub fn start_ticks(pid: u32) -> io::Result<u64> {
     Ok(StatFile::open(pid)?.read()?.start_ticks)
 }
 
+/// What a process calls itself: its pid in the innermost of its namespaces.
+pub fn innermost_pid(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_ascii_whitespace().last()?.parse().ok()
+}
+
+/// Whether what is mounted at `/proc` tells of the processes as this one sees them, and not as
+/// another pid namespace does: there the same number is somebody else.
+pub fn is_ours() -> bool {
+    let own = std::process::id().to_string();
+    fs::read_link("/proc/self").is_ok_and(|target| target.as_os_str() == own.as_str())
+}
+
 /// The parent of a process, unless it is gone or an orphan.
 pub fn parent(pid: u32) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -145,16 +161,24 @@ pub fn tasks(pid: u32) -> io::Result<Vec<u32>> {
     Ok(ids)
 }
 
+/// What a file holds: with room for most of them, so that it takes one read and one that finds the end.
+fn read_at_once(path: &str) -> io::Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(4096);
+    File::open(path)?.read_to_end(&mut text)?;
+    Ok(text)
+}
+
 /// What a task's `stat` says.
 pub fn task_stat(pid: u32, task: u32) -> io::Result<Stat> {
-    let text = fs::read(format!("/proc/{pid}/task/{task}/stat"))?;
+    let text = read_at_once(&format!("/proc/{pid}/task/{task}/stat"))?;
     Stat::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Whether SIGKILL waits for a task or for its whole process.
 pub fn is_kill_pending(pid: u32, task: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/task/{task}/status"));
+    let status = read_at_once(&format!("/proc/{pid}/task/{task}/status"));
     status.is_ok_and(|status| {
+        let status = String::from_utf8_lossy(&status);
         ["SigPnd:", "ShdPnd:"].iter().any(|name| {
             let mask = field(&status, name).and_then(|text| u64::from_str_radix(text, 16).ok());
             mask.is_some_and(|mask| mask & SIGKILL_BIT != 0)
@@ -226,5 +250,6 @@ mod tests {
         assert!(!task_stat(pid, pid).unwrap().is_exiting());
         assert!(!is_kill_pending(pid, pid));
         assert_eq!(is_dumping_core(pid), Some(false));
+        assert_eq!((innermost_pid(pid), is_ours()), (Some(pid), true));
     }
 }

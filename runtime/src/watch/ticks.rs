@@ -9,8 +9,9 @@ use std::sync::atomic::Ordering;
 
 use super::{Followed, Phase, Shared};
 
-/// The shortest time between two looks.
+/// The shortest time between two looks, and the longest: somebody may promise shorter ticks meanwhile.
 const LOOK_LEAST_NS: u64 = 5_000_000;
+const LOOK_MOST_NS: u64 = 500_000_000;
 const NS_PER_MS: u64 = 1_000_000;
 
 /// When the ticks are looked at.
@@ -72,16 +73,18 @@ impl Shared {
             self.miss(slot, now_ns);
         }
         pace.looked_ns = now_ns;
-        pace.pause_ns = shortest_ns.map(|shortest_ns| (shortest_ns / 4).max(LOOK_LEAST_NS));
+        pace.pause_ns = shortest_ns.map(|ns| (ns / 4).clamp(LOOK_LEAST_NS, LOOK_MOST_NS));
         pace.next_ns()
     }
 
-    /// How long the process in a slot may go without a tick.
+    /// How long the process in a slot may go without a tick. A promise ends with the thread that holds
+    /// the word: nobody is left who could take it back.
     fn promised_ns(&self, slot: u32, entry: &mut Followed) -> Option<u64> {
-        if !matches!(entry.phase, Phase::Claimed | Phase::Armed) {
-            return None;
-        }
-        let promised = self.board.slot(slot)?.tick_period_ms();
+        let promised = match entry.phase {
+            Phase::Claimed | Phase::Armed => self.board.slot(slot)?.tick_period_ms(),
+            Phase::Detached => None,
+            Phase::Idle | Phase::Over => return None,
+        };
         if promised.is_none() && entry.ticked.take().is_some() {
             // Taken back.
             entry.tickless = false;

@@ -46,6 +46,7 @@ pub enum Order {
     Event(Event),
     Address(String),
     SendKey(u32, [u8; 32]),
+    Shut,
 }
 
 pub fn limits() -> BoardLimits {
@@ -84,7 +85,7 @@ impl Agent {
 
     fn run(place: Place, door: Door, board: BoardWriter, watch: Watch) -> Self {
         let keep = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().unwrap();
-        let kept = Door::from_descriptors(keep(door.listener()), keep(door.lock()), &place);
+        let kept = door.share().unwrap();
         let estate = Estate {
             door: kept,
             board: keep(board.descriptor()),
@@ -213,6 +214,7 @@ fn serve(
                     doorman.nudge();
                 }
                 Order::Address(address) => assert!(doorman.set_address(&address)),
+                Order::Shut => doorman.shut(),
                 Order::SendKey(slot, key) => assert!(doorman.send_key(slot, key)),
             }
         }

@@ -122,11 +122,17 @@ pub fn role() {
     };
     let attach = move || Client::attach(options).unwrap_or_else(|cause| fail(&cause));
     if thread == "ends" {
-        // Attaches and, on the first order, ends; the process goes on.
+        // Attaches, promises ticks if it is told so, and ends; the process goes on.
         let owner = std::thread::spawn(move || {
-            let _client = attach();
+            let client = attach();
             say("attached");
-            assert_eq!(order(), "end-thread");
+            let mut said = order();
+            if let Some(period_ms) = said.strip_prefix("promise ") {
+                client.promise_ticks(period_ms.parse().unwrap()).unwrap();
+                say("promised");
+                said = order();
+            }
+            assert_eq!(said, "end-thread");
         });
         owner.join().unwrap();
         say("thread-ended");

@@ -57,6 +57,11 @@ impl Overlay {
         self.note_refused(id, nameless, 0, Parameter::WireVersion);
     }
 
+    /// A frame of age gossip whose proof is right: a member of the job with the other engine.
+    pub(super) fn refuse_engine(&mut self, id: MemberId) {
+        self.note_refused(id, Box::from(""), 0, Parameter::Protocol);
+    }
+
     /// The name of a member that is refused.
     pub(super) fn refused_name(&self, id: MemberId) -> Option<&str> {
         let name = self.refused.get(&id).map(|refused| &*refused.name);

@@ -77,8 +77,13 @@ impl Overlay {
             return false;
         }
         self.heard(from);
-        if !verdict::yields(self.claim_strength(), claim.strength) {
+        let yields = |ours: Strength| verdict::yields(ours, claim.strength);
+        if !yields(self.claim_strength()) {
             self.claim(header);
+        } else if !yields(self.strength()) {
+            // Only because we are drowsy. What they missed may be more than what we slept through:
+            // when we are awake we ask again.
+            self.counters.claims_questioned += 1;
         } else if self.is_fresh(answers) {
             self.outcast(Some(from), &claim.about);
         } else {

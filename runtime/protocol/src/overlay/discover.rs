@@ -1,7 +1,7 @@
 //! Knocking at doors: how a newcomer finds the others, and how the sides of a split find back.
 //!
-//! Targets are drawn at random from the seeds that are not in the view and from the members held
-//! failed; to the latter goes a claim with it, so that whoever lives after all learns of its death
+//! Targets are, in turn from a random one on (in paper mode at random), the seeds that are not in the view
+//! and the members held failed; to the latter goes a claim with it, so that whoever lives after all learns of its death
 //! and speaks up: with a higher minor if the verdict does not stand by our rules, with a higher
 //! incarnation if it does (the paper raises the minor in both cases). The answer is the
 //! target's whole view. Frequent at first, then rarer, at last every five seconds; a member that
@@ -71,12 +71,14 @@ impl Overlay {
             .iter_removed()
             .filter(|m| m.state == NodeState::Failed || self.is_paper());
         targets.extend(failed.map(|member| (Target::Member(member.id), false)));
-        for _ in 0..if alone { ALONE_KNOCKS } else { 1 } {
-            if targets.is_empty() {
-                return;
-            }
-            let index = self.random(targets.len() as u64) as usize;
-            let (target, boot) = targets.swap_remove(index);
+        let knocks = targets.len().min(if alone { ALONE_KNOCKS } else { 1 });
+        for _ in 0..knocks {
+            let index = match self.is_paper() {
+                true => self.random(targets.len() as u64) as usize,
+                false => self.discover_turn,
+            };
+            self.discover_turn = self.discover_turn.wrapping_add(1);
+            let (target, boot) = targets[index % targets.len()];
             self.say(Intent::Discover { target, boot });
         }
     }
@@ -122,6 +124,10 @@ impl Overlay {
             return;
         };
         if self.now >= rejoin.until {
+            if rejoin.ask_at == Instant::NEVER {
+                // The view that has come is not what we slept through.
+                self.drowsy_until = self.now;
+            }
             self.rejoin = None;
             self.topology_dirty = true;
             self.lacks_view = true;

@@ -122,7 +122,7 @@ impl Overlay {
         else {
             return;
         };
-        link.want_view = false;
+        self.lacks_view &= !core::mem::take(&mut link.want_view);
         link.requests = 0;
         link.confirmed = Some(roles);
         let declined = link.chose && roles & ROLE_NEIGHBOUR == 0;

@@ -26,6 +26,7 @@ const ASKERS_MAX: usize = 8;
 #[derive(Clone, Debug)]
 pub(super) struct Check {
     pub(super) version: Version,
+    since: Instant,
     pub(super) until: Instant,
     pub(super) probe_at: Instant,
     pub(super) askers: Vec<MemberId>,
@@ -94,6 +95,7 @@ impl Overlay {
         let until = now.after(heartbeat_us + late_us);
         let check = self.checks.entry(id).or_insert_with(|| Check {
             version,
+            since: now,
             until,
             probe_at: now,
             askers: Vec::new(),
@@ -129,6 +131,20 @@ impl Overlay {
         }
     }
 
+    /// One that is looked after was heard, by us or by somebody else, since we began.
+    pub(super) fn found_alive(&mut self, id: MemberId) {
+        if let Some(check) = self.checks.remove(&id) {
+            for to in check.askers {
+                self.say(Intent::Answer {
+                    to,
+                    suspect: id,
+                    version: check.version,
+                    alive: true,
+                });
+            }
+        }
+    }
+
     /// A helper's answer.
     pub(super) fn answered(
         &mut self,
@@ -154,6 +170,13 @@ impl Overlay {
                 self.observe(suspect, from, ObservationKind::Vouched);
                 if let Some(link) = self.links.get_mut(&suspect) {
                     link.heard();
+                }
+                if self
+                    .checks
+                    .get(&suspect)
+                    .is_some_and(|check| at > check.since)
+                {
+                    self.found_alive(suspect);
                 }
             }
             return;

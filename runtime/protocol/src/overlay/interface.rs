@@ -34,6 +34,28 @@ pub enum Input<'a> {
         /// Whether it is degraded now.
         degraded: bool,
     },
+    /// A rank of this node has had a message from a rank of this member, so long ago.
+    TrafficFrom {
+        /// Whose rank sent it.
+        member: MemberId,
+        /// How long ago it was had, in microseconds.
+        age_us: u64,
+    },
+    /// A rank of this node has sent a message to a rank of this member, so long ago.
+    TrafficTo {
+        /// Whose rank it was sent to.
+        member: MemberId,
+        /// How long ago, in microseconds.
+        age_us: u64,
+    },
+    /// A message of the application to a rank of this node carried these bytes, made over there by
+    /// [`Overlay::write_ahead`].
+    Carried {
+        /// All of them.
+        bytes: &'a [u8],
+        /// How long ago the message was had, in microseconds.
+        age_us: u64,
+    },
     /// News from who knows.
     Told(Told<'a>),
     /// An address to knock at.
@@ -152,6 +174,10 @@ pub struct MemberView<'a> {
 }
 
 impl<'a> MemberView<'a> {
+    pub(crate) fn new(member: &'a Member) -> Self {
+        Self { member }
+    }
+
     /// Its place on the ring.
     #[must_use]
     pub fn id(&self) -> MemberId {
@@ -231,6 +257,11 @@ impl Overlay {
     /// Everybody known, those who are gone included, in ring order. The engine's own member too.
     pub fn members(&self) -> impl Iterator<Item = MemberView<'_>> {
         self.table.iter().map(|member| MemberView { member })
+    }
+
+    /// The seeds, from wherever they came.
+    pub fn seeds(&self) -> impl Iterator<Item = &[u8]> {
+        self.config.seeds.iter().map(Vec::as_slice)
     }
 
     /// One member.

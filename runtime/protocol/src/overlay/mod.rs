@@ -43,6 +43,7 @@ mod send;
 mod sizes;
 mod snapshot;
 mod topology;
+mod traffic;
 mod twin;
 mod views;
 mod watch;
@@ -76,6 +77,7 @@ pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transm
 use outbox::{Intent, Outbox};
 pub use sizes::Sizes;
 pub use snapshot::ResumeError;
+pub use traffic::BEAT_AHEAD_MAX;
 use views::Views;
 
 /// Most events waiting for the host.
@@ -120,6 +122,8 @@ pub struct Overlay {
     beat_at: Instant,
     discover_at: Instant,
     discover_wait_us: u64,
+    /// Whose turn it is to be knocked at: each comes, however many there are and however rarely.
+    discover_turn: usize,
     topology_dirty: bool,
     /// No change of links before this.
     topology_at: Instant,
@@ -186,6 +190,7 @@ impl Overlay {
             beat_at: Instant::default(),
             discover_at: Instant::default(),
             discover_wait_us: discover::first_wait_us(&config),
+            discover_turn: 0,
             topology_dirty: true,
             topology_at: Instant::default(),
             rejoin: None,
@@ -214,10 +219,18 @@ impl Overlay {
         // Behind a datagram may wait another, from the very member that seems silent, or with the
         // very acknowledgement that seems late: both are judged when the host has no more, which it
         // says with a wake-up.
-        let judges = !matches!(input, Input::Datagram { .. });
+        let judges = matches!(input, Input::Wake);
         let result = self.take(input);
         if let Err(reject) = result {
             self.counters.rejected[reject as usize] += 1;
+        }
+        // What is told of messages counts for the timers of this moment, so it comes before them.
+        let is_traffic = matches!(
+            input,
+            Input::TrafficFrom { .. } | Input::TrafficTo { .. } | Input::Carried { .. }
+        );
+        if is_traffic {
+            return result;
         }
         // Most datagrams make nothing due: then looking once when something will be is enough.
         let is_quiet = !judges && self.phase == Phase::Running;
@@ -242,6 +255,9 @@ impl Overlay {
             Input::Unreachable(member) => self.unreachable(member),
             Input::Ask(member) => self.ask_for_a_sign(member),
             Input::Degraded { member, degraded } => self.degraded(member, degraded),
+            Input::TrafficFrom { member, age_us } => self.traffic_from(member, age_us),
+            Input::TrafficTo { member, age_us } => self.traffic_to(member, age_us),
+            Input::Carried { bytes, age_us } => self.carried(bytes, age_us),
             Input::Told(told) => self.told(told),
             Input::Seed { address } => self.add_seed(address),
             Input::Unseed { address } => {
@@ -314,12 +330,18 @@ impl Overlay {
             let phase = self.random(self.config.heartbeat_us);
             self.beat_at = now.after(phase);
             self.discover_at = now;
+            self.discover_turn = self.random(u64::from(u32::MAX)) as usize;
             self.heard_any = now;
             self.begin_side();
             self.grace();
             return;
         }
-        if let Some(late_us) = self.lateness.woke(now) {
+        self.wake();
+    }
+
+    /// Finds out whether we come later than we asked for.
+    fn wake(&mut self) {
+        if let Some(late_us) = self.lateness.woke(self.now) {
             self.counters.own_late += 1;
             self.forgive(late_us);
         }
@@ -365,6 +387,7 @@ impl Overlay {
         for link in self.links.values_mut() {
             link.beat_due = link.observed;
         }
+        self.leave_out_beats();
         let now = self.now;
         self.asked.retain(|_, until| now < *until);
         self.lateness.decay();
@@ -379,7 +402,7 @@ impl Overlay {
 
     fn next_timer(&self) -> Instant {
         if self.phase == Phase::Leaving {
-            return self.next_link_timer().min(self.leave_until);
+            return self.next_news_timer().min(self.leave_until);
         }
         if self.config.key.is_none() {
             return Instant::NEVER;
@@ -519,6 +542,14 @@ impl Overlay {
             link.mark(Subject::Node(self.own));
         }
         self.push_directly(Subject::Node(self.own));
+        if let Some(rejoin) = self.rejoin.take() {
+            // Without links yet: who let us in tells the others.
+            self.say(Intent::Direct {
+                to: rejoin.with,
+                subject: Subject::Node(self.own),
+                route: Route::All,
+            });
+        }
     }
 
     /// Falls silent for good.

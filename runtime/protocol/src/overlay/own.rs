@@ -10,6 +10,8 @@ use crate::label::Label;
 use crate::link::Subject;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Phase;
+use crate::overlay::outbox::Outbox;
+use crate::overlay::views::Views;
 use crate::planted::{self, Fault};
 use crate::reject::Reject;
 use crate::state::NodeState;
@@ -163,6 +165,9 @@ impl Overlay {
         self.links.clear();
         self.checks.clear();
         self.acks.clear();
+        // What waits to be said is of a view that is over.
+        self.outbox = Outbox::default();
+        self.views = Views::default();
         self.correlation.forget();
         self.rejoin_majority();
         self.doubted_since = None;

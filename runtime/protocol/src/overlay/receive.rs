@@ -6,7 +6,7 @@
 //! a view that went another way.
 
 use crate::config::MTU_MAX;
-use crate::frame::{self, Header};
+use crate::frame::{self, Header, Kind};
 use crate::identity::{MemberId, Version, is_plausible};
 use crate::overlay::Overlay;
 use crate::overlay::interface::{Phase, Route};
@@ -30,6 +30,10 @@ impl Overlay {
             self.refuse_release(sender);
         }
         let (header, body) = opened?;
+        if matches!(header.kind, Kind::Gossip | Kind::GossipReply) {
+            self.refuse_engine(header.sender);
+            return Err(Reject::Parameters);
+        }
         let message = Message::read(header.kind, body).map_err(|_| Reject::Malformed)?;
         if introduction(&message).is_some_and(|own| own.id != header.sender) {
             return Err(Reject::Malformed);
@@ -52,8 +56,10 @@ impl Overlay {
             Err(Reject::OldIncarnation) => return Err(self.receive_old(&message)),
             other => other?,
         }
-        if let (Phase::Leaving, Message::Ack { acks } | Message::News { acks, .. }) =
-            (self.phase, &message)
+        if let (
+            Phase::Leaving,
+            Message::Ack { acks } | Message::News { acks, .. } | Message::Beat { acks, .. },
+        ) = (self.phase, &message)
         {
             self.take_acks(header.sender, acks.as_slice());
             return Ok(());
@@ -178,8 +184,11 @@ impl Overlay {
                 let late_us = u64::from(late_ms) * 1000;
                 self.table.note(from, |member| member.late_ms = late_ms);
                 if let Some(link) = self.links.get_mut(&from).filter(|link| link.observes) {
-                    link.arrivals
-                        .beat(self.now, late_us, self.config.heartbeat_us);
+                    // A beat that was left out for the application's messages is no gap.
+                    let heartbeat_us = self.config.heartbeat_us;
+                    let stood_in = core::mem::take(&mut link.stood_in);
+                    let excused_us = late_us + u64::from(stood_in) * heartbeat_us;
+                    link.arrivals.beat(self.now, excused_us, heartbeat_us);
                 }
                 self.take_beat(from, digest);
             }
@@ -190,6 +199,7 @@ impl Overlay {
                 digest,
                 ..
             } => {
+                self.beats_are_missed(from);
                 if self.is_latest_request(from, header.sequence) {
                     self.take_request(from, roles, want_view, digest);
                 }

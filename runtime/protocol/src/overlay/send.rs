@@ -26,10 +26,12 @@ impl Overlay {
         if self.is_at_rest() {
             return None;
         }
+        self.wake();
         let transmit = self.next_transmit(buffer);
         match &transmit {
             Some(transmit) => {
                 self.timeout = None;
+                self.lateness.ask(self.now);
                 self.counters.frames_sent += 1;
                 self.counters.bytes_sent += transmit.size as u64;
             }
@@ -400,11 +402,8 @@ impl Overlay {
             .find(|(_, link)| link.beat_due)
             .map(|(id, _)| *id)?;
         self.links.get_mut(&to)?.beat_due = false;
-        let mut writer = Writer::new(body);
-        writer.u16((self.lateness.figure_us() / 1000) as u16).ok()?;
-        writer.u64(self.table.digest()).ok()?;
         let acks = self.acks.remove(&to).unwrap_or_default();
-        acks.write(&mut writer).ok()?;
+        let size = self.beat_body(body, &acks)?;
         self.counters.beats_sent += 1;
         // Somebody waits for an acknowledgement.
         let class = if acks.as_slice().is_empty() {
@@ -412,13 +411,16 @@ impl Overlay {
         } else {
             Class::News
         };
-        Some((
-            writer.used(),
-            Kind::Beat,
-            Target::Member(to),
-            class,
-            Route::Next,
-        ))
+        Some((size, Kind::Beat, Target::Member(to), class, Route::Next))
+    }
+
+    /// What a beat says now; its size.
+    pub(super) fn beat_body(&self, body: &mut [u8], acks: &Acks) -> Option<usize> {
+        let mut writer = Writer::new(body);
+        writer.u16((self.lateness.figure_us() / 1000) as u16).ok()?;
+        writer.u64(self.table.digest()).ok()?;
+        acks.write(&mut writer).ok()?;
+        Some(writer.used())
     }
 }
 

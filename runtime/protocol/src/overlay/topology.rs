@@ -12,6 +12,7 @@ use crate::link::Link;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Route;
 use crate::overlay::outbox::Intent;
+use crate::planted::{self, Fault};
 use crate::time::Instant;
 
 /// Most members one member observes while some of them are silent.
@@ -67,23 +68,28 @@ impl Overlay {
         }
     }
 
-    pub(super) fn next_link_timer(&self) -> Instant {
+    /// When a link next has news to send, or to send again.
+    pub(super) fn next_news_timer(&self) -> Instant {
         let wait = self.ack_wait();
         let next = self.links.values().map(|link| {
-            let request_at = if link.wants_request() {
-                link.request_at
-            } else {
-                Instant::NEVER
-            };
             let news_at = link.send_at().min(link.hint_at());
-            link.resend_at(wait).min(news_at).min(request_at)
+            link.resend_at(wait).min(news_at)
         });
-        let topology_at = if self.topology_dirty {
+        next.min().unwrap_or(Instant::NEVER)
+    }
+
+    pub(super) fn next_link_timer(&self) -> Instant {
+        let wanting = self.links.values().filter(|link| link.wants_request());
+        let request_at = wanting.map(|link| link.request_at).min();
+        // While we take over a view links wait for its end, which has a timer of its own.
+        let waits = self.rejoin.is_some() && !planted::on(Fault::NoRest);
+        let topology_at = if self.topology_dirty && !waits {
             self.topology_at
         } else {
             Instant::NEVER
         };
-        next.min().unwrap_or(Instant::NEVER).min(topology_at)
+        let links_at = request_at.unwrap_or(Instant::NEVER).min(topology_at);
+        links_at.min(self.next_news_timer())
     }
 
     fn choose_successors(&mut self) {
@@ -109,7 +115,7 @@ impl Overlay {
                 link.arrivals = Arrivals::default();
                 link.heard();
                 ask_again(link, now);
-                link.want_view |= core::mem::take(&mut self.lacks_view);
+                link.want_view |= self.lacks_view;
             }
         }
         let dropped: Vec<MemberId> = self

@@ -38,16 +38,7 @@ impl Overlay {
             self.topology_dirty |= link.rounds > 1;
             link.heard();
         }
-        if let Some(check) = self.checks.remove(&id) {
-            for to in check.askers {
-                self.say(Intent::Answer {
-                    to,
-                    suspect: id,
-                    version: check.version,
-                    alive: true,
-                });
-            }
-        }
+        self.found_alive(id);
     }
 
     /// The fabric cannot reach a member: look at once instead of waiting for its silence.
@@ -254,6 +245,7 @@ impl Overlay {
             .unwrap_or_default()
             .iter()
             .chain(found)
+            .filter(|helper| self.may_report(*helper))
         {
             reporters.add(helper);
         }
@@ -341,7 +333,9 @@ impl Overlay {
             } else if link.rounds == 0 {
                 verdict::probe_at(alive_at, self.config.heartbeat_us)
             } else {
-                link.round_at
+                // Forgiven since, it is not silent yet.
+                let silent_at = verdict::probe_at(alive_at, self.config.heartbeat_us);
+                link.round_at.max(silent_at)
             };
             next = next.min(probe_at);
             if link.reported != Some(member.version) {
@@ -398,6 +392,7 @@ impl Overlay {
         for link in self.links.values_mut() {
             link.since = link.since.after(late_us).min(now);
             link.arrivals.forget_last();
+            link.forgive(now, late_us);
         }
         for check in self.checks.values_mut() {
             check.until = check.until.after(late_us);

@@ -13,7 +13,8 @@
 //! - `rank-order`: the facts an observer tells of a rank only get newer.
 //! - `attribute-order`: a node's writes are told in the order of writing.
 //!
-//! Those that look at the world from time to time: `memory` and `traffic` ([`bounds`]). Those that
+//! Those that look at the world from time to time: `memory` and `traffic` ([`bounds`]), and after each
+//! wake-up `rest`: an engine that has nothing to send does not ask to be woken at once. Those that
 //! look at the end: `equality`, `completeness`, `ranks`, `rank-ends`, `news`, `attributes` ([`end`]); and
 //! in the calm after it `attribute-traffic`: there is none.
 //!

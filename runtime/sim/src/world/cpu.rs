@@ -16,11 +16,15 @@ use muster_protocol::{Class, Input, Instant};
 
 use super::queue::{Happening, Parcel};
 use super::{INBOX_MAX, NodeIndex, World};
+use crate::checker::Violation;
 
 /// Most datagrams read before any is written, and written before any is read: as in the agent.
 const BATCH_MAX: u32 = 64;
 /// So many batches in a row with more behind them, and the engine judges all the same.
 const UNJUDGED_MAX: u32 = 4;
+/// So many wake-ups in a row that ask for another one at once are too many: what a wake-up makes due may
+/// take some more.
+const RESTLESS_MAX: u32 = 8;
 
 /// What the CPUs of a world are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +144,9 @@ impl World {
                 return self.queue.push(done, Happening::Turn(index as u32));
             }
             self.nodes[node].desk.is_lined_up = false;
+            if !self.nodes[node].paused {
+                self.check_rest(node, self.nodes[node].clock.own(self.now));
+            }
             self.set_alarm(node);
         }
         self.work.cpu(index).is_busy = false;
@@ -198,6 +205,28 @@ impl World {
         let due = |engine: &muster_protocol::Overlay| engine.poll_timeout() <= own_now;
         if desk.unjudged == 0 && entry.engine.as_ref().is_some_and(due) {
             self.handle(node, own_now, Input::Wake).ok();
+        }
+    }
+
+    /// `rest`: who was woken, and has sent what it had, wants to sleep. An agent at real-time priority
+    /// that does not takes a whole core from those it watches.
+    pub(super) fn check_rest(&mut self, node: NodeIndex, own_now: Instant) {
+        let now = self.now;
+        let entry = &mut self.nodes[node];
+        let Some(engine) = &entry.engine else {
+            return;
+        };
+        entry.restless = match engine.poll_timeout() <= own_now {
+            true => entry.restless + 1,
+            false => 0,
+        };
+        if entry.restless == RESTLESS_MAX {
+            self.checker.add(Violation {
+                checker: "rest",
+                at: now,
+                member: Some(engine.id()),
+                what: format!("node {node} asked for {RESTLESS_MAX} wake-ups in a row at once"),
+            });
         }
     }
 

@@ -15,8 +15,8 @@
 //! - *A storm*: everybody. More is lost than the promises allow for, and no deadline is long enough.
 //! - *Somebody was excused for declaring it failed*: it, in that version. The verdict travels, and is
 //!   told late by who hears it late.
-//! - *The observer was cast out, and did not report the member itself*: it, in that version. Who is
-//!   cast out takes over the view of the larger side, and with it the end of those who were on its own
+//! - *The observer was cast out of one side of a cut, and did not report the member itself*: it, in that
+//!   version. Who is cast out takes over the view of the larger side, and with it the end of those who were on its own
 //!   side, and of lives that began there; the larger side hears of those lives, and their end, from it.
 //! - *A story says so*: that node, in this life. The story knows why.
 //!
@@ -33,6 +33,8 @@ use super::{NodeIndex, World};
 
 /// How long an excuse outlives its fault, in deadlines.
 const SETTLE_DEADLINES: u64 = 4;
+/// How long after a cut its sides may still not have met, in deadlines.
+const MEET_DEADLINES: u64 = 50;
 
 /// A cut between two nodes.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +50,8 @@ struct Cut {
 pub(super) struct Excuses {
     /// Until when a node's own fault excuses others.
     nodes: BTreeMap<NodeIndex, Instant>,
+    /// Until when its being slow does.
+    late: BTreeMap<NodeIndex, Instant>,
     cuts: BTreeMap<(NodeIndex, NodeIndex), Cut>,
     storm_until: Instant,
     condemned: BTreeSet<(MemberId, Version)>,
@@ -77,6 +81,7 @@ impl World {
     /// A new life has no excuse of its own.
     pub(super) fn forget_excuse(&mut self, node: NodeIndex) {
         self.excuses.nodes.remove(&node);
+        self.excuses.late.remove(&node);
     }
 
     /// The node stands still for so long, from now on.
@@ -92,11 +97,10 @@ impl World {
     /// The node is late by up to so much from now on; 0 when that is over.
     pub(super) fn note_lateness(&mut self, node: NodeIndex, slow_us: u64) {
         if self.is_long(node, slow_us) {
-            self.excuse(node);
+            self.excuses.late.insert(node, Instant::NEVER);
         } else if self.is_long(node, self.nodes[node].slow_us) {
             let settle_us = SETTLE_DEADLINES * self.deadline_us(node);
-            let until = self.now.after(settle_us);
-            self.excuses.nodes.insert(node, until);
+            self.excuses.late.insert(node, self.now.after(settle_us));
         }
     }
 
@@ -154,7 +158,7 @@ impl World {
     pub(super) fn is_excused(&mut self, observer: NodeIndex, event: &Event) -> bool {
         let life = (event.member, event.version);
         let reported = event.cause.reporters.contains(self.id(observer));
-        if self.takes_over(observer) && !reported {
+        if self.takes_over(observer) && !reported && self.has_sides() {
             self.excuses.condemned.insert(life);
         }
         if self.excuses.condemned.contains(&life) {
@@ -163,7 +167,7 @@ impl World {
         let Some(node) = (0..self.len()).find(|node| self.id(*node) == event.member) else {
             return false;
         };
-        let until = self.excuses.nodes.get(&node).copied().unwrap_or_default();
+        let until = self.excused_until(node);
         let reporters: Vec<NodeIndex> = (0..self.len())
             .filter(|node| event.cause.reporters.contains(self.id(*node)))
             .collect();
@@ -176,9 +180,15 @@ impl World {
         excused
     }
 
+    /// Until when a stop or lateness of its own excuses what is said of the node.
+    fn excused_until(&self, node: NodeIndex) -> Instant {
+        let of = |map: &BTreeMap<NodeIndex, Instant>| map.get(&node).copied().unwrap_or_default();
+        of(&self.excuses.nodes).max(of(&self.excuses.late))
+    }
+
     /// Whether the node may know less than others: it stood still, or was cut off from somebody.
     pub(super) fn is_behind(&self, node: NodeIndex) -> bool {
-        let until = self.excuses.nodes.get(&node).copied().unwrap_or_default();
+        let until = self.excused_until(node);
         let mut others = (0..self.len()).filter(|other| *other != node);
         self.now <= until.max(self.excuses.storm_until)
             || others.any(|other| self.was_cut(node, other))
@@ -189,6 +199,17 @@ impl World {
         let settle_us = SETTLE_DEADLINES * self.deadline_us(node);
         let at = self.excuses.cast_out.get(&node);
         at.is_some_and(|at| self.now.since(*at) <= settle_us)
+    }
+
+    /// Whether there are two sides, or were until a while ago, which find each other by rare knocks:
+    /// without them nobody can have lived on another one. A flap makes none.
+    fn has_sides(&self) -> bool {
+        let apart = |((one, _), cut): (&(NodeIndex, NodeIndex), &Cut)| {
+            let until = cut.mended_at.unwrap_or(self.now);
+            let meet_us = MEET_DEADLINES * self.deadline_us(*one);
+            self.is_long(*one, until.since(cut.since)) && self.now.since(until) <= meet_us
+        };
+        self.now <= self.excuses.storm_until || self.excuses.cuts.iter().any(apart)
     }
 
     /// Whether the reporters from whom the node was cut would have been enough without the others.

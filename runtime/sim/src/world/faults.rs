@@ -38,6 +38,9 @@ impl World {
         node.engine = None;
         node.gone_at = now;
         node.paused = false;
+        node.deaf = false;
+        node.restless = 0;
+        node.continues_at = Instant::default();
         node.inbox.clear();
         node.alarm.stop();
         self.clear_desk(index);
@@ -79,15 +82,18 @@ impl World {
         let engine = Overlay::resume(entry.config.clone(), &bytes, own_now);
         entry.engine = Some(engine.expect("a snapshot made just now"));
         entry.paused = true;
+        entry.continues_at = now;
         self.queue.push(now, Happening::Continue(node as u32));
     }
 
     /// SIGSTOP: the node does nothing for so long; its socket holds what arrives, up to a bound.
     pub fn pause(&mut self, node: NodeIndex, duration_us: u64) {
         self.note_stop(node, duration_us);
-        self.nodes[node].paused = true;
-        self.note_view(node);
         let until = self.now.after(duration_us);
+        let entry = &mut self.nodes[node];
+        entry.paused = true;
+        entry.continues_at = until.max(entry.continues_at);
+        self.note_view(node);
         self.queue.push(until, Happening::Continue(node as u32));
     }
 
@@ -125,16 +131,9 @@ impl World {
     /// From now on the node's clock gains so many microseconds in a second.
     pub fn set_clock_rate(&mut self, node: NodeIndex, rate_ppm: i64) {
         let now = self.now;
-        let entry = &mut self.nodes[node];
-        entry.clock.set_rate(now, rate_ppm);
+        self.nodes[node].clock.set_rate(now, rate_ppm);
         // The alarm that is set goes by the new rate.
-        if let Some(engine) = &entry.engine {
-            let at = engine.poll_timeout();
-            if at != Instant::NEVER {
-                let at = entry.clock.world(at).max(now.after(1));
-                self.queue.set(&mut entry.alarm, node, at);
-            }
-        }
+        self.set_alarm(node);
     }
 
     /// Nothing from `from` arrives at `to` any more. One such link is within bounds; of more than

@@ -63,10 +63,14 @@ struct Node {
     /// `None` while it is crashed.
     engine: Option<Overlay>,
     paused: bool,
+    /// Until when, at least.
+    continues_at: Instant,
     /// What arrives while it is paused is lost.
     deaf: bool,
     inbox: Vec<Vec<u8>>,
     alarm: Alarm,
+    /// Wake-ups in a row after which it asked for another one at once.
+    restless: u32,
     /// Where it works, if handling a datagram takes time.
     desk: Desk,
     /// When its present life began.
@@ -180,9 +184,11 @@ impl World {
             config,
             engine: Some(engine),
             paused: false,
+            continues_at: Instant::default(),
             deaf: false,
             inbox: Vec::new(),
             alarm: Alarm::default(),
+            restless: 0,
             desk: Desk::default(),
             bytes_sent: 0,
         });
@@ -393,13 +399,18 @@ impl World {
 
     /// A stopped node runs again.
     fn go_on(&mut self, node: NodeIndex) {
-        if self.nodes[node].engine.is_none() {
+        // A crash, or a longer stop that began meanwhile.
+        if self.nodes[node].engine.is_none() || self.now < self.nodes[node].continues_at {
             return;
         }
         self.nodes[node].paused = false;
         self.nodes[node].deaf = false;
         for bytes in core::mem::take(&mut self.nodes[node].inbox) {
             self.touch(node, Input::Datagram { bytes: &bytes }).ok();
+        }
+        if self.cpus.service_us > 0 {
+            // It reads what has come before it judges.
+            return self.line_up(node);
         }
         self.touch(node, Input::Wake).ok();
     }
@@ -417,6 +428,9 @@ impl World {
         }
         while self.write_one(node, own_now) {}
         self.drain(node);
+        if matches!(input, Input::Wake) {
+            self.check_rest(node, own_now);
+        }
         self.set_alarm(node);
         result
     }

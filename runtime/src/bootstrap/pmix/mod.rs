@@ -6,7 +6,7 @@
 //! everybody (no fence), and nobody is asked before the village exists (MPI_Init).
 //!
 //! The spokesman of a node is its lowest rank. The other ranks use the porch for one thing only:
-//! telling their own MPI of deaths, where the application asked for it.
+//! what is said in their own PMIx of the state of ranks: by us ([`crier`]), by the launcher ([`hearsay`]).
 //!
 //! What it is not: it does not wait, anywhere, and it is not woken by PMIx: it says when it wants
 //! to look again, at first every few milliseconds, and never once all questions are answered.
@@ -15,24 +15,30 @@
 //! PRRTE server looks again only every two seconds, but answers "not found" at once if told to
 //! refresh.
 
+mod crier;
+mod hearsay;
 mod spokesman;
 
-use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::board::{BoardView, Cause, Event, EventKind, NO_RANK, RankState};
+use crate::board::{BoardView, Event};
 use crate::client::{AgentLink, Porch};
 use crate::pmix::{Error, Pmix};
 use crate::sys::clock;
 
+use crier::Crier;
+use hearsay::Hearsay;
 use spokesman::Guest;
 
 /// How often to look whether MPI has come up, in a process that a PMIx launcher started: at first,
 /// and at last.
 const LOOK_FIRST_US: u64 = 5_000;
 const LOOK_MOST_US: u64 = 1_000_000;
+/// How long calls of the application may be of no use while MPI has not come up.
+const KNOCK_MOST_US: u64 = 50_000;
 
 /// A process that a PMIx launcher started and that has no libpmix after this long has an MPI that
 /// brings none: nobody else will tell the agent where the others are.
@@ -41,11 +47,19 @@ const LIBPMIX_PATIENCE_US: u64 = 30_000_000;
 /// The porch of a process whose launcher may speak PMIx. Give it to the client's options.
 pub struct PmixPorch {
     state: Mutex<State>,
+    /// Read by threads that may not wait for the state: one of libpmix's may be waited for by its holder.
+    said: Arc<crier::Counts>,
+    heard: Arc<hearsay::Counts>,
+    /// Up to this time on the monotonic clock a call of the application is of no use.
+    quiet_until_us: AtomicU64,
 }
 
 struct State {
     launched_by_pmix: bool,
-    feed_mpi: bool,
+    crier: Crier,
+    hearsay: Hearsay,
+    /// The board that the last events were about.
+    board: Option<BoardView>,
     link: Option<AgentLink>,
     guest: Option<Guest>,
     /// The job data cannot be read, or this process has left: nothing is tried any more.
@@ -57,17 +71,18 @@ struct State {
     look_us: u64,
     /// When libpmix was looked for first; `None` again once its absence was complained about.
     looking_since_us: Option<u64>,
-    /// Ranks that MPI was told of, or shall be once it is up.
-    told: BTreeSet<u32>,
-    pending: Vec<u32>,
 }
 impl PmixPorch {
     /// A porch that has looked at nothing yet. `feed_mpi` says whether confirmed deaths are told
     /// to this process's MPI, which cannot take them back.
     pub fn new(feed_mpi: bool) -> Self {
-        let launched_by_pmix = std::env::var_os("PMIX_NAMESPACE").is_some();
+        let say_words = std::env::var_os("MUSTER_PMIX_EVENTS").is_none_or(|value| value != "0");
+        let state = State::new(launched_by_pmix(), feed_mpi, say_words);
         Self {
-            state: Mutex::new(State::new(launched_by_pmix, feed_mpi)),
+            said: state.crier.counts(),
+            heard: state.hearsay.counts(),
+            state: Mutex::new(state),
+            quiet_until_us: AtomicU64::new(0),
         }
     }
 
@@ -94,20 +109,25 @@ impl Porch for PmixPorch {
 
     fn on_events(&self, events: &[Event], board: &BoardView) {
         let mut state = self.state();
-        if !state.feed_mpi {
-            return;
-        }
         for event in events {
-            state.take_note(event, board);
+            state.crier.note(event, board);
         }
-        state.feed();
+        state.board = Some(board.clone());
+        state.cry();
     }
 
     fn on_call(&self) {
         // Whoever is in there does what there is to do; an application is not kept waiting.
         if let Ok(mut state) = self.state.try_lock() {
             state.advance(clock::monotonic_ns() / 1000);
+            self.quiet_until_us
+                .store(state.quiet_until_us(), Ordering::Relaxed);
         }
+    }
+
+    fn wants_call(&self) -> bool {
+        let quiet_until_us = self.quiet_until_us.load(Ordering::Relaxed);
+        quiet_until_us != u64::MAX && clock::monotonic_ns() / 1000 >= quiet_until_us
     }
 
     fn next_wake(&self) -> Option<Duration> {
@@ -116,20 +136,33 @@ impl Porch for PmixPorch {
         Some(Duration::from_micros(next_us.saturating_sub(now_us)))
     }
 
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        vec![
+            ("pmix_notified", count(&self.said.notified)),
+            ("pmix_refused", count(&self.said.refused)),
+            ("pmix_heard", count(&self.heard.heard)),
+            ("pmix_heard_dropped", count(&self.heard.dropped)),
+        ]
+    }
+
     fn before_detach(&self) {
         let mut state = self.state();
         state.guest = None;
         state.link = None;
+        state.board = None;
         state.next_us = None;
         state.done = true;
     }
 }
 
 impl State {
-    fn new(launched_by_pmix: bool, feed_mpi: bool) -> Self {
+    fn new(launched_by_pmix: bool, feed_mpi: bool, say_words: bool) -> Self {
         Self {
             launched_by_pmix,
-            feed_mpi,
+            crier: Crier::new(feed_mpi, say_words),
+            hearsay: Hearsay::default(),
+            board: None,
             link: None,
             guest: None,
             done: false,
@@ -137,54 +170,31 @@ impl State {
             not_before_us: 0,
             look_us: LOOK_FIRST_US,
             looking_since_us: Some(u64::MAX),
-            told: BTreeSet::new(),
-            pending: Vec::new(),
         }
     }
 
-    /// Notes the ranks that an event declares dead, each once.
-    fn take_note(&mut self, event: &Event, board: &BoardView) {
-        match event.kind {
-            EventKind::RankFailed if event.rank != NO_RANK => self.condemn(event.rank),
-            // An agent came back with a new incarnation before it was missed: its predecessor is
-            // dead, the ranks of the node are not.
-            EventKind::NodeFailed if event.cause == Cause::Joined => {}
-            EventKind::NodeFailed => {
-                let name = board.node_name(event.node);
-                let ours = (0..board.rank_count())
-                    .filter(|rank| board.rank_node(*rank) == Some(event.node));
-                let mut ranks: Vec<u32> = ours.collect();
-                // Ranks that never attached are known to the launcher alone.
-                if let (Some(guest), Some(name)) = (&self.guest, name) {
-                    ranks.extend(guest.job.ranks_on(&name));
-                }
-                ranks.into_iter().for_each(|rank| self.condemn(rank));
-            }
-            // What was missed is in the states.
-            EventKind::Overflow => (0..board.rank_count())
-                .filter(|rank| board.rank_state(*rank) == RankState::Failed)
-                .for_each(|rank| self.condemn(rank)),
-            _ => {}
-        }
-    }
-
-    fn condemn(&mut self, rank: u32) {
-        if self.told.insert(rank) {
-            self.pending.push(rank);
-        }
-    }
-
-    /// Tells MPI of the dead, if it is up; before that they are kept.
-    fn feed(&mut self) {
+    /// Says what there is to say, if MPI is up; before that it is kept.
+    fn cry(&mut self) {
         let Some(guest) = &self.guest else { return };
-        let own = guest.session.rank();
-        for rank in self
-            .pending
-            .drain(..)
-            .filter(|rank| *rank != own && *rank < guest.job.size)
-        {
-            // A refusal (MPI has finalized) leaves nobody to be told.
-            let _ = guest.session.notify_failed(rank);
+        // MPI is told of them all the same, by the board: not every word of the launcher's means a death
+        // to it, and to hear of one twice is no harm.
+        let _ = self.hearsay.take(self.link.as_ref());
+        let is_busy = (self.crier).cry(&guest.session, &guest.job, self.board.as_ref());
+        // Another agent is told at once when it has let us in.
+        let has_agent = self.link.as_ref().is_some_and(AgentLink::is_connected);
+        if is_busy || (has_agent && self.hearsay.waits()) {
+            let soon_us = clock::monotonic_ns() / 1000 + LOOK_FIRST_US;
+            self.next_us = Some(self.next_us.map_or(soon_us, |next_us| next_us.min(soon_us)));
+            self.not_before_us = self.not_before_us.min(soon_us);
+        }
+    }
+
+    /// A call of the application is of use only until MPI's PMIx is found: then the porch wakes itself.
+    fn quiet_until_us(&self) -> u64 {
+        match self.done || self.guest.is_some() {
+            true => u64::MAX,
+            // A program that asks for events all the time must not keep the library thread awake.
+            false => self.not_before_us + self.look_us.min(KNOCK_MOST_US),
         }
     }
 
@@ -208,7 +218,6 @@ impl State {
             self.complain_if_missing(now_us);
             return;
         }
-        self.feed();
         let Some(guest) = &mut self.guest else { return };
         self.next_us = if guest.speaks() {
             guest.speak(now_us, &link)
@@ -216,6 +225,7 @@ impl State {
             None
         };
         self.not_before_us = self.next_us.unwrap_or(now_us);
+        self.cry();
     }
 
     /// Becomes a guest of MPI's PMIx, if that is there. `false`: not yet, or never (`done`).
@@ -229,10 +239,37 @@ impl State {
             Err(error) => return self.give_up(&error),
         };
         match session.job() {
-            Ok(job) => self.guest = Some(Guest::new(session, job)),
+            Ok(job) => {
+                // Where it is refused the kernels and the agents are left, as with most launchers.
+                let link = self
+                    .link
+                    .clone()
+                    .filter(|_| self.is_numbered_alike(session.rank()));
+                let _ = link.map(|link| self.hearsay.listen(&session, &job, link));
+                self.guest = Some(Guest::new(session, job));
+            }
+            Err(Error::NotInitialized) => return false,
             Err(error) => return self.give_up(&error),
         }
         true
+    }
+
+    /// Whether this process has one number in Muster's job and in MPI's. One that was spawned and joined
+    /// its parents' job has not: who failed there is somebody else here, so neither tells the other.
+    fn is_numbered_alike(&mut self, in_mpi: u32) -> bool {
+        let ours = self.link.as_ref().and_then(AgentLink::rank);
+        let Some(ours) = ours.filter(|ours| *ours != in_mpi) else {
+            return true;
+        };
+        if self.crier.fall_silent() {
+            // Nobody may be reading, which must not end the library thread.
+            let _ = writeln!(
+                io::stderr(),
+                "muster: this process is rank {ours} of its job (MUSTER_RANK) and rank {in_mpi} to MPI: \
+                 MPI is not told of failures; unset MUSTER_RANK, and MUSTER_JOB if the job is not MPI's"
+            );
+        }
+        false
     }
 
     fn give_up(&mut self, error: &Error) -> bool {
@@ -272,78 +309,24 @@ fn complain(why: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::board::{BoardLimits, BoardWriter};
 
     /// Without MPI there is no PMIx: nothing happens, nothing is given up, nobody is told.
     #[test]
     fn before_mpi_the_porch_waits() {
-        let mut state = State::new(true, true);
-        state.condemn(3);
-        state.condemn(3);
-        state.feed();
-        assert_eq!(
-            state.pending,
-            vec![3],
-            "each rank once, kept until MPI is up"
-        );
+        let mut state = State::new(true, true, true);
+        state.cry();
         assert!(!state.enter() && !state.done);
     }
 
     /// The complaint comes once, and not before its time.
     #[test]
     fn a_missing_libpmix_is_complained_about_once() {
-        let mut state = State::new(true, false);
+        let mut state = State::new(true, false, true);
         state.complain_if_missing(5);
         assert_eq!(state.looking_since_us, Some(5));
         state.complain_if_missing(LIBPMIX_PATIENCE_US);
         assert_eq!(state.looking_since_us, Some(5));
         state.complain_if_missing(LIBPMIX_PATIENCE_US + 6);
         assert_eq!(state.looking_since_us, None);
-    }
-
-    /// Ranks 0 and 1 on node 0, ranks 2 and 3 on node 1.
-    fn board() -> BoardWriter {
-        let mut board = BoardWriter::create(BoardLimits::default()).expect("memory for a board");
-        for (node, ranks) in [("nodea", [0, 1]), ("nodeb", [2, 3])] {
-            let node = board.add_node(node).expect("room for a node");
-            for rank in ranks {
-                board.raise_rank_count(rank + 1);
-                board.set_rank_node(rank, node);
-                board.set_rank_state(rank, RankState::Alive);
-            }
-        }
-        board
-    }
-
-    fn condemned(board: &BoardWriter, events: &[Event]) -> Vec<u32> {
-        let mut state = State::new(true, true);
-        for event in events {
-            state.take_note(event, &board.view());
-        }
-        state.pending
-    }
-
-    /// What MPI is told can never be taken back, so it is told confirmed deaths, each rank once.
-    #[test]
-    fn only_confirmed_deaths_are_told() {
-        let mut board = board();
-        let event = |kind, cause, node, rank| Event {
-            node,
-            rank,
-            ..Event::new(kind, cause)
-        };
-        let killed = event(EventKind::RankFailed, Cause::KernelFutex, 1, 3);
-        let lost = event(EventKind::NodeFailed, Cause::Silence, 1, NO_RANK);
-        assert_eq!(condemned(&board, &[killed, lost, lost]), vec![3, 2]);
-
-        let suspected = event(EventKind::NodeSuspect, Cause::Silence, 1, NO_RANK);
-        let hung = event(EventKind::RankHung, Cause::Stopped, 1, 2);
-        let left = event(EventKind::RankLeft, Cause::Announced, 1, 2);
-        let restarted = event(EventKind::NodeFailed, Cause::Joined, 1, NO_RANK);
-        assert!(condemned(&board, &[suspected, hung, left, restarted]).is_empty());
-
-        board.set_rank_state(1, RankState::Failed);
-        let missed = Event::new(EventKind::Overflow, Cause::Unspecified);
-        assert_eq!(condemned(&board, &[missed]), vec![1]);
     }
 }

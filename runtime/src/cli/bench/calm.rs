@@ -132,10 +132,10 @@ fn report(args: &CalmArgs, machine: &Value, figures: &Figures, quiet: Duration, 
 }
 
 /// Busy loops, ended when dropped.
-struct Busy(Vec<Child>);
+pub(super) struct Busy(Vec<Child>);
 
 impl Busy {
-    fn start(count: usize) -> Result<Self, CliError> {
+    pub(super) fn start(count: usize) -> Result<Self, CliError> {
         let own = std::env::current_exe().map_err(|e| CliError::new("bench", e))?;
         let mut busy = Self(Vec::new());
         for _ in 0..count {

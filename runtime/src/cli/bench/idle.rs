@@ -8,10 +8,11 @@
 //! protocol at all. What it costs is what this machine charges for having an agent's habits.
 
 use super::group::interrupted;
+use super::job::{Job, READY_DEADLINE};
 use super::{launch, machine};
 use crate::board::NodeState;
 use crate::cli::CliError;
-use crate::cli::process::{self, Process, is_interrupted, notice_interruption, wait_until};
+use crate::cli::process::{Process, is_interrupted, notice_interruption, wait_until};
 use crate::client::{self, Client};
 use crate::sys::schedule::ask_real_time;
 use clap::Args;
@@ -20,9 +21,6 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
-
-/// How long the measured processes may take to be ready.
-const READY_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Quiet time before the measurement.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -53,11 +51,16 @@ pub(super) fn run(args: &IdleArgs) -> Result<(), CliError> {
 }
 
 fn measure_idle(args: &IdleArgs, directory: &Path) -> Result<(), CliError> {
-    let key = directory.join("key");
-    crate::config::standing_key(&key).map_err(|e| CliError::new("bench", e))?;
+    let job = Job {
+        name: "bench-idle",
+        net: 78,
+        profile: args.profile.clone(),
+        directory: directory.to_owned(),
+    };
+    job.prepare()?;
     let mut ranks: Vec<IdleRank> = Vec::new();
     for node in 1..=args.nodes {
-        ranks.push(IdleRank::start(args, directory, node)?);
+        ranks.push(IdleRank::start(args, &job, node)?);
     }
     for rank in &mut ranks {
         rank.wait_ready()?;
@@ -68,13 +71,7 @@ fn measure_idle(args: &IdleArgs, directory: &Path) -> Result<(), CliError> {
     let bare = bare?;
     // The bare loops have found each other by then, and the agents are at rest.
     wait_until(SETTLE, || false);
-    let agents: Vec<Process> = process::named("musterd")
-        .into_iter()
-        .filter(|p| {
-            p.environment("MUSTER_DIR")
-                .is_some_and(|dir| Path::new(&dir) == directory)
-        })
-        .collect();
+    let agents = job.agents();
     println!(
         "{} nodes, one agent and one rank each, profile {}, {} s; nothing happens",
         args.nodes, args.profile, args.seconds
@@ -130,15 +127,7 @@ fn measure_idle(args: &IdleArgs, directory: &Path) -> Result<(), CliError> {
     for rank in ranks {
         rank.end();
     }
-    if !wait_until(READY_DEADLINE, || {
-        agents.iter().all(|agent| !agent.is_running())
-    }) {
-        return Err(CliError::timed_out(
-            "bench",
-            "an agent did not end after its last rank",
-        ));
-    }
-    Ok(())
+    job.await_end()
 }
 
 fn select(processes: &[Process], wanted: impl Fn(&Process) -> bool) -> Vec<Process> {
@@ -171,26 +160,10 @@ struct IdleRank {
 }
 
 impl IdleRank {
-    fn start(args: &IdleArgs, directory: &Path, node: u32) -> Result<Self, CliError> {
-        let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("muster"));
-        let child = launch::command(false, false)
-            .arg("--")
-            .arg(own)
-            .args(["bench", "idle-rank", &args.nodes.to_string()])
-            .env("MUSTER_DIR", directory)
-            .env("MUSTER_JOB", "bench-idle")
-            .env("MUSTER_RANK", (node - 1).to_string())
-            .env("MUSTER_NODE", format!("n{node}"))
-            .env(
-                "MUSTER_RAILS",
-                format!("127.78.0.{node}@udp0,127.78.1.{node}@udp1"),
-            )
-            .env("MUSTER_SEEDS", "127.78.0.1@udp0,127.78.1.1@udp1")
-            .env("MUSTER_KEY_FILE", directory.join("key"))
-            .env("MUSTER_PROFILE", &args.profile)
-            .env("MUSTER_LINGER_MS", "100")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+    fn start(args: &IdleArgs, job: &Job, node: u32) -> Result<Self, CliError> {
+        let nodes = args.nodes.to_string();
+        let child = job
+            .command(node, node - 1, &["idle-rank", &nodes])
             .spawn()
             .map_err(|e| CliError::new("bench: cannot start a rank", e))?;
         Ok(Self { child, node })

@@ -5,16 +5,23 @@
 //! ends with it (see `launch`).
 
 mod calm;
+mod client;
 mod cost;
 mod detect;
 mod figures;
+mod flows;
 mod group;
 mod idle;
+mod job;
+mod killed;
 mod launch;
 mod machine;
 mod member;
+mod merge;
+mod noise;
 mod rails;
 mod table;
+mod trips;
 mod wiring;
 
 use super::CliError;
@@ -31,6 +38,17 @@ pub(crate) enum BenchCommand {
     Rails(rails::RailsArgs),
     /// False failures on a machine whose cores are all busy.
     Calm(calm::CalmArgs),
+    /// When each rank of a job is told that another was killed, beside pidfd and pipe.
+    Killed(killed::KilledArgs),
+    /// What the library costs its application: a question, attaching, wake-ups.
+    Client(client::ClientArgs),
+    /// What agents at rest do to work on every core, in turns with and without them.
+    Noise(noise::NoiseArgs),
+    /// The merge of age vectors, beside a plain loop and what the machine does at most.
+    Merge(merge::MergeArgs),
+    /// The rank of `killed`, `client` and `noise`: says when it was told of which rank.
+    #[command(hide = true)]
+    EventRank(job::EventRankArgs),
     /// The rank of `idle`: attaches, says so, and waits for the end of its standard input.
     #[command(hide = true)]
     IdleRank {
@@ -59,6 +77,11 @@ pub(crate) fn run(command: &BenchCommand) -> Result<(), CliError> {
         BenchCommand::Detect(args) => detect::run(args),
         BenchCommand::Calm(args) => calm::run(args),
         BenchCommand::Rails(args) => rails::run(args),
+        BenchCommand::Killed(args) => killed::run(args),
+        BenchCommand::Client(args) => client::run(args),
+        BenchCommand::Noise(args) => noise::run(args),
+        BenchCommand::Merge(args) => merge::run(args),
+        BenchCommand::EventRank(args) => job::event_rank(args),
         BenchCommand::IdleRank { nodes } => idle::rank(*nodes),
         BenchCommand::BareLoop(args) => idle::bare_loop(args),
         BenchCommand::Launch(args) => launch::run(args),

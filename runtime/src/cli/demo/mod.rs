@@ -1,10 +1,11 @@
 //! `muster demo`: the whole way, end to end, on one machine.
 //!
-//! A real MPI job starts on emulated nodes. One rank is killed; when the survivors have
-//! gone on, one whole node (its agent, its launcher daemon and its ranks) is stopped, which
-//! Open MPI by itself never notices. The demo shows who was told what, after how many
-//! milliseconds and how it was known, and writes the same as JSON. What counts is computed
-//! here, from the ranks' own logs; the ranks report no figures about themselves.
+//! A real MPI job starts on emulated nodes. One rank is stopped until all others were told that it
+//! hangs, and goes on. Another one is killed; when the survivors have gone on, one whole node (its
+//! agent, its launcher daemon and its ranks) is stopped, which Open MPI by itself never notices. The
+//! demo shows who was told what, after how many milliseconds and how it was known, and writes the
+//! same as JSON. What counts is computed here, from the ranks' own logs; the ranks report no figures
+//! about themselves.
 
 mod cluster;
 mod journal;
@@ -42,7 +43,7 @@ pub(crate) struct DemoArgs {
     /// Timing profile of the agents: fast, standard or quiet.
     #[arg(long, default_value = "standard", value_parser = ["fast", "standard", "quiet"])]
     profile: String,
-    /// Which rank and which node are hit follows from this number; drawn if not given.
+    /// Which ranks and which node are hit follows from this number; drawn if not given.
     #[arg(long)]
     seed: Option<u64>,
     /// Where to write the result as JSON.
@@ -51,8 +52,8 @@ pub(crate) struct DemoArgs {
     /// The MPI launcher: Open MPI 5 or newer, built with ULFM.
     #[arg(long, default_value = "target/venv/bin/mpirun")]
     mpirun: PathBuf,
-    /// The MPI program [default: `survive` beside this executable].
-    #[arg(long, default_value_os_t = beside_executable("survive"))]
+    /// The MPI program [default: `ulfm_survive` beside this executable].
+    #[arg(long, default_value_os_t = beside_executable("ulfm_survive"))]
     program: PathBuf,
 }
 
@@ -103,6 +104,8 @@ fn play(args: &DemoArgs, seed: u64, directory: &Path) -> Result<Report, CliError
     let start_ns = monotonic_ns();
 
     let victim = &ranks[dice.random_range(0..ranks.len())];
+    let hanging = &ranks[dice.random_range(0..ranks.len())];
+    let hung = hang_rank(hanging, &ranks, &journal);
     let killed = kill_rank(victim, &ranks, &journal)?;
 
     let nodes = other_nodes(&ranks, &victim.node);
@@ -135,7 +138,7 @@ fn play(args: &DemoArgs, seed: u64, directory: &Path) -> Result<Report, CliError
     Ok(Report::new(&Run {
         seed,
         start_ns,
-        faults: vec![killed, stopped],
+        faults: vec![hung, killed, stopped],
         all: ranks
             .iter()
             .map(|r| (r.rank, journal.facts(r.rank)))
@@ -215,6 +218,42 @@ fn wait_ready(
         args.ranks, args.nodes
     );
     Ok(ranks)
+}
+
+/// Stops a rank until all others were told, and waits until they are told that it goes on.
+fn hang_rank(victim: &Rank, ranks: &[Rank], journal: &Journal) -> Fault {
+    println!("fault: SIGSTOP to rank {} on {}", victim.rank, victim.node);
+    let others: Vec<_> = ranks
+        .iter()
+        .map(|r| r.rank)
+        .filter(|&rank| rank != victim.rank)
+        .collect();
+    let target = victim.rank.to_string();
+    let wait_told = |kind: &str| {
+        let says = |fact: &Fact| match fact {
+            Fact::Told {
+                event, target: t, ..
+            } => event == kind && *t == target,
+            _ => false,
+        };
+        wait_until(STEP_DEADLINE, || {
+            others
+                .iter()
+                .all(|&rank| journal.facts(rank).iter().any(says))
+        })
+    };
+    let t0_ns = monotonic_ns();
+    victim.process.signal(Signal::STOP);
+    wait_told("RANK_HUNG");
+    victim.process.signal(Signal::CONT);
+    wait_told("RANK_RESUMED");
+    Fault {
+        kind: FaultKind::Hung,
+        target,
+        lost_ranks: vec![victim.rank],
+        t0_ns,
+        expected: others,
+    }
 }
 
 fn kill_rank(victim: &Rank, ranks: &[Rank], journal: &Journal) -> Result<Fault, CliError> {

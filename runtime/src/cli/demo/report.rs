@@ -9,6 +9,8 @@ use std::fmt::Write as _;
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum FaultKind {
+    /// SIGSTOP to one rank, and SIGCONT when all were told.
+    Hung,
     /// SIGKILL to one rank.
     Kill,
     /// SIGSTOP to a whole node.
@@ -65,8 +67,12 @@ struct FaultReport {
     target: String,
     t0_ns: u64,
     told: Vec<Told>,
+    /// Of a hung rank: who was told that it goes on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    back: Vec<Told>,
     p50_ms: f64,
     max_ms: f64,
+    /// Ranks that were not told all of it.
     missing: usize,
 }
 
@@ -125,7 +131,7 @@ impl Report {
         let missing: usize = self.faults.iter().map(|fault| fault.missing).sum();
         if missing > 0 {
             return Err(format!(
-                "{missing} times a survivor was not told of a failure"
+                "{missing} times a survivor was not told of a fault"
             ));
         }
         if self.false_failures > 0 {
@@ -150,19 +156,26 @@ impl Report {
         let mut story = String::from("\n     time  what\n");
         for (fault, report) in faults.iter().zip(&self.faults) {
             let what = match fault.kind {
+                FaultKind::Hung => format!(
+                    "rank {} hangs (SIGSTOP) until all are told (SIGCONT)",
+                    fault.target
+                ),
                 FaultKind::Kill => format!("rank {} is killed (SIGKILL)", fault.target),
                 FaultKind::Silent => format!("node {} falls silent (SIGSTOP)", fault.target),
             };
             let at_ms = fault.t0_ns.saturating_sub(start_ns) as f64 / 1e6;
             let _ = writeln!(story, "{at_ms:>9.1}  {what}");
-            for told in &report.told {
+            for told in report.told.iter().chain(&report.back) {
                 let _ = writeln!(
                     story,
                     "{:>+9.2}  rank {:<3} is told: {}",
                     told.ms, told.rank, told.text
                 );
             }
-            story.push_str(&recovery(fault, all, survivors));
+            // Nobody dies of a hang: what MPI does later belongs to a later fault.
+            if fault.kind != FaultKind::Hung {
+                story.push_str(&recovery(fault, all, survivors));
+            }
             let _ = writeln!(
                 story,
                 "           => p50 {:.2} ms, max {:.2} ms, {} of {} not told",
@@ -231,32 +244,19 @@ fn recovery(fault: &Fault, all: &BTreeMap<u32, Vec<Fact>>, survivors: &[u32]) ->
 
 /// Who was told of a fault, after how many milliseconds.
 fn judge(fault: &Fault, all: &BTreeMap<u32, Vec<Fact>>) -> FaultReport {
-    let event = match fault.kind {
-        FaultKind::Kill => "RANK_FAILED",
-        FaultKind::Silent => "NODE_FAILED",
+    let (event, end) = match fault.kind {
+        FaultKind::Hung => ("RANK_HUNG", Some("RANK_RESUMED")),
+        FaultKind::Kill => ("RANK_FAILED", None),
+        FaultKind::Silent => ("NODE_FAILED", None),
     };
-    let mut told: Vec<Told> = fault
+    let told = told_of(fault, event, all);
+    let back = end.map_or_else(Vec::new, |end| told_of(fault, end, all));
+    let knows = |said: &[Told], rank| said.iter().any(|told| told.rank == rank);
+    let missing = fault
         .expected
         .iter()
-        .filter_map(|&rank| {
-            all.get(&rank)?.iter().find_map(|fact| match fact {
-                Fact::Told {
-                    at_ns,
-                    event: e,
-                    target,
-                    cause,
-                    text,
-                } if e == event && *target == fault.target => Some(Told {
-                    rank,
-                    ms: at_ns.checked_sub(fault.t0_ns)? as f64 / 1e6,
-                    cause: cause.clone(),
-                    text: text.clone(),
-                }),
-                _ => None,
-            })
-        })
-        .collect();
-    told.sort_by(|a, b| a.ms.total_cmp(&b.ms));
+        .filter(|&&rank| !knows(&told, rank) || (end.is_some() && !knows(&back, rank)))
+        .count();
     FaultReport {
         kind: fault.kind,
         target: fault.target.clone(),
@@ -265,12 +265,37 @@ fn judge(fault: &Fault, all: &BTreeMap<u32, Vec<Fact>>) -> FaultReport {
             .get(told.len().saturating_sub(1) / 2)
             .map_or(0.0, |t| t.ms),
         max_ms: told.last().map_or(0.0, |t| t.ms),
-        missing: fault.expected.len() - told.len(),
+        missing,
         told,
+        back,
     }
 }
 
-/// Failures that were reported about somebody whom no fault had hit by then, and who lives.
+/// Who of those concerned was told of this event since the fault, the first time, earliest first.
+fn told_of(fault: &Fault, event: &str, all: &BTreeMap<u32, Vec<Fact>>) -> Vec<Told> {
+    let first = |&rank: &u32| {
+        all.get(&rank)?.iter().find_map(|fact| match fact {
+            Fact::Told {
+                at_ns,
+                event: e,
+                target,
+                cause,
+                text,
+            } if e == event && *target == fault.target => Some(Told {
+                rank,
+                ms: at_ns.checked_sub(fault.t0_ns)? as f64 / 1e6,
+                cause: cause.clone(),
+                text: text.clone(),
+            }),
+            _ => None,
+        })
+    };
+    let mut told: Vec<Told> = fault.expected.iter().filter_map(first).collect();
+    told.sort_by(|a, b| a.ms.total_cmp(&b.ms));
+    told
+}
+
+/// Failures and hangs that were reported about somebody whom no fault had hit by then, and who lives.
 fn false_failures(faults: &[Fault], all: &BTreeMap<u32, Vec<Fact>>, crashed: &[u32]) -> usize {
     let has_crashed = |target: &str| target.parse().is_ok_and(|rank| crashed.contains(&rank));
     let hit = |event: &str, target: &str, at_ns: u64| {
@@ -278,6 +303,8 @@ fn false_failures(faults: &[Fault], all: &BTreeMap<u32, Vec<Fact>>, crashed: &[u
             at_ns >= fault.t0_ns
                 && match event {
                     "NODE_FAILED" => fault.kind == FaultKind::Silent && fault.target == target,
+                    // A hang is no death.
+                    "RANK_FAILED" if fault.kind == FaultKind::Hung => false,
                     _ => target
                         .parse()
                         .is_ok_and(|rank| fault.lost_ranks.contains(&rank)),
@@ -294,7 +321,7 @@ fn false_failures(faults: &[Fault], all: &BTreeMap<u32, Vec<Fact>>, crashed: &[u
                 ..
             } => match event.as_str() {
                 "NODE_FAILED" => !hit(event, target, *at_ns),
-                "RANK_FAILED" => !hit(event, target, *at_ns) && !has_crashed(target),
+                "RANK_FAILED" | "RANK_HUNG" => !hit(event, target, *at_ns) && !has_crashed(target),
                 _ => false,
             },
             _ => false,
@@ -358,6 +385,45 @@ mod tests {
         let report = report(all, vec![]);
         assert_eq!(report.faults[0].missing, 1);
         assert!(report.verdict().is_err());
+    }
+
+    #[test]
+    fn a_hang_is_told_twice_and_is_no_failure() {
+        let judged = |words: Vec<(u64, &str)>| {
+            let facts = words
+                .into_iter()
+                .map(|(at, event)| told(at, event, "2"))
+                .collect();
+            Report::new(&Run {
+                seed: 1,
+                start_ns: 0,
+                faults: vec![Fault {
+                    kind: FaultKind::Hung,
+                    expected: vec![0],
+                    ..kill_of_2()
+                }],
+                all: [(0, facts)].into(),
+                survivors: vec![0],
+                crashed: vec![],
+                finished: true,
+                killed_at_end: 0,
+            })
+        };
+        let good = judged(vec![(3_000_000, "RANK_HUNG"), (5_000_000, "RANK_RESUMED")]);
+        assert_eq!(good.verdict(), Ok(()));
+        assert_eq!(good.faults[0].max_ms, 2.0);
+        assert_eq!(good.faults[0].back[0].ms, 4.0);
+        assert!(good.json().contains("\"hung\""));
+        assert!(!good.timeline().contains("shrunk"));
+        assert_eq!(judged(vec![(3_000_000, "RANK_HUNG")]).faults[0].missing, 1);
+        let dead = judged(vec![
+            (3_000_000, "RANK_HUNG"),
+            (4_000_000, "RANK_FAILED"),
+            (5_000_000, "RANK_RESUMED"),
+        ]);
+        assert_eq!(dead.false_failures, 1);
+        let early = judged(vec![(999_999, "RANK_HUNG"), (5_000_000, "RANK_RESUMED")]);
+        assert_eq!(early.false_failures, 1);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-/* survive.c - an MPI computation that loses ranks and nodes and ends with the right answer.
+/* ulfm_survive.c - an MPI computation that loses ranks and nodes and ends with the right answer.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
@@ -13,17 +13,23 @@
  *   watchdog  gives each MPI call a deadline. When MPI cannot go on, it takes the last complete
  *             state away from the main thread and finishes the computation alone.
  *
- * Build:  mpicc -std=c11 -D_GNU_SOURCE survive.c $(pkg-config --cflags --libs muster) -lpthread -lm
- * Run:    mpirun --with-ft ulfm -x MUSTER_ULFM=1 -n 8 ./survive [--no-muster] [--cells N]
+ * What is told to MPI is death. A killed rank and a silent node are dead as soon as Muster says so.
+ * A rank that hangs (stopped, stuck) may come back; it is waited for, unless SURVIVE_GIVE_UP_S says
+ * how long: then the first living rank of its node kills it, and so it is a killed rank like others.
+ *
+ * Build:  mpicc -std=c11 -D_GNU_SOURCE ulfm_survive.c $(pkg-config --cflags --libs muster) -lpthread -lm
+ * Run:    mpirun --with-ft ulfm -x MUSTER_ULFM=1 -n 8 ./ulfm_survive [--no-muster] [--cells N]
+ *         --iterations N ends it after so many, --hang R has rank R stop itself (SIGSTOP) on the way
  * Stop:   touch $SURVIVE_LOG_DIR/stop
  *
  * Environment: SURVIVE_LOG_DIR (default "."), SURVIVE_DEADLINE_S for each MPI call (default 15),
- * SURVIVE_READY_S for the whole job to be seen alive (default 30).
+ * SURVIVE_READY_S for the whole job to be seen alive (default 30), SURVIVE_GIVE_UP_S (see above).
  *
  * Facts go to $SURVIVE_LOG_DIR/rank-R.log, one line each, times in ns of CLOCK_MONOTONIC:
  *   READY rank pid node ns         Muster sees every rank of the job alive
  *   MISSING ns rank,rank..         it did not within SURVIVE_READY_S; the job is aborted
  *   TOLD ns event subject cause text     an event from Muster; subject is a rank or a node's name
+ *   GAVEUP ns rank                 it hung for too long, and was killed
  *   SHRUNK ns size                 MPI goes on with so many ranks
  *   NOSHRINK ns why                MPI cannot go on; this rank finishes alone
  *   RESUMED ns iteration           computing again
@@ -189,6 +195,14 @@ static struct {
     int64_t deadline_ns;
 } watch = {.exit_code = -1};
 
+/* Ranks that hang, to be given up if that takes too long. */
+static struct {
+    int *pids;             /* [ranks]; those of this node mean something here */
+    atomic_llong *since_ns; /* [ranks], 0 for one that does not hang */
+    int ranks;
+    int64_t patience_ns; /* 0 without end */
+} hung;
+
 static void step_begin(const char *step)
 {
     atomic_store(&watch.since_ns, now_ns());
@@ -230,11 +244,14 @@ static void finish_alone(const char *why)
     _exit(same ? 0 : 1);
 }
 
+static void give_up_the_hung(void);
+
 static void *watchdog(void *unused)
 {
     (void)unused;
     for (;;) {
         nanosleep(&(struct timespec){0, 20000000}, NULL);
+        give_up_the_hung();
         if (atomic_load(&watch.outcast) && atomic_load(&watch.exit_code) < 0)
             finish_alone("the others declared this node failed, and MPI cannot take that back");
         const char *step = atomic_load(&watch.step);
@@ -279,6 +296,51 @@ static void write_down(const muster_event_t *event, int64_t told_ns)
          text);
     if (event->kind == MUSTER_EVENT_OUTCAST)
         atomic_store(&watch.outcast, true);
+    if (event->rank < (uint32_t)hung.ranks)
+        atomic_store(&hung.since_ns[event->rank],
+                     event->kind == MUSTER_EVENT_RANK_HUNG ? told_ns : 0);
+}
+
+/* Whether this is the first rank of a node that computes: one of them does what is to be done there. */
+static bool first_alive_beside(uint32_t rank)
+{
+    uint32_t ranks[256];
+    int node = muster_rank_node(listener.context, rank);
+    if (node < 0 || node != muster_my_node(listener.context))
+        return false;
+    int count = muster_node_ranks(listener.context, (uint32_t)node, ranks, 256);
+    for (int i = 0; i < count && i < 256; i++)
+        if (muster_rank_state(listener.context, ranks[i]) == MUSTER_RANK_ALIVE)
+            return ranks[i] == (uint32_t)logs.rank;
+    return false;
+}
+
+static void give_up_the_hung(void)
+{
+    for (int rank = 0; hung.patience_ns > 0 && rank < hung.ranks; rank++) {
+        int64_t since_ns = atomic_load(&hung.since_ns[rank]);
+        if (since_ns == 0 || now_ns() - since_ns < hung.patience_ns ||
+            muster_rank_state(listener.context, (uint32_t)rank) != MUSTER_RANK_HUNG ||
+            !first_alive_beside((uint32_t)rank))
+            continue;
+        atomic_store(&hung.since_ns[rank], 0);
+        fact("GAVEUP %" PRId64 " %d", now_ns(), rank);
+        kill(hung.pids[rank], SIGKILL);
+    }
+}
+
+/* Before the listener starts: it writes to what is made here. */
+static void prepare_to_give_up(int ranks)
+{
+    int pid = (int)getpid();
+    hung.pids = calloc((size_t)ranks, sizeof *hung.pids);
+    hung.since_ns = calloc((size_t)ranks, sizeof *hung.since_ns);
+    if (!hung.pids || !hung.since_ns)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    MPI_Allgather(&pid, 1, MPI_INT, hung.pids, 1, MPI_INT, MPI_COMM_WORLD);
+    if (getenv("SURVIVE_GIVE_UP_S"))
+        hung.patience_ns = environment_number("SURVIVE_GIVE_UP_S", 1) * INT64_C(1000000000);
+    hung.ranks = ranks;
 }
 
 static void *listen_to_muster(void *unused)
@@ -429,13 +491,25 @@ static void commit(const double *next)
         pause(); /* MPI came back after all; the watchdog ends this process */
 }
 
+/* What this rank is asked to do at a certain iteration; -1 for nothing. */
+static struct {
+    long last, hang;
+} plan = {-1, -1};
+
+static bool stops_here(void)
+{
+    return stop_requested() || (plan.last >= 0 && state.iteration + 1 >= plan.last);
+}
+
 /* One iteration by the team. Nothing of the state changes unless all slices arrived. */
 static int iterate(bool *stop)
 {
     int first = slice_start(team.rank), count = slice_start(team.rank + 1) - first;
+    if (state.iteration == plan.hang)
+        raise(SIGSTOP); /* until SIGCONT, or for good */
     for (int i = 0; i < count; i++)
         team.slice[i] = cell_next(state.cells, state.count, first + i);
-    team.slice[count + SEAL_STOP] = stop_requested() ? 1.0 : 0.0;
+    team.slice[count + SEAL_STOP] = stops_here() ? 1.0 : 0.0;
     team.slice[count + SEAL_ITERATION] = (double)state.iteration;
     team.slice[count + SEAL_SUM] = seal_sum(team.slice, count);
     for (int rank = 0; rank < team.size; rank++)
@@ -536,16 +610,25 @@ static void compute(void)
 
 /* ------------------------------------------------------------------------------------ the start */
 
-static bool read_arguments(int count, char **words)
+static bool read_arguments(int count, char **words, int *hanging)
 {
     bool with_muster = true;
     for (int i = 1; i < count; i++) {
+        int number = i + 1 < count ? atoi(words[i + 1]) : 0;
         if (strcmp(words[i], "--no-muster") == 0) {
             with_muster = false;
-        } else if (strcmp(words[i], "--cells") == 0 && i + 1 < count && atoi(words[i + 1]) > 0) {
-            state.count = atoi(words[++i]);
+        } else if (strcmp(words[i], "--cells") == 0 && number > 0) {
+            state.count = number;
+            i++;
+        } else if (strcmp(words[i], "--iterations") == 0 && number > 0) {
+            plan.last = number;
+            i++;
+        } else if (strcmp(words[i], "--hang") == 0 && number > 0) {
+            *hanging = number;
+            i++;
         } else {
-            fprintf(stderr, "usage: survive [--no-muster] [--cells N]\n");
+            fprintf(stderr, "usage: ulfm_survive [--no-muster] [--cells N] [--iterations N] "
+                            "[--hang R, from 1]\n");
             exit(2);
         }
     }
@@ -556,7 +639,8 @@ static bool read_arguments(int count, char **words)
 
 int main(int argc, char **argv)
 {
-    bool with_muster = read_arguments(argc, argv);
+    int hanging = -1;
+    bool with_muster = read_arguments(argc, argv, &hanging);
     /* Two things without which Open MPI 5 does not survive, whatever the launcher: its tcp writes
      * raise SIGPIPE when a peer has died, and its hierarchical collectives crash. */
     signal(SIGPIPE, SIG_IGN);
@@ -578,7 +662,10 @@ int main(int argc, char **argv)
         MPI_Abort(MPI_COMM_WORLD, 1);
     team_set(MPI_COMM_WORLD);
 
+    if (rank == hanging)
+        plan.hang = plan.last > 0 ? plan.last / 2 : 1000;
     if (with_muster) {
+        prepare_to_give_up(ranks);
         connect_to_muster(rank, ranks);
         wait_until_all_are_seen(ranks);
     }

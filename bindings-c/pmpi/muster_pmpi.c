@@ -1,0 +1,501 @@
+/* libmuster-pmpi.so: the messages of an MPI program stand for heartbeats, without a change to the program.
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * Build: mpicc -shared -fPIC -O2 muster_pmpi.c -o libmuster-pmpi.so $(pkg-config --cflags --libs muster)
+ * Run:   mpirun -x LD_PRELOAD=/path/libmuster-pmpi.so ./program
+ *
+ * It stands between the program and MPI, by MPI's profiling interface. MPI_Init connects to Muster,
+ * MPI_Finalize leaves; a program that does so too is counted beside it. Each message between two ranks
+ * that this process has received is told by muster_heard_from, each that it sends by muster_sent_to: a
+ * load and a store each. Left alone are collective operations, which say nothing of who reached whom,
+ * intercommunicators, persistent and partitioned requests, MPI_Mrecv and MPI_Isendrecv; and a program in
+ * Fortran where MPI's Fortran functions do not call those of C, as in Open MPI.
+ *
+ * Where neither PMIx nor MUSTER_JOB tells the job, MPI_Init is where the agents are brought together, by
+ * muster_mpi_init: the library must then be loaded in all processes of the job, or in none. It prints
+ * nothing, but with MUSTER_PMPI_STATS=1 its counts at MPI_Finalize. */
+#include <muster_mpi.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static muster_ctx_t *muster;
+static int keyval = MPI_KEYVAL_INVALID;
+static _Atomic unsigned long heard, sent, untracked;
+
+/* ---------------------------------------------------------- receives under way, by their request */
+
+#define TABLE_SIZE 4096 /* a power of two; beyond three quarters of it a receive is not followed */
+
+static struct {
+    pthread_mutex_t lock;
+    atomic_int used;
+    struct {
+        MPI_Request request; /* 0: free */
+        MPI_Comm comm;
+    } entries[TABLE_SIZE];
+} table = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Receives that a thread waits for or tests are out of the table meanwhile: MPI may give the handle of one
+ * that completes to another thread's next receive before the first thread is back. */
+static struct taken {
+    struct taken *next;
+    int count;
+    MPI_Comm *comms; /* of each request; MPI_COMM_NULL if it is not followed */
+    MPI_Comm one;
+} *all_taken;
+
+/* ------------------------------------------------------------------ ranks of a communicator in the job */
+
+struct world_ranks {
+    int count; /* 0: not to be told of */
+    int ranks[];
+};
+
+/* The communicator is freed. Receives on it may still be under way, and are told of no more. */
+static int forget_ranks(MPI_Comm comm, int key, void *ranks, void *extra)
+{
+    (void)key, (void)extra;
+    pthread_mutex_lock(&table.lock);
+    for (int i = 0; i < TABLE_SIZE && table.used > 0; i++)
+        if (table.entries[i].request && table.entries[i].comm == comm)
+            table.entries[i].comm = MPI_COMM_NULL;
+    for (struct taken *taken = all_taken; taken; taken = taken->next)
+        for (int i = 0; i < taken->count; i++)
+            if (taken->comms[i] == comm)
+                taken->comms[i] = MPI_COMM_NULL;
+    pthread_mutex_unlock(&table.lock);
+    free(ranks);
+    return MPI_SUCCESS;
+}
+
+static pthread_mutex_t learning = PTHREAD_MUTEX_INITIALIZER;
+
+static struct world_ranks *learn_ranks(MPI_Comm comm)
+{
+    MPI_Group here, world;
+    struct world_ranks *found;
+    int inter = 1, size = 0;
+    PMPI_Comm_test_inter(comm, &inter);
+    if (!inter)
+        PMPI_Comm_size(comm, &size);
+    found = malloc(sizeof *found + (size_t)size * 2 * sizeof(int));
+    if (!found)
+        return NULL;
+    found->count = size;
+    if (size > 0) {
+        int *numbers = found->ranks + size;
+        for (int i = 0; i < size; i++)
+            numbers[i] = i;
+        PMPI_Comm_group(comm, &here);
+        PMPI_Comm_group(MPI_COMM_WORLD, &world);
+        PMPI_Group_translate_ranks(here, size, numbers, world, found->ranks);
+        PMPI_Group_free(&here);
+        PMPI_Group_free(&world);
+    }
+    PMPI_Comm_set_attr(comm, keyval, found);
+    return found;
+}
+
+/* The rank in the job, negative if there is none to tell of. */
+static int world_rank(MPI_Comm comm, int rank)
+{
+    struct world_ranks *ranks = NULL;
+    int known = 0;
+    if (!muster || rank < 0 || comm == MPI_COMM_NULL)
+        return -1;
+    if (comm == MPI_COMM_WORLD)
+        return rank;
+    PMPI_Comm_get_attr(comm, keyval, &ranks, &known);
+    if (!known) {
+        /* Two threads may come at once. */
+        pthread_mutex_lock(&learning);
+        PMPI_Comm_get_attr(comm, keyval, &ranks, &known);
+        if (!known)
+            ranks = learn_ranks(comm);
+        pthread_mutex_unlock(&learning);
+    }
+    return ranks && rank < ranks->count && ranks->ranks[rank] != MPI_UNDEFINED ? ranks->ranks[rank] : -1;
+}
+
+static void tell_sent(MPI_Comm comm, int to)
+{
+    int rank = world_rank(comm, to);
+    if (rank >= 0 && muster_sent_to(muster, (uint32_t)rank) == 0)
+        sent++;
+}
+
+static void tell_heard(MPI_Comm comm, const MPI_Status *status)
+{
+    int rank = world_rank(comm, status->MPI_SOURCE);
+    if (rank >= 0 && muster_heard_from(muster, (uint32_t)rank) == 0)
+        heard++;
+}
+
+static unsigned place_of(MPI_Request request)
+{
+    return (unsigned)(((uintptr_t)request * 0x9E3779B97F4A7C15u) >> 40) % TABLE_SIZE;
+}
+
+/* With the lock. */
+static void put_in(MPI_Request request, MPI_Comm comm)
+{
+    unsigned place = place_of(request);
+    if (table.used < TABLE_SIZE / 4 * 3) {
+        while (table.entries[place].request && table.entries[place].request != request)
+            place = (place + 1) % TABLE_SIZE;
+        table.used += !table.entries[place].request;
+        table.entries[place].request = request;
+        table.entries[place].comm = comm;
+    } else {
+        untracked++;
+    }
+}
+
+/* With the lock: the communicator of a receive, which is followed no more. */
+static MPI_Comm take_out(MPI_Request request)
+{
+    unsigned place = place_of(request), hole;
+    MPI_Comm comm;
+    while (table.entries[place].request && table.entries[place].request != request)
+        place = (place + 1) % TABLE_SIZE;
+    if (!table.entries[place].request)
+        return MPI_COMM_NULL;
+    comm = table.entries[place].comm;
+    table.used--;
+    /* Whoever stands behind the hole and would be found before it moves up. */
+    hole = place;
+    for (unsigned next = (hole + 1) % TABLE_SIZE; table.entries[next].request; next = (next + 1) % TABLE_SIZE) {
+        unsigned home = place_of(table.entries[next].request);
+        if ((next - home) % TABLE_SIZE >= (next - hole) % TABLE_SIZE) {
+            table.entries[hole] = table.entries[next];
+            hole = next;
+        }
+    }
+    table.entries[hole].request = 0;
+    return comm;
+}
+
+static void follow(MPI_Request request, MPI_Comm comm)
+{
+    world_rank(comm, 0); /* From now on it is noticed when the communicator is freed. */
+    pthread_mutex_lock(&table.lock);
+    put_in(request, comm);
+    pthread_mutex_unlock(&table.lock);
+}
+
+/* Before MPI may complete these requests. 0 if none of them is followed: then nothing is to be done after. */
+static int take(struct taken *taken, int count, const MPI_Request requests[])
+{
+    int found = 0;
+    if (count <= 0 || table.used == 0)
+        return 0;
+    taken->count = count;
+    taken->comms = count == 1 ? &taken->one : malloc((size_t)count * sizeof *taken->comms);
+    pthread_mutex_lock(&table.lock);
+    for (int i = 0; i < count; i++) {
+        MPI_Comm comm = requests[i] == MPI_REQUEST_NULL ? MPI_COMM_NULL : take_out(requests[i]);
+        if (taken->comms)
+            taken->comms[i] = comm;
+        else
+            untracked += comm != MPI_COMM_NULL;
+        found |= comm != MPI_COMM_NULL;
+    }
+    if (found && taken->comms) {
+        taken->next = all_taken;
+        all_taken = taken;
+    }
+    pthread_mutex_unlock(&table.lock);
+    if (!found && taken->comms != &taken->one)
+        free(taken->comms);
+    return found && taken->comms;
+}
+
+/* After it: what is not complete is followed again, and has no communicator here any more. */
+static void give_back(struct taken *taken, const MPI_Request requests[])
+{
+    struct taken **link = &all_taken;
+    pthread_mutex_lock(&table.lock);
+    while (*link != taken)
+        link = &(*link)->next;
+    *link = taken->next;
+    for (int i = 0; i < taken->count; i++)
+        if (taken->comms[i] != MPI_COMM_NULL && requests[i] != MPI_REQUEST_NULL) {
+            put_in(requests[i], taken->comms[i]);
+            taken->comms[i] = MPI_COMM_NULL;
+        }
+    pthread_mutex_unlock(&table.lock);
+}
+
+static void complete(MPI_Comm comm, const MPI_Status *status)
+{
+    int cancelled = 0;
+    if (comm == MPI_COMM_NULL)
+        return;
+    PMPI_Test_cancelled(status, &cancelled);
+    if (!cancelled)
+        tell_heard(comm, status);
+}
+
+static void end(struct taken *taken)
+{
+    if (taken->comms != &taken->one)
+        free(taken->comms);
+}
+
+/* -------------------------------------------------------------------------------- begin and end */
+
+static int is_set(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value;
+}
+
+static void begin(void)
+{
+    int told = is_set("PMIX_NAMESPACE") || is_set("MUSTER_JOB");
+    if ((told ? muster_init(NULL, &muster) : muster_mpi_init(MPI_COMM_WORLD, NULL, &muster)) < 0)
+        muster = NULL;
+    PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget_ranks, &keyval, NULL);
+}
+
+int MPI_Init(int *argc, char ***argv)
+{
+    int result = PMPI_Init(argc, argv);
+    if (result == MPI_SUCCESS)
+        begin();
+    return result;
+}
+
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+    int result = PMPI_Init_thread(argc, argv, required, provided);
+    if (result == MPI_SUCCESS)
+        begin();
+    return result;
+}
+
+int MPI_Finalize(void)
+{
+    const char *stats = getenv("MUSTER_PMPI_STATS");
+    if (stats && *stats == '1')
+        fprintf(stderr, "muster-pmpi: %lu heard, %lu sent, %lu receives not followed\n", heard, sent, untracked);
+    if (muster)
+        muster_finalize(muster);
+    muster = NULL;
+    return PMPI_Finalize();
+}
+
+/* ---------------------------------------------------------------------------------------- sends */
+
+#define SEND(name)                                                                                     \
+    int MPI_##name(const void *buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm)   \
+    {                                                                                                  \
+        int result = PMPI_##name(buffer, count, type, to, tag, comm);                                  \
+        if (result == MPI_SUCCESS)                                                                     \
+            tell_sent(comm, to);                                                                       \
+        return result;                                                                                 \
+    }
+#define ISEND(name)                                                                                    \
+    int MPI_##name(const void *buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,   \
+                   MPI_Request *request)                                                               \
+    {                                                                                                  \
+        int result = PMPI_##name(buffer, count, type, to, tag, comm, request);                         \
+        if (result == MPI_SUCCESS)                                                                     \
+            tell_sent(comm, to);                                                                       \
+        return result;                                                                                 \
+    }
+
+SEND(Send)
+SEND(Ssend)
+SEND(Rsend)
+SEND(Bsend)
+ISEND(Isend)
+ISEND(Issend)
+ISEND(Irsend)
+ISEND(Ibsend)
+
+/* ------------------------------------------------------------------------------------- receives */
+
+int MPI_Recv(void *buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status *status)
+{
+    MPI_Status own, *seen = status == MPI_STATUS_IGNORE ? &own : status;
+    int result = PMPI_Recv(buffer, count, type, from, tag, comm, seen);
+    if (result == MPI_SUCCESS)
+        tell_heard(comm, seen);
+    return result;
+}
+
+int MPI_Sendrecv(const void *out, int out_count, MPI_Datatype out_type, int to, int out_tag, void *in,
+                 int in_count, MPI_Datatype in_type, int from, int in_tag, MPI_Comm comm, MPI_Status *status)
+{
+    MPI_Status own, *seen = status == MPI_STATUS_IGNORE ? &own : status;
+    int result = PMPI_Sendrecv(out, out_count, out_type, to, out_tag, in, in_count, in_type, from, in_tag, comm, seen);
+    if (result == MPI_SUCCESS) {
+        tell_sent(comm, to);
+        tell_heard(comm, seen);
+    }
+    return result;
+}
+
+int MPI_Sendrecv_replace(void *buffer, int count, MPI_Datatype type, int to, int out_tag, int from, int in_tag,
+                         MPI_Comm comm, MPI_Status *status)
+{
+    MPI_Status own, *seen = status == MPI_STATUS_IGNORE ? &own : status;
+    int result = PMPI_Sendrecv_replace(buffer, count, type, to, out_tag, from, in_tag, comm, seen);
+    if (result == MPI_SUCCESS) {
+        tell_sent(comm, to);
+        tell_heard(comm, seen);
+    }
+    return result;
+}
+
+int MPI_Irecv(void *buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request *request)
+{
+    int result = PMPI_Irecv(buffer, count, type, from, tag, comm, request);
+    if (result == MPI_SUCCESS && muster)
+        follow(*request, comm);
+    return result;
+}
+
+/* ---------------------------------------------------------------------------------- completions */
+
+int MPI_Wait(MPI_Request *request, MPI_Status *status)
+{
+    struct taken taken;
+    MPI_Status own, *seen = status == MPI_STATUS_IGNORE ? &own : status;
+    int result;
+    if (!take(&taken, 1, request))
+        return PMPI_Wait(request, status);
+    result = PMPI_Wait(request, seen);
+    give_back(&taken, request);
+    if (result == MPI_SUCCESS)
+        complete(taken.one, seen);
+    return result;
+}
+
+int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
+{
+    struct taken taken;
+    MPI_Status own, *seen = status == MPI_STATUS_IGNORE ? &own : status;
+    int result;
+    if (!take(&taken, 1, request))
+        return PMPI_Test(request, flag, status);
+    result = PMPI_Test(request, flag, seen);
+    give_back(&taken, request);
+    if (result == MPI_SUCCESS)
+        complete(taken.one, seen);
+    return result;
+}
+
+static int any(int count, MPI_Request requests[], int *index, int *flag, MPI_Status *status)
+{
+    struct taken taken;
+    MPI_Status own, *seen = status == MPI_STATUS_IGNORE ? &own : status;
+    int follows = take(&taken, count, requests);
+    int result = flag ? PMPI_Testany(count, requests, index, flag, seen) : PMPI_Waitany(count, requests, index, seen);
+    if (!follows)
+        return result;
+    give_back(&taken, requests);
+    if (result == MPI_SUCCESS && (!flag || *flag) && *index != MPI_UNDEFINED)
+        complete(taken.comms[*index], seen);
+    end(&taken);
+    return result;
+}
+
+int MPI_Waitany(int count, MPI_Request requests[], int *index, MPI_Status *status)
+{
+    return any(count, requests, index, NULL, status);
+}
+
+int MPI_Testany(int count, MPI_Request requests[], int *index, int *flag, MPI_Status *status)
+{
+    return any(count, requests, index, flag, status);
+}
+
+/* Statuses of our own where the program wants none; none either if there is no memory. */
+static MPI_Status *statuses_for(int count, MPI_Status statuses[], MPI_Status **own)
+{
+    *own = statuses == MPI_STATUSES_IGNORE ? malloc((size_t)count * sizeof **own) : NULL;
+    return *own ? *own : statuses;
+}
+
+/* Whether a request of several is complete without an error of its own. */
+static int is_well(int result, const MPI_Status statuses[], int index)
+{
+    if (statuses == MPI_STATUSES_IGNORE)
+        return 0;
+    return result == MPI_SUCCESS || (result == MPI_ERR_IN_STATUS && statuses[index].MPI_ERROR == MPI_SUCCESS);
+}
+
+static int some(int waits, int count, MPI_Request requests[], int *done, int indices[], MPI_Status statuses[])
+{
+    struct taken taken;
+    MPI_Status *own = NULL, *seen = statuses;
+    int follows = take(&taken, count, requests);
+    if (follows)
+        seen = statuses_for(count, statuses, &own);
+    int result = waits ? PMPI_Waitsome(count, requests, done, indices, seen)
+                       : PMPI_Testsome(count, requests, done, indices, seen);
+    if (!follows)
+        return result;
+    give_back(&taken, requests);
+    if ((result == MPI_SUCCESS || result == MPI_ERR_IN_STATUS) && *done != MPI_UNDEFINED)
+        for (int i = 0; i < *done; i++)
+            if (is_well(result, seen, i))
+                complete(taken.comms[indices[i]], &seen[i]);
+    free(own);
+    end(&taken);
+    return result;
+}
+
+int MPI_Waitsome(int count, MPI_Request requests[], int *done, int indices[], MPI_Status statuses[])
+{
+    return some(1, count, requests, done, indices, statuses);
+}
+
+int MPI_Testsome(int count, MPI_Request requests[], int *done, int indices[], MPI_Status statuses[])
+{
+    return some(0, count, requests, done, indices, statuses);
+}
+
+static int all(int count, MPI_Request requests[], int *flag, MPI_Status statuses[])
+{
+    struct taken taken;
+    MPI_Status *own = NULL, *seen = statuses;
+    int follows = take(&taken, count, requests);
+    if (follows)
+        seen = statuses_for(count, statuses, &own);
+    int result = flag ? PMPI_Testall(count, requests, flag, seen) : PMPI_Waitall(count, requests, seen);
+    if (!follows)
+        return result;
+    give_back(&taken, requests);
+    for (int i = 0; i < count; i++)
+        if (taken.comms[i] != MPI_COMM_NULL && is_well(result, seen, i))
+            complete(taken.comms[i], &seen[i]);
+    free(own);
+    end(&taken);
+    return result;
+}
+
+int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[])
+{
+    return all(count, requests, NULL, statuses);
+}
+
+int MPI_Testall(int count, MPI_Request requests[], int *flag, MPI_Status statuses[])
+{
+    return all(count, requests, flag, statuses);
+}
+
+/* One that is given up may not be taken for the next request at its place. */
+int MPI_Request_free(MPI_Request *request)
+{
+    pthread_mutex_lock(&table.lock);
+    take_out(*request);
+    pthread_mutex_unlock(&table.lock);
+    return PMPI_Request_free(request);
+}

@@ -1,0 +1,310 @@
+/* A C program with a real agent that uses the API wrongly: every pointer NULL, handles that are none, every
+ * call from inside a callback, a process that is stopped while more happens than the ring of events holds,
+ * one that scribbles over the memory it shares with the agent, and one that never heard of Muster. Exit
+ * code 0 if all checks held. Programs of its own are this one again, with a word that says what they do. */
+#include "check.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define DEADLINE_MS 60000
+#define ALIVE MUSTER_STATE(MUSTER_RANK_ALIVE)
+
+enum { SELF, SLEEPER, SCRIBBLER, STRANGER, RANKS };
+
+static const char *program;
+
+static muster_ctx_t *attach(int rank)
+{
+    muster_ctx_t *context = NULL;
+    muster_config_t config = MUSTER_CONFIG_INIT;
+    config.job = "bad_use.c";
+    config.node = "here";
+    config.rank = rank;
+    config.ranks = RANKS;
+    int status = muster_init(&config, &context);
+    if (status < 0)
+        printf("rank %d: %s: %s\n", rank, muster_strerror(status), muster_last_error_message());
+    return context;
+}
+
+static pid_t start(const char *word)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        execl(program, program, word, (char *)NULL);
+        _exit(127);
+    }
+    CHECK(child > 0);
+    return child;
+}
+
+static int end_of(pid_t child)
+{
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------- NULL and sizes */
+
+static void check_nulls(muster_ctx_t *context)
+{
+    muster_event_t event = MUSTER_EVENT_INIT;
+    char text[MUSTER_CARD_SIZE] = "";
+    uint64_t epoch = 0;
+    CHECK(muster_next_event(context, NULL) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_poll_events(context, NULL, 1, 0) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_poll_events(context, &event, 0, 0) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_dispatch(context, NULL, NULL) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_event_describe(context, NULL, text, sizeof text) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_event_describe(context, &event, NULL, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_event_nodes(context, NULL, NULL, 0) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_event_nodes(context, &event, NULL, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_epoch(context, NULL) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_node_name(context, 0, NULL, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_node_group(context, 0, NULL, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_node_states(context, NULL, 1, &epoch) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_rank_states(context, NULL, 1, &epoch) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_node_find(context, NULL) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_node_ranks(context, 0, NULL, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_why(context, 0, NULL, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_control(context, NULL, text, sizeof text) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_control(context, "rails", NULL, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_publish(context, NULL, text, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_publish(context, "k", NULL, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_withdraw(context, NULL) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_attribute_get(context, 0, NULL, text, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_attribute_get(context, 0, "k", NULL, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_attribute_keys(context, 0, NULL, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_watch(context, NULL) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_unwatch(context, NULL) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_card(context, NULL, 1000) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_take_cards(context, NULL, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_piggyback_fill(context, 0, NULL, MUSTER_PIGGYBACK_MAX) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_piggyback_fill(context, 0, text, MUSTER_PIGGYBACK_MAX - 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_piggyback_deliver(context, 0, NULL, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_piggyback_deliver(context, 0, text, MUSTER_PIGGYBACK_MAX + 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_piggyback_deliver(context, 0, NULL, 0) == MUSTER_OK);
+    CHECK(muster_piggyback_fill(context, UINT32_MAX, text, sizeof text) == MUSTER_ERR_NO_SUCH_RANK);
+    CHECK(muster_piggyback_deliver(context, UINT32_MAX, text, 1) == MUSTER_ERR_NO_SUCH_RANK);
+    CHECK(muster_init(NULL, NULL) == MUSTER_ERR_ARGUMENT);
+    event.struct_size = sizeof event - 1;
+    CHECK(muster_next_event(context, &event) == MUSTER_ERR_STRUCT_SIZE);
+    CHECK(muster_event_describe(context, &event, text, sizeof text) == MUSTER_ERR_STRUCT_SIZE);
+    CHECK(muster_event_nodes(context, &event, NULL, 0) == MUSTER_ERR_STRUCT_SIZE);
+    CHECK(muster_poll_events(context, &event, 1, 0) == MUSTER_ERR_STRUCT_SIZE);
+}
+
+/* An event of numbers that no library ever wrote: described as far as it can be, never followed. */
+static void check_wild_event(muster_ctx_t *context)
+{
+    muster_event_t event;
+    char text[512];
+    for (int byte = 0; byte < 256; byte += 51) {
+        memset(&event, byte, sizeof event);
+        event.struct_size = sizeof event;
+        CHECK(muster_event_describe(context, &event, text, sizeof text) > 0);
+        CHECK(muster_event_nodes(context, &event, NULL, 0) >= 0);
+    }
+}
+
+/* ---------------------------------------------------------------------------- inside a callback */
+
+static int called;
+
+static void call_all(muster_ctx_t *context, const muster_event_t *event, void *argument)
+{
+    muster_ctx_t *other = context;
+    muster_event_t next = MUSTER_EVENT_INIT;
+    char text[512];
+    uint8_t states[8];
+    (void)argument;
+    if (called++ > 0)
+        return;
+    CHECK(muster_init(NULL, &other) == MUSTER_ERR_BUSY && other == NULL);
+    CHECK(muster_finalize(context) == MUSTER_ERR_BUSY);
+    CHECK(muster_leave(context, 0) == MUSTER_ERR_BUSY);
+    CHECK(muster_dispatch(context, call_all, NULL) == MUSTER_ERR_BUSY);
+    CHECK(muster_set_callback(context, call_all, NULL, MUSTER_CALLBACK_THREAD_SAFE) == MUSTER_ERR_BUSY);
+    CHECK(muster_event_describe(context, event, text, sizeof text) > 0);
+    CHECK(muster_next_event(context, &next) >= 0);
+    CHECK(muster_poll_events(context, &next, 1, 0) >= 0);
+    CHECK(muster_rank_states(context, states, sizeof states, NULL) == RANKS);
+    CHECK(muster_wait_rank(context, SELF, ALIVE, DEADLINE_MS) == MUSTER_RANK_ALIVE);
+    CHECK(muster_publish(context, "inside", "1", 1) == MUSTER_OK);
+    CHECK(muster_attribute_get(context, 0, "inside", text, sizeof text) == 1);
+    CHECK(muster_withdraw(context, "inside") == 1);
+    CHECK(muster_why(context, 0, text, sizeof text) > 0);
+    CHECK(muster_control(context, "rails", text, sizeof text) > 0);
+    CHECK(muster_tick_every(context, 0) == MUSTER_OK && muster_tick(context) == MUSTER_OK);
+    CHECK(muster_get_fd(context) >= 0);
+}
+
+static void check_inside(muster_ctx_t *context)
+{
+    for (int looks = 0; called == 0 && looks < 1000000; looks++)
+        CHECK(muster_dispatch(context, call_all, NULL) >= 0);
+    CHECK(called > 0);
+}
+
+/* ------------------------------------------------------------------- stopped, with a full ring */
+
+/* Stops itself once it is there, and finds out what it has missed when it goes on. */
+static void sleep_through(void)
+{
+    muster_ctx_t *context = attach(SLEEPER);
+    muster_event_t event = MUSTER_EVENT_INIT;
+    uint64_t lost = 0;
+    int overflows = 0, after = 0;
+    CHECK(context != NULL && muster_watch(context, "noise") == MUSTER_OK);
+    while (muster_next_event(context, &event) > 0)
+        ;
+    raise(SIGSTOP);
+    while (muster_next_event(context, &event) > 0) {
+        overflows += event.kind == MUSTER_EVENT_OVERFLOW;
+        lost += event.kind == MUSTER_EVENT_OVERFLOW ? event.lost : 0;
+        after += event.kind == MUSTER_EVENT_ATTRIBUTE;
+    }
+    CHECK(overflows == 1 && lost > 0 && after > 0);
+    CHECK(muster_rank_state(context, SELF) == MUSTER_RANK_ALIVE);
+    CHECK(muster_finalize(context) == MUSTER_OK);
+}
+
+static void check_stopped(muster_ctx_t *context)
+{
+    int status = 0;
+    pid_t sleeper = start("sleep");
+    CHECK(muster_wait_rank(context, SLEEPER, ALIVE, DEADLINE_MS) == MUSTER_RANK_ALIVE);
+    CHECK(waitpid(sleeper, &status, WUNTRACED) == sleeper && WIFSTOPPED(status));
+    for (int i = 0; i < 6000; i++)
+        CHECK(muster_publish(context, "noise", &i, sizeof i) == MUSTER_OK);
+    CHECK(muster_wait_rank(context, SLEEPER, MUSTER_STATE(MUSTER_RANK_HUNG), DEADLINE_MS) ==
+          MUSTER_RANK_HUNG);
+    CHECK(kill(sleeper, SIGCONT) == 0);
+    CHECK(end_of(sleeper) == 0);
+    CHECK(muster_wait_rank(context, SLEEPER, MUSTER_STATE(MUSTER_RANK_LEFT), DEADLINE_MS) ==
+          MUSTER_RANK_LEFT);
+}
+
+/* ------------------------------------------------------------------------ scribbling, cutting */
+
+/* The board of this process, as its maps say; 0 if it has none. */
+static char *board(size_t *size, char *line, size_t room)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    unsigned long first = 0, end = 0;
+    CHECK(maps != NULL);
+    while (maps && fgets(line, (int)room, maps))
+        if (strstr(line, "memfd:muster-board") && sscanf(line, "%lx-%lx", &first, &end) == 2)
+            break;
+    if (maps)
+        fclose(maps);
+    *size = end - first;
+    return (char *)first; /* NOLINT: an address that the kernel wrote down */
+}
+
+/* Writes over everything it shares with the agent, again and again, asks meanwhile, and dies. */
+static void scribble(void)
+{
+    char line[512], path[64], text[64];
+    size_t size = 0;
+    muster_ctx_t *context = attach(SCRIBBLER);
+    char *start = board(&size, line, sizeof line);
+    CHECK(context != NULL && start != NULL && size > 0);
+    if (failures)
+        exit(1);
+    /* It cannot be cut short: nobody gets a bus error. */
+    snprintf(path, sizeof path, "/proc/self/map_files/%.*s", (int)strcspn(line, " "), line);
+    CHECK(truncate(path, 0) < 0);
+    unsigned seed = 20261122;
+    printf("bad_use.c: scribbling with seed %u\n", seed);
+    fflush(stdout);
+    for (int round = 0; round < 3; round++) {
+        for (size_t at = 0; at < size; at++)
+            start[at] = (char)(seed = seed * 1664525u + 1013904223u, seed >> 24);
+        muster_event_t event = MUSTER_EVENT_INIT;
+        for (uint32_t i = 0; i < 50; i++) {
+            (void)muster_next_event(context, &event);
+            (void)muster_event_describe(context, &event, text, sizeof text);
+            (void)muster_node_name(context, i, text, sizeof text);
+            (void)muster_rank_state(context, i);
+            (void)muster_rank_node(context, i);
+        }
+        (void)muster_node_ranks(context, 0, (uint32_t *)text, 2);
+    }
+    raise(SIGKILL);
+}
+
+/* Whatever the board says now: no call of another process crashes or hangs, and the agent is there. */
+static void check_scribbled(muster_ctx_t *context)
+{
+    uint8_t states[64];
+    char text[4096];
+    uint64_t epoch;
+    muster_event_t event = MUSTER_EVENT_INIT;
+    pid_t scribbler = start("scribble");
+    int status = end_of(scribbler);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    for (uint32_t i = 0; i < 2000; i++) {
+        (void)muster_node_state(context, i);
+        (void)muster_rank_state(context, i);
+        (void)muster_rank_node(context, i);
+        (void)muster_node_name(context, i, text, sizeof text);
+        (void)muster_rank_states(context, states, sizeof states, &epoch);
+        (void)muster_node_states(context, states, sizeof states, &epoch);
+        if (muster_next_event(context, &event) > 0)
+            (void)muster_event_describe(context, &event, text, sizeof text);
+    }
+    CHECK(muster_wait_rank(context, SELF, 31, 0) != MUSTER_ERR_INTERNAL);
+    (void)muster_node_ranks(context, 0, (uint32_t *)states, 16);
+    (void)muster_node_count(context);
+    (void)muster_rank_count(context);
+    (void)muster_epoch(context, &epoch);
+    CHECK(muster_control(context, "members", text, sizeof text) > 0);
+}
+
+/* ----------------------------------------------------------------------------------------- all */
+
+static void check_handles(muster_ctx_t *context)
+{
+    check_context(NULL, MUSTER_ERR_ARGUMENT);
+    check_context((muster_ctx_t *)((char *)context + 1), MUSTER_ERR_ARGUMENT);
+    check_context((muster_ctx_t *)&failures, MUSTER_ERR_ARGUMENT);
+}
+
+int main(int count, char **words)
+{
+    program = words[0];
+    if (count > 1) {
+        if (strcmp(words[1], "sleep") == 0)
+            sleep_through();
+        else if (strcmp(words[1], "scribble") == 0)
+            scribble();
+        return failures != 0;
+    }
+    muster_ctx_t *context = attach(SELF);
+    if (!context)
+        return 1;
+    check_handles(context);
+    check_nulls(context);
+    check_wild_event(context);
+    check_inside(context);
+    /* A rank without Muster comes and goes: nothing is said of it. */
+    CHECK(end_of(start("stranger")) == 0);
+    CHECK(muster_rank_state(context, STRANGER) == MUSTER_RANK_UNKNOWN);
+    CHECK(muster_rank_node(context, STRANGER) == MUSTER_ERR_NO_SUCH_NODE);
+    check_stopped(context);
+    check_scribbled(context);
+    /* Whether it was in order is written on the board: only that it ends is promised here. */
+    (void)muster_finalize(context);
+    check_context(context, MUSTER_ERR_NOT_INITIALIZED);
+    if (failures)
+        printf("%d checks failed\n", failures);
+    return failures != 0;
+}

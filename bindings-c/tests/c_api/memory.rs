@@ -1,0 +1,118 @@
+//! The same C programs under valgrind and with AddressSanitizer: no invalid access, no use of what was
+//! given back, no undefined behaviour, nothing left behind. Any finding fails.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::{alone, attempt, beside, compile, here, musterd};
+
+const LINK: &[&str] = &["-lmuster", "-lpthread"];
+/// What valgrind's memcheck ends with if it has found something.
+const FOUND: &str = "99";
+
+/// Every C program of the tests with what it is started with; the last is an example.
+fn programs() -> Vec<(PathBuf, &'static [&'static str])> {
+    let names = [
+        "wrong_use",
+        "right_use",
+        "attributes",
+        "bad_use",
+        "callbacks",
+        "states",
+        "control",
+        "many_threads",
+    ];
+    let mut programs: Vec<_> = names
+        .iter()
+        .map(|name| (beside(name), &[] as &[&str]))
+        .collect();
+    programs.push((here().join("../examples/epoll.c"), &["wait", "1"]));
+    programs
+}
+
+/// Runs each program by a command that is made for it, and fails for all of them at once.
+fn check_all(flags: &[&str], command: impl Fn(&Path) -> Command) {
+    let agent = musterd();
+    let mut complaints = String::new();
+    for (source, arguments) in programs() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let binary = compile(&source, folder.path(), LINK, flags);
+        let mut command = command(&binary);
+        alone(&mut command, folder.path(), Some(&agent)).args(arguments);
+        let output = attempt(&mut command);
+        if !output.status.success() {
+            let (words, errors) = (
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr),
+            );
+            let name = source.display();
+            complaints += &format!("{name}: {}\n{words}\n{errors}\n", output.status);
+        }
+    }
+    assert!(complaints.is_empty(), "{complaints}");
+}
+
+/// Forked children are looked at as well; the agent, which is another program, is not. What is left
+/// behind is the other test's: a forked child loses what the threads of its parent held.
+fn memcheck(program: &Path) -> Command {
+    let mut command = Command::new("valgrind");
+    command
+        .args(["--quiet", "--leak-check=no", "--fair-sched=try"])
+        .arg(format!("--error-exitcode={FOUND}"))
+        .arg(program);
+    command
+}
+
+#[test]
+fn valgrind_finds_nothing() {
+    check_all(&["-O1"], memcheck);
+}
+
+#[test]
+fn sanitizers_find_nothing() {
+    let flags = [
+        "-O1",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+    ];
+    check_all(&flags, |program| Command::new(program));
+}
+
+/// The tools are there and bite: a program that hands the library a buffer that was given back, and one
+/// that forgets what it has.
+#[test]
+fn mistakes_are_found() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let source = folder.path().join("mistake.c");
+    let program = "#include <muster.h>\n#include <stdlib.h>\n#include <string.h>\n\
+        int main(int count, char **words) {\n\
+        char *text = malloc(16); int minor; muster_version(NULL, &minor, NULL);\n\
+        memset(text, count, 16);\n\
+        if (strcmp(words[1], \"stale\") == 0) { free(text); return text[minor] == 7; }\n\
+        text = NULL; return 0; }\n";
+    std::fs::write(&source, program).expect("written");
+    let ends = |binary: &Path, tool: &dyn Fn(&Path) -> Command, word: &str| {
+        let mut command = tool(binary);
+        let output = attempt(alone(command.arg(word), folder.path(), None));
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let plain = compile(&source, folder.path(), LINK, &["-O0"]);
+    let (code, words) = ends(&plain, &memcheck, "stale");
+    assert_eq!(code, FOUND.parse().ok(), "{words}");
+    let flags = ["-O0", "-fsanitize=address,undefined"];
+    let binary = compile(&source, folder.path(), LINK, &flags);
+    let run = |program: &Path| Command::new(program);
+    for (word, finding) in [
+        ("stale", "heap-use-after-free"),
+        ("lost", "detected memory leaks"),
+    ] {
+        let (code, words) = ends(&binary, &run, word);
+        assert!(
+            code != Some(0) && words.contains(finding),
+            "{code:?} {words}"
+        );
+    }
+}

@@ -1,0 +1,124 @@
+//! A Rust program with MPI (rsmpi) that goes on without a rank that died.
+//!
+//! Each rank adds up its share of a series for pi and sends it to rank 0. The rank that is named as argument
+//! is killed before it has said anything. Rank 0 takes whatever comes next: a share, as a message of MPI, or an
+//! event of Muster, which says who died and why; then it adds that share itself. Messages go between the
+//! living and rank 0 only, so no fault tolerance of MPI is needed but that the launcher lets the others live:
+//!
+//! `mpirun.openmpi --enable-recovery -n 4 muster-example-rsmpi 2`
+
+use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Source};
+use muster::board::{Event, EventKind, RankState};
+use muster::bootstrap;
+use muster::client::{Client, Options};
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+const TERMS: u32 = 4_000_000;
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long rank 0 sleeps for an event before it looks for a message again.
+const NAP: Duration = Duration::from_millis(1);
+
+fn main() {
+    let universe = mpi::initialize().expect("MPI was not initialized before");
+    let world = universe.world();
+    let victim = std::env::args().nth(1);
+    match compute(&world, victim.as_deref()) {
+        // All live, so that MPI may end as always: `universe` does it.
+        Ok(0) => {}
+        // Not MPI_Finalize: it may wait for the dead.
+        Ok(_) => std::process::exit(0),
+        Err(error) => {
+            eprintln!("rank {}: {error}", world.rank());
+            world.abort(1);
+        }
+    }
+}
+
+/// Says how many ranks died meanwhile.
+fn compute(world: &impl Communicator, victim: Option<&str>) -> Result<u32, Box<dyn Error>> {
+    let (rank, ranks) = (world.rank() as u32, world.size() as u32);
+    let victim: Option<u32> = victim.map(str::parse).transpose()?;
+    let muster = Client::attach(Options {
+        job_size: ranks,
+        porch: bootstrap::porch(false),
+        ..Options::default()
+    })?;
+    let there = muster.await_ranks(ranks, &[RankState::Alive], PATIENCE)?;
+    there.ok_or("not all ranks have attached to Muster")?;
+    world.barrier();
+    if victim == Some(rank) {
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)?;
+    }
+    let own = share(rank, ranks);
+    let dead = if rank == 0 {
+        let (pi, dead) = collect(world, &muster, own)?;
+        println!("pi is {pi:.6}, {} of {ranks} ranks died", dead.len());
+        let dead_count = dead.len() as u32;
+        for other in (1..ranks).filter(|other| !dead.contains(other)) {
+            world.process_at_rank(other as i32).send(&dead_count);
+        }
+        // Stays until the others have that.
+        let gone = [RankState::Left, RankState::Failed];
+        muster.await_ranks(ranks - 1, &gone, PATIENCE)?;
+        dead_count
+    } else {
+        let root = world.process_at_rank(0);
+        root.send(&own);
+        root.receive::<u32>().0
+    };
+    println!("rank {rank} is done, {dead} died");
+    muster.finalize(0)?;
+    Ok(dead)
+}
+
+/// The sum of all shares, and the ranks whose shares were added here because they died.
+fn collect(
+    world: &impl Communicator,
+    muster: &Client,
+    own: f64,
+) -> Result<(f64, BTreeSet<u32>), Box<dyn Error>> {
+    let ranks = world.size() as u32;
+    let (mut sum, mut dead) = (own, BTreeSet::new());
+    let mut missing: BTreeSet<u32> = (1..ranks).collect();
+    let until = Instant::now() + PATIENCE;
+    while !missing.is_empty() {
+        if let Some(status) = world.any_process().immediate_probe() {
+            let source = status.source_rank();
+            sum += world.process_at_rank(source).receive::<f64>().0;
+            missing.remove(&(source as u32));
+        } else if let Some(event) = muster.await_event(NAP)? {
+            if event.kind == EventKind::RankFailed && missing.remove(&event.rank) {
+                println!("{}; rank 0 takes over", describe(muster, &event)?);
+                sum += share(event.rank, ranks);
+                dead.insert(event.rank);
+            }
+        } else if Instant::now() > until {
+            return Err(format!("neither a share of {missing:?} nor word of their death").into());
+        }
+    }
+    Ok((sum, dead))
+}
+
+/// Who died, and why.
+fn describe(muster: &Client, event: &Event) -> Result<String, muster::client::Error> {
+    let node = muster.node_name(event.node)?;
+    let node = node.unwrap_or_else(|| "an unknown node".to_owned());
+    let how = match event.code {
+        0 => String::new(),
+        signal if signal > 0 => format!(" by signal {signal}"),
+        exit => format!(" with exit code {}", -exit),
+    };
+    Ok(format!(
+        "rank {} on {node} died{how} ({:?})",
+        event.rank, event.cause
+    ))
+}
+
+fn share(of: u32, ranks: u32) -> f64 {
+    let terms = (of..TERMS).step_by(ranks as usize);
+    terms
+        .map(|term| f64::from(4 - 8 * (term as i32 % 2)) / (2.0 * f64::from(term) + 1.0))
+        .sum()
+}

@@ -1,0 +1,149 @@
+//! What a host can ask of the engine.
+
+use super::gossip::NEVER;
+use super::{Age, AgeConfig};
+use crate::counters::Counters;
+use crate::evidence::Observation;
+use crate::identity::{MemberId, Version};
+use crate::overlay::{MemberView, Phase, Target};
+use crate::parameters::Parameter;
+
+impl Age {
+    /// Everybody that was ever heard of, in the order of ids. The engine's own member too.
+    pub fn members(&self) -> impl Iterator<Item = MemberView<'_>> {
+        self.table.iter().map(MemberView::new)
+    }
+
+    /// One member.
+    #[must_use]
+    pub fn member(&self, id: MemberId) -> Option<MemberView<'_>> {
+        self.table.get(id).map(MemberView::new)
+    }
+
+    /// The name of a participant, or of one who was refused.
+    #[must_use]
+    pub fn name_of(&self, id: MemberId) -> Option<&str> {
+        if let Some(place) = self.places.get(&id) {
+            return Some(&self.config.participants[*place as usize].name);
+        }
+        let (refused, name, _) = self.refused.as_ref()?;
+        (*refused == id && !name.is_empty()).then_some(name)
+    }
+
+    /// Where a frame for this target goes.
+    #[must_use]
+    pub fn address_of(&self, target: Target) -> Option<&[u8]> {
+        match target {
+            Target::Member(id) => {
+                let place = *self.places.get(&id)?;
+                Some(self.config.participants[place as usize].address.as_bytes())
+            }
+            Target::Seed(_) => None,
+            Target::Stray(_) => Some(&self.stray),
+        }
+    }
+
+    /// The last observations about a member, oldest first.
+    pub fn why(&self, id: MemberId) -> impl Iterator<Item = &Observation> {
+        let member = self.table.get(id).into_iter();
+        member.flat_map(|member| member.evidence.iter())
+    }
+
+    /// What this engine has done.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The engine's own id.
+    #[must_use]
+    pub fn id(&self) -> MemberId {
+        self.own
+    }
+
+    /// The engine's own version.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        Version::first(self.config.incarnation)
+    }
+
+    /// How far the engine is in its life.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// How many are alive or suspect, the engine's own member included.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.table.live()
+    }
+
+    /// A digest of the view.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.table.digest()
+    }
+
+    /// The Lamport clock.
+    #[must_use]
+    pub fn clock(&self) -> u64 {
+        self.gossip.clock()
+    }
+
+    /// All participants with their ages, in the order of the vector; no age if never heard of.
+    pub fn ages(&self) -> impl Iterator<Item = (&str, Option<u8>)> {
+        let names = self.config.participants.iter().map(|one| &*one.name);
+        let ages = self.gossip.ages().iter();
+        names.zip(ages.map(|age| (*age != NEVER).then_some(*age)))
+    }
+
+    /// What the engine was told at its start; participants in the order of the vector.
+    #[must_use]
+    pub fn config(&self) -> &AgeConfig {
+        &self.config
+    }
+
+    /// The SHA-1 of the participants' NIDs.
+    #[must_use]
+    pub fn participants_digest(&self) -> [u8; 20] {
+        self.digest
+    }
+
+    /// Whether gossip goes on.
+    #[must_use]
+    pub fn is_gossiping(&self) -> bool {
+        self.is_running
+    }
+
+    /// Who made it stop, and the parameter that differs there.
+    #[must_use]
+    pub fn refused(&self) -> Option<(MemberId, Parameter)> {
+        self.refused
+            .as_ref()
+            .map(|(id, _, parameter)| (*id, *parameter))
+    }
+
+    /// How many cycles began.
+    #[must_use]
+    pub fn cycles(&self) -> u64 {
+        self.gossip_cycles
+    }
+
+    /// The host cannot promise to be called in time: so much lateness is to be expected.
+    pub fn expect_lateness(&mut self, least_us: u64) {
+        self.late_us = least_us;
+    }
+
+    /// How late the host said it may be, in microseconds.
+    #[must_use]
+    pub fn lateness_us(&self) -> u64 {
+        self.late_us
+    }
+
+    /// How long a silence has to be before it is a death, in microseconds.
+    #[must_use]
+    pub fn deadline_us(&self) -> u64 {
+        u64::from(self.config.dead_after) * self.config.interval_us
+    }
+}

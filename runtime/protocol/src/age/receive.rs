@@ -1,0 +1,170 @@
+//! A gossip arrives: is it proven, is it new, does its sender agree with us, is it recent.
+//!
+//! In this order; nothing is merged before all four. Parameters are compared as long as they
+//! travel, in the first cycles of either side, one for each participant; who finds a difference
+//! says so to the other one, to the application, and stops.
+
+use super::message::{Joined, Part, entries};
+use super::send::{Outgoing, REPLIES_MAX};
+use super::{Age, Exchange};
+use crate::config::MTU_MAX;
+use crate::event::{Cause, CauseKind, Event, EventKind};
+use crate::frame::{self, Header, Kind};
+use crate::identity::{MemberId, Version, is_plausible};
+use crate::parameters::Parameter;
+use crate::reject::Reject;
+use crate::table::Reporters;
+
+use super::gossip::Freshness;
+
+impl Age {
+    pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), Reject> {
+        let key = self.config.key.ok_or(Reject::NoKey)?;
+        if bytes.len() > MTU_MAX {
+            return Err(Reject::Oversized);
+        }
+        let opened = frame::open(&key, bytes);
+        if opened == Err(Reject::WireVersion)
+            && let Some(sender) = frame::other_release(&key, bytes)
+        {
+            self.refuse(sender, "", Parameter::WireVersion);
+        }
+        let (header, body) = opened?;
+        if header.sender == self.own {
+            return Err(Reject::Own);
+        }
+        if !matches!(header.kind, Kind::Gossip | Kind::GossipReply) {
+            self.refuse(header.sender, "", Parameter::Protocol);
+            return Err(Reject::Parameters);
+        }
+        let part = Part::read(body).map_err(|_| Reject::Malformed)?;
+        let place = self.place_of(header.sender);
+        let held = place.map_or(0, |place| self.lives[place]);
+        if !is_plausible(header.incarnation, held) {
+            self.counters.incarnations_refused += 1;
+            return Err(Reject::Malformed);
+        }
+        let (incarnation, sequence) = (header.incarnation, header.sequence);
+        self.replay.accept(header.sender, incarnation, sequence)?;
+        if !self.is_running {
+            return Err(Reject::Stopped);
+        }
+        self.agree(&header, &part)?;
+        let place = place.map_err(|_| Reject::Stranger)?;
+        if part.parts == 1 {
+            return self.take_message(&header, place, part.clock, part.payload);
+        }
+        // A reply may have an entry of four bytes for everybody.
+        let most = self.ids.len() * if header.kind == Kind::Gossip { 1 } else { 4 };
+        let joined = self.assemblies.take(&header, &part, most);
+        match joined.map_err(|_| Reject::Malformed)? {
+            Joined::Waits { dropped } => {
+                self.counters.gossips_torn += dropped;
+                Ok(())
+            }
+            Joined::Whole(payload) => self.take_message(&header, place, part.clock, &payload),
+        }
+    }
+
+    /// AG-05: compares what a message says of its sender's parameters with ours.
+    fn agree(&mut self, header: &Header, part: &Part<'_>) -> Result<(), Reject> {
+        let Some(theirs) = part.parameters else {
+            return Ok(());
+        };
+        let Some(parameter) = self.parameters().difference(&theirs) else {
+            return Ok(());
+        };
+        let name = core::str::from_utf8(theirs.address).unwrap_or_default();
+        let name = name.split(',').next().unwrap_or_default().to_owned();
+        self.stray = theirs.address.to_vec();
+        self.refuse(header.sender, &name, parameter);
+        // So that the other side finds out, too; it is the last thing that is said.
+        if header.kind == Kind::Gossip {
+            self.outgoing.push_back(Outgoing::Refusal);
+        }
+        Err(Reject::Parameters)
+    }
+
+    /// Stops, and says why.
+    fn refuse(&mut self, id: MemberId, name: &str, parameter: Parameter) {
+        if !self.is_running {
+            return;
+        }
+        self.halt();
+        self.refused = Some((id, name.to_owned(), parameter));
+        self.push_event(Event {
+            at: self.now,
+            kind: EventKind::Refused { parameter },
+            member: id,
+            version: Version::first(1),
+            cause: Cause {
+                kind: CauseKind::Announced,
+                reporters: Reporters::default(),
+                silent_us: 0,
+            },
+        });
+    }
+
+    /// A whole message of a participant.
+    fn take_message(
+        &mut self,
+        header: &Header,
+        place: usize,
+        clock: u64,
+        payload: &[u8],
+    ) -> Result<(), Reject> {
+        let is_ping = header.kind == Kind::Gossip;
+        self.check_payload(is_ping, place, payload)?;
+        if self.gossip.hear_clock(clock) == Freshness::Obsolete {
+            self.counters.gossips_obsolete += 1;
+            if is_ping {
+                // Its clock brings one who has just begun into step.
+                self.reply(place, Vec::new());
+            }
+            return Ok(());
+        }
+        self.heard(place, header.incarnation);
+        if is_ping {
+            self.gossip.merge(payload);
+            if self.config.exchange == Exchange::Reply {
+                let younger = self.gossip.younger(payload).map(|index| index as u32);
+                let younger = younger.collect();
+                self.reply(place, younger);
+            }
+        } else {
+            for (index, age) in entries(payload) {
+                self.gossip.merge_one(index, age);
+            }
+        }
+        // Whoever says something lives.
+        self.gossip.merge_one(place, 0);
+        self.judge_up();
+        Ok(())
+    }
+
+    /// A ping has an age for everybody, and 0 for its sender; a reply has whole entries of
+    /// participants.
+    fn check_payload(&self, is_ping: bool, place: usize, payload: &[u8]) -> Result<(), Reject> {
+        let count = self.ids.len();
+        let is_right = match is_ping {
+            true => payload.len() == count && payload[place] == 0,
+            false => {
+                payload.len().is_multiple_of(4) && entries(payload).all(|(index, _)| index < count)
+            }
+        };
+        is_right.then_some(()).ok_or(Reject::Malformed)
+    }
+
+    fn reply(&mut self, to: usize, entries: Vec<u32>) {
+        if self.outgoing.len() >= REPLIES_MAX {
+            self.counters.outbox_dropped += 1;
+            return;
+        }
+        let to = to as u32;
+        self.outgoing.push_back(Outgoing::Reply {
+            to,
+            entries,
+            part: 0,
+        });
+    }
+}

@@ -1,0 +1,200 @@
+//! A gossip leaves: to whom, and written fresh when there is room to send.
+
+use super::message::{Parameters, Part, entry};
+use super::{Age, Choice};
+use crate::codec::Writer;
+use crate::frame::{self, FRAME_OVERHEAD, HEADER_SIZE, Header, Kind, TAG_SIZE};
+use crate::identity::MemberId;
+use crate::overlay::{Class, Route, Target, Transmit};
+use crate::time::Instant;
+
+use super::health::Health;
+
+/// Most replies that wait to be sent.
+pub(super) const REPLIES_MAX: usize = 256;
+/// Tries to find somebody who is not dead by chance.
+const TRIES_MAX: usize = 64;
+
+/// What waits to be sent. Ages are written when it is.
+#[derive(Clone, Debug)]
+pub(super) enum Outgoing {
+    /// The rest of a ping, from this part on.
+    Ping { to: u32, part: u16 },
+    /// The ages of these, from this part on.
+    Reply {
+        to: u32,
+        entries: Vec<u32>,
+        part: u16,
+    },
+    /// Our parameters, to one who has others.
+    Refusal,
+}
+
+impl Age {
+    /// Writes the next frame into `buffer`; `None` if there is nothing to send now.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        self.now = self.now.max(now);
+        self.config.key?;
+        if std::mem::take(&mut self.ping_due)
+            && let Some(to) = self.choose()
+        {
+            self.last_gossip = self.now;
+            self.counters.pings_sent += 1;
+            // Before replies: it is what the cycle is for, and there is one.
+            self.outgoing.push_front(Outgoing::Ping { to, part: 0 });
+        }
+        let outgoing = self.outgoing.pop_front()?;
+        let transmit = self.write(outgoing, buffer)?;
+        self.counters.frames_sent += 1;
+        self.counters.bytes_sent += transmit.size as u64;
+        Some(transmit)
+    }
+
+    pub(super) fn wants_to_send(&self) -> bool {
+        self.ping_due || !self.outgoing.is_empty()
+    }
+
+    /// BG-03: a message of the application goes to `to`. If gossip may ride on it now, writes one into
+    /// `buffer` and returns its size; the receiver's host hands it in as a datagram. Ages that do not
+    /// fit go alone, at their time.
+    #[must_use]
+    pub fn piggyback(&mut self, now: Instant, to: MemberId, buffer: &mut [u8]) -> Option<usize> {
+        self.advance(now);
+        let factor = u64::from(self.config.piggyback_permille?);
+        let to = self.place_of(to).ok()? as u32;
+        let pause_us = self.config.interval_us * factor / 1000;
+        let is_due = self.now.since(self.last_gossip) >= pause_us;
+        if !is_due || !self.is_running || self.config.key.is_none() {
+            return None;
+        }
+        let parameters = self.carries_parameters().then(|| self.parameters());
+        let head = FRAME_OVERHEAD + Part::head_size(parameters.as_ref());
+        if buffer.len().min(self.config.mtu) < head + self.ids.len() {
+            return None;
+        }
+        let transmit = self.write(Outgoing::Ping { to, part: 0 }, buffer)?;
+        self.last_gossip = self.now;
+        self.ping_at = self.now.after(self.config.interval_us);
+        self.ping_due = false;
+        self.counters.gossips_piggybacked += 1;
+        Some(transmit.size)
+    }
+
+    /// AG-05: in as many cycles as there are participants.
+    fn carries_parameters(&self) -> bool {
+        self.gossip_cycles <= self.ids.len() as u64
+    }
+
+    pub(super) fn parameters(&self) -> Parameters<'_> {
+        Parameters {
+            // At most ten minutes, and at most 2^20 participants.
+            interval_us: self.config.interval_us as u32,
+            members: self.ids.len() as u32,
+            digest: self.digest,
+            address: self.config.participants[self.place].address.as_bytes(),
+        }
+    }
+
+    /// AG-08, BG-01, BG-02: somebody else at random.
+    fn choose(&mut self) -> Option<u32> {
+        if let Some(asked) = self.asked_for.take() {
+            return Some(asked);
+        }
+        for _ in 0..TRIES_MAX {
+            let is_near = match self.config.choice {
+                Choice::Uniform => {
+                    let others = (self.near.len() + self.far.len()) as u64;
+                    self.random(others) < self.near.len() as u64
+                }
+                Choice::Local { permille } => self.random(1000) < u64::from(permille),
+            };
+            let is_near = (is_near && !self.near.is_empty()) || self.far.is_empty();
+            let count = if is_near { &self.near } else { &self.far }.len();
+            let at = self.random(count as u64) as usize;
+            let chosen = if is_near { self.near[at] } else { self.far[at] };
+            let is_listed = matches!(
+                self.health[chosen as usize],
+                Health::Alive | Health::Suspect
+            );
+            if is_listed || self.config.pings_dead {
+                return Some(chosen);
+            }
+        }
+        None
+    }
+
+    /// Writes one part, and puts back what is left of the message.
+    fn write(&mut self, outgoing: Outgoing, buffer: &mut [u8]) -> Option<Transmit> {
+        let carries = self.carries_parameters() || matches!(outgoing, Outgoing::Refusal);
+        let parameters = carries.then(|| self.parameters());
+        let (kind, target, elements, size, part) = match &outgoing {
+            Outgoing::Ping { to, part } => {
+                let target = Target::Member(self.ids[*to as usize]);
+                (Kind::Gossip, target, self.ids.len(), 1, *part)
+            }
+            Outgoing::Reply { to, entries, part } => {
+                let target = Target::Member(self.ids[*to as usize]);
+                (Kind::GossipReply, target, entries.len(), 4, *part)
+            }
+            Outgoing::Refusal => (Kind::GossipReply, Target::Stray(0), 0, 4, 0),
+        };
+        let room = buffer.len().min(self.config.mtu);
+        let room = room.checked_sub(FRAME_OVERHEAD + Part::head_size(parameters.as_ref()))?;
+        let a_part = (room / size).max(1);
+        let parts = elements.div_ceil(a_part).max(1);
+        let range = usize::from(part) * a_part..elements.min((usize::from(part) + 1) * a_part);
+        let head = Part {
+            clock: self.gossip.clock(),
+            part,
+            parts: u16::try_from(parts).ok()?,
+            parameters,
+            payload: &[],
+        };
+        let end = buffer.len() - TAG_SIZE;
+        let mut writer = Writer::new(&mut buffer[HEADER_SIZE..end]);
+        head.write_head(&mut writer).ok()?;
+        let ages = self.gossip.ages();
+        match &outgoing {
+            Outgoing::Ping { .. } => writer.bytes(&ages[range]).ok()?,
+            Outgoing::Reply { entries, .. } => {
+                for index in &entries[range] {
+                    let index = *index as usize;
+                    writer.u32(entry(index, ages[index])).ok()?;
+                }
+            }
+            Outgoing::Refusal => {}
+        }
+        let used = writer.used();
+        let (is_last, is_first) = (usize::from(part) + 1 == parts, part == 0);
+        if is_first && let Outgoing::Reply { entries, .. } = &outgoing {
+            self.counters.replies_sent += 1;
+            self.counters.reply_entries += entries.len() as u64;
+        }
+        if !is_last {
+            self.outgoing.push_front(match outgoing {
+                Outgoing::Ping { to, .. } => Outgoing::Ping { to, part: part + 1 },
+                Outgoing::Reply { to, entries, .. } => Outgoing::Reply {
+                    to,
+                    entries,
+                    part: part + 1,
+                },
+                Outgoing::Refusal => Outgoing::Refusal,
+            });
+        }
+        self.sequence += 1;
+        let header = Header {
+            kind,
+            sender: self.own,
+            incarnation: self.config.incarnation,
+            sequence: self.sequence,
+            time_us: self.now.0 as u32,
+        };
+        let key = self.config.key.as_ref()?;
+        Some(Transmit {
+            target,
+            size: frame::seal(key, header, buffer, used),
+            class: Class::News,
+            route: Route::Next,
+        })
+    }
+}

@@ -1,0 +1,250 @@
+//! One of the two engines: a host drives either through the same doors.
+//!
+//! What only one of them has is empty with the other one: ring neighbours and attributes are the
+//! overlay's.
+
+use crate::age::Age;
+use crate::attributes::KeyHandle;
+use crate::counters::Counters;
+use crate::event::Event;
+use crate::evidence::Observation;
+use crate::identity::{MemberId, Version};
+use crate::overlay::{GroupFailure, Input, MemberView, Overlay, Phase, Target, Transmit};
+use crate::reject::Reject;
+use crate::time::Instant;
+
+/// An engine, chosen by configuration.
+#[derive(Clone, Debug)]
+pub enum Engine {
+    /// Zone membership.
+    Overlay(Box<Overlay>),
+    /// Age-vector gossip.
+    Age(Box<Age>),
+}
+
+impl From<Overlay> for Engine {
+    fn from(engine: Overlay) -> Self {
+        Self::Overlay(Box::new(engine))
+    }
+}
+
+impl From<Age> for Engine {
+    fn from(engine: Age) -> Self {
+        Self::Age(Box::new(engine))
+    }
+}
+
+/// The same call on whichever engine it is.
+macro_rules! either {
+    ($self:ident, $engine:ident => $call:expr) => {
+        match $self {
+            Self::Overlay($engine) => $call,
+            Self::Age($engine) => $call,
+        }
+    };
+}
+
+impl Engine {
+    /// Takes one input at time `now`, which never goes back.
+    ///
+    /// # Errors
+    /// Why the input was not taken. It changed nothing but a counter; time and timers went on.
+    pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Result<(), Reject> {
+        either!(self, engine => engine.handle(now, input))
+    }
+
+    /// Writes the next frame into `buffer`; `None` if there is nothing to send now.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        either!(self, engine => engine.poll_transmit(now, buffer))
+    }
+
+    /// The next event, oldest first.
+    #[must_use]
+    pub fn poll_event(&mut self) -> Option<Event> {
+        either!(self, engine => engine.poll_event())
+    }
+
+    /// When to call `handle` with [`Input::Wake`] at the latest.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Instant {
+        either!(self, engine => engine.poll_timeout())
+    }
+
+    /// The overlay, if it is that.
+    #[must_use]
+    pub fn overlay(&self) -> Option<&Overlay> {
+        match self {
+            Self::Overlay(engine) => Some(engine),
+            Self::Age(_) => None,
+        }
+    }
+
+    /// The age engine, if it is that.
+    #[must_use]
+    pub fn age(&self) -> Option<&Age> {
+        match self {
+            Self::Age(engine) => Some(engine),
+            Self::Overlay(_) => None,
+        }
+    }
+
+    /// Everybody known, those who are gone included. The engine's own member too.
+    pub fn members(&self) -> impl Iterator<Item = MemberView<'_>> {
+        let overlay = self.overlay().into_iter().flat_map(Overlay::members);
+        overlay.chain(self.age().into_iter().flat_map(Age::members))
+    }
+
+    /// One member.
+    #[must_use]
+    pub fn member(&self, id: MemberId) -> Option<MemberView<'_>> {
+        either!(self, engine => engine.member(id))
+    }
+
+    /// The name of a member that is known, or refused.
+    #[must_use]
+    pub fn name_of(&self, id: MemberId) -> Option<&str> {
+        either!(self, engine => engine.name_of(id))
+    }
+
+    /// Where a frame for this target goes.
+    #[must_use]
+    pub fn address_of(&self, target: Target) -> Option<&[u8]> {
+        either!(self, engine => engine.address_of(target))
+    }
+
+    /// The last observations about a member, oldest first.
+    pub fn why(&self, id: MemberId) -> impl Iterator<Item = &Observation> {
+        let overlay = self.overlay().into_iter().flat_map(move |one| one.why(id));
+        overlay.chain(self.age().into_iter().flat_map(move |one| one.why(id)))
+    }
+
+    /// What this engine has done.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        either!(self, engine => engine.counters())
+    }
+
+    /// The engine's own id.
+    #[must_use]
+    pub fn id(&self) -> MemberId {
+        either!(self, engine => engine.id())
+    }
+
+    /// The engine's own version now.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        either!(self, engine => engine.version())
+    }
+
+    /// How far the engine is in its life.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        either!(self, engine => engine.phase())
+    }
+
+    /// How many are in the view, the engine's own member included.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        either!(self, engine => engine.live())
+    }
+
+    /// The host cannot promise to be called in time: so much lateness is to be expected.
+    pub fn expect_lateness(&mut self, least_us: u64) {
+        either!(self, engine => engine.expect_lateness(least_us));
+    }
+
+    /// The host has had more to read for so long, in microseconds, without coming to its end.
+    pub fn strained(&mut self, busy_us: u64) {
+        if let Self::Overlay(engine) = self {
+            engine.strained(busy_us);
+        }
+    }
+
+    /// How late the host calls, in microseconds.
+    #[must_use]
+    pub fn lateness_us(&self) -> u64 {
+        either!(self, engine => engine.lateness_us())
+    }
+
+    /// The deadline this engine gives a member now, in microseconds.
+    #[must_use]
+    pub fn deadline_us(&self, id: MemberId) -> u64 {
+        match self {
+            Self::Overlay(engine) => engine.deadline_us(id),
+            Self::Age(engine) => engine.deadline_us(),
+        }
+    }
+
+    /// The seeds, from wherever they came.
+    pub fn seeds(&self) -> impl Iterator<Item = &[u8]> {
+        self.overlay().into_iter().flat_map(Overlay::seeds)
+    }
+
+    /// Those this engine observes: they beat to it. Nobody beats in age gossip.
+    pub fn observing(&self) -> impl Iterator<Item = MemberId> {
+        self.overlay().into_iter().flat_map(Overlay::observing)
+    }
+
+    /// Those this engine beats to.
+    pub fn observers(&self) -> impl Iterator<Item = MemberId> {
+        self.overlay().into_iter().flat_map(Overlay::observers)
+    }
+
+    /// Writes the overlay's next beat to a member ahead of its time, see [`Overlay::write_ahead`].
+    pub fn write_ahead(&mut self, now: Instant, to: MemberId, buffer: &mut [u8]) -> Option<usize> {
+        match self {
+            Self::Overlay(engine) => engine.write_ahead(now, to, buffer),
+            Self::Age(_) => None,
+        }
+    }
+
+    /// When the overlay's next beats go; never with the other engine.
+    #[must_use]
+    pub fn next_beat(&self) -> Instant {
+        self.overlay().map_or(Instant::NEVER, Overlay::next_beat)
+    }
+
+    /// When they may be written ahead.
+    #[must_use]
+    pub fn next_ahead(&self) -> Instant {
+        self.overlay().map_or(Instant::NEVER, Overlay::next_ahead)
+    }
+
+    /// The value of a member's attribute.
+    #[must_use]
+    pub fn attribute(&self, member: MemberId, key: &[u8]) -> Option<&[u8]> {
+        self.overlay()?.attribute(member, key)
+    }
+
+    /// All attributes of a member: key, value, and version of the write.
+    pub fn attributes(&self, member: MemberId) -> impl Iterator<Item = (&[u8], &[u8], u64)> {
+        let overlay = self.overlay().into_iter();
+        overlay.flat_map(move |one| one.attributes(member))
+    }
+
+    /// Up to which version a member's attributes are held; 0 if there are none.
+    #[must_use]
+    pub fn attributes_version(&self, member: MemberId) -> u64 {
+        self.overlay()
+            .map_or(0, |one| one.attributes_version(member))
+    }
+
+    /// The key of an `AttributeChanged` event.
+    #[must_use]
+    pub fn changed_key(&self, key: KeyHandle) -> Option<&[u8]> {
+        self.overlay()?.changed_key(key)
+    }
+
+    /// The group and the list of a `GroupFailed` event.
+    #[must_use]
+    pub fn group_failure(&self, number: u32) -> Option<&GroupFailure> {
+        self.overlay()?.group_failure(number)
+    }
+
+    /// Writes what another worker needs; nothing for age gossip, which hears all of it in a few cycles.
+    pub fn snapshot(&self, bytes: &mut Vec<u8>) {
+        if let Self::Overlay(engine) = self {
+            engine.snapshot(bytes);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! A figure of the gossip simulation paper as a file: what is varied, the lines, the paper's points.
+
+use serde::Deserialize;
+
+use super::{Agreement, ClusterSetting, Gossiping, Start, run_cluster};
+
+/// What the horizontal axis is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Axis {
+    /// Tgossip, in milliseconds.
+    IntervalMs,
+    /// Tcleanup, in milliseconds.
+    CleanupMs,
+    /// The local factor L.
+    Local,
+    /// The piggyback factor P.
+    Piggyback,
+    /// Nodes.
+    Nodes,
+    /// Clusters that are cut off.
+    Partitions,
+}
+
+impl Axis {
+    /// Its words on a plot.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::IntervalMs => "Tgossip (ms)",
+            Self::CleanupMs => "Tcleanup (ms)",
+            Self::Local => "local factor L",
+            Self::Piggyback => "piggyback factor P",
+            Self::Nodes => "nodes",
+            Self::Partitions => "clusters cut off",
+        }
+    }
+}
+
+/// One line of a figure.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Line {
+    /// Its name.
+    pub label: String,
+    /// `basic`, `hierarchical` or `piggyback`.
+    protocol: Protocol,
+    /// How probable it is that a wire damages a message.
+    #[serde(default)]
+    wire_fault: f64,
+    /// Bytes of a gossip for each member, where they are not those of all figures.
+    bytes_per_member: Option<u64>,
+    /// Whether a node dies instead of being repaired.
+    #[serde(default)]
+    death: bool,
+    /// What the paper gives: at which x, how many milliseconds, and how many gossips if it says so.
+    #[serde(default)]
+    pub paper: Vec<PaperPoint>,
+}
+
+/// A point of the paper.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaperPoint {
+    /// Where.
+    pub x: f64,
+    /// Milliseconds to agreement.
+    pub ms: f64,
+    /// Undamaged gossips received until then.
+    pub gossips: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Protocol {
+    Basic,
+    Hierarchical,
+    Piggyback,
+}
+
+/// One figure.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterFigure {
+    /// The name of its file.
+    pub name: String,
+    /// What it shows.
+    pub title: String,
+    /// What is varied.
+    pub axis: Axis,
+    /// Its values.
+    pub xs: Vec<f64>,
+    /// The lines.
+    pub line: Vec<Line>,
+}
+
+impl ClusterFigure {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// What is wrong in it, and where.
+    pub fn read(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// The machine of one point.
+    #[must_use]
+    pub fn setting(&self, line: &Line, x: f64) -> ClusterSetting {
+        let (mut local, mut factor, mut nodes) = (0.9, 0.75, 96);
+        match self.axis {
+            Axis::Local => local = x,
+            Axis::Piggyback => factor = x,
+            Axis::Nodes => nodes = x as usize,
+            Axis::IntervalMs | Axis::CleanupMs | Axis::Partitions => {}
+        }
+        let gossiping = match line.protocol {
+            Protocol::Basic => Gossiping::Basic,
+            Protocol::Hierarchical => Gossiping::Hierarchical(local),
+            Protocol::Piggyback => Gossiping::Piggyback(factor),
+        };
+        let mut setting = ClusterSetting::new(nodes, gossiping);
+        setting.wire_fault = line.wire_fault;
+        if let Some(bytes) = line.bytes_per_member {
+            setting.gossip_bytes.1 = bytes;
+        }
+        if line.death {
+            setting.start = Start::Death;
+            setting.limit_us += setting.cleanup_us;
+        }
+        match self.axis {
+            Axis::IntervalMs => setting.interval_us = (x * 1e3) as u64,
+            Axis::CleanupMs => setting.cleanup_us = (x * 1e3) as u64,
+            Axis::Partitions => setting.partitions = x as usize,
+            _ => {}
+        }
+        setting
+    }
+}
+
+/// Runs of one point.
+#[derive(Clone, Debug, Default)]
+pub struct PointFound {
+    /// How many there were.
+    pub runs: u64,
+    /// When those agreed that did, in milliseconds, in order.
+    pub agreed_ms: Vec<f64>,
+    /// Means over them.
+    pub received: f64,
+    /// Gossips sent.
+    pub sent: f64,
+    /// Bytes of gossip sent.
+    pub bytes: f64,
+    /// Living members taken off lists, in all runs.
+    pub false_detections: u64,
+}
+
+impl PointFound {
+    /// Runs one point with these seeds.
+    #[must_use]
+    pub fn of(setting: &ClusterSetting, seeds: impl IntoIterator<Item = u64>) -> Self {
+        let mut found = Self::default();
+        for seed in seeds {
+            let Agreement {
+                agreed_ms,
+                received,
+                sent,
+                bytes,
+                false_detections,
+                ..
+            } = run_cluster(setting, seed);
+            found.runs += 1;
+            found.false_detections += false_detections;
+            if let Some(ms) = agreed_ms {
+                found.agreed_ms.push(ms);
+                found.received += received as f64;
+                found.sent += sent as f64;
+                found.bytes += bytes as f64;
+            }
+        }
+        let agreed = found.agreed_ms.len().max(1) as f64;
+        for sum in [&mut found.received, &mut found.sent, &mut found.bytes] {
+            *sum /= agreed;
+        }
+        found.agreed_ms.sort_by(f64::total_cmp);
+        found
+    }
+
+    /// The mean time of agreement; nothing unless every run agreed.
+    #[must_use]
+    pub fn mean_ms(&self) -> Option<f64> {
+        let agreed = self.agreed_ms.len();
+        let all = agreed > 0 && agreed as u64 == self.runs;
+        all.then(|| self.agreed_ms.iter().sum::<f64>() / agreed as f64)
+    }
+
+    /// The time by which this part of the runs had agreed.
+    #[must_use]
+    pub fn quantile_ms(&self, part: f64) -> Option<f64> {
+        let last = self.agreed_ms.len().checked_sub(1)?;
+        self.agreed_ms
+            .get((last as f64 * part).round() as usize)
+            .copied()
+    }
+}

@@ -1,0 +1,567 @@
+//! The machine of the gossip simulation paper (BG): clusters of 16 nodes with two networks each,
+//! background traffic, faults; and on each node the age engine in the paper's mode.
+//!
+//! What the paper times: one node has been dead for long and is in nobody's list; at the start it is
+//! repaired; the run ends when everybody lists it. Here a run may also start with the node's death,
+//! and end when nobody lists it.
+//!
+//! The paper's mode of the engine: pushes without replies, only to listed members, ages that count
+//! from the moment at which a member said it lives (the paper's heartbeat times), one threshold.
+
+mod figure;
+mod network;
+mod topology;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use muster_protocol::age::{Age, AgeConfig, Choice, Exchange, Participant};
+use muster_protocol::{EventKind, Input, Instant, MemberId, Target};
+
+use crate::chance::Chance;
+pub use figure::{Axis, ClusterFigure, Line, PaperPoint, PointFound};
+use network::{Step, Wires};
+pub use topology::CLUSTER;
+use topology::Topology;
+
+const KEY: [u8; 32] = [3; 32];
+/// Bytes of an application's message (BG-07).
+const TRAFFIC_BYTES: u64 = 512;
+/// Oldest age that the engine can tell from never.
+const AGE_MAX: u64 = 250;
+
+/// Which of the paper's protocols.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Gossiping {
+    /// To a random listed member.
+    Basic,
+    /// So large a part to the own cluster.
+    Hierarchical(f64),
+    /// On messages of the application, from this part of an interval on.
+    Piggyback(f64),
+}
+
+/// What begins a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// The dead node is repaired.
+    Repair,
+    /// A node dies.
+    Death,
+}
+
+/// One setting of the machine.
+#[derive(Clone, Debug)]
+pub struct ClusterSetting {
+    /// Nodes, in clusters of 16.
+    pub nodes: usize,
+    /// Which protocol.
+    pub gossiping: Gossiping,
+    /// The paper's Tgossip, in microseconds.
+    pub interval_us: u64,
+    /// The paper's Tcleanup, in microseconds.
+    pub cleanup_us: u64,
+    /// How probable it is that one wire damages a message.
+    pub wire_fault: f64,
+    /// How many clusters are cut off from the global network.
+    pub partitions: usize,
+    /// Bytes of a gossip: so many, and so many for each member. Not given: assumed, 2 being the least
+    /// that holds an address and a time.
+    pub gossip_bytes: (u64, u64),
+    /// Wires from each cluster's global switch up, 1 or 2. Not given: assumed.
+    pub uplinks: usize,
+    /// Bytes a second of background traffic from each node.
+    pub traffic_bytes: u64,
+    /// What begins a run.
+    pub start: Start,
+    /// After so long a run has failed, in microseconds.
+    pub limit_us: u64,
+}
+
+impl ClusterSetting {
+    /// The paper's standard setting.
+    #[must_use]
+    pub fn new(nodes: usize, gossiping: Gossiping) -> Self {
+        Self {
+            nodes,
+            gossiping,
+            interval_us: 100,
+            cleanup_us: 10_000,
+            wire_fault: 0.0,
+            partitions: 0,
+            gossip_bytes: (16, 2),
+            uplinks: 2,
+            traffic_bytes: 20_000_000,
+            start: Start::Repair,
+            limit_us: 20_000,
+        }
+    }
+
+    fn gossip_size(&self) -> u64 {
+        self.gossip_bytes.0 + self.gossip_bytes.1 * self.nodes as u64
+    }
+
+    /// Thousandths of messages of the application that stay in the cluster.
+    fn local_permille(&self) -> u32 {
+        if self.nodes > CLUSTER { 700 } else { 1000 }
+    }
+}
+
+/// How one run ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Agreement {
+    /// When all agreed, in milliseconds from the start; nothing if they did not in time.
+    pub agreed_ms: Option<f64>,
+    /// Gossips received undamaged until then.
+    pub received: u64,
+    /// Gossips sent until then.
+    pub sent: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Living members that were taken off somebody's list.
+    pub false_detections: u64,
+    /// Messages of all kinds on the wires at the end.
+    pub under_way: usize,
+}
+
+/// Runs one setting with one seed.
+#[must_use]
+pub fn run_cluster(setting: &ClusterSetting, seed: u64) -> Agreement {
+    World::new(setting, seed).run()
+}
+
+/// What happens next, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Wires(Step),
+    Wake(usize),
+    Traffic(usize),
+    Start,
+}
+
+struct World<'a> {
+    setting: &'a ClusterSetting,
+    chance: Chance,
+    topology: Topology,
+    wires: Wires,
+    engines: Vec<Option<Age>>,
+    ids: Vec<MemberId>,
+    queue: BinaryHeap<Reverse<(u64, u64, What)>>,
+    order: u64,
+    now_ns: u64,
+    /// The node that is repaired or dies, and who must agree.
+    subject: usize,
+    judges: Vec<usize>,
+    /// For each judge how many judges it does not list.
+    missing: Vec<Vec<bool>>,
+    missing_count: usize,
+    started_ns: Option<u64>,
+    agreement: Agreement,
+    buffer: Vec<u8>,
+}
+
+impl<'a> World<'a> {
+    fn new(setting: &'a ClusterSetting, seed: u64) -> Self {
+        let mut chance = Chance::new(seed);
+        let mut topology = Topology::new(setting.nodes, setting.uplinks);
+        let clusters = setting.nodes / CLUSTER;
+        for cluster in 0..setting.partitions.min(clusters) {
+            topology.cut[cluster] = true;
+        }
+        // The largest group: the clusters that are not cut off, or one that is.
+        let whole = setting.partitions.min(clusters) * CLUSTER;
+        let judges: Vec<usize> = if whole < setting.nodes {
+            (whole..setting.nodes).collect()
+        } else {
+            (0..CLUSTER).collect()
+        };
+        let subject = *chance.pick(&judges).unwrap_or(&0);
+        let nids: Vec<String> = (0..setting.nodes)
+            .map(|node| format!("n{node:04}@my0"))
+            .collect();
+        let mut world = Self {
+            setting,
+            wires: Wires::new(topology.wires()),
+            topology,
+            ids: nids.iter().map(|nid| MemberId::of(nid)).collect(),
+            engines: Vec::new(),
+            queue: BinaryHeap::new(),
+            order: 0,
+            now_ns: 0,
+            subject,
+            missing: vec![vec![false; setting.nodes]; setting.nodes],
+            missing_count: 0,
+            judges,
+            started_ns: None,
+            agreement: Agreement::default(),
+            buffer: vec![0; 65_000],
+            chance,
+        };
+        world.engines = (0..setting.nodes)
+            .map(|node| Some(world.engine(&nids, node, seed)))
+            .collect();
+        world
+    }
+
+    fn engine(&self, nids: &[String], node: usize, seed: u64) -> Age {
+        let setting = self.setting;
+        let participants = nids.iter().enumerate().map(|(node, nid)| {
+            let mut participant = Participant::new(nid);
+            participant.group = format!("c{}", node / CLUSTER);
+            participant
+        });
+        let mut config = AgeConfig::new(&nids[node], participants.collect());
+        let permille = |part: f64| (part * 1000.0) as u16;
+        match setting.gossiping {
+            Gossiping::Basic => {}
+            Gossiping::Hierarchical(local) => {
+                config.choice = Choice::Local {
+                    permille: permille(local),
+                };
+            }
+            Gossiping::Piggyback(factor) => config.piggyback_permille = Some(permille(factor)),
+        }
+        config.interval_us = setting.interval_us;
+        config.round_trip_us = 0;
+        config.allow_fast_interval = true;
+        config.key = Some(KEY);
+        config.random_seed = seed ^ 0x6275_726e;
+        config.mtu = 65_000;
+        let cycles = (setting.cleanup_us / setting.interval_us).clamp(1, AGE_MAX) as u8;
+        (config.suspect_after, config.dead_after, config.up_within) = (cycles, cycles, cycles);
+        config.rules.hop = 0;
+        config.rules.obsolete_after = u64::MAX;
+        config.pings_dead = false;
+        config.exchange = Exchange::Push;
+        Age::new(config).expect("the setting is a possible configuration")
+    }
+
+    fn run(mut self) -> Agreement {
+        self.assume_steady_state();
+        let warm_us = (2 * self.setting.cleanup_us)
+            .min(60 * self.setting.interval_us)
+            .max(20 * self.setting.interval_us);
+        self.at(warm_us * 1000, What::Start);
+        let end_ns = (warm_us + self.setting.limit_us) * 1000;
+        while let Some(Reverse((at_ns, _, what))) = self.queue.pop() {
+            if at_ns > end_ns {
+                break;
+            }
+            self.now_ns = at_ns;
+            self.happen(what);
+            if let Some(started_ns) = self.started_ns
+                && self.missing_count == 0
+            {
+                self.agreement.agreed_ms = Some((self.now_ns - started_ns) as f64 / 1e6);
+                break;
+            }
+        }
+        self.agreement.under_way = self.wires.under_way();
+        self.agreement
+    }
+
+    /// Everybody alive is in everybody's list; the node to be repaired in none.
+    fn assume_steady_state(&mut self) {
+        let is_down = self.setting.start == Start::Repair;
+        for node in 0..self.setting.nodes {
+            let mut engine = self.engines[node].take().expect("it was just made");
+            let known = |other: &usize| *other != node && !(is_down && *other == self.subject);
+            for other in (0..self.setting.nodes).filter(known) {
+                let heard = Input::TrafficFrom {
+                    member: self.ids[other],
+                    age_us: 0,
+                };
+                engine.handle(Instant(0), heard).expect("a participant");
+            }
+            while engine.poll_event().is_some() {}
+            self.engines[node] = Some(engine);
+            if !(is_down && node == self.subject) {
+                self.begin(node);
+            }
+        }
+    }
+
+    /// A node's cycles and its traffic begin.
+    fn begin(&mut self, node: usize) {
+        let Some(engine) = &mut self.engines[node] else {
+            return;
+        };
+        engine.handle(Instant(self.now_ns / 1000), Input::Wake).ok();
+        self.plan_wake(node);
+        if self.setting.traffic_bytes > 0 {
+            let pause_ns = self.traffic_pause();
+            self.at(pause_ns, What::Traffic(node));
+        }
+    }
+
+    fn at(&mut self, later_ns: u64, what: What) {
+        self.order += 1;
+        self.queue
+            .push(Reverse((self.now_ns + later_ns, self.order, what)));
+    }
+
+    fn plan_wake(&mut self, node: usize) {
+        let Some(engine) = &self.engines[node] else {
+            return;
+        };
+        let wake_ns = engine
+            .poll_timeout()
+            .0
+            .saturating_mul(1000)
+            .max(self.now_ns);
+        self.at(wake_ns - self.now_ns, What::Wake(node));
+    }
+
+    /// BG-07: Poisson.
+    fn traffic_pause(&mut self) -> u64 {
+        let mean_ns = 1e9 * TRAFFIC_BYTES as f64 / self.setting.traffic_bytes as f64;
+        let uniform = self.chance.between(1, 1 << 40) as f64 / (1_u64 << 40) as f64;
+        (-uniform.ln() * mean_ns) as u64
+    }
+
+    fn happen(&mut self, what: What) {
+        match what {
+            What::Start => self.start(),
+            What::Wake(node) => {
+                let now = Instant(self.now_ns / 1000);
+                let Some(engine) = &mut self.engines[node] else {
+                    return;
+                };
+                // A piggybacked gossip may have put it off.
+                if engine.poll_timeout() <= now {
+                    engine.handle(now, Input::Wake).ok();
+                    self.hear(node);
+                    self.transmit(node);
+                }
+                self.plan_wake(node);
+            }
+            What::Traffic(node) => self.traffic(node),
+            What::Wires(step) => self.step(step),
+        }
+    }
+
+    fn start(&mut self) {
+        self.started_ns = Some(self.now_ns);
+        let was = std::mem::take(&mut self.agreement.false_detections);
+        self.agreement = Agreement {
+            false_detections: was,
+            ..Agreement::default()
+        };
+        match self.setting.start {
+            Start::Repair => {
+                for judge in self.judges.clone() {
+                    if judge != self.subject {
+                        self.miss(judge, self.subject, true);
+                    }
+                }
+                self.begin(self.subject);
+            }
+            Start::Death => {
+                self.engines[self.subject] = None;
+                for judge in self.judges.clone() {
+                    self.miss(judge, self.subject, judge != self.subject);
+                    self.miss(self.subject, judge, false);
+                }
+            }
+        }
+    }
+
+    /// Notes that a judge does not (or does) have right what it says of another one.
+    fn miss(&mut self, judge: usize, about: usize, misses: bool) {
+        let is_judge = |node: &usize| self.judges.contains(node);
+        if !is_judge(&judge) || !is_judge(&about) {
+            return;
+        }
+        let before = std::mem::replace(&mut self.missing[judge][about], misses);
+        self.missing_count += usize::from(misses);
+        self.missing_count -= usize::from(before);
+    }
+
+    /// What a node concluded.
+    fn hear(&mut self, node: usize) {
+        while let Some(event) = self.engines[node].as_mut().and_then(Age::poll_event) {
+            let about = self.ids.iter().position(|id| *id == event.member);
+            let Some(about) = about else { continue };
+            let is_listed = match event.kind {
+                EventKind::NodeUp | EventKind::NodeRecovered => true,
+                EventKind::NodeFailed => false,
+                _ => continue,
+            };
+            let started = self.started_ns.is_some();
+            let is_dead = about == self.subject && (self.setting.start == Start::Death) == started;
+            // Those beyond a partition are rightly taken off.
+            let is_together = self.judges.contains(&node) && self.judges.contains(&about);
+            if !is_listed && !is_dead && is_together {
+                self.agreement.false_detections += 1;
+            }
+            self.miss(node, about, is_listed == (is_dead && started));
+        }
+    }
+
+    fn transmit(&mut self, node: usize) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let now = Instant(self.now_ns / 1000);
+        while let Some(engine) = &mut self.engines[node]
+            && let Some(transmit) = engine.poll_transmit(now, &mut buffer)
+        {
+            let Target::Member(to) = transmit.target else {
+                continue;
+            };
+            if let Some(to) = self.ids.iter().position(|id| *id == to) {
+                let gossip = buffer[..transmit.size].into();
+                self.send(node, to, self.setting.gossip_size(), Some(gossip));
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    fn send(&mut self, from: usize, to: usize, bytes: u64, gossip: Option<Box<[u8]>>) {
+        if gossip.is_some() {
+            self.agreement.sent += 1;
+            self.agreement.bytes += self.setting.gossip_size();
+        }
+        if let Some(way) = self.topology.way(from, to) {
+            let id = self.wires.send(to, way, bytes, gossip);
+            self.at(0, What::Wires(Step::Head(id)));
+        }
+    }
+
+    /// BG-07: a message of the application, which may carry a gossip (BG-03).
+    fn traffic(&mut self, node: usize) {
+        if self.engines[node].is_none() {
+            return;
+        }
+        let nodes = self.setting.nodes as u64;
+        let cluster = (node - node % CLUSTER) as u64;
+        let is_local = self.chance.permille(self.setting.local_permille());
+        let to = loop {
+            let to = if is_local {
+                self.chance.between(cluster, cluster + CLUSTER as u64 - 1)
+            } else {
+                self.chance.between(0, nodes - 1)
+            } as usize;
+            if to != node && (to / CLUSTER == node / CLUSTER) == is_local {
+                break to;
+            }
+        };
+        let mut gossip = None;
+        if let (Some(engine), Gossiping::Piggyback(_)) =
+            (&mut self.engines[node], self.setting.gossiping)
+        {
+            let now = Instant(self.now_ns / 1000);
+            let size = engine.piggyback(now, self.ids[to], &mut self.buffer);
+            gossip = size.map(|size| self.buffer[..size].into());
+            self.hear(node);
+            self.plan_wake(node);
+        }
+        let carried = gossip.as_ref().map_or(0, |_| self.setting.gossip_size());
+        self.send(node, to, TRAFFIC_BYTES + carried, gossip);
+        let pause_ns = self.traffic_pause();
+        self.at(pause_ns, What::Traffic(node));
+    }
+
+    fn step(&mut self, step: Step) {
+        let mut later = Vec::new();
+        match step {
+            Step::Head(id) => self.wires.head(id, |after, step| later.push((after, step))),
+            Step::Release(wire) => {
+                self.wires
+                    .release(wire, |after, step| later.push((after, step)));
+            }
+            Step::Arrived(id) => {
+                if let Some((message, wires)) = self.wires.arrived(id) {
+                    self.arrive(message.to, message.gossip, wires);
+                }
+            }
+        }
+        for (after_ns, step) in later {
+            self.at(after_ns, What::Wires(step));
+        }
+    }
+
+    /// BG-05: each wire may have damaged it, and what is damaged is thrown away.
+    fn arrive(&mut self, to: usize, gossip: Option<Box<[u8]>>, wires: usize) {
+        let Some(gossip) = gossip else { return };
+        let parts = 1_000_000;
+        let fault = (self.setting.wire_fault * parts as f64) as u64;
+        let is_damaged = (0..wires).any(|_| self.chance.between(0, parts - 1) < fault);
+        let is_down = to == self.subject
+            && (self.setting.start == Start::Repair) != self.started_ns.is_some();
+        if is_damaged || is_down {
+            return;
+        }
+        let now = Instant(self.now_ns / 1000);
+        let Some(engine) = &mut self.engines[to] else {
+            return;
+        };
+        self.agreement.received += 1;
+        engine.handle(now, Input::Datagram { bytes: &gossip }).ok();
+        self.hear(to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mean_ms(setting: &ClusterSetting, runs: u64) -> f64 {
+        let runs_ms = (1..=runs).map(|seed| {
+            let agreement = run_cluster(setting, seed);
+            agreement
+                .agreed_ms
+                .unwrap_or_else(|| panic!("seed {seed} did not agree: {agreement:?}"))
+        });
+        runs_ms.sum::<f64>() / runs as f64
+    }
+
+    /// BG-05, BG-08: a run is decided by its seed; a damaged gossip is not received.
+    #[test]
+    fn a_run_is_decided_by_its_seed() {
+        let mut setting = ClusterSetting::new(32, Gossiping::Basic);
+        let (one, other) = (run_cluster(&setting, 5), run_cluster(&setting, 5));
+        assert_eq!(one.agreed_ms, other.agreed_ms);
+        assert_eq!((one.sent, one.received), (other.sent, other.received));
+        setting.wire_fault = 0.1;
+        let damaged = run_cluster(&setting, 5);
+        let rate = |run: Agreement| run.received as f64 / run.sent as f64;
+        assert!(rate(damaged) < 0.9 * rate(one), "{damaged:?} {one:?}");
+    }
+
+    /// BG-08: a death is agreed on after the clean-up time at the earliest.
+    #[test]
+    fn a_death_takes_the_time_out() {
+        let mut setting = ClusterSetting::new(32, Gossiping::Basic);
+        (setting.start, setting.cleanup_us) = (Start::Death, 5_000);
+        let agreement = run_cluster(&setting, 3);
+        let agreed_ms = agreement.agreed_ms.unwrap();
+        assert!(agreed_ms > 4.0 && agreed_ms < 10.0, "{agreed_ms}");
+        assert_eq!(agreement.false_detections, 0);
+    }
+
+    /// BG-10: a clean-up time that is too short makes agreement impossible; a long one changes nothing.
+    #[test]
+    fn a_short_clean_up_time_finds_the_living_dead() {
+        let mut setting = ClusterSetting::new(96, Gossiping::Basic);
+        setting.cleanup_us = 800;
+        setting.limit_us = 4_000;
+        let short = run_cluster(&setting, 1);
+        assert!(
+            short.agreed_ms.is_none() && short.false_detections > 100,
+            "{short:?}"
+        );
+        setting.cleanup_us = 10_000;
+        let long = run_cluster(&setting, 1);
+        assert!(
+            long.agreed_ms.is_some() && long.false_detections == 0,
+            "{long:?}"
+        );
+    }
+
+    /// BG-13: the more nodes, the later.
+    #[test]
+    fn agreement_takes_longer_in_larger_machines() {
+        let small = mean_ms(&ClusterSetting::new(16, Gossiping::Basic), 6);
+        let large = mean_ms(&ClusterSetting::new(96, Gossiping::Basic), 6);
+        assert!(large > 1.3 * small, "{small} {large}");
+    }
+}

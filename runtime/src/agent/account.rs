@@ -1,0 +1,133 @@
+//! An event as a line of the journal: everything in words, since who reads it has no engine to ask.
+
+use super::job::MINUS;
+use crate::board::Cause;
+use crate::control::{cause_word, rank_word};
+use crate::journal::unix_us_now;
+use crate::sys::clock::monotonic_ns;
+use muster_protocol::{
+    Engine, Event, EventKind, MemberId, RankFact, RankState as State, Reporters,
+};
+use serde_json::{Value, json};
+
+/// The line; none for what the journal leaves out: attributes, which applications may write often.
+pub(super) fn account(engine: &Engine, event: &Event) -> Option<Value> {
+    let name_of = |id: MemberId| engine.name_of(id).unwrap_or("?").to_owned();
+    let mut line = json!({
+        "event": word(&event.kind)?,
+        "node": name_of(engine.id()),
+        "member": name_of(event.member),
+        "cause": cause_word(event.cause.kind),
+        "reporters": reporters(engine, &event.cause.reporters),
+        "unix_us": unix_us_of(event.at.0),
+        "monotonic_us": event.at.0,
+    });
+    if event.cause.silent_us > 0 {
+        line["silent_ms"] = (f64::from(event.cause.silent_us) / 1000.0).into();
+    }
+    match event.kind {
+        EventKind::NodeFailed => line["ranks"] = ranks_lost(engine, event.member).into(),
+        EventKind::NodeLeft { exit_code } => line["exit_code"] = exit_code.into(),
+        EventKind::RankChanged { fact } => tell_rank(&mut line, &fact),
+        EventKind::GroupFailed { number, failed, of } => {
+            let failure = engine.group_failure(number);
+            let members = failure.iter().flat_map(|failure| &failure.members);
+            line["members"] = members.map(|id| name_of(*id)).collect::<Vec<_>>().into();
+            line["group"] = failure.map(|failure| failure.group.clone()).into();
+            (line["failed"], line["of"]) = (failed.into(), of.into());
+        }
+        EventKind::Minority { reached, of, held } => {
+            (line["reached"], line["of"], line["held"]) = (reached.into(), of.into(), held.into());
+        }
+        EventKind::Majority { reached, of } => {
+            (line["reached"], line["of"]) = (reached.into(), of.into());
+        }
+        EventKind::Refused { parameter } => line["setting"] = parameter.name().into(),
+        _ => {}
+    }
+    Some(line)
+}
+
+/// The date of a moment of the loop's clock, as far as the two clocks go alike since.
+fn unix_us_of(at_us: u64) -> u64 {
+    let ago_us = (monotonic_ns() / 1000).saturating_sub(at_us);
+    unix_us_now().saturating_sub(ago_us)
+}
+
+fn word(kind: &EventKind) -> Option<&'static str> {
+    Some(match kind {
+        EventKind::NodeUp => "node-up",
+        EventKind::NodeDegraded => "node-degraded",
+        EventKind::NodeRecovered => "node-recovered",
+        EventKind::NodeSuspect => "node-suspect",
+        EventKind::NodeFailed => "node-failed",
+        EventKind::NodeLeft { .. } => "node-left",
+        EventKind::Outcast => "outcast",
+        EventKind::GroupFailed { .. } => "group-failed",
+        EventKind::Minority { .. } => "minority",
+        EventKind::Majority { .. } => "majority",
+        EventKind::Refused { .. } => "node-refused",
+        EventKind::NameTaken => "name-taken",
+        EventKind::NameClaimed => "name-claimed",
+        EventKind::RankChanged { fact } => match fact.state {
+            State::Alive => "rank-up",
+            State::Hung => "rank-hung",
+            State::Failed => "rank-failed",
+            State::Left => "rank-left",
+            State::Unknown => return None,
+        },
+        EventKind::AttributeChanged { .. } => return None,
+    })
+}
+
+fn reporters(engine: &Engine, reporters: &Reporters) -> Vec<String> {
+    let name = |id: MemberId| engine.name_of(id).unwrap_or("?").to_owned();
+    reporters.iter().map(name).collect()
+}
+
+/// The ranks that go with a node.
+fn ranks_lost(engine: &Engine, node: MemberId) -> Vec<u32> {
+    let member = engine.member(node);
+    let facts = member.iter().flat_map(|member| member.ranks());
+    let lost = facts.filter(|fact| matches!(fact.state, State::Alive | State::Hung));
+    lost.map(|fact| fact.rank).collect()
+}
+
+fn tell_rank(line: &mut Value, fact: &RankFact) {
+    line["rank"] = fact.rank.into();
+    line["state"] = rank_word(fact.state).into();
+    let argument = i32::from(fact.detail.argument);
+    let is_code = fact.detail.code & MINUS != 0;
+    match Cause::from_number(u16::from(fact.detail.code & !MINUS)) {
+        Some(cause @ (Cause::KernelFutex | Cause::Pidfd | Cause::CoreDump)) => {
+            line["cause"] = kernel_word(cause).into();
+            let key = if is_code { "exit_code" } else { "signal" };
+            if argument > 0 {
+                line[key] = argument.into();
+            }
+        }
+        Some(cause) => {
+            line["cause"] = kernel_word(cause).into();
+            if fact.state == State::Left {
+                line["exit_code"] = if is_code { -argument } else { argument }.into();
+            }
+        }
+        None => {}
+    }
+}
+
+/// How the end or the halt of a rank is known.
+fn kernel_word(cause: Cause) -> &'static str {
+    match cause {
+        Cause::KernelFutex => "kernel futex",
+        Cause::Pidfd => "end of its process",
+        Cause::CoreDump => "core dump",
+        Cause::Stopped => "stopped",
+        Cause::Stuck => "stuck in the kernel",
+        Cause::NoTick => "no tick",
+        Cause::Announced => "announced",
+        Cause::Told => "told",
+        Cause::Joined => "joined",
+        _ => "unspecified",
+    }
+}

@@ -1,0 +1,116 @@
+//! Age gossip, as an operator drives it: initialised anew, started, stopped, looked at; and its state as
+//! files.
+
+use super::host::{Host, instant};
+use super::worker::next_incarnation;
+use crate::config::{GossipConfig, draw_seed};
+use crate::control::GossipCommand;
+use crate::sys::clock::monotonic_ns;
+use muster_fabric::Transport;
+use muster_protocol::{Age, Engine, Input};
+use serde_json::{Value, json};
+use tracing::info;
+
+impl Host {
+    /// Carries out one command; they come one at a time.
+    pub(super) fn gossip(&mut self, command: &GossipCommand) -> Result<String, String> {
+        let Engine::Age(engine) = &mut self.engine else {
+            return Err("this agent runs the overlay; start it with --protocol age \
+                        (MUSTER_PROTOCOL=age)"
+                .into());
+        };
+        match command {
+            GossipCommand::Start => {
+                engine.resume_gossip();
+                info!(clock = engine.clock(), "gossip goes on");
+                Ok(format!("gossip goes on at clock {}", engine.clock()))
+            }
+            GossipCommand::Stop => {
+                engine.halt();
+                info!(clock = engine.clock(), "gossip is stopped");
+                Ok(format!("gossip is stopped at clock {}", engine.clock()))
+            }
+            GossipCommand::Init {
+                interval_ms,
+                round_trip_ms,
+                allow_fast_interval,
+                participants,
+            } => {
+                let gossip = GossipConfig::parse(
+                    participants,
+                    interval_ms,
+                    round_trip_ms,
+                    *allow_fast_interval,
+                );
+                self.init_gossip(&gossip.map_err(|error| error.to_string())?)
+            }
+        }
+    }
+
+    /// A new engine in place of the old one, of which nothing is left. It waits to be started.
+    fn init_gossip(&mut self, gossip: &GossipConfig) -> Result<String, String> {
+        let mut config = gossip.engine(&self.fabric.local_nids())?;
+        let Engine::Age(before) = &mut self.engine else {
+            return Err("this agent runs the overlay".into());
+        };
+        config.key = before.config().key;
+        config.mtu = before.config().mtu;
+        config.incarnation = next_incarnation();
+        config.first_sequence = monotonic_ns() / 1000;
+        config.random_seed = draw_seed();
+        let mut engine = Age::new(config).map_err(|error| error.to_string())?;
+        before.disband();
+        self.tell_events().map_err(|error| error.to_string())?;
+        let _ = engine.handle(instant(monotonic_ns()), Input::Wake);
+        engine.halt();
+        let count = engine.config().participants.len();
+        self.engine = engine.into();
+        info!(participants = count, "gossip is initialised");
+        Ok(format!(
+            "initialised with {count} participants; start it with muster gossip start"
+        ))
+    }
+
+    /// AG-17: parameters, clock, ages and members, for whoever looks.
+    pub(super) fn gossip_status(&self) -> Value {
+        let Some(engine) = self.engine.age() else {
+            return json!({ "error": "this agent runs the overlay, which has no ages" });
+        };
+        let config = engine.config();
+        let digest: String = engine
+            .participants_digest()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let ages: Vec<Value> = engine
+            .ages()
+            .map(|(nid, age)| {
+                let id = muster_protocol::MemberId::of(nid);
+                let state = engine.member(id).map_or("unknown", |member| {
+                    crate::control::state_word(member.state())
+                });
+                json!({ "nid": nid, "age": age, "state": state })
+            })
+            .collect();
+        json!({
+            "schema": "muster/gossip/v1",
+            "running": engine.is_gossiping(),
+            "refused": engine.refused().map(|(id, parameter)| json!({
+                "member": engine.name_of(id),
+                "parameter": parameter.name(),
+            })),
+            "clock": engine.clock(),
+            "cycles": engine.cycles(),
+            "own": config.own,
+            "interval_ms": config.interval_us as f64 / 1e3,
+            "round_trip_ms": config.round_trip_us as f64 / 1e3,
+            "suspect_after": config.suspect_after,
+            "dead_after": config.dead_after,
+            "obsolete_after": config.rules.obsolete_after,
+            "laziness": config.rules.laziness,
+            "random_seed": config.random_seed,
+            "digest": digest,
+            "participants": ages,
+        })
+    }
+}

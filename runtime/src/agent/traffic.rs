@@ -1,0 +1,152 @@
+//! The ranks' own messages, handed to the protocol just before it judges and beats: step 0 (BG-03).
+//!
+//! They stand for beats where ranks say that they had them, and carry beats where ranks take these along. A beat
+//! that is to be carried is laid out for the last quarter of a heartbeat, and only where ranks look for some; if
+//! none has taken it by then, it goes by the rails as ever.
+
+use super::host::{Host, instant};
+use super::job::Job;
+use crate::board::{PARCEL_MAX, Traffic};
+use crate::sys::clock::monotonic_ns;
+use muster_fabric::Transport;
+use muster_protocol::{BEAT_AHEAD_MAX, Input, Instant, MemberId};
+
+const _: () = assert!(BEAT_AHEAD_MAX <= PARCEL_MAX);
+/// Ranks look for something to carry to a node for so many heartbeats after the last time.
+const WANTED_BEATS: u64 = 16;
+
+/// The beats that are laid out for ranks to carry.
+#[derive(Debug, Default)]
+pub(super) struct Parcels {
+    /// For whom.
+    offered: Vec<MemberId>,
+    /// When to lay out the next.
+    due: Option<Instant>,
+    /// So many were taken along.
+    pub(super) taken: u64,
+}
+
+impl Parcels {
+    pub(super) fn due_us(&self) -> Option<u64> {
+        self.due.map(|due| due.0)
+    }
+}
+
+impl Host {
+    /// What ranks have noted within the last heartbeat about those whom we observe, and who observe us.
+    pub(super) fn hear_traffic(&mut self) {
+        if self.job.is_none() {
+            return;
+        }
+        let now_ns = monotonic_ns();
+        let now = instant(now_ns);
+        if self.parcels.due.is_some_and(|due| due <= now) {
+            self.parcels.due = None;
+            self.offer_beats(now_ns);
+        }
+        if self.engine.poll_timeout() > now {
+            return;
+        }
+        self.take_carried(now_ns);
+        if self.spares_beats() {
+            self.tell_traffic(now_ns);
+        }
+        if self.engine.next_beat() <= now {
+            self.end_offers(now_ns);
+        }
+    }
+
+    /// Beats are left out only where they do not watch rails, too: of several rails, or where some are
+    /// preferred to others, each is known to work by what comes over it.
+    fn spares_beats(&self) -> bool {
+        self.fabric.rails().len() == 1 && !self.rails.favours()
+    }
+
+    fn tell_traffic(&mut self, now_ns: u64) {
+        let Some(job) = &self.job else { return };
+        let limit_ns = self.heartbeat_us * 1000;
+        let age_of = |job: &Job, id: MemberId, way: Traffic| {
+            let at_ns = job.traffic_ns(id, way).filter(|at_ns| *at_ns != 0)?;
+            Some(now_ns.saturating_sub(at_ns)).filter(|age_ns| *age_ns < limit_ns)
+        };
+        let mut inputs: Vec<Input<'static>> = Vec::new();
+        for member in self.engine.observing() {
+            if let Some(age_ns) = age_of(job, member, Traffic::From) {
+                let age_us = age_ns / 1000;
+                inputs.push(Input::TrafficFrom { member, age_us });
+            }
+        }
+        for member in self.engine.observers() {
+            if let Some(age_ns) = age_of(job, member, Traffic::To) {
+                let age_us = age_ns / 1000;
+                inputs.push(Input::TrafficTo { member, age_us });
+            }
+        }
+        for input in inputs {
+            // One who has just gone, or a link that ends, is no matter.
+            let _ = self.engine.handle(instant(now_ns), input);
+        }
+    }
+
+    /// What messages have brought from those whom we observe.
+    fn take_carried(&mut self, now_ns: u64) {
+        let observing: Vec<MemberId> = self.engine.observing().collect();
+        let mut parcel = [0; PARCEL_MAX];
+        for id in observing {
+            let job = self.job.as_mut();
+            let Some((size, at_ns)) = job.and_then(|job| job.collect_parcel(id, &mut parcel))
+            else {
+                continue;
+            };
+            let carried = Input::Carried {
+                bytes: &parcel[..size],
+                age_us: now_ns.saturating_sub(at_ns) / 1000,
+            };
+            // What is no beat of a member is refused and counted inside.
+            let _ = self.engine.handle(instant(now_ns), carried);
+        }
+    }
+
+    /// Lays out the next beats for those to whom ranks look for something to carry.
+    fn offer_beats(&mut self, now_ns: u64) {
+        let mut parcel = [0; BEAT_AHEAD_MAX];
+        for id in self.wanted(now_ns) {
+            let size = self
+                .engine
+                .write_ahead(instant(now_ns), id, &mut parcel)
+                .unwrap_or(0);
+            let job = self.job.as_mut().filter(|_| size > 0);
+            if job.is_some_and(|job| job.offer_parcel(id, &parcel[..size])) {
+                self.parcels.offered.push(id);
+            }
+        }
+    }
+
+    /// The beats go now: what was not taken along is taken back, what was needs no other.
+    fn end_offers(&mut self, now_ns: u64) {
+        let now = instant(now_ns);
+        for member in std::mem::take(&mut self.parcels.offered) {
+            let job = self.job.as_mut();
+            if job.is_some_and(|job| job.withdraw_parcel(member)) {
+                self.parcels.taken += 1;
+                let age_us = 0;
+                let _ = self.engine.handle(now, Input::TrafficTo { member, age_us });
+            }
+        }
+        let wanted = self.spares_beats() && !self.wanted(now_ns).is_empty();
+        let due = self.engine.next_ahead().after(self.heartbeat_us);
+        self.parcels.due = wanted.then_some(due);
+    }
+
+    fn wanted(&self, now_ns: u64) -> Vec<MemberId> {
+        let Some(job) = &self.job else {
+            return Vec::new();
+        };
+        let limit_ns = WANTED_BEATS * self.heartbeat_us * 1000;
+        let is_wanted = |id: &MemberId| {
+            let at_ns = job.parcel_wanted_ns(*id);
+            at_ns != 0 && now_ns.saturating_sub(at_ns) < limit_ns
+        };
+        self.engine.observers().filter(is_wanted).collect()
+    }
+}

@@ -1,0 +1,358 @@
+//! The crier: says in this process's PMIx what has become of the ranks of the job.
+//!
+//! Two things are cried, both inside this process only. *Words* (suspect, degraded, hung, failed, back)
+//! are for whoever registered a handler for their codes; they follow the states on the board, so that a
+//! reader who is slow hears the last word and not every one. *Deaths* are for MPI, where the application
+//! asked for it; MPI cannot take them back, so they follow from confirmed verdicts alone, each rank once.
+//!
+//! What it is not: it waits for nothing. What libpmix cannot take now is said later; what it refuses
+//! (PMIx was finalized) is counted and not said again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::board::{BoardView, Cause, Event, EventKind, NO_RANK, NodeState, RankState};
+use crate::pmix::{Error, Job, Session, Word};
+
+/// What there is to say, and what was said.
+#[derive(Default)]
+pub(super) struct Crier {
+    feed_mpi: bool,
+    say_words: bool,
+    /// Ranks that are dead for MPI: it was told of them or shall be, or has told us.
+    dead: BTreeSet<u32>,
+    /// Those of them of whom it is still to be told.
+    pending: Vec<u32>,
+    /// Names of failed nodes whose ranks are to be looked up in the launcher's map.
+    dead_nodes: Vec<DeadNode>,
+    /// Ranks that may have another state than was said last.
+    moved: BTreeSet<u32>,
+    said: BTreeMap<u32, Word>,
+    /// Ranks that were on no board and have died with their node, of whom it is still to be said.
+    buried: BTreeSet<u32>,
+    counts: Arc<Counts>,
+}
+
+/// What was said, counted: to be read without waiting for the crier.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// Events that PMIx took.
+    pub(super) notified: AtomicU64,
+    /// Events that it did not.
+    pub(super) refused: AtomicU64,
+}
+
+/// A node whose agent and all of whose ranks are dead.
+struct DeadNode {
+    name: String,
+    /// Ranks that the board knows elsewhere: names may lie.
+    elsewhere: BTreeSet<u32>,
+}
+
+impl Crier {
+    pub(super) fn new(feed_mpi: bool, say_words: bool) -> Self {
+        Self {
+            feed_mpi,
+            say_words,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn counts(&self) -> Arc<Counts> {
+        Arc::clone(&self.counts)
+    }
+
+    /// Notes what follows from an event; an overflow means that all may have changed.
+    pub(super) fn note(&mut self, event: &Event, board: &BoardView) {
+        match event.kind {
+            EventKind::RankFailed if event.rank != NO_RANK => {
+                self.condemn(event.rank);
+                self.moved.insert(event.rank);
+            }
+            EventKind::RankUp | EventKind::RankHung | EventKind::RankResumed => {
+                self.moved.insert(event.rank);
+            }
+            // An agent came back with a new incarnation before it was missed: its predecessor is
+            // dead, the ranks of the node are not.
+            EventKind::NodeFailed if event.cause == Cause::Joined => {}
+            EventKind::NodeFailed => {
+                for rank in ranks_on(board, event.node) {
+                    self.condemn(rank);
+                    self.moved.insert(rank);
+                }
+                self.bury(event.node, board);
+            }
+            EventKind::NodeSuspect | EventKind::NodeDegraded | EventKind::NodeRecovered => {
+                self.moved.extend(ranks_on(board, event.node));
+            }
+            // What was missed is in the states.
+            EventKind::Overflow => self.look_at_all(board),
+            _ => {}
+        }
+    }
+
+    /// Says nothing any more, and forgets what it was about to. Says whether MPI was to be fed.
+    pub(super) fn fall_silent(&mut self) -> bool {
+        let was_fed = self.feed_mpi;
+        *self = Self {
+            counts: self.counts(),
+            ..Self::default()
+        };
+        was_fed
+    }
+
+    fn look_at_all(&mut self, board: &BoardView) {
+        let mut nodes = BTreeSet::new();
+        for rank in 0..board.rank_count() {
+            self.moved.insert(rank);
+            if board.rank_state(rank) == RankState::Failed {
+                self.condemn(rank);
+                nodes.extend(board.rank_node(rank));
+            }
+        }
+        // A node that a new agent took over looks failed for a moment, but then its ranks do not.
+        for node in nodes {
+            if board.node_state(node) == NodeState::Failed {
+                self.bury(node, board);
+            }
+        }
+    }
+
+    fn condemn(&mut self, rank: u32) {
+        if self.feed_mpi && self.dead.insert(rank) {
+            self.pending.push(rank);
+        }
+    }
+
+    /// Ranks that never attached are known to the launcher alone.
+    fn bury(&mut self, node: u32, board: &BoardView) {
+        let Some(name) = board.node_name(node) else {
+            return;
+        };
+        let is_elsewhere = |rank: &u32| board.rank_node(*rank).is_some_and(|on| on != node);
+        self.dead_nodes.push(DeadNode {
+            name,
+            elsewhere: (0..board.rank_count()).filter(is_elsewhere).collect(),
+        });
+    }
+
+    /// Says what there is to say. `true` if libpmix has its hands full: again soon.
+    pub(super) fn cry(&mut self, session: &Session, job: &Job, board: Option<&BoardView>) -> bool {
+        for node in std::mem::take(&mut self.dead_nodes) {
+            for rank in job.ranks_on(&node.name) {
+                if !node.elsewhere.contains(&rank) && rank != session.rank() {
+                    self.condemn(rank);
+                    self.buried.insert(rank);
+                }
+            }
+        }
+        self.tell_deaths(session, job)
+            || self.say_burials(session)
+            || self.say_words(session, job, board)
+    }
+
+    fn tell_deaths(&mut self, session: &Session, job: &Job) -> bool {
+        let own = session.rank();
+        self.pending.retain(|rank| *rank != own && *rank < job.size);
+        while let Some(rank) = self.pending.last() {
+            if !self.notify(session, Word::Dead, *rank) {
+                return true;
+            }
+            self.pending.pop();
+        }
+        false
+    }
+
+    fn say_words(&mut self, session: &Session, job: &Job, board: Option<&BoardView>) -> bool {
+        let Some(board) = board.filter(|_| self.say_words) else {
+            self.moved.clear();
+            return false;
+        };
+        while let Some(rank) = self.moved.pop_first() {
+            let word = word_for(rank, board).filter(|_| rank < job.size);
+            let Some(word) = word.filter(|word| self.is_new(rank, *word)) else {
+                continue;
+            };
+            if !self.say(session, rank, word) {
+                self.moved.insert(rank);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn is_new(&self, rank: u32, word: Word) -> bool {
+        self.said.get(&rank).copied().unwrap_or(Word::Back) != word
+    }
+
+    /// Says a word; `false` if libpmix has its hands full.
+    fn say(&mut self, session: &Session, rank: u32, word: Word) -> bool {
+        let is_over = self.notify(session, word, rank);
+        if is_over {
+            self.said.insert(rank, word);
+        }
+        is_over
+    }
+
+    /// `false` if libpmix has its hands full.
+    fn notify(&self, session: &Session, word: Word, rank: u32) -> bool {
+        let count = match session.notify(word, rank) {
+            Ok(()) => &self.counts.notified,
+            Err(Error::Busy) => return false,
+            Err(_) => &self.counts.refused,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// A rank that is on no board has died with its node.
+    fn say_burials(&mut self, session: &Session) -> bool {
+        while let Some(rank) = self.buried.pop_first() {
+            let is_new = self.say_words && self.is_new(rank, Word::NodeFailed);
+            if is_new && !self.say(session, rank, Word::NodeFailed) {
+                self.buried.insert(rank);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// The ranks whose last known place is this node.
+fn ranks_on(board: &BoardView, node: u32) -> Vec<u32> {
+    let on_it = |rank: &u32| board.rank_node(*rank) == Some(node);
+    (0..board.rank_count()).filter(on_it).collect()
+}
+
+/// What the states say of a rank; none for one that left, or that nobody knows.
+fn word_for(rank: u32, board: &BoardView) -> Option<Word> {
+    let node = board.rank_node(rank).map(|node| board.node_state(node));
+    match (board.rank_state(rank), node?) {
+        (RankState::Left, _) => None,
+        (RankState::Failed, NodeState::Failed) => Some(Word::NodeFailed),
+        (RankState::Failed, _) => Some(Word::RankFailed),
+        (RankState::Hung, _) => Some(Word::Hung),
+        (_, NodeState::Suspect) => Some(Word::Suspect),
+        (_, NodeState::Degraded) => Some(Word::Degraded),
+        (RankState::Alive, NodeState::Alive) => Some(Word::Back),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::{BoardLimits, BoardWriter};
+
+    /// Ranks 0 and 1 on node 0, ranks 2 and 3 on node 1.
+    fn board() -> BoardWriter {
+        let mut board = BoardWriter::create(BoardLimits::default()).expect("memory for a board");
+        for (node, ranks) in [("nodea", [0, 1]), ("nodeb", [2, 3])] {
+            let node = board.add_node(node).expect("room for a node");
+            board.set_node_state(node, NodeState::Alive);
+            for rank in ranks {
+                board.raise_rank_count(rank + 1);
+                board.set_rank_node(rank, node);
+                board.set_rank_state(rank, RankState::Alive);
+            }
+        }
+        board
+    }
+
+    fn event(kind: EventKind, cause: Cause, node: u32, rank: u32) -> Event {
+        Event {
+            node,
+            rank,
+            ..Event::new(kind, cause)
+        }
+    }
+
+    fn condemned(board: &BoardWriter, events: &[Event]) -> Vec<u32> {
+        let mut crier = Crier::new(true, true);
+        for event in events {
+            crier.note(event, &board.view());
+        }
+        crier.pending
+    }
+
+    /// What MPI is told can never be taken back, so it is told confirmed deaths, each rank once.
+    #[test]
+    fn only_confirmed_deaths_are_told() {
+        let mut board = board();
+        let killed = event(EventKind::RankFailed, Cause::KernelFutex, 1, 3);
+        let lost = event(EventKind::NodeFailed, Cause::Silence, 1, NO_RANK);
+        assert_eq!(condemned(&board, &[killed, lost, lost]), vec![3, 2]);
+
+        let suspected = event(EventKind::NodeSuspect, Cause::Silence, 1, NO_RANK);
+        let hung = event(EventKind::RankHung, Cause::Stopped, 1, 2);
+        let left = event(EventKind::RankLeft, Cause::Announced, 1, 2);
+        let restarted = event(EventKind::NodeFailed, Cause::Joined, 1, NO_RANK);
+        assert!(condemned(&board, &[suspected, hung, left, restarted]).is_empty());
+
+        board.set_rank_state(1, RankState::Failed);
+        let missed = Event::new(EventKind::Overflow, Cause::Unspecified);
+        assert_eq!(condemned(&board, &[missed]), vec![1]);
+        let mut silent = Crier::new(false, true);
+        silent.note(&missed, &board.view());
+        assert!(
+            silent.pending.is_empty(),
+            "MPI is told where it was asked for"
+        );
+    }
+
+    /// A failed node is looked up in the launcher's map for the ranks that never attached: when it fails,
+    /// and by who attaches later. A node that is only taken over by a new agent is not.
+    #[test]
+    fn failed_nodes_are_looked_up() {
+        let mut board = board();
+        let view = board.view();
+        let mut crier = Crier::new(true, true);
+        crier.note(
+            &event(EventKind::NodeFailed, Cause::Silence, 1, NO_RANK),
+            &view,
+        );
+        assert_eq!(crier.dead_nodes.len(), 1);
+        assert_eq!(crier.dead_nodes[0].name, "nodeb");
+        assert_eq!(crier.dead_nodes[0].elsewhere, BTreeSet::from([0, 1]));
+
+        let attached = Event::new(EventKind::Overflow, Cause::NewAgent);
+        board.set_node_state(1, NodeState::Failed);
+        let mut late = Crier::new(true, true);
+        late.note(&attached, &view);
+        assert!(late.dead_nodes.is_empty() && late.pending.is_empty());
+        board.set_rank_state(2, RankState::Failed);
+        late.note(&attached, &view);
+        assert_eq!((late.dead_nodes.len(), &late.pending[..]), (1, &[2][..]));
+    }
+
+    /// A word follows from the states, and is the worst that can be said.
+    #[test]
+    fn words_follow_the_states() {
+        let mut board = board();
+        let view = board.view();
+        assert_eq!(word_for(2, &view), Some(Word::Back));
+        board.set_node_state(1, NodeState::Degraded);
+        assert_eq!(word_for(2, &view), Some(Word::Degraded));
+        board.set_node_state(1, NodeState::Suspect);
+        assert_eq!(word_for(2, &view), Some(Word::Suspect));
+        board.set_rank_state(2, RankState::Hung);
+        assert_eq!(word_for(2, &view), Some(Word::Hung));
+        board.set_rank_state(2, RankState::Failed);
+        assert_eq!(word_for(2, &view), Some(Word::RankFailed));
+        board.set_node_state(1, NodeState::Failed);
+        assert_eq!(word_for(2, &view), Some(Word::NodeFailed));
+        board.set_rank_state(2, RankState::Left);
+        assert_eq!(word_for(2, &view), None);
+        assert_eq!(word_for(9, &view), None, "a rank that nobody knows");
+    }
+
+    /// Nothing is said of a rank that was always well, and nothing twice.
+    #[test]
+    fn only_what_is_new_is_said() {
+        let mut crier = Crier::new(false, true);
+        assert!(!crier.is_new(1, Word::Back) && crier.is_new(1, Word::Hung));
+        crier.said.insert(1, Word::Hung);
+        assert!(crier.is_new(1, Word::Back) && !crier.is_new(1, Word::Hung));
+    }
+}

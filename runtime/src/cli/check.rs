@@ -1,0 +1,217 @@
+//! `muster check`: one verdict about a job, for people, for schedulers and for monitoring.
+
+use super::CliError;
+use super::agents::{self, AgentArgs};
+use super::paint;
+use super::show::{Shape, array, asked, print_answer, text};
+use crate::control::{Question, ask};
+use clap::Args;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Options of `muster check`.
+#[derive(Args)]
+pub(crate) struct CheckArgs {
+    /// One line with performance data, and the exit codes of monitoring plugins: 0 OK, 1 WARNING,
+    /// 2 CRITICAL, 3 UNKNOWN.
+    #[arg(long)]
+    nagios: bool,
+    /// WARNING if fewer members than this are alive.
+    #[arg(long, value_name = "N")]
+    members: Option<u64>,
+    #[command(flatten)]
+    agent: AgentArgs,
+    /// How to print it.
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        default_value = "table",
+        conflicts_with = "nagios"
+    )]
+    output: Shape,
+}
+
+/// What is found, in words and as the exit code of a monitoring plugin.
+const VERDICTS: [&str; 4] = ["OK", "WARNING", "CRITICAL", "UNKNOWN"];
+
+/// Runs it. The exit code is 0, or 4 for whatever is not well.
+pub(crate) fn run(args: &CheckArgs) -> Result<(), CliError> {
+    let found = look(args);
+    if args.nagios {
+        let (code, line) = match &found {
+            Ok(found) => (found["code"].as_u64().unwrap_or(3), plugin_line(found)),
+            // A plugin has one line, and bars in it are its own.
+            Err(error) => (
+                3,
+                format!(
+                    "MUSTER UNKNOWN - {}",
+                    error.to_string().replace(['\n', '|'], " ")
+                ),
+            ),
+        };
+        println!("{line}");
+        return match code {
+            0 => Ok(()),
+            code => Err(CliError::silent(code as u8)),
+        };
+    }
+    let found = found?;
+    let coloured = paint::is_coloured();
+    print_answer(args.output, &found, |found| {
+        let verdict = text(found, "verdict");
+        let painted = paint::state(verdict, &verdict.to_lowercase(), coloured);
+        let mut lines = format!("{painted}: {}\n", text(found, "summary"));
+        for (state, names) in found["others"].as_object().into_iter().flatten() {
+            let names = names
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str);
+            lines += &format!("{state}: {}\n", paint::fold(names));
+        }
+        lines
+    });
+    match found["code"] == 0 {
+        true => Ok(()),
+        false => Err(CliError::silent(4)),
+    }
+}
+
+fn look(args: &CheckArgs) -> Result<Value, CliError> {
+    let path = agents::find(&args.agent)?;
+    let answer = ask(&path, &Question::Members).map_err(asked)?;
+    Ok(judge(&answer, args.members))
+}
+
+/// Failed members or ranks are critical; hung ranks, and members that are neither alive nor gone, warn.
+fn judge(answer: &Value, least: Option<u64>) -> Value {
+    let states = ["alive", "degraded", "suspect", "failed", "left", "unknown"];
+    let mut counts: BTreeMap<&str, u64> = states.map(|state| (state, 0)).into();
+    let mut others: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let (mut failed_ranks, mut hung_ranks) = (0, 0);
+    for member in array(answer, "members") {
+        let (name, state) = (text(member, "name"), text(member, "state"));
+        if let Some((_, count)) = counts.iter_mut().find(|(known, _)| **known == state) {
+            *count += 1;
+        }
+        if !["alive", "left"].contains(&state) {
+            others
+                .entry(state.to_owned())
+                .or_default()
+                .push(name.to_owned());
+        }
+        for rank in array(member, "ranks") {
+            match text(rank, "state") {
+                "failed" => failed_ranks += 1,
+                "alive" | "hung" if state == "failed" => failed_ranks += 1,
+                "hung" => hung_ranks += 1,
+                _ => {}
+            }
+        }
+    }
+    let there = counts["alive"] + counts["degraded"];
+    let too_few = least.is_some_and(|least| there < least);
+    let code = if counts["failed"] + failed_ranks > 0 {
+        2
+    } else if hung_ranks + counts["degraded"] + counts["suspect"] + counts["unknown"] > 0 || too_few
+    {
+        1
+    } else {
+        0
+    };
+    let of = there + counts["suspect"] + counts["failed"];
+    let mut summary = format!("{} of {of} members alive", counts["alive"]);
+    for (count, what) in [
+        (counts["degraded"], "degraded"),
+        (counts["suspect"], "suspect"),
+        (counts["failed"], "failed"),
+        (failed_ranks, "ranks failed"),
+        (hung_ranks, "ranks hung"),
+    ] {
+        if count > 0 {
+            summary += &format!(", {count} {what}");
+        }
+    }
+    if let Some(least) = least.filter(|_| too_few) {
+        summary += &format!(", {least} expected");
+    }
+    json!({
+        "schema": "muster/check/v1",
+        "verdict": VERDICTS[code],
+        "code": code,
+        "summary": summary,
+        "members": counts,
+        "failed_ranks": failed_ranks,
+        "hung_ranks": hung_ranks,
+        "others": others,
+        "least": least,
+    })
+}
+
+/// `MUSTER OK - 4 of 4 members alive | alive=4 degraded=0 ...`
+fn plugin_line(found: &Value) -> String {
+    let mut line = format!(
+        "MUSTER {} - {} |",
+        text(found, "verdict"),
+        text(found, "summary")
+    );
+    for state in ["alive", "degraded", "suspect", "failed", "left"] {
+        line += &format!(" {state}={}", found["members"][state]);
+        // A range of the plugin guidelines: warn below it.
+        if let ("alive", Some(least)) = (state, found["least"].as_u64()) {
+            line += &format!(";{least}:");
+        }
+    }
+    line + &format!(
+        " failed_ranks={} hung_ranks={}",
+        found["failed_ranks"], found["hung_ranks"]
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(members: &Value, least: Option<u64>) -> (u64, String) {
+        let found = judge(&json!({ "members": members }), least);
+        (found["code"].as_u64().unwrap(), plugin_line(&found))
+    }
+
+    #[test]
+    fn a_verdict_is_the_worst_of_what_is_there() {
+        let member = |name: &str, state: &str, rank: &str| {
+            let rank = json!({ "rank": 1, "state": rank });
+            json!({ "name": name, "state": state, "ranks": [rank] })
+        };
+        let well = json!([member("n1", "alive", "alive"), member("n2", "left", "left")]);
+        assert_eq!(
+            judged(&well, None),
+            (
+                0,
+                "MUSTER OK - 1 of 1 members alive | alive=1 degraded=0 suspect=0 failed=0 left=1 \
+                 failed_ranks=0 hung_ranks=0"
+                    .into()
+            )
+        );
+        let (code, line) = judged(&well, Some(2));
+        assert!(
+            code == 1 && line.contains("2 expected") && line.contains("alive=1;2: "),
+            "{line}"
+        );
+        for (member, code, said) in [
+            (member("n1", "degraded", "alive"), 1, "1 degraded"),
+            (member("n1", "suspect", "alive"), 1, "1 suspect"),
+            (member("n1", "alive", "hung"), 1, "1 ranks hung"),
+            (member("n1", "alive", "failed"), 2, "1 ranks failed"),
+            (
+                member("n1", "failed", "alive"),
+                2,
+                "1 failed, 1 ranks failed",
+            ),
+        ] {
+            let (found, line) = judged(&json!([member]), None);
+            assert!(found == code && line.contains(said), "{line}");
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! What the agents that run here say: releases, priority, cores, and who is heard over which pair of rails.
+
+use super::{Finding, Level};
+use crate::cli::CliError;
+use crate::cli::agents::{self, AgentArgs};
+use crate::cli::paint;
+use crate::cli::show::{array, asked, ranges, text};
+use crate::control::{Followed, Follower, Question, ask};
+use rustix::process::Pid;
+use rustix::thread::sched_getaffinity;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Looks at every agent; the second is the matrix of who is heard over what.
+pub(super) fn look(args: &AgentArgs, listen_ms: u64) -> Result<(Vec<Finding>, Value), CliError> {
+    let paths = agents::find_all(args);
+    if paths.is_empty() {
+        let found = "none of yours runs on this node: what only they know was not looked at";
+        return Ok((vec![Finding::ok("agents", found)], json!([])));
+    }
+    let mut findings = Vec::new();
+    let mut asked_ones: Vec<(PathBuf, Value)> = Vec::new();
+    for path in &paths {
+        match ask(path, &Question::About) {
+            Ok(about) => asked_ones.push((path.clone(), about)),
+            Err(error) => findings.push(Finding::bad(
+                "agents",
+                Level::Error,
+                error.to_string(),
+                "install one release on all nodes, and start the agent anew",
+            )),
+        }
+    }
+    let names: Vec<&str> = asked_ones
+        .iter()
+        .map(|(_, about)| text(about, "node"))
+        .collect();
+    if !names.is_empty() {
+        let found = format!(
+            "{}, release {}",
+            paint::fold(names),
+            env!("CARGO_PKG_VERSION")
+        );
+        findings.push(Finding::ok("agents", found));
+    }
+    for (path, about) in &asked_ones {
+        findings.push(priority(about));
+        findings.extend(cores(about, &affinity));
+        findings.extend(refused(path, text(about, "node"))?);
+    }
+    let matrix = listen(&asked_ones, listen_ms)?;
+    findings.extend(firewall(&matrix));
+    Ok((findings, matrix.into()))
+}
+
+fn priority(about: &Value) -> Finding {
+    let node = text(about, "node");
+    match about["real_time"] == true {
+        true => Finding::ok("priority", format!("{node} runs in real time")),
+        false => Finding::bad(
+            "priority",
+            Level::Warning,
+            format!(
+                "{node} runs without real-time priority: its deadlines are up to three times as long"
+            ),
+            "an rtprio limit of 1, or CAP_SYS_NICE, for whoever starts it; see real time above",
+        ),
+    }
+}
+
+/// The hardware threads of a process; none if it has gone.
+fn affinity(pid: i32) -> Option<Vec<u64>> {
+    let set = sched_getaffinity(Some(Pid::from_raw(pid)?)).ok()?;
+    Some(
+        (0..1024)
+            .filter(|thread| set.is_set(*thread))
+            .map(|thread| thread as u64)
+            .collect(),
+    )
+}
+
+/// Whether ranks may run where the agent has to.
+fn cores(about: &Value, affinity: &dyn Fn(i32) -> Option<Vec<u64>>) -> Option<Finding> {
+    let node = text(about, "node");
+    let own: Vec<u64> = array(about, "cores")
+        .iter()
+        .filter_map(Value::as_u64)
+        .collect();
+    let pids = array(about, "clients")
+        .iter()
+        .filter_map(|client| client["pid"].as_i64());
+    let used: Vec<Vec<u64>> = pids.filter_map(|pid| affinity(pid as i32)).collect();
+    if used.is_empty() {
+        return None;
+    }
+    let is_used = |core: &&u64| used.iter().any(|cores| cores.contains(core));
+    let shared: Vec<u64> = own.iter().filter(is_used).copied().collect();
+    Some(if shared.len() < own.len() {
+        Finding::ok("cores", format!("{node} has one that no rank uses"))
+    } else if about["real_time"] == true {
+        Finding::ok(
+            "cores",
+            format!(
+                "{node} shares {} with ranks, and goes first there",
+                ranges(&shared)
+            ),
+        )
+    } else {
+        Finding::bad(
+            "cores",
+            Level::Warning,
+            format!(
+                "{node} shares all of its cores ({}) with ranks, and has to wait for its turn",
+                ranges(&shared)
+            ),
+            "leave a core to the agent (srun --core-spec=1, mpirun --cpu-set), or give it real-time priority",
+        )
+    })
+}
+
+/// Members that were refused since the agent began: of another release, or set otherwise.
+fn refused(path: &Path, node: &str) -> Result<Vec<Finding>, CliError> {
+    let mut follower = match Follower::open(path, 0, false) {
+        Ok(follower) => follower,
+        // One that keeps no journal says so elsewhere.
+        Err(_) => return Ok(Vec::new()),
+    };
+    let mut settings: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    while let Followed::Event(event) = follower.next(None).map_err(asked)? {
+        if event["event"] == "node-refused" {
+            let members = settings
+                .entry(text(&event, "setting").to_owned())
+                .or_default();
+            members.push(text(&event, "member").to_owned());
+        }
+    }
+    let finding = |(setting, members): (String, Vec<String>)| {
+        let members = paint::fold(members.iter().map(String::as_str));
+        let remedy = match setting.as_str() {
+            "wire version" => "install one release on all nodes",
+            _ => {
+                "give all nodes of the job the same setting; muster config show --origin says where it comes from"
+            }
+        };
+        let found = format!("{node} and {members} do not listen to each other: {setting} differs");
+        Finding::bad("versions", Level::Error, found, remedy)
+    };
+    Ok(settings.into_iter().map(finding).collect())
+}
+
+/// Who is heard over which pair within the time: a row for each NID of each living member.
+fn listen(agents: &[(PathBuf, Value)], listen_ms: u64) -> Result<Vec<Value>, CliError> {
+    let peers = |path: &Path| ask(path, &Question::peers()).map_err(asked);
+    let before: Vec<Value> = agents
+        .iter()
+        .map(|(path, _)| peers(path))
+        .collect::<Result<_, _>>()?;
+    if agents.is_empty() {
+        return Ok(Vec::new());
+    }
+    std::thread::sleep(Duration::from_millis(listen_ms));
+    let mut matrix = Vec::new();
+    for ((path, about), before) in agents.iter().zip(&before) {
+        let (now, members) = (peers(path)?, ask(path, &Question::Members).map_err(asked)?);
+        let living = |name: &str| {
+            array(&members, "members").iter().any(|member| {
+                text(member, "name") == name
+                    && member["self"] == false
+                    && ["alive", "degraded", "suspect"].contains(&text(member, "state"))
+            })
+        };
+        let peers = array(&now, "peers")
+            .iter()
+            .filter(|peer| living(text(peer, "name")));
+        for peer in peers {
+            matrix.extend(rows(text(about, "node"), peer, before));
+        }
+    }
+    Ok(matrix)
+}
+
+fn rows(node: &str, peer: &Value, before: &Value) -> Vec<Value> {
+    let earlier = |nid: &str| {
+        let nids = array(before, "peers")
+            .iter()
+            .flat_map(|peer| array(peer, "nids"));
+        nids.filter(|one| text(one, "nid") == nid)
+            .filter_map(|one| one["receives"].as_u64())
+            .max()
+    };
+    let row = |nid: &Value| {
+        let came = nid["receives"].as_u64().unwrap_or(0);
+        let heard = came.saturating_sub(earlier(text(nid, "nid")).unwrap_or(0));
+        json!({ "at": node, "member": peer["name"], "nid": nid["nid"], "over": nid["rails"],
+            "state": nid["state"], "heard": heard, "heard_ever": came > 0 })
+    };
+    array(peer, "nids").iter().map(row).collect()
+}
+
+/// A member that is heard over one pair and not over another: something is in between. One that is heard
+/// over none is no neighbour of ours, and others watch it.
+fn firewall(matrix: &[Value]) -> Vec<Finding> {
+    let mut members: BTreeMap<(&str, &str), Vec<&Value>> = BTreeMap::new();
+    for row in matrix {
+        members
+            .entry((text(row, "at"), text(row, "member")))
+            .or_default()
+            .push(row);
+    }
+    let mut findings = Vec::new();
+    let mut heard = 0;
+    for ((at, member), rows) in members {
+        let silent: Vec<&&Value> = rows.iter().filter(|row| row["heard"] == 0).collect();
+        heard += rows.len() - silent.len();
+        if silent.len() == rows.len() {
+            continue;
+        }
+        for row in silent {
+            let over: Vec<&str> = array(row, "over")
+                .iter()
+                .filter_map(Value::as_str)
+                .collect();
+            let ever = if row["heard_ever"] == true {
+                "any more"
+            } else {
+                "ever"
+            };
+            findings.push(Finding::bad(
+                "rails",
+                Level::Error,
+                format!(
+                    "{at} hears {member} over other rails, and not {ever} from {} ({} here)",
+                    text(row, "nid"), if over.is_empty() { "no rail".into() } else { over.join(", ") }
+                ),
+                "open the ports of the rail, P and P+1 (7741 and 7742), UDP, and TCP P+1, in the firewall between \
+                 them; see cable, switch and route of that interface",
+            ));
+        }
+    }
+    if findings.is_empty() && !matrix.is_empty() {
+        findings.push(Finding::ok(
+            "rails",
+            format!("heard over {heard} of {} pairs, none is cut", matrix.len()),
+        ));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_that_is_cut_is_found_and_a_member_that_others_watch_is_not() {
+        let row = |member: &str, nid: &str, heard: u64| {
+            json!({ "at": "n1", "member": member, "nid": nid, "over": ["a@udp0"], "heard": heard,
+                "heard_ever": false })
+        };
+        let well = [
+            row("n2", "x@udp0", 9),
+            row("n2", "y@udp1", 9),
+            row("n9", "z@udp0", 0),
+        ];
+        let findings = firewall(&well);
+        assert!(
+            findings[0].level == Level::Ok && findings[0].found.contains("2 of 3"),
+            "{findings:?}"
+        );
+        let cut = [row("n2", "x@udp0", 9), row("n2", "y@udp1", 0)];
+        let findings = firewall(&cut);
+        assert_eq!(findings.len(), 1);
+        assert!(
+            findings[0].found.contains("n1 hears n2") && findings[0].found.contains("y@udp1"),
+            "{findings:?}"
+        );
+        assert!(findings[0].remedy.as_ref().unwrap().contains("7741"));
+    }
+
+    #[test]
+    fn cores_that_ranks_use_too_matter_without_priority() {
+        let about = |real_time: bool| {
+            let clients = json!([{ "pid": 7 }]);
+            json!({ "node": "n1", "cores": [0, 1], "real_time": real_time, "clients": clients })
+        };
+        let level = |real_time, used: Option<Vec<u64>>| {
+            cores(&about(real_time), &move |_| used.clone()).map(|finding| finding.level)
+        };
+        assert_eq!(level(false, Some(vec![0, 1])), Some(Level::Warning));
+        assert_eq!(level(true, Some(vec![0, 1])), Some(Level::Ok));
+        assert_eq!(level(false, Some(vec![1])), Some(Level::Ok));
+        assert_eq!(level(false, None), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! `muster events`: what the agent has concluded, and what it concludes from now on.
+
+use super::CliError;
+use super::agents;
+use super::paint;
+use super::show::{Shape, ShowArgs, asked, text};
+use super::yaml::Yaml;
+use crate::control::{Followed, Follower};
+use clap::Args;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// Options of `muster events`.
+#[derive(Args)]
+pub(crate) struct EventsArgs {
+    /// Go on with what comes, until the agent ends or somebody interrupts.
+    #[arg(short, long)]
+    follow: bool,
+    /// Only those behind this number.
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    since: u64,
+    /// End after so many.
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// End after so many seconds; exit code 5 if there were fewer than --count then.
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// Runs it.
+pub(crate) fn run(args: &EventsArgs) -> Result<(), CliError> {
+    let path = agents::find(&args.show.agent)?;
+    let end = args
+        .timeout
+        .map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let mut follower = Follower::open(&path, args.since, args.follow).map_err(asked)?;
+    let lost = follower.head["lost"].as_u64().unwrap_or(0);
+    if lost > 0 {
+        eprintln!(
+            "muster: {lost} earlier events are not kept by the agent; its journal may have them"
+        );
+    }
+    let coloured = paint::is_coloured();
+    let mut seen = 0;
+    while args.count.is_none_or(|count| seen < count) {
+        match follower.next(end).map_err(asked)? {
+            Followed::Event(event) => {
+                print(&event, args.show.output, coloured);
+                seen += 1;
+            }
+            // Nobody reads any more.
+            _ if super::is_output_over() => return Ok(()),
+            Followed::Late if args.count.is_some() => {
+                let why = format!("{seen} events came within {} s", args.timeout.unwrap_or(0));
+                return Err(CliError::timed_out("events", why));
+            }
+            Followed::Late => return Ok(()),
+            Followed::Ended if args.follow => {
+                return Err(agents::no_agent(format!(
+                    "the agent at {} has ended",
+                    path.display()
+                )));
+            }
+            Followed::Ended => return Ok(()),
+        }
+        if super::is_output_over() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn print(event: &Value, output: Shape, coloured: bool) {
+    match output {
+        Shape::Table => println!("{}", line(event, coloured)),
+        Shape::Json => println!("{event}"),
+        Shape::Yaml => print!("---\n{}", Yaml(event)),
+    }
+}
+
+/// An event in a line: when, what, about whom, and how it is known.
+pub(crate) fn line(event: &Value, coloured: bool) -> String {
+    let what = text(event, "event");
+    let padded = format!("{what:<15}");
+    let about = match event["rank"].as_u64() {
+        Some(rank) => format!("rank {rank} on {}", text(event, "member")),
+        None => text(event, "member").to_owned(),
+    };
+    let time = text(event, "time");
+    let painted = paint::state(&padded, state_of(what), coloured);
+    let line = format!("{time}  {painted}  {about:<16}  {}", known(event));
+    line.trim_end().to_owned()
+}
+
+/// How an event is known, in words.
+pub(crate) fn known(event: &Value) -> String {
+    let mut parts = Vec::new();
+    let names = |key: &str| -> Vec<&str> {
+        let names = event[key].as_array().into_iter().flatten();
+        names.filter_map(Value::as_str).collect()
+    };
+    if let Some(cause) = event["cause"].as_str() {
+        parts.push(cause.to_owned());
+    }
+    for (key, word) in [
+        ("signal", "signal"),
+        ("exit_code", "exit code"),
+        ("setting", "setting"),
+    ] {
+        if !event[key].is_null() {
+            parts.push(format!(
+                "{word} {}",
+                event[key].to_string().trim_matches('"')
+            ));
+        }
+    }
+    if let Some(ms) = event["silent_ms"].as_f64() {
+        parts.push(format!("silent for {ms:.1} ms"));
+    }
+    let reporters = names("reporters");
+    if !reporters.is_empty() {
+        parts.push(format!("by {}", paint::fold(reporters)));
+    }
+    let members = names("members");
+    if !members.is_empty() {
+        parts.push(format!("all of {}", paint::fold(members)));
+    }
+    if let (Some(reached), Some(of)) = (event["reached"].as_u64(), event["of"].as_u64()) {
+        parts.push(format!("{reached} of {of} members"));
+    }
+    if let Some(job) = event["job"].as_str() {
+        parts.push(format!("job {job}"));
+    }
+    parts.join(", ")
+}
+
+fn state_of(what: &str) -> &str {
+    match what {
+        "node-up" | "node-recovered" | "rank-up" | "majority" => "alive",
+        "node-degraded" | "node-suspect" | "rank-hung" => "degraded",
+        "node-failed" | "rank-failed" | "group-failed" | "outcast" | "minority"
+        | "node-refused" => "failed",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_event_is_a_line_with_everything_that_is_known() {
+        let event = json!({ "time": "T", "event": "node-failed", "member": "n4", "cause": "silence on every rail",
+            "silent_ms": 60.12, "reporters": ["n1", "n2", "n3"] });
+        assert_eq!(
+            line(&event, false),
+            "T  node-failed      n4                silence on every rail, silent for 60.1 ms, by n[1-3]"
+        );
+        let event = json!({ "time": "T", "event": "rank-failed", "member": "n3", "rank": 5,
+            "cause": "kernel futex", "signal": 9, "reporters": [] });
+        assert!(line(&event, false).ends_with("rank 5 on n3      kernel futex, signal 9"));
+        assert!(line(&event, true).contains("\x1b[31mrank-failed"));
+    }
+}

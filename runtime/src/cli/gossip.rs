@@ -1,0 +1,105 @@
+//! `muster gossip`: age gossip of an agent that runs it, initialised, started, stopped and looked at.
+
+use super::CliError;
+use super::show::{ShowArgs, align, array, change, show, text};
+use crate::control::{GossipCommand, Question, Request};
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+/// Options of `muster gossip`.
+#[derive(Args)]
+pub(crate) struct GossipArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Give it participants and times, in place of those that it had; it waits to be started.
+    Init(InitArgs),
+    /// Go on: ping, reply, judge.
+    Start(ShowArgs),
+    /// Stop: no pings, no replies, no verdicts.
+    Stop(ShowArgs),
+    /// Show parameters, clock, and each participant's age and state.
+    Status(ShowArgs),
+}
+
+#[derive(Args)]
+struct InitArgs {
+    /// NIDs of all participants, this node's among them: lists, ranges such as
+    /// 192.168.[1-2].[1-128/2]@o2ib0, or file:PATH.
+    #[arg(required = true, value_name = "NIDS")]
+    participants: Vec<String>,
+    /// A cycle, in milliseconds.
+    #[arg(long, default_value = "200")]
+    interval_ms: String,
+    /// The estimated round trip of the network, in milliseconds.
+    #[arg(long, default_value = "1")]
+    round_trip_ms: String,
+    /// Allow a cycle below 200 ms.
+    #[arg(long)]
+    allow_fast_interval: bool,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// Runs `muster gossip`.
+pub(crate) fn run(args: &GossipArgs) -> Result<(), CliError> {
+    match &args.command {
+        Command::Start(args) => change(args, &Request::Gossip(GossipCommand::Start)),
+        Command::Stop(args) => change(args, &Request::Gossip(GossipCommand::Stop)),
+        Command::Status(args) => show(args, &Question::Gossip, table),
+        Command::Init(args) => {
+            let command = GossipCommand::Init {
+                interval_ms: args.interval_ms.clone(),
+                round_trip_ms: args.round_trip_ms.clone(),
+                allow_fast_interval: args.allow_fast_interval,
+                participants: words(&args.participants)?,
+            };
+            change(&args.show, &Request::Gossip(command))
+        }
+    }
+}
+
+/// Files are read here: the agent may not see them.
+fn words(given: &[String]) -> Result<Vec<String>, CliError> {
+    let mut words = Vec::new();
+    for given in given {
+        let list = match given.strip_prefix("file:") {
+            Some(path) => std::fs::read_to_string(path)
+                .map_err(|error| CliError::usage(format!("gossip init: {path}"), error))?,
+            None => given.clone(),
+        };
+        words.extend(list.split_whitespace().map(str::to_owned));
+    }
+    Ok(words)
+}
+
+fn table(answer: &Value) -> String {
+    let mut rows = vec![["NID", "AGE", "STATE"].map(String::from)];
+    for one in array(answer, "participants") {
+        let age = one["age"]
+            .as_u64()
+            .map_or("-".into(), |age| age.to_string());
+        rows.push([text(one, "nid").into(), age, text(one, "state").into()]);
+    }
+    let state = match (answer["running"] == true, answer["refused"].is_object()) {
+        (true, _) => "running".to_owned(),
+        (false, false) => "stopped".to_owned(),
+        (false, true) => format!(
+            "stopped: {} has another {}",
+            answer["refused"]["member"].as_str().unwrap_or("a member"),
+            text(&answer["refused"], "parameter")
+        ),
+    };
+    format!(
+        "gossip is {state}; clock {}, cycle {}, interval {} ms, suspect after {}, failed after {}\n{}",
+        answer["clock"],
+        answer["cycles"],
+        answer["interval_ms"],
+        answer["suspect_after"],
+        answer["dead_after"],
+        align(&rows)
+    )
+}

@@ -1,0 +1,221 @@
+//! Emulated nodes: one launcher process for each on this machine, with an agent and an address of its own.
+//!
+//! What a laptop or a test has in place of `srun`. Each node is this program once more, told by its environment
+//! which node it is; it ends when we do.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use signal_hook::consts::SIGKILL;
+
+use crate::cli::process::{self, Process, wait_until};
+use crate::config::draw_key;
+use crate::launch::node::OUTCAST;
+use crate::launch::{Error, Plan, Signals, memory_directory};
+use crate::sys::child::bind_to_this_thread;
+use crate::sys::poll::readable;
+use crate::sys::process::send_signal;
+use std::os::fd::AsFd;
+
+/// By this a launcher knows that it is one of an emulated node, and which: `INDEX:NODES:DIRECTORY`.
+const VARIABLE: &str = "MUSTER_RUN_EMULATED";
+/// Most emulated nodes: each has an address in one loopback network.
+pub(super) const NODES_MOST: u32 = 64;
+/// How long agents stay after the last client; the job is over then.
+const LINGER_MS: &str = "200";
+/// How long agents may take to go.
+const AGENTS_GO: Duration = Duration::from_secs(10);
+/// Between two looks at the launchers.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Starts a launcher for each node, waits for them and answers the job's exit status. `again` are the words of
+/// this command line.
+///
+/// # Errors
+/// What could not be made or started; nothing is left then.
+pub(super) fn run(plan: &Plan, again: &[OsString]) -> Result<u8, Error> {
+    let signals = Signals::new().map_err(Error::system("handle signals"))?;
+    let place = Directory::make()?;
+    let mut launchers = Launchers::default();
+    for (node, name) in plan.layout.nodes().iter().enumerate() {
+        let launcher = command(plan, again, &place.0, node, name)?
+            .spawn()
+            .map_err(Error::system(format!("start the launcher of {name}")))?;
+        launchers.0.push((node, launcher));
+    }
+    let mut statuses = Vec::new();
+    while !launchers.0.is_empty() {
+        for signal in signals.take() {
+            launchers.signal(signal);
+        }
+        launchers.reap(plan, &mut statuses);
+        launchers.end_the_stopped();
+        readable(&[signals.as_fd()], Some(LOOK)).map_err(Error::system("wait"))?;
+    }
+    place.wait_for_agents();
+    for name in plan.layout.nodes() {
+        // Of a node that was killed nobody else removes it.
+        if let Some(memory) = memory_directory(&plan.job, name) {
+            let _ = fs::remove_dir_all(memory);
+        }
+    }
+    Ok(plan.policy.of_nodes(&statuses))
+}
+
+/// The launchers that run.
+#[derive(Default)]
+struct Launchers(Vec<(usize, Child)>);
+
+impl Launchers {
+    fn signal(&self, signal: i32) {
+        for (_, launcher) in &self.0 {
+            // Not waited for yet, so the pid is still its own.
+            let _ = send_signal(launcher.id(), signal);
+        }
+    }
+
+    /// Those that are stopped when all others have ended are of nodes that these have given up.
+    fn end_the_stopped(&self) {
+        let find = |(_, launcher): &(usize, Child)| Process::find(launcher.id());
+        let left: Vec<Process> = self.0.iter().filter_map(find).collect();
+        if left.iter().all(Process::is_stopped) {
+            self.signal(SIGKILL);
+        }
+    }
+
+    fn reap(&mut self, plan: &Plan, statuses: &mut Vec<Option<u8>>) {
+        self.0.retain_mut(|(node, launcher)| {
+            let status = match launcher.try_wait() {
+                Ok(None) => return true,
+                Ok(Some(status)) => status.code().map(|code| code as u8),
+                Err(_) => None,
+            };
+            if status.is_none() {
+                let name = plan.layout.name(*node);
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "muster run: the launcher of {name} was killed"
+                );
+            }
+            statuses.push(status.filter(|status| *status != OUTCAST));
+            false
+        });
+    }
+}
+
+impl Drop for Launchers {
+    fn drop(&mut self) {
+        self.signal(SIGKILL);
+        for (_, launcher) in &mut self.0 {
+            let _ = launcher.wait();
+        }
+    }
+}
+
+fn command(
+    plan: &Plan,
+    again: &[OsString],
+    place: &Path,
+    node: usize,
+    name: &str,
+) -> Result<Command, Error> {
+    let program = std::env::current_exe().map_err(Error::system("find this program"))?;
+    let count = plan.layout.nodes().len();
+    let mut told = OsString::from(format!("{node}:{count}:"));
+    told.push(place);
+    let others = (0..count).filter(|other| *other != node).map(address);
+    let seeds: Vec<String> = others.collect();
+    let mut command = Command::new(program);
+    command
+        .args(again)
+        .env(VARIABLE, told)
+        .env("MUSTER_JOB", &plan.job)
+        .env("MUSTER_NODE", name)
+        .env("MUSTER_DIR", place.join("m"))
+        .env("MUSTER_KEY_FILE", place.join("key"))
+        .env("MUSTER_RAILS", address(node))
+        .env("MUSTER_SEEDS", seeds.join(" "))
+        .env("MUSTER_LINGER_MS", LINGER_MS);
+    if node != 0 {
+        command.stdin(Stdio::null());
+    }
+    bind_to_this_thread(&mut command);
+    Ok(command)
+}
+
+/// The rail of an emulated node. The network is this process's, so that two jobs do not meet.
+fn address(node: usize) -> String {
+    let pid = std::process::id();
+    format!(
+        "127.{}.{}.{}@udp0",
+        100 + pid / 250 % 150,
+        1 + pid % 250,
+        node + 1
+    )
+}
+
+/// What a launcher was told by its environment, if it is one of an emulated node: which, of how many, and
+/// the directory.
+pub(super) fn told() -> Option<(usize, usize, PathBuf)> {
+    let words = std::env::var(VARIABLE).ok()?;
+    let mut parts = words.splitn(3, ':');
+    let node = parts.next()?.parse().ok()?;
+    let count = parts.next()?.parse().ok()?;
+    Some((node, count, parts.next()?.into()))
+}
+
+/// The job's files: key, sockets, sessions.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn make() -> Result<Self, Error> {
+        let name = format!("muster-run-{}", std::process::id());
+        let place = Self(std::env::temp_dir().join(name));
+        let _ = fs::remove_dir_all(&place.0);
+        let failed = |path: &Path| Error::system(path.display().to_string());
+        for path in [place.0.clone(), place.0.join("m")] {
+            let made = fs::DirBuilder::new().mode(0o700).create(&path);
+            made.map_err(failed(&path))?;
+        }
+        let path = place.0.join("key");
+        let key: String = draw_key()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let mut options = fs::OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(&path);
+        file.and_then(|mut file| writeln!(file, "{key}"))
+            .map_err(failed(&path))?;
+        Ok(place)
+    }
+
+    /// They go by themselves when their launchers have gone, but for stopped ones.
+    fn wait_for_agents(&self) {
+        let ours = self.0.join("m");
+        let agents: Vec<Process> = process::named("musterd")
+            .into_iter()
+            .filter(|agent| {
+                agent
+                    .environment("MUSTER_DIR")
+                    .is_some_and(|directory| Path::new(&directory) == ours)
+            })
+            .collect();
+        let gone = |agent: &Process| !agent.is_running() || agent.is_stopped();
+        wait_until(AGENTS_GO, || agents.iter().all(gone));
+        for agent in &agents {
+            agent.signal(Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

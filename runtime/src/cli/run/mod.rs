@@ -1,0 +1,164 @@
+//! `muster run`: the command line of the launcher.
+
+mod emulate;
+mod step;
+
+use super::{CliError, complain};
+use crate::launch::{Error, ExitPolicy, Layout, Output, Plan, Step, node};
+use clap::Args;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Options of `muster run`.
+#[derive(Args)]
+#[command(after_long_help = AFTER)]
+pub(crate) struct RunArgs {
+    /// How many ranks the job has [default: one a node].
+    #[arg(short = 'n', long = "np", value_name = "RANKS")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: Option<u32>,
+    /// How many ranks each node has.
+    #[arg(long = "ppn", value_name = "RANKS")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    per_node: Option<u32>,
+    /// How many nodes are emulated on this machine, each with a launcher and an agent of its own
+    /// [default: the nodes of the step that srun started this in, else one].
+    #[arg(long, value_name = "NODES")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(emulate::NODES_MOST)))]
+    nodes: Option<u32>,
+    /// Whose exit status is the job's.
+    #[arg(long, value_name = "POLICY", default_value = "survivors")]
+    exit_policy: ExitPolicy,
+    /// How many seconds the launchers of all nodes, and then their ranks, may take to come.
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=86400))]
+    patience: u64,
+    /// Write each line of a rank with the rank before it.
+    #[arg(long)]
+    label: bool,
+    /// Write what a rank says into a file; %r is the rank, %h the node, %j the job.
+    #[arg(long, value_name = "PATTERN", conflicts_with = "label")]
+    output: Option<String>,
+    /// Say what is done: libpmix, variables, fences, deaths.
+    #[arg(short, long)]
+    verbose: bool,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    program: Vec<OsString>,
+}
+
+/// What a page has to say besides the options.
+const AFTER: &str = "\
+Each node has a launcher, which starts the node's ranks, is their PMIx server and tells their MPI of \
+every rank and node that Muster knows to be dead. The program needs nothing of Muster: with Open MPI 5 \
+and ULFM it can revoke, shrink and go on to MPI_Finalize.
+
+Defaults for the ranks, each kept as it is if it is set already: OMPI_MCA_coll=^han (coll/han crashes \
+when a rank dies), OMPI_MCA_mpi_ft_enable=1, OMPI_MCA_mpi_yield_when_idle=1 where a node has more ranks \
+than cores, OMPI_MCA_btl_sm_backing_directory and _vader_ (removed at the end), OPAL_PREFIX where Open \
+MPI was moved. SIGPIPE is ignored. libpmix is that of the MPI which the program links, or MUSTER_LIBPMIX.
+
+A rank that is lost before the end of MPI_Init is a failed launch. A rank that ends without MPI_Finalize \
+is dead to the others, whatever its status. MPI_Abort ends the job on every node, with the status that \
+was asked for. SIGUSR1 and SIGUSR2 go to the ranks; SIGINT, SIGTERM and SIGHUP end the job, at the latest \
+after two seconds. A node that the others have given up kills its ranks. Of standard input the first rank \
+reads.
+
+The exit status is 127 if the program cannot be started, 5 if a node does not come; else the policy's: \
+survivors (of ranks that were not lost in MPI, or of the lost ones if nobody survived), worst, or first.
+
+Other MPIs: Debian's Open MPI 4.1 starts and runs, without fault tolerance. MPICH as it comes from PyPI \
+has no PMIx, says so, and is not started.
+
+In a step of Slurm the nodes are the step's: srun -N4 --mpi=none --no-kill --kill-on-bad-exit=0 muster run \
+-n 8 -- ./app starts one launcher a node. The job's key is a file of mode 0600 in HOME while the step runs; where \
+HOME is not shared, name a key on every node with MUSTER_KEY_FILE. A killed rank is survived there; when \
+a node is lost the survivors hang. Not there: host lists, MPMD, MPI_Comm_spawn, \
+publish and lookup, groups, direct modex.";
+
+/// Runs the job; the exit status is the job's.
+pub(crate) fn run(args: &RunArgs) -> ExitCode {
+    match play(args) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => complain(&error),
+    }
+}
+
+/// Where this process stands.
+enum Place {
+    /// It starts the launchers of emulated nodes.
+    Starter(usize),
+    /// It is the launcher of an emulated node: which, of how many, with files where.
+    Emulated(usize, usize, PathBuf),
+    /// It is the launcher of a node of a Slurm step.
+    Step(Step),
+}
+
+fn play(args: &RunArgs) -> Result<u8, CliError> {
+    let place = place(args)?;
+    let numbered = |count: usize| (1..=count).map(|node| format!("n{node}")).collect();
+    let nodes: Vec<String> = match &place {
+        Place::Starter(count) | Place::Emulated(_, count, _) => numbered(*count),
+        Place::Step(step) => step.nodes.clone(),
+    };
+    let job = match &place {
+        Place::Starter(_) => format!("run-{}", std::process::id()),
+        Place::Emulated(..) => std::env::var("MUSTER_JOB").unwrap_or_default(),
+        Place::Step(step) => step.job.clone(),
+    };
+    let neighbours = match &place {
+        Place::Starter(count) | Place::Emulated(_, count, _) => *count,
+        Place::Step(_) => 1,
+    };
+    let layout = Layout::new(nodes, args.ranks, args.per_node)
+        .map_err(|error| CliError::usage("run", error))?;
+    let Some((program, arguments)) = args.program.split_first() else {
+        return Err(CliError::usage("run", "which program?"));
+    };
+    let output = Output {
+        label: args.label,
+        file: args.output.clone(),
+    };
+    output.check().map_err(|why| CliError::usage("run", why))?;
+    let plan = Plan {
+        job,
+        layout,
+        program: program.clone(),
+        arguments: arguments.to_vec(),
+        policy: args.exit_policy,
+        output,
+        patience: Duration::from_secs(args.patience),
+        neighbours,
+        verbose: args.verbose,
+    };
+    let outcome = match place {
+        Place::Starter(_) => emulate::run(&plan, &words()),
+        Place::Emulated(own, _, files) => node::run(&plan, own, &files),
+        Place::Step(step) => return step::run(&plan, &step, &words()),
+    };
+    outcome.map_err(failed)
+}
+
+fn place(args: &RunArgs) -> Result<Place, CliError> {
+    if let Some((own, count, files)) = emulate::told() {
+        return Ok(Place::Emulated(own, count, files));
+    }
+    if let Some(count) = args.nodes {
+        return Ok(Place::Starter(count as usize));
+    }
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let step = Step::read(variable).map_err(|why| CliError::usage("run", why))?;
+    Ok(step.map_or(Place::Starter(1), Place::Step))
+}
+
+/// This command line, for a launcher that is this program once more.
+fn words() -> Vec<OsString> {
+    std::env::args_os().skip(1).collect()
+}
+
+fn failed(error: Error) -> CliError {
+    let status = error.status();
+    CliError::new("run", error).exit_code(status)
+}

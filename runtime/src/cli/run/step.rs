@@ -1,0 +1,68 @@
+//! The launcher of a node of a Slurm step.
+//!
+//! What the agents need to find each other stands in their environment. A process cannot safely change its own, so
+//! the launcher executes itself once more with it.
+
+use super::failed;
+use crate::cli::CliError;
+use crate::launch::{Plan, Step, node};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Set for the second time; the key's file, if it is ours to remove.
+const VARIABLE: &str = "MUSTER_RUN_STEP";
+/// How long agents stay after their launcher, unless the user says so: the step is over then.
+const LINGER_MS: &str = "300";
+
+/// Runs this node's part of the step and answers its exit status.
+pub(super) fn run(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, CliError> {
+    let Some(key) = std::env::var_os(VARIABLE) else {
+        return Err(execute(plan, step, words));
+    };
+    let files = std::env::temp_dir().join(format!("muster-run-{}-{}", step.job, step.own));
+    let made = fs::DirBuilder::new()
+        .mode(0o700)
+        .recursive(true)
+        .create(&files);
+    made.map_err(|cause| CliError::new(format!("run: {}", files.display()), cause))?;
+    let outcome = node::run(plan, step.own, &files);
+    let _ = fs::remove_dir_all(&files);
+    if !key.is_empty() {
+        // All nodes have read it, and every launcher that ends removes it: the first one may be lost.
+        let _ = fs::remove_file(PathBuf::from(key));
+    }
+    outcome.map_err(failed)
+}
+
+/// Only returns if it fails.
+fn execute(plan: &Plan, step: &Step, words: &[OsString]) -> CliError {
+    let mut command = match std::env::current_exe() {
+        Ok(program) => Command::new(program),
+        Err(cause) => return CliError::new("run: this program", cause),
+    };
+    let given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    command.args(words).env(VARIABLE, "");
+    if !given("MUSTER_KEY_FILE") {
+        let home = std::env::var_os("HOME").map_or_else(std::env::temp_dir, PathBuf::from);
+        match step.key(&home, plan.patience) {
+            Ok(path) => _ = command.env("MUSTER_KEY_FILE", &path).env(VARIABLE, &path),
+            Err(why) => return CliError::new("run: the job's key", why),
+        }
+    }
+    for (name, value) in [
+        ("MUSTER_JOB", step.job.clone()),
+        ("MUSTER_NODE", step.nodes[step.own].clone()),
+        ("MUSTER_HOSTS", step.list.clone()),
+        ("MUSTER_PORT", step.port.to_string()),
+        ("MUSTER_LINGER_MS", LINGER_MS.to_owned()),
+    ] {
+        if !given(name) {
+            command.env(name, value);
+        }
+    }
+    CliError::new("run: this program", command.exec())
+}

@@ -1,0 +1,92 @@
+//! The hosts of a job, as its scheduler names them: `n[001-128],login1`. Where there is no PMIx to ask,
+//! they are whom an agent looks for first.
+
+use super::ConfigError;
+use muster_fabric::{Nid, NidList, expand};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+
+/// Hosts in a list, at most.
+const HOSTS_MAX: usize = 1 << 20;
+/// Hosts that are looked for: the others come through these. All of a job take the first ones, so they
+/// meet while one of these is there.
+const LOOKED_FOR_MAX: usize = 64;
+
+/// Where the agents of these hosts are looked for: at the port and on the net of this rail.
+///
+/// # Errors
+/// A list that is malformed, or the first host that has no address.
+pub fn seeds_of_hosts(
+    hosts: &str,
+    rail: Option<&Nid>,
+    port: u16,
+) -> Result<Vec<NidList>, ConfigError> {
+    let refused = |why: String| ConfigError::Hosts {
+        text: hosts.to_owned(),
+        why,
+    };
+    let names = expand(hosts, HOSTS_MAX).map_err(|cause| refused(cause.to_string()))?;
+    let (port, net) = match rail {
+        Some(rail) => (rail.port, rail.net.to_string()),
+        // As the first one is called where all interfaces are rails.
+        None => (port, "udp0".to_owned()),
+    };
+    if port == 0 {
+        return Err(refused("their port is not known".into()));
+    }
+    let seed = |name: &String| -> Result<NidList, ConfigError> {
+        let address = address_of(name).map_err(|why| refused(format!("{name}: {why}")))?;
+        let nid = format!("{address}:{port}@{net}");
+        nid.parse().map_err(|cause| refused(format!("{cause}")))
+    };
+    names.iter().take(LOOKED_FOR_MAX).map(seed).collect()
+}
+
+fn address_of(name: &str) -> Result<Ipv4Addr, String> {
+    let mut found = (name, 0)
+        .to_socket_addrs()
+        .map_err(|cause| cause.to_string())?;
+    let v4 = found.find_map(|address| match address {
+        SocketAddr::V4(address) => Some(*address.ip()),
+        SocketAddr::V6(_) => None,
+    });
+    v4.ok_or_else(|| "it has no IPv4 address".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_sought_at_the_port_and_net_of_the_first_rail() {
+        let rail: Nid = "eth0:7000@tcp1".parse().unwrap();
+        let seeds = seeds_of_hosts("127.0.0.[1-2],127.0.0.9", Some(&rail), 1).unwrap();
+        let texts: Vec<String> = seeds.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts,
+            [
+                "127.0.0.1:7000@tcp1",
+                "127.0.0.2:7000@tcp1",
+                "127.0.0.9:7000@tcp1"
+            ]
+        );
+        let plain = seeds_of_hosts("127.0.0.1", None, 7100).unwrap();
+        assert_eq!(plain[0].to_string(), "127.0.0.1:7100@udp0");
+        let many = seeds_of_hosts("127.0.[0-9].[1-250]", None, 7100).unwrap();
+        assert_eq!(many.len(), LOOKED_FOR_MAX);
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_used_says_what_to_do() {
+        for (hosts, port, word) in [
+            ("n[1-", 1, "n[1-"),
+            ("no-such-host.invalid", 1, "no-such-host.invalid"),
+            ("127.0.0.1", 0, "port"),
+        ] {
+            let text = seeds_of_hosts(hosts, None, port).unwrap_err().to_string();
+            assert!(
+                text.contains(word) && text.contains("MUSTER_HOSTS"),
+                "{text}"
+            );
+        }
+    }
+}

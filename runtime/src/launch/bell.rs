@@ -1,0 +1,173 @@
+//! What a launcher says to the others: one attribute of its node, written anew whenever something changes.
+//!
+//! The others read the whole of it each time, so nothing is lost with a lost event and nothing has to come in
+//! order. What the ranks put into a fence lies beside it, in attributes of its own, if there is much of it.
+
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+
+/// The attribute.
+pub(super) const KEY: &[u8] = b"run.bell";
+/// Data of a fence up to this size is in the bell itself.
+const INLINE_MOST: usize = 512;
+/// The longest value of an attribute.
+pub(super) const PART: usize = 65_536;
+
+/// A launcher's state, as the others need it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Bell {
+    /// The launcher's process, to tell two of them on one node.
+    pub(super) pid: u32,
+    /// What the job is, in its launcher's eyes: all must see the same.
+    pub(super) job: String,
+    /// It is ready to start its ranks.
+    pub(super) ready: bool,
+    /// One of its ranks has come to the PMIx server.
+    pub(super) connected: bool,
+    /// Its ranks have ended.
+    pub(super) done: bool,
+    /// The job is to end, and with which status.
+    pub(super) abort: Option<Abort>,
+    /// Ranks of this node that have ended.
+    pub(super) ended: Vec<Ended>,
+    /// Launchers that are gone, in its eyes.
+    pub(super) gone: Vec<usize>,
+    pub(super) fences: Vec<Note>,
+}
+
+/// Why a job ends before its time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Abort {
+    pub(super) status: u8,
+    pub(super) why: String,
+}
+
+/// A rank that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ended {
+    pub(super) rank: u32,
+    /// What it left, as a shell counts: 128 and more for a signal.
+    pub(super) status: u8,
+    /// It had come to the PMIx server.
+    pub(super) connected: bool,
+    /// It had left the PMIx server in order.
+    pub(super) finalized: bool,
+}
+
+impl Ended {
+    /// MPI would wait for it in vain.
+    pub(super) fn is_lost(&self) -> bool {
+        self.connected && !self.finalized
+    }
+}
+
+/// Which fence: whose, and which of theirs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(super) struct FenceId {
+    /// A number made of the ranks; 0 for all of the job.
+    pub(super) group: u64,
+    pub(super) turn: u64,
+}
+
+/// What a launcher says of a fence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Note {
+    pub(super) id: FenceId,
+    /// The ranks, where these are not all.
+    pub(super) ranks: Vec<u32>,
+    /// What its own ranks have put; none if they have not come.
+    pub(super) put: Option<Put>,
+    /// Whose contributions count, and what they put if that is little.
+    pub(super) ruling: Option<Vec<(usize, Put)>>,
+}
+
+/// What the ranks of a node have put into a fence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Put {
+    /// All of it, in hexadecimal digits.
+    Here(String),
+    /// It is that long and lies in attributes of its own.
+    Beside(usize),
+}
+
+impl Put {
+    pub(super) fn new(data: &[u8]) -> Self {
+        if data.len() > INLINE_MOST {
+            return Self::Beside(data.len());
+        }
+        let mut digits = String::with_capacity(2 * data.len());
+        for byte in data {
+            let _ = write!(digits, "{byte:02x}");
+        }
+        Self::Here(digits)
+    }
+
+    /// The data, if it is here.
+    pub(super) fn data(&self) -> Option<Vec<u8>> {
+        let Self::Here(digits) = self else {
+            return None;
+        };
+        let digit = |place: usize| char::from(*digits.as_bytes().get(place)?).to_digit(16);
+        (0..digits.len().div_ceil(2))
+            .map(|at| Some((digit(2 * at)? << 4 | digit(2 * at + 1)?) as u8))
+            .collect()
+    }
+}
+
+/// The attribute in which a part of a node's data for a fence lies.
+pub(super) fn data_key(id: FenceId, part: usize) -> Vec<u8> {
+    format!("run.f.{:x}.{}.{part}", id.group, id.turn).into_bytes()
+}
+
+impl Bell {
+    /// As the value of the attribute.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// From a value of whatever origin.
+    pub(super) fn decode(value: &[u8]) -> Option<Self> {
+        serde_json::from_slice(value).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_is_said_at_once_and_much_is_put_beside() {
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(Put::new(&all).data(), Some(all));
+        assert_eq!(Put::new(&[]).data(), Some(vec![]));
+        assert_eq!(Put::new(&[7; 513]), Put::Beside(513));
+        for wrong in ["0", "0g", "\u{e4}"] {
+            assert_eq!(Put::Here(wrong.into()).data(), None);
+        }
+    }
+
+    #[test]
+    fn a_bell_is_read_as_it_was_written() {
+        let id = FenceId { group: 0, turn: 3 };
+        let bell = Bell {
+            pid: 7,
+            ended: vec![Ended {
+                rank: 3,
+                status: 137,
+                connected: true,
+                finalized: false,
+            }],
+            fences: vec![Note {
+                id,
+                ranks: vec![],
+                put: Some(Put::new(b"x")),
+                ruling: Some(vec![(2, Put::Beside(9999))]),
+            }],
+            ..Bell::default()
+        };
+        assert_eq!(Bell::decode(&bell.encode()), Some(bell));
+        assert_eq!(Bell::decode(b"{}"), None);
+        assert_eq!(Bell::decode(b"\xff"), None);
+        assert_eq!(data_key(id, 1), b"run.f.0.3.1");
+    }
+}

@@ -1,0 +1,174 @@
+//! Ends: of ranks, of nodes, of the whole job; and who is told.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGKILL, SIGTERM, SIGUSR1, SIGUSR2};
+
+use super::Error;
+use super::bell::{Abort, Ended};
+use super::node::Launcher;
+use super::signals::Signals;
+use crate::pmix::server::Server;
+
+/// How long ranks may take to end when they are asked to.
+const GRACE: Duration = Duration::from_secs(2);
+/// Fences in the MPI_Init of Open MPI 5, which has most; a job that has passed so many has started.
+const FENCES_OF_INIT: u64 = 4;
+/// Of other MPIs it is not known; after one fence and this long without another it has ended.
+const INIT_QUIET: Duration = Duration::from_secs(1);
+
+impl Launcher {
+    /// Ranks of the whole job that have ended, as their launchers say.
+    pub(super) fn ended(&self) -> impl Iterator<Item = &Ended> {
+        let own = self.bell.ended.iter();
+        let others = self.peers.bells().filter(|(node, _)| *node != self.own);
+        own.chain(others.flat_map(|(_, bell)| &bell.ended))
+    }
+
+    /// Ranks that are dead to MPI: lost ones, and all of nodes that are gone.
+    pub(super) fn dead(&self) -> BTreeSet<u32> {
+        let lost = self.ended().filter(|ended| ended.is_lost());
+        let mut dead: BTreeSet<u32> = lost.map(|ended| ended.rank).collect();
+        dead.extend(self.peers.failed());
+        for node in self.peers.gone() {
+            // One that was done and left has taken nobody with it.
+            let done = self.peers.bell(*node).is_some_and(|bell| bell.done);
+            dead.extend(self.plan.layout.ranks_of(*node).filter(|_| !done));
+        }
+        dead
+    }
+
+    pub(super) fn reap(&mut self) {
+        for ended in self.ranks.reap(&self.epoll) {
+            if self.plan.verbose || ended.is_lost() && self.bell.abort.is_none() {
+                let Ended { rank, status, .. } = ended;
+                self.say(&format!("rank {rank} ended with status {status}"));
+            }
+            if ended.is_lost()
+                && let Ok(link) = self.client.link()
+            {
+                // For Muster's own view, if the rank never attached.
+                link.send_aborted(ended.rank);
+            }
+            self.bell.ended.push(ended);
+        }
+    }
+
+    /// Whether MPI_Init is over, as far as a launcher can tell.
+    pub(super) fn has_started(&self) -> bool {
+        let over = self.fences.delivered_of_all();
+        over >= FENCES_OF_INIT
+            || over >= 1 && self.waiting.is_empty() && self.last_fence.elapsed() > INIT_QUIET
+    }
+
+    /// A rank or node that is lost before the end of MPI_Init takes the job with it. One launcher says so: the
+    /// rank's, or the first that is left.
+    pub(super) fn judge_start(&mut self) {
+        self.bell.connected |= self.ranks.any_connected();
+        let any_connected =
+            self.bell.connected || self.peers.bells().any(|(_, bell)| bell.connected);
+        if self.bell.abort.is_some() || self.has_started() || !any_connected {
+            return;
+        }
+        let lost = self.bell.ended.iter().find(|ended| !ended.finalized);
+        if let Some(Ended { rank, status, .. }) = lost.copied() {
+            let why = format!(
+                "the launch failed: rank {rank} on {} ended with status {status} before the end of MPI_Init",
+                self.name()
+            );
+            return self.abort(status.max(1), &why);
+        }
+        let gone = self.peers.gone();
+        let first_left = (0..=self.own).find(|node| !gone.contains(node));
+        if let Some(node) = gone.first().filter(|_| first_left == Some(self.own)) {
+            let node = self.plan.layout.name(*node);
+            let why = format!("the launch failed: {node} was lost before the end of MPI_Init");
+            self.abort(1, &why);
+        }
+    }
+
+    /// Tells the own ranks of deaths, once each.
+    pub(super) fn tell_deaths(&mut self, server: &Server) -> Result<(), Error> {
+        if self.bell.abort.is_some() || !self.ranks.any_connected() {
+            return Ok(());
+        }
+        for rank in self.dead() {
+            if self.told.insert(rank) {
+                server.tell_death(rank)?;
+                if self.plan.verbose {
+                    self.say(&format!(
+                        "the ranks of this node are told that rank {rank} is dead"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the job on every node.
+    pub(super) fn abort(&mut self, status: u8, why: &str) {
+        if self.bell.abort.is_some() {
+            return;
+        }
+        self.say(why);
+        self.abort_silently(status, why);
+    }
+
+    /// The same, where others say it.
+    pub(super) fn abort_silently(&mut self, status: u8, why: &str) {
+        if self.bell.abort.is_none() {
+            let why = why.chars().take(1000).collect();
+            self.bell.abort = Some(Abort { status, why });
+            self.end_ranks();
+        }
+    }
+
+    pub(super) fn end_ranks(&mut self) {
+        self.ranks.signal(SIGTERM);
+        self.kill_at = Some(Instant::now() + GRACE);
+        self.abort_since = Some(Instant::now());
+    }
+
+    pub(super) fn aborted_by_another(&self) -> Option<u8> {
+        self.bell.abort.as_ref().map(|abort| abort.status)
+    }
+
+    /// Whether another launcher has ended the job; then it ends here as well.
+    pub(super) fn hear_abort(&mut self) -> bool {
+        if self.bell.abort.is_none() {
+            let other = self.peers.bells().find_map(|(_, bell)| bell.abort.clone());
+            if other.is_some() {
+                self.bell.abort = other;
+                self.end_ranks();
+            }
+        }
+        self.bell.abort.is_some()
+    }
+
+    pub(super) fn see_to_abort(&mut self) {
+        if self.kill_at.is_some_and(|at| Instant::now() >= at) {
+            self.ranks.signal(SIGKILL);
+            self.kill_at = None;
+        }
+    }
+
+    pub(super) fn take_signals(&mut self, signals: &Signals) {
+        for signal in signals.take() {
+            if signal == SIGUSR1 || signal == SIGUSR2 {
+                self.ranks.signal(signal);
+            } else if self.bell.abort.is_none() {
+                self.ranks.signal(signal);
+                let why = format!("ended by signal {signal}");
+                // As a rule all launchers get it.
+                match self.own {
+                    0 => self.abort(128 + signal as u8, &why),
+                    _ => self.abort_silently(128 + signal as u8, &why),
+                }
+            } else {
+                // Somebody asks for the second time.
+                self.ranks.signal(SIGKILL);
+            }
+        }
+    }
+}

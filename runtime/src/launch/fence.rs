@@ -1,0 +1,475 @@
+//! Fences over nodes that may fail: who took part is agreed, with one ruling a fence.
+//!
+//! Picture a round of people who each put a note on the table; the one at the head, as soon as everybody who
+//! is still there has put his, reads out whose notes count, and with that the round is over for all. If the
+//! head leaves, the next one along takes over; but first he asks each of the others whether they had already
+//! heard a ruling, and if one had, it stands. So whoever puts a note and leaves is in for all or out for all.
+//!
+//! This is right if everybody agrees in the end on who has left, and nobody who was declared to have left goes
+//! on. The first is what Muster's view is for; the second its launchers see to (an outcast kills its ranks).
+//!
+//! Pure: no clock and no message. What is heard is told by [`Fences::hear`], what is to be said is
+//! [`Fences::notes`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::bell::{FenceId, Note, Put};
+use super::layout::Layout;
+
+/// Finished fences that are still spoken of: somebody may have to be told the ruling.
+const KEPT: u64 = 2;
+
+/// What is known of the nodes.
+pub(super) struct Standing<'a> {
+    /// Launchers that are gone for good.
+    pub(super) gone: &'a BTreeSet<usize>,
+    /// Ranks that have ended.
+    pub(super) ended: &'a BTreeSet<u32>,
+    /// Launchers that are gone in each node's eyes.
+    pub(super) gone_for: &'a [BTreeSet<usize>],
+}
+
+/// A fence that is over for this node.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The data of all that count.
+    Complete(FenceId, Vec<u8>),
+    /// Data that counts went with this node before it came here.
+    Lost(FenceId, usize),
+}
+
+#[derive(Debug, Default)]
+struct Fence {
+    ranks: Vec<u32>,
+    members: Vec<usize>,
+    puts: BTreeMap<usize, Vec<u8>>,
+    /// Data that is announced and not here yet: node and length.
+    awaited: BTreeMap<usize, usize>,
+    ruling: Option<Vec<usize>>,
+    delivered: bool,
+}
+
+/// All fences of this node.
+pub(super) struct Fences {
+    own: usize,
+    layout: Layout,
+    fences: BTreeMap<FenceId, Fence>,
+    /// How many fences the own ranks have come to, by group.
+    turns: BTreeMap<u64, u64>,
+}
+
+impl Fences {
+    pub(super) fn new(own: usize, layout: Layout) -> Self {
+        Self {
+            own,
+            layout,
+            fences: BTreeMap::new(),
+            turns: BTreeMap::new(),
+        }
+    }
+
+    /// The own ranks have come to a fence of these ranks (none for all).
+    pub(super) fn contribute(&mut self, ranks: &[u32], data: Vec<u8>) -> FenceId {
+        let group = group_of(ranks);
+        let turn = self.turns.entry(group).or_default();
+        let id = FenceId { group, turn: *turn };
+        *turn += 1;
+        let own = self.own;
+        self.fence(id, ranks).puts.insert(own, data);
+        let (oldest, group) = (id.turn.saturating_sub(KEPT), id.group);
+        self.fences
+            .retain(|one, fence| one.group != group || one.turn >= oldest || !fence.delivered);
+        id
+    }
+
+    /// How many fences of all ranks the own ranks have come to.
+    pub(super) fn turns_of_all(&self) -> u64 {
+        self.turns.get(&0).copied().unwrap_or(0)
+    }
+
+    /// How many fences of all ranks are over here.
+    pub(super) fn delivered_of_all(&self) -> u64 {
+        let open = self.fences.iter().filter(|(id, fence)| {
+            id.group == 0 && fence.puts.contains_key(&self.own) && !fence.delivered
+        });
+        self.turns_of_all() - open.count() as u64
+    }
+
+    /// What another node says. Data that lies beside is to be fetched: [`Fences::awaited`].
+    pub(super) fn hear(&mut self, node: usize, notes: &[Note]) {
+        for note in notes {
+            let turn = self.turns.get(&note.id.group).copied().unwrap_or(0);
+            if note.id.turn + KEPT < turn && !self.fences.contains_key(&note.id) {
+                continue;
+            }
+            let fence = self.fence(note.id, &note.ranks);
+            if let Some(put) = &note.put {
+                fence.take(node, put);
+            }
+            if let (Some(ruling), None) = (&note.ruling, &fence.ruling) {
+                fence.ruling = Some(ruling.iter().map(|(node, _)| *node).collect());
+            }
+            for (node, put) in note.ruling.iter().flatten() {
+                fence.take(*node, put);
+            }
+        }
+    }
+
+    /// Data to be fetched: fence, node, length.
+    pub(super) fn awaited(&self) -> Vec<(FenceId, usize, usize)> {
+        let one = |(id, fence): (&FenceId, &Fence)| {
+            let id = *id;
+            let list: Vec<_> = fence
+                .awaited
+                .iter()
+                .map(|(node, size)| (id, *node, *size))
+                .collect();
+            list
+        };
+        self.fences.iter().flat_map(one).collect()
+    }
+
+    /// Data has come.
+    pub(super) fn fetched(&mut self, id: FenceId, node: usize, data: Vec<u8>) {
+        if let Some(fence) = self.fences.get_mut(&id) {
+            fence.awaited.remove(&node);
+            fence.puts.insert(node, data);
+        }
+    }
+
+    /// Rules where it is this node's turn, and says what is over.
+    pub(super) fn advance(&mut self, standing: &Standing<'_>) -> Vec<Outcome> {
+        let mut over = Vec::new();
+        for (id, fence) in &mut self.fences {
+            if fence.ruling.is_none() && fence.may_rule(self.own, &self.layout, standing) {
+                fence.ruling = Some(fence.puts.keys().copied().collect());
+            }
+            if fence.delivered || !fence.puts.contains_key(&self.own) {
+                continue;
+            }
+            let Some(ruling) = &fence.ruling else {
+                continue;
+            };
+            let missing = ruling.iter().find(|node| !fence.puts.contains_key(node));
+            match missing {
+                None => {
+                    let parts: Vec<&[u8]> = ruling
+                        .iter()
+                        .filter_map(|node| fence.puts.get(node).map(Vec::as_slice))
+                        .collect();
+                    over.push(Outcome::Complete(*id, parts.concat()));
+                    fence.delivered = true;
+                }
+                Some(node) if standing.gone.contains(node) => {
+                    over.push(Outcome::Lost(*id, *node));
+                    fence.delivered = true;
+                }
+                Some(_) => {}
+            }
+        }
+        over
+    }
+
+    /// What is to be said.
+    pub(super) fn notes(&self) -> Vec<Note> {
+        let known = self.fences.iter();
+        let note = |(id, fence): (&FenceId, &Fence)| Note {
+            id: *id,
+            ranks: fence.ranks.clone(),
+            put: fence.puts.get(&self.own).map(|data| Put::new(data)),
+            ruling: fence.ruling.as_ref().map(|nodes| {
+                let put =
+                    |node: &usize| fence.puts.get(node).map_or(Put::Beside(0), |d| Put::new(d));
+                nodes.iter().map(|node| (*node, put(node))).collect()
+            }),
+        };
+        known.map(note).collect()
+    }
+
+    /// Nodes for which a fence of this node waits.
+    pub(super) fn missing(&self, id: FenceId, standing: &Standing<'_>) -> Vec<usize> {
+        let Some(fence) = self.fences.get(&id) else {
+            return Vec::new();
+        };
+        let waits = |node: &&usize| {
+            fence.is_expected(**node, &self.layout, standing) && !fence.puts.contains_key(node)
+        };
+        fence.members.iter().filter(waits).copied().collect()
+    }
+
+    /// The parts of this node's data that lie beside, of fences that nobody speaks of any more.
+    pub(super) fn is_spoken_of(&self, id: FenceId) -> bool {
+        self.fences.contains_key(&id)
+    }
+
+    fn fence(&mut self, id: FenceId, ranks: &[u32]) -> &mut Fence {
+        let layout = &self.layout;
+        self.fences.entry(id).or_insert_with(|| {
+            let members: BTreeSet<usize> = match ranks {
+                [] => (0..layout.nodes().len()).collect(),
+                some => some
+                    .iter()
+                    .filter_map(|rank| layout.node_of(*rank))
+                    .collect(),
+            };
+            Fence {
+                ranks: ranks.to_vec(),
+                members: members.into_iter().collect(),
+                ..Fence::default()
+            }
+        })
+    }
+}
+
+impl Fence {
+    fn take(&mut self, node: usize, put: &Put) {
+        if self.puts.contains_key(&node) {
+            return;
+        }
+        match put {
+            Put::Here(_) => {
+                if let Some(data) = put.data() {
+                    self.awaited.remove(&node);
+                    self.puts.insert(node, data);
+                }
+            }
+            // Who rules without having it says nothing of its length.
+            Put::Beside(0) => {}
+            Put::Beside(size) => _ = self.awaited.insert(node, *size),
+        }
+    }
+
+    /// Whether ranks of this node may still come.
+    fn is_expected(&self, node: usize, layout: &Layout, standing: &Standing<'_>) -> bool {
+        let mut ranks = layout.ranks_of(node);
+        let takes_part = |rank: &u32| self.ranks.is_empty() || self.ranks.contains(rank);
+        !standing.gone.contains(&node)
+            && ranks.any(|rank| takes_part(&rank) && !standing.ended.contains(&rank))
+    }
+
+    fn may_rule(&self, own: usize, layout: &Layout, standing: &Standing<'_>) -> bool {
+        let present = |node: &&usize| !standing.gone.contains(node);
+        if self.members.iter().find(present) != Some(&own) {
+            return false;
+        }
+        let before: Vec<&usize> = self
+            .members
+            .iter()
+            .take_while(|node| **node != own)
+            .collect();
+        let knows = |node: &usize| {
+            let for_it = standing.gone_for.get(*node);
+            for_it.is_some_and(|gone| before.iter().all(|one| gone.contains(one)))
+        };
+        let others_know = self
+            .members
+            .iter()
+            .filter(present)
+            .all(|node| *node == own || before.is_empty() || knows(node));
+        let all_came = self.members.iter().all(|node| {
+            self.puts.contains_key(node)
+                || !self.is_expected(*node, layout, standing) && !self.awaited.contains_key(node)
+                || standing.gone.contains(node)
+        });
+        others_know && all_came && !self.puts.is_empty()
+    }
+}
+
+/// A number for a list of ranks; 0 for all.
+fn group_of(ranks: &[u32]) -> u64 {
+    match ranks {
+        [] => 0,
+        some => {
+            let bytes: Vec<u8> = some.iter().flat_map(|rank| rank.to_le_bytes()).collect();
+            crate::doorman::key_hash(&bytes).max(1)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nodes in one process: what one says the others hear, unless it is lost.
+    struct World {
+        nodes: Vec<Fences>,
+        gone: BTreeSet<usize>,
+        gone_for: Vec<BTreeSet<usize>>,
+        ended: BTreeSet<u32>,
+    }
+
+    impl World {
+        fn new(count: usize) -> Self {
+            let names = (0..count).map(|node| format!("n{node}")).collect();
+            let layout = Layout::new(names, None, Some(2)).unwrap();
+            let fences = |own| Fences::new(own, layout.clone());
+            Self {
+                nodes: (0..count).map(fences).collect(),
+                gone: BTreeSet::new(),
+                gone_for: vec![BTreeSet::new(); count],
+                ended: BTreeSet::new(),
+            }
+        }
+
+        fn put(&mut self, node: usize) {
+            self.nodes[node].contribute(&[], vec![node as u8]);
+        }
+
+        fn says(&mut self, from: usize, to: usize) {
+            let notes = self.nodes[from].notes();
+            self.nodes[to].hear(from, &notes);
+        }
+
+        /// What is over at a node that knows of these losses.
+        fn advance(&mut self, node: usize) -> Vec<Outcome> {
+            let standing = Standing {
+                gone: &self.gone_for[node].clone(),
+                ended: &self.ended,
+                gone_for: &self.gone_for,
+            };
+            self.nodes[node].advance(&standing)
+        }
+
+        fn complete(&mut self, node: usize) -> Option<Vec<u8>> {
+            match self.advance(node).as_slice() {
+                [] => None,
+                [Outcome::Complete(_, data)] => Some(data.clone()),
+                other => panic!("{other:?}"),
+            }
+        }
+
+        fn lose(&mut self, node: usize) {
+            self.gone.insert(node);
+            for gone in &mut self.gone_for {
+                gone.insert(node);
+            }
+        }
+    }
+
+    #[test]
+    fn all_hear_the_same_and_nobody_before_all_have_come() {
+        let mut world = World::new(3);
+        world.put(0);
+        world.put(2);
+        world.says(2, 0);
+        world.says(0, 2);
+        assert_eq!((world.complete(0), world.complete(2)), (None, None));
+        world.put(1);
+        world.says(1, 0);
+        assert_eq!(world.complete(0), Some(vec![0, 1, 2]));
+        for node in [1, 2] {
+            world.says(0, node);
+            assert_eq!(world.complete(node), Some(vec![0, 1, 2]));
+            assert_eq!(world.complete(node), None, "told once");
+        }
+    }
+
+    #[test]
+    fn who_dies_half_way_is_in_for_all_or_out_for_all() {
+        // Its note was heard by the head before it died: in, also for those who never heard it.
+        let mut world = World::new(3);
+        for node in 0..3 {
+            world.put(node);
+        }
+        world.says(2, 0);
+        world.lose(2);
+        world.says(1, 0);
+        assert_eq!(world.complete(0), Some(vec![0, 1, 2]));
+        world.says(0, 1);
+        assert_eq!(world.complete(1), Some(vec![0, 1, 2]));
+        // It was heard by another only: out, also for that one.
+        let mut world = World::new(3);
+        for node in 0..3 {
+            world.put(node);
+        }
+        world.says(2, 1);
+        world.lose(2);
+        world.says(1, 0);
+        assert_eq!(world.complete(0), Some(vec![0, 1]));
+        world.says(0, 1);
+        assert_eq!(world.complete(1), Some(vec![0, 1]));
+    }
+
+    #[test]
+    fn a_ruling_that_one_has_heard_stands_when_its_head_is_lost() {
+        let mut world = World::new(4);
+        for node in 0..4 {
+            world.put(node);
+        }
+        for node in 1..4 {
+            world.says(node, 0);
+        }
+        assert!(world.complete(0).is_some());
+        world.says(0, 3);
+        assert_eq!(world.complete(3), Some(vec![0, 1, 2, 3]));
+        // The next head must not rule before it has asked node 3, which has gone on.
+        for node in 1..4 {
+            world.gone_for[node].insert(0);
+        }
+        world.gone_for[3].clear();
+        world.says(2, 1);
+        assert_eq!(world.complete(1), None);
+        world.gone_for[3].insert(0);
+        world.says(3, 1);
+        assert_eq!(world.complete(1), Some(vec![0, 1, 2, 3]));
+        world.says(1, 2);
+        assert_eq!(world.complete(2), Some(vec![0, 1, 2, 3]));
+    }
+
+    #[test]
+    fn a_node_whose_ranks_have_ended_is_not_waited_for_but_may_rule() {
+        let mut world = World::new(3);
+        world.ended.extend([0, 1]);
+        world.put(1);
+        world.put(2);
+        world.says(1, 0);
+        assert_eq!(world.advance(0), []);
+        world.says(2, 0);
+        assert_eq!(world.advance(0), []);
+        world.says(0, 1);
+        assert_eq!(world.complete(1), Some(vec![1, 2]));
+    }
+
+    #[test]
+    fn fences_of_some_ranks_go_beside_those_of_all() {
+        let mut world = World::new(3);
+        let some = [2, 4];
+        for node in [1, 2] {
+            let id = world.nodes[node].contribute(&some, vec![7]);
+            assert_ne!(id.group, 0);
+        }
+        world.says(2, 1);
+        assert_eq!(world.complete(1), Some(vec![7, 7]));
+        world.put(1);
+        assert_eq!(world.complete(1), None);
+        assert_eq!(world.nodes[1].turns_of_all(), 1);
+        assert_eq!(world.nodes[1].delivered_of_all(), 0);
+    }
+
+    #[test]
+    fn much_data_is_fetched_and_what_went_with_its_node_is_lost() {
+        let mut world = World::new(2);
+        world.nodes[0].contribute(&[], vec![1; 600]);
+        world.nodes[1].contribute(&[], vec![2; 600]);
+        world.says(1, 0);
+        let id = FenceId { group: 0, turn: 0 };
+        assert_eq!(world.nodes[0].awaited(), [(id, 1, 600)]);
+        assert_eq!(world.complete(0), None);
+        world.nodes[0].fetched(id, 1, vec![2; 600]);
+        assert_eq!(world.complete(0).map(|all| all.len()), Some(1200));
+        world.says(0, 1);
+        world.lose(0);
+        assert_eq!(world.advance(1), [Outcome::Lost(id, 0)]);
+    }
+
+    #[test]
+    fn old_fences_are_forgotten() {
+        let mut world = World::new(1);
+        for _ in 0..10 {
+            world.put(0);
+            assert!(world.complete(0).is_some());
+        }
+        assert!(world.nodes[0].notes().len() <= 3);
+        assert_eq!(world.nodes[0].delivered_of_all(), 10);
+    }
+}

@@ -1,0 +1,152 @@
+//! `muster run`: the launcher of a node, and of emulated nodes on one machine.
+//!
+//! Picture a warden in each house of a village. He lets the tenants in (starts the ranks), keeps the desk where
+//! they meet (is their PMIx server), and talks to the other wardens through the village's watchmen, Muster's
+//! agents, who also know when a house has burnt down. What the watchmen say he passes on to his own tenants,
+//! so an MPI with ULFM hears of every death, on whatever node, and goes on.
+//!
+//! A launcher has no socket of its own to other nodes: what it has to say is an attribute of its node
+//! (`bell`), carried by the agents over Muster's rails under the job's key. It is a process of its own beside
+//! `musterd`, since a PMIx server must never restart and brings a thread.
+//!
+//! `layout` says which rank is where; `fence` agrees on who took part in a fence; `ranks` are the processes;
+//! `node` is the loop. Emulated nodes, one launcher each, are started by the command (`cli::run`).
+//!
+//! What is absent: `MPI_Comm_spawn` and tools (they are refused), and data by direct modex.
+
+mod bell;
+mod ends;
+mod environment;
+mod fence;
+mod hall;
+mod layout;
+mod library;
+pub mod node;
+mod output;
+mod peers;
+mod policy;
+mod ranks;
+mod signals;
+mod slurm;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use layout::{Layout, LayoutError};
+pub use output::Output;
+pub use policy::ExitPolicy;
+pub use signals::Signals;
+pub use slurm::Step;
+
+use crate::client;
+use crate::pmix::server;
+
+/// What is to be run, on every node alike.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The job's name, the same on every node.
+    pub job: String,
+    /// Which rank is where.
+    pub layout: Layout,
+    /// The program, as it was given.
+    pub program: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Whose exit status counts.
+    pub policy: ExitPolicy,
+    /// Where the ranks' words go.
+    pub output: Output,
+    /// How long the launchers of all nodes, and then their ranks, may take to come.
+    pub patience: Duration,
+    /// Nodes that are this one machine, and share its cores.
+    pub neighbours: usize,
+    /// Say what is done.
+    pub verbose: bool,
+}
+
+/// Why a job did not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The layout.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The program cannot be started on this node.
+    #[error("{program} cannot be started on {node}: {why}")]
+    Program {
+        /// As it was given.
+        program: String,
+        /// The node.
+        node: String,
+        /// Why not.
+        why: String,
+    },
+    /// Launchers of some nodes did not come.
+    #[error(
+        "no launcher has come on {missing} within {waited_s} s; look there, or give more time with --patience"
+    )]
+    Missing {
+        /// Their nodes.
+        missing: String,
+        /// How long was waited.
+        waited_s: u64,
+    },
+    /// Another launcher.
+    #[error("{0}")]
+    Conflict(String),
+    /// Attributes are bounded.
+    #[error("{what} has {size} bytes, and at most {most} can be carried; use fewer ranks a node")]
+    TooMuch {
+        /// What.
+        what: &'static str,
+        /// Its size.
+        size: usize,
+        /// The bound.
+        most: usize,
+    },
+    /// The agent.
+    #[error("agent: {0}")]
+    Agent(#[from] client::Error),
+    /// The PMIx server.
+    #[error("PMIx server: {0}")]
+    Pmix(#[from] server::Error),
+    /// The system.
+    #[error("{what}: {cause}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+}
+
+impl Error {
+    /// The exit status that says so.
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::Layout(_) | Self::Conflict(_) => 2,
+            Self::Agent(_) => 3,
+            Self::Missing { .. } => 5,
+            Self::Program { .. } => 127,
+            Self::TooMuch { .. } | Self::Pmix(_) | Self::System { .. } => 1,
+        }
+    }
+
+    pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |cause| Self::System { what, cause }
+    }
+}
+
+/// The directory of a node's launcher: sessions of its PMIx server and its ranks, removed at the end.
+fn session_directory(base: &std::path::Path, node: &str) -> PathBuf {
+    base.join(format!("s-{node}"))
+}
+
+/// Where the shared memory of a node's ranks is kept, if the system has a place for it.
+pub(crate) fn memory_directory(job: &str, node: &str) -> Option<PathBuf> {
+    let place = std::path::Path::new("/dev/shm");
+    place
+        .is_dir()
+        .then(|| place.join(format!("muster-{job}-{node}")))
+}

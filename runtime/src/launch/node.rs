@@ -1,0 +1,469 @@
+//! The launcher of one node: its loop.
+//!
+//! 1. The agent is found or started, and the launchers of all nodes meet: nobody starts a rank before everybody
+//!    can (`gather`).
+//! 2. The PMIx server is opened and the ranks are started.
+//! 3. One loop: what ranks ask of the server, what the other launchers say, what Muster says, ends of ranks,
+//!    signals. After each turn: what has changed is told, and fences that are over are answered.
+//! 4. When the own ranks have ended it stays until those of all other nodes have, so that what it has said
+//!    stays readable.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::SIGKILL;
+
+use super::bell::{Bell, FenceId};
+use super::fence::Fences;
+use super::hall::Waiting;
+use super::output::Mouths;
+use super::peers::Peers;
+use super::ranks::Ranks;
+use super::signals::Signals;
+use super::{Error, Plan, environment, library, memory_directory, session_directory};
+use crate::client::{Client, Options};
+use crate::pmix::server::{JobFacts, Server, Upcall};
+use crate::sys::descriptor::EventFd;
+use crate::sys::poll::Epoll;
+
+/// The exit status of a launcher whose node the others have given up.
+pub const OUTCAST: u8 = 71;
+
+/// How long the other launchers of a job that was aborted may take.
+const FAREWELL: Duration = Duration::from_secs(10);
+/// How long is waited for others who may have the same to say.
+const ECHO: Duration = Duration::from_secs(2);
+/// How long the loop sleeps when nothing is due.
+const REST: Duration = Duration::from_secs(5);
+/// How often is looked whether something is due.
+const TICK: Duration = Duration::from_millis(100);
+
+const UPCALL: u64 = 1;
+const EVENT: u64 = 2;
+const SIGNAL: u64 = 3;
+
+/// The launcher of a node.
+pub(super) struct Launcher {
+    pub(super) plan: Plan,
+    pub(super) own: usize,
+    pub(super) client: Client,
+    pub(super) peers: Peers,
+    pub(super) fences: Fences,
+    pub(super) waiting: BTreeMap<FenceId, Waiting>,
+    /// Data of own contributions that lies beside the bell: its length.
+    pub(super) beside: BTreeMap<FenceId, usize>,
+    pub(super) ranks: Ranks,
+    pub(super) bell: Bell,
+    /// What was said last.
+    pub(super) rung: Option<Bell>,
+    /// Deaths that the own ranks were told of.
+    pub(super) told: BTreeSet<u32>,
+    pub(super) last_fence: Instant,
+    /// When ranks that were asked to end are killed.
+    pub(super) kill_at: Option<Instant>,
+    pub(super) abort_since: Option<Instant>,
+    pub(super) epoll: Epoll,
+}
+
+/// Runs this node's part of a job and answers its exit status. `base` is a directory for sessions.
+///
+/// # Errors
+/// The ranks were not started, or are ended, and the others know.
+pub fn run(plan: &Plan, own: usize, base: &Path) -> Result<u8, Error> {
+    let node = plan.layout.name(own).to_owned();
+    let signals = Signals::new().map_err(Error::system("handle signals"))?;
+    let options = Options {
+        job: Some(plan.job.clone()),
+        node: Some(node.clone()),
+        ulfm: true,
+        deadline: plan.patience,
+        ..Options::default()
+    };
+    let client = Client::attach(options)?;
+    let peers = Peers::new(client.clone(), plan.layout.clone(), own)?;
+    let epoll = Epoll::new().map_err(Error::system("make an epoll"))?;
+    let mut launcher = Launcher {
+        fences: Fences::new(own, plan.layout.clone()),
+        waiting: BTreeMap::new(),
+        beside: BTreeMap::new(),
+        ranks: Ranks::default(),
+        bell: Bell {
+            pid: std::process::id(),
+            job: signature(plan),
+            ..Bell::default()
+        },
+        rung: None,
+        told: BTreeSet::new(),
+        last_fence: Instant::now(),
+        kill_at: None,
+        abort_since: None,
+        plan: plan.clone(),
+        own,
+        client,
+        peers,
+        epoll,
+    };
+    let session = Session::open(plan, base, &node)?;
+    let mut outcome = launcher.serve(&session, &signals);
+    if let Err(error) = &outcome {
+        launcher.abort_silently(error.status(), &error.to_string());
+        launcher.ranks.signal(SIGKILL);
+        // It may be the agent that is lost; then the others hear of this node's end from theirs.
+        if launcher.ring().is_ok() && launcher.is_said_by_another() {
+            outcome = Ok(error.status());
+        }
+    }
+    let _ = launcher.client.finalize(0);
+    outcome
+}
+
+/// What all launchers of a job must have alike.
+fn signature(plan: &Plan) -> String {
+    format!(
+        "{} ranks of {}",
+        plan.layout.ranks(),
+        plan.program.to_string_lossy()
+    )
+}
+
+/// A line for people, written at once so that those of several launchers do not mix.
+pub(super) fn say(node: &str, words: &str) {
+    let line = format!("muster run: {node}: {words}\n");
+    // Nobody may be reading, which is no reason to end.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// The files of this node's ranks, removed at the end.
+struct Session {
+    directory: PathBuf,
+    memory: Option<PathBuf>,
+}
+
+impl Session {
+    fn open(plan: &Plan, base: &Path, node: &str) -> Result<Self, Error> {
+        let session = Self {
+            directory: session_directory(base, node),
+            memory: memory_directory(&plan.job, node),
+        };
+        for path in std::iter::once(&session.directory).chain(&session.memory) {
+            use std::os::unix::fs::DirBuilderExt;
+            let made = std::fs::DirBuilder::new()
+                .mode(0o700)
+                .recursive(true)
+                .create(path);
+            made.map_err(Error::system(path.display().to_string()))?;
+        }
+        Ok(session)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        for path in std::iter::once(&self.directory).chain(&self.memory) {
+            let _ = std::fs::remove_dir_all(path);
+        }
+    }
+}
+
+impl Launcher {
+    pub(super) fn name(&self) -> String {
+        self.plan.layout.name(self.own).to_owned()
+    }
+
+    pub(super) fn say(&self, words: &str) {
+        say(self.plan.layout.name(self.own), words);
+    }
+
+    fn serve(&mut self, session: &Session, signals: &Signals) -> Result<u8, Error> {
+        let node = self.name();
+        self.epoll_add_all(signals)?;
+        let program = library::program(&self.plan.program).map_err(|why| Error::Program {
+            program: self.plan.program.to_string_lossy().into_owned(),
+            node: node.clone(),
+            why,
+        })?;
+        self.gather(signals)?;
+        if let Some(status) = self.aborted_by_another() {
+            return Ok(status);
+        }
+        let wake = EventFd::new().map_err(Error::system("make an eventfd"))?;
+        let raised = EventFd::from_received(
+            wake.as_fd()
+                .try_clone_to_owned()
+                .map_err(Error::system("copy an eventfd"))?,
+        );
+        self.add(wake.as_fd(), UPCALL)?;
+        let layout = &self.plan.layout;
+        let facts = JobFacts {
+            namespace: format!("muster-{}", self.plan.job),
+            nodes: layout.nodes().to_vec(),
+            ranks: (0..layout.nodes().len())
+                .map(|node| layout.ranks_of(node).collect())
+                .collect(),
+            own: self.own,
+            directory: session.directory.clone(),
+        };
+        let path = library::find(&program);
+        let (server, upcalls) = Server::start(&path, &facts, raised)?;
+        if self.plan.verbose {
+            self.say(&format!(
+                "PMIx server of {} ({})",
+                path.display(),
+                server.version
+            ));
+        }
+        let common = self.common_environment(session, &program, &path);
+        let mouths = Mouths::new(&self.plan.output, &node, &self.plan.job);
+        let started = self.start_ranks(&server, &program, &common, &mouths);
+        let outcome =
+            started.and_then(|()| self.turn_until_over(&server, &upcalls, &wake, signals));
+        if outcome.is_err() {
+            self.ranks.signal(SIGKILL);
+        }
+        server.stop();
+        mouths.finish();
+        outcome
+    }
+
+    fn add(&self, fd: std::os::fd::BorrowedFd<'_>, token: u64) -> Result<(), Error> {
+        self.epoll.add(fd, token).map_err(Error::system("epoll"))
+    }
+
+    fn epoll_add_all(&self, signals: &Signals) -> Result<(), Error> {
+        self.add(signals.as_fd(), SIGNAL)?;
+        self.add(self.client.descriptor()?, EVENT)
+    }
+
+    /// The launchers of all nodes meet.
+    fn gather(&mut self, signals: &Signals) -> Result<(), Error> {
+        if let Some(other) = self.peers.predecessor()?.filter(|other| {
+            other.pid != self.bell.pid && Path::new(&format!("/proc/{}", other.pid)).exists()
+        }) {
+            return Err(Error::Conflict(format!(
+                "process {} launches job {} on {} already; give each muster run a MUSTER_JOB of its own",
+                other.pid,
+                self.plan.job,
+                self.name()
+            )));
+        }
+        self.bell.ready = true;
+        self.ring()?;
+        let begun = Instant::now();
+        loop {
+            self.peers.take_events()?;
+            let differs = self
+                .peers
+                .bells()
+                .find(|(_, bell)| bell.job != self.bell.job);
+            if let Some((node, bell)) = differs {
+                return Err(Error::Conflict(format!(
+                    "{} wants to launch {}, this node {}; give all the same words",
+                    self.plan.layout.name(node),
+                    bell.job,
+                    self.bell.job
+                )));
+            }
+            let missing = self.peers.without(|bell| bell.ready);
+            let gone: Vec<usize> = self.peers.gone().iter().copied().collect();
+            if missing.is_empty() && gone.is_empty() || self.hear_abort() {
+                return Ok(());
+            }
+            if begun.elapsed() > self.plan.patience || !gone.is_empty() {
+                return Err(Error::Missing {
+                    missing: self.names(&[missing, gone].concat()),
+                    waited_s: begun.elapsed().as_secs(),
+                });
+            }
+            self.wait(TICK)?;
+            self.take_signals(signals);
+        }
+    }
+
+    /// Whether a launcher before this one has the same to say, as when a program is missing everywhere.
+    fn is_said_by_another(&mut self) -> bool {
+        let until = Instant::now() + ECHO;
+        let spoke = |bell: &Bell| bell.ready || bell.abort.is_some();
+        while Instant::now() < until && !self.peers.without(spoke).is_empty() {
+            let waited = self.peers.take_events().and_then(|_| self.wait(TICK));
+            if waited.is_err() {
+                return false;
+            }
+        }
+        let own = self.own;
+        self.peers
+            .bells()
+            .any(|(node, bell)| node < own && bell.abort.is_some())
+    }
+
+    pub(super) fn names(&self, nodes: &[usize]) -> String {
+        let names: Vec<&str> = nodes
+            .iter()
+            .map(|node| self.plan.layout.name(*node))
+            .collect();
+        names.join(", ")
+    }
+
+    fn start_ranks(
+        &mut self,
+        server: &Server,
+        program: &Path,
+        common: &[(OsString, OsString)],
+        mouths: &Mouths,
+    ) -> Result<(), Error> {
+        for rank in self.plan.layout.ranks_of(self.own) {
+            let mut variables = common.to_vec();
+            variables.extend(server.environment(rank)?);
+            let started = self.ranks.start(
+                rank,
+                program,
+                &self.plan.arguments,
+                &variables,
+                mouths,
+                &self.epoll,
+            );
+            started.map_err(|cause| Error::Program {
+                program: self.plan.program.to_string_lossy().into_owned(),
+                node: self.name(),
+                why: cause.to_string(),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What every rank of this node gets.
+    fn common_environment(
+        &self,
+        session: &Session,
+        program: &Path,
+        libpmix: &Path,
+    ) -> Vec<(OsString, OsString)> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let cores = cores / self.plan.neighbours.max(1);
+        let mut texts: Vec<(&str, String)> =
+            environment::defaults(&self.plan.layout, self.own, cores)
+                .into_iter()
+                .map(|(name, value)| (name, value.to_owned()))
+                .collect();
+        if let Some(memory) = &session.memory {
+            let memory = memory.display().to_string();
+            texts.push(("OMPI_MCA_btl_sm_backing_directory", memory.clone()));
+            // As Open MPI 4 calls it.
+            texts.push(("OMPI_MCA_btl_vader_backing_directory", memory));
+        }
+        if library::is_open_mpi_4(program) {
+            let (name, value) = environment::OPEN_MPI_4;
+            texts.push((name, value.to_owned()));
+        }
+        if let Some(prefix) = library::prefix(libpmix) {
+            texts.push(("OPAL_PREFIX", prefix.display().to_string()));
+        }
+        let mut variables = environment::unset(texts, |name| std::env::var_os(name).is_some());
+        if self.plan.verbose {
+            for (name, value) in &variables {
+                self.say(&format!("{}={}", name.display(), value.display()));
+            }
+        }
+        // A rank that uses Muster joins the agent of its launcher.
+        variables.push(("MUSTER_JOB".into(), self.plan.job.clone().into()));
+        variables.push(("MUSTER_NODE".into(), self.name().into()));
+        variables
+    }
+
+    fn turn_until_over(
+        &mut self,
+        server: &Server,
+        upcalls: &Receiver<Upcall>,
+        wake: &EventFd,
+        signals: &Signals,
+    ) -> Result<u8, Error> {
+        loop {
+            wake.drain();
+            while let Ok(upcall) = upcalls.try_recv() {
+                self.take_upcall(upcall)?;
+            }
+            self.peers.take_events()?;
+            self.reap();
+            self.take_signals(signals);
+            if self.peers.is_outcast() {
+                self.say("the other nodes have given this one up; its ranks are ended");
+                self.ranks.signal(SIGKILL);
+                return Ok(OUTCAST);
+            }
+            self.hear_bells()?;
+            self.judge_start();
+            self.hear_abort();
+            self.tell_deaths(server)?;
+            self.advance_fences()?;
+            self.see_to_abort();
+            self.bell.done = self.ranks.is_empty();
+            self.ring()?;
+            if self.bell.done && self.is_everybody_done() {
+                return Ok(self.status());
+            }
+            let due = self.bell.abort.is_some() || self.bell.done || !self.waiting.is_empty();
+            self.wait(if due { TICK } else { REST })?;
+        }
+    }
+
+    fn wait(&self, most: Duration) -> Result<(), Error> {
+        let mut ready = Vec::new();
+        self.epoll
+            .wait(&mut ready, Some(most))
+            .map_err(Error::system("wait"))?;
+        // Whoever is ready, the turn looks at all.
+        Ok(())
+    }
+
+    fn take_upcall(&mut self, upcall: Upcall) -> Result<(), Error> {
+        match upcall {
+            Upcall::Connected(rank) => self.ranks.note_connected(rank),
+            Upcall::Finalized(rank) => self.ranks.note_finalized(rank),
+            Upcall::Aborted {
+                rank,
+                status,
+                message,
+            } => {
+                let status = (status & 0xff) as u8;
+                let node = self.name();
+                let why = format!("rank {rank} on {node} aborted the job: {message}");
+                self.abort(status.max(1), why.trim_end_matches([':', ' ', '\n']));
+            }
+            Upcall::Fence(contribution) => self.enter(contribution)?,
+        }
+        Ok(())
+    }
+
+    fn ring(&mut self) -> Result<(), Error> {
+        self.bell.gone = self.peers.gone().iter().copied().collect();
+        self.bell.fences = self.fences.notes();
+        if self.rung.as_ref() != Some(&self.bell) {
+            self.peers.ring(&self.bell)?;
+            self.rung = Some(self.bell.clone());
+        }
+        Ok(())
+    }
+
+    fn is_everybody_done(&self) -> bool {
+        self.peers.without(|bell| bell.done).is_empty()
+            || self
+                .abort_since
+                .is_some_and(|since| since.elapsed() > FAREWELL)
+    }
+
+    /// The exit status of this node's part.
+    fn status(&self) -> u8 {
+        if let Some(abort) = &self.bell.abort {
+            return abort.status;
+        }
+        let layout = &self.plan.layout;
+        let dead = self.dead();
+        let others_survive = (0..layout.ranks())
+            .any(|rank| layout.node_of(rank) != Some(self.own) && !dead.contains(&rank));
+        self.plan.policy.status(&self.bell.ended, others_survive)
+    }
+}

@@ -1,0 +1,213 @@
+//! The other launchers of the job: what they say, and which of them are gone.
+//!
+//! They speak through the agents: each writes attributes of its node, and the agents carry them over Muster's
+//! own rails. Whether one is gone is the agents' verdict, not ours.
+
+use std::collections::BTreeSet;
+
+use super::Error;
+use super::bell::{self, Bell, FenceId, PART};
+use super::layout::Layout;
+use crate::board::{Event, EventKind, NO_RANK, NodeState, RankState};
+use crate::client::Client;
+
+/// What is known of the launcher of a node.
+#[derive(Debug, Default, Clone)]
+struct Peer {
+    /// The node's place on the board.
+    index: Option<u32>,
+    bell: Option<Bell>,
+}
+
+/// The launchers, by node.
+pub(super) struct Peers {
+    client: Client,
+    layout: Layout,
+    own: usize,
+    peers: Vec<Peer>,
+    gone: BTreeSet<usize>,
+    /// Ranks that are dead by Muster's verdict or their launcher's word.
+    failed: BTreeSet<u32>,
+    outcast: bool,
+}
+
+impl Peers {
+    /// Looks at once at who is there.
+    pub(super) fn new(client: Client, layout: Layout, own: usize) -> Result<Self, Error> {
+        client.watch(bell::KEY)?;
+        let count = layout.nodes().len();
+        let mut peers = Self {
+            client,
+            layout,
+            own,
+            peers: vec![Peer::default(); count],
+            gone: BTreeSet::new(),
+            failed: BTreeSet::new(),
+            outcast: false,
+        };
+        peers.look_at_all()?;
+        Ok(peers)
+    }
+
+    pub(super) fn gone(&self) -> &BTreeSet<usize> {
+        &self.gone
+    }
+
+    /// Ranks that Muster says have failed.
+    pub(super) fn failed(&self) -> &BTreeSet<u32> {
+        &self.failed
+    }
+
+    /// Whether this node was declared failed by the others.
+    pub(super) fn is_outcast(&self) -> bool {
+        self.outcast
+    }
+
+    pub(super) fn bell(&self, node: usize) -> Option<&Bell> {
+        self.peers.get(node)?.bell.as_ref()
+    }
+
+    /// What every launcher but our own has said last.
+    pub(super) fn bells(&self) -> impl Iterator<Item = (usize, &Bell)> {
+        let bells = self.peers.iter().enumerate();
+        bells.filter_map(|(node, peer)| Some((node, peer.bell.as_ref()?)))
+    }
+
+    /// Nodes that have not come, or have not said this of themselves.
+    pub(super) fn without(&self, wanted: impl Fn(&Bell) -> bool) -> Vec<usize> {
+        let lacks = |node: &usize| {
+            *node != self.own && !self.gone.contains(node) && !self.bell(*node).is_some_and(&wanted)
+        };
+        (0..self.peers.len()).filter(lacks).collect()
+    }
+
+    /// Takes all events; says whether there were any.
+    pub(super) fn take_events(&mut self) -> Result<bool, Error> {
+        let mut any = false;
+        while let Some(event) = self.client.next_event()? {
+            any = true;
+            self.take(&event)?;
+        }
+        Ok(any)
+    }
+
+    fn take(&mut self, event: &Event) -> Result<(), Error> {
+        match event.kind {
+            EventKind::Overflow => return self.look_at_all(),
+            EventKind::Outcast => self.outcast = true,
+            EventKind::RankFailed if event.rank != NO_RANK => _ = self.failed.insert(event.rank),
+            EventKind::Attribute | EventKind::NodeUp => return self.look_at(event.node),
+            EventKind::NodeFailed | EventKind::NodeLeft => {
+                let name = self.client.node_name(event.node)?;
+                let node = name.and_then(|name| self.layout.node_named(&name));
+                if let Some(node) = node.filter(|node| *node != self.own) {
+                    self.gone.insert(node);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn look_at_all(&mut self) -> Result<(), Error> {
+        for index in 0..self.client.node_count()? {
+            self.look_at(index)?;
+            let state = self.client.node_state(index)?;
+            if matches!(state, NodeState::Failed | NodeState::Left)
+                && let Some(node) = self.node_at(index)?.filter(|node| *node != self.own)
+                && self.peers[node].bell.is_some()
+            {
+                self.gone.insert(node);
+            }
+        }
+        for rank in 0..self.client.rank_count()?.min(self.layout.ranks()) {
+            if self.client.rank_state(rank)? == RankState::Failed {
+                self.failed.insert(rank);
+            }
+        }
+        Ok(())
+    }
+
+    fn node_at(&self, index: u32) -> Result<Option<usize>, Error> {
+        let name = self.client.node_name(index)?;
+        Ok(name.and_then(|name| self.layout.node_named(&name)))
+    }
+
+    /// Reads what the launcher of a node says now.
+    fn look_at(&mut self, index: u32) -> Result<(), Error> {
+        let Some(node) = self.node_at(index)? else {
+            return Ok(());
+        };
+        if self.gone.contains(&node) || node == self.own {
+            return Ok(());
+        }
+        let bell = self.client.get(index, bell::KEY)?;
+        let peer = &mut self.peers[node];
+        peer.index = Some(index);
+        if let Some(bell) = bell.as_deref().and_then(Bell::decode) {
+            peer.bell = Some(bell);
+        }
+        Ok(())
+    }
+
+    /// Whoever speaks for this node already.
+    pub(super) fn predecessor(&self) -> Result<Option<Bell>, Error> {
+        let Some(own) = self.client.own_node()? else {
+            return Ok(None);
+        };
+        let bell = self.client.get(own, bell::KEY)?;
+        Ok(bell.as_deref().and_then(Bell::decode))
+    }
+
+    /// Says what this launcher has to say.
+    pub(super) fn ring(&mut self, bell: &Bell) -> Result<(), Error> {
+        let value = bell.encode();
+        if value.len() > PART {
+            return Err(Error::TooMuch {
+                what: "what a launcher says of its ranks and fences",
+                size: value.len(),
+                most: PART,
+            });
+        }
+        self.client.publish(bell::KEY, &value)?;
+        let own = self.own;
+        self.peers[own].bell = Some(bell.clone());
+        Ok(())
+    }
+
+    /// Writes what the own ranks have put, where it is much; to be called before [`Peers::ring`].
+    pub(super) fn put(&self, id: FenceId, data: &[u8]) -> Result<(), Error> {
+        for (part, bytes) in data.chunks(PART).enumerate() {
+            self.client.publish(&bell::data_key(id, part), bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Takes away what nobody needs any more.
+    pub(super) fn clear(&self, id: FenceId, size: usize) -> Result<(), Error> {
+        for part in 0..size.div_ceil(PART) {
+            self.client.withdraw(&bell::data_key(id, part))?;
+        }
+        Ok(())
+    }
+
+    /// What the ranks of a node have put; none if not all of it is there (any more).
+    pub(super) fn fetch(
+        &self,
+        id: FenceId,
+        node: usize,
+        size: usize,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let Some(index) = self.peers.get(node).and_then(|peer| peer.index) else {
+            return Ok(None);
+        };
+        let mut data = Vec::new();
+        for part in 0..size.div_ceil(PART) {
+            match self.client.get(index, &bell::data_key(id, part))? {
+                Some(bytes) => data.extend(bytes),
+                None => return Ok(None),
+            }
+        }
+        Ok((data.len() == size).then_some(data))
+    }
+}

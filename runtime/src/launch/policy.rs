@@ -1,0 +1,85 @@
+//! Which exit status a job has, when its ranks ended differently.
+
+use super::bell::Ended;
+
+/// Whose status counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum ExitPolicy {
+    /// The first status that is not zero.
+    First,
+    /// The highest status.
+    Worst,
+    /// The highest of those that were not lost in MPI; a lost rank counts only if nobody survived.
+    #[default]
+    Survivors,
+}
+
+impl ExitPolicy {
+    /// The status of this node's part of the job; `ended` in the order of the ends.
+    pub(super) fn status(self, ended: &[Ended], others_survive: bool) -> u8 {
+        let all = || ended.iter().map(|one| one.status);
+        match self {
+            Self::First => all().find(|status| *status != 0).unwrap_or(0),
+            Self::Worst => all().max().unwrap_or(0),
+            Self::Survivors => {
+                let survived = |one: &&Ended| !one.is_lost() || one.status == 0;
+                let survivors: Vec<u8> = ended
+                    .iter()
+                    .filter(survived)
+                    .map(|one| one.status)
+                    .collect();
+                match survivors.iter().max() {
+                    Some(status) => *status,
+                    None if others_survive => 0,
+                    None => all().max().unwrap_or(0),
+                }
+            }
+        }
+    }
+
+    /// The status of a job of which these are the nodes', in the order of their ends; none for a lost node.
+    pub fn of_nodes(self, statuses: &[Option<u8>]) -> u8 {
+        let known = || statuses.iter().flatten().copied();
+        match self {
+            Self::First => known().find(|status| *status != 0).unwrap_or(0),
+            Self::Worst if statuses.contains(&None) => known().max().unwrap_or(0).max(137),
+            Self::Worst => known().max().unwrap_or(0),
+            Self::Survivors => known().max().unwrap_or(137),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(status: u8, lost: bool) -> Ended {
+        Ended {
+            rank: 0,
+            status,
+            connected: lost,
+            finalized: false,
+        }
+    }
+
+    #[test]
+    fn a_lost_rank_counts_for_some() {
+        let ended = [end(137, true), end(3, false), end(4, false)];
+        let status = |policy: ExitPolicy| policy.status(&ended, true);
+        assert_eq!(status(ExitPolicy::First), 137);
+        assert_eq!(status(ExitPolicy::Worst), 137);
+        assert_eq!(status(ExitPolicy::Survivors), 4);
+        let all_lost = [end(137, true)];
+        assert_eq!(ExitPolicy::Survivors.status(&all_lost, true), 0);
+        assert_eq!(ExitPolicy::Survivors.status(&all_lost, false), 137);
+    }
+
+    #[test]
+    fn a_lost_node_counts_for_some() {
+        let statuses = [Some(0), None, Some(2)];
+        assert_eq!(ExitPolicy::First.of_nodes(&statuses), 2);
+        assert_eq!(ExitPolicy::Worst.of_nodes(&statuses), 137);
+        assert_eq!(ExitPolicy::Survivors.of_nodes(&statuses), 2);
+        assert_eq!(ExitPolicy::Survivors.of_nodes(&[None]), 137);
+    }
+}

@@ -1,0 +1,136 @@
+//! The ranks of this node: started, followed, ended.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::bell::Ended;
+use super::output::Mouths;
+use crate::sys::child::bind_to_this_thread;
+use crate::sys::poll::Epoll;
+use crate::sys::process::{open_pidfd, send_signal, try_reap};
+
+/// One rank while it runs.
+struct Running {
+    pid: u32,
+    pidfd: OwnedFd,
+    connected: bool,
+    finalized: bool,
+}
+
+/// The ranks of this node.
+#[derive(Default)]
+pub(super) struct Ranks {
+    running: BTreeMap<u32, Running>,
+}
+
+/// Where a rank's pidfd stands in the loop's set, by the rank.
+pub(super) const TOKEN: u64 = 1 << 32;
+
+impl Ranks {
+    /// Starts one; `stdin` for the first of the job only.
+    ///
+    /// # Errors
+    /// The system's, of the program.
+    pub(super) fn start(
+        &mut self,
+        rank: u32,
+        program: &Path,
+        arguments: &[OsString],
+        environment: &[(OsString, OsString)],
+        mouths: &Mouths,
+        epoll: &Epoll,
+    ) -> std::io::Result<()> {
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .envs(environment.iter().map(|(name, value)| (name, value)));
+        for (name, _) in std::env::vars_os() {
+            let given = environment.iter().any(|(one, _)| *one == name);
+            if !given && super::environment::is_foreign(&name.to_string_lossy()) {
+                command.env_remove(name);
+            }
+        }
+        if rank != 0 {
+            command.stdin(Stdio::null());
+        }
+        mouths.prepare(&mut command, rank)?;
+        bind_to_this_thread(&mut command);
+        let mut child = command.spawn()?;
+        mouths.listen(&mut child, rank);
+        let pid = child.id();
+        let pidfd = open_pidfd(pid)?;
+        epoll.add(pidfd.as_fd(), TOKEN | u64::from(rank))?;
+        let running = Running {
+            pid,
+            pidfd,
+            connected: false,
+            finalized: false,
+        };
+        self.running.insert(rank, running);
+        Ok(())
+    }
+
+    pub(super) fn note_connected(&mut self, rank: u32) {
+        if let Some(running) = self.running.get_mut(&rank) {
+            running.connected = true;
+        }
+    }
+
+    pub(super) fn note_finalized(&mut self, rank: u32) {
+        if let Some(running) = self.running.get_mut(&rank) {
+            running.finalized = true;
+        }
+    }
+
+    /// Whether one has come to the PMIx server.
+    pub(super) fn any_connected(&self) -> bool {
+        self.running.values().any(|running| running.connected)
+    }
+
+    /// Those that have ended since.
+    pub(super) fn reap(&mut self, epoll: &Epoll) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        self.running.retain(|rank, running| {
+            let status = match try_reap(running.pid) {
+                Ok(None) => return true,
+                Ok(Some(status)) => shell_status(status),
+                // It is nobody's child any more: how it ended is not known.
+                Err(_) => 1,
+            };
+            epoll.remove(running.pidfd.as_fd());
+            ended.push(Ended {
+                rank: *rank,
+                status,
+                connected: running.connected,
+                finalized: running.finalized,
+            });
+            false
+        });
+        ended
+    }
+
+    /// Sends a signal to all that run.
+    pub(super) fn signal(&self, signal: i32) {
+        for running in self.running.values() {
+            // Not reaped yet, so the pid is still its own.
+            let _ = send_signal(running.pid, signal);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+}
+
+/// An end as a shell counts it.
+fn shell_status(status: i32) -> u8 {
+    let number = if libc::WIFSIGNALED(status) {
+        128 + libc::WTERMSIG(status)
+    } else {
+        libc::WEXITSTATUS(status)
+    };
+    number as u8
+}

@@ -1,0 +1,307 @@
+//! The calls of a PMIx server, looked up in a libpmix that is opened at run time.
+
+use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use pmix_sys as sys;
+
+use super::super::ffi::process;
+use super::infos::Infos;
+use super::{Error, upcall};
+
+// SAFETY of a call: none.
+type Version = unsafe extern "C" fn() -> *const c_char;
+// SAFETY of a call: the module is readable, also behind its end (see `Module`); the infos are so many.
+type Init =
+    unsafe extern "C" fn(*mut sys::pmix_server_module_t, *mut sys::pmix_info_t, usize) -> c_int;
+// SAFETY of a call: after a successful `Init`.
+type Finalize = unsafe extern "C" fn() -> c_int;
+// SAFETY of a call: a terminated text, and a place for an answer that is the caller's to free.
+type Generate = unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> c_int;
+// SAFETY of a call: a whole pmix_nspace_t and so many infos, valid for the call, which waits without a callback.
+type RegisterNamespace = unsafe extern "C" fn(
+    *const c_char,
+    c_int,
+    *mut sys::pmix_info_t,
+    usize,
+    sys::pmix_op_cbfunc_t,
+    *mut c_void,
+) -> c_int;
+// SAFETY of a call: a process, valid for the call, which waits without a callback.
+type RegisterClient = unsafe extern "C" fn(
+    *const sys::pmix_proc_t,
+    libc::uid_t,
+    libc::gid_t,
+    *mut c_void,
+    sys::pmix_op_cbfunc_t,
+    *mut c_void,
+) -> c_int;
+// SAFETY of a call: the process is registered; a list of texts to be made longer, NULL for an empty one.
+type SetupFork = unsafe extern "C" fn(*const sys::pmix_proc_t, *mut *mut *mut c_char) -> c_int;
+// SAFETY of a call: process and infos are valid for the call, which waits without a callback.
+type NotifyEvent = unsafe extern "C" fn(
+    sys::pmix_status_t,
+    *const sys::pmix_proc_t,
+    sys::pmix_data_range_t,
+    *const sys::pmix_info_t,
+    usize,
+    sys::pmix_op_cbfunc_t,
+    *mut c_void,
+) -> c_int;
+
+/// The server functions of one libpmix, which is never unloaded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Library {
+    version: Version,
+    init: Init,
+    finalize: Finalize,
+    regex: Generate,
+    ppn: Generate,
+    register_namespace: RegisterNamespace,
+    register_client: RegisterClient,
+    setup_fork: SetupFork,
+    notify_event: NotifyEvent,
+}
+
+/// A library of a later release copies more pointers than our header declares: it finds zeros.
+#[repr(C)]
+struct Module {
+    declared: sys::pmix_server_module_t,
+    later: [usize; 64],
+}
+
+impl Library {
+    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+        let name = CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| Error::BadText(path.display().to_string()))?;
+        // SAFETY: a terminated name. RTLD_GLOBAL: libpmix's own plugins need its symbols.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+        if handle.is_null() {
+            // SAFETY: after a failed dlopen this is NULL or a terminated text.
+            let why = unsafe {
+                let why = libc::dlerror();
+                (!why.is_null()).then(|| CStr::from_ptr(why).to_string_lossy().into_owned())
+            };
+            return Err(Error::Library(
+                why.unwrap_or_else(|| path.display().to_string()),
+            ));
+        }
+        let find = |name: &'static CStr| {
+            // SAFETY: the handle is open and the name terminated.
+            let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
+            if address.is_null() {
+                return Err(Error::TooOld {
+                    path: path.display().to_string(),
+                    function: name.to_str().unwrap_or_default(),
+                });
+            }
+            Ok(address)
+        };
+        // SAFETY: each address is that of the PMIx function of this name, whose C declaration (the same in
+        // PMIx 4 and 5) is the type it is given here.
+        unsafe {
+            Ok(Self {
+                version: std::mem::transmute::<*mut c_void, Version>(find(c"PMIx_Get_version")?),
+                init: std::mem::transmute::<*mut c_void, Init>(find(c"PMIx_server_init")?),
+                finalize: std::mem::transmute::<*mut c_void, Finalize>(find(
+                    c"PMIx_server_finalize",
+                )?),
+                regex: std::mem::transmute::<*mut c_void, Generate>(find(c"PMIx_generate_regex")?),
+                ppn: std::mem::transmute::<*mut c_void, Generate>(find(c"PMIx_generate_ppn")?),
+                register_namespace: std::mem::transmute::<*mut c_void, RegisterNamespace>(find(
+                    c"PMIx_server_register_nspace",
+                )?),
+                register_client: std::mem::transmute::<*mut c_void, RegisterClient>(find(
+                    c"PMIx_server_register_client",
+                )?),
+                setup_fork: std::mem::transmute::<*mut c_void, SetupFork>(find(
+                    c"PMIx_server_setup_fork",
+                )?),
+                notify_event: std::mem::transmute::<*mut c_void, NotifyEvent>(find(
+                    c"PMIx_Notify_event",
+                )?),
+            })
+        }
+    }
+
+    pub(super) fn version(&self) -> String {
+        // SAFETY: takes nothing and answers a terminated text that stays.
+        let words = unsafe { CStr::from_ptr((self.version)()) };
+        words.to_string_lossy().into_owned()
+    }
+
+    pub(super) fn init(&self, infos: &Infos) -> Result<(), Error> {
+        let declared = sys::pmix_server_module_t {
+            client_connected2: Some(upcall::connected),
+            client_finalized: Some(upcall::finalized),
+            abort: Some(upcall::aborted),
+            fence_nb: Some(upcall::fence),
+            direct_modex: Some(upcall::direct_modex),
+            // SAFETY: a struct of optional functions, all absent.
+            ..unsafe { std::mem::zeroed() }
+        };
+        // For good: the library may look at it as long as it lives.
+        let module = Box::leak(Box::new(Module {
+            declared,
+            later: [0; 64],
+        }));
+        let mut list = infos.list.clone();
+        // SAFETY: the module stays; the infos and what they point to outlive the call, which copies them.
+        let status = unsafe {
+            (self.init)(
+                (&raw mut *module).cast::<sys::pmix_server_module_t>(),
+                list.as_mut_ptr(),
+                list.len(),
+            )
+        };
+        succeeded("PMIx_server_init", status)
+    }
+
+    pub(super) fn finalize(&self) {
+        // SAFETY: the server was started, and this gives up what refers to it.
+        let _ = unsafe { (self.finalize)() };
+    }
+
+    pub(super) fn regex(&self, list: &CStr) -> Result<Vec<u8>, Error> {
+        generate(self.regex, "PMIx_generate_regex", list)
+    }
+
+    pub(super) fn ppn(&self, list: &CStr) -> Result<Vec<u8>, Error> {
+        generate(self.ppn, "PMIx_generate_ppn", list)
+    }
+
+    pub(super) fn register_namespace(
+        &self,
+        namespace: &CStr,
+        local: usize,
+        infos: &Infos,
+    ) -> Result<(), Error> {
+        let whole = process(namespace, 0).nspace;
+        let mut list = infos.list.clone();
+        // SAFETY: namespace and infos outlive the call, which waits until it is done.
+        let status = unsafe {
+            (self.register_namespace)(
+                whole.as_ptr(),
+                c_int::try_from(local).unwrap_or(c_int::MAX),
+                list.as_mut_ptr(),
+                list.len(),
+                None,
+                std::ptr::null_mut(),
+            )
+        };
+        succeeded("PMIx_server_register_nspace", status)
+    }
+
+    pub(super) fn register_client(&self, namespace: &CStr, rank: u32) -> Result<(), Error> {
+        let who = process(namespace, rank);
+        // SAFETY: the process outlives the call, which waits until it is done; ids are plain numbers.
+        let status = unsafe {
+            (self.register_client)(
+                &raw const who,
+                libc::getuid(),
+                libc::getgid(),
+                std::ptr::null_mut(),
+                None,
+                std::ptr::null_mut(),
+            )
+        };
+        succeeded("PMIx_server_register_client", status)
+    }
+
+    pub(super) fn setup_fork(
+        &self,
+        namespace: &CStr,
+        rank: u32,
+    ) -> Result<Vec<(OsString, OsString)>, Error> {
+        let who = process(namespace, rank);
+        let mut list: *mut *mut c_char = std::ptr::null_mut();
+        // SAFETY: the process is registered; an empty list that the library makes longer with malloc.
+        let status = unsafe { (self.setup_fork)(&raw const who, &raw mut list) };
+        succeeded("PMIx_server_setup_fork", status)?;
+        let mut variables = Vec::new();
+        // SAFETY: a list of terminated texts with NULL at its end, all of them ours to free.
+        unsafe {
+            let mut at = list;
+            while !at.is_null() && !(*at).is_null() {
+                let line = CStr::from_ptr(*at).to_bytes();
+                if let Some(equals) = line.iter().position(|byte| *byte == b'=') {
+                    let name = OsString::from_vec(line[..equals].to_vec());
+                    let value = OsString::from_vec(line[equals + 1..].to_vec());
+                    variables.push((name, value));
+                }
+                libc::free((*at).cast());
+                at = at.add(1);
+            }
+            libc::free(list.cast());
+        }
+        Ok(variables)
+    }
+
+    /// An event about one process for the processes of this node, and for no default handler: these end jobs.
+    /// Every process that is named in it is taken for dead, so there is one only.
+    pub(super) fn notify_death(&self, namespace: &CStr, rank: u32) -> Result<(), Error> {
+        let dead = process(namespace, rank);
+        let mut infos = Infos::default();
+        infos.flag(sys::PMIX_EVENT_NON_DEFAULT);
+        infos.process(sys::PMIX_EVENT_AFFECTED_PROC, &dead);
+        // SAFETY: process and infos outlive the call, which waits until the event is on its way.
+        let status = unsafe {
+            (self.notify_event)(
+                sys::PMIX_ERR_PROC_ABORTED_BY_SIG,
+                &raw const dead,
+                sys::PMIX_RANGE_LOCAL as sys::pmix_data_range_t,
+                infos.list.as_ptr(),
+                infos.list.len(),
+                None,
+                std::ptr::null_mut(),
+            )
+        };
+        succeeded("PMIx_Notify_event", status)
+    }
+}
+
+fn generate(function: Generate, call: &'static str, list: &CStr) -> Result<Vec<u8>, Error> {
+    let mut answer: *mut c_char = std::ptr::null_mut();
+    // SAFETY: a terminated text and a place for the answer.
+    let status = unsafe { function(list.as_ptr(), &raw mut answer) };
+    succeeded(call, status)?;
+    if answer.is_null() {
+        return Err(Error::Refused { call, status });
+    }
+    // SAFETY: an expression that ends with a zero, or a packed one that says how long it is (`length`);
+    // it was allocated with malloc and is ours to free.
+    unsafe {
+        let bytes = std::slice::from_raw_parts(answer.cast::<u8>(), length(answer)).to_vec();
+        libc::free(answer.cast());
+        Ok(bytes)
+    }
+}
+
+/// How long an expression is. A packed one is three terminated texts, `blob:`, `component=NAME:` and
+/// `size=N:`, and so many bytes.
+///
+/// # Safety
+/// `place` is such an expression.
+unsafe fn length(place: *const c_char) -> usize {
+    // SAFETY: as the caller promises: each text is terminated.
+    unsafe {
+        let first = CStr::from_ptr(place).to_bytes_with_nul().len();
+        if CStr::from_ptr(place) != c"blob:" {
+            return first;
+        }
+        let second = CStr::from_ptr(place.add(first)).to_bytes_with_nul().len();
+        let third = CStr::from_ptr(place.add(first + second));
+        let words = third.to_string_lossy();
+        let size = words.trim_start_matches("size=").trim_end_matches(':');
+        let packed: usize = size.parse().unwrap_or(0);
+        first + second + third.to_bytes_with_nul().len() + packed
+    }
+}
+
+fn succeeded(call: &'static str, status: c_int) -> Result<(), Error> {
+    if status == sys::PMIX_SUCCESS as c_int || status == sys::PMIX_OPERATION_SUCCEEDED {
+        return Ok(());
+    }
+    Err(Error::Refused { call, status })
+}

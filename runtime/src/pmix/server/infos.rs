@@ -1,0 +1,101 @@
+//! Lists of `pmix_info_t` with what they point to.
+
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use pmix_sys as sys;
+
+use super::super::ffi::blank_info;
+use super::{Error, JobFacts, text};
+
+/// Infos, and the texts that they point to.
+#[derive(Default)]
+pub(super) struct Infos {
+    pub(super) list: Vec<sys::pmix_info_t>,
+    texts: Vec<CString>,
+    blobs: Vec<Vec<u8>>,
+    subject: Option<Box<sys::pmix_proc_t>>,
+}
+
+impl Infos {
+    fn add(&mut self, key: &CStr, kind: u32) -> &mut sys::pmix_info_t {
+        let mut info = blank_info(key);
+        info.value.type_ = kind as sys::pmix_data_type_t;
+        self.list.push(info);
+        let last = self.list.len() - 1;
+        &mut self.list[last]
+    }
+
+    pub(super) fn flag(&mut self, key: &CStr) {
+        self.add(key, sys::PMIX_BOOL).value.data.flag = true;
+    }
+
+    fn number(&mut self, key: &CStr, number: u32) {
+        self.add(key, sys::PMIX_UINT32).value.data.uint32 = number;
+    }
+
+    fn rank(&mut self, key: &CStr, rank: u32) {
+        self.add(key, sys::PMIX_PROC_RANK).value.data.rank = rank;
+    }
+
+    fn text(&mut self, key: &CStr, words: CString) {
+        let place = words.as_ptr().cast_mut();
+        self.texts.push(words);
+        self.add(key, sys::PMIX_STRING).value.data.string = place;
+    }
+
+    /// A list in one of PMIx's own short forms, its zero at the end included.
+    fn expression(&mut self, key: &CStr, mut bytes: Vec<u8>) {
+        let (place, size) = (bytes.as_mut_ptr(), bytes.len());
+        self.blobs.push(bytes);
+        let value = &mut self.add(key, sys::PMIX_REGEX).value;
+        value.data.bo = sys::pmix_byte_object_t {
+            bytes: place.cast(),
+            size,
+        };
+    }
+
+    /// Whom it is about; one in a list.
+    pub(super) fn process(&mut self, key: &CStr, process: &sys::pmix_proc_t) {
+        let mut subject = Box::new(*process);
+        let place = &raw mut *subject;
+        self.subject = Some(subject);
+        self.add(key, sys::PMIX_PROC).value.data.proc_ = place;
+    }
+}
+
+/// Who the server is and where it may put files.
+pub(super) fn of_server(facts: &JobFacts) -> Result<Infos, Error> {
+    let mut infos = Infos::default();
+    let name = facts.nodes.get(facts.own).map_or("", String::as_str);
+    infos.text(sys::PMIX_SERVER_TMPDIR, path(&facts.directory)?);
+    infos.text(sys::PMIX_SYSTEM_TMPDIR, path(&facts.directory)?);
+    infos.text(sys::PMIX_HOSTNAME, text(name)?);
+    infos.text(
+        sys::PMIX_SERVER_NSPACE,
+        text(&format!("{}.server", facts.namespace))?,
+    );
+    infos.rank(sys::PMIX_SERVER_RANK, facts.own as u32);
+    Ok(infos)
+}
+
+/// The job as its ranks see it.
+pub(super) fn of_job(facts: &JobFacts, nodes: Vec<u8>, ranks: Vec<u8>) -> Result<Infos, Error> {
+    let mut infos = Infos::default();
+    let size = facts.ranks.iter().map(Vec::len).sum::<usize>() as u32;
+    infos.expression(sys::PMIX_NODE_MAP, nodes);
+    infos.expression(sys::PMIX_PROC_MAP, ranks);
+    for key in [sys::PMIX_JOB_SIZE, sys::PMIX_UNIV_SIZE, sys::PMIX_MAX_PROCS] {
+        infos.number(key, size);
+    }
+    infos.text(sys::PMIX_JOBID, text(&facts.namespace)?);
+    infos.text(sys::PMIX_TMPDIR, path(&facts.directory)?);
+    infos.text(sys::PMIX_NSDIR, path(&facts.directory)?);
+    Ok(infos)
+}
+
+fn path(path: &Path) -> Result<CString, Error> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| Error::BadText(path.display().to_string()))
+}

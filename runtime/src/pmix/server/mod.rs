@@ -1,0 +1,147 @@
+//! A PMIx server of our own: the launcher of a node is one for the ranks that it starts.
+//!
+//! Picture the desk of a small post office. The ranks of one node come to it to register, to meet
+//! each other and those of other nodes (fences), to say that they are done, and to hear who has
+//! died. The clerk knows his own counter only: what concerns other nodes goes through the hatch in
+//! his back as an [`Upcall`], and whoever sits there answers when he can.
+//!
+//! libpmix runs a thread; upcalls come on it, are put into a queue and raise a descriptor. Nothing
+//! is decided there. A process holds one server in its life, which is never started again: ranks do
+//! not reconnect.
+
+mod ffi;
+mod infos;
+mod upcall;
+
+use std::ffi::{CString, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::Receiver;
+
+use crate::sys::descriptor::EventFd;
+
+pub use upcall::{Contribution, Upcall};
+
+/// Why there is no server, or it refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No libpmix was found where one should be.
+    #[error("libpmix cannot be opened: {0}; give its path by MUSTER_LIBPMIX")]
+    Library(String),
+    /// The library is not one that this was made for.
+    #[error("{path} has no function {function}; PMIx 4 or later is needed")]
+    TooOld {
+        /// The library.
+        path: String,
+        /// What it lacks.
+        function: &'static str,
+    },
+    /// It refused.
+    #[error("{call} failed with PMIx status {status}")]
+    Refused {
+        /// The function.
+        call: &'static str,
+        /// What it answered.
+        status: i32,
+    },
+    /// A name with a NUL byte.
+    #[error("{0:?} cannot be given to PMIx")]
+    BadText(String),
+    /// No eventfd, or another server in this process.
+    #[error("{0}")]
+    System(String),
+}
+
+/// What the ranks are told of their job.
+#[derive(Debug, Clone)]
+pub struct JobFacts {
+    /// The job's name to PMIx.
+    pub namespace: String,
+    /// The nodes' names, in order.
+    pub nodes: Vec<String>,
+    /// The ranks of each node.
+    pub ranks: Vec<Vec<u32>>,
+    /// This node's place in the lists.
+    pub own: usize,
+    /// Where ranks and server may put files; the caller's to remove.
+    pub directory: PathBuf,
+}
+
+/// The server of this node's ranks.
+#[derive(Debug)]
+pub struct Server {
+    library: ffi::Library,
+    namespace: CString,
+    /// Of the library, as it says.
+    pub version: String,
+}
+
+impl Server {
+    /// Opens the library, starts the server and registers the job and this node's ranks.
+    /// `wake` is raised whenever there is an upcall in the queue.
+    ///
+    /// # Errors
+    /// See [`Error`]; there is no server then.
+    pub fn start(
+        library: &Path,
+        facts: &JobFacts,
+        wake: EventFd,
+    ) -> Result<(Self, Receiver<Upcall>), Error> {
+        let library = ffi::Library::open(library)?;
+        let version = library.version();
+        let upcalls = upcall::open(wake)?;
+        let namespace = text(&facts.namespace)?;
+        library.init(&infos::of_server(facts)?)?;
+        let server = Self {
+            library,
+            namespace,
+            version,
+        };
+        server.register(facts)?;
+        Ok((server, upcalls))
+    }
+
+    fn register(&self, facts: &JobFacts) -> Result<(), Error> {
+        let own: &[u32] = facts.ranks.get(facts.own).map_or(&[], Vec::as_slice);
+        let nodes = self.library.regex(&text(&facts.nodes.join(","))?)?;
+        let lists: Vec<String> = facts.ranks.iter().map(|ranks| joined(ranks)).collect();
+        let ranks = self.library.ppn(&text(&lists.join(";"))?)?;
+        let infos = infos::of_job(facts, nodes, ranks)?;
+        self.library
+            .register_namespace(&self.namespace, own.len(), &infos)?;
+        for rank in own {
+            self.library.register_client(&self.namespace, *rank)?;
+        }
+        Ok(())
+    }
+
+    /// What a rank needs in its environment to find this server.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn environment(&self, rank: u32) -> Result<Vec<(OsString, OsString)>, Error> {
+        self.library.setup_fork(&self.namespace, rank)
+    }
+
+    /// Tells the ranks of this node that `rank` died.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn tell_death(&self, rank: u32) -> Result<(), Error> {
+        self.library.notify_death(&self.namespace, rank)
+    }
+
+    /// Ends the server. Ranks that still run lose it, and abort.
+    pub fn stop(self) {
+        upcall::close();
+        self.library.finalize();
+    }
+}
+
+fn joined(ranks: &[u32]) -> String {
+    let words: Vec<String> = ranks.iter().map(u32::to_string).collect();
+    words.join(",")
+}
+
+fn text(words: &str) -> Result<CString, Error> {
+    CString::new(words).map_err(|_| Error::BadText(words.to_owned()))
+}

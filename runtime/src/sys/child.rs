@@ -1,0 +1,66 @@
+//! A child that does not outlive the thread that started it.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use super::check;
+
+/// Has the command's process killed when the calling thread ends, and ignore SIGPIPE: what a rank wants of
+/// its launcher. Call it from a thread that lives as long as the child may.
+pub fn bind_to_this_thread(command: &mut Command) {
+    let parent = std::process::id();
+    // SAFETY: between fork and exec only system calls that are safe in a signal handler are made, and nothing is
+    // allocated: the error is a bare number.
+    unsafe {
+        command.pre_exec(move || {
+            let kill = libc::SIGKILL as libc::c_ulong;
+            check(
+                "prctl",
+                i64::from(libc::prctl(libc::PR_SET_PDEATHSIG, kill)),
+            )?;
+            // It may have ended before it could be bound to.
+            if libc::getppid() as u32 != parent {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+            Ok(())
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::poll::readable;
+    use crate::sys::process::open_pidfd;
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    #[test]
+    fn a_child_ends_with_the_thread_that_started_it() {
+        let started = std::thread::spawn(|| {
+            let mut command = Command::new("sleep");
+            command.arg("1000");
+            bind_to_this_thread(&mut command);
+            let child = command.spawn().unwrap();
+            let pidfd = open_pidfd(child.id()).unwrap();
+            (child, pidfd)
+        });
+        let (mut child, pidfd) = started.join().unwrap();
+        let ended = readable(&[pidfd.as_fd()], Some(Duration::from_secs(30))).unwrap();
+        assert!(ended[0]);
+        assert!(!child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn sigpipe_is_ignored() {
+        let mut command = Command::new("grep");
+        command.args(["SigIgn", "/proc/self/status"]);
+        bind_to_this_thread(&mut command);
+        let output = command.output().unwrap();
+        let words = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mask = u64::from_str_radix(words.split_whitespace().nth(1).unwrap(), 16).unwrap();
+        assert_ne!(mask & 1 << (libc::SIGPIPE - 1), 0);
+    }
+}

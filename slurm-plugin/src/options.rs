@@ -1,0 +1,186 @@
+//! What users write behind `--muster=` and administrators in `plugstack.conf`. Pure: words in, settings
+//! or a reason out.
+
+/// Profiles, the fastest first.
+const PROFILES: [&str; 3] = ["fast", "standard", "quiet"];
+/// Ports that one agent's rails take, with some to spare.
+const PORTS_EACH: u32 = 4;
+
+/// What a user asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(crate) profile: Option<String>,
+    pub(crate) rails: Option<String>,
+    pub(crate) minority: Option<String>,
+    pub(crate) ulfm: bool,
+    /// `--muster=off`, where the site has it on.
+    pub(crate) off: bool,
+}
+
+/// What the site sets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Site {
+    /// The program `musterd`.
+    pub(crate) agent: String,
+    pub(crate) rails: Option<String>,
+    pub(crate) profile: Option<String>,
+    /// The fastest profile that users may ask for.
+    fastest: String,
+    /// First and last port of rails that name none.
+    ports: (u32, u32),
+    /// Jobs have it without asking.
+    pub(crate) on: bool,
+    pub(crate) realtime: bool,
+}
+
+impl Default for Site {
+    fn default() -> Self {
+        Self {
+            agent: "/usr/local/bin/musterd".into(),
+            rails: None,
+            profile: None,
+            fastest: PROFILES[0].into(),
+            ports: (20_000, 31_999),
+            on: false,
+            realtime: true,
+        }
+    }
+}
+
+impl Site {
+    /// Reads the words behind the plugin's path in `plugstack.conf`.
+    pub(crate) fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+        let mut site = Self::default();
+        for word in words {
+            match word.split_once('=').unwrap_or((word, "")) {
+                ("agent", path) if path.starts_with('/') => site.agent = path.into(),
+                ("rails", rails) if !rails.is_empty() => site.rails = Some(rails.replace('+', ",")),
+                ("profile", name) => site.profile = Some(profile(name)?),
+                ("fastest", name) => site.fastest = profile(name)?,
+                ("ports", text) => site.ports = ports(text)?,
+                ("default", "on") => site.on = true,
+                ("default", "off") => site.on = false,
+                ("realtime", "on") => site.realtime = true,
+                ("realtime", "off") => site.realtime = false,
+                _ => {
+                    return Err(format!(
+                        "{word:?} in plugstack.conf: known are agent=/PATH, rails=RAIL+RAIL, profile=NAME, \
+                         fastest=NAME, ports=LOW-HIGH, default=on|off, realtime=on|off"
+                    ));
+                }
+            }
+        }
+        Ok(site)
+    }
+
+    /// Whether a user may have that.
+    pub(crate) fn allows(&self, wish: &Wish) -> Result<(), String> {
+        let rank = |name: &str| PROFILES.iter().position(|one| *one == name);
+        match &wish.profile {
+            Some(name) if rank(name) < rank(&self.fastest) => Err(format!(
+                "profile={name}: the fastest that this site allows is {}",
+                self.fastest
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The port of a step's rails: of its own, as long as there are some.
+    pub(crate) fn port(&self, job: u32, step: u32) -> u32 {
+        let slots = ((self.ports.1 - self.ports.0 + 1) / PORTS_EACH).max(1);
+        let number = job.wrapping_mul(31).wrapping_add(step);
+        self.ports.0 + number % slots * PORTS_EACH
+    }
+}
+
+impl Wish {
+    /// Reads what is behind `--muster=`; nothing is the default.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut wish = Self::default();
+        for word in text.split(',').filter(|word| !word.is_empty()) {
+            match word.split_once('=').unwrap_or((word, "")) {
+                ("profile", name) => wish.profile = Some(profile(name)?),
+                ("rails", rails) if rails.contains('@') => {
+                    wish.rails = Some(rails.replace('+', ","));
+                }
+                ("minority", name @ ("continue" | "hold")) => wish.minority = Some(name.into()),
+                ("ulfm", "") => wish.ulfm = true,
+                ("off", "") => wish.off = true,
+                _ => {
+                    return Err(format!(
+                        "{word:?}: known are profile=fast|standard|quiet, rails=ADDRESS@NET+ADDRESS@NET, \
+                         minority=continue|hold, ulfm, off"
+                    ));
+                }
+            }
+        }
+        Ok(wish)
+    }
+}
+
+fn profile(name: &str) -> Result<String, String> {
+    match PROFILES.contains(&name) {
+        true => Ok(name.to_owned()),
+        false => Err(format!(
+            "profile {name:?} does not exist; choose fast, standard or quiet"
+        )),
+    }
+}
+
+fn ports(text: &str) -> Result<(u32, u32), String> {
+    let number = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 1023);
+    let pair = text
+        .split_once('-')
+        .and_then(|(low, high)| Some((number(low)?, number(high)?)));
+    let pair = pair.map(|(low, high)| (u32::from(low), u32::from(high)));
+    let fitting = pair.filter(|(low, high)| low + PORTS_EACH <= high + 1);
+    fitting.ok_or_else(|| {
+        format!("ports={text}: write LOW-HIGH, from 1024 to 65535 and four at least")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wishes_are_read_and_wrong_ones_are_named() {
+        let wish = Wish::parse("profile=fast,rails=a@udp0+b@udp1,ulfm,minority=hold").unwrap();
+        assert_eq!(wish.rails.as_deref(), Some("a@udp0,b@udp1"));
+        assert!(wish.ulfm && wish.profile.as_deref() == Some("fast"));
+        assert_eq!(Wish::parse("").unwrap(), Wish::default());
+        for text in [
+            "nonsense",
+            "profile=hasty",
+            "rails=x",
+            "ulfm=1",
+            "minority=stop",
+            "off=no",
+        ] {
+            let why = Wish::parse(text).unwrap_err();
+            assert!(why.contains(text.rsplit('=').next().unwrap()), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_site_has_defaults_and_limits() {
+        let parse = |line: &str| Site::parse(line.split(' '));
+        let site = parse("agent=/opt/musterd fastest=standard ports=5000-5011 default=on").unwrap();
+        assert!(site.on && site.allows(&Wish::default()).is_ok());
+        let why = site
+            .allows(&Wish::parse("profile=fast").unwrap())
+            .unwrap_err();
+        assert!(why.contains("fast") && why.contains("standard"), "{why}");
+        let ports: Vec<u32> = (0..4).map(|step| site.port(0, step)).collect();
+        assert_eq!(ports, [5000, 5004, 5008, 5000]);
+        for line in [
+            "agent=musterd",
+            "ports=9-10",
+            "ports=70000-70010",
+            "colour=red",
+            "profile=x",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! What Slurm calls. Each hook is inside a `catch_unwind`, and all say that all is well.
+
+#![allow(unsafe_code)]
+// Slurm looks for these names in the library; no Rust code does.
+#![allow(unreachable_pub, non_upper_case_globals)]
+
+use crate::options::{Site, Wish};
+use crate::spank::{Handle, Item, OPTIONAL, Spank, SpankOption, error, tell};
+use crate::start::{Agent, Order};
+use std::ffi::{CStr, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+
+/// Where the key travels; no task ever has it.
+const KEY: &CStr = c"MUSTER_SPANK_KEY";
+/// Steps from here on are no steps of tasks: batch scripts, external ones.
+const SPECIAL_STEPS: u32 = 0xffff_fff0;
+
+/// The plugin's name.
+#[unsafe(no_mangle)]
+pub static plugin_name: [u8; 7] = *b"muster\0";
+/// What kind of plugin.
+#[unsafe(no_mangle)]
+pub static plugin_type: [u8; 6] = *b"spank\0";
+/// Of the Slurm that it was built for.
+#[unsafe(no_mangle)]
+pub static plugin_version: u32 = number(env!("MUSTER_SLURM_VERSION"));
+/// Its own.
+#[unsafe(no_mangle)]
+pub static spank_plugin_version: u32 = 1;
+
+struct State {
+    /// None where the site's line cannot be understood.
+    site: Option<Site>,
+    wish: Option<Wish>,
+    agent: Option<Agent>,
+    /// What the user is told as soon as that can be heard.
+    word: Option<String>,
+}
+
+static STATE: Mutex<State> = Mutex::new(State {
+    site: None,
+    wish: None,
+    agent: None,
+    word: None,
+});
+
+const fn number(digits: &str) -> u32 {
+    match u32::from_str_radix(digits, 10) {
+        Ok(number) => number,
+        Err(_) => panic!("build.rs writes a number"),
+    }
+}
+
+/// One hook: whatever happens inside, the job goes on.
+fn hook(name: &str, body: impl FnOnce(&mut State)) -> c_int {
+    let guarded =
+        AssertUnwindSafe(|| body(&mut STATE.lock().unwrap_or_else(PoisonError::into_inner)));
+    if catch_unwind(guarded).is_err() {
+        error(&format!(
+            "the plugin has a bug in {name}; the job runs without it"
+        ));
+    }
+    0
+}
+
+/// Everywhere: the site's line, and the option.
+#[unsafe(no_mangle)]
+pub extern "C" fn slurm_spank_init(
+    spank: Handle,
+    count: c_int,
+    words: *const *const c_char,
+) -> c_int {
+    hook("init", |state| {
+        let word = |at: usize| {
+            // SAFETY: Slurm gives so many terminated texts, which live as long as the plugin.
+            let text = unsafe { CStr::from_ptr(*words.add(at)) };
+            text.to_str().unwrap_or("?")
+        };
+        let count = usize::try_from(count).unwrap_or(0);
+        match Site::parse((0..count).map(word)) {
+            Ok(site) => state.site = Some(site),
+            Err(why) => error(&why),
+        }
+        let option = SpankOption {
+            name: c"muster".as_ptr(),
+            argument: c"[OPTION,...]".as_ptr(),
+            usage: c"watch nodes and tasks with Muster; see muster-slurm(7)".as_ptr(),
+            has_argument: OPTIONAL,
+            value: 0,
+            callback: option,
+        };
+        if !Spank(spank).register(&option) {
+            error("srun does not take the option --muster");
+        }
+    })
+}
+
+/// The option was given; a wrong one ends srun before there is a step.
+extern "C" fn option(_value: c_int, argument: *const c_char, remote: c_int) -> c_int {
+    let mut is_wrong = false;
+    hook("option", |state| {
+        let text = match argument.is_null() {
+            true => String::new(),
+            // SAFETY: Slurm gives a terminated text.
+            false => unsafe { CStr::from_ptr(argument) }
+                .to_string_lossy()
+                .into_owned(),
+        };
+        let text = if text == "(null)" {
+            String::new()
+        } else {
+            text
+        };
+        let site = state.site.clone().unwrap_or_default();
+        match Wish::parse(&text).and_then(|wish| site.allows(&wish).map(|()| wish)) {
+            Ok(wish) => state.wish = Some(wish),
+            Err(why) => {
+                error(&format!("--muster: {why}"));
+                is_wrong = remote == 0;
+            }
+        }
+    });
+    if is_wrong { -1 } else { 0 }
+}
+
+/// What is wanted, by the user or else by the site.
+fn wanted(state: &State) -> Option<(Site, Wish)> {
+    let site = state.site.clone()?;
+    let wish = state.wish.clone().or_else(|| site.on.then(Wish::default))?;
+    (!wish.off).then_some((site, wish))
+}
+
+/// In srun, before the step is launched: draws the key.
+#[unsafe(no_mangle)]
+pub extern "C" fn slurm_spank_local_user_init(
+    _: Handle,
+    _: c_int,
+    _: *const *const c_char,
+) -> c_int {
+    hook("local_user_init", |state| {
+        if wanted(state).is_none() {
+            return;
+        }
+        let mut bytes = [0u8; 32];
+        // SAFETY: the kernel fills at most as many bytes as there are.
+        let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+        if got != bytes.len() as isize {
+            return error("no key could be drawn; the step runs without Muster");
+        }
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        // The environment that srun sends, not the one that /proc shows of it.
+        if let Ok(value) = std::ffi::CString::new(digits) {
+            // SAFETY: terminated texts; srun has one thread that reads variables here, this one.
+            unsafe { libc::setenv(KEY.as_ptr(), value.as_ptr(), 1) };
+        }
+    })
+}
+
+/// In slurmstepd, as root, before there are tasks: starts the agent.
+#[unsafe(no_mangle)]
+pub extern "C" fn slurm_spank_init_post_opt(
+    spank: Handle,
+    _: c_int,
+    _: *const *const c_char,
+) -> c_int {
+    let spank = Spank(spank);
+    if !spank.is_remote() {
+        return 0;
+    }
+    hook("init_post_opt", |state| {
+        let key = spank.variable(KEY);
+        spank.unset(KEY);
+        let (Some((site, wish)), Some(key)) = (wanted(state), key) else {
+            return;
+        };
+        let number = |item| spank.number(item);
+        let (Some(job), Some(step)) = (number(Item::Job), number(Item::Step)) else {
+            return;
+        };
+        let (Some(uid), Some(gid)) = (number(Item::Uid), number(Item::Gid)) else {
+            return;
+        };
+        if step >= SPECIAL_STEPS {
+            return;
+        }
+        let node = node(spank);
+        let variables = tell_tasks(spank, &site, &wish, job, step, &node);
+        let order = Order {
+            program: site.agent.clone(),
+            variables,
+            key,
+            uid,
+            gid,
+            realtime: site.realtime,
+        };
+        match Agent::start(&order) {
+            Ok(agent) => state.agent = Some(agent),
+            Err(why) => state.word = Some(format!("node {node} goes without: {why}")),
+        }
+    })
+}
+
+/// In slurmstepd, as soon as the user hears us.
+#[unsafe(no_mangle)]
+pub extern "C" fn slurm_spank_user_init(_: Handle, _: c_int, _: *const *const c_char) -> c_int {
+    hook("user_init", |state| {
+        if let Some(word) = state.word.take() {
+            tell(&word);
+        }
+    })
+}
+
+/// In slurmstepd, after the last task: the agent ends.
+#[unsafe(no_mangle)]
+pub extern "C" fn slurm_spank_exit(_: Handle, _: c_int, _: *const *const c_char) -> c_int {
+    hook("exit", |state| {
+        if let Some(agent) = state.agent.take()
+            && !agent.end()
+        {
+            error("the agent stays, as processes of the step are still attached");
+        }
+    })
+}
+
+/// This node's name, as Slurm has it.
+fn node(spank: Spank) -> String {
+    let mut name = [0u8; 256];
+    let by_host = || {
+        // SAFETY: the kernel writes at most as many bytes as there are; the last one stays 0.
+        unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
+        let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
+        let name = name.to_string_lossy();
+        name.split('.').next().unwrap_or_default().to_owned()
+    };
+    spank.variable(c"SLURMD_NODENAME").unwrap_or_else(by_host)
+}
+
+/// Gives tasks their variables; those of the agent are the same, and no others of the user's: a library
+/// that a user names must not run with what root gives.
+fn tell_tasks(
+    spank: Spank,
+    site: &Site,
+    wish: &Wish,
+    job: u32,
+    step: u32,
+    node: &str,
+) -> Vec<String> {
+    let nodes = [
+        c"SLURM_STEP_NODELIST",
+        c"SLURM_NODELIST",
+        c"SLURM_JOB_NODELIST",
+    ];
+    let hosts = nodes.iter().find_map(|name| spank.variable(name));
+    let rails = wish.rails.as_ref().or(site.rails.as_ref());
+    let profile = wish.profile.as_ref().or(site.profile.as_ref());
+    let name = format!("slurm-{job}.{step}");
+    let port = site.port(job, step).to_string();
+    let settings = [
+        (c"MUSTER_JOB", Some(name)),
+        (c"MUSTER_NODE", Some(node.to_owned())),
+        (c"MUSTER_PORT", Some(port)),
+        (c"MUSTER_HOSTS", hosts),
+        (c"MUSTER_RAILS", rails.cloned()),
+        (c"MUSTER_PROFILE", profile.cloned()),
+        (c"MUSTER_MINORITY", wish.minority.clone()),
+        (c"MUSTER_AGENT", Some(site.agent.clone())),
+        (c"MUSTER_ULFM", wish.ulfm.then(|| "1".to_owned())),
+    ];
+    let kept = [c"MUSTER_DIR", c"MUSTER_LOG", c"MUSTER_LINGER_MS"];
+    let kept = kept.map(|name| (name, spank.variable(name)));
+    let mut lines = Vec::new();
+    for (name, value) in settings.iter().chain(&kept) {
+        if let Some(value) = value {
+            spank.set(name, value);
+            lines.push(format!("{}={value}", name.to_string_lossy()));
+        }
+    }
+    lines
+}

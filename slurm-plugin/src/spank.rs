@@ -1,0 +1,112 @@
+//! The part of Slurm's `spank.h` that is used, written by hand: it has not changed since 20.11.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+
+/// Slurm's handle.
+pub(crate) type Handle = *mut c_void;
+
+/// An option of `srun`, as Slurm wants it.
+#[repr(C)]
+pub(crate) struct SpankOption {
+    pub(crate) name: *const c_char,
+    pub(crate) argument: *const c_char,
+    pub(crate) usage: *const c_char,
+    pub(crate) has_argument: c_int,
+    pub(crate) value: c_int,
+    pub(crate) callback: extern "C" fn(c_int, *const c_char, c_int) -> c_int,
+}
+
+/// `S_JOB_UID` and those after it.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+pub(crate) enum Item {
+    Uid = 0,
+    Gid = 1,
+    Job = 2,
+    Step = 3,
+}
+
+/// As `optional_argument` of getopt.
+pub(crate) const OPTIONAL: c_int = 2;
+
+// SAFETY: as `slurm/spank.h` declares them.
+unsafe extern "C" {
+    fn spank_remote(spank: Handle) -> c_int;
+    fn spank_option_register(spank: Handle, option: *const SpankOption) -> c_int;
+    fn spank_get_item(spank: Handle, item: u32, ...) -> c_int;
+    fn spank_getenv(spank: Handle, name: *const c_char, text: *mut c_char, size: c_int) -> c_int;
+    fn spank_setenv(
+        spank: Handle,
+        name: *const c_char,
+        value: *const c_char,
+        again: c_int,
+    ) -> c_int;
+    fn spank_unsetenv(spank: Handle, name: *const c_char) -> c_int;
+    fn slurm_error(format: *const c_char, ...);
+    fn slurm_spank_log(format: *const c_char, ...);
+}
+
+/// What Slurm lets a plugin do. Only for the time of one hook.
+#[derive(Clone, Copy)]
+pub(crate) struct Spank(pub(crate) Handle);
+
+impl Spank {
+    /// Whether this is a node's side (slurmstepd), not the user's (srun).
+    pub(crate) fn is_remote(self) -> bool {
+        // SAFETY: the handle is the one that Slurm gave this hook.
+        unsafe { spank_remote(self.0) == 1 }
+    }
+
+    pub(crate) fn register(self, option: &SpankOption) -> bool {
+        // SAFETY: as above; Slurm copies the option, whose texts are static.
+        unsafe { spank_option_register(self.0, option) == 0 }
+    }
+
+    /// One of the numbers of the step.
+    pub(crate) fn number(self, item: Item) -> Option<u32> {
+        let mut number: u32 = 0;
+        // SAFETY: each `Item` is a 32-bit number, and Slurm writes it where it is told.
+        let code = unsafe { spank_get_item(self.0, item as u32, &raw mut number) };
+        (code == 0).then_some(number)
+    }
+
+    /// A variable of the tasks.
+    pub(crate) fn variable(self, name: &CStr) -> Option<String> {
+        let mut text = vec![0u8; 64 * 1024];
+        let size = text.len() as c_int;
+        // SAFETY: Slurm writes at most `size` bytes with the terminator.
+        let code = unsafe { spank_getenv(self.0, name.as_ptr(), text.as_mut_ptr().cast(), size) };
+        let text = CStr::from_bytes_until_nul(&text).ok()?;
+        (code == 0).then(|| text.to_string_lossy().into_owned())
+    }
+
+    pub(crate) fn set(self, name: &CStr, value: &str) {
+        if let Ok(value) = CString::new(value) {
+            // SAFETY: both texts are terminated; Slurm copies them.
+            unsafe { spank_setenv(self.0, name.as_ptr(), value.as_ptr(), 1) };
+        }
+    }
+
+    pub(crate) fn unset(self, name: &CStr) {
+        // SAFETY: a terminated text.
+        unsafe { spank_unsetenv(self.0, name.as_ptr()) };
+    }
+}
+
+/// Into the log, and on the standard error of srun.
+pub(crate) fn error(text: &str) {
+    if let Ok(text) = CString::new(text) {
+        // SAFETY: the format has one text, which is terminated.
+        unsafe { slurm_error(c"muster: %s".as_ptr(), text.as_ptr()) };
+    }
+}
+
+/// To the user, from a node.
+pub(crate) fn tell(text: &str) {
+    if let Ok(text) = CString::new(text) {
+        // SAFETY: as in `error`.
+        unsafe { slurm_spank_log(c"muster: %s".as_ptr(), text.as_ptr()) };
+    }
+}

@@ -1,0 +1,542 @@
+//! A real Slurm on this machine: munged, slurmctld and four slurmd, each of these on a host of its own
+//! (network and host name), all of them in a pid namespace. Its first process ends with the thread that
+//! made the cluster, and with it ends everything that was ever started there.
+
+use crate::ranks::wait_for_end;
+use crate::{DEADLINE, lines_of};
+use rustix::process::{Pid, Signal, kill_process};
+use std::cell::RefCell;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::Receiver;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// One at a time: a cluster is 15 processes before it does anything.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// What a cluster needs, and where it comes from.
+const PROGRAMS: [&str; 8] = [
+    "munged",
+    "slurmctld",
+    "slurmd",
+    "srun",
+    "salloc",
+    "nsenter",
+    "unshare",
+    "ip",
+];
+
+/// The daemons of the cluster itself.
+const DAEMONS: [&str; 6] = [
+    "bash",
+    "sleep",
+    "munged",
+    "slurmctld",
+    "slurmscriptd",
+    "slurmd",
+];
+
+/// Hosts that run tasks: `n1` to `n4`.
+pub const NODES: usize = 4;
+
+/// A cluster; ended when dropped.
+pub struct Cluster {
+    first: Child,
+    folder: tempfile::TempDir,
+    /// The pid namespace of everything in it.
+    pids: PathBuf,
+    /// The network namespace of each node.
+    nets: Vec<PathBuf>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// A process of the cluster, by its number outside.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// Its number here.
+    pub pid: u32,
+    /// Its program's name.
+    pub name: String,
+    /// Its command line.
+    pub line: String,
+    /// The node that it is on; none for what is on the controller's host.
+    pub node: Option<usize>,
+}
+
+impl Cluster {
+    /// Starts it, with these lines in `plugstack.conf`. `None` where this user may not, which is said on
+    /// standard error.
+    ///
+    /// # Panics
+    /// If root may not, or something is missing: the test could not say anything.
+    pub fn start(plugstack: &str) -> Option<Self> {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        if !rustix::process::getuid().is_root() {
+            let text = "SKIPPED: a Slurm cluster needs root (slurmd starts tasks as their users)\n";
+            std::io::stderr().write_all(text.as_bytes()).ok();
+            return None;
+        }
+        for program in PROGRAMS {
+            let found = std::env::var_os("PATH").is_some_and(|path| {
+                let mut folders = std::env::split_paths(&path).chain(["/usr/sbin".into()]);
+                folders.any(|folder| folder.join(program).is_file())
+            });
+            assert!(found, "{program} is missing: run `make setup`");
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        // Other users run jobs, too.
+        let mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
+        };
+        mode(folder.path(), 0o711);
+        fs::create_dir(folder.path().join("muster")).expect("a folder");
+        mode(&folder.path().join("muster"), 0o1777);
+        fs::write(folder.path().join("plugstack.conf"), plugstack).expect("a file");
+        fs::write(folder.path().join("slurm.conf"), slurm_conf(folder.path())).expect("a file");
+        let (first, pids) = hold();
+        let mut cluster = Self {
+            first,
+            folder,
+            pids,
+            nets: Vec::new(),
+            _turn: turn,
+        };
+        cluster.boot();
+        Some(cluster)
+    }
+
+    fn boot(&mut self) {
+        let output = self
+            .command("bash")
+            .args(["-c", BOOT])
+            .output()
+            .expect("nsenter can be started");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success(),
+            "the cluster does not start: {said}{}{}",
+            String::from_utf8_lossy(&output.stderr),
+            self.logs()
+        );
+        let net = |line: &str| line.strip_prefix("NODE ").map(PathBuf::from);
+        self.nets = said.lines().filter_map(net).collect();
+        assert_eq!(self.nets.len(), NODES, "{said}");
+    }
+
+    /// Other lines for `plugstack.conf`: what starts from now on reads them.
+    ///
+    /// # Panics
+    /// If they cannot be written.
+    pub fn set_plugins(&self, plugstack: &str) {
+        fs::write(self.folder.path().join("plugstack.conf"), plugstack).expect("a file");
+    }
+
+    /// What is private to it.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The base directory of agents, for all users.
+    pub fn muster_dir(&self) -> PathBuf {
+        self.folder.path().join("muster")
+    }
+
+    /// A command that runs on the controller's host, where users submit their jobs.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let first = first_of(&self.pids);
+        let mut command = Command::new("setpriv");
+        command.args([
+            "--pdeathsig",
+            "KILL",
+            "nsenter",
+            "--target",
+            &first,
+            "--all",
+            "--",
+        ]);
+        command
+            .arg(program)
+            .current_dir(self.folder.path())
+            .env("LAB", self.folder.path())
+            .env("SLURM_CONF", self.folder.path().join("slurm.conf"))
+            .env("MUSTER_DIR", self.muster_dir())
+            .env("MUSTER_LINGER_MS", "300")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// A job or a step that runs meanwhile.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn run(&self, command: &mut Command) -> Run {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("nsenter can be started");
+        let errors = BufReader::new(child.stderr.take().expect("stderr is piped"));
+        let lines = lines_of(&mut child);
+        let (sender, errors_of) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let lines = errors.lines().map_while(Result::ok);
+            lines.for_each(|line| drop(sender.send(line)));
+        });
+        Run {
+            input: child.stdin.take().expect("stdin is piped"),
+            child,
+            lines,
+            errors: errors_of,
+            seen: RefCell::default(),
+        }
+    }
+
+    /// Runs a command to its end; what it printed on both channels.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn say(&self, words: &[&str]) -> (ExitStatus, String) {
+        let output = self.command(words[0]).args(&words[1..]).output();
+        let output = output.expect("nsenter can be started");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status, String::from_utf8_lossy(&said).into_owned())
+    }
+
+    /// All processes in it that live.
+    ///
+    /// # Panics
+    /// Without a `/proc`.
+    pub fn processes(&self) -> Vec<Process> {
+        let entries = fs::read_dir("/proc").expect("/proc").flatten();
+        let process = |entry: fs::DirEntry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let path = entry.path();
+            let is_ours = fs::read_link(path.join("ns/pid")).ok()? == self.pids;
+            let stat = fs::read_to_string(path.join("stat")).ok()?;
+            let is_zombie = stat.rsplit(')').next()?.trim_start().starts_with('Z');
+            let net = fs::read_link(path.join("ns/net")).ok()?;
+            let line = fs::read(path.join("cmdline")).ok()?;
+            (is_ours && !is_zombie).then(|| Process {
+                pid,
+                name: fs::read_to_string(path.join("comm"))
+                    .unwrap_or_default()
+                    .trim()
+                    .to_owned(),
+                line: String::from_utf8_lossy(&line).replace('\0', " "),
+                node: self
+                    .nets
+                    .iter()
+                    .position(|one| *one == net)
+                    .map(|at| at + 1),
+            })
+        };
+        entries.filter_map(process).collect()
+    }
+
+    /// The processes of this name on this node.
+    pub fn on_node(&self, node: usize, name: &str) -> Vec<Process> {
+        let mut all = self.processes();
+        all.retain(|process| process.node == Some(node) && process.name == name);
+        all
+    }
+
+    /// Waits until nothing is left of any job: no process but the daemons', no socket, board or key.
+    ///
+    /// # Panics
+    /// If something is left at the deadline, or a daemon of the cluster has gone.
+    pub fn await_clean(&self) {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let mut left = self.processes();
+            left.retain(|process| !DAEMONS.contains(&process.name.as_str()));
+            let files = files_in(&self.muster_dir());
+            if left.is_empty() && files.is_empty() {
+                return;
+            }
+            assert!(
+                Instant::now() < end,
+                "left: {left:?} {files:?}{}",
+                self.logs()
+            );
+            left.iter().for_each(|process| wait_for_end(process.pid));
+        }
+    }
+
+    /// The last lines of the daemons, for a message.
+    pub fn logs(&self) -> String {
+        let mut text = String::new();
+        let folder = fs::read_dir(self.folder.path().join("log"));
+        for file in folder.into_iter().flatten().flatten() {
+            let whole = fs::read_to_string(file.path()).unwrap_or_default();
+            let lines: Vec<&str> = whole.lines().collect();
+            let last = lines[lines.len().saturating_sub(40)..].join("\n");
+            text += &format!("\n--- {}\n{last}", file.path().display());
+        }
+        text
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.logs());
+        }
+        let _ = self.first.kill();
+        let _ = self.first.wait();
+    }
+}
+
+/// A command of a cluster that runs. It is killed when dropped, its job with the cluster.
+pub struct Run {
+    child: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+    errors: Receiver<String>,
+    seen: RefCell<Vec<String>>,
+}
+
+impl Run {
+    /// Waits for a line that holds all of these words; of those that have come before, too.
+    ///
+    /// # Panics
+    /// If none comes before the deadline, or the command has ended.
+    pub fn await_line(&self, words: &[&str]) -> String {
+        self.await_lines(1, words).remove(0)
+    }
+
+    /// Waits for so many such lines.
+    ///
+    /// # Panics
+    /// See [`Run::await_line`].
+    pub fn await_lines(&self, count: usize, words: &[&str]) -> Vec<String> {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let found: Vec<String> = self.lines_with(words);
+            if found.len() >= count {
+                return found;
+            }
+            let rest = end.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(rest) {
+                Ok(line) => self.seen.borrow_mut().push(line),
+                Err(cause) => panic!(
+                    "{cause}: {} of {count} lines with {words:?} in {:#?}\n{:#?}",
+                    found.len(),
+                    self.seen.borrow(),
+                    self.errors()
+                ),
+            }
+        }
+    }
+
+    /// The lines with these words that have been read.
+    pub fn lines_with(&self, words: &[&str]) -> Vec<String> {
+        self.seen.borrow_mut().extend(self.lines.try_iter());
+        let has = |line: &&String| words.iter().all(|word| line.contains(word));
+        self.seen.borrow().iter().filter(has).cloned().collect()
+    }
+
+    /// Gives all its tasks a line, as `srun` does with its input.
+    pub fn tell(&mut self, line: &str) {
+        // Who has ended hears nothing; that shows elsewhere.
+        let _ = writeln!(self.input, "{line}");
+    }
+
+    /// Asks all tasks for their view until each of so many has said that it is this one.
+    ///
+    /// # Panics
+    /// If not all say so before the deadline.
+    pub fn await_view(&mut self, tasks: impl IntoIterator<Item = usize>, view: &str) {
+        let tasks: Vec<usize> = tasks.into_iter().collect();
+        let end = Instant::now() + DEADLINE;
+        let said = |run: &Self, task: &usize| {
+            let lines = run.lines_with(&["STATES"]);
+            let own = format!("{task}: STATES {view}");
+            lines.contains(&own)
+        };
+        while !tasks.iter().all(|task| said(self, task)) {
+            let lines = self.lines_with(&[""]);
+            assert!(
+                Instant::now() < end,
+                "{view}: {lines:#?}{:#?}",
+                self.errors()
+            );
+            self.tell("states");
+            // An answer, or the end of all that could answer.
+            if let Ok(line) = self.lines.recv_timeout(Duration::from_secs(1)) {
+                self.seen.borrow_mut().push(line);
+            }
+        }
+    }
+
+    /// What it said on standard error and was not asked for before.
+    pub fn errors(&self) -> Vec<String> {
+        self.errors.try_iter().collect()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// If it does not end before the deadline.
+    pub fn end(&mut self) -> ExitStatus {
+        wait_for_end(self.child.id());
+        self.child.wait().expect("a child")
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends a signal to a process of a cluster; one that has gone is no error.
+pub fn signal(process: &Process, signal: Signal) {
+    let pid = Pid::from_raw(process.pid as i32).expect("a pid");
+    let _ = kill_process(pid, signal);
+}
+
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match path.is_dir() {
+            true => files.extend(files_in(&path)),
+            false => files.push(path),
+        }
+    }
+    files
+}
+
+/// The first process of a pid namespace, in namespaces of its own for all else.
+fn hold() -> (Child, PathBuf) {
+    let mut child = Command::new("setpriv")
+        .args([
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            "--fork",
+            "--kill-child=KILL",
+            "--pid",
+        ])
+        .args([
+            "--mount",
+            "--net",
+            "--uts",
+            "--ipc",
+            "--mount-proc",
+            "bash",
+            "-c",
+        ])
+        // A shell that waits for its input, and for the orphans of others.
+        .arg("echo $(readlink /proc/self/ns/pid); read -r _")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("setpriv can be started");
+    let mut line = String::new();
+    let output = child.stdout.as_mut().expect("stdout is piped");
+    let _ = BufReader::new(output).read_line(&mut line);
+    assert!(
+        line.starts_with("pid:["),
+        "root may not have namespaces here"
+    );
+    (child, PathBuf::from(line.trim()))
+}
+
+/// The lowest pid in this namespace, which is that of its first process.
+fn first_of(pids: &Path) -> String {
+    let entries = fs::read_dir("/proc").expect("/proc").flatten();
+    let is_first = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        let is_one = inner.is_some_and(|inner| inner.split_whitespace().last() == Some("1"));
+        is_one && fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|own| own == pids)
+    };
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let first = numbers.into_iter().find(is_first);
+    first
+        .expect("the cluster's first process lives")
+        .to_string()
+}
+
+fn slurm_conf(lab: &Path) -> String {
+    let mut text = SLURM_CONF.replace("LAB", &lab.display().to_string());
+    for node in 1..=NODES {
+        text += &format!("NodeName=n{node} NodeAddr=10.66.0.{node} CPUs=8 State=UNKNOWN\n");
+    }
+    text + &format!("PartitionName=all Nodes=n[1-{NODES}] Default=YES State=UP\n")
+}
+
+const SLURM_CONF: &str = "\
+ClusterName=lab
+SlurmctldHost=ctl(10.66.0.254)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket=LAB/munge.sock
+StateSaveLocation=LAB/state
+SlurmdSpoolDir=LAB/spool/%n
+SlurmctldPidFile=LAB/slurmctld.pid
+SlurmdPidFile=LAB/slurmd.%n.pid
+SlurmctldLogFile=LAB/log/slurmctld
+SlurmdLogFile=LAB/log/slurmd.%n
+SlurmdDebug=debug
+PlugStackConfig=LAB/plugstack.conf
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=1,sched_interval=1
+ReturnToService=2
+SlurmdTimeout=10
+KillWait=3
+UnkillableStepTimeout=10
+SlurmdParameters=config_overrides
+TmpFS=LAB/tmp/%n
+";
+
+/// Run on the controller's host: wires the nodes' hosts to it and starts the daemons.
+const BOOT: &str = r#"
+set -eu
+cd "$LAB"
+mkdir -p log state spool tmp
+chmod 700 state
+hostname ctl
+{ cat /etc/hosts; echo 10.66.0.254 ctl; for n in 1 2 3 4; do echo "10.66.0.$n n$n"; done; } > hosts
+mount --bind hosts /etc/hosts
+ip link set lo up
+ip link add br0 type bridge
+ip addr add 10.66.0.254/24 dev br0
+ip link set br0 up
+umask 077
+head -c 1024 /dev/urandom > munge.key
+umask 022
+munged --key-file="$LAB/munge.key" --socket="$LAB/munge.sock" --pid-file="$LAB/munged.pid" \
+	--log-file="$LAB/log/munged" --seed-file="$LAB/munge.seed" --force
+slurmctld -c
+for n in 1 2 3 4; do
+	unshare --net --uts sleep infinity </dev/null >/dev/null 2>&1 &
+	host=$!
+	# Until it has a network of its own.
+	while [ "$(readlink /proc/$host/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do :; done
+	ip link add "p$n" type veth peer name eth0 netns "$host"
+	ip link set "p$n" master br0 up
+	nsenter --target "$host" --net --uts sh -c "hostname n$n; ip link set lo up
+		ip addr add 10.66.0.$n/24 dev eth0; ip link set eth0 up; mkdir -p tmp/n$n; exec slurmd -N n$n"
+	echo "NODE $(readlink /proc/$host/ns/net)"
+done
+for try in $(seq 300); do
+	if [ "$(sinfo -h -t idle -o %D)" = 4 ]; then exit 0; fi
+	sleep 0.1
+done
+sinfo
+exit 1
+"#;

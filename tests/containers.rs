@@ -1,0 +1,163 @@
+//! Ranks in containers: another pid namespace, another user namespace. Who can be watched is let in, who
+//! cannot is told why; nobody hangs, and nobody is followed under somebody else's number.
+
+use muster_tests::ranks::{Job, Rank, as_user, wait_for_end};
+use std::io::Write;
+use std::process::Stdio;
+
+/// Somebody else than root.
+const NOBODY: u32 = 65534;
+
+fn rank_program() -> &'static str {
+    env!("CARGO_BIN_EXE_muster-test-rank")
+}
+
+fn start(job: &Job, rank: u32) -> Rank {
+    let rank = begin(job, rank, &[]);
+    rank.await_words(&["ATTACHED"]);
+    rank
+}
+
+/// Starts a rank by way of `unshare` with these options; none is no container.
+fn begin(job: &Job, rank: u32, options: &[&str]) -> Rank {
+    let name = format!("rank {rank} in {options:?}");
+    if options.is_empty() {
+        return Rank::start(&mut job.command(rank_program(), 1, rank), &name);
+    }
+    let mut words = options.to_vec();
+    words.push(rank_program());
+    let mut command = job.command("unshare", 1, rank);
+    Rank::start(command.args(words), &name)
+}
+
+/// What a rank says that is not let in.
+fn refused(rank: Rank) -> String {
+    let text = rank.await_line(|_| true);
+    assert!(text.starts_with("REFUSED"), "{text}");
+    assert_eq!(rank.await_end(), Some(3), "{text}");
+    text
+}
+
+fn assert_says(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "{word:?} is missing in: {text}");
+    }
+}
+
+/// Whether a user may have such a container here. Root always may, but where the kernel forbids it to
+/// everybody; whatever the reason, it is said past the capture.
+fn may_unshare(user: u32, options: &[&str]) -> bool {
+    let mut command = as_user(user, "unshare");
+    command.args(options).arg("true").stdin(Stdio::null());
+    let why = match command.output() {
+        Ok(output) if output.status.success() => return true,
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let text = format!("SKIPPED: no unshare {options:?} for user {user}: {why}\n");
+    std::io::stderr().write_all(text.as_bytes()).ok();
+    false
+}
+
+const PID: [&str; 3] = ["--pid", "--fork", "--kill-child"];
+const PID_AND_PROC: [&str; 4] = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+
+fn root() -> u32 {
+    rustix::process::getuid().as_raw()
+}
+
+/// The agent sees into the namespaces below its own: such a rank is one like any other, under the number
+/// that it has here.
+#[test]
+fn a_rank_in_a_pid_namespace_below_the_agents_is_watched() {
+    for options in [&PID[..], &PID_AND_PROC[..]] {
+        if !may_unshare(root(), options) {
+            continue;
+        }
+        let job = Job::new(1);
+        let mut outside = start(&job, 0);
+        let mut inside = begin(&job, 1, options);
+        inside.await_words(&["ATTACHED"]);
+        outside.await_states("n1=Alive 0=Alive 1=Alive");
+        // What it promises counts, though it has another number for itself.
+        inside.tell("promise 20");
+        inside.await_words(&["PROMISED", "true"]);
+        outside.await_words(&["EVENT", "RankHung", "rank=1"]);
+        inside.tell("promise 0");
+        outside.await_words(&["EVENT", "RankResumed", "rank=1"]);
+        // Whatever happens to the number that it has for itself is nothing to it, and its end is seen.
+        inside.kill();
+        let told = outside.await_words(&["EVENT", "RankFailed", "rank=1"]);
+        assert!(told.contains("cause=KernelFutex"), "{told}");
+        let mut another = begin(&job, 2, options);
+        another.await_words(&["ATTACHED"]);
+        another.tell("leave 0");
+        outside.await_words(&["EVENT", "RankLeft", "rank=2"]);
+    }
+}
+
+/// An agent that was started in a pid namespace sees its own namespace only.
+#[test]
+fn a_rank_outside_the_agents_pid_namespace_is_refused() {
+    if !may_unshare(root(), &PID_AND_PROC) {
+        return;
+    }
+    let job = Job::new(1);
+    let inside = begin(&job, 0, &PID_AND_PROC);
+    inside.await_words(&["ATTACHED"]);
+    let (keeper, _) = job.agent(1).pair();
+    let text = refused(begin(&job, 1, &[]));
+    assert_says(&text, &["pid namespace", "srun musterd"]);
+    // The namespace ends with its first process, and the agent with it.
+    inside.kill();
+    wait_for_end(keeper);
+    drop(start(&job, 1));
+}
+
+/// Where `/proc` is another namespace's an agent would look at the wrong processes: it does not start.
+#[test]
+fn an_agent_without_its_own_proc_does_not_start() {
+    if !may_unshare(root(), &PID) {
+        return;
+    }
+    let job = Job::new(1);
+    let text = refused(begin(&job, 0, &PID));
+    assert_says(&text, &["/proc", "--mount-proc"]);
+}
+
+/// A user namespace that calls the user by another number: it is the same user, of the same agent.
+#[test]
+fn a_rank_in_a_user_namespace_is_of_the_same_user() {
+    const MAPPED: [&str; 2] = ["--user", "--map-root-user"];
+    for user in [root(), NOBODY] {
+        if !may_unshare(user, &MAPPED) {
+            continue;
+        }
+        let own = Job::new(1);
+        std::os::unix::fs::chown(own.directory(), Some(user), None).expect("our own directory");
+        let job = if user == root() {
+            own
+        } else {
+            own.of_user(user)
+        };
+        let mut outside = start(&job, 0);
+        let inside = begin(&job, 1, &MAPPED);
+        inside.await_words(&["ATTACHED"]);
+        outside.await_states("n1=Alive 0=Alive 1=Alive");
+        assert_eq!(job.agent(1).all.len(), 2, "one agent");
+        inside.kill();
+        outside.await_words(&["EVENT", "RankFailed", "rank=1"]);
+    }
+}
+
+/// One that does not say who the user is: nobody can tell whose agent it is to meet.
+#[test]
+fn a_rank_in_a_user_namespace_without_a_map_is_refused() {
+    if !may_unshare(root(), &["--user"]) {
+        return;
+    }
+    let job = Job::new(1);
+    let text = refused(begin(&job, 0, &["--user"]));
+    assert_says(&text, &["user namespace", "--map-root-user"]);
+    assert_eq!(job.agent(1).all, [0; 0]);
+}

@@ -1,0 +1,195 @@
+//! Real members with age gossip: everybody comes up, dies, sleeps and returns everywhere; who is set
+//! otherwise stops, and so does who finds out.
+
+use muster_tests::{Member, program};
+use rustix::process::Signal;
+use std::path::Path;
+use std::process::Command;
+
+const COUNT: usize = 64;
+
+fn nid(net: u8, index: usize) -> String {
+    format!("127.{net}.0.{index}@udp0")
+}
+
+fn start(directory: &Path, net: u8, index: usize, count: usize, more: &[&str]) -> Member {
+    let rail = nid(net, index);
+    let all = format!("127.{net}.0.[1-{count}]@udp0");
+    let mut arguments = vec!["--rail", &rail, "--protocol", "age", "--participants", &all];
+    arguments.extend(more);
+    Member::start(directory, &format!("g{index}"), &arguments)
+}
+
+/// Reads on until a member says this, and returns what it said before.
+fn until(member: &Member, line: &str) -> Vec<String> {
+    let mut before = Vec::new();
+    loop {
+        let said = member.next_line();
+        if said == line {
+            return before;
+        }
+        before.push(said);
+    }
+}
+
+/// What is said of a death before it: suspicion of the dead one, and of nobody else.
+fn assert_about(said: &[String], nid: &str) {
+    let is_right = |line: &String| line.ends_with(nid) && !line.starts_with("DOWN");
+    assert!(said.iter().all(is_right), "{nid}: {said:?}");
+}
+
+/// AG-01, AG-10: 64 members; one is killed and comes back in a new life, one is stopped and goes on.
+#[test]
+fn members_come_up_die_sleep_and_return() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut members: Vec<_> = (1..=COUNT)
+        .map(|index| start(directory.path(), 91, index, COUNT, &[]))
+        .collect();
+    for (index, member) in (1..).zip(&members) {
+        let others = (1..=COUNT).filter(|other| *other != index);
+        let ups: Vec<_> = others
+            .map(|other| format!("UP {}", nid(91, other)))
+            .collect();
+        assert_eq!(member.wait_for(&ups), Vec::<String>::new());
+    }
+    let (killed, stopped) = (nid(91, 9), nid(91, 20));
+    members.remove(8).kill();
+    for member in &members {
+        assert_about(&until(member, &format!("DOWN {killed}")), &killed);
+    }
+    let sleeper = members.remove(18);
+    sleeper.signal(Signal::STOP);
+    for member in &members {
+        assert_about(&until(member, &format!("DOWN {stopped}")), &stopped);
+    }
+    sleeper.signal(Signal::CONT);
+    for member in &members {
+        assert_about(&until(member, &format!("UP {stopped}")), &stopped);
+    }
+    let _again = start(directory.path(), 91, 9, COUNT, &[]);
+    for member in members.iter().chain([&sleeper]) {
+        let before = until(member, &format!("UP {killed}"));
+        // Who slept through nobody's death accuses nobody.
+        assert!(before.is_empty(), "{}: {before:?}", member.name);
+    }
+    let shown = Command::new(program("muster"))
+        .args(["members", "--agent"])
+        .arg(directory.path().join("g1.control"))
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("127.91.0."), "{shown}");
+}
+
+/// AG-05: another interval, or another list: both sides name what differs.
+#[test]
+fn who_is_set_otherwise_stops_and_so_does_who_finds_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = start(directory.path(), 92, 1, 2, &[]);
+    let other = start(directory.path(), 92, 2, 2, &["--interval-ms", "300"]);
+    until(&one, &format!("REFUSED {} interval_us", nid(92, 2)));
+    until(&other, &format!("REFUSED {} interval_us", nid(92, 1)));
+    let one = start(directory.path(), 93, 1, 2, &[]);
+    let other = start(directory.path(), 93, 2, 3, &[]);
+    until(&one, &format!("REFUSED {} participants", nid(93, 2)));
+    until(&other, &format!("REFUSED {} participants", nid(93, 1)));
+}
+
+/// AG-11: stopped, it is silent and held failed; started, it is back; initialised anew, it has forgotten
+/// everybody and waits.
+#[test]
+fn an_operator_stops_starts_and_initialises() {
+    let directory = tempfile::tempdir().unwrap();
+    let members: Vec<_> = (1..=3)
+        .map(|index| start(directory.path(), 95, index, 3, &[]))
+        .collect();
+    for (index, member) in (1..).zip(&members) {
+        let others = (1..=3).filter(|other| *other != index);
+        let ups: Vec<_> = others
+            .map(|other| format!("UP {}", nid(95, other)))
+            .collect();
+        assert_eq!(member.wait_for(&ups), Vec::<String>::new());
+    }
+    let ask = |arguments: &[&str]| {
+        let mut command = Command::new(program("muster"));
+        command.arg("gossip").args(arguments).arg("--agent");
+        let output = command
+            .arg(directory.path().join("g2.control"))
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&said).into_owned(),
+        )
+    };
+    let (done, said) = ask(&["status"]);
+    assert!(
+        done && said.contains("gossip is running") && said.contains("127.95.0.3@udp0"),
+        "{said}"
+    );
+    let (done, said) = ask(&["stop"]);
+    assert!(done && said.contains("stopped"), "{said}");
+    let (first, second) = (&members[0], nid(95, 2));
+    assert_about(&until(first, &format!("DOWN {second}")), &second);
+    let (done, said) = ask(&["start"]);
+    assert!(done, "{said}");
+    assert_about(&until(first, &format!("UP {second}")), &second);
+    let (done, said) = ask(&["init", "127.95.0.[1-3]@tcp0"]);
+    assert!(!done && said.contains("its rails are"), "{said}");
+    let (done, said) = ask(&[
+        "init",
+        "127.95.0.[2-3]@udp0",
+        "127.95.0.1@udp0",
+        "--interval-ms",
+        "200",
+    ]);
+    assert!(done && said.contains("3 participants"), "{said}");
+    until(&members[1], &format!("LEFT {}", nid(95, 1)));
+    let (_, said) = ask(&["status"]);
+    assert!(said.contains("gossip is stopped; clock 0"), "{said}");
+    let (done, said) = ask(&["start"]);
+    assert!(done, "{said}");
+    until(&members[1], &format!("UP {}", nid(95, 1)));
+}
+
+/// AG-02, AG-03, AG-04, AG-11: what cannot be is refused at the start, with the remedy.
+#[test]
+fn a_wrong_start_is_refused_with_a_remedy() {
+    let cases: [(&[&str], &str); 5] = [
+        (&["--interval-ms", "100"], "allow_fast_interval"),
+        (&["--round-trip-ms", "500"], "half the estimated round trip"),
+        (&["--participants", "127.94.0.9@tcp0"], "127.94.0.9@tcp0"),
+        (
+            &["--participants", "127.94.0.[5-4]@udp0"],
+            "MUSTER_PARTICIPANTS",
+        ),
+        (
+            &["--rail", "127.94.0.77@udp0", "--rail", "127.94.0.2:0@udp1"],
+            "its rails are",
+        ),
+    ];
+    for (arguments, words) in cases {
+        let mut command = Command::new(program("musterd"));
+        command.args([
+            "--print-events",
+            "plain",
+            "--name",
+            "g",
+            "--protocol",
+            "age",
+        ]);
+        command.args(["--participants", "127.94.0.[1-3]@udp0"]);
+        if !arguments.contains(&"--rail") {
+            command.args(["--rail", "127.94.0.1@udp0"]);
+        }
+        let directory = tempfile::tempdir().unwrap();
+        command.args(arguments).env("MUSTER_DIR", directory.path());
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !output.status.success() && said.contains(words),
+            "{arguments:?}: {said}"
+        );
+    }
+}

@@ -1,0 +1,316 @@
+//! Real launchers and the jobs that they start.
+//!
+//! The programs that are tested are the release ones of `make build`, compiled with each MPI's own
+//! compiler.
+
+use crate::{DEADLINE, workspace};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::time::Instant;
+
+/// Jobs one at a time: each keeps both cores of a small machine busy.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// What a job said, and how its launcher ended; none if it had to be ended.
+pub struct Outcome {
+    /// Its lines, in the order in which they came.
+    pub lines: Vec<String>,
+    /// How the launcher ended.
+    pub status: Option<ExitStatus>,
+}
+
+impl Outcome {
+    /// How many lines begin so.
+    pub fn count(&self, beginning: &str) -> usize {
+        let begins = |line: &&String| line.starts_with(beginning);
+        self.lines.iter().filter(begins).count()
+    }
+
+    /// All of it, for a message.
+    pub fn text(&self) -> String {
+        self.lines.join("\n")
+    }
+
+    /// The launcher ended by itself: nothing of ours held it.
+    ///
+    /// # Panics
+    /// If it had to be ended.
+    pub fn expect_end(&self) -> ExitStatus {
+        self.status
+            .unwrap_or_else(|| panic!("the launcher hangs:\n{}", self.text()))
+    }
+}
+
+/// A program of `tests/programs` compiled with this compiler and these further arguments.
+///
+/// # Panics
+/// If that fails, or `make build` was not run.
+pub fn compile(compiler: &Path, name: &str, further: &[&str], folder: &Path) -> PathBuf {
+    let tree = workspace().join("target/release/c");
+    assert!(
+        tree.join("lib/libmuster.so").is_file(),
+        "run `make build` first"
+    );
+    let binary = folder.join(name);
+    let output = Command::new(compiler)
+        .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(tree.join("include"))
+        .args(further)
+        .arg(workspace().join(format!("tests/programs/{name}.c")))
+        .arg("-o")
+        .arg(&binary)
+        .arg(format!("-L{}", tree.join("lib").display()))
+        .arg(format!("-Wl,-rpath,{}", tree.join("lib").display()))
+        .args(["-lmuster", "-lpthread", "-ldl"])
+        .output()
+        .unwrap_or_else(|error| panic!("{}: {error}", compiler.display()));
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {words}", compiler.display());
+    binary
+}
+
+/// The library that stands between a program and MPI, for the MPI of this compiler.
+///
+/// # Panics
+/// If it cannot be compiled.
+pub fn interposer(compiler: &Path, folder: &Path) -> PathBuf {
+    let tree = workspace().join("target/release/c");
+    let library = folder.join("libmuster-pmpi.so");
+    let output = Command::new(compiler)
+        .args([
+            "-std=gnu11",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-shared",
+            "-fPIC",
+            "-I",
+        ])
+        .arg(tree.join("include"))
+        .arg(workspace().join("bindings-c/pmpi/muster_pmpi.c"))
+        .arg("-o")
+        .arg(&library)
+        .arg(format!("-L{}", tree.join("lib").display()))
+        .arg(format!("-Wl,-rpath,{}", tree.join("lib").display()))
+        .args(["-lmuster", "-lpthread"])
+        .output()
+        .expect("a compiler");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}");
+    library
+}
+
+/// Runs a launcher with its job, in a process group of its own, until it ends or the deadline.
+///
+/// # Panics
+/// If it cannot be started.
+pub fn run(launcher: &mut Command, folder: &Path) -> Outcome {
+    run_with(launcher, folder, |_| true)
+}
+
+/// Runs a launcher and shows each line of its job. When that says `false` the launcher is ended.
+///
+/// # Panics
+/// If it cannot be started.
+pub fn run_with(
+    launcher: &mut Command,
+    folder: &Path,
+    mut look: impl FnMut(&[String]) -> bool,
+) -> Outcome {
+    let mut child = launcher
+        .env("MUSTER_DIR", folder)
+        .env("MUSTER_AGENT", workspace().join("target/release/musterd"))
+        .env("MUSTER_LINGER_MS", "300")
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .process_group(0)
+        .spawn()
+        .unwrap_or_else(|error| panic!("{launcher:?}: {error}"));
+    let output = BufReader::new(child.stdout.take().expect("piped"));
+    let (sender, said) = channel();
+    std::thread::spawn(move || {
+        output
+            .lines()
+            .map_while(Result::ok)
+            .try_for_each(|l| sender.send(l))
+    });
+    let until = Instant::now() + DEADLINE;
+    let mut lines = Vec::new();
+    // The output ends with the launcher and all that it started.
+    let ended = loop {
+        match said.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(line) => lines.push(line),
+            Err(cause) => break cause == std::sync::mpsc::RecvTimeoutError::Disconnected,
+        }
+        if !look(&lines) {
+            break false;
+        }
+    };
+    if !ended {
+        let group = Pid::from_raw(child.id() as i32).expect("a pid");
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let status = child.wait().expect("a child");
+    Outcome {
+        lines,
+        status: ended.then_some(status),
+    }
+}
+
+/// The programs of a Python environment under `target`.
+pub fn venv(name: &str) -> PathBuf {
+    workspace().join("target").join(name).join("bin")
+}
+
+/// One at a time, each in a folder of its own.
+///
+/// # Panics
+/// If there is no room for a folder.
+pub fn job(test: impl FnOnce(&Path)) {
+    let _turn = TURN
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let folder = tempfile::tempdir().expect("a folder");
+    test(folder.path());
+}
+
+/// Debian's `mpirun`.
+pub fn open_mpi_4() -> Command {
+    let mut launcher = Command::new("mpirun.openmpi");
+    launcher
+        .args([
+            "--oversubscribe",
+            "--mca",
+            "btl",
+            "self,vader",
+            "--mca",
+            "pml",
+            "ob1",
+        ])
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .env("MUSTER_RAILS", "127.0.0.1:0@udp0");
+    launcher
+}
+
+/// The `mpirun` of the Open MPI 5 under `target/venv`.
+pub fn open_mpi_5() -> Command {
+    let mut launcher = Command::new(venv("venv").join("mpirun"));
+    launcher
+        .args(["--map-by", ":OVERSUBSCRIBE", "--allow-run-as-root"])
+        .env("OMPI_MCA_coll", "^han")
+        .env("MUSTER_RAILS", "127.0.0.1:0@udp0");
+    launcher
+}
+
+/// The stand-in for ssh: own host name, own rails, own PMIx node.
+const NODE_SHELL: &str = r#"#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done
+node=$1; shift
+export MUSTER_NODE=$node MUSTER_RAILS=127.88.${node#n}.1:0@udp0
+if [ "${TWO_RAILS-}" ]; then MUSTER_RAILS=$MUSTER_RAILS,10.88.${node#n}.1:0@udp1; fi
+if [ "$(id -u)" = 0 ]; then flags=--uts; else flags="--user --map-current-user --keep-caps --uts"; fi
+exec unshare $flags sh -c 'hostname "$0" && eval "$*"' "$node" "$@"
+"#;
+
+/// The `mpirun` of Open MPI 5 with two emulated nodes, `n1` and `n2`, of two ranks each.
+///
+/// # Panics
+/// If the folder cannot be written to.
+pub fn open_mpi_5_on_two_nodes(folder: &Path) -> Command {
+    let shell = folder.join("node-shell");
+    std::fs::write(&shell, NODE_SHELL).expect("a file");
+    let mode = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(&shell, mode).expect("its mode");
+    let mut launcher = Command::new(venv("venv").join("mpirun"));
+    launcher
+        .args(["--prtemca", "plm_ssh_agent"])
+        .arg(&shell)
+        .args(["--host", "n1:2,n2:2", "--bind-to", "none"])
+        .arg("--allow-run-as-root")
+        .env("OMPI_MCA_coll", "^han")
+        .env("OMPI_MCA_mpi_yield_when_idle", "1")
+        .env("PRTE_ALLOW_RUN_AS_ROOT", "1")
+        .env("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    launcher
+}
+
+/// What has a net of its own: an interface for the launcher, and an address for the second rail of each node.
+const OWN_NET: &str = "ip link set lo up && ip link add out type veth peer name in \
+    && ip addr add 10.99.0.1/24 dev out && ip link set out up && ip link set in up \
+    && ip addr add 10.88.1.1/32 dev lo && ip addr add 10.88.2.1/32 dev lo && exec \"$0\" \"$@\"";
+
+/// As [`open_mpi_5_on_two_nodes`], each node with two rails, in a net of its own: see [`second_rail`]. Only root
+/// can make one.
+///
+/// # Panics
+/// As there.
+pub fn open_mpi_5_on_two_rails(folder: &Path) -> Command {
+    let inner = open_mpi_5_on_two_nodes(folder);
+    let mut launcher = Command::new("unshare");
+    launcher
+        .args(["--net", "sh", "-c", OWN_NET])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env("TWO_RAILS", "1");
+    for (name, value) in inner.get_envs() {
+        if let Some(value) = value {
+            launcher.env(name, value);
+        }
+    }
+    launcher
+}
+
+/// Takes the address of the second rail of node `n2` out of the net that this process is in ("del"), or puts it
+/// back ("add").
+///
+/// # Panics
+/// If that fails.
+pub fn second_rail(process: Pid, what: &str) {
+    let status = Command::new("nsenter")
+        .args(["--target", &process.as_raw_nonzero().to_string(), "--net"])
+        .args(["ip", "addr", what, "10.88.2.1/32", "dev", "lo"])
+        .status();
+    assert!(
+        status.is_ok_and(|status| status.success()),
+        "ip addr {what}"
+    );
+}
+
+/// The processes of an emulated node of the job in this folder, by their environment.
+///
+/// # Panics
+/// Without a `/proc`.
+pub fn processes_of(node: &str, folder: &Path) -> Vec<Pid> {
+    let wanted = [
+        format!("MUSTER_NODE={node}"),
+        format!("MUSTER_DIR={}", folder.display()),
+    ];
+    let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = processes.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let text = std::fs::read(entry.path().join("environ")).ok()?;
+        let has = |wanted: &String| {
+            text.split(|byte| *byte == 0)
+                .any(|one| one == wanted.as_bytes())
+        };
+        wanted.iter().all(has).then(|| Pid::from_raw(pid))?
+    });
+    pids.collect()
+}
+
+/// Sends a signal to each that is still there.
+pub fn signal_all(pids: &[Pid], signal: Signal) {
+    for pid in pids {
+        let _ = kill_process(*pid, signal);
+    }
+}

@@ -1,0 +1,389 @@
+//! The life of agents with their ranks: many ranks, several jobs and users on one node, processes that
+//! become or start others, workers killed at any moment, and what is left when a job has ended.
+//!
+//! Real ranks and real agents, as in `agents.rs`; every wait is for an event.
+
+use muster_tests::ranks::{Job, Rank, as_user, signal, wait_for_end};
+use muster_tests::{DEADLINE, program};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rustix::process::Signal;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Instant;
+
+fn rank_program() -> &'static str {
+    env!("CARGO_BIN_EXE_muster-test-rank")
+}
+
+/// Starts a rank and does not wait until it is attached.
+fn begin(job: &Job, node: usize, rank: u32) -> Rank {
+    let mut command = job.command(rank_program(), node, rank);
+    Rank::start(&mut command, &format!("rank {rank} on n{node}"))
+}
+
+fn start(job: &Job, node: usize, rank: u32) -> Rank {
+    let rank = begin(job, node, rank);
+    rank.await_words(&["ATTACHED"]);
+    rank
+}
+
+/// One rank on each node, all of them seen alive by all of them.
+fn start_each(job: &Job, nodes: usize) -> Vec<Rank> {
+    let mut ranks: Vec<Rank> = (1..=nodes)
+        .map(|node| start(job, node, node as u32 - 1))
+        .collect();
+    let view = alive(nodes, nodes as u32);
+    ranks.iter_mut().for_each(|rank| rank.await_states(&view));
+    ranks
+}
+
+/// The view in which so many nodes and ranks are alive.
+fn alive(nodes: usize, ranks: u32) -> String {
+    let nodes = (1..=nodes).map(|node| format!("n{node}=Alive"));
+    let ranks = (0..ranks).map(|rank| format!("{rank}=Alive"));
+    nodes.chain(ranks).collect::<Vec<_>>().join(" ")
+}
+
+/// What a rank was told besides what was waited for and is bad news.
+fn bad_news(rank: &Rank) -> Vec<String> {
+    let bad = [
+        "NodeFailed",
+        "RankFailed",
+        "RankHung",
+        "Outcast",
+        "NodeLeft",
+        "RankLeft",
+    ];
+    let lines = rank.take_passed().into_iter();
+    let is_bad =
+        |line: &String| line.starts_with("LOST") || line.split(' ').any(|word| bad.contains(&word));
+    lines.filter(is_bad).collect()
+}
+
+fn assert_no_bad_news(ranks: &[&Rank]) {
+    for rank in ranks {
+        assert_eq!(bad_news(rank), Vec::<String>::new());
+    }
+}
+
+/// A node full of ranks that all come at once: they find one agent, see each other, and the death of each
+/// is told to all, next door too.
+#[test]
+fn a_node_full_of_ranks_has_one_agent_that_knows_them_all() {
+    const RANKS: u32 = 128;
+    let job = Job::new(2);
+    let mut ranks: Vec<Rank> = (0..RANKS).map(|rank| begin(&job, 1, rank)).collect();
+    let mut neighbour = start(&job, 2, RANKS);
+    for rank in &ranks {
+        rank.await_words(&["ATTACHED"]);
+    }
+    let view = alive(2, RANKS + 1);
+    for rank in ranks.iter_mut().chain([&mut neighbour]) {
+        rank.await_states(&view);
+    }
+    assert_eq!(job.agent(1).all.len(), 2, "one keeper, one worker");
+    let pair = job.agent(1).pair();
+    assert_no_bad_news(&ranks.iter().collect::<Vec<_>>());
+    drop(neighbour.take_passed());
+
+    // The first, the last, and one that another thread of the agent's watch looks after.
+    for victim in [127, 126, 0] {
+        ranks.remove(victim as usize).kill();
+        let words = ["EVENT", "RankFailed", &format!("rank={victim}")];
+        for rank in ranks.iter().chain([&neighbour]) {
+            rank.await_words(&words);
+        }
+    }
+    assert_no_bad_news(&ranks.iter().chain([&neighbour]).collect::<Vec<_>>());
+    // All others at once.
+    ranks
+        .iter()
+        .for_each(|rank| signal(rank.pid(), Signal::KILL));
+    let told: Vec<String> = (1..126).map(|rank| format!("rank={rank}")).collect();
+    let told: Vec<[&str; 3]> = told
+        .iter()
+        .map(|rank| ["EVENT", "RankFailed", rank])
+        .collect();
+    neighbour.await_each(&told.iter().map(|words| &words[..]).collect::<Vec<_>>());
+    neighbour.await_words(&["EVENT", "NodeLeft", "node=n1"]);
+    wait_for_end(pair.0);
+    assert_eq!(job.agent(1).all, [0; 0]);
+}
+
+/// Two jobs of one user share nodes, interfaces and directory, and nothing else.
+#[test]
+fn two_jobs_of_one_user_on_the_same_nodes_do_not_meet() {
+    let job = Job::new(2);
+    let other = job.beside();
+    two_jobs(&job, &other);
+}
+
+/// The same with two users, whose jobs and nodes have the same names, in a directory that everybody may
+/// write to.
+#[test]
+fn the_jobs_of_two_users_on_the_same_nodes_do_not_meet() {
+    const NOBODY: u32 = 65534;
+    let job = Job::new(2);
+    set_mode(job.directory(), 0o1777);
+    let other = job.of_user(NOBODY);
+    if let Err(why) = may_run_as(NOBODY) {
+        assert!(!rustix::process::getuid().is_root(), "{why}");
+        eprintln!("SKIPPED: this user may not start ranks of another: {why}");
+        return;
+    }
+    two_jobs(&job, &other);
+}
+
+fn two_jobs(job: &Job, other: &Job) {
+    let (mut ours, mut theirs) = (start_each(job, 2), start_each(other, 2));
+    let (agents, others): (Vec<u32>, Vec<u32>) = (
+        (1..=2).flat_map(|node| job.agent(node).all).collect(),
+        (1..=2).flat_map(|node| other.agent(node).all).collect(),
+    );
+    assert_eq!((agents.len(), others.len()), (4, 4));
+    ours.iter()
+        .chain(&theirs)
+        .for_each(|rank| drop(rank.take_passed()));
+
+    // A rank of each job, with the same number: only its own job is told.
+    ours.pop().expect("two ranks").kill();
+    ours[0].await_words(&["EVENT", "RankFailed", "rank=1"]);
+    theirs[0].await_states(&alive(2, 2));
+    assert_no_bad_news(&[&theirs[0], &theirs[1]]);
+    theirs.remove(0).kill();
+    theirs[0].await_words(&["EVENT", "RankFailed", "rank=0"]);
+    // The end of one job is not felt by the other.
+    let mut last = theirs.remove(0);
+    last.tell("leave 0");
+    assert_eq!(last.await_end(), Some(0));
+    others.into_iter().for_each(wait_for_end);
+    let again = start(job, 2, 1);
+    ours[0].await_words(&["EVENT", "RankUp", "rank=1"]);
+    drop(again);
+}
+
+/// Whether this process may start ranks of another user that find their agent's program.
+fn may_run_as(user: u32) -> Result<(), String> {
+    let mut command = as_user(user, "/usr/bin/test");
+    command.arg("-x").arg(program("musterd"));
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{command:?}: {status}")),
+        Err(error) => Err(format!("{command:?}: {error}")),
+    }
+}
+
+/// A rank that executes another image, or itself anew, is the same process: nobody calls it dead, and the
+/// new image attaches under its name. So it is when the worker dies at that moment.
+#[test]
+fn a_rank_that_executes_itself_anew_stays_alive() {
+    let job = Job::new(2);
+    let mut ranks = start_each(&job, 2);
+    ranks.iter().for_each(|rank| drop(rank.take_passed()));
+    for _ in 0..2 {
+        ranks[1].tell("exec");
+        ranks[1].await_words(&["ATTACHED"]);
+    }
+    let (_, worker) = job.agent(2).pair();
+    signal(worker, Signal::STOP);
+    ranks[1].tell("exec");
+    signal(worker, Signal::KILL);
+    ranks[1].await_words(&["ATTACHED"]);
+    ranks[1].await_states(&alive(2, 2));
+    assert_no_bad_news(&[&ranks[0], &ranks[1]]);
+    // The new image is the one that is watched.
+    ranks.remove(1).kill();
+    let told = ranks[0].await_words(&["EVENT", "RankFailed", "rank=1"]);
+    assert!(told.contains("cause=KernelFutex"), "{told}");
+    assert_eq!(bad_news(&ranks[0]), Vec::<String>::new());
+}
+
+/// A rank that became a program without Muster is alive as long as that one runs.
+#[test]
+fn a_rank_that_became_another_program_is_followed_to_its_end() {
+    let job = Job::new(2);
+    let ranks = start_each(&job, 1);
+    let mut other = start(&job, 2, 1);
+    ranks[0].await_words(&["EVENT", "RankUp", "rank=1"]);
+    other.tell("become cat");
+    let end = Instant::now() + DEADLINE;
+    while std::fs::read_to_string(format!("/proc/{}/comm", other.pid()))
+        .is_ok_and(|it| it.trim() != "cat")
+    {
+        assert!(Instant::now() < end, "it does not become another program");
+    }
+    other.tell("ECHO");
+    other.await_words(&["ECHO"]);
+    assert_eq!(bad_news(&ranks[0]), Vec::<String>::new());
+    other.kill();
+    ranks[0].await_words(&["EVENT", "RankFailed", "rank=1"]);
+}
+
+/// A process that a rank starts is a client of the same agent, a rank of its own if it is given a number,
+/// and its end is not its parent's.
+#[test]
+fn a_child_of_a_rank_joins_its_agent() {
+    let job = Job::new(2);
+    let mut ranks = start_each(&job, 2);
+    let agents = (job.agent(1).pair(), job.agent(2).pair());
+    ranks[1].tell("spawn 2");
+    let told = ranks[1].await_words(&["SPAWNED"]);
+    let child: u32 = told
+        .split(' ')
+        .nth(1)
+        .and_then(|pid| pid.parse().ok())
+        .expect("its pid");
+    ranks[1].await_words(&["ATTACHED"]);
+    ranks
+        .iter_mut()
+        .for_each(|rank| rank.await_states(&alive(2, 3)));
+    assert_eq!((job.agent(1).pair(), job.agent(2).pair()), agents);
+    ranks.iter().for_each(|rank| drop(rank.take_passed()));
+    signal(child, Signal::KILL);
+    for rank in &ranks {
+        rank.await_words(&["EVENT", "RankFailed", "rank=2"]);
+        assert_eq!(bad_news(rank), Vec::<String>::new());
+    }
+    ranks[0].await_states("n1=Alive n2=Alive 0=Alive 1=Alive 2=Failed");
+}
+
+/// Workers are killed while ranks come, while one dies, while one leaves, and in between: nobody is
+/// declared failed but who failed, and everybody hears of that.
+#[test]
+fn a_worker_may_be_killed_at_any_moment() {
+    let seed = std::env::var("MUSTER_TEST_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
+    let seed: u64 = seed.unwrap_or_else(|| std::process::id().into());
+    println!("seed {seed} (MUSTER_TEST_SEED repeats the order, not the moments)");
+    let mut dice = ChaCha8Rng::seed_from_u64(seed);
+    let job = Job::new(2);
+    let mut ranks = start_each(&job, 2);
+    ranks.iter().for_each(|rank| drop(rank.take_passed()));
+    // Four times in all on each node: at the fifth within ten seconds a keeper gives up.
+    for number in 2..6u32 {
+        let node = node_of(number);
+        let newcomer = begin(&job, node, number);
+        kill_worker(&job, node, dice.random_range(0..400));
+        newcomer.await_words(&["ATTACHED"]);
+        ranks.push(newcomer);
+        let view = alive(2, number + 1);
+        ranks.iter_mut().for_each(|rank| rank.await_states(&view));
+    }
+    assert_no_bad_news(&ranks.iter().collect::<Vec<_>>());
+    for (number, leaves) in [(5, true), (4, false), (3, false), (2, true)] {
+        let mut last = ranks.pop().expect("there are some");
+        let looks = dice.random_range(0..400);
+        if leaves {
+            last.tell("leave 0");
+            kill_worker(&job, node_of(number), looks);
+            assert_eq!(last.await_end(), Some(0));
+        } else {
+            kill_worker(&job, node_of(number), looks);
+            last.kill();
+        }
+        let word = if leaves { "RankLeft" } else { "RankFailed" };
+        for rank in &ranks {
+            rank.await_words(&["EVENT", word, &format!("rank={number}")]);
+        }
+    }
+    assert_no_bad_news(&ranks.iter().collect::<Vec<_>>());
+}
+
+/// Even ranks are on n1, odd ones on n2.
+fn node_of(rank: u32) -> usize {
+    1 + rank as usize % 2
+}
+
+/// Kills a node's worker, after a number of looks at it that stands for a moment.
+fn kill_worker(job: &Job, node: usize, looks: u32) {
+    let end = Instant::now() + DEADLINE;
+    let (_, worker) = loop {
+        // Between two workers there is none.
+        let agent = job.agent(node);
+        if let (Some(keeper), Some(worker)) = (agent.keeper, agent.worker) {
+            break (keeper, worker);
+        }
+        assert!(Instant::now() < end, "n{node} has no worker: {agent:?}");
+    };
+    for _ in 0..looks {
+        let _ = std::fs::read(format!("/proc/{worker}/stat"));
+    }
+    signal(worker, Signal::KILL);
+    wait_for_end(worker);
+}
+
+/// When a job has ended nothing of it is left: no process, no file, no memory. However it ended.
+#[test]
+fn nothing_is_left_of_a_job_that_has_ended() {
+    for killed in [false, true] {
+        let job = Job::new(2);
+        let mut ranks: Vec<Rank> = (0..4u32).map(|rank| begin_quiet(&job, rank)).collect();
+        for rank in &mut ranks {
+            rank.await_words(&["ATTACHED"]);
+            rank.await_states(&alive(2, 4));
+        }
+        let boards: BTreeSet<String> = ranks
+            .iter()
+            .flat_map(|rank| boards_of(rank.pid()))
+            .collect();
+        assert_eq!(boards.len(), 2, "a board a node: {boards:?}");
+        let agents: Vec<u32> = (1..=2).flat_map(|node| job.agent(node).all).collect();
+        assert_eq!(agents.len(), 4);
+        for mut rank in ranks {
+            if killed {
+                rank.kill();
+            } else {
+                rank.tell("leave 0");
+                assert_eq!(rank.await_end(), Some(0));
+            }
+        }
+        agents.into_iter().for_each(wait_for_end);
+        for node in 1..=2 {
+            assert_eq!(job.agent(node).all, [0; 0]);
+        }
+        let files = std::fs::read_dir(job.directory()).expect("the test's own directory");
+        let files: Vec<_> = files.flatten().map(|file| file.file_name()).collect();
+        assert_eq!(files, ["key"], "killed: {killed}");
+        for process in std::fs::read_dir("/proc")
+            .expect("/proc is mounted")
+            .flatten()
+        {
+            let pid = process
+                .file_name()
+                .to_str()
+                .and_then(|pid| pid.parse().ok());
+            let mapped = pid.map(boards_of).unwrap_or_default();
+            assert!(
+                mapped.is_disjoint(&boards),
+                "{pid:?} has {mapped:?}, killed: {killed}"
+            );
+        }
+    }
+}
+
+/// Two ranks a node; without a log, which would stay for its reader.
+fn begin_quiet(job: &Job, rank: u32) -> Rank {
+    let mut command = job.command(rank_program(), 1 + rank as usize / 2, rank);
+    Rank::start(command.env_remove("MUSTER_LOG"), &format!("rank {rank}"))
+}
+
+/// The boards that a process has mapped, by device and inode.
+fn boards_of(pid: u32) -> BTreeSet<String> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let lines = maps.lines().filter(|line| line.contains("memfd:muster"));
+    let inode = |line: &str| {
+        line.split_whitespace()
+            .skip(3)
+            .take(2)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    lines.map(inode).collect()
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("our own");
+}

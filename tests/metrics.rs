@@ -1,0 +1,253 @@
+//! The metrics: a strict reader of OpenMetrics takes the exposition of a real agent, the text file is
+//! replaced at once, and every name in the dashboard is one that an agent tells.
+
+use muster_tests::admin::Admin;
+use muster_tests::{Member, program, workspace};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::Command;
+
+/// What a strict reader found: the samples by name and labels.
+#[derive(Debug, Default)]
+struct Exposition {
+    kinds: BTreeMap<String, String>,
+    samples: BTreeMap<String, BTreeMap<Vec<(String, String)>, f64>>,
+}
+
+/// Reads OpenMetrics text 1.0, and refuses whatever the format does not allow.
+fn read(text: &str) -> Result<Exposition, String> {
+    let body = text.strip_suffix("# EOF\n").ok_or("the end is not # EOF")?;
+    let mut found = Exposition::default();
+    let mut family: Option<(String, String)> = None;
+    let mut helped = BTreeSet::new();
+    for line in body.split_inclusive('\n') {
+        let fault = |why: &str| format!("{why}: {line:?}");
+        let line = line
+            .strip_suffix('\n')
+            .ok_or_else(|| fault("no end of line"))?;
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').ok_or_else(|| fault("no type"))?;
+            is_name(name)
+                .then_some(())
+                .ok_or_else(|| fault("a bad name"))?;
+            if !["counter", "gauge", "info"].contains(&kind) {
+                return Err(fault("an unknown type"));
+            }
+            if found
+                .kinds
+                .insert(name.to_owned(), kind.to_owned())
+                .is_some()
+            {
+                return Err(fault("a family that comes twice, or in parts"));
+            }
+            family = Some((name.to_owned(), kind.to_owned()));
+        } else if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').ok_or_else(|| fault("no help"))?;
+            let is_current = family.as_ref().is_some_and(|(family, _)| family == name);
+            if !is_current || help.is_empty() || !helped.insert(name.to_owned()) {
+                return Err(fault("help that is not its family's, or comes twice"));
+            }
+        } else {
+            let (family, kind) = family
+                .as_ref()
+                .ok_or_else(|| fault("a sample without a family"))?;
+            let (name, labels, value) = sample(line).ok_or_else(|| fault("no sample"))?;
+            let suffix = match kind.as_str() {
+                "counter" => "_total",
+                "info" => "_info",
+                _ => "",
+            };
+            if name != format!("{family}{suffix}") {
+                return Err(fault("a sample of another family"));
+            }
+            if kind == "counter" && value < 0.0 || kind == "info" && value != 1.0 {
+                return Err(fault("a value that its type does not allow"));
+            }
+            if found
+                .samples
+                .entry(name)
+                .or_default()
+                .insert(labels, value)
+                .is_some()
+            {
+                return Err(fault("a sample that comes twice"));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn is_name(name: &str) -> bool {
+    let letter = |c: char| c.is_ascii_alphabetic() || c == '_' || c == ':';
+    name.starts_with(letter) && name.chars().all(|c| letter(c) || c.is_ascii_digit())
+}
+
+type Sample = (String, Vec<(String, String)>, f64);
+
+fn sample(line: &str) -> Option<Sample> {
+    let at = line.find('{')?;
+    let (name, mut rest) = (&line[..at], &line[at + 1..]);
+    let mut labels: Vec<(String, String)> = Vec::new();
+    loop {
+        let (key, quoted) = rest.split_once("=\"")?;
+        let (value, behind) = unquoted(quoted)?;
+        let is_new = !labels.iter().any(|(known, _)| known == key);
+        if !is_name(key) || key.contains(':') || !is_new {
+            return None;
+        }
+        labels.push((key.to_owned(), value));
+        match behind.strip_prefix(',') {
+            Some(more) => rest = more,
+            None => {
+                let value = behind.strip_prefix("} ")?.parse().ok()?;
+                return is_name(name).then(|| (name.to_owned(), labels, value));
+            }
+        }
+    }
+}
+
+/// A value up to its closing quote, and what is behind it.
+fn unquoted(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut letters = text.char_indices();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => match letters.next()?.1 {
+                'n' => value.push('\n'),
+                other @ ('"' | '\\') => value.push(other),
+                _ => return None,
+            },
+            other => value.push(other),
+        }
+    }
+    None
+}
+
+/// The reader is strict: a test with one that takes everything would show nothing.
+#[test]
+fn the_reader_refuses_what_the_format_does_not_allow() {
+    let good = "# TYPE a counter\n# HELP a b\na_total{x=\"\\\"1\\\\\"} 3\n# EOF\n";
+    assert_eq!(read(good).unwrap().samples["a_total"].len(), 1);
+    for (from, to) in [
+        ("# EOF\n", ""),
+        ("a_total{", "a{"),
+        ("a_total{", "b_total{"),
+        (" 3", " three"),
+        (" 3", " -3"),
+        ("x=", "1x="),
+        ("\\\"1", "\\q1"),
+        ("counter", "number"),
+        ("# TYPE a counter\n", ""),
+        ("# EOF", "# TYPE a counter\n# EOF"),
+        ("# EOF", "a_total{x=\"\\\"1\\\\\"} 4\n# EOF"),
+    ] {
+        let bad = good.replacen(from, to, 1);
+        assert!(read(&bad).is_err(), "{bad}");
+    }
+}
+
+/// The names in the expressions of a dashboard.
+fn names_in(value: &Value, names: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(entries) => entries.iter().for_each(|(key, value)| match value {
+            Value::String(text) if key == "expr" || key == "query" => {
+                let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                let words = text
+                    .split(|c| !word(c))
+                    .filter(|word| word.starts_with("muster_"));
+                names.extend(words.map(str::to_owned));
+            }
+            value => names_in(value, names),
+        }),
+        Value::Array(items) => items.iter().for_each(|item| names_in(item, names)),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_strict_reader_takes_them_and_the_dashboard_names_no_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = |index: usize| format!("127.71.20.{index}@udp0");
+    let members: Vec<Member> = (1..=2)
+        .map(|index| {
+            let (rail, seed) = (arguments(index), arguments(1));
+            let arguments = ["--rail", &rail, "--seed", &seed];
+            Member::start(directory.path(), &format!("n{index}"), &arguments)
+        })
+        .collect();
+    members[0].wait_for(&["UP n2".into()]);
+    let admin = Admin::of(directory.path(), "n1");
+    let found = read(&admin.ask(&["metrics"])).unwrap();
+    let sum_of = |name: &str, key: &str, value: &str| -> f64 {
+        let has = |labels: &&Vec<(String, String)>| labels.contains(&(key.into(), value.into()));
+        let samples = found
+            .samples
+            .get(name)
+            .unwrap_or_else(|| panic!("no {name}"));
+        samples
+            .iter()
+            .filter(|(labels, _)| has(labels))
+            .map(|(_, value)| value)
+            .sum()
+    };
+    assert_eq!(sum_of("muster_members", "state", "alive"), 2.0);
+    assert_eq!(sum_of("muster_members", "state", "failed"), 0.0);
+    assert_eq!(sum_of("muster_rail_up", "rail", "127.71.20.1@udp0"), 1.0);
+    assert!(sum_of("muster_rail_sends_total", "node", "n1") > 0.0);
+    assert_eq!(found.kinds["muster_deadline_seconds"], "gauge");
+    for samples in found.samples.values() {
+        for labels in samples.keys() {
+            assert!(
+                labels
+                    .iter()
+                    .any(|(key, value)| key == "node" && value == "n1"),
+                "{labels:?}"
+            );
+        }
+    }
+
+    // The text file: the whole text or the one before, and nothing beside it.
+    let files = directory.path().join("textfiles");
+    fs::create_dir(&files).unwrap();
+    let file = files.join("muster.prom");
+    for _ in 0..2 {
+        let said = admin.ask(&["metrics", "--textfile", file.to_str().unwrap()]);
+        assert!(said.is_empty(), "{said}");
+        read(&fs::read_to_string(&file).unwrap()).unwrap();
+    }
+    assert_eq!(fs::read_dir(&files).unwrap().count(), 1);
+    let (code, _, error) = admin.run(&["metrics", "--textfile", "/proc/nowhere/x.prom"]);
+    assert!(
+        code == Some(1) && error.contains("/proc/nowhere/x.prom"),
+        "{error}"
+    );
+    // Without an agent the file stays as it was.
+    let gone = Admin(directory.path().join("nobody"));
+    let (code, ..) = gone.run(&["metrics", "--textfile", file.to_str().unwrap()]);
+    assert_eq!(code, Some(3));
+    assert!(read(&fs::read_to_string(&file).unwrap()).is_ok());
+
+    let dashboard = workspace().join("share/grafana/muster.json");
+    let dashboard: Value = serde_json::from_str(&fs::read_to_string(dashboard).unwrap()).unwrap();
+    let mut names = BTreeSet::new();
+    names_in(&dashboard, &mut names);
+    assert!(names.len() > 15, "{names:?}");
+    for name in names {
+        assert!(
+            found.samples.contains_key(&name),
+            "the dashboard asks for {name}, which nobody tells"
+        );
+    }
+}
+
+/// The command says itself where node_exporter looks.
+#[test]
+fn the_help_names_the_collector() {
+    let help = Command::new(program("muster"))
+        .args(["metrics", "--help"])
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&help.stdout).contains("node_exporter"));
+}

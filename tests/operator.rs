@@ -1,0 +1,614 @@
+//! What an operator sees: events, waits, verdicts, settings and the journal, from real agents on loopback;
+//! and the protocol of the control socket, with versions that are not alike and users that may only ask.
+
+use muster_tests::admin::Admin;
+use muster_tests::hosts::{Fault, Hosts, nids};
+use muster_tests::{DEADLINE, Member, program};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+fn start_with(directory: &Path, net: u8, index: usize, variables: &[(&str, &OsStr)]) -> Member {
+    let rail = format!("127.71.{net}.{index}@udp0");
+    let seed = format!("127.71.{net}.1@udp0");
+    let arguments = ["--rail", &rail, "--seed", &seed];
+    Member::start_with(directory, &format!("n{index}"), &arguments, variables)
+}
+
+/// So many members that know each other.
+fn start(directory: &Path, net: u8, count: usize, variables: &[(&str, &OsStr)]) -> Vec<Member> {
+    let members: Vec<_> = (1..=count)
+        .map(|index| start_with(directory, net, index, variables))
+        .collect();
+    for member in &members {
+        let others = members.iter().filter(|other| other.name != member.name);
+        let ups: Vec<String> = others.map(|other| format!("UP {}", other.name)).collect();
+        member.wait_for(&ups);
+    }
+    members
+}
+
+/// One line to the socket, and all that it answers.
+fn say(socket: &Path, line: &str) -> String {
+    let mut stream = UnixStream::connect(socket).expect("the control socket");
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.write_all(line.as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// An agent dies while somebody follows, somebody waits for its death, and somebody for its life.
+#[test]
+fn a_death_is_followed_waited_for_and_judged() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut members = start(directory.path(), 1, 3, &[]);
+    let admin = Admin::of(directory.path(), "n1");
+    let muster = |words: &[&str]| {
+        let mut command = Command::new(program("muster"));
+        command.args(words).arg("--agent").arg(&admin.0);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    assert_eq!(admin.ask(&["wait", "n[1-3]"]), "n[1-3] alive\n");
+    assert_eq!(
+        admin.json(&["wait", "--count", "3"])["schema"],
+        "muster/wait/v1"
+    );
+    assert_eq!(admin.ask(&["check"]), "OK: 3 of 3 members alive\n");
+    let (code, line, _) = admin.run(&["check", "--nagios", "--members", "3"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        line.starts_with("MUSTER OK - 3 of 3 members alive | alive=3;3: degraded=0"),
+        "{line}"
+    );
+    assert_eq!(line.lines().count(), 1);
+    let folded = admin.ask(&["members", "--fold"]);
+    assert!(folded.contains("n[1-3]  alive  3"), "{folded}");
+
+    let mut following = muster(&["events", "--follow", "-o", "json"])
+        .spawn()
+        .unwrap();
+    let mut events = BufReader::new(following.stdout.take().unwrap()).lines();
+    let mut next = |wanted: &str| {
+        loop {
+            let line = events.next().expect("an event").unwrap();
+            let event: Value = serde_json::from_str(&line).unwrap();
+            assert_eq!(event["schema"], "muster/event/v1");
+            if event["event"] == wanted {
+                return event;
+            }
+        }
+    };
+    next("journal-opened");
+    assert_eq!(next("node-up")["node"], "n1");
+    let waiting = muster(&["wait", "n3", "--state", "failed"])
+        .spawn()
+        .unwrap();
+    let hoping = muster(&["wait", "n2", "n3", "n9"]).spawn().unwrap();
+    members.remove(2).kill();
+    let death = next("node-failed");
+    assert_eq!(
+        (&death["member"], &death["node"]),
+        (&"n3".into(), &"n1".into())
+    );
+    assert!(
+        death["cause"].is_string() && death["time"].as_str().unwrap().ends_with('Z'),
+        "{death}"
+    );
+    assert!(
+        !death["reporters"].as_array().unwrap().is_empty(),
+        "{death}"
+    );
+
+    let waited = waiting.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&waited.stdout), "n3 failed\n");
+    // Who should live has failed.
+    let hoped = hoping.wait_with_output().unwrap();
+    assert_eq!(hoped.status.code(), Some(4), "{hoped:?}");
+    let (code, verdict, _) = admin.run(&["check"]);
+    assert_eq!(code, Some(4));
+    assert_eq!(
+        verdict,
+        "CRITICAL: 2 of 3 members alive, 1 failed\nfailed: n3\n"
+    );
+    let (code, line, _) = admin.run(&["check", "--nagios"]);
+    assert_eq!(code, Some(2), "{line}");
+    let (code, _, error) = admin.run(&["wait", "n3", "--timeout", "0"]);
+    assert!(
+        code == Some(4) && error.contains("n3 failed or left"),
+        "{error}"
+    );
+    let (code, _, error) = admin.run(&["wait", "n7", "--timeout", "0"]);
+    assert!(code == Some(5) && error.contains("not n7"), "{error}");
+
+    // Not followed: what is there, and the end. From a number on, only what is behind it.
+    let all = admin.ask(&["events"]);
+    assert!(all.contains("node-failed      n3"), "{all}");
+    let last = death["seq"].to_string();
+    let behind = admin.ask(&["events", "--since", &last, "-o", "json"]);
+    assert!(!behind.contains("\"node-failed\""), "{behind}");
+    // The agent goes: who follows is told so.
+    let first = members.remove(0);
+    assert!(first.leave());
+    assert_eq!(following.wait().unwrap().code(), Some(3));
+    let (code, line, _) = admin.run(&["check", "--nagios"]);
+    assert!(
+        code == Some(3) && line.starts_with("MUSTER UNKNOWN - "),
+        "{line}"
+    );
+}
+
+#[test]
+fn every_command_says_its_schema_and_every_answer_its_protocol() {
+    let directory = tempfile::tempdir().unwrap();
+    let _members = start(directory.path(), 2, 2, &[]);
+    let admin = Admin::of(directory.path(), "n1");
+    for (words, schema) in [
+        (&["members"][..], "members"),
+        (&["why", "n2"], "why"),
+        (&["attrs"], "attributes"),
+        (&["config", "show"], "config"),
+        (&["metrics"], "metrics"),
+        (&["stats"], "stats"),
+        (&["rails"], "rails"),
+        (&["peers"], "peers"),
+        (&["policy"], "policy"),
+        (&["explain", "n2"], "explain"),
+        (&["export"], "export"),
+        (&["stats", "--zero"], "change"),
+        (&["stats", "--per", "net"], "nets"),
+        (&["stats", "--per", "relay"], "relays"),
+    ] {
+        let answer = admin.json(words);
+        assert_eq!(answer["schema"], format!("muster/{schema}/v1"), "{words:?}");
+        assert_eq!(answer["protocol"], 1, "{words:?}");
+        assert_eq!(answer["release"], env!("CARGO_PKG_VERSION"), "{words:?}");
+    }
+    for (words, schema) in [
+        (&["top", "--delay", "0.1"][..], "top"),
+        (&["check"], "check"),
+        (&["wait", "n2"], "wait"),
+        (&["stats", "--rate", "50"], "rates"),
+    ] {
+        assert_eq!(
+            admin.json(words)["schema"],
+            format!("muster/{schema}/v1"),
+            "{words:?}"
+        );
+        let yaml = admin.ask(&[words, &["-o", "yaml"]].concat());
+        assert!(
+            yaml.contains(&format!("schema: muster/{schema}/v1")),
+            "{words:?}: {yaml}"
+        );
+    }
+    let top = admin.ask(&["top", "--delay", "0.1"]);
+    for there in [
+        "n1 of job -: ",
+        "members: 2 alive, 0 degraded",
+        "n1 *",
+        "127.71.2.1@udp0",
+    ] {
+        assert!(top.contains(there), "{there}: {top}");
+    }
+    assert!(
+        !top.contains('\x1b'),
+        "no colour but on a terminal: {top:?}"
+    );
+    // Attributes: the agent's own is there, of one member or of all.
+    let attributes = admin.ask(&["attrs", "n2"]);
+    assert!(attributes.starts_with("NODE  KEY"), "{attributes}");
+    let (code, _, error) = admin.run(&["attrs", "n77"]);
+    assert!(
+        code == Some(1) && error.contains("no member named n77"),
+        "{error}"
+    );
+}
+
+/// Where each setting came from: option, variable, file, default.
+#[test]
+fn settings_have_an_origin() {
+    let directory = tempfile::tempdir().unwrap();
+    let quiet = ("MUSTER_PROFILE", OsStr::new("quiet"));
+    let _members = start(directory.path(), 3, 1, &[quiet]);
+    let admin = Admin::of(directory.path(), "n1");
+    admin.await_answer(&["config", "show"], |answer| !answer.is_empty());
+    let settings = admin.json(&["config", "show"]);
+    let origin = |key: &str| {
+        let settings = settings["settings"].as_array().unwrap();
+        let found = settings
+            .iter()
+            .find(|setting| setting["key"] == key)
+            .expect("a setting");
+        [&found["value"], &found["origin"]].map(|text| text.as_str().unwrap().to_owned())
+    };
+    assert_eq!(origin("profile"), ["quiet", "variable MUSTER_PROFILE"]);
+    assert_eq!(origin("rail"), ["127.71.3.1@udp0", "option --rail"]);
+    assert_eq!(origin("minority"), ["continue", "default"]);
+    assert_eq!(origin("directory")[1], "variable MUSTER_DIR");
+    let table = admin.ask(&["config", "show", "--origin"]);
+    assert!(table.contains("variable MUSTER_PROFILE"), "{table}");
+    assert!(!admin.ask(&["config", "show"]).contains("ORIGIN"));
+
+    let check = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, text).unwrap();
+        let mut command = Command::new(program("muster"));
+        let output = command
+            .args(["config", "check"])
+            .arg(&path)
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&said).into_owned(),
+        )
+    };
+    let (code, said) = check("right.yaml", &admin.ask(&["export"]));
+    assert!(
+        code == Some(0) && said.contains("is right: rails 1"),
+        "{said}"
+    );
+    let (code, said) = check("wrong.yaml", "version: 1\nnest: []\n");
+    assert!(
+        code == Some(7) && said.contains("line 2, column 1"),
+        "{said}"
+    );
+}
+
+/// Either side that is of another version says both numbers, and does nothing.
+#[test]
+fn versions_that_are_not_alike_are_named_on_both_sides() {
+    let directory = tempfile::tempdir().unwrap();
+    let _members = start(directory.path(), 4, 1, &[]);
+    let admin = Admin::of(directory.path(), "n1");
+    admin.await_answer(&["members"], |answer| !answer.is_empty());
+    for line in ["muster/2 stats zero\n", "muster/2 a word of later\n"] {
+        let answer: Value = serde_json::from_str(&say(&admin.0, line)).unwrap();
+        assert_eq!(
+            (&answer["kind"], &answer["protocol"]),
+            (&"version".into(), &1.into())
+        );
+        let why = answer["error"].as_str().unwrap();
+        assert!(
+            why.contains("version 2") && why.contains("speaks 1"),
+            "{why}"
+        );
+    }
+    let members: Value = serde_json::from_str(&say(&admin.0, "muster/1 members\n")).unwrap();
+    assert_eq!(members["schema"], "muster/members/v1");
+
+    let path = directory.path().join("later");
+    let listener = UnixListener::bind(&path).unwrap();
+    let agent = std::thread::spawn(move || {
+        for answer in [
+            "{\"protocol\":2,\"release\":\"9.1.0\",\"members\":[]}\n",
+            "{\"members\":[]}\n",
+        ] {
+            let (stream, _) = listener.accept().unwrap();
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).unwrap();
+            assert_eq!(line, "muster/1 members\n");
+            (&stream).write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    let later = Admin(path);
+    for theirs in ["version 2 (release 9.1.0)", "a version before 1"] {
+        let (code, _, error) = later.run(&["members"]);
+        assert_eq!(code, Some(1));
+        assert!(
+            error.contains(theirs) && error.contains("speaks version 1 (release"),
+            "{error}"
+        );
+    }
+    agent.join().unwrap();
+}
+
+/// Where the site opens a second door, others may ask, and change nothing. As root only: nobody else can
+/// be another user.
+#[test]
+fn other_users_may_ask_where_the_site_lets_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = directory.path().join("open");
+    fs::create_dir(&open).unwrap();
+    let variables = [("MUSTER_READABLE_IN", open.as_os_str())];
+    let mut members = start(directory.path(), 5, 1, &variables);
+    let own = Admin::of(directory.path(), "n1");
+    own.await_answer(&["members"], |answer| !answer.is_empty());
+    let user = rustix::process::geteuid().as_raw();
+    let door = Admin(open.join(format!("muster-{user}-n1.control")));
+    assert_eq!(fs::metadata(&door.0).unwrap().mode() & 0o777, 0o666);
+    // Its own user may do everything at either door.
+    assert_eq!(
+        door.json(&["stats", "--zero"])["schema"],
+        "muster/change/v1"
+    );
+    if user == 0 {
+        let muster = directory.path().join("muster");
+        fs::copy(program("muster"), &muster).unwrap();
+        for path in [directory.path(), &open, &muster] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let ask = |words: &[&str]| {
+            let mut command = Command::new(&muster);
+            command
+                .args(words)
+                .arg("--agent")
+                .arg(&door.0)
+                .uid(65_534)
+                .gid(65_534);
+            let output = command.output().unwrap();
+            let said = [output.stdout, output.stderr].concat();
+            (
+                output.status.code(),
+                String::from_utf8_lossy(&said).into_owned(),
+            )
+        };
+        let (code, said) = ask(&["members"]);
+        assert!(code == Some(0) && said.contains("n1 *"), "{said}");
+        let (code, said) = ask(&["events"]);
+        assert!(code == Some(0) && said.contains("journal-opened"), "{said}");
+        for words in [
+            &["stats", "--zero"][..],
+            &["rails", "add", "127.71.5.9@udp1"],
+            &["attrs"],
+        ] {
+            let (code, said) = ask(words);
+            assert!(
+                code == Some(6) && said.contains("for its user alone"),
+                "{words:?}: {said}"
+            );
+        }
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    } else {
+        println!("not shown here: this user cannot become another one");
+    }
+    assert!(members.remove(0).leave());
+    assert!(!door.0.exists(), "the second door is taken away, too");
+}
+
+/// Each event is a line in the file of its node; a directory that cannot be written costs the journal
+/// and nothing else, and is said once.
+#[test]
+fn the_journal_has_every_event_and_a_bad_directory_costs_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = directory.path().join("journal");
+    fs::create_dir(&journal).unwrap();
+    let variables = [("MUSTER_JOURNAL", journal.as_os_str())];
+    let mut members = start(directory.path(), 6, 3, &variables);
+    members.remove(2).kill();
+    for member in &members {
+        member.wait_for(&["DOWN n3".into()]);
+    }
+    let lines_of = |name: &str| -> Vec<Value> {
+        let path = journal.join(format!("muster-{name}.jsonl"));
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let whole = text
+            .split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'));
+        whole
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    };
+    let end = Instant::now() + DEADLINE;
+    for name in ["n1", "n2"] {
+        let failed = |line: &Value| line["event"] == "node-failed" && line["member"] == "n3";
+        while !lines_of(name).iter().any(failed) {
+            assert!(Instant::now() < end, "{name}: {:?}", lines_of(name));
+        }
+        let numbers: Vec<u64> = lines_of(name)
+            .iter()
+            .filter_map(|line| line["seq"].as_u64())
+            .collect();
+        assert!(
+            numbers.iter().copied().eq(1..=numbers.len() as u64),
+            "{numbers:?}"
+        );
+    }
+    let stats = Admin::of(directory.path(), "n1").json(&["stats"]);
+    assert_eq!(stats["agent"]["journal_lines_unwritten"], 0, "{stats}");
+
+    // All of it on one page.
+    let page = directory.path().join("report.html");
+    let mut command = Command::new(program("muster"));
+    let output = command
+        .arg("report")
+        .arg(&journal)
+        .arg("-o")
+        .arg(&page)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 failures"),
+        "{said}"
+    );
+    let page = fs::read_to_string(page).unwrap();
+    for there in ["<svg ", "<td>node-failed</td><td>n3</td>", "n[1-2] (2)"] {
+        assert!(page.contains(there), "{there}: {page}");
+    }
+    let mut command = Command::new(program("muster"));
+    let output = command.args(["report", "/proc/nowhere"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(1) && said.contains("/proc/nowhere"),
+        "{said}"
+    );
+
+    let nowhere = [("MUSTER_JOURNAL", OsStr::new("/proc/nowhere"))];
+    let lost = start_with(directory.path(), 7, 4, &nowhere);
+    let admin = Admin::of(directory.path(), "n4");
+    admin.await_answer(&["events"], |answer| answer.contains("journal-opened"));
+    let stats = admin.json(&["stats"]);
+    assert_eq!(stats["agent"]["journal_lines_unwritten"], 1, "{stats}");
+    lost.signal(Signal::TERM);
+}
+
+/// Where the log goes: what cannot be understood is said, and a machine without systemd's journal has
+/// standard error.
+#[test]
+fn the_log_goes_where_it_is_told_to_or_says_why_not() {
+    let has_journald = Path::new("/run/systemd/journal/socket").exists();
+    for (place, said) in [
+        ("journald", "journal cannot be reached"),
+        ("the moon", "MUSTER_LOG_TO"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut agent = Command::new(program("musterd"))
+            .args([
+                "--name",
+                "n1",
+                "--rail",
+                "127.71.8.1@udp0",
+                "--print-events",
+                "plain",
+            ])
+            .env("MUSTER_DIR", directory.path())
+            .env("MUSTER_LOG_TO", place)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        BufReader::new(agent.stdout.take().unwrap())
+            .read_line(&mut ready)
+            .unwrap();
+        assert!(ready.starts_with("READY n1"), "{ready}");
+        agent.kill().unwrap();
+        let log = agent.wait_with_output().unwrap();
+        let log = String::from_utf8_lossy(&log.stderr);
+        assert!(
+            log.contains(said) != (place == "journald" && has_journald),
+            "{log}"
+        );
+    }
+}
+
+/// The doctor looks at every agent of the node, hears who is heard, finds what a killed one left, and says
+/// the remedy.
+#[test]
+fn the_doctor_finds_what_is_wrong_and_says_the_remedy() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut members = start(directory.path(), 9, 2, &[]);
+    let doctor = || {
+        let mut command = Command::new(program("muster"));
+        command.args(["doctor", "--listen", "500", "-o", "json"]);
+        let output = command
+            .env("MUSTER_DIR", directory.path())
+            .output()
+            .unwrap();
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(answer["schema"], "muster/doctor/v1");
+        let expected = if answer["verdict"] == "ok" { 0 } else { 4 };
+        assert_eq!(output.status.code(), Some(expected), "{answer}");
+        answer
+    };
+    let found = |answer: &Value, what: &str| -> Vec<(String, String)> {
+        let findings = answer["findings"].as_array().unwrap().clone();
+        let of = findings.iter().filter(|finding| finding["what"] == what);
+        let words = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
+        of.map(|finding| (words(finding, "level"), words(finding, "found")))
+            .collect()
+    };
+    let answer = doctor();
+    for finding in answer["findings"].as_array().unwrap() {
+        assert_eq!(
+            finding["remedy"].is_string(),
+            finding["level"] != "ok",
+            "{finding}"
+        );
+    }
+    assert!(
+        found(&answer, "agents")[0].1.starts_with("n[1-2], release"),
+        "{answer}"
+    );
+    assert_eq!(found(&answer, "priority").len(), 2, "{answer}");
+    let rails = &found(&answer, "rails")[0];
+    assert_eq!(
+        (rails.0.as_str(), rails.1.as_str()),
+        ("ok", "heard over 2 of 2 pairs, none is cut")
+    );
+    assert_eq!(answer["matrix"].as_array().unwrap().len(), 2, "{answer}");
+    assert_eq!(found(&answer, "leftovers")[0].0, "ok", "{answer}");
+
+    members.remove(1).kill();
+    let answer = doctor();
+    let (level, text) = &found(&answer, "leftovers")[0];
+    assert!(
+        level == "warning" && text.contains("1 of agents"),
+        "{answer}"
+    );
+    assert!(
+        found(&answer, "agents")[0].1.starts_with("n1, release"),
+        "{answer}"
+    );
+}
+
+/// A rail that something in between cuts: who runs the doctor hears which, and what to open.
+#[test]
+fn the_doctor_finds_a_firewall_between_rails() {
+    let Some(hosts) = Hosts::open(2, 2) else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let nets = ["udp0", "udp1"];
+    let mut agents: Vec<_> = (1..=2)
+        .map(|index| {
+            let rails = nids(index, &nets, 7741);
+            let mut command = hosts.command(index, &program("musterd"));
+            command.args(["--name", &format!("n{index}"), "--print-events", "plain"]);
+            command.args(["--rail", &rails, "--seed", &nids(1, &nets, 7741)]);
+            command
+                .env("MUSTER_DIR", directory.path())
+                .stdout(Stdio::null());
+            command.spawn().unwrap()
+        })
+        .collect();
+    let admin = Admin::of(directory.path(), "n1");
+    admin.await_answer(&["wait", "n[1-2]"], |answer| answer == "n[1-2] alive\n");
+    let rails = |level: &str| {
+        let (code, answer, _) = admin.run(&["doctor", "--listen", "1000", "-o", "json"]);
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(
+            code,
+            Some(if answer["verdict"] == "ok" { 0 } else { 4 }),
+            "{answer}"
+        );
+        let findings = answer["findings"].as_array().unwrap().clone();
+        let is_wanted = |one: &Value| one["what"] == "rails" && one["level"] == level;
+        findings.into_iter().find(is_wanted)
+    };
+    let end = Instant::now() + DEADLINE;
+    while rails("ok").is_none() {
+        assert!(Instant::now() < end, "not all pairs are heard");
+    }
+    hosts.hurt(2, 1, Fault::Black);
+    let cut = loop {
+        match rails("error") {
+            Some(cut) => break cut,
+            None => assert!(Instant::now() < end, "the cut is not found"),
+        }
+    };
+    let found = cut["found"].as_str().unwrap();
+    assert!(
+        found.starts_with("n1 hears n2 over other rails") && found.contains("10.77.1.2"),
+        "{cut}"
+    );
+    assert!(cut["remedy"].as_str().unwrap().contains("7741"), "{cut}");
+    for agent in &mut agents {
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+    }
+}

@@ -1,0 +1,225 @@
+//! BG-03: the messages of a real MPI program stand for heartbeats, without a change to the program.
+
+use muster_tests::launch::{
+    Outcome, compile, interposer, job, open_mpi_5_on_two_nodes, processes_of, run_with, signal_all,
+    venv,
+};
+use muster_tests::ranks::{Job, Rank, signal};
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+
+/// Four ranks on two nodes talk for some seconds; then the second node is stopped. With the library or
+/// without.
+fn chatter(with_library: bool) -> Outcome {
+    let mut said = None;
+    job(|folder| {
+        let compiler = venv("venv").join("mpicc");
+        let program = compile(&compiler, "chatter", &[], folder);
+        let library = interposer(&compiler, folder);
+        let mut launcher = open_mpi_5_on_two_nodes(folder);
+        launcher.args(["--with-ft", "ulfm", "-n", "4"]);
+        if with_library {
+            let preload = format!("LD_PRELOAD={}", library.display());
+            launcher.args(["-x", &preload, "-x", "MUSTER_PMPI_STATS=1"]);
+        }
+        let mut stopped = Vec::new();
+        let outcome = run_with(launcher.arg(&program), folder, |lines| {
+            let count = |word: &str| lines.iter().filter(|line| line.starts_with(word)).count();
+            if count("READY") == 4 && stopped.is_empty() {
+                stopped = processes_of("n2", folder);
+                signal_all(&stopped, Signal::STOP);
+            }
+            count("FAIL") == 0 && count("DONE") == 0
+        });
+        signal_all(&stopped, Signal::KILL);
+        signal_all(&processes_of("n1", folder), Signal::KILL);
+        let text = outcome.text();
+        let ends = ["FAIL", "READY", "GONE", "DONE"].map(|word| outcome.count(word));
+        assert_eq!(ends, [0, 4, 1, 1], "{text}");
+        println!("{text}");
+        said = Some(outcome);
+    });
+    said.expect("the job was run")
+}
+
+/// The sum of a counter over the ranks' agents: two ranks ask each.
+fn sum(outcome: &Outcome, name: &str) -> u64 {
+    let stats = outcome
+        .lines
+        .iter()
+        .filter(|line| line.starts_with("STATS"));
+    let numbers = stats.map(|line| {
+        let mut words = line
+            .split_whitespace()
+            .filter_map(|word| word.split_once('='));
+        let (_, number) = words.find(|(key, _)| *key == name).expect("the counter");
+        number.parse::<u64>().expect("a number")
+    });
+    numbers.sum()
+}
+
+/// The deadline of the standard profile, in microseconds. Of a neighbour whose beats are irregular it is
+/// widened, to four times that at most.
+const DEADLINE_US: u64 = 60_000;
+/// The heartbeat that a message may have stood in for.
+const HEARTBEAT_US: u64 = 20_000;
+
+/// For how long the stopped node was silent when it was reported: as the deadline says, and a heartbeat more
+/// at most.
+fn expect_found_in_time(outcome: &Outcome) {
+    let mut gone = outcome.lines.iter().filter_map(|line| {
+        let (_, rest) = line.split_once("silent_us=")?;
+        rest.split(' ').next()?.parse::<u64>().ok()
+    });
+    let silent_us = gone.next().expect("the length of the silence");
+    println!("silent for {silent_us} us");
+    let most_us = 4 * DEADLINE_US + HEARTBEAT_US;
+    assert!(
+        (DEADLINE_US..=most_us).contains(&silent_us),
+        "{silent_us} us, at most {most_us}"
+    );
+}
+
+/// Of the beats that are due while the ranks talk a quarter is saved at least, nobody takes the quieter one
+/// for silent, and a node that does fall silent is found as ever.
+#[test]
+fn messages_of_an_mpi_program_stand_for_heartbeats() {
+    let outcome = chatter(true);
+    let [sent, left_out, stood_in] =
+        ["beats_sent", "beats_left_out", "beats_stood_in"].map(|name| sum(&outcome, name));
+    assert!(left_out > 50 && stood_in > 50, "{}", outcome.text());
+    assert!(left_out * 3 > sent, "{}", outcome.text());
+    expect_found_in_time(&outcome);
+}
+
+/// Without the library nothing is left out.
+#[test]
+fn nothing_is_saved_where_nothing_is_told() {
+    let outcome = chatter(false);
+    assert_eq!(sum(&outcome, "beats_left_out"), 0, "{}", outcome.text());
+    assert_eq!(sum(&outcome, "beats_stood_in"), 0);
+    assert!(sum(&outcome, "beats_sent") > 100);
+    expect_found_in_time(&outcome);
+}
+
+/// Two ranks on two nodes that see each other and whose messages carry what their agents say.
+fn carriers(job: &Job, how: &str) -> [Rank; 2] {
+    let mut ranks = [0, 1].map(|number| {
+        let program = env!("CARGO_BIN_EXE_muster-test-rank");
+        let mut command = job.command(program, number as usize + 1, number);
+        let rank = Rank::start(&mut command, &format!("rank {number}"));
+        rank.await_words(&["ATTACHED"]);
+        rank
+    });
+    for rank in &mut ranks {
+        rank.await_states("n1=Alive n2=Alive 0=Alive 1=Alive");
+    }
+    let ports = [0, 1].map(|number: usize| {
+        ranks[number].tell("port");
+        let answer = ranks[number].await_words(&["PORT"]);
+        answer.split(' ').nth(1).expect("a port").to_owned()
+    });
+    for (own, other) in [(0, 1), (1, 0)] {
+        ranks[own].tell(&format!("talk {other} {} {how}", ports[other]));
+        ranks[own].await_words(&["TALKING"]);
+    }
+    ranks
+}
+
+fn counter(rank: &mut Rank, name: &str) -> u64 {
+    rank.tell(&format!("stats {name}"));
+    let answer = rank.await_words(&["STATS", name]);
+    let number = answer.split(' ').nth(2).expect("a number");
+    number.parse().expect("a number")
+}
+
+fn await_counter(rank: &mut Rank, name: &str, least: u64) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while counter(rank, name) < least {
+        assert!(
+            Instant::now() < end,
+            "{name} stays at {}",
+            counter(rank, name)
+        );
+    }
+}
+
+/// BG-03: heartbeats go inside the messages of an application, and are not sent besides; who dies then is found.
+/// How many depends on how soon the ranks get a core; `runtime/protocol/tests/traffic.rs` has the proportion.
+#[test]
+fn messages_carry_heartbeats() {
+    let job = Job::new(2).with_one_rail();
+    let mut ranks = carriers(&job, "whole");
+    for rank in &mut ranks {
+        await_counter(rank, "beats_carried", 8);
+        await_counter(rank, "beats_left_out", 8);
+        // Left out are those that a message took, and no other.
+        let left_out = counter(rank, "beats_left_out");
+        let taken = counter(rank, "piggyback_taken");
+        let offered = counter(rank, "beats_offered");
+        assert!(left_out <= taken && taken <= offered);
+        let sent = counter(rank, "beats_sent");
+        println!("{left_out} beats left out, {sent} sent, {taken} of {offered} taken");
+        assert_eq!(counter(rank, "rejected_forged"), 0);
+    }
+    ranks[0].await_states("n1=Alive n2=Alive 0=Alive 1=Alive");
+    let (keeper, worker) = job.agent(2).pair();
+    let [first, second] = ranks;
+    signal(keeper, Signal::STOP);
+    signal(worker, Signal::STOP);
+    signal(second.pid(), Signal::STOP);
+    first.await_words(&["EVENT", "NodeFailed", "node=n2"]);
+    for pid in [keeper, worker] {
+        signal(pid, Signal::KILL);
+    }
+}
+
+/// Whatever an application makes of the bytes: cut, damaged, repeated or foreign they are refused, and nobody
+/// is taken for silent.
+#[test]
+fn what_is_carried_badly_does_no_harm() {
+    let job = Job::new(2).with_one_rail();
+    let mut ranks = carriers(&job, "rough");
+    for rank in &mut ranks {
+        await_counter(rank, "beats_carried", 5);
+        await_counter(rank, "rejected_forged", 2);
+        await_counter(rank, "rejected_duplicate", 2);
+    }
+    for rank in &mut ranks {
+        rank.await_states("n1=Alive n2=Alive 0=Alive 1=Alive");
+        let passed = rank.take_passed();
+        let is_bad = |line: &String| line.contains("NodeSuspect") || line.contains("NodeFailed");
+        assert!(!passed.iter().any(is_bad), "{passed:?}");
+    }
+}
+
+/// The agent that comes after one that was killed takes and offers as the one before.
+#[test]
+fn another_worker_goes_on_with_what_is_carried() {
+    let job = Job::new(2).with_one_rail();
+    let mut ranks = carriers(&job, "whole");
+    await_counter(&mut ranks[0], "beats_carried", 5);
+    let (_, worker) = job.agent(2).pair();
+    signal(worker, Signal::KILL);
+    ranks[1].await_words(&["ATTACHED"]);
+    await_counter(&mut ranks[1], "beats_carried", 5);
+    await_counter(&mut ranks[1], "piggyback_taken", 5);
+    let before = counter(&mut ranks[0], "beats_carried");
+    await_counter(&mut ranks[0], "beats_carried", before + 5);
+    let passed = ranks[0].take_passed();
+    let failed = |line: &String| line.contains("NodeFailed");
+    assert!(!passed.iter().any(failed), "{passed:?}");
+}
+
+/// Of two rails each is watched by what comes over it: nothing is left out, nor laid out to be carried.
+#[test]
+fn two_rails_send_all_their_beats() {
+    let job = Job::new(2);
+    let mut ranks = carriers(&job, "whole");
+    for rank in &mut ranks {
+        let before = counter(rank, "beats_sent");
+        await_counter(rank, "beats_sent", before + 50);
+        assert_eq!(counter(rank, "beats_offered"), 0);
+        assert_eq!(counter(rank, "beats_left_out"), 0);
+    }
+}

@@ -1,0 +1,294 @@
+//! PMIx both ways, with real MPIs and launchers: what a process hears of Muster in its own PMIx, and what
+//! Muster hears of the launcher.
+
+use muster_tests::launch::{
+    Outcome, compile, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes,
+    open_mpi_5_on_two_rails, processes_of, run, run_with, second_rail, signal_all, venv,
+};
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const SUSPECT: i32 = -3701;
+const DEGRADED: i32 = -3702;
+const HUNG: i32 = -3703;
+const NODE_FAILED: i32 = -3704;
+const RANK_FAILED: i32 = -3705;
+const BACK: i32 = -3706;
+
+fn cries(compiler: &Path, folder: &Path) -> PathBuf {
+    let headers = Command::new("pkg-config")
+        .args(["--cflags", "pmix"])
+        .output()
+        .expect("pkg-config");
+    let flags = String::from_utf8_lossy(&headers.stdout).into_owned();
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    compile(compiler, "cries", &flags, folder)
+}
+
+fn expect_no_complaint(outcome: &Outcome, ready: usize) {
+    let text = outcome.text();
+    assert_eq!(outcome.count("FAIL"), 0, "{text}");
+    assert_eq!(outcome.count("READY"), ready, "{text}");
+}
+
+fn expect_done(outcome: &Outcome, done: usize) {
+    assert_eq!(outcome.count("DONE"), done, "{}", outcome.text());
+}
+
+/// What this rank has heard, in order: (code, about).
+fn heard(outcome: &Outcome, rank: usize) -> Vec<(i32, u32)> {
+    let beginning = format!("HEARD {rank}: ");
+    let words = outcome.lines.iter().filter_map(|line| {
+        let (code, about) = line.strip_prefix(&beginning)?.split_once(' ')?;
+        Some((code.parse().ok()?, about.parse().ok()?))
+    });
+    words.collect()
+}
+
+/// What a launcher does when a rank of its job is killed.
+#[derive(Clone, Copy)]
+enum Ends {
+    /// It ends the job, perhaps before all survivors have left.
+    Job,
+    /// It ends when the survivors have ended.
+    WithTheLast,
+    /// It lets them live, and then does not always end by itself, with us or without.
+    Perhaps,
+}
+
+/// The last of four ranks is stopped, goes on and is killed: each survivor hears just that, from its own
+/// process, and default handlers, which would end the job, hear nothing.
+fn expect_words(launcher: &mut Command, compiler: &Path, ends: Ends) {
+    job(|folder| {
+        let program = cries(compiler, folder);
+        let outcome = run(
+            launcher.args(["-n", "4"]).arg(&program).arg("words"),
+            folder,
+        );
+        expect_no_complaint(&outcome, 4);
+        match ends {
+            Ends::Job => assert!(!outcome.expect_end().success()),
+            Ends::WithTheLast => {
+                expect_done(&outcome, 3);
+                outcome.expect_end();
+            }
+            Ends::Perhaps => expect_done(&outcome, 3),
+        }
+        for rank in 0..3 {
+            let told = [(HUNG, 3), (BACK, 3), (RANK_FAILED, 3)];
+            assert_eq!(heard(&outcome, rank), told, "{}", outcome.text());
+        }
+    });
+}
+
+#[test]
+fn words_under_open_mpi_4() {
+    expect_words(&mut open_mpi_4(), Path::new("mpicc.openmpi"), Ends::Job);
+}
+
+#[test]
+fn words_under_open_mpi_4_with_recovery() {
+    let mut launcher = open_mpi_4();
+    launcher.arg("--enable-recovery");
+    expect_words(&mut launcher, Path::new("mpicc.openmpi"), Ends::Perhaps);
+}
+
+#[test]
+fn words_under_open_mpi_5() {
+    expect_words(&mut open_mpi_5(), &venv("venv").join("mpicc"), Ends::Job);
+}
+
+#[test]
+fn words_under_open_mpi_5_with_fault_tolerance() {
+    let mut launcher = open_mpi_5();
+    launcher.args(["--with-ft", "ulfm"]);
+    expect_words(
+        &mut launcher,
+        &venv("venv").join("mpicc"),
+        Ends::WithTheLast,
+    );
+}
+
+/// A rank that never attached is killed: nobody but the launcher can tell.
+fn rumour(launcher: &mut Command, compiler: &Path, patience_ms: u32) -> Outcome {
+    let mut said = None;
+    job(|folder| {
+        let program = cries(compiler, folder);
+        let launcher = launcher.args(["-n", "4"]).arg(&program).arg("rumour");
+        let outcome = run(launcher.arg(patience_ms.to_string()), folder);
+        let text = outcome.text();
+        assert_eq!(
+            (outcome.count("FAIL"), outcome.count("READY")),
+            (0, 4),
+            "{text}"
+        );
+        said = Some(outcome);
+    });
+    said.expect("the job was run")
+}
+
+/// PRRTE with fault tolerance tells every survivor, and through Muster it is known how that is known.
+#[test]
+fn a_rumour_of_open_mpi_5_with_fault_tolerance() {
+    let mut launcher = open_mpi_5();
+    launcher.args(["--with-ft", "ulfm"]);
+    let outcome = rumour(&mut launcher, &venv("venv").join("mpicc"), 60_000);
+    let told = outcome.lines.iter().filter(|line| line.starts_with("TOLD"));
+    let words: Vec<&String> = told.collect();
+    assert_eq!(words.len(), 3, "{}", outcome.text());
+    for line in words {
+        assert!(
+            line.contains("rank 3 on ") && line.contains("FAILED: told"),
+            "{line}"
+        );
+    }
+    expect_done(&outcome, 3);
+    outcome.expect_end();
+}
+
+/// PRRTE as it comes ends the job and tells nobody why.
+#[test]
+fn no_rumour_of_open_mpi_5_as_it_comes() {
+    let outcome = rumour(&mut open_mpi_5(), &venv("venv").join("mpicc"), 60_000);
+    assert_eq!(
+        (outcome.count("TOLD"), outcome.count("DONE")),
+        (0, 0),
+        "{}",
+        outcome.text()
+    );
+    assert!(!outcome.expect_end().success());
+}
+
+/// So does Debian's Open MPI 4.1.
+#[test]
+fn no_rumour_of_open_mpi_4_as_it_comes() {
+    let outcome = rumour(&mut open_mpi_4(), Path::new("mpicc.openmpi"), 60_000);
+    assert_eq!(
+        (outcome.count("TOLD"), outcome.count("DONE")),
+        (0, 0),
+        "{}",
+        outcome.text()
+    );
+    assert!(!outcome.expect_end().success());
+}
+
+/// With recovery it lets the survivors live and tells them nothing.
+#[test]
+fn no_rumour_of_open_mpi_4_with_recovery() {
+    let mut launcher = open_mpi_4();
+    launcher.arg("--enable-recovery");
+    let outcome = rumour(&mut launcher, Path::new("mpicc.openmpi"), 2_000);
+    let ends = ["TOLD", "UNTOLD", "DONE"].map(|word| outcome.count(word));
+    assert_eq!(ends, [0, 3, 3], "{}", outcome.text());
+}
+
+/// Who finalizes PMIx behind our back is told by us all the same; what PMIx did not take is counted.
+#[test]
+fn pmix_that_is_gone_costs_a_count() {
+    for with_ulfm in ["0", "1"] {
+        job(|folder| {
+            let program = cries(&venv("venv").join("mpicc"), folder);
+            let mut launcher = open_mpi_5();
+            launcher
+                .args(["--with-ft", "ulfm", "-n", "4"])
+                .arg(&program)
+                .arg("gone")
+                .env("MUSTER_ULFM", with_ulfm);
+            let outcome = run(&mut launcher, folder);
+            expect_no_complaint(&outcome, 4);
+            expect_done(&outcome, 3);
+            outcome.expect_end();
+        });
+    }
+}
+
+/// One of two rails of a node falls silent and works again. Its peer is reached on as few, so that the ranks of
+/// both nodes are said to be degraded, and then to be as before.
+#[test]
+fn a_silent_rail_is_told_and_that_it_is_back() {
+    if !rustix::process::getuid().is_root() {
+        let text = "SKIPPED: only root can have a net of its own\n";
+        std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).ok();
+        return;
+    }
+    job(|folder| {
+        let program = cries(&venv("venv").join("mpicc"), folder);
+        let mut launcher = open_mpi_5_on_two_rails(folder);
+        launcher
+            .args(["--with-ft", "ulfm", "-n", "4"])
+            .arg(&program)
+            .arg("rails");
+        let mut there = None;
+        let outcome = run_with(&mut launcher, folder, |lines| {
+            let count = |word: &str| lines.iter().filter(|line| line.starts_with(word)).count();
+            if count("READY") == 4 && there.is_none() {
+                there = processes_of("n2", folder).first().copied();
+                second_rail(there.expect("a process of n2"), "del");
+            }
+            if lines.last().is_some_and(|line| line == "DEGRADED") {
+                second_rail(there.expect("a process of n2"), "add");
+            }
+            count("FAIL") == 0
+        });
+        expect_no_complaint(&outcome, 4);
+        expect_done(&outcome, 4);
+        let told = heard(&outcome, 0);
+        for rank in 0..4 {
+            let about = told.iter().filter(|(_, about)| *about == rank);
+            let codes: Vec<i32> = about.map(|(code, _)| *code).collect();
+            let is_near = rank < 2 && codes.is_empty();
+            assert!(is_near || codes == [DEGRADED, BACK], "{}", outcome.text());
+        }
+        assert!(outcome.expect_end().success());
+    });
+}
+
+/// A whole node falls silent, which Open MPI by itself never notices: all of its ranks are failed for MPI,
+/// the one that never attached too, and in a process that attached only after the failure too.
+#[test]
+fn a_silent_node_is_told_to_mpi_rank_by_rank() {
+    job(|folder| {
+        let program = cries(&venv("venv").join("mpicc"), folder);
+        let mut launcher = open_mpi_5_on_two_nodes(folder);
+        launcher
+            .args(["--with-ft", "ulfm", "-n", "4"])
+            .arg(&program)
+            .arg("node")
+            .env("MUSTER_ULFM", "1");
+        let mut stopped = Vec::new();
+        let outcome = run_with(&mut launcher, folder, |lines| {
+            let count = |word: &str| lines.iter().filter(|line| line.starts_with(word)).count();
+            if count("READY") == 4 && stopped.is_empty() {
+                stopped = processes_of("n2", folder);
+                signal_all(&stopped, Signal::STOP);
+            }
+            count("FAIL") == 0 && count("DONE") < 2
+        });
+        signal_all(&stopped, Signal::KILL);
+        signal_all(&processes_of("n1", folder), Signal::KILL);
+        assert!(
+            stopped.len() >= 4,
+            "two ranks and an agent of two processes: {stopped:?}"
+        );
+        expect_no_complaint(&outcome, 4);
+        expect_done(&outcome, 2);
+        // Of each rank that its node is dead, and before that at most the suspicion: with one node that could
+        // confirm it there is hardly time to say that.
+        let told = heard(&outcome, 0);
+        for rank in [2, 3] {
+            let about = told.iter().filter(|(_, about)| *about == rank);
+            let codes: Vec<i32> = about.map(|(code, _)| *code).collect();
+            let text = outcome.text();
+            assert!(
+                matches!(codes[..], [NODE_FAILED] | [SUSPECT, NODE_FAILED]),
+                "{text}"
+            );
+        }
+        assert!(
+            told.iter().all(|(_, about)| [2, 3].contains(about)),
+            "{}",
+            outcome.text()
+        );
+    });
+}

