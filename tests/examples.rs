@@ -158,10 +158,12 @@ fn the_rust_example_goes_on_without_a_rank() {
             done.count() < 3
         });
         expect_done(&outcome, &[0, 1, 3], 1);
-        let told = outcome.lines.iter().find(|line| line.contains(" died by "));
+        let is_told = |line: &&String| line.ends_with("; rank 0 takes over");
+        let told = outcome.lines.iter().find(is_told);
         let told = told.unwrap_or_else(|| panic!("{}", outcome.text()));
+        // The signal is known unless the launcher was faster than the agent.
+        let ways = [" died by signal 9 (", " died ("];
         assert!(told.starts_with("rank 2 on "), "{told}");
-        assert!(told.contains(" died by signal 9 ("), "{told}");
-        assert!(told.ends_with("; rank 0 takes over"), "{told}");
+        assert!(ways.iter().any(|how| told.contains(how)), "{told}");
     });
 }

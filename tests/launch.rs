@@ -52,17 +52,26 @@ impl Outcome {
 /// # Panics
 /// If that fails, or `make build` was not run.
 pub fn compile(compiler: &Path, name: &str, further: &[&str], folder: &Path) -> PathBuf {
+    let source = workspace().join(format!("tests/programs/{name}.c"));
+    compile_file(compiler, &source, further, folder)
+}
+
+/// As [`compile`], of a source anywhere.
+///
+/// # Panics
+/// As there.
+pub fn compile_file(compiler: &Path, source: &Path, further: &[&str], folder: &Path) -> PathBuf {
     let tree = workspace().join("target/release/c");
     assert!(
         tree.join("lib/libmuster.so").is_file(),
         "run `make build` first"
     );
-    let binary = folder.join(name);
+    let binary = folder.join(source.file_stem().expect("a name"));
     let output = Command::new(compiler)
         .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I"])
         .arg(tree.join("include"))
         .args(further)
-        .arg(workspace().join(format!("tests/programs/{name}.c")))
+        .arg(source)
         .arg("-o")
         .arg(&binary)
         .arg(format!("-L{}", tree.join("lib").display()))

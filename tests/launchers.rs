@@ -1,6 +1,7 @@
 //! The launchers that users have, for real: whoever starts the job, every survivor is told of a killed
 //! rank, and the launcher does what it does without us and ends.
 
+use muster_tests::cluster::{Cluster, Run};
 use muster_tests::launch::{Outcome, compile, job, open_mpi_4, open_mpi_5, run, venv};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -15,11 +16,16 @@ fn expect_told(outcome: &Outcome, ranks: usize) {
     let victim = format!("rank {} on ", ranks - 1);
     let told = outcome.lines.iter().filter(|line| line.starts_with("TOLD"));
     for told in told {
-        assert!(
-            told.contains(&victim) && told.contains("killed by signal 9"),
-            "{told}"
-        );
+        assert!(told.contains(&victim) && is_kernels_word(told), "{told}");
     }
+}
+
+/// By which signal it died the kernel tells until the launcher has waited for it, which may be before anybody
+/// could ask.
+fn is_kernels_word(told: &str) -> bool {
+    ["killed by signal 9", "its process died"]
+        .iter()
+        .any(|how| told.contains(&format!("FAILED: {how} (kernel futex)")))
 }
 
 fn told(compiler: &Path, folder: &Path) -> PathBuf {
@@ -137,5 +143,76 @@ fn a_singleton() {
         assert_eq!((outcome.count("READY"), outcome.count("FAIL")), (1, 0));
         let status = outcome.expect_end();
         assert!(status.success(), "{status}, signal {:?}", status.signal());
+    });
+}
+
+/// With a Slurm of its own, in which nothing is left then.
+fn in_slurm(test: impl FnOnce(&Cluster)) {
+    job(|_| {
+        if let Some(cluster) = Cluster::start("") {
+            test(&cluster);
+            cluster.await_clean();
+        }
+    });
+}
+
+/// Debian's Open MPI 4.1 on two nodes of a Slurm, started by `srun --mpi=pmix`.
+fn srun(cluster: &Cluster, how: &str) -> Run {
+    let program = told(Path::new("mpicc.openmpi"), cluster.folder());
+    let mut command = cluster.mpi("-N2 --ntasks-per-node=2");
+    cluster.run(command.arg(program).arg(how))
+}
+
+/// Three survivors were told that rank 3 was killed, and nobody complained.
+fn expect_survivors_told(run: &Run) {
+    let told = run.await_lines(3, &["TOLD"]);
+    for line in &told {
+        assert!(
+            line.contains("rank 3 on n2") && is_kernels_word(line),
+            "{line}"
+        );
+    }
+    assert_eq!(run.lines_with(&["FAIL "]), [""; 0]);
+}
+
+/// Slurm's PMIx plugin ends a step whose rank was killed before it had finalized PMIx: with Muster, after
+/// every survivor was told, and without it the same. Its request goes by the controller, which is held until
+/// then.
+#[test]
+fn srun_with_pmix_ends_the_step() {
+    for (how, told) in [("stay", true), ("bare", false)] {
+        in_slurm(|cluster| {
+            let mut run = srun(cluster, how);
+            run.await_lines(4, &["READY"]);
+            let controller = cluster.hold_controller();
+            run.tell("die");
+            if told {
+                expect_survivors_told(&run);
+            }
+            drop(controller);
+            assert!(!run.end().success());
+            assert!(cluster.has_logged("Error handler invoked: status = -61"));
+        });
+    }
+}
+
+/// Ranks that have finalized MPI are none of its business: the survivors are told and end when they want to.
+#[test]
+fn srun_with_pmix_after_mpi_finalize() {
+    in_slurm(|cluster| {
+        let mut run = srun(cluster, "finalized");
+        expect_survivors_told(&run);
+        let status = run.end();
+        assert_eq!(status.code(), Some(128 + 9), "{:?}", run.errors());
+    });
+}
+
+/// Where nobody dies Slurm sees nothing of us.
+#[test]
+fn srun_with_pmix_without_a_death() {
+    in_slurm(|cluster| {
+        let mut run = srun(cluster, "joined");
+        run.await_lines(4, &["READY"]);
+        assert!(run.end().success(), "{:?}", run.errors());
     });
 }

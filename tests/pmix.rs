@@ -1,6 +1,7 @@
 //! PMIx both ways, with real MPIs and launchers: what a process hears of Muster in its own PMIx, and what
 //! Muster hears of the launcher.
 
+use muster_tests::cluster::Cluster;
 use muster_tests::launch::{
     Outcome, compile, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes,
     open_mpi_5_on_two_rails, processes_of, run, run_with, second_rail, signal_all, venv,
@@ -108,6 +109,38 @@ fn words_under_open_mpi_5_with_fault_tolerance() {
         &venv("venv").join("mpicc"),
         Ends::WithTheLast,
     );
+}
+
+/// Slurm hears what is said in its ranks and lets the step be: each survivor hears of a rank that is stopped,
+/// goes on and is killed. The last makes Slurm's own PMIx plugin end the step, by a request to the controller,
+/// which is held until all have heard.
+#[test]
+fn words_under_srun_with_pmix() {
+    job(|_| {
+        let Some(cluster) = Cluster::start("") else {
+            return;
+        };
+        let program = cries(Path::new("mpicc.openmpi"), cluster.folder());
+        let mut command = cluster.mpi("-N1 --ntasks=4");
+        let mut run = cluster.run(command.arg(&program).args(["words", "asked"]));
+        run.await_line(&["ASKS"]);
+        let controller = cluster.hold_controller();
+        run.tell("go on");
+        run.await_lines(3, &["DONE"]);
+        assert_eq!(run.lines_with(&["FAIL"]), [""; 0]);
+        for rank in 0..3 {
+            let heard = run.lines_with(&[&format!("HEARD {rank}: ")]);
+            let words: Vec<&str> = heard
+                .iter()
+                .filter_map(|line| line.split(": ").last())
+                .collect();
+            let told = [HUNG, BACK, RANK_FAILED].map(|code| format!("{code} 3"));
+            assert_eq!(words, told, "{heard:?}");
+        }
+        drop(controller);
+        assert!(!run.end().success());
+        cluster.await_clean();
+    });
 }
 
 /// A rank that never attached is killed: nobody but the launcher can tell.

@@ -1,7 +1,8 @@
 /* An MPI program that registers PMIx event handlers for the codes of muster.h, one at a time, and says what
  * it hears. Its last rank is the victim.
  *
- * cries words     the victim is stopped, goes on, and is killed; all are on one node
+ * cries words     the victim is stopped, goes on, and is killed; all are on one node. With "asked" rank 0 waits
+ *                 for a line on its standard input before it kills
  * cries gone      PMIx is finalized behind Muster's back before the victim dies
  * cries node      the node of the upper half of the ranks falls silent (the test stops it); the last rank
  *                 never attaches, rank 1 attaches after the failure, and MPI knows both ranks failed
@@ -172,10 +173,11 @@ static void ready(void)
     fflush(stdout);
 }
 
-static void words(void)
+static void words(int asked)
 {
     MPI_Comm survivors;
     int pid = getpid(), pids[64];
+    char line[16];
     /* Some end the job for the victim's death, and on a busy machine before all have heard of it. */
     signal(SIGTERM, SIG_IGN);
     muster_ctx_t *muster = attach(size);
@@ -194,6 +196,12 @@ static void words(void)
         kill(pids[victim], SIGCONT);
     await_word(MUSTER_PMIX_BACK, (unsigned)victim);
     MPI_Barrier(survivors);
+    if (rank == 0 && asked) {
+        printf("ASKS\n");
+        fflush(stdout);
+        if (!fgets(line, sizeof line, stdin))
+            fail("no line on standard input");
+    }
     if (rank == 0)
         kill(pids[victim], SIGKILL);
     await_word(MUSTER_PMIX_RANK_FAILED, (unsigned)victim);
@@ -346,7 +354,7 @@ int main(int argc, char **argv)
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     victim = size - 1;
     if (!strcmp(story, "words"))
-        words();
+        words(argc > 2 && !strcmp(argv[2], "asked"));
     else if (!strcmp(story, "gone"))
         gone();
     else if (!strcmp(story, "node"))

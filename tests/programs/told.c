@@ -4,10 +4,13 @@
  * Lines on standard output: "READY rank", "TOLD rank: what", "FAIL rank: what". With "cards" as argument
  * the agents are brought together by muster_mpi_init, on two emulated nodes. With "joined" they were, by
  * libmuster-pmpi.so, and nobody dies. With "spawn" nobody dies: the ranks spawn two more of this program, one
- * of which does, and say "SPAWNED rank" if they are all well when the other one has been told. */
+ * of which does, and say "SPAWNED rank" if they are all well when the other one has been told. With "finalized"
+ * MPI is finalized before the death. With "stay" the last rank waits for a line on its standard input before it
+ * dies, and the others, told, until somebody ends them; with "bare" so, too, but without Muster, untold. */
 #include <muster_mpi.h>
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #define DEADLINE_MS 60000
 #define ENDED (MUSTER_STATE(MUSTER_RANK_FAILED) | MUSTER_STATE(MUSTER_RANK_LEFT))
@@ -92,6 +95,25 @@ static void spawn(muster_ctx_t *muster, const char *program)
     fflush(stdout);
 }
 
+/* Until every survivor has said what it was told: some launchers end all as soon as one of them ends. They meet
+ * in files, MPI may not work any more. */
+static void await_others(void)
+{
+    char name[32];
+    struct stat found;
+    int other, tries = 0;
+    snprintf(name, sizeof name, "told-%d", rank);
+    fclose(fopen(name, "w"));
+    for (other = 0; other < size - 1; other++) {
+        snprintf(name, sizeof name, "told-%d", other);
+        while (stat(name, &found) < 0) {
+            if (++tries > DEADLINE_MS)
+                fail("another survivor was not told");
+            usleep(1000);
+        }
+    }
+}
+
 /* Tells the parents, if there are any, that it was told. */
 static void tell_parents(void)
 {
@@ -116,16 +138,44 @@ static void check_refused(void)
         fail("a wrong muster_mpi_init");
 }
 
+/* Waits for a line, or for nothing, and dies. */
+static void die(int asked)
+{
+    char line[16];
+    if (asked && !fgets(line, sizeof line, stdin))
+        fail("no line on standard input");
+    raise(SIGKILL);
+}
+
+/* What a launcher does with the others when a rank dies, by itself. */
+static void bare(void)
+{
+    printf("READY %d\n", rank);
+    fflush(stdout);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == size - 1)
+        die(1);
+    for (;;)
+        pause();
+}
+
 int main(int argc, char **argv)
 {
-    int cards = argc > 1 && strcmp(argv[1], "cards") == 0, status;
-    int spawns = argc > 1 && strcmp(argv[1], "spawn") == 0;
-    int joined = argc > 1 && strcmp(argv[1], "joined") == 0;
+    const char *how = argc > 1 ? argv[1] : "";
+    int cards = strcmp(how, "cards") == 0, status;
+    int spawns = strcmp(how, "spawn") == 0;
+    int joined = strcmp(how, "joined") == 0;
+    int finalized = strcmp(how, "finalized") == 0;
+    int stays = strcmp(how, "stay") == 0;
     const char *program = argv[0];
     muster_ctx_t *muster = NULL;
+    /* Some launchers end the job for the death, and on a busy machine before all have heard of it. */
+    signal(SIGTERM, SIG_IGN);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (strcmp(how, "bare") == 0)
+        bare();
     if (cards) {
         check_refused();
         emulate_nodes();
@@ -138,6 +188,8 @@ int main(int argc, char **argv)
     printf("READY %d\n", rank);
     fflush(stdout);
     MPI_Barrier(MPI_COMM_WORLD);
+    if (finalized)
+        MPI_Finalize();
     if (joined) {
         if (muster_node_count(muster) < 2 || muster_finalize(muster) < 0)
             fail("the nodes of the others are not known");
@@ -148,12 +200,17 @@ int main(int argc, char **argv)
         spawn(muster, program);
     } else if (size > 1) {
         if (rank == size - 1)
-            raise(SIGKILL);
+            die(stays);
         if (muster_wait_rank(muster, (uint32_t)size - 1, ENDED, DEADLINE_MS) != MUSTER_RANK_FAILED)
             fail("the death was not told");
         say_how(muster, size - 1);
-        check_groups(muster, size - 1);
-        tell_parents();
+        await_others();
+        while (stays)
+            pause();
+        if (!finalized) {
+            check_groups(muster, size - 1);
+            tell_parents();
+        }
     }
     if (muster_finalize(muster) < 0)
         fail("muster_finalize");

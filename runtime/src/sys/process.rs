@@ -1,7 +1,7 @@
 //! Other processes: a descriptor that tells of an end, signals, reaping, ids.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::check;
 
@@ -13,6 +13,40 @@ pub fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
     check("pidfd_open", fd)?;
     // SAFETY: the kernel has just given us this descriptor; it is closed at exec by design.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// The kernel's `struct pidfd_info` in its first form (6.13), 64 bytes.
+#[repr(C)]
+#[derive(Default)]
+struct PidfdInfo {
+    mask: u64,
+    cgroup: u64,
+    /// Process, group, parent, and eight ids of user and group.
+    ids: [u32; 11],
+    exit_status: i32,
+}
+
+/// What is asked for, and says afterwards that it was told: how the process ended (6.15).
+const PIDFD_INFO_EXIT: u64 = 1 << 3;
+/// `_IOWR(0xFF, 11, struct pidfd_info)`
+const PIDFD_GET_INFO: u32 = 3 << 30 | (size_of::<PidfdInfo>() as u32) << 16 | 0xFF << 8 | 11;
+
+/// How the process of this descriptor has ended, as wait(2)'s status, after its parent has waited for it.
+/// `None` before that, and where the kernel cannot tell.
+pub fn exit_status(pidfd: BorrowedFd<'_>) -> Option<i32> {
+    let mut info = PidfdInfo {
+        mask: PIDFD_INFO_EXIT,
+        ..PidfdInfo::default()
+    };
+    // SAFETY: the number of the request holds the size of what `info` is, which is writable.
+    let answer = unsafe {
+        libc::ioctl(
+            pidfd.as_raw_fd(),
+            libc::Ioctl::from(PIDFD_GET_INFO),
+            &raw mut info,
+        )
+    };
+    (answer == 0 && info.mask & PIDFD_INFO_EXIT != 0).then_some(info.exit_status)
 }
 
 /// Sends a signal.
@@ -104,6 +138,23 @@ pub fn own_object() -> Option<std::path::PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
+
+    /// A kernel that cannot tell says nothing; one that can says what the parent heard.
+    #[test]
+    fn how_a_process_ended_is_known_after_its_parent_has_waited() {
+        for (script, status) in [("kill -9 $$", 9), ("exit 7", 7 << 8)] {
+            let mut shell = std::process::Command::new("sh");
+            let mut child = shell.args(["-c", script]).spawn().unwrap();
+            let pidfd = open_pidfd(child.id()).unwrap();
+            child.wait().unwrap();
+            let told = exit_status(pidfd.as_fd());
+            assert!(told.is_none_or(|told| told == status), "{script}: {told:?}");
+            println!("{script}: {told:?}");
+        }
+        let own = open_pidfd(std::process::id()).unwrap();
+        assert_eq!(exit_status(own.as_fd()), None);
+    }
 
     #[test]
     fn an_id_is_looked_up_in_the_map_of_its_namespace() {

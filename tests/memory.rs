@@ -1,0 +1,126 @@
+//! An MPI program under valgrind: what `muster_mpi.h` and libmuster do with its memory and with MPI's objects.
+//!
+//! MPI has findings of its own in plenty. Here counts only what was done or allocated below a function of ours:
+//! one with a frame in `muster_mpi.h` or in libmuster.
+
+use muster_tests::launch::{Outcome, compile, compile_file, job, open_mpi_4, run, venv};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What the reports of all processes say of us, without what was sent for.
+fn findings(folder: &Path) -> Vec<String> {
+    let reports: Vec<PathBuf> = fs::read_dir(folder)
+        .expect("a folder")
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "xml"))
+        .collect();
+    assert!(!reports.is_empty(), "valgrind has written nothing");
+    let mut ours = Vec::new();
+    for report in reports {
+        let text = fs::read_to_string(report).expect("a report");
+        let errors = text.split("<error>").skip(1);
+        let of_us = errors.filter_map(|error| error.split("</error>").next());
+        ours.extend(of_us.filter(|error| is_ours(error)).map(str::to_owned));
+    }
+    ours
+}
+
+fn is_ours(error: &str) -> bool {
+    error.contains("<file>muster_mpi.h</file>") || error.contains("/libmuster.so")
+}
+
+/// The words that start a program under valgrind, with reports in this folder.
+fn valgrind(folder: &Path) -> Vec<String> {
+    let report = folder.join("report.%p.xml");
+    let known = Path::new("/usr/share/openmpi/openmpi-valgrind.supp");
+    let mut words = vec![
+        "valgrind".to_owned(),
+        "--leak-check=full".to_owned(),
+        "--show-leak-kinds=definite".to_owned(),
+        "--fair-sched=try".to_owned(),
+        "--xml=yes".to_owned(),
+        format!("--xml-file={}", report.display()),
+    ];
+    if known.is_file() {
+        words.push(format!("--suppressions={}", known.display()));
+    }
+    words
+}
+
+/// Its survivors were told and made groups of the ranks; a process that is killed reports nothing.
+fn expect_clean(outcome: &Outcome, folder: &Path) {
+    let text = outcome.text();
+    let words = ["FAIL", "READY", "TOLD"].map(|word| outcome.count(word));
+    assert_eq!(words, [0, 3, 2], "{text}");
+    let ours = findings(folder);
+    assert!(ours.is_empty(), "{}", ours.join("\n"));
+}
+
+#[test]
+fn open_mpi_with_muster_is_clean() {
+    job(|folder| {
+        let program = compile(Path::new("mpicc.openmpi"), "told", &["-g"], folder);
+        let mut launcher = open_mpi_4();
+        launcher.args(["--enable-recovery", "-n", "3"]);
+        launcher.args(valgrind(folder)).arg(program);
+        expect_clean(&run(&mut launcher, folder), folder);
+    });
+}
+
+/// Here `muster_mpi_init` sends the cards of all processes around.
+#[test]
+fn mpich_with_muster_is_clean() {
+    job(|folder| {
+        let program = compile(&venv("mpich").join("mpicc"), "told", &["-g"], folder);
+        let mut launcher = Command::new(venv("mpich").join("mpiexec"));
+        launcher.args(["-disable-auto-cleanup", "-n", "3"]);
+        launcher.args(valgrind(folder)).arg(program).arg("cards");
+        let pid = std::process::id();
+        let net = format!("{}.{}", 93 + pid / 250 % 100, 1 + pid % 250);
+        expect_clean(&run(launcher.env("TOLD_NET", net), folder), folder);
+    });
+}
+
+/// Takes a group and does not give it back; looks at a card that was never written.
+const CARELESS: &str = r#"
+#include <muster_mpi.h>
+int main(int argc, char **argv)
+{
+    MPI_Group group;
+    muster_ctx_t *muster = NULL;
+    void *cards = malloc(MUSTER_CARD_SIZE);
+    MPI_Init(&argc, &argv);
+    if (muster_init(NULL, &muster) < 0)
+        return 1;
+    muster_wait_ranks(muster, 1, MUSTER_STATE(MUSTER_RANK_ALIVE), 60000);
+    if (muster_mpi_group(muster, MPI_COMM_WORLD, MUSTER_STATE(MUSTER_RANK_ALIVE), &group) != 1)
+        return 1;
+    group = MPI_GROUP_NULL;
+    muster_take_cards(muster, cards, 1);
+    muster_finalize(muster);
+    _exit(0);
+}
+"#;
+
+/// The filter lets mistakes through to us.
+#[test]
+fn what_is_done_wrong_is_found() {
+    job(|folder| {
+        let source = folder.join("careless.c");
+        fs::write(&source, CARELESS).expect("a file");
+        let program = compile_file(Path::new("mpicc.openmpi"), &source, &["-g"], folder);
+        let mut launcher = open_mpi_4();
+        launcher
+            .args(["-n", "1"])
+            .args(valgrind(folder))
+            .arg(program);
+        let _ = run(&mut launcher, folder);
+        let ours = findings(folder);
+        for kind in ["Leak_DefinitelyLost", "UninitCondition"] {
+            let is_there = ours.iter().any(|error| error.contains(kind));
+            assert!(is_there, "{kind}: {}", ours.join("\n"));
+        }
+    });
+}
