@@ -2,21 +2,38 @@
 //! rank, and the launcher does what it does without us and ends.
 
 use muster_tests::cluster::{Cluster, Run};
-use muster_tests::launch::{Outcome, compile, job, open_mpi_4, open_mpi_5, run, venv};
+use muster_tests::launch::{
+    Death, Outcome, await_written, compile, job, open_mpi_4, open_mpi_5, run, run_with_death,
+    say_die, venv, written,
+};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// All were there, every survivor was told by the kernel's word, and nobody complained.
-fn expect_told(outcome: &Outcome, ranks: usize) {
+/// A job of four ranks, of which the last one dies; every survivor is told. `held`: while they are, their
+/// launcher is stopped, since it would end them.
+fn job_with_death(launcher: &mut Command, folder: &Path, held: bool) -> Outcome {
+    let death = Death {
+        when: ("READY", 4),
+        written: ("told", 3),
+        held,
+    };
+    let outcome = run_with_death(launcher, folder, &death);
     let lines = outcome.text();
     assert_eq!(outcome.count("FAIL"), 0, "{lines}");
-    assert_eq!(outcome.count("READY"), ranks, "{lines}");
-    assert_eq!(outcome.count("TOLD"), ranks - 1, "{lines}");
-    let victim = format!("rank {} on ", ranks - 1);
-    let told = outcome.lines.iter().filter(|line| line.starts_with("TOLD"));
-    for told in told {
-        assert!(told.contains(&victim) && is_kernels_word(told), "{told}");
+    assert_eq!(outcome.count("READY"), 4, "{lines}");
+    expect_told(folder, "rank 3 on ");
+    outcome
+}
+
+/// Three survivors were told of this rank, by the kernel's word.
+fn expect_told(folder: &Path, victim: &str) {
+    for rank in 0..3 {
+        let told = written(folder, "told", rank).unwrap_or_default();
+        assert!(
+            told.contains(victim) && is_kernels_word(&told),
+            "{rank}: {told}"
+        );
     }
 }
 
@@ -47,10 +64,9 @@ fn mpich_without_pmix() {
             "TOLD_NET",
             format!("{}.{}", 91 + pid / 250 % 100, 1 + pid % 250),
         );
-        let outcome = run(&mut launcher, folder);
-        expect_told(&outcome, 4);
-        let text = outcome.lines.join("\n");
-        assert!(text.contains("rank 3 on n1 FAILED"), "{text}");
+        // As soon as one of them has ended it ends the others.
+        let outcome = job_with_death(&mut launcher, folder, true);
+        expect_told(folder, "rank 3 on n1 ");
         outcome.expect_end();
     });
 }
@@ -61,8 +77,8 @@ fn mpich_without_pmix() {
 fn open_mpi_4_as_it_comes() {
     job(|folder| {
         let program = told(Path::new("mpicc.openmpi"), folder);
-        let outcome = run(open_mpi_4().args(["-n", "4"]).arg(&program), folder);
-        expect_told(&outcome, 4);
+        let mut launcher = open_mpi_4();
+        let outcome = job_with_death(launcher.args(["-n", "4"]).arg(&program), folder, true);
         assert!(!outcome.expect_end().success());
     });
 }
@@ -74,13 +90,10 @@ fn open_mpi_4_with_recovery() {
     job(|folder| {
         let program = told(Path::new("mpicc.openmpi"), folder);
         let mut launcher = open_mpi_4();
-        let outcome = run(
-            launcher
-                .args(["--enable-recovery", "-n", "4"])
-                .arg(&program),
-            folder,
-        );
-        expect_told(&outcome, 4);
+        launcher
+            .args(["--enable-recovery", "-n", "4"])
+            .arg(&program);
+        job_with_death(&mut launcher, folder, false);
     });
 }
 
@@ -89,8 +102,8 @@ fn open_mpi_4_with_recovery() {
 fn open_mpi_5_as_it_comes() {
     job(|folder| {
         let program = told(&venv("venv").join("mpicc"), folder);
-        let outcome = run(open_mpi_5().args(["-n", "4"]).arg(&program), folder);
-        expect_told(&outcome, 4);
+        let mut launcher = open_mpi_5();
+        let outcome = job_with_death(launcher.args(["-n", "4"]).arg(&program), folder, true);
         assert!(!outcome.expect_end().success());
     });
 }
@@ -101,13 +114,10 @@ fn open_mpi_5_with_fault_tolerance() {
     job(|folder| {
         let program = told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
-        let outcome = run(
-            launcher
-                .args(["--with-ft", "ulfm", "-n", "4"])
-                .arg(&program),
-            folder,
-        );
-        expect_told(&outcome, 4);
+        launcher
+            .args(["--with-ft", "ulfm", "-n", "4"])
+            .arg(&program);
+        let outcome = job_with_death(&mut launcher, folder, false);
         outcome.expect_end();
     });
 }
@@ -120,11 +130,19 @@ fn spawned_children_are_a_job_of_their_own() {
         let program = told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
         launcher.args(["--with-ft", "ulfm", "-n", "2"]);
-        let outcome = run(launcher.arg(&program).arg("spawn"), folder);
-        let lines = outcome.lines.join("\n");
-        let count = |word| outcome.count(word);
-        assert_eq!([count("FAIL"), count("READY")], [0, 4], "{lines}");
-        assert_eq!([count("TOLD"), count("SPAWNED")], [1, 2], "{lines}");
+        let death = Death {
+            when: ("READY", 4),
+            written: ("told", 1),
+            held: false,
+        };
+        let outcome = run_with_death(launcher.arg(&program).arg("spawn"), folder, &death);
+        let ends = ["FAIL", "READY", "SPAWNED"].map(|word| outcome.count(word));
+        assert_eq!(ends, [0, 4, 2], "{}", outcome.text());
+        let told = written(folder, "told", 0).unwrap_or_default();
+        assert!(
+            told.contains("rank 1 on ") && is_kernels_word(&told),
+            "{told}"
+        );
         outcome.expect_end();
     });
 }
@@ -163,18 +181,6 @@ fn srun(cluster: &Cluster, how: &str) -> Run {
     cluster.run(command.arg(program).arg(how))
 }
 
-/// Three survivors were told that rank 3 was killed, and nobody complained.
-fn expect_survivors_told(run: &Run) {
-    let told = run.await_lines(3, &["TOLD"]);
-    for line in &told {
-        assert!(
-            line.contains("rank 3 on n2") && is_kernels_word(line),
-            "{line}"
-        );
-    }
-    assert_eq!(run.lines_with(&["FAIL "]), [""; 0]);
-}
-
 /// Slurm's PMIx plugin ends a step whose rank was killed before it had finalized PMIx: with Muster, after
 /// every survivor was told, and without it the same. Its request goes by the controller, which is held until
 /// then.
@@ -185,9 +191,10 @@ fn srun_with_pmix_ends_the_step() {
             let mut run = srun(cluster, how);
             run.await_lines(4, &["READY"]);
             let controller = cluster.hold_controller();
-            run.tell("die");
+            say_die(cluster.folder());
             if told {
-                expect_survivors_told(&run);
+                assert!(await_written(cluster.folder(), ("told", 3)));
+                expect_told(cluster.folder(), "rank 3 on n2 ");
             }
             drop(controller);
             assert!(!run.end().success());
@@ -201,7 +208,10 @@ fn srun_with_pmix_ends_the_step() {
 fn srun_with_pmix_after_mpi_finalize() {
     in_slurm(|cluster| {
         let mut run = srun(cluster, "finalized");
-        expect_survivors_told(&run);
+        run.await_lines(4, &["READY"]);
+        say_die(cluster.folder());
+        assert!(await_written(cluster.folder(), ("told", 3)));
+        expect_told(cluster.folder(), "rank 3 on n2 ");
         let status = run.end();
         assert_eq!(status.code(), Some(128 + 9), "{:?}", run.errors());
     });

@@ -1,12 +1,13 @@
-/* An MPI program that hears of a death: its last rank kills itself, and every other one says how it was
- * told. It talks to no rank after that, so it needs no fault tolerance of its MPI.
+/* An MPI program that hears of a death: its last rank kills itself when the test says so, and every other one
+ * says how it was told. It talks to no rank after that, so it needs no fault tolerance of its MPI.
  *
- * Lines on standard output: "READY rank", "TOLD rank: what", "FAIL rank: what". With "cards" as argument
- * the agents are brought together by muster_mpi_init, on two emulated nodes. With "joined" they were, by
- * libmuster-pmpi.so, and nobody dies. With "spawn" nobody dies: the ranks spawn two more of this program, one
- * of which does, and say "SPAWNED rank" if they are all well when the other one has been told. With "finalized"
- * MPI is finalized before the death. With "stay" the last rank waits for a line on its standard input before it
- * dies, and the others, told, until somebody ends them; with "bare" so, too, but without Muster, untold. */
+ * Lines on standard output: "READY rank", "FAIL rank: what". The last rank dies when there is a file "die" in the
+ * working directory; what rank N was told it writes into the file "told-N", since some launchers lose what is
+ * printed at the end. With "cards" as argument the agents are brought together by muster_mpi_init, on two
+ * emulated nodes. With "joined" they were, by libmuster-pmpi.so, and nobody dies. With "spawn" nobody dies: the
+ * ranks spawn two more of this program, one of which does, and say "SPAWNED rank" if they are all well when the
+ * other one has been told. With "finalized" MPI is finalized before the death. With "stay" the survivors wait until
+ * somebody ends them; with "bare" so, too, but without Muster, untold. */
 #include <muster_mpi.h>
 
 #include <signal.h>
@@ -56,6 +57,18 @@ static void check_groups(muster_ctx_t *muster, int victim)
     MPI_Group_free(&world);
 }
 
+/* In one piece. */
+static void write_down(const char *text)
+{
+    char name[32], draft[32];
+    FILE *file;
+    snprintf(name, sizeof name, "told-%d", rank);
+    snprintf(draft, sizeof draft, "draft-%d", rank);
+    file = fopen(draft, "w");
+    if (!file || fprintf(file, "%s\n", text) < 0 || fclose(file) != 0 || rename(draft, name) < 0)
+        fail("what was told cannot be written down");
+}
+
 static void say_how(muster_ctx_t *muster, int victim)
 {
     muster_event_t event = MUSTER_EVENT_INIT;
@@ -63,8 +76,7 @@ static void say_how(muster_ctx_t *muster, int victim)
     while (muster_next_event(muster, &event) > 0)
         if (event.kind == MUSTER_EVENT_RANK_FAILED && event.rank == (uint32_t)victim) {
             muster_event_describe(muster, &event, text, sizeof text);
-            printf("TOLD %d: %s\n", rank, text);
-            fflush(stdout);
+            write_down(text);
             return;
         }
     fail("no event");
@@ -95,25 +107,6 @@ static void spawn(muster_ctx_t *muster, const char *program)
     fflush(stdout);
 }
 
-/* Until every survivor has said what it was told: some launchers end all as soon as one of them ends. They meet
- * in files, MPI may not work any more. */
-static void await_others(void)
-{
-    char name[32];
-    struct stat found;
-    int other, tries = 0;
-    snprintf(name, sizeof name, "told-%d", rank);
-    fclose(fopen(name, "w"));
-    for (other = 0; other < size - 1; other++) {
-        snprintf(name, sizeof name, "told-%d", other);
-        while (stat(name, &found) < 0) {
-            if (++tries > DEADLINE_MS)
-                fail("another survivor was not told");
-            usleep(1000);
-        }
-    }
-}
-
 /* Tells the parents, if there are any, that it was told. */
 static void tell_parents(void)
 {
@@ -138,12 +131,14 @@ static void check_refused(void)
         fail("a wrong muster_mpi_init");
 }
 
-/* Waits for a line, or for nothing, and dies. */
-static void die(int asked)
+/* Waits until it shall, and dies. */
+static void die(void)
 {
-    char line[16];
-    if (asked && !fgets(line, sizeof line, stdin))
-        fail("no line on standard input");
+    struct stat found;
+    int tries;
+    for (tries = 0; stat("die", &found) < 0; tries++, usleep(1000))
+        if (tries > DEADLINE_MS)
+            fail("nobody said that it shall die");
     raise(SIGKILL);
 }
 
@@ -154,7 +149,7 @@ static void bare(void)
     fflush(stdout);
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == size - 1)
-        die(1);
+        die();
     for (;;)
         pause();
 }
@@ -200,11 +195,10 @@ int main(int argc, char **argv)
         spawn(muster, program);
     } else if (size > 1) {
         if (rank == size - 1)
-            die(stays);
+            die();
         if (muster_wait_rank(muster, (uint32_t)size - 1, ENDED, DEADLINE_MS) != MUSTER_RANK_FAILED)
             fail("the death was not told");
         say_how(muster, size - 1);
-        await_others();
         while (stays)
             pause();
         if (!finalized) {
