@@ -339,17 +339,19 @@ const MILLISECOND: Timespec = Timespec {
 
 /// Waits until so many ranks have written their files of this name; `false` at the deadline.
 pub fn await_written(folder: &Path, (name, ranks): (&str, usize)) -> bool {
+    await_files(|| (0..ranks).all(|rank| written(folder, name, rank).is_some()))
+}
+
+/// Waits until this is true of some files; `false` at the deadline. They have no descriptor to wait for.
+pub fn await_files(are_there: impl Fn() -> bool) -> bool {
     let until = Instant::now() + DEADLINE;
-    (0..ranks).all(|rank| {
-        while written(folder, name, rank).is_none() {
-            if Instant::now() > until {
-                return false;
-            }
-            // Files have no descriptor to wait for.
-            let _ = poll(&mut [], Some(&MILLISECOND));
+    while !are_there() {
+        if Instant::now() > until {
+            return false;
         }
-        true
-    })
+        let _ = poll(&mut [], Some(&MILLISECOND));
+    }
+    true
 }
 
 /// What a rank has written into its file of this name.
@@ -358,7 +360,7 @@ pub fn written(folder: &Path, name: &str, rank: usize) -> Option<String> {
 }
 
 /// Processes that are stopped until this is dropped.
-struct Held(Vec<Pid>);
+pub struct Held(Vec<Pid>);
 
 impl Drop for Held {
     fn drop(&mut self) {
@@ -367,7 +369,10 @@ impl Drop for Held {
 }
 
 /// Stops the launcher of the job in this folder: all of its processes that are neither ranks nor agents.
-fn hold_launcher(folder: &Path) -> Held {
+///
+/// # Panics
+/// If there is none.
+pub fn hold_launcher(folder: &Path) -> Held {
     let is_part = |pid: Pid, environment: &[Vec<u8>]| {
         let marks: [&[u8]; 2] = [b"PMIX_RANK=", b"PMI_RANK="];
         let is_rank = environment

@@ -4,27 +4,30 @@
 //! one with a frame in `muster_mpi.h` or in libmuster.
 
 use muster_tests::launch::{
-    Death, compile, compile_file, job, open_mpi_4, run, run_with_death, venv, written,
+    await_files, compile, compile_file, hold_launcher, job, open_mpi_4, run, run_with, say_die,
+    venv, written,
 };
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-/// What the reports of all processes say of us, without what was sent for.
-fn findings(folder: &Path) -> Vec<String> {
-    let reports: Vec<PathBuf> = fs::read_dir(folder)
-        .expect("a folder")
-        .flatten()
+/// The reports of all processes.
+fn reports(folder: &Path) -> Vec<String> {
+    let files = fs::read_dir(folder).expect("a folder").flatten();
+    files
         .map(|entry| entry.path())
         .filter(|path| path.extension().is_some_and(|end| end == "xml"))
-        .collect();
-    assert!(!reports.is_empty(), "valgrind has written nothing");
+        .map(|path| fs::read_to_string(path).unwrap_or_default())
+        .collect()
+}
+
+/// What they say of us.
+fn findings(folder: &Path) -> Vec<String> {
     let mut ours = Vec::new();
-    for report in reports {
-        let text = fs::read_to_string(report).expect("a report");
-        let errors = text.split("<error>").skip(1);
-        let of_us = errors.filter_map(|error| error.split("</error>").next());
-        ours.extend(of_us.filter(|error| is_ours(error)).map(str::to_owned));
+    for report in reports(folder) {
+        let errors = report.split("<error>").skip(1);
+        let errors = errors.filter_map(|error| error.split("</error>").next());
+        ours.extend(errors.filter(|error| is_ours(error)).map(str::to_owned));
     }
     ours
 }
@@ -51,15 +54,26 @@ fn valgrind(folder: &Path) -> Vec<String> {
     words
 }
 
-/// A job of three ranks whose last one dies; the survivors are told and make groups of the ranks. A process that
-/// is killed reports nothing of what it has left behind, so the launcher must not.
+/// A job of three ranks whose last one dies; the survivors are told and make groups of the ranks. Launchers end
+/// them for the death, or when the first of them has ended: this one not before all have reported.
 fn expect_clean(launcher: &mut Command, folder: &Path) {
-    let death = Death {
-        when: ("READY", 3),
-        written: ("told", 2),
-        held: true,
-    };
-    let outcome = run_with_death(launcher, folder, &death);
+    let mut has_died = false;
+    let outcome = run_with(launcher, folder, |lines| {
+        let ready = lines.iter().filter(|line| line.starts_with("READY"));
+        if has_died || ready.count() < 3 {
+            return true;
+        }
+        has_died = true;
+        let _held = hold_launcher(folder);
+        say_die(folder);
+        await_files(|| {
+            let reports = reports(folder);
+            let ended = reports
+                .iter()
+                .filter(|report| report.contains("<state>FINISHED"));
+            ended.count() == 3
+        })
+    });
     let text = outcome.text();
     let words = ["FAIL", "READY"].map(|word| outcome.count(word));
     assert_eq!(words, [0, 3], "{text}");
