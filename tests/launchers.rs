@@ -2,10 +2,8 @@
 //! rank, and the launcher does what it does without us and ends.
 
 use muster_tests::cluster::{Cluster, Run};
-use muster_tests::launch::{
-    Death, Outcome, await_written, compile, job, open_mpi_4, open_mpi_5, run, run_with_death,
-    say_die, venv, written,
-};
+use muster_tests::death::{Death, await_written, run_with_death, say_die, written};
+use muster_tests::launch::{Outcome, compile, job, open_mpi_4, open_mpi_5, run, venv};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -5,6 +5,7 @@
 
 pub mod admin;
 pub mod cluster;
+pub mod death;
 pub mod hosts;
 pub mod launch;
 pub mod ranks;

@@ -3,10 +3,8 @@
 //! MPI has findings of its own in plenty. Here counts only what was done or allocated below a function of ours:
 //! one with a frame in `muster_mpi.h` or in libmuster.
 
-use muster_tests::launch::{
-    await_files, compile, compile_file, hold_launcher, job, open_mpi_4, run, run_with, say_die,
-    venv, written,
-};
+use muster_tests::death::{await_files, hold_launcher, say_die, written};
+use muster_tests::launch::{compile, compile_file, job, open_mpi_4, run, run_with, venv};
 use std::fs;
 use std::path::Path;
 use std::process::Command;

@@ -2,10 +2,10 @@
 //! Muster hears of the launcher.
 
 use muster_tests::cluster::Cluster;
+use muster_tests::death::{Death, run_with_death, say_die, written};
 use muster_tests::launch::{
-    Death, Outcome, compile, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes,
-    open_mpi_5_on_two_rails, processes_of, run, run_with, run_with_death, say_die, second_rail,
-    signal_all, venv, written,
+    Outcome, compile, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes,
+    open_mpi_5_on_two_rails, processes_of, run, run_with, second_rail, signal_all, venv,
 };
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
