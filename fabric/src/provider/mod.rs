@@ -1,8 +1,8 @@
 //! libfabric made safe: load, open, post, complete. All of the crate's `unsafe` is in this folder.
 //!
 //! [`Libfabric`] is the loaded library, `table` says which provider serves which net, `info` asks
-//! libfabric what it offers, `class` how urgent a lane's messages are, `names` finds peers' addresses where that takes time, `open` opens,
-//! `handle` closes what was opened, and [`Lane`] is one open
+//! libfabric what it offers, `class` asks for a traffic class, `names` finds peers' addresses where that
+//! takes time, `open` opens, `handle` closes what was opened, and [`Lane`] is one open
 //! endpoint with its buffers: it posts sends and receives and hands out completions. Nothing in here
 //! chooses anything: no peers, no health, no retries.
 
