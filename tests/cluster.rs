@@ -175,6 +175,8 @@ impl Cluster {
         command
             .args(["--label", "--mpi=pmix", "--kill-on-bad-exit=0", "--no-kill"])
             .args(options.split(' '))
+            // Who enters a namespace of mounts is at its root.
+            .arg(format!("--chdir={}", self.folder().display()))
             .env("MUSTER_AGENT", workspace().join("target/release/musterd"))
             .env("MUSTER_RAILS", "eth0@udp0")
             .env("OMPI_MCA_pml", "ob1")

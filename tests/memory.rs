@@ -106,28 +106,24 @@ fn mpich_with_muster_is_clean() {
     });
 }
 
-/// Takes a group and does not give it back; looks at a card that was never written.
+/// Hands cards around that were never written.
 const CARELESS: &str = r#"
 #include <muster_mpi.h>
 int main(int argc, char **argv)
 {
-    MPI_Group group;
     muster_ctx_t *muster = NULL;
     void *cards = malloc(MUSTER_CARD_SIZE);
     MPI_Init(&argc, &argv);
     if (muster_init(NULL, &muster) < 0)
         return 1;
-    muster_wait_ranks(muster, 1, MUSTER_STATE(MUSTER_RANK_ALIVE), 60000);
-    if (muster_mpi_group(muster, MPI_COMM_WORLD, MUSTER_STATE(MUSTER_RANK_ALIVE), &group) != 1)
-        return 1;
-    group = MPI_GROUP_NULL;
     muster_take_cards(muster, cards, 1);
     muster_finalize(muster);
     _exit(0);
 }
 "#;
 
-/// The filter lets mistakes through to us.
+/// A mistake is found, and found to be one of ours. (A group that is not given back is none of valgrind's: MPI
+/// holds it.)
 #[test]
 fn what_is_done_wrong_is_found() {
     job(|folder| {
@@ -141,9 +137,9 @@ fn what_is_done_wrong_is_found() {
             .arg(program);
         let _ = run(&mut launcher, folder);
         let ours = findings(folder);
-        for kind in ["Leak_DefinitelyLost", "UninitCondition"] {
-            let is_there = ours.iter().any(|error| error.contains(kind));
-            assert!(is_there, "{kind}: {}", ours.join("\n"));
-        }
+        let is_it = |error: &String| {
+            error.contains("<kind>UninitCondition") && error.contains("<fn>muster_take_cards</fn>")
+        };
+        assert!(ours.iter().any(is_it), "{}", ours.join("\n"));
     });
 }
