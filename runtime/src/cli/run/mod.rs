@@ -1,6 +1,6 @@
 //! `muster run`: the command line of the launcher.
 
-mod emulate;
+pub(crate) mod emulate;
 mod step;
 
 use super::{CliError, complain};
@@ -28,6 +28,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NODES")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(emulate::NODES_MOST)))]
     nodes: Option<u32>,
+    /// How many rails (addresses of its own) each emulated node has.
+    #[arg(long, value_name = "RAILS", default_value_t = 1, requires = "nodes")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(emulate::RAILS_MOST)))]
+    rails: u32,
     /// Whose exit status is the job's.
     #[arg(long, value_name = "POLICY", default_value = "survivors")]
     exit_policy: ExitPolicy,
@@ -115,6 +119,11 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
     };
     let layout = Layout::new(nodes, args.ranks, args.per_node)
         .map_err(|error| CliError::usage("run", error))?;
+    if layout.nodes().len() as u32 * args.rails > emulate::ADDRESSES_MOST {
+        let (nodes, rails, most) = (layout.nodes().len(), args.rails, emulate::ADDRESSES_MOST);
+        let why = format!("{nodes} nodes of {rails} rails; there are {most} addresses for rails");
+        return Err(CliError::usage("run", why));
+    }
     let Some((program, arguments)) = args.program.split_first() else {
         return Err(CliError::usage("run", "which program?"));
     };
@@ -135,7 +144,7 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
         verbose: args.verbose,
     };
     let outcome = match place {
-        Place::Starter(_) => emulate::run(&plan, &words()),
+        Place::Starter(_) => emulate::run(&plan, args.rails, &words()),
         Place::Emulated(own, _, files) => node::run(&plan, own, &files),
         Place::Step(step) => return step::run(&plan, &step, &words()),
     };
