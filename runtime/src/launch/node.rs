@@ -70,11 +70,12 @@ pub(super) struct Launcher {
     pub(super) epoll: Epoll,
 }
 
-/// Runs this node's part of a job and answers its exit status. `base` is a directory for sessions.
+/// Runs this node's part of a job and answers its exit status. `base` is a directory for sessions. `met` is told
+/// whether the launchers of all nodes have come: then nobody needs what they found each other by.
 ///
 /// # Errors
 /// The ranks were not started, or are ended, and the others know.
-pub fn run(plan: &Plan, own: usize, base: &Path) -> Result<u8, Error> {
+pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, Error> {
     let node = plan.layout.name(own).to_owned();
     let signals = Signals::new().map_err(Error::system("handle signals"))?;
     let options = Options {
@@ -120,6 +121,7 @@ pub fn run(plan: &Plan, own: usize, base: &Path) -> Result<u8, Error> {
             outcome = Ok(error.status());
         }
     }
+    *met = launcher.peers.without(|_| true).is_empty();
     let _ = launcher.client.finalize(0);
     outcome
 }

@@ -145,7 +145,7 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
     };
     let outcome = match place {
         Place::Starter(_) => emulate::run(&plan, args.rails, &words()),
-        Place::Emulated(own, _, files) => node::run(&plan, own, &files),
+        Place::Emulated(own, _, files) => node::run(&plan, own, &files, &mut false),
         Place::Step(step) => return step::run(&plan, &step, &words()),
     };
     outcome.map_err(failed)
