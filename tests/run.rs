@@ -474,6 +474,33 @@ fn open_mpi_4_runs() {
     });
 }
 
+/// Point to point and collectives in Python, unchanged. `make setup` tries to install mpi4py.
+#[test]
+fn mpi4py_runs_unchanged() {
+    let python = venv("venv").join("python");
+    let found = Command::new(&python)
+        .args(["-c", "import mpi4py"])
+        .stderr(Stdio::null())
+        .status();
+    if !found.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: no mpi4py in {}", python.display());
+        return;
+    }
+    job(|_| {
+        let script = workspace().join("tests/programs/mpi4py_check.py");
+        let script = script.to_str().expect("a path in UTF-8");
+        let nodes = ["--nodes", "2", "-n", "4"];
+        let mut run = Running::start(&nodes, &python, &[script]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success() && run.count("RIGHT ") == 4, "{text}");
+        let mut run = Running::start(&nodes, &python, &["-m", "mpi4py.bench", "ringtest"]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success() && text.contains("(4 processes"), "{text}");
+    });
+}
+
 /// MPICH from PyPI has no PMIx: it says so itself, and the job ends.
 #[test]
 fn mpich_says_that_it_has_no_pmix() {
