@@ -234,6 +234,42 @@ fn words_of_ranks_are_told_apart() {
     assert_eq!(said, "said 3\ncried 3\n");
 }
 
+/// What the kernel says of a rank that is bound, and what is said where there are too few cores.
+#[test]
+fn ranks_are_bound_to_cores_of_their_own() {
+    let list = ["Cpus_allowed_list", "/proc/self/status"];
+    let own = std::fs::read_to_string("/proc/thread-self/status").expect("/proc");
+    let own = own.lines().find(|line| line.starts_with(list[0]));
+    let mut run = Running::start(&["-n", "1", "--bind", "core"], Path::new("grep"), &list);
+    assert!(run.expect_end().success());
+    assert_eq!(run.count(own.expect("a list")), 1, "{}", run.text());
+    let mut run = Running::start(&["-n", "5000", "--bind", "core"], Path::new("true"), &[]);
+    let status = run.expect_end();
+    let text = run.text();
+    assert_eq!(status.code(), Some(2), "{text}");
+    assert_eq!(
+        text.matches("5000 ranks cannot be bound on n1").count(),
+        1,
+        "{text}"
+    );
+    // Two, where there are two cores.
+    let options = ["-n", "2", "--bind", "core", "--label"];
+    let mut run = Running::start(&options, Path::new("grep"), &list);
+    let status = run.expect_end();
+    let text = run.text();
+    match status.code() {
+        Some(2) => assert!(text.contains("where 1 cores may be used"), "{text}"),
+        _ => {
+            let of = |rank: &str| run.lines.iter().find_map(|line| line.strip_prefix(rank));
+            let (first, second) = (of("0: "), of("1: "));
+            assert!(
+                first.is_some() && second.is_some() && first != second,
+                "{text}"
+            );
+        }
+    }
+}
+
 /// What is done to a running job.
 #[derive(Clone, Copy, Debug)]
 enum Fault {

@@ -4,7 +4,7 @@ pub(crate) mod emulate;
 mod step;
 
 use super::{CliError, complain};
-use crate::launch::{Error, ExitPolicy, Layout, Output, Plan, Step, node};
+use crate::launch::{Bind, Error, ExitPolicy, Layout, Output, Plan, Step, node};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -32,6 +32,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "RAILS", default_value_t = 1, requires = "nodes")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(emulate::RAILS_MOST)))]
     rails: u32,
+    /// Bind each rank to its share of the cores that the launcher may use.
+    #[arg(long, value_name = "WHAT", default_value = "none")]
+    bind: Bind,
     /// Whose exit status is the job's.
     #[arg(long, value_name = "POLICY", default_value = "survivors")]
     exit_policy: ExitPolicy,
@@ -140,6 +143,7 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
         policy: args.exit_policy,
         output,
         patience: Duration::from_secs(args.patience),
+        bind: args.bind,
         neighbours,
         verbose: args.verbose,
     };
