@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use super::bell::Ended;
 use super::output::Mouths;
-use crate::sys::child::bind_to_this_thread;
+use crate::sys::child::{bind_to_processors, bind_to_this_thread};
 use crate::sys::poll::Epoll;
 use crate::sys::process::{open_pidfd, send_signal, try_reap};
 
@@ -30,7 +30,7 @@ pub(super) struct Ranks {
 pub(super) const TOKEN: u64 = 1 << 32;
 
 impl Ranks {
-    /// Starts one; `stdin` for the first of the job only.
+    /// Starts one, on these processors if any are named; `stdin` for the first of the job only.
     ///
     /// # Errors
     /// The system's, of the program.
@@ -40,6 +40,7 @@ impl Ranks {
         program: &Path,
         arguments: &[OsString],
         environment: &[(OsString, OsString)],
+        processors: &[usize],
         mouths: &Mouths,
         epoll: &Epoll,
     ) -> std::io::Result<()> {
@@ -58,6 +59,9 @@ impl Ranks {
         }
         mouths.prepare(&mut command, rank)?;
         bind_to_this_thread(&mut command);
+        if !processors.is_empty() {
+            bind_to_processors(&mut command, processors);
+        }
         let mut child = command.spawn()?;
         mouths.listen(&mut child, rank);
         let pid = child.id();
