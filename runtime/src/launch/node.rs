@@ -23,7 +23,7 @@ use super::fence::Fences;
 use super::hall::Waiting;
 use super::output::Mouths;
 use super::peers::Peers;
-use super::ranks::Ranks;
+use super::ranks::{Ranks, Start};
 use super::signals::Signals;
 use super::{Error, Plan, binding, environment, library, memory_directory, session_directory};
 use crate::client::{Client, Options};
@@ -328,15 +328,14 @@ impl Launcher {
             }
             let mut variables = common.to_vec();
             variables.extend(server.environment(rank)?);
-            let started = self.ranks.start(
+            let start = Start {
                 rank,
                 program,
-                &self.plan.arguments,
-                &variables,
-                cores,
-                mouths,
-                &self.epoll,
-            );
+                arguments: &self.plan.arguments,
+                environment: &variables,
+                processors: cores,
+            };
+            let started = self.ranks.start(&start, mouths, &self.epoll);
             started.map_err(|cause| Error::Program {
                 program: self.plan.program.to_string_lossy().into_owned(),
                 node: self.name(),

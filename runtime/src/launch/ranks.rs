@@ -20,6 +20,16 @@ struct Running {
     finalized: bool,
 }
 
+/// What a rank is started with.
+pub(super) struct Start<'a> {
+    pub(super) rank: u32,
+    pub(super) program: &'a Path,
+    pub(super) arguments: &'a [OsString],
+    pub(super) environment: &'a [(OsString, OsString)],
+    /// Where it may run; empty for wherever the launcher may.
+    pub(super) processors: &'a [usize],
+}
+
 /// The ranks of this node.
 #[derive(Default)]
 pub(super) struct Ranks {
@@ -30,23 +40,22 @@ pub(super) struct Ranks {
 pub(super) const TOKEN: u64 = 1 << 32;
 
 impl Ranks {
-    /// Starts one, on these processors if any are named; `stdin` for the first of the job only.
+    /// Starts one; the first of the job gets our standard input.
     ///
     /// # Errors
     /// The system's, of the program.
     pub(super) fn start(
         &mut self,
-        rank: u32,
-        program: &Path,
-        arguments: &[OsString],
-        environment: &[(OsString, OsString)],
-        processors: &[usize],
+        start: &Start<'_>,
         mouths: &Mouths,
         epoll: &Epoll,
     ) -> std::io::Result<()> {
-        let mut command = Command::new(program);
+        let Start {
+            rank, environment, ..
+        } = *start;
+        let mut command = Command::new(start.program);
         command
-            .args(arguments)
+            .args(start.arguments)
             .envs(environment.iter().map(|(name, value)| (name, value)));
         for (name, _) in std::env::vars_os() {
             let given = environment.iter().any(|(one, _)| *one == name);
@@ -59,8 +68,8 @@ impl Ranks {
         }
         mouths.prepare(&mut command, rank)?;
         bind_to_this_thread(&mut command);
-        if !processors.is_empty() {
-            bind_to_processors(&mut command, processors);
+        if !start.processors.is_empty() {
+            bind_to_processors(&mut command, start.processors);
         }
         let mut child = command.spawn()?;
         mouths.listen(&mut child, rank);
