@@ -15,10 +15,10 @@ fn expect_told(outcome: &Outcome, ranks: usize) {
     let victim = format!("rank {} on ", ranks - 1);
     let told = outcome.lines.iter().filter(|line| line.starts_with("TOLD"));
     for told in told {
-        assert!(
-            told.contains(&victim) && told.contains("killed by signal 9"),
-            "{told}"
-        );
+        // Before Linux 6.15 nobody can tell the signal when the launcher reaps faster than the agent looks.
+        let how = ["killed by signal 9", "its process died"];
+        let is_how = how.iter().any(|how| told.contains(how));
+        assert!(told.contains(&victim) && is_how, "{told}");
     }
 }
 
