@@ -6,19 +6,26 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// All were there, every survivor was told by the kernel's word, and nobody complained.
+/// As [`expect_right`], and every survivor was told.
 fn expect_told(outcome: &Outcome, ranks: usize) {
+    expect_right(outcome, ranks);
+    assert_eq!(outcome.count("TOLD"), ranks - 1, "{}", outcome.text());
+}
+
+/// All were there, whoever was told was told right, by the kernel's word, and nobody complained. A launcher
+/// that ends the job races with the news: some may have been killed before they could say it.
+fn expect_right(outcome: &Outcome, ranks: usize) {
     let lines = outcome.text();
     assert_eq!(outcome.count("FAIL"), 0, "{lines}");
     assert_eq!(outcome.count("READY"), ranks, "{lines}");
-    assert_eq!(outcome.count("TOLD"), ranks - 1, "{lines}");
+    assert!(outcome.count("TOLD") < ranks, "{lines}");
     let victim = format!("rank {} on ", ranks - 1);
     let told = outcome.lines.iter().filter(|line| line.starts_with("TOLD"));
     for told in told {
-        assert!(
-            told.contains(&victim) && told.contains("killed by signal 9"),
-            "{told}"
-        );
+        // Before Linux 6.15 nobody can tell the signal when the launcher reaps faster than the agent looks.
+        let how = ["killed by signal 9", "its process died"];
+        let is_how = how.iter().any(|how| told.contains(how));
+        assert!(told.contains(&victim) && is_how, "{told}");
     }
 }
 
@@ -49,14 +56,14 @@ fn mpich_without_pmix() {
     });
 }
 
-/// Debian's Open MPI 4.1 kills the job when a rank dies; it ends as it does without us, and before
-/// that everybody is told.
+/// Debian's Open MPI 4.1 kills the job when a rank dies; it ends as it does without us. Who is let live for
+/// long enough is told before that.
 #[test]
 fn open_mpi_4_as_it_comes() {
     job(|folder| {
         let program = told(Path::new("mpicc.openmpi"), folder);
         let outcome = run(open_mpi_4().args(["-n", "4"]).arg(&program), folder);
-        expect_told(&outcome, 4);
+        expect_right(&outcome, 4);
         assert!(!outcome.expect_end().success());
     });
 }
@@ -84,7 +91,7 @@ fn open_mpi_5_as_it_comes() {
     job(|folder| {
         let program = told(&venv("venv").join("mpicc"), folder);
         let outcome = run(open_mpi_5().args(["-n", "4"]).arg(&program), folder);
-        expect_told(&outcome, 4);
+        expect_right(&outcome, 4);
         assert!(!outcome.expect_end().success());
     });
 }

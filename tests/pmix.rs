@@ -77,7 +77,11 @@ fn expect_words(launcher: &mut Command, compiler: &Path, ends: Ends) {
         }
         for rank in 0..3 {
             let told = [(HUNG, 3), (BACK, 3), (RANK_FAILED, 3)];
-            assert_eq!(heard(&outcome, rank), told, "{}", outcome.text());
+            // Who ends the job races with the last word.
+            let sure = if matches!(ends, Ends::Job) { 2 } else { 3 };
+            let heard = heard(&outcome, rank);
+            let is_right = heard.len() >= sure && told.starts_with(&heard);
+            assert!(is_right, "{rank} {heard:?}: {}", outcome.text());
         }
     });
 }
