@@ -271,6 +271,46 @@ impl Cluster {
         all
     }
 
+    /// What Slurm holds of a node: `idle`, `allocated`, `down*` ...
+    pub fn state(&self, node: usize) -> String {
+        let said = self.say(&["sinfo", "-h", "-n", &format!("n{node}"), "-o", "%T"]);
+        said.1.trim().to_owned()
+    }
+
+    /// Waits until Slurm holds this of a node. It has no event for that, so it is asked.
+    ///
+    /// # Panics
+    /// If it does not before the deadline.
+    pub fn await_state(&self, node: usize, wanted: &str) {
+        let end = Instant::now() + DEADLINE;
+        while !self.state(node).starts_with(wanted) {
+            let state = self.state(node);
+            assert!(Instant::now() < end, "n{node}: {state}{}", self.logs());
+        }
+    }
+
+    /// Ends all jobs, starts slurmd where it was killed, and waits until Slurm has all nodes back.
+    ///
+    /// # Panics
+    /// If it has not before the deadline.
+    pub fn recover(&self) {
+        assert!(self.say(&["scancel", "--user=root"]).0.success());
+        let lost = (1..=NODES).filter(|node| self.on_node(*node, "slurmd").is_empty());
+        for node in lost {
+            let host = self.on_node(node, "sleep").remove(0).pid.to_string();
+            let name = format!("n{node}");
+            let mut slurmd = Command::new("nsenter");
+            slurmd.args(["--target", &host, "--all", "--", "slurmd", "-N", &name]);
+            slurmd.env("SLURM_CONF", self.folder.path().join("slurm.conf"));
+            let status = slurmd.status();
+            assert!(
+                status.is_ok_and(|status| status.success()),
+                "{name}: slurmd"
+            );
+        }
+        (1..=NODES).for_each(|node| self.await_state(node, "idle"));
+    }
+
     /// Waits until nothing is left of any job: no process but the daemons', no socket, board or key.
     ///
     /// # Panics

@@ -9,6 +9,7 @@ pub mod death;
 pub mod hosts;
 pub mod launch;
 pub mod ranks;
+pub mod steps;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};

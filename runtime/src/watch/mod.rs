@@ -452,7 +452,7 @@ impl Shared {
     fn conclude_dead(&self, slot: u32, generation: u32, by: FailedBy, signal: i32, exit_code: i32) {
         let by = self.first_witness(slot, generation, by);
         let (signal, exit_code) = match (signal, exit_code) {
-            (0, 0) => self.record_of(slot, generation),
+            (0, 0) => self.status_of_reaped(slot, generation),
             known => known,
         };
         if !self.conclude_if_left(slot, generation) {
@@ -468,18 +468,16 @@ impl Shared {
         }
     }
 
-    /// Signal and exit code of a process that its parent has waited for before we could look, where the
-    /// kernel keeps them for who holds a pidfd; 0 for unknown or none.
-    fn record_of(&self, slot: u32, generation: u32) -> (i32, i32) {
+    /// The signal and the exit code of a process whose parent was faster than our look at it; zeros
+    /// where that cannot be known.
+    fn status_of_reaped(&self, slot: u32, generation: u32) -> (i32, i32) {
         let slots = self.lock();
         let entry = slots.get(slot as usize);
-        let pidfd = entry.filter(|entry| entry.generation == generation);
-        let pidfd = pidfd.and_then(|entry| entry.pidfd.as_ref());
-        let status = pidfd.and_then(|pidfd| process::exit_status(pidfd.as_fd()));
-        match status.unwrap_or(0) {
-            status if status & 0x7f != 0 => (status & 0x7f, 0),
-            status => (0, status >> 8 & 0xff),
-        }
+        let pidfd = entry
+            .filter(|entry| entry.generation == generation)
+            .and_then(|entry| entry.pidfd.as_ref());
+        let status = pidfd.and_then(|pidfd| process::status_of_reaped(pidfd.as_fd()));
+        status.map_or((0, 0), procfs::signal_and_code)
     }
 
     /// The kernel releases a held word long before it tells of the end; when both have happened the

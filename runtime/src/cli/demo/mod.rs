@@ -2,7 +2,7 @@
 //!
 //! A real MPI job starts on emulated nodes. One rank is stopped until all others were told that it
 //! hangs, and goes on. Another one is killed; when the survivors have gone on, one whole node (its
-//! agent, its launcher daemon and its ranks) is stopped, which Open MPI by itself never notices. The
+//! agent, its launcher and its ranks) is stopped, which Open MPI by itself never notices. The
 //! demo shows who was told what, after how many milliseconds and how it was known, and writes the
 //! same as JSON. What counts is computed here, from the ranks' own logs; the ranks report no figures
 //! about themselves.
@@ -49,17 +49,14 @@ pub(crate) struct DemoArgs {
     /// Where to write the result as JSON.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// The MPI launcher: Open MPI 5 or newer, built with ULFM.
-    #[arg(long, default_value = "target/venv/bin/mpirun")]
-    mpirun: PathBuf,
-    /// The MPI program [default: `ulfm_survive` beside this executable].
+    /// The MPI program, of Open MPI 5 or newer with ULFM [default: `ulfm_survive` beside this executable].
     #[arg(long, default_value_os_t = beside_executable("ulfm_survive"))]
     program: PathBuf,
 }
 
 /// Runs the demo; an error also when a promise was not kept.
 pub(crate) fn run(args: &DemoArgs) -> Result<(), CliError> {
-    check_files(args)?;
+    check_program(args)?;
     let seed = args.seed.unwrap_or_else(crate::config::draw_seed);
     println!(
         "muster demo: {} nodes, {} ranks, {} rails, profile {}, seed {seed}",
@@ -67,8 +64,6 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), CliError> {
     );
     let directory = std::env::temp_dir().join(format!("muster-demo-{}", std::process::id()));
     fs::create_dir_all(directory.join("logs"))
-        .and_then(|()| fs::create_dir_all(directory.join("m")))
-        .and_then(|()| private(&directory.join("m")))
         .map_err(|e| CliError::new(format!("demo: {}", directory.display()), e))?;
     let kept = |error: CliError| error.hint(format!("the logs are in {}", directory.display()));
 
@@ -187,7 +182,7 @@ fn wait_ready(
             .map(|r| r.to_string())
             .collect();
         let why = if ended {
-            "mpirun ended"
+            "muster run ended"
         } else {
             "the job did not start in time"
         };
@@ -272,11 +267,11 @@ fn kill_rank(victim: &Rank, ranks: &[Rank], journal: &Journal) -> Result<Fault, 
 }
 
 fn stop_node(node: &str, ranks: &[Rank], cluster: &mut Cluster) -> Fault {
-    println!("fault: SIGSTOP to all of {node}: its agent, its launcher daemon, its ranks");
+    println!("fault: SIGSTOP to all of {node}: its agent, its launcher, its ranks");
     let agents = cluster.agents();
-    let daemon = launcher_daemon(node, ranks);
-    if let Some(daemon) = &daemon {
-        cluster.remember(daemon);
+    let launcher = launcher_of(node, ranks);
+    if let Some(launcher) = &launcher {
+        cluster.remember(launcher);
     }
     let t0_ns = monotonic_ns();
     for (_, agent) in agents.iter().filter(|(name, _)| name == node) {
@@ -286,8 +281,8 @@ fn stop_node(node: &str, ranks: &[Rank], cluster: &mut Cluster) -> Fault {
     for rank in &lost {
         rank.process.signal(Signal::STOP);
     }
-    if let Some(daemon) = daemon {
-        daemon.signal(Signal::STOP);
+    if let Some(launcher) = launcher {
+        launcher.signal(Signal::STOP);
     }
     Fault {
         kind: FaultKind::Silent,
@@ -302,22 +297,22 @@ fn stop_node(node: &str, ranks: &[Rank], cluster: &mut Cluster) -> Fault {
     }
 }
 
-/// Lets the job end: stopped ranks cannot come back into MPI and are killed, the daemons go on.
+/// Lets the job end: stopped ranks cannot come back into MPI and are killed, the others go on.
 fn resume_node(node: &str, ranks: &[Rank], cluster: &mut Cluster) {
-    let daemon = launcher_daemon(node, ranks);
+    let launcher = launcher_of(node, ranks);
     for rank in ranks.iter().filter(|r| r.node == node) {
         rank.process.signal(Signal::KILL);
     }
-    if let Some(daemon) = daemon {
-        daemon.signal(Signal::CONT);
+    if let Some(launcher) = launcher {
+        launcher.signal(Signal::CONT);
     }
     for (_, agent) in cluster.agents().iter().filter(|(name, _)| name == node) {
         agent.signal(Signal::CONT);
     }
 }
 
-/// The launcher's daemon of a node is the parent of the node's ranks.
-fn launcher_daemon(node: &str, ranks: &[Rank]) -> Option<Process> {
+/// The launcher of a node is the parent of the node's ranks.
+fn launcher_of(node: &str, ranks: &[Rank]) -> Option<Process> {
     ranks
         .iter()
         .find(|r| r.node == node)
@@ -352,20 +347,12 @@ fn wait_resumed(survivors: &[&Rank], journal: &Journal, times: usize) {
     });
 }
 
-fn check_files(args: &DemoArgs) -> Result<(), CliError> {
-    for (path, remedy) in [(&args.mpirun, "make setup"), (&args.program, "make build")] {
-        if !path.is_file() {
-            return Err(
-                CliError::new(format!("demo: {}", path.display()), "no such file").hint(remedy),
-            );
-        }
+fn check_program(args: &DemoArgs) -> Result<(), CliError> {
+    if !args.program.is_file() {
+        let what = format!("demo: {}", args.program.display());
+        return Err(CliError::new(what, "no such file").hint("make build"));
     }
     Ok(())
-}
-
-fn private(directory: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(directory, fs::Permissions::from_mode(0o700))
 }
 
 fn beside_executable(name: &str) -> PathBuf {
