@@ -110,7 +110,7 @@ fn play(args: &DemoArgs, seed: u64, directory: &Path) -> Result<Report, CliError
         .iter()
         .filter(|r| r.rank != victim.rank && r.node != silent)
         .collect();
-    wait_resumed(&survivors, &journal, 2);
+    wait_resumed(&survivors, &journal, 2, ("NODE_FAILED", &silent));
 
     fs::write(directory.join("logs/stop"), b"").map_err(|e| CliError::new("demo: stop file", e))?;
     wait_until(STEP_DEADLINE, || {
@@ -224,17 +224,10 @@ fn hang_rank(victim: &Rank, ranks: &[Rank], journal: &Journal) -> Fault {
         .filter(|&rank| rank != victim.rank)
         .collect();
     let target = victim.rank.to_string();
-    let wait_told = |kind: &str| {
-        let says = |fact: &Fact| match fact {
-            Fact::Told {
-                event, target: t, ..
-            } => event == kind && *t == target,
-            _ => false,
-        };
+    let wait_told = |event: &str| {
         wait_until(STEP_DEADLINE, || {
-            others
-                .iter()
-                .all(|&rank| journal.facts(rank).iter().any(says))
+            let told = |rank: &u32| is_told(&journal.facts(*rank), event, &target);
+            others.iter().all(told)
         })
     };
     let t0_ns = monotonic_ns();
@@ -256,10 +249,11 @@ fn kill_rank(victim: &Rank, ranks: &[Rank], journal: &Journal) -> Result<Fault, 
     let t0_ns = monotonic_ns();
     victim.process.signal(Signal::KILL);
     let survivors: Vec<_> = ranks.iter().filter(|r| r.rank != victim.rank).collect();
-    wait_resumed(&survivors, journal, 1);
+    let target = victim.rank.to_string();
+    wait_resumed(&survivors, journal, 1, ("RANK_FAILED", &target));
     Ok(Fault {
         kind: FaultKind::Kill,
-        target: victim.rank.to_string(),
+        target,
         lost_ranks: vec![victim.rank],
         t0_ns,
         expected: survivors.iter().map(|r| r.rank).collect(),
@@ -330,11 +324,22 @@ fn other_nodes(ranks: &[Rank], excluded: &str) -> Vec<String> {
     nodes
 }
 
-/// Waits until each survivor has gone on `times` times, with MPI or without it.
-fn wait_resumed(survivors: &[&Rank], journal: &Journal, times: usize) {
+/// Whether these facts say that a rank was told of this.
+fn is_told(facts: &[Fact], wanted: &str, subject: &str) -> bool {
+    facts.iter().any(|fact| {
+        matches!(fact, Fact::Told { event, target, .. } if event == wanted && target == subject)
+    })
+}
+
+/// Waits until each survivor has gone on `times` times, with MPI or without it, and has been told why: MPI hears of
+/// it from the launcher, the rank from its agent, and either may come first.
+fn wait_resumed(survivors: &[&Rank], journal: &Journal, times: usize, why: (&str, &str)) {
     wait_until(STEP_DEADLINE, || {
         survivors.iter().all(|r| {
             let facts = journal.facts(r.rank);
+            if !is_told(&facts, why.0, why.1) {
+                return false;
+            }
             let alone = facts
                 .iter()
                 .any(|fact| matches!(fact, Fact::NotShrunk { .. }));
