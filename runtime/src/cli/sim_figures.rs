@@ -307,7 +307,7 @@ pub(super) fn run_plan(scenario: &Scenario, seed: u64, output: Output) -> Result
     Ok(())
 }
 
-fn cores() -> usize {
+pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
