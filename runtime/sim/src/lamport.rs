@@ -87,7 +87,7 @@ impl LamportFound {
 
     /// This and what another seed found.
     #[must_use]
-    pub fn and(mut self, other: Self) -> Self {
+    pub fn and(mut self, other: &Self) -> Self {
         let (arrived, others) = (self.arrived as f64, other.arrived as f64);
         let mean =
             |one: f64, two: f64| (one * arrived + two * others) / (arrived + others).max(1.0);

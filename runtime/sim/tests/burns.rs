@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use muster_sim::{ClusterFigure, PointFound};
 
-const RUNS: u64 = 6;
+const RUNS: u64 = 10;
 
 fn read(name: &str) -> ClusterFigure {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios");
@@ -76,14 +76,23 @@ fn without_traffic_the_hierarchy_is_slower() {
 }
 
 /// BG-11: gossip across the machine costs most, and gossip at home alone brings no news: the best L lies
-/// between, at 0.7 to 0.9.
+/// between, at 0.6 to 0.8; with lists that fill the wires, at 0.8 to 0.9.
 #[test]
 fn the_local_factor_has_an_optimum() {
     let figure = read("burns-09-local.toml");
-    let ms = |x| mean_ms(&figure, "hierarchical", x);
-    let best = ms(0.8);
-    assert!(best < 0.8 * ms(0.3) && best < 0.7 * ms(0.98), "{best}");
-    assert!(best < ms(0.5) && best < ms(0.95), "{best}");
+    let ms = |label, x| mean_ms(&figure, label, x);
+    let label = "hierarchical";
+    let best = ms(label, 0.6).min(ms(label, 0.7)).min(ms(label, 0.8));
+    assert!(
+        best < 0.8 * ms(label, 0.1) && best < 0.8 * ms(label, 0.95),
+        "{best}"
+    );
+    let label = "hierarchical, 8 bytes a member";
+    let best = ms(label, 0.8).min(ms(label, 0.9));
+    assert!(
+        best < 0.8 * ms(label, 0.5) && best < 0.8 * ms(label, 0.98),
+        "{best}"
+    );
 }
 
 /// BG-13: with the size of the machine hierarchical gossip grows more slowly than basic gossip, and
@@ -127,8 +136,9 @@ fn the_clean_up_time_has_a_floor() {
 }
 
 /// BG-14: cut off, clusters agree the sooner the fewer remain together, but for basic gossip, most of
-/// which then goes to nobody; hierarchical and piggyback gossip take about half of its time; and what a
-/// piggyback gossip loses beyond the partition makes hierarchical gossip catch up where all are cut off.
+/// which then goes to nobody; hierarchical and piggyback gossip take about half of its time. What rides
+/// on messages or goes to anybody leaves the cluster more often: where nearly all are cut off, at five
+/// and six, hierarchical gossip passes piggyback, and not before.
 #[test]
 fn partitions_favour_the_hierarchy() {
     let figure = read("burns-14-partitions.toml");
@@ -138,14 +148,21 @@ fn partitions_favour_the_hierarchy() {
         basic[1] < 0.8 * basic[0] && basic[2] > 1.2 * basic[1],
         "{basic:?}"
     );
-    let hierarchical = [0.0, 5.0].map(|x| ms("hierarchical", x));
-    let piggyback = [0.0, 5.0].map(|x| ms("piggyback", x));
-    assert!(hierarchical[1] < 0.8 * hierarchical[0], "{hierarchical:?}");
+    let hierarchical = [0.0, 4.0, 5.0, 6.0].map(|x| ms("hierarchical", x));
+    let piggyback = [0.0, 4.0, 5.0, 6.0].map(|x| ms("piggyback", x));
+    assert!(hierarchical[2] < 0.8 * hierarchical[0], "{hierarchical:?}");
     assert!(
-        hierarchical[1] < 0.5 * basic[2] && piggyback[1] < 0.5 * basic[2],
+        hierarchical[2] < 0.5 * basic[2] && piggyback[2] < 0.5 * basic[2],
         "{basic:?}"
     );
-    // The way there: far behind with nothing cut off, beside it at five.
-    let behind = [0, 1].map(|at| hierarchical[at] / piggyback[at]);
-    assert!(behind[0] > 1.2 && behind[1] < 0.9 * behind[0], "{behind:?}");
+    let is_before = hierarchical
+        .iter()
+        .zip(&piggyback)
+        .map(|(one, other)| one < other);
+    let is_before: Vec<bool> = is_before.collect();
+    assert_eq!(
+        is_before,
+        [false, false, true, true],
+        "{hierarchical:?} {piggyback:?}"
+    );
 }

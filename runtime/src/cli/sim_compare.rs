@@ -62,6 +62,9 @@ pub(crate) struct CompareArgs {
     /// How many seeds; above 1024 members there is one. What is printed are medians.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
+    /// Only one of the engines.
+    #[arg(long, value_parser = ["overlay", "age"])]
+    engine: Option<String>,
     /// How to print: text is Markdown.
     #[arg(short, long, default_value = "text")]
     output: Output,
@@ -154,7 +157,14 @@ pub(crate) fn main(args: &CompareArgs) -> Result<(), CliError> {
     let mut rows = Vec::new();
     for members in &args.members {
         for loss in &args.loss {
+            let wanted = |name: &str| {
+                let only = args.engine.as_deref();
+                only.is_none_or(|only| name.starts_with(only))
+            };
             for (name, contender, quiet_us) in CONTENDERS {
+                if !wanted(name) {
+                    continue;
+                }
                 let found = measure(args, (*members as usize, *loss), contender, quiet_us);
                 let row = Row::of(name, *members as usize, *loss, &found);
                 if is_text {

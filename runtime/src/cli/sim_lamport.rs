@@ -173,7 +173,7 @@ fn measure(sizes: &[usize], seeds: &[u64]) -> Found {
                     let runs = seeds[..few]
                         .iter()
                         .map(|seed| study_lamport(&setting, *seed));
-                    let all = runs.reduce(LamportFound::and).unwrap_or_default();
+                    let all = runs.reduce(|all, one| all.and(&one)).unwrap_or_default();
                     if let Ok(mut found) = results.lock() {
                         found[size][at] = all;
                     }

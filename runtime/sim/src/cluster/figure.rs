@@ -70,9 +70,9 @@ pub struct Line {
     /// Whether gossips line up at their sender's port.
     #[serde(default)]
     lines_up: bool,
-    /// Whether gossips that find no message to ride on go to anybody, and not by the local factor.
+    /// Whether gossips that find no message to ride on go by the local factor, and not to anybody.
     #[serde(default)]
-    basic_alone: bool,
+    hierarchical_alone: bool,
     /// Whether a node dies instead of being repaired.
     #[serde(default)]
     death: bool,
@@ -143,7 +143,7 @@ impl ClusterFigure {
             Protocol::Hierarchical => Gossiping::Hierarchical(local),
             Protocol::Piggyback => Gossiping::Piggyback {
                 factor,
-                local: (!line.basic_alone).then_some(local),
+                local: line.hierarchical_alone.then_some(local),
             },
             Protocol::Broadcast => Gossiping::Broadcast,
             Protocol::Buddies => Gossiping::Buddies(local),
