@@ -119,6 +119,23 @@ pub(super) fn version_seen(directory: &Path, by: &str, name: &str) -> Option<(u6
     Some((member["incarnation"].as_u64()?, member["minor"].as_u64()?))
 }
 
+/// What one member knows of another, and from whom, for people.
+pub(super) fn story(directory: &Path, by: &str, name: &str) -> Option<String> {
+    let answer = ask_member(directory, by, &Question::Why(name.to_owned()))?;
+    answer["story"].as_str().map(str::to_owned)
+}
+
+/// How late a member was, by its own counters.
+pub(super) fn lateness(directory: &Path, name: &str) -> Option<String> {
+    let answer = ask_member(directory, name, &Question::Stats)?;
+    Some(format!(
+        "{} ms late of late, {} times in all, {} times put back to normal priority",
+        answer["lateness_ms"],
+        answer["counters"]["own_late"],
+        answer["agent"]["priority_demotions"]
+    ))
+}
+
 fn ask_member(directory: &Path, name: &str, question: &Question) -> Option<Value> {
     let path = directory.join(format!("{name}{MEMBER_SUFFIX}"));
     path.exists().then(|| ask(&path, question).ok())?
