@@ -125,6 +125,13 @@ pub(super) fn story(directory: &Path, by: &str, name: &str) -> Option<String> {
     answer["story"].as_str().map(str::to_owned)
 }
 
+/// How often a member's loop ran for so long that it lost its real-time priority; none of other systems.
+pub(super) fn demotions(directory: &Path, name: &str) -> u64 {
+    let answer = ask_member(directory, name, &Question::Stats);
+    let demotions = answer.and_then(|answer| answer["agent"]["priority_demotions"].as_u64());
+    demotions.unwrap_or(0)
+}
+
 /// How late a member was, by its own counters.
 pub(super) fn lateness(directory: &Path, name: &str) -> Option<String> {
     let answer = ask_member(directory, name, &Question::Stats)?;

@@ -269,6 +269,10 @@ impl<'a> Group<'a> {
         let (downs, suspected) = self.false_words();
         figures.count(Count::FalseDowns, downs);
         figures.count(Count::Suspected, suspected);
+        let directory = self.directory();
+        let demotions = |member: &Member| cost::demotions(directory, &member.name);
+        let demoted: u64 = self.members.iter().map(demotions).sum();
+        figures.count(Count::Demoted, demoted as usize);
         figures
     }
 
