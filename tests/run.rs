@@ -245,6 +245,8 @@ enum Fault {
     Node,
     /// SIGSTOP to everything of a node.
     Stopped,
+    /// SIGKILL to everything of two nodes.
+    TwoNodes,
     /// SIGKILL to the launcher of a node alone.
     Launcher,
 }
@@ -257,7 +259,11 @@ fn survive(fault: Fault) {
     let seed: u64 = seed.unwrap_or_else(rand_seed);
     let mut dice = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
     job(|folder| {
-        let lost = if matches!(fault, Fault::Rank) { 1 } else { 2 };
+        let lost = match fault {
+            Fault::Rank => 1,
+            Fault::TwoNodes => 4,
+            _ => 2,
+        };
         let mut run = Running::survive(&["-v"], folder, &[&lost.to_string()]);
         run.lines
             .push(format!("{fault:?}, MUSTER_TEST_SEED={seed}"));
@@ -265,16 +271,21 @@ fn survive(fault: Fault) {
         let victim = ready[dice.random_range(0..RANKS)].clone();
         let of_node = ready.iter().filter(|one| one.node == victim.node);
         let ranks: Vec<Pid> = of_node.map(|one| one.pid).collect();
-        let everything = processes_of(&victim.node, &run.directory().join("m"));
+        let directory = run.directory().join("m");
+        let mut everything = processes_of(&victim.node, &directory);
         assert!(
             everything.len() >= 4,
             "launcher, agent and ranks: {everything:?}"
         );
+        if matches!(fault, Fault::TwoNodes) {
+            let other = &ready[(victim.rank + 2) % RANKS];
+            everything.extend(processes_of(&other.node, &directory));
+        }
         run.listen_for(Duration::from_millis(dice.random_range(0..100)));
         match fault {
             Fault::Rank => signal_all(&[victim.pid], Signal::KILL),
             Fault::RanksOfNode => signal_all(&ranks, Signal::KILL),
-            Fault::Node => signal_all(&everything, Signal::KILL),
+            Fault::Node | Fault::TwoNodes => signal_all(&everything, Signal::KILL),
             Fault::Stopped => signal_all(&everything, Signal::STOP),
             Fault::Launcher => {
                 let launcher = everything.into_iter().find(|pid| is_launcher(*pid));
@@ -313,6 +324,11 @@ fn a_killed_node_is_survived() {
 #[test]
 fn a_stopped_node_is_survived() {
     survive(Fault::Stopped);
+}
+
+#[test]
+fn two_killed_nodes_are_survived() {
+    survive(Fault::TwoNodes);
 }
 
 #[test]

@@ -28,6 +28,7 @@ impl BareEnd {
             inject: true,
             wakes: false,
             message_max,
+            class: None,
         };
         let row = table::datagram(NetKind::Udp)[0];
         let any = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);

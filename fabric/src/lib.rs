@@ -74,7 +74,7 @@ pub use net::{Net, NetKind};
 pub use nid::{Address, BEAT_PORT_OFFSET, NIDS_MAX, Nid, NidList, PORT_DEFAULT};
 pub use peer::PeerHandle;
 pub use policy::{MESSAGES_MAX, NidPattern, PATTERNS_MAX, Policy, RULES_MAX, Ranks, Rule, Subject};
-pub use provider::{Interface, Libfabric, load, load_from};
+pub use provider::{Interface, Libfabric, TrafficClass, load, load_from};
 pub use range::expand;
 pub use relay::{ENVELOPE_BYTES, Tally};
 pub use select::{

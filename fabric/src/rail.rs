@@ -9,6 +9,7 @@ use crate::error::{CallError, OpenError};
 use crate::health::{Blame, Health, HealthChange, HealthConfig, HealthState, Outcome};
 use crate::nid::{Address, BEAT_PORT_OFFSET, Nid};
 use crate::peer::PeerHandle;
+use crate::provider::class::LOW_LATENCY;
 use crate::provider::table::{self, Addressing, Row};
 use crate::provider::{Interface, Lane, Libfabric, Limits, has_provider, offers};
 use crate::relay::ENVELOPE_BYTES;
@@ -226,6 +227,7 @@ impl Rail {
             nid: self.nid.clone(),
             interface: self.interface.clone(),
             provider: self.provider,
+            class: self.lanes.news.class(),
             mtu: self.message_max(),
             state: self.state(),
             health: self.health.value(),
@@ -344,6 +346,7 @@ fn open_lane(
         inject: config.inject,
         wakes,
         message_max: MESSAGE_MAX,
+        class: Some(LOW_LATENCY),
     };
     let provider = row.provider(library.version());
     let refused = |reason| explain(library, nid, source, provider, reason);
@@ -374,6 +377,7 @@ pub(crate) fn open_bulk(config: &FabricConfig, nid: &Nid) -> Result<Lane, OpenEr
         inject: config.inject,
         wakes: true,
         message_max: ENVELOPE_BYTES + FRAME_BYTES + FRAGMENT_BYTES,
+        class: None,
     };
     let provider = row.provider(library.version());
     let refused = |reason| explain(library, nid, source, provider, reason);

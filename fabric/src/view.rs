@@ -5,6 +5,7 @@
 use crate::health::HealthState;
 use crate::net::Net;
 use crate::nid::Nid;
+use crate::provider::TrafficClass;
 use crate::relay::Tally;
 use crate::stats::Counters;
 use std::fmt;
@@ -20,6 +21,8 @@ pub struct RailView {
     pub interface: Option<String>,
     /// libfabric's provider.
     pub provider: &'static str,
+    /// What the provider says to the traffic class that its datagrams ask for.
+    pub class: TrafficClass,
     /// Longest message, bytes.
     pub mtu: usize,
     /// Whether it can be relied on.

@@ -1,15 +1,15 @@
 //! Devices: the way of verbs and psm, on a provider of our own that behaves like one of theirs.
 //!
-//! No machine of ours has such hardware, so `provider/device.c` takes psm3's place: it is compiled
-//! with the installed headers and loaded through FI_PROVIDER_PATH, in a process of its own. What the
-//! real ones say where there is no device is tested too.
+//! No machine of ours has such hardware, so `provider/device.c` takes the place of psm3, or of verbs with
+//! ofi_rxm: it is compiled with the installed headers and loaded through FI_PROVIDER_PATH, in a process of
+//! its own. What the real ones say where there is no device is tested too.
 
 mod common;
 
 use common::{Node, config, in_child, text};
 use muster_fabric::{
     BULK_MESSAGE_MAX, Class, DropReason, ENVELOPE_BYTES, Fabric, FabricEvent, HealthState, NidList,
-    PeerHandle, Route, Transport,
+    PORT_DEFAULT, PeerHandle, Route, Transport,
 };
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,14 +20,30 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// Where a device's address is written when it is to fail.
 const DEVICES: &str = "MUSTER_TEST_DEVICES";
 
-/// Runs the test of this name again with the provider; true in that process.
+/// Whose place the provider takes.
+const PLACE: &str = "MUSTER_TEST_PROVIDER";
+
+/// Whose place the provider can take, and what its nets are called.
+const PLACES: [(&str, &str); 2] = [("psm3", "psm"), ("verbs", "o2ib")];
+
+/// What the provider makes of a traffic class.
+const CLASS: &str = "MUSTER_TEST_CLASS";
+
+/// Runs the test of this name again with the provider, in each place; true in those processes.
 fn with_devices(test: &str) -> bool {
-    with_devices_of(test, "65000")
+    PLACES.iter().any(|place| with_device(test, *place, &[]))
 }
 
-/// The same with another longest message.
-fn with_devices_of(test: &str, message_max: &str) -> bool {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+/// The same as psm3 alone, whose addresses are of its own kind.
+fn with_names(test: &str) -> bool {
+    with_device(test, PLACES[0], &[])
+}
+
+/// The same in one place, with more variables.
+fn with_device(test: &str, (place, _): (&str, &str), more: &[(&str, &str)]) -> bool {
+    let words = more.iter().map(|(_, value)| format!("-{value}"));
+    let name = format!("{test}-{place}{}", words.collect::<String>());
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     if std::env::var_os(DEVICES).is_none() {
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).unwrap();
@@ -44,11 +60,37 @@ fn with_devices_of(test: &str, message_max: &str) -> bool {
         assert!(status.unwrap().success(), "the provider does not compile");
     }
     let path = directory.to_str().unwrap();
-    let longest = ("MUSTER_TEST_MESSAGE_MAX", message_max);
-    in_child(
-        test,
-        &[("FI_PROVIDER_PATH", path), (DEVICES, path), longest],
-    )
+    let mut variables = vec![("FI_PROVIDER_PATH", path), (DEVICES, path), (PLACE, place)];
+    variables.extend(more);
+    in_child(test, &variables)
+}
+
+/// Rails on the nets of the provider in its place: `n` stands for them.
+fn rails(text: &str) -> String {
+    let place = std::env::var(PLACE).unwrap();
+    let (_, net) = PLACES.iter().find(|(one, _)| *one == place).unwrap();
+    text.replace("@n", &format!("@{net}"))
+}
+
+/// libfabric's name of the provider in its place.
+fn provider() -> &'static str {
+    match std::env::var(PLACE).unwrap().as_str() {
+        "verbs" => "verbs;ofi_rxm",
+        _ => "psm3",
+    }
+}
+
+fn open(text: &str) -> Node {
+    Node::open(&rails(text))
+}
+
+/// The traffic classes of the endpoints at an address, those of the datagram lanes and of the bulk lane.
+fn classes(address: &str) -> [Option<String>; 3] {
+    let directory = std::env::var_os(DEVICES).unwrap();
+    [0, 1, 2].map(|offset| {
+        let name = format!("{address}:{}.class", PORT_DEFAULT + offset);
+        std::fs::read_to_string(Path::new(&directory).join(name)).ok()
+    })
 }
 
 /// The file that brings a device down as long as it is there.
@@ -87,9 +129,13 @@ fn a_device_carries_what_its_provider_demands() {
     if !with_devices("a_device_carries_what_its_provider_demands") {
         return;
     }
-    let mut a = Node::open("127.41.60.1@psm0");
-    let mut b = Node::open("127.41.61.1@psm0");
-    assert_eq!(a.fabric.rails()[0].provider, "psm3");
+    let mut a = open("127.41.60.1@n0");
+    let mut b = open("127.41.61.1@n0");
+    assert_eq!(a.fabric.rails()[0].provider, provider());
+    assert!(
+        classes("127.41.60.1")[0].is_some(),
+        "it was opened by another"
+    );
     let (to_b, to_a) = (a.knows(&b), b.knows(&a));
     meet(&mut a, &mut b, to_b);
     meet(&mut b, &mut a, to_a);
@@ -106,6 +152,52 @@ fn a_device_carries_what_its_provider_demands() {
         assert_eq!(text(&a.receive(1)), ["back"]);
     }
     assert_eq!(a.fabric.paths(to_b)[0].queued_bytes, 0, "all are completed");
+}
+
+/// AG-16: the datagram lanes ask for a class of low latency, wherever a provider takes it, and the bulk lane for
+/// none; a provider that refuses it is asked without.
+#[test]
+fn a_device_is_asked_for_a_traffic_class() {
+    let test = "a_device_is_asked_for_a_traffic_class";
+    let answers = [
+        ("none", "untold", "0x201"),
+        ("honour", "low-latency", "0x201"),
+        ("map", "best-effort", "0x200"),
+        ("refuse", "refused", "0"),
+        ("refuse-open", "refused", "0"),
+    ];
+    let all = PLACES
+        .iter()
+        .flat_map(|place| answers.map(|one| (*place, one.0)));
+    for (place, how) in all {
+        if !with_device(test, place, &[(CLASS, how)]) {
+            continue;
+        }
+        let how = std::env::var(CLASS).unwrap();
+        let (_, told, class) = answers.into_iter().find(|one| one.0 == how).unwrap();
+        let mut fabric = Fabric::open(&config(&rails("127.41.78.1@n0"))).unwrap();
+        fabric.open_bulk().unwrap();
+        let mut a = Node::around(fabric);
+        let rail = a.fabric.rails().remove(0);
+        assert_eq!(
+            (rail.provider, rail.class.to_string().as_str()),
+            (provider(), told)
+        );
+        let opened = classes("127.41.78.1").map(Option::unwrap);
+        assert_eq!(opened, [class, class, "0"], "{how}");
+        let mut b = open("127.41.79.1@n0");
+        let to_b = a.knows(&b);
+        meet(&mut a, &mut b, to_b);
+        return;
+    }
+}
+
+/// Of a provider with addresses of its own kind the system can choose no port.
+#[test]
+fn a_rail_of_addresses_of_its_own_kind_needs_a_port() {
+    if !with_names("a_rail_of_addresses_of_its_own_kind_needs_a_port") {
+        return;
+    }
     let error = Fabric::open(&config("127.41.60.2:0@psm0")).unwrap_err();
     let text = "rail 127.41.60.2:0@psm0: on net psm0 the system chooses no port; leave the port out \
                 (7741), or give one";
@@ -117,12 +209,12 @@ fn a_devices_bulk_lane_carries_the_longest_message() {
     if !with_devices("a_devices_bulk_lane_carries_the_longest_message") {
         return;
     }
-    let open = |rails: &str| {
-        let mut fabric = Fabric::open(&config(rails)).unwrap();
+    let open = |text: &str| {
+        let mut fabric = Fabric::open(&config(&rails(text))).unwrap();
         fabric.open_bulk().unwrap();
         Node::around(fabric)
     };
-    let (mut a, mut b) = (open("127.41.64.1@psm0"), open("127.41.65.1@psm0"));
+    let (mut a, mut b) = (open("127.41.64.1@n0"), open("127.41.65.1@n0"));
     let to_b = a.knows(&b);
     b.knows(&a);
     let message: Vec<u8> = (0..BULK_MESSAGE_MAX).map(|at| (at % 251) as u8).collect();
@@ -143,16 +235,19 @@ fn a_devices_bulk_lane_carries_the_longest_message() {
 
 #[test]
 fn a_device_whose_messages_are_too_short_for_bulk_is_refused_for_it() {
-    if !with_devices_of(
-        "a_device_whose_messages_are_too_short_for_bulk_is_refused_for_it",
-        "2000",
-    ) {
+    let test = "a_device_whose_messages_are_too_short_for_bulk_is_refused_for_it";
+    let short = [("MUSTER_TEST_MESSAGE_MAX", "2000")];
+    if !PLACES.iter().any(|place| with_device(test, *place, &short)) {
         return;
     }
-    let mut fabric = Fabric::open(&config("127.41.67.1@psm0")).unwrap();
+    let rail = rails("127.41.67.1@n0");
+    let mut fabric = Fabric::open(&config(&rail)).unwrap();
     assert_eq!(fabric.mtu(), 2000 - ENVELOPE_BYTES);
-    let text = "rail 127.41.67.1@psm0: psm3 carries messages of up to 2000 bytes, and the bulk lane \
-                 needs 16491; messages on it must fit a datagram";
+    let text = format!(
+        "rail {rail}: {} carries messages of up to 2000 bytes, and the bulk lane needs 16491; messages on it \
+         must fit a datagram",
+        provider()
+    );
     assert_eq!(fabric.open_bulk().unwrap_err().to_string(), text);
 }
 
@@ -163,8 +258,8 @@ fn a_device_that_fails_is_left_at_once_and_tried_again() {
     if !with_devices("a_device_that_fails_is_left_at_once_and_tried_again") {
         return;
     }
-    let mut a = Node::open("127.41.62.1@psm0,127.41.62.2@psm1");
-    let mut b = Node::open("127.41.63.1@psm0,127.41.63.2@psm1");
+    let mut a = open("127.41.62.1@n0,127.41.62.2@n1");
+    let mut b = open("127.41.63.1@n0,127.41.63.2@n1");
     let to_b = a.knows(&b);
     b.knows(&a);
     meet(&mut a, &mut b, to_b);
@@ -208,7 +303,7 @@ fn a_device_that_fails_is_left_at_once_and_tried_again() {
 /// A peer whose node does not say what its address is holds nobody up, and is reached when it does.
 #[test]
 fn a_peer_whose_address_is_looked_for_holds_nobody_up() {
-    if !with_devices("a_peer_whose_address_is_looked_for_holds_nobody_up") {
+    if !with_names("a_peer_whose_address_is_looked_for_holds_nobody_up") {
         return;
     }
     let mut a = Node::open("127.41.70.1@psm0");
@@ -232,7 +327,7 @@ fn a_peer_whose_address_is_looked_for_holds_nobody_up() {
 /// A provider that refuses one interface of a peer now does not keep it from being reached by another.
 #[test]
 fn a_peer_is_taken_in_by_the_paths_that_can_be_opened() {
-    if !with_devices("a_peer_is_taken_in_by_the_paths_that_can_be_opened") {
+    if !with_names("a_peer_is_taken_in_by_the_paths_that_can_be_opened") {
         return;
     }
     let mut a = Node::open("127.41.74.1@psm0,127.41.74.2:0@udp0");
@@ -260,7 +355,7 @@ fn a_device_that_cannot_be_asked_keeps_nobody_awake() {
         return;
     }
     for fault in ["blind", "mute"] {
-        let mut a = Node::open("127.41.68.1@psm0,127.41.68.2@psm1");
+        let mut a = open("127.41.68.1@n0,127.41.68.2@n1");
         assert_eq!(events(&mut a, 1), []);
         assert!(a.fabric.may_sleep());
         let file = down(&format!("127.41.68.1.{fault}"));
@@ -284,11 +379,8 @@ fn events_of_connections_are_passed_over() {
     if !with_devices("events_of_connections_are_passed_over") {
         return;
     }
-    let mut a = Node::open("127.41.76.1@psm0");
-    let (mut b, mut c) = (
-        Node::open("127.41.77.1@psm0"),
-        Node::open("127.41.77.2@psm0"),
-    );
+    let mut a = open("127.41.76.1@n0");
+    let (mut b, mut c) = (open("127.41.77.1@n0"), open("127.41.77.2@n0"));
     let (to_b, to_c) = (a.knows(&b), a.knows(&c));
     meet(&mut a, &mut b, to_b);
     meet(&mut a, &mut c, to_c);

@@ -30,7 +30,20 @@ impl Info {
         source: Option<SocketAddrV4>,
     ) -> Result<Info, CallError> {
         let flags = if source.is_some() { sys::FI_SOURCE } else { 0 };
-        Info::ask(library, row, source, flags)
+        Info::ask(library, row, source, flags, sys::FI_TC_UNSPEC)
+    }
+
+    /// The same for an endpoint of this traffic class; without it, if no provider offers one so.
+    pub(super) fn query_class(
+        library: &Libfabric,
+        row: &Row,
+        source: SocketAddrV4,
+        class: u32,
+    ) -> Result<(Info, bool), CallError> {
+        if let Ok(info) = Info::ask(library, row, Some(source), sys::FI_SOURCE, class) {
+            return Ok((info, true));
+        }
+        Ok((Info::query(library, row, Some(source))?, false))
     }
 
     /// Asks for the address that this row's provider has for a node and a service there.
@@ -39,7 +52,7 @@ impl Info {
         row: &Row,
         to: SocketAddrV4,
     ) -> Result<Vec<u8>, CallError> {
-        let info = Info::ask(library, row, Some(to), 0)?;
+        let info = Info::ask(library, row, Some(to), 0, sys::FI_TC_UNSPEC)?;
         // SAFETY: libfabric's own info; unless null, the address has the length that is with it.
         let address = unsafe {
             let info = info.first.as_ref();
@@ -100,8 +113,10 @@ impl Info {
         row: &Row,
         source: Option<SocketAddrV4>,
         flags: u64,
+        class: u32,
     ) -> Result<Info, CallError> {
-        let hints = Info::hints(library, row)?;
+        let mut hints = Info::hints(library, row)?;
+        hints.set_class(class);
         let node = source.map(|source| c_string(source.ip().to_string()));
         let service = source.map(|source| c_string(source.port().to_string()));
         let pointer = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |c| c.as_ptr());
@@ -152,6 +167,18 @@ impl Info {
 
     pub(crate) fn as_ptr(&self) -> *mut sys::fi_info {
         self.first.as_ptr()
+    }
+
+    /// The traffic class of the first offer; `FI_TC_UNSPEC` if it says nothing of one.
+    pub(super) fn class(&self) -> u32 {
+        // SAFETY: as in `offer`.
+        unsafe { (*self.first.as_ref().tx_attr).tclass }
+    }
+
+    /// Has what is opened with the first offer be of this traffic class.
+    pub(super) fn set_class(&mut self, class: u32) {
+        // SAFETY: as in `offer`; nobody else reads it, since `self` is borrowed mutably.
+        unsafe { (*self.first.as_ref().tx_attr).tclass = class }
     }
 
     /// The first offer.

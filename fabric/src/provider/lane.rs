@@ -11,6 +11,7 @@
 mod bare;
 
 use super::array::Array;
+use super::class::{self, TrafficClass};
 use super::handle::Handle;
 use super::info::{Info, Offer};
 use super::library::Libfabric;
@@ -50,6 +51,8 @@ pub(crate) struct Limits {
     pub(crate) wakes: bool,
     /// Longest message wanted, where the provider allows longer ones.
     pub(crate) message_max: usize,
+    /// The traffic class to ask for, as libfabric numbers them.
+    pub(crate) class: Option<u32>,
 }
 
 /// What a send is remembered by until it completes.
@@ -148,6 +151,7 @@ pub(crate) struct Lane {
     row: &'static Row,
     source: SocketAddrV4,
     offer: Offer,
+    class: TrafficClass,
     inject: bool,
     receives: usize,
     slot_bytes: usize,
@@ -169,7 +173,10 @@ impl Lane {
         source: SocketAddrV4,
         limits: Limits,
     ) -> Result<Lane, CallError> {
-        let info = Info::query(library, row, Some(source))?;
+        let (mut info, asked) = match limits.class {
+            Some(class) => Info::query_class(library, row, source, class)?,
+            None => (Info::query(library, row, Some(source))?, true),
+        };
         let mut offer = info.offer();
         offer.message_max = offer.message_max.min(limits.message_max);
         let receives = limits.receives.clamp(1, offer.receives_max.max(1));
@@ -191,7 +198,9 @@ impl Lane {
             _ => None,
         };
         let bound = events.as_ref();
-        let endpoint = open::endpoint(library, &domain, &info, &queue, &addresses, bound)?;
+        let (endpoint, class) = class::open(&mut info, limits.class.filter(|_| asked), |info| {
+            open::endpoint(library, &domain, info, &queue, &addresses, bound)
+        })?;
         // One byte more than the longest message: a longer one is cut by the provider without a
         // word, and this way it can be told.
         let slot_bytes = (offer.message_max + 1).next_multiple_of(SLOT_ALIGNMENT);
@@ -219,6 +228,7 @@ impl Lane {
             row,
             source,
             offer,
+            class: if asked { class } else { TrafficClass::Refused },
             inject: limits.inject,
             receives,
             slot_bytes,
@@ -236,6 +246,11 @@ impl Lane {
     /// Longest message, bytes.
     pub(crate) fn message_max(&self) -> usize {
         self.offer.message_max
+    }
+
+    /// What the provider says to the traffic class that was asked for.
+    pub(crate) fn class(&self) -> TrafficClass {
+        self.class
     }
 
     /// The message in a slot, if it is an envelope of another member's.

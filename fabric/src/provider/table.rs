@@ -3,9 +3,10 @@
 //! A row, or several, a net and lane. A provider's name may change between versions of libfabric, so a
 //! row holds a name for each version from which it is valid; a further net is a further row.
 //!
-//! Not here: verbs' unreliable datagrams, which want the first 40 bytes of each buffer (`FI_MSG_PREFIX`) and
-//! addresses from a name service of their own, for messages that the reliable ones carry as well; and `shm`,
-//! which has no descriptor to wait for (who waits would spin), for a node that talks to itself by the board.
+//! Not here: verbs' unreliable datagrams, which have no descriptor to wait for (`fi_verbs(7)`: wait objects "only
+//! for `FI_EP_MSG`") and addresses of their own kind (`FI_ADDR_IB_UD`), for messages that the reliable ones carry as
+//! well; and `shm`, whose completion queues have none either (`fi_cq_open` with `FI_WAIT_FD` fails with ENOSYS in
+//! 1.17 and 2.5: who waits would spin), for a node that talks to itself by the board.
 
 use crate::net::NetKind;
 use libfabric_sys as sys;

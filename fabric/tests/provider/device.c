@@ -1,9 +1,10 @@
 /* A provider of libfabric for tests: it behaves like one that drives a device.
  *
- * It takes the place of psm3, and is loaded through FI_PROVIDER_PATH. Like those of devices it wants
- * every buffer registered (FI_MR_LOCAL) and an event queue on every endpoint, takes no message by
- * copy, completes sends later, has addresses of its own kind that only it can find (fi_getinfo with
- * node and service), and tells when its device fails. What it carries goes by UDP.
+ * It is loaded through FI_PROVIDER_PATH, and takes the place of psm3 or, with MUSTER_TEST_PROVIDER=verbs,
+ * that of verbs together with ofi_rxm, the layer above it. Like those of devices it wants every buffer
+ * registered (FI_MR_LOCAL) and an event queue on every endpoint, takes no message by copy, completes sends
+ * later, and tells when its device fails. As psm3 it has addresses of its own kind that only it can find
+ * (fi_getinfo with node and service), as verbs those of IP. What it carries goes by UDP.
  *
  * The device of an address is down as long as the file DIRECTORY/ADDRESS exists; DIRECTORY is in the
  * variable MUSTER_TEST_DEVICES. Sends that are under way then fail, and receives nothing. While the
@@ -12,6 +13,10 @@
  * ADDRESS.strange does, nobody knows it. With the first message to a peer comes the event of a connection, and
  * while ADDRESS.shut exists that of one that has ended, once; who reads them leaves ADDRESS.connected and
  * ADDRESS.shutdown. The longest message is MUSTER_TEST_MESSAGE_MAX bytes, if that is set.
+ *
+ * The traffic class of an endpoint is written to ADDRESS:PORT.class. Asked for one, the provider says nothing of
+ * it; with MUSTER_TEST_CLASS=honour it says that it uses it, with map that it uses best effort; with refuse it
+ * offers nothing then, with refuse-open it opens no endpoint.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -37,6 +42,46 @@
 /* The provider's own kind of address: as long as psm3's. */
 struct address { uint32_t mark, ip; uint16_t port; uint16_t pad[11]; };
 #define MARK 0x4d535431
+
+/* In the place of verbs and ofi_rxm; else in that of psm3. */
+static int is_verbs;
+
+static int has_class(const char *how)
+{
+	const char *set = getenv("MUSTER_TEST_CLASS");
+
+	return set && !strcmp(set, how);
+}
+
+static size_t address_length(void)
+{
+	return is_verbs ? sizeof(struct sockaddr_in) : sizeof(struct address);
+}
+
+/* From libfabric's side; whether it is an address of ours. */
+static int read_address(const void *from, struct address *address)
+{
+	const struct sockaddr_in *name = from;
+
+	if (is_verbs)
+		*address = (struct address){ MARK, name->sin_addr.s_addr, name->sin_port, { 0 } };
+	else
+		memcpy(address, from, sizeof *address);
+	return address->mark == MARK && (!is_verbs || name->sin_family == AF_INET);
+}
+
+/* To libfabric's side, in the place of our own. */
+static void *write_address(struct address *address)
+{
+	struct sockaddr_in name = { .sin_family = AF_INET };
+
+	if (address && is_verbs) {
+		name.sin_port = address->port;
+		name.sin_addr.s_addr = address->ip;
+		memcpy(address, &name, sizeof name);
+	}
+	return address;
+}
 
 struct receive { void *buffer, *context; size_t length; };
 struct done { void *context; int error; };
@@ -152,16 +197,17 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 		     uint64_t flags, void *context)
 {
 	struct av *av = (struct av *)fid;
-	const struct address *from = addresses;
+	const char *from = addresses;
 
 	(void)flags, (void)context;
 	for (size_t i = 0; i < count; i++) {
 		struct address *peers = realloc(av->peers, (av->count + 1) * sizeof *peers);
 
-		if (!peers || from[i].mark != MARK)
+		if (!peers)
 			return 0;
 		av->peers = peers;
-		peers[av->count] = from[i];
+		if (!read_address(from + i * address_length(), &peers[av->count]))
+			return 0;
 		out[i] = av->count++;
 	}
 	return count;
@@ -523,18 +569,56 @@ static struct fi_ops ep_fi_ops = {
 	.size = sizeof(struct fi_ops), .close = ep_close, .bind = ep_bind, .control = ep_control,
 };
 
+static int ep_getname(struct fid *fid, void *out, size_t *length)
+{
+	struct sockaddr_in name;
+	socklen_t is = sizeof name;
+
+	if (!is_verbs || *length < sizeof name)
+		return -FI_ENOSYS;
+	if (getsockname(((struct ep *)fid)->socket, (struct sockaddr *)&name, &is))
+		return -errno;
+	memcpy(out, &name, sizeof name);
+	*length = sizeof name;
+	return 0;
+}
+
+static struct fi_ops_cm cm_ops = { .size = sizeof(struct fi_ops_cm), .getname = ep_getname };
+
+static void note_class(const struct address *own, uint32_t tclass)
+{
+	char path[4096], text[INET_ADDRSTRLEN];
+	struct in_addr ip = { own->ip };
+	const char *directory = getenv("MUSTER_TEST_DEVICES");
+	FILE *file;
+
+	if (!directory || !inet_ntop(AF_INET, &ip, text, sizeof text))
+		return;
+	snprintf(path, sizeof path, "%s/%s:%u.class", directory, text, ntohs(own->port));
+	file = fopen(path, "w");
+	if (file) {
+		fprintf(file, "%#x", tclass);
+		fclose(file);
+	}
+}
+
 static int endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **out,
 		    void *context)
 {
-	struct ep *ep = calloc(1, sizeof *ep);
+	struct ep *ep;
 
 	(void)domain;
+	if (info->tx_attr->tclass && has_class("refuse-open"))
+		return -FI_EINVAL;
+	ep = calloc(1, sizeof *ep);
 	if (!ep)
 		return -FI_ENOMEM;
 	ep->socket = -1;
-	memcpy(&ep->own, info->src_addr, sizeof ep->own);
+	read_address(info->src_addr, &ep->own);
+	note_class(&ep->own, info->tx_attr->tclass);
 	ep->ep.fid = (struct fid){ FI_CLASS_EP, context, &ep_fi_ops };
 	ep->ep.msg = &msg_ops;
+	ep->ep.cm = &cm_ops;
 	*out = &ep->ep;
 	return 0;
 }
@@ -628,6 +712,7 @@ static int getinfo(uint32_t version, const char *node, const char *service, uint
 		   const struct fi_info *hints, struct fi_info **out)
 {
 	const char *longest = getenv("MUSTER_TEST_MESSAGE_MAX");
+	uint32_t tclass = hints && hints->tx_attr ? hints->tx_attr->tclass : 0;
 	struct fi_info *info;
 
 	(void)version;
@@ -637,26 +722,39 @@ static int getinfo(uint32_t version, const char *node, const char *service, uint
 		return -FI_ENODATA;
 	if (hints && hints->domain_attr && !(hints->domain_attr->mr_mode & FI_MR_LOCAL))
 		return -FI_ENODATA;
+	/* Whoever asks for another provider below ofi_rxm does not mean this one. */
+	if (is_verbs && (!hints || !hints->fabric_attr || !hints->fabric_attr->prov_name ||
+			 strncmp(hints->fabric_attr->prov_name, "verbs", 5)))
+		return -FI_ENODATA;
+	if (tclass && has_class("refuse"))
+		return -FI_ENODATA;
 	info = fi_allocinfo();
 	if (!info)
 		return -FI_ENOMEM;
 	info->caps = FI_MSG | FI_SEND | FI_RECV;
-	info->addr_format = FI_ADDR_PSMX3;
+	info->addr_format = is_verbs ? FI_SOCKADDR_IN : FI_ADDR_PSMX3;
 	if (node && flags & FI_SOURCE) {
-		info->src_addr = find(node, service);
-		info->src_addrlen = sizeof(struct address);
+		info->src_addr = write_address(find(node, service));
+		info->src_addrlen = address_length();
 	} else if (node) {
-		info->dest_addr = find_peer(node, service);
-		info->dest_addrlen = sizeof(struct address);
+		info->dest_addr = write_address(find_peer(node, service));
+		info->dest_addrlen = address_length();
 	}
 	info->ep_attr->type = FI_EP_RDM;
 	info->ep_attr->max_msg_size = longest ? strtoul(longest, NULL, 10) : MESSAGE_MAX;
 	info->tx_attr->size = QUEUE;
+	if (tclass && has_class("honour"))
+		info->tx_attr->tclass = tclass;
+	if (tclass && has_class("map"))
+		info->tx_attr->tclass = FI_TC_BEST_EFFORT;
 	info->rx_attr->size = QUEUE;
 	info->domain_attr->name = strdup("device0");
 	info->domain_attr->mr_mode = FI_MR_LOCAL;
 	info->domain_attr->threading = FI_THREAD_SAFE;
 	info->fabric_attr->name = strdup("device");
+	/* libfabric puts the layer's name behind it. */
+	if (is_verbs)
+		info->fabric_attr->prov_name = strdup("verbs");
 	*out = info;
 	return 0;
 }
@@ -676,5 +774,10 @@ static struct fi_provider provider = {
 
 __attribute__((visibility("default"))) struct fi_provider *fi_prov_ini(void)
 {
+	const char *place = getenv("MUSTER_TEST_PROVIDER");
+
+	is_verbs = place && !strcmp(place, "verbs");
+	if (is_verbs)
+		provider.name = "ofi_rxm";
 	return &provider;
 }

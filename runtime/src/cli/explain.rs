@@ -1,7 +1,7 @@
 //! `muster explain`: which pair a message takes now, and what decided against each of the others.
 
 use super::CliError;
-use super::rails::credits;
+use super::rails::{class, credits};
 use super::show::{ShowArgs, align, array, show, text};
 use crate::control::Question;
 use clap::Args;
@@ -40,10 +40,14 @@ fn table(answer: &Value) -> String {
     let taken = &answer["taken"];
     let mut story = match taken.is_object() {
         true => format!(
-            "{} -> {to}: {} -> {}\n",
+            "{} -> {to}: {} -> {}{}\n",
             text(answer, "from"),
             text(taken, "local"),
-            text(taken, "remote")
+            text(taken, "remote"),
+            array(answer, "rails")
+                .iter()
+                .find(|rail| rail["taken"] == true)
+                .map_or(String::new(), class)
         ),
         false => format!("{} -> {to}: no path\n", text(answer, "from")),
     };
@@ -130,14 +134,14 @@ mod tests {
             "pair": { "local": "b@udp1", "remote": null, "taken": false, "why": "it is silent" },
             "rails": [
                 { "nid": "a@udp0", "taken": true, "state": "active", "health": 1000,
-                  "credits": { "now": 1, "least": 0, "most": 2 }, "queued_bytes": 7 },
+                  "traffic_class": "low-latency", "credits": { "now": 1, "least": 0, "most": 2 }, "queued_bytes": 7 },
                 { "nid": "b@udp1", "taken": false, "why": "it is silent" },
             ],
             "remotes": [{ "nid": "c@udp0", "taken": true }],
         });
         let story = table(&answer);
         let lines: Vec<&str> = story.lines().collect();
-        assert_eq!(lines[0], "n1 -> n2: a@udp0 -> c@udp0");
+        assert_eq!(lines[0], "n1 -> n2: a@udp0 -> c@udp0 (low-latency)");
         assert_eq!(lines[1], "b@udp1 -> any: not taken, since it is silent");
         let words: Vec<&str> = lines[3].split_whitespace().collect();
         assert_eq!(

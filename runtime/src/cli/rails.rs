@@ -191,7 +191,7 @@ pub(super) fn table(answer: &Value) -> String {
             text(rail, "nid").to_owned(),
             text(rail, "state").to_owned(),
             rail["health"].to_string(),
-            text(rail, "provider").to_owned(),
+            format!("{}{}", text(rail, "provider"), class(rail)),
             text(rail, "interface").to_owned(),
             rail["numa_node"]
                 .as_u64()
@@ -214,6 +214,15 @@ pub(super) fn table(answer: &Value) -> String {
         table += &format!("{finding}\n");
     }
     table
+}
+
+/// What the provider says to the traffic class that was asked for, behind the name of what has it; most
+/// say nothing.
+pub(super) fn class(rail: &Value) -> String {
+    match rail["traffic_class"].as_str() {
+        None | Some("untold") => String::new(),
+        Some(class) => format!(" ({class})"),
+    }
 }
 
 /// Room for sends: now, least so far, most.

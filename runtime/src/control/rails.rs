@@ -156,6 +156,7 @@ pub(super) fn explain(engine: &Engine, fabric: &Fabric, from: Option<&str>, to: 
         });
         let mut value = candidate(nid, *lost, figures);
         value["numa_node"] = view.and_then(|rail| rail.numa_node).into();
+        value["traffic_class"] = view.map(|rail| rail.class.to_string()).into();
         value
     });
     let remotes = why.remotes.iter().map(|(nid, lost)| {
@@ -327,6 +328,7 @@ fn rail(rail: &RailView) -> Value {
         "net": rail.nid.net.to_string(),
         "interface": rail.interface,
         "provider": rail.provider,
+        "traffic_class": rail.class.to_string(),
         "state": rail.state.word(),
         "health": rail.health,
         "mtu": rail.mtu,

@@ -80,6 +80,8 @@ pub fn run(plan: &Plan, own: usize, base: &Path) -> Result<u8, Error> {
     let options = Options {
         job: Some(plan.job.clone()),
         node: Some(node.clone()),
+        // Slurm numbers the launchers: one taken for a rank would take that rank with it.
+        rankless: true,
         ulfm: true,
         deadline: plan.patience,
         ..Options::default()
