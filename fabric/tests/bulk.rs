@@ -184,7 +184,7 @@ fn a_message_finds_the_path_that_works() {
         from,
         to,
     };
-    assert!(moved.iter().all(|event| *event == left), "{moved:?}");
+    assert!(moved.iter().all(|event| **event == left), "{moved:?}");
     assert_eq!(world.received[1].len(), 8, "once each");
     let paths = a.fabric.paths(to_b);
     assert_eq!(

@@ -1,7 +1,7 @@
 //! Interfaces by address: which of them has it, as its first address or as a further one.
 //!
-//! libfabric names the interface of the first address only, and the kernel's word about a link, its speed and
-//! its NUMA node are by name.
+//! libfabric takes the label of a further address for a name of its own (`eth0:1`), and leaves out those of
+//! loopback; the kernel's word about a link, its speed and its NUMA node are by the interface's name.
 
 use std::ffi::CStr;
 use std::net::Ipv4Addr;
