@@ -20,7 +20,7 @@ WORKSPACE  := --workspace $(if $(SLURM_HEADER),,--exclude muster-slurm)
 .DEFAULT_GOAL := help
 .PHONY: help setup build slurm-plugin demo check test lint deny bench install dist check-dist check-spack clean \
 	bench-build bench-merge bench-idle bench-detect bench-foca bench-chitchat bench-fast bench-calm \
-	bench-killed bench-client bench-noise
+	bench-killed bench-client bench-noise bench-run
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -65,7 +65,7 @@ BENCH      := $(RELEASE)/muster bench
 DETECT     := $(BENCH) detect --members 64
 
 # Each part is a target of its own, of a few minutes.
-bench: bench-merge bench-idle bench-client bench-noise bench-killed bench-detect bench-foca bench-chitchat bench-fast bench-calm ## idle cost; the library; noise; killed ranks; rails; boot, killed, silent, cut-off members beside foca and chitchat; a loaded machine
+bench: bench-merge bench-idle bench-client bench-noise bench-killed bench-detect bench-foca bench-chitchat bench-fast bench-calm bench-run ## idle cost; the library; noise; killed ranks; rails; boot, killed, silent, cut-off members beside foca and chitchat; a loaded machine; lost ranks and nodes under three launchers
 
 bench-build: build
 	$(CARGO) build --release --manifest-path $(PEERS)/Cargo.toml
@@ -104,6 +104,12 @@ MINUTES    ?= 1
 bench-calm: bench-build
 	$(BENCH) calm --minutes $(MINUTES)
 	$(BENCH) calm --minutes $(MINUTES) --unprivileged
+
+# A job that loses ranks and nodes: muster run, mpirun and srun --mpi=pmix, in a real Slurm; root. One part:
+# make bench-run RUN='--faults node --launchers muster --rounds 20'
+RUN        ?= --rounds 20
+bench-run: build
+	$(CARGO) run -q -p muster-tests --example bench-run -- $(RUN)
 
 install: build ## install under PREFIX (default /usr/local), DESTDIR honoured
 	sh scripts/install "$(DESTDIR)$(PREFIX)" "$(PREFIX)"

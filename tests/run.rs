@@ -234,6 +234,42 @@ fn words_of_ranks_are_told_apart() {
     assert_eq!(said, "said 3\ncried 3\n");
 }
 
+/// What the kernel says of a rank that is bound, and what is said where there are too few cores.
+#[test]
+fn ranks_are_bound_to_cores_of_their_own() {
+    let list = ["Cpus_allowed_list", "/proc/self/status"];
+    let own = std::fs::read_to_string("/proc/thread-self/status").expect("/proc");
+    let own = own.lines().find(|line| line.starts_with(list[0]));
+    let mut run = Running::start(&["-n", "1", "--bind", "core"], Path::new("grep"), &list);
+    assert!(run.expect_end().success());
+    assert_eq!(run.count(own.expect("a list")), 1, "{}", run.text());
+    let mut run = Running::start(&["-n", "5000", "--bind", "core"], Path::new("true"), &[]);
+    let status = run.expect_end();
+    let text = run.text();
+    assert_eq!(status.code(), Some(2), "{text}");
+    assert_eq!(
+        text.matches("5000 ranks cannot be bound on n1").count(),
+        1,
+        "{text}"
+    );
+    // Two, where there are two cores.
+    let options = ["-n", "2", "--bind", "core", "--label"];
+    let mut run = Running::start(&options, Path::new("grep"), &list);
+    let status = run.expect_end();
+    let text = run.text();
+    match status.code() {
+        Some(2) => assert!(text.contains("where 1 cores may be used"), "{text}"),
+        _ => {
+            let of = |rank: &str| run.lines.iter().find_map(|line| line.strip_prefix(rank));
+            let (first, second) = (of("0: "), of("1: "));
+            assert!(
+                first.is_some() && second.is_some() && first != second,
+                "{text}"
+            );
+        }
+    }
+}
+
 /// What is done to a running job.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
@@ -245,6 +281,8 @@ enum Fault {
     Node,
     /// SIGSTOP to everything of a node.
     Stopped,
+    /// SIGKILL to everything of two nodes.
+    TwoNodes,
     /// SIGKILL to the launcher of a node alone.
     Launcher,
 }
@@ -257,7 +295,11 @@ fn survive(fault: Fault) {
     let seed: u64 = seed.unwrap_or_else(rand_seed);
     let mut dice = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
     job(|folder| {
-        let lost = if matches!(fault, Fault::Rank) { 1 } else { 2 };
+        let lost = match fault {
+            Fault::Rank => 1,
+            Fault::TwoNodes => 4,
+            _ => 2,
+        };
         let mut run = Running::survive(&["-v"], folder, &[&lost.to_string()]);
         run.lines
             .push(format!("{fault:?}, MUSTER_TEST_SEED={seed}"));
@@ -265,16 +307,21 @@ fn survive(fault: Fault) {
         let victim = ready[dice.random_range(0..RANKS)].clone();
         let of_node = ready.iter().filter(|one| one.node == victim.node);
         let ranks: Vec<Pid> = of_node.map(|one| one.pid).collect();
-        let everything = processes_of(&victim.node, &run.directory().join("m"));
+        let directory = run.directory().join("m");
+        let mut everything = processes_of(&victim.node, &directory);
         assert!(
             everything.len() >= 4,
             "launcher, agent and ranks: {everything:?}"
         );
+        if matches!(fault, Fault::TwoNodes) {
+            let other = &ready[(victim.rank + 2) % RANKS];
+            everything.extend(processes_of(&other.node, &directory));
+        }
         run.listen_for(Duration::from_millis(dice.random_range(0..100)));
         match fault {
             Fault::Rank => signal_all(&[victim.pid], Signal::KILL),
             Fault::RanksOfNode => signal_all(&ranks, Signal::KILL),
-            Fault::Node => signal_all(&everything, Signal::KILL),
+            Fault::Node | Fault::TwoNodes => signal_all(&everything, Signal::KILL),
             Fault::Stopped => signal_all(&everything, Signal::STOP),
             Fault::Launcher => {
                 let launcher = everything.into_iter().find(|pid| is_launcher(*pid));
@@ -313,6 +360,11 @@ fn a_killed_node_is_survived() {
 #[test]
 fn a_stopped_node_is_survived() {
     survive(Fault::Stopped);
+}
+
+#[test]
+fn two_killed_nodes_are_survived() {
+    survive(Fault::TwoNodes);
 }
 
 #[test]
@@ -455,6 +507,33 @@ fn open_mpi_4_runs() {
             (Some(0), 4),
             "{text}"
         );
+    });
+}
+
+/// Point to point and collectives in Python, unchanged. `make setup` tries to install mpi4py.
+#[test]
+fn mpi4py_runs_unchanged() {
+    let python = venv("venv").join("python");
+    let found = Command::new(&python)
+        .args(["-c", "import mpi4py"])
+        .stderr(Stdio::null())
+        .status();
+    if !found.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: no mpi4py in {}", python.display());
+        return;
+    }
+    job(|_| {
+        let script = workspace().join("tests/programs/mpi4py_check.py");
+        let script = script.to_str().expect("a path in UTF-8");
+        let nodes = ["--nodes", "2", "-n", "4"];
+        let mut run = Running::start(&nodes, &python, &[script]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success() && run.count("RIGHT ") == 4, "{text}");
+        let mut run = Running::start(&nodes, &python, &["-m", "mpi4py.bench", "ringtest"]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success() && text.contains("(4 processes"), "{text}");
     });
 }
 

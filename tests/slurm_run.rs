@@ -1,9 +1,11 @@
 //! `muster run` under plain `srun`, in a real Slurm of four nodes: unmodified programs live through the
-//! loss of a rank.
+//! loss of ranks and of whole nodes, their Slurm daemons included.
 
-use muster_tests::cluster::{Cluster, NODES, Run, signal};
+use muster_tests::cluster::{Cluster, NODES, Process, Run, signal};
 use muster_tests::launch::{compile, venv};
 use muster_tests::program;
+use muster_tests::ranks::wait_for_end;
+use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
 
 const RANKS: usize = 8;
@@ -38,14 +40,99 @@ fn expect_survivors(run: &Run, lost: usize) {
     assert_eq!((done.len(), run.lines_with(&["WRONG"]).len()), (left, 0));
 }
 
-/// No key and no directory of a session is left.
-fn expect_no_files(cluster: &Cluster) {
+/// No key and no directory of a session is left; the files of lost nodes went with these.
+fn expect_no_files(cluster: &Cluster, lost: &[usize]) {
     let entries = std::fs::read_dir(cluster.folder()).expect("a folder");
     let names = entries
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let left: Vec<String> = names.filter(|name| name.contains("muster-run")).collect();
+    let of_lost = |name: &str| {
+        lost.iter()
+            .any(|node| name.ends_with(&format!("-{}", node - 1)))
+    };
+    let left: Vec<String> = names
+        .filter(|name| name.contains("muster-run") && !of_lost(name))
+        .collect();
     assert_eq!(left, [""; 0]);
+}
+
+/// What is done to a running step.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// SIGKILL to both ranks of a node.
+    RanksOfNode,
+    /// SIGKILL to everything of a node: ranks, launcher, agent, Slurm's daemons.
+    Node,
+    /// SIGSTOP to everything of a node: it falls silent, and its connections stay open.
+    Stopped,
+    /// SIGKILL to everything of two nodes.
+    TwoNodes,
+}
+
+/// A seed decides whom the fault hits; it is printed if the test fails.
+fn survive_fault(fault: Fault) {
+    let seed = std::env::var("MUSTER_TEST_SEED").ok();
+    let seed: u64 = seed
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_else(drawn_seed);
+    eprintln!("{fault:?}, MUSTER_TEST_SEED={seed}");
+    let mut dice = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
+    let Some(cluster) = Cluster::start("") else {
+        return;
+    };
+    let first = dice.random_range(1..=NODES);
+    let second = (first + dice.random_range(0..NODES - 1)) % NODES + 1;
+    let nodes = match fault {
+        Fault::TwoNodes => vec![first, second],
+        _ => vec![first],
+    };
+    let lost = 2 * nodes.len();
+    let mut run = survive(&cluster, &[&lost.to_string()]);
+    run.await_lines(RANKS, &["READY"]);
+    let mut victims = of_nodes(&cluster, &nodes);
+    match fault {
+        Fault::RanksOfNode => victims.retain(|victim| victim.name == "survive"),
+        Fault::Node | Fault::Stopped | Fault::TwoNodes => {
+            for name in ["slurmd", "slurmstepd", "muster", "musterd", "survive"] {
+                assert!(victims.iter().any(|one| one.name == name), "{victims:?}");
+            }
+        }
+    }
+    let what = match fault {
+        Fault::Stopped => Signal::STOP,
+        _ => Signal::KILL,
+    };
+    victims.iter().for_each(|victim| signal(victim, what));
+    expect_survivors(&run, lost);
+    if matches!(fault, Fault::RanksOfNode) {
+        assert!(run.end().success(), "{:?}", run.errors());
+        cluster.await_clean();
+        expect_no_files(&cluster, &[]);
+        return;
+    }
+    // What ran on the other nodes ends by itself; srun stays until Slurm has missed the node.
+    let others: Vec<usize> = (1..=NODES).filter(|node| !nodes.contains(node)).collect();
+    let is_ours = |one: &Process| ["muster", "musterd", "survive"].contains(&one.name.as_str());
+    let left = of_nodes(&cluster, &others).into_iter().filter(is_ours);
+    left.for_each(|process| wait_for_end(process.pid));
+    victims
+        .iter()
+        .for_each(|victim| signal(victim, Signal::KILL));
+    expect_no_files(&cluster, &nodes);
+}
+
+fn drawn_seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(1, |now| now.as_nanos() as u64)
+}
+
+/// What runs on these nodes, but for the process that holds a node's network.
+fn of_nodes(cluster: &Cluster, nodes: &[usize]) -> Vec<Process> {
+    let mut all = cluster.processes();
+    all.retain(|process| {
+        process.node.is_some_and(|node| nodes.contains(&node)) && process.name != "sleep"
+    });
+    all
 }
 
 #[test]
@@ -63,7 +150,7 @@ fn a_step_without_faults_leaves_nothing() {
     expect_survivors(&run, 0);
     assert!(run.end().success(), "{:?}", run.errors());
     cluster.await_clean();
-    expect_no_files(&cluster);
+    expect_no_files(&cluster, &[]);
 }
 
 #[test]
@@ -77,7 +164,27 @@ fn a_killed_rank_is_survived() {
     expect_survivors(&run, 1);
     assert!(run.end().success(), "{:?}", run.errors());
     cluster.await_clean();
-    expect_no_files(&cluster);
+    expect_no_files(&cluster, &[]);
+}
+
+#[test]
+fn both_ranks_of_a_node_killed_are_survived() {
+    survive_fault(Fault::RanksOfNode);
+}
+
+#[test]
+fn a_killed_node_is_survived() {
+    survive_fault(Fault::Node);
+}
+
+#[test]
+fn a_stopped_node_is_survived() {
+    survive_fault(Fault::Stopped);
+}
+
+#[test]
+fn two_killed_nodes_are_survived() {
+    survive_fault(Fault::TwoNodes);
 }
 
 #[test]

@@ -2,7 +2,8 @@
  * and the others have gone on for a while, and ends with MPI_Finalize.
  *
  *   READY rank pid node    before the first sum
- *   SHRUNK rank size       the others go on, so many
+ *   TOLD rank ns           an MPI call has failed, at this time of CLOCK_MONOTONIC
+ *   SHRUNK rank size ns    the others go on, so many
  *   WRONG rank sum         never
  *   DONE rank size         after MPI_Finalize
  *
@@ -12,26 +13,45 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-static void say(const char *word, int rank, int number, const char *node)
+static long long now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+static void say_text(const char *word, int rank, const char *text)
 {
     char line[256];
-    int length = snprintf(line, sizeof line, "%s %d %d %s\n", word, rank, number, node);
+    int length = snprintf(line, sizeof line, "%s %d %s\n", word, rank, text);
     if (write(1, line, (size_t)length) != length)
         _exit(9);
+}
+
+static void say(const char *word, int rank, int number, const char *text)
+{
+    char both[200];
+    snprintf(both, sizeof both, "%d %s", number, text);
+    say_text(word, rank, both);
 }
 
 static MPI_Comm shrink(MPI_Comm all, int rank)
 {
     MPI_Comm less = MPI_COMM_NULL;
+    char time[32];
+    snprintf(time, sizeof time, "%lld", now_ns());
+    say_text("TOLD", rank, time);
     MPIX_Comm_revoke(all);
     while (MPIX_Comm_shrink(all, &less) != MPI_SUCCESS)
         ;
     MPI_Comm_set_errhandler(less, MPI_ERRORS_RETURN);
     int size;
     MPI_Comm_size(less, &size);
-    say("SHRUNK", rank, size, "");
+    snprintf(time, sizeof time, "%lld", now_ns());
+    say("SHRUNK", rank, size, time);
     return less;
 }
 

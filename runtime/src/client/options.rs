@@ -18,6 +18,9 @@ pub struct Options {
     /// This process's rank; else `MUSTER_RANK`, `PMIX_RANK` or, under plain Slurm, `SLURM_PROCID`.
     /// A process without a rank is a client all the same.
     pub rank: Option<u32>,
+    /// This process is none of the job's ranks, whatever its environment says: a launcher's describes
+    /// the launchers.
+    pub rankless: bool,
     /// How many ranks the job has, 0 if not known.
     pub job_size: u32,
     /// Have a library thread (asleep until news comes). Without one, restarts of the agent and
@@ -43,6 +46,7 @@ impl Default for Options {
             node: None,
             directory: None,
             rank: None,
+            rankless: false,
             job_size: 0,
             thread: true,
             ulfm: std::env::var("MUSTER_ULFM").is_ok_and(|value| value == "1"),
@@ -72,6 +76,9 @@ impl Options {
     /// This process's rank, if it has one. What a user set is taken or refused; what launchers set
     /// for themselves may mean something else and is passed over then.
     pub(super) fn own_rank(&self) -> Result<Option<u32>, Error> {
+        if self.rankless {
+            return Ok(None);
+        }
         let said = variable("MUSTER_RANK");
         let rank = match (self.rank, &said) {
             (Some(rank), _) => Some(rank),

@@ -1,0 +1,367 @@
+//! `make bench-run`: the same MPI program and the same faults under three launchers, in a real Slurm of four
+//! nodes on this machine: `srun` with `muster run`, Open MPI's `mpirun --with-ft ulfm`, `srun --mpi=pmix`.
+//!
+//! Picture three ferries on one lake, each sunk a little in the same place, and at the shore somebody with a
+//! watch who counts the passengers. A run counts as survived if each rank that was not hit shrank, went on with
+//! right sums and came out of `MPI_Finalize`. Times are the ranks' own, on the machine's one clock.
+
+use muster_tests::cluster::{Cluster, NODES, Process, signal};
+use muster_tests::launch::{compile, venv};
+use muster_tests::workspace;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rustix::process::Signal;
+use rustix::time::{ClockId, clock_gettime};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+const RANKS: usize = 8;
+/// A job that is not ready by then did not start.
+const START: Duration = Duration::from_secs(60);
+/// One whose survivors are not done by then hangs.
+const END: Duration = Duration::from_secs(30);
+
+/// Who starts the ranks.
+#[derive(Clone, Copy, PartialEq)]
+enum Launcher {
+    Muster,
+    Mpirun,
+    Pmix,
+}
+
+/// What happens to the job.
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    None,
+    Rank,
+    RanksOfNode,
+    Node,
+    Stopped,
+    TwoNodes,
+}
+
+const LAUNCHERS: [(&str, Launcher); 3] = [
+    ("muster", Launcher::Muster),
+    ("mpirun", Launcher::Mpirun),
+    ("pmix", Launcher::Pmix),
+];
+
+const FAULTS: [(&str, Fault, &str); 6] = [
+    ("none", Fault::None, "no fault"),
+    ("rank", Fault::Rank, "one rank killed"),
+    ("ranks", Fault::RanksOfNode, "both ranks of a node killed"),
+    ("node", Fault::Node, "all of a node killed, slurmd too"),
+    ("stopped", Fault::Stopped, "all of a node stopped"),
+    ("two", Fault::TwoNodes, "all of two nodes killed"),
+];
+
+/// What came of one run.
+#[derive(Default)]
+struct Outcome {
+    started: bool,
+    survived: bool,
+    /// From the fault until each survivor's MPI had told it, in ms.
+    told_ms: Option<f64>,
+    /// Until each had the smaller communicator.
+    shrunk_ms: Option<f64>,
+}
+
+fn main() {
+    let rounds: usize = option("--rounds").map_or(20, |text| text.parse().expect("--rounds N"));
+    let seed: u64 =
+        option("--seed").map_or_else(drawn_seed, |text| text.parse().expect("--seed N"));
+    let launchers = option("--launchers");
+    let faults = option("--faults");
+    let wanted = |list: &Option<String>, name: &str| {
+        let named = |list: &String| list.split(',').any(|one| one == name);
+        list.as_ref().is_none_or(named)
+    };
+    let launchers: Vec<_> = LAUNCHERS
+        .into_iter()
+        .filter(|(name, _)| wanted(&launchers, name))
+        .collect();
+    println!(
+        "{NODES} nodes of a real Slurm on this machine, {RANKS} ranks, {rounds} rounds, seed {seed}"
+    );
+    println!(
+        "survived runs; ms from the fault until all survivors are told / have shrunk: median (longest)"
+    );
+    print!("{:<36}", "");
+    for (_, launcher) in &launchers {
+        print!("{:<38}", words(*launcher));
+    }
+    println!();
+    for (name, fault, words) in FAULTS {
+        if !wanted(&faults, name) {
+            continue;
+        }
+        print!("{words:<36}");
+        for (_, launcher) in &launchers {
+            // The same seed for each launcher: the same node, the same moment.
+            let mut dice = ChaCha8Rng::seed_from_u64(seed);
+            let runs: Vec<Outcome> = (0..rounds)
+                .map_while(|_| play(*launcher, fault, &mut dice))
+                .collect();
+            print!("{:<38}", cell(&runs));
+        }
+        println!();
+    }
+}
+
+fn words(launcher: Launcher) -> &'static str {
+    match launcher {
+        Launcher::Muster => "srun muster run",
+        Launcher::Mpirun => "mpirun --with-ft ulfm",
+        Launcher::Pmix => "srun --mpi=pmix",
+    }
+}
+
+fn option(name: &str) -> Option<String> {
+    let mut words = std::env::args().skip_while(|word| word != name);
+    words.nth(1)
+}
+
+fn drawn_seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(1, |now| now.as_nanos() as u64)
+}
+
+fn cell(runs: &[Outcome]) -> String {
+    let survived = runs.iter().filter(|run| run.survived).count();
+    let mut text = format!("{survived}/{}", runs.len());
+    let unstarted = runs.iter().filter(|run| !run.started).count();
+    if unstarted > 0 {
+        text += &format!(" ({unstarted} did not start)");
+    }
+    let of = |time: fn(&Outcome) -> Option<f64>| {
+        let mut times: Vec<f64> = runs.iter().filter_map(time).collect();
+        times.sort_by(f64::total_cmp);
+        let longest = times.last().copied()?;
+        Some(format!("{:.0} ({longest:.0})", times[times.len() / 2]))
+    };
+    let told = of(|run| run.told_ms.filter(|_| run.survived));
+    let shrunk = of(|run| run.shrunk_ms.filter(|_| run.survived));
+    if let (Some(told), Some(shrunk)) = (told, shrunk) {
+        text += &format!("  {told} / {shrunk}");
+    }
+    text
+}
+
+/// One run in a cluster of its own; none without root.
+fn play(launcher: Launcher, fault: Fault, dice: &mut ChaCha8Rng) -> Option<Outcome> {
+    let first = dice.random_range(1..=NODES);
+    let second = (first + dice.random_range(0..NODES - 1)) % NODES + 1;
+    let wait = Duration::from_millis(dice.random_range(0..200));
+    let rank = dice.random_range(0..2);
+    let (nodes, lost) = match fault {
+        Fault::None => (vec![], 0),
+        Fault::Rank => (vec![first], 1),
+        Fault::RanksOfNode | Fault::Node | Fault::Stopped => (vec![first], 2),
+        Fault::TwoNodes => (vec![first, second], 4),
+    };
+    let cluster = Cluster::start("")?;
+    let mut job = Job::start(&cluster, launcher, lost);
+    let mut outcome = Outcome {
+        started: job.listen(START, |job| job.with("READY").count() == RANKS),
+        ..Outcome::default()
+    };
+    if !outcome.started {
+        return Some(outcome);
+    }
+    // The faults of no two runs meet the same step of the computation.
+    job.listen(wait, |_| false);
+    let mut victims = cluster.processes();
+    victims.retain(|one| one.node.is_some_and(|node| nodes.contains(&node)) && one.name != "sleep");
+    if matches!(fault, Fault::Rank | Fault::RanksOfNode) {
+        victims.retain(|one| one.name == "survive");
+    }
+    if fault == Fault::Rank {
+        victims = victims.into_iter().skip(rank).take(1).collect();
+    }
+    let what = match fault {
+        Fault::Stopped => Signal::STOP,
+        _ => Signal::KILL,
+    };
+    let fault_ns = monotonic_ns();
+    victims.iter().for_each(|victim| signal(victim, what));
+    let left = RANKS - lost;
+    job.listen(END, |job| job.with("DONE").count() == left);
+    outcome.survived = job.has_survived(left);
+    let ms = |ns: i128| (ns - fault_ns) as f64 / 1e6;
+    outcome.told_ms = job.first_times("TOLD").max().map(ms);
+    outcome.shrunk_ms = job.with("SHRUNK").filter_map(last_number).max().map(ms);
+    Some(outcome)
+}
+
+fn monotonic_ns() -> i128 {
+    let now = clock_gettime(ClockId::Monotonic);
+    i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
+}
+
+fn last_number(words: &str) -> Option<i128> {
+    words.split_whitespace().last()?.parse().ok()
+}
+
+/// A job and what its ranks have said.
+struct Job {
+    launcher: Child,
+    said: Receiver<String>,
+    lines: Vec<String>,
+}
+
+impl Job {
+    fn start(cluster: &Cluster, launcher: Launcher, lost: usize) -> Self {
+        let binary = compile(
+            &venv("venv").join("mpicc"),
+            "survive",
+            &[],
+            cluster.folder(),
+        );
+        let release = workspace().join("target/release");
+        let mut command = match launcher {
+            Launcher::Muster => {
+                let mut command = cluster.command("srun");
+                command
+                    .args(["-N4", "--mpi=none", "--no-kill", "--kill-on-bad-exit=0"])
+                    .arg(release.join("muster"))
+                    .args(["run", "-n", "8", "--"]);
+                command
+            }
+            Launcher::Mpirun => mpirun(cluster),
+            Launcher::Pmix => {
+                let mut command = cluster.command("srun");
+                command.args([
+                    "-N4",
+                    "-n8",
+                    "--mpi=pmix",
+                    "--no-kill",
+                    "--kill-on-bad-exit=0",
+                ]);
+                command
+            }
+        };
+        if launcher != Launcher::Muster {
+            // What `muster run` sees to by itself, so that it is not this that makes the difference.
+            command
+                .args(["sh", "-c", "trap '' PIPE; exec \"$@\"", "sh"])
+                .env("OMPI_MCA_coll", "^han")
+                .env("OMPI_MCA_mpi_ft_enable", "1")
+                .env("OMPI_MCA_mpi_yield_when_idle", "1");
+        }
+        let mut launcher = command
+            .arg(binary)
+            .arg(lost.to_string())
+            .env("MUSTER_AGENT", release.join("musterd"))
+            .env("TMPDIR", cluster.folder())
+            .env("HOME", cluster.folder())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("nsenter can be started");
+        let output = BufReader::new(launcher.stdout.take().expect("piped"));
+        let (sender, said) = channel();
+        std::thread::spawn(move || {
+            let mut lines = output.lines().map_while(Result::ok);
+            lines.try_for_each(|line| sender.send(line))
+        });
+        Self {
+            launcher,
+            said,
+            lines: Vec::new(),
+        }
+    }
+
+    /// Takes lines until `enough`, the end of the job, or for so long; says whether it was enough.
+    fn listen(&mut self, patience: Duration, enough: impl Fn(&Self) -> bool) -> bool {
+        let until = Instant::now() + patience;
+        while !enough(self) {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.said.recv_timeout(left) {
+                Ok(line) => self.lines.push(line),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    return enough(self);
+                }
+            }
+        }
+        true
+    }
+
+    /// What follows this word in each line that begins with it.
+    fn with(&self, word: &'static str) -> impl Iterator<Item = &str> {
+        let rest = move |line: &'_ String| line.starts_with(word);
+        let lines = self.lines.iter().filter(move |line| rest(line));
+        lines.map(move |line| line[word.len()..].trim())
+    }
+
+    /// When each rank said it for the first time.
+    fn first_times(&self, word: &'static str) -> impl Iterator<Item = i128> {
+        let mut first = std::collections::BTreeMap::new();
+        for words in self.with(word) {
+            let rank = words.split(' ').next().unwrap_or_default().to_owned();
+            if let Some(ns) = last_number(words) {
+                first.entry(rank).or_insert(ns);
+            }
+        }
+        first.into_values()
+    }
+
+    /// So many came to the end, with as many in their communicator.
+    fn has_survived(&self, left: usize) -> bool {
+        let size = left.to_string();
+        let right = |words: &&str| words.split(' ').nth(1) == Some(size.as_str());
+        self.with("WRONG").count() == 0
+            && self.with("DONE").count() == left
+            && self.with("DONE").filter(right).count() == left
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // What it started ends with the cluster.
+        let _ = self.launcher.kill();
+        let _ = self.launcher.wait();
+    }
+}
+
+/// Open MPI's own launcher on the controller's host; where it would use ssh it enters the nodes' namespaces.
+fn mpirun(cluster: &Cluster) -> Command {
+    let shell = cluster.folder().join("node-shell");
+    let holders = cluster.processes();
+    let cases: String = holders
+        .iter()
+        .filter(|one| one.name == "sleep")
+        .filter_map(|one| Some(format!("n{}) pid={} ;;\n", one.node?, inner_pid(one)?)))
+        .collect();
+    let script = format!(
+        "#!/bin/sh\nwhile [ \"${{1#-}}\" != \"$1\" ]; do shift; done\nnode=$1; shift\n\
+         case $node in\n{cases}esac\nexec nsenter --target $pid --net --uts sh -c \"$*\"\n"
+    );
+    write_program(&shell, &script);
+    let mut command = cluster.command(venv("venv").join("mpirun"));
+    command
+        .args(["--prtemca", "plm_ssh_agent"])
+        .arg(&shell)
+        .args(["--host", "n1:2,n2:2,n3:2,n4:2", "--bind-to", "none"])
+        .args(["--allow-run-as-root", "--with-ft", "ulfm", "-n", "8"])
+        .env("PRTE_ALLOW_RUN_AS_ROOT", "1")
+        .env("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command
+}
+
+/// A process's number in the cluster.
+fn inner_pid(process: &Process) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid)).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_whitespace().last().map(str::to_owned)
+}
+
+fn write_program(path: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, text).expect("a file");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+}
