@@ -28,6 +28,7 @@ use super::desk::Desk;
 use super::drops::Drops;
 use super::gossip;
 use super::job::Job;
+use super::log;
 use super::outbox::{Outbox, Word};
 use super::printer;
 use super::priority::Priority;
@@ -349,6 +350,7 @@ impl Host {
             ("addresses_unusable", self.outbox.undeliverable),
             ("address_lists_begun_anew", self.outbox.begun_anew),
             ("priority_demotions", demotions()),
+            ("log_lines_lost", log::lost()),
         ];
         own.into_iter()
             .chain(self.desk.journal.iter().flat_map(Journal::counters))
