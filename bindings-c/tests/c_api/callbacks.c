@@ -231,6 +231,31 @@ static void check_callbacks(muster_ctx_t *context)
     check_context(context, MUSTER_ERR_NOT_INITIALIZED);
 }
 
+static void ask_for_long(muster_ctx_t *context, const muster_event_t *event, void *argument)
+{
+    (void)argument;
+    if (event->kind != MUSTER_EVENT_ATTRIBUTE)
+        return;
+    sem_post(&record.called);
+    sem_wait(&record.go_on);
+    for (int i = 0; i < 200; i++) {
+        CHECK(muster_rank_count(context) == 1);
+        usleep(1000);
+    }
+}
+
+/* The last finalize waits for the call that runs, and its connection lasts until then. */
+static void check_connection_lasts(muster_ctx_t *context)
+{
+    CHECK(muster_watch(context, "z") == MUSTER_OK);
+    CHECK(muster_set_callback(context, ask_for_long, NULL, MUSTER_CALLBACK_THREAD_SAFE) == MUSTER_OK);
+    CHECK(muster_publish(context, "z", "8", 1) == MUSTER_OK);
+    CHECK(await_call() == 0);
+    sem_post(&record.go_on);
+    CHECK(muster_finalize(context) == MUSTER_OK);
+    check_context(context, MUSTER_ERR_NOT_INITIALIZED);
+}
+
 /* One that does not return is not waited for for ever, and the end says that it still runs. */
 static void check_endless(muster_ctx_t *context)
 {
@@ -302,6 +327,11 @@ int main(void)
     check_actions(before);
     CHECK(muster_finalize(context) == MUSTER_OK);
     check_actions(before);
+
+    context = attach(0);
+    if (!context)
+        return 1;
+    check_connection_lasts(context);
 
     context = attach(0);
     if (!context)
