@@ -62,6 +62,9 @@ struct Core {
 enum Measure {
     /// What a piece took longer on average, in percent.
     Mean,
+    /// The same of those that took less than twice as long: from the others somebody took the core for a whole
+    /// slice of time, which on a busy machine hides everything else.
+    Short,
     /// What 99.9 % of the pieces took longer at most, in microseconds.
     Detour,
     /// What the longest took longer.
@@ -69,21 +72,33 @@ enum Measure {
 }
 
 impl Measure {
-    const ALL: [Self; 3] = [Self::Mean, Self::Detour, Self::Longest];
+    const ALL: [Self; 4] = [Self::Mean, Self::Short, Self::Detour, Self::Longest];
 
     /// For people, and for programs.
     fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Mean => ("mean, %", "mean_percent"),
+            Self::Short => ("mean below 2x, %", "short_mean_percent"),
             Self::Detour => ("99.9 % detour, us", "p999_us"),
             Self::Longest => ("longest, us", "max_us"),
         }
     }
 
     fn of(self, turn: &[f64], usual: f64) -> f64 {
-        let mean = || turn.iter().sum::<f64>() / turn.len().max(1) as f64;
+        let longer = |below: f64| {
+            let values = turn.iter().filter(|value| **value < below);
+            let (count, sum) = values.fold((0, 0.0_f64), |(count, sum), value| {
+                (count + 1_u32, sum + value)
+            });
+            // A turn without such a piece says nothing.
+            match count {
+                0 => 0.0,
+                count => (sum / f64::from(count) / usual - 1.0) * 100.0,
+            }
+        };
         match self {
-            Self::Mean => (mean() / usual - 1.0) * 100.0,
+            Self::Mean => longer(f64::INFINITY),
+            Self::Short => longer(2.0 * usual),
             Self::Detour => quantile(turn, 0.999) - usual,
             Self::Longest => quantile(turn, 1.0) - usual,
         }
@@ -302,7 +317,8 @@ fn report(args: &NoiseArgs, machine: &Value, cores: &[Core]) {
         );
         for measure in Measure::ALL {
             let shift = core.shift(measure);
-            let digits = if measure == Measure::Mean { 3 } else { 1 };
+            let is_mean = matches!(measure, Measure::Mean | Measure::Short);
+            let digits = if is_mean { 3 } else { 1 };
             let interval = shift.interval.map_or_else(
                 || "too few rounds".to_owned(),
                 |[low, high]| format!("{low:+.digits$} to {high:+.digits$}"),
@@ -348,6 +364,12 @@ mod tests {
         turn.push(1100.0);
         assert!((Measure::Mean.of(&turn, 1000.0) - 0.1).abs() < 1e-9);
         assert_eq!(Measure::Detour.of(&turn, 1000.0), 100.0);
+        // A slice of somebody else's is in the mean, and in no mean of short ones.
+        turn[0] = 25_000.0;
+        assert!(Measure::Mean.of(&turn, 1000.0) > 20.0);
+        assert!(Measure::Short.of(&turn, 1000.0) < 0.11);
+        assert_eq!(Measure::Short.of(&[5000.0], 1000.0), 0.0);
+        turn[0] = 1000.0;
         assert_eq!(Measure::Longest.of(&turn, 1000.0), 100.0);
     }
 
