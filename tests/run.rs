@@ -1,4 +1,5 @@
-//! `muster run`, with a real MPI: unmodified programs live through the loss of ranks and nodes.
+//! `muster run`, with a real MPI: unmodified programs live through the loss of ranks and nodes (run-1, run-4); how
+//! they are started (run-2), fences (run-3), other MPIs (run-5).
 
 use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
 use muster_tests::{DEADLINE, program, workspace};

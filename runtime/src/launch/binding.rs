@@ -1,4 +1,4 @@
-//! Which cores each rank may run on.
+//! Which cores each rank may run on (run-2).
 //!
 //! Picture a long table: the seats that this launcher may use are dealt out to the node's ranks in order, so that
 //! neighbours sit together and nobody sits on two chairs of another. A core goes as a whole, with all its threads.
