@@ -158,10 +158,16 @@ fn the_rust_example_goes_on_without_a_rank() {
             done.count() < 3
         });
         expect_done(&outcome, &[0, 1, 3], 1);
-        let told = outcome.lines.iter().find(|line| line.contains(" died by "));
+        let told = outcome
+            .lines
+            .iter()
+            .find(|line| line.ends_with("; rank 0 takes over"));
         let told = told.unwrap_or_else(|| panic!("{}", outcome.text()));
         assert!(told.starts_with("rank 2 on "), "{told}");
-        assert!(told.contains(" died by signal 9 ("), "{told}");
-        assert!(told.ends_with("; rank 0 takes over"), "{told}");
+        // Before Linux 6.15 nobody can tell the signal of whom the launcher has reaped already.
+        let is_how = [" died by signal 9 (", " died ("]
+            .iter()
+            .any(|how| told.contains(how));
+        assert!(is_how, "{told}");
     });
 }

@@ -5,9 +5,11 @@
 
 pub mod admin;
 pub mod cluster;
+pub mod death;
 pub mod hosts;
 pub mod launch;
 pub mod ranks;
+pub mod steps;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};

@@ -1,42 +1,16 @@
-//! Muster in a real Slurm: as a step of the job, and by the plugin.
+//! Muster in a real Slurm: as a step of the job (slurm-2), and by the plugin (slurm-1); jobs of several users,
+//! again and at once, with a clean end (slurm-3); the health script (slurm-5).
 
 use muster_tests::cluster::{Cluster, NODES, Process, Run, signal};
 use muster_tests::ranks::wait_for_end;
+use muster_tests::steps::{
+    LIVES_ON, everybody, plugin, service, step, worker, worker_program, workers,
+};
 use muster_tests::{program, workspace};
 use rustix::process::Signal;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::Command;
-
-fn rank_program() -> &'static str {
-    env!("CARGO_BIN_EXE_muster-test-rank")
-}
-
-/// The job script of the examples, in an allocation of all nodes, with a worker on each.
-fn service(cluster: &Cluster) -> Run {
-    let script = workspace().join("examples/slurm/service.sbatch");
-    let mut command: Command = cluster.command("salloc");
-    command.arg(format!("--nodes={NODES}")).arg("--no-kill");
-    command.arg(script).args(["--label", rank_program()]);
-    let musterd = program("musterd");
-    let path = std::env::var("PATH").unwrap_or_default();
-    let folder = musterd.parent().expect("it is in a folder").display();
-    cluster.run(command.env("PATH", format!("{folder}:{path}")))
-}
-
-/// The view of a whole job.
-fn everybody() -> String {
-    let node = |node| format!("n{node}=Alive");
-    let rank = |rank| format!("{rank}=Alive");
-    let nodes = (1..=NODES).map(node);
-    let all: Vec<String> = nodes.chain((0..NODES).map(rank)).collect();
-    all.join(" ")
-}
-
-/// The worker of this node.
-fn worker(cluster: &Cluster, node: usize) -> Process {
-    cluster.on_node(node, "muster-test-ran").remove(0)
-}
 
 #[test]
 fn a_service_step_tells_of_a_killed_worker() {
@@ -55,27 +29,9 @@ fn a_service_step_tells_of_a_killed_worker() {
     cluster.await_clean();
 }
 
-/// The plugin's line in `plugstack.conf`, with that agent.
-fn plugin(agent: &Path) -> String {
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "-p", "muster-slurm"])
-        .current_dir(workspace())
-        .status();
-    assert!(
-        status.is_ok_and(|status| status.success()),
-        "cargo build -p muster-slurm"
-    );
-    let plugin = program("libmuster_spank.so");
-    let (plugin, agent) = (plugin.display(), agent.display());
-    format!("optional {plugin} agent={agent} rails=eth0@udp0 fastest=standard\n")
-}
-
-/// A step with a worker on each node, which Slurm leaves alone when one dies.
-fn step(cluster: &Cluster, options: &[&str]) -> Run {
-    let mut command = cluster.command("srun");
-    command.args(["--nodes=4", "--ntasks=4", "--label", "--mpi=none"]);
-    command.args(["--kill-on-bad-exit=0", "--no-kill"]);
-    cluster.run(command.args(options).arg(rank_program()))
+/// A step with the plugin, which Slurm leaves alone when a worker dies.
+fn with_plugin(cluster: &Cluster) -> Run {
+    step(cluster, &[&["--muster"], &LIVES_ON[..]].concat())
 }
 
 #[test]
@@ -83,7 +39,7 @@ fn the_plugin_gives_each_node_an_agent_and_takes_it_away() {
     let Some(cluster) = Cluster::start(&plugin(&program("musterd"))) else {
         return;
     };
-    let mut run = step(&cluster, &["--muster"]);
+    let mut run = with_plugin(&cluster);
     run.await_view(0..NODES, &everybody());
     for node in 1..=NODES {
         assert_eq!(cluster.on_node(node, "musterd").len(), 2, "node {node}");
@@ -122,6 +78,33 @@ fn the_plugin_gives_each_node_an_agent_and_takes_it_away() {
     run.tell("leave 0");
     run.end();
     cluster.await_clean();
+}
+
+/// Whatever else it has inside must not meet what Slurm has.
+#[test]
+fn the_plugin_shows_slurm_what_slurm_asks_for() {
+    plugin(Path::new("/bin/true"));
+    let mut command = std::process::Command::new("nm");
+    command.args(["--dynamic", "--defined-only", "--format=posix"]);
+    let output = command.arg(program("libmuster_spank.so")).output();
+    let text = String::from_utf8(output.expect("nm").stdout).expect("names");
+    let mut names: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    names.sort_unstable();
+    let wanted = [
+        "plugin_name",
+        "plugin_type",
+        "plugin_version",
+        "slurm_spank_exit",
+        "slurm_spank_init",
+        "slurm_spank_init_post_opt",
+        "slurm_spank_local_user_init",
+        "slurm_spank_user_init",
+        "spank_plugin_version",
+    ];
+    assert_eq!(names, wanted);
 }
 
 #[test]
@@ -166,6 +149,41 @@ fn what_is_wrong_is_said_and_the_job_runs() {
     cluster.await_clean();
 }
 
+/// The script for Slurm's HealthCheckProgram, asking each agent that is left: it says what is to be drained, and
+/// drains when it is told to.
+fn health_is_told(cluster: &Cluster) {
+    let script = workspace().join("share/slurm/muster-health");
+    let drained = || cluster.say(&["sinfo", "-h", "-n", "n4", "-o", "%E"]).1;
+    let ask = |drain: &str| {
+        let agents = fs::read_dir(cluster.muster_dir()).expect("a folder");
+        let answer = |agent: fs::DirEntry| {
+            let mut command = cluster.command(&script);
+            command.env("MUSTER", program("muster"));
+            command.env("MUSTER_CONTROL", agent.path().join("control"));
+            let output = command.env("MUSTER_DRAIN", drain).output().expect("sh");
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let mut answers: Vec<String> = agents.flatten().map(answer).collect();
+        // The fourth is of the node that is lost.
+        answers.retain(|answer| !answer.contains("UNKNOWN"));
+        answers
+    };
+    let answers = ask("no");
+    assert_eq!(answers.len(), 3);
+    for answer in answers {
+        let suggests = answer.contains("NodeName=n4 State=DRAIN");
+        assert!(suggests && answer.contains("CRITICAL"), "{answer}");
+    }
+    assert!(!drained().contains("muster"), "{}", drained());
+    let answers = ask("yes");
+    assert!(
+        answers.iter().all(|answer| answer.contains("drained: n4")),
+        "{answers:?}"
+    );
+    assert!(drained().contains("muster:failed"), "{}", drained());
+}
+
 /// Everything on a node dies at once: its tasks, slurmstepd, slurmd and the agent. Then, of another node,
 /// slurmd alone, and slurmstepd.
 #[test]
@@ -173,7 +191,7 @@ fn lost_daemons_and_a_lost_node() {
     let Some(cluster) = Cluster::start(&plugin(&program("musterd"))) else {
         return;
     };
-    let mut run = step(&cluster, &["--muster"]);
+    let mut run = with_plugin(&cluster);
     run.await_view(0..NODES, &everybody());
     // Without its slurmd a node goes on.
     for process in cluster.on_node(2, "slurmd") {
@@ -190,6 +208,7 @@ fn lost_daemons_and_a_lost_node() {
     }
     let rest = "n1=Alive n2=Alive n3=Alive n4=Failed 0=Alive 1=Alive 2=Alive 3=Failed";
     run.await_view(0..3, rest);
+    health_is_told(&cluster);
     // slurmstepd takes its tasks' input and output along, and these end by that; the agent tells it.
     for process in cluster.on_node(3, "slurmstepd") {
         signal(&process, Signal::KILL);
@@ -207,4 +226,170 @@ fn lost_daemons_and_a_lost_node() {
             wait_for_end(process.pid);
         }
     }
+}
+
+/// The words of a process in `/proc`.
+fn status_of(process: &Process, key: &str) -> String {
+    let path = format!("/proc/{}/status", process.pid);
+    let status = fs::read_to_string(path).expect("it lives");
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
+    let words = line.expect("the kernel says so").split_whitespace();
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a thread of it has a real-time policy.
+fn is_real_time(process: &Process) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{}/task", process.pid)).expect("it lives");
+    tasks.flatten().any(|task| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let behind = stat.rsplit(')').next().unwrap_or_default();
+        // The 41st of all, of which two are before this.
+        behind.split_whitespace().nth(38) == Some("1")
+    })
+}
+
+/// A user who is not root, and whom every system has.
+const NOBODY: &str = "65534";
+
+/// Two users have a job on the same nodes at once: neither hears of the other's. The agents are their
+/// users', with nothing of root's but the priority.
+#[test]
+fn two_jobs_of_two_users_at_once() {
+    let Some(cluster) = Cluster::start("") else {
+        return;
+    };
+    // Where this is built others may not read.
+    let copy = |path: &Path| {
+        let own = cluster.folder().join(path.file_name().expect("a program"));
+        fs::copy(path, &own).expect("a copy");
+        own
+    };
+    let rank = copy(Path::new(&worker_program()));
+    cluster.set_plugins(&plugin(&copy(&program("musterd"))));
+    let mut ours = with_plugin(&cluster);
+    let mut command = cluster.command("setpriv");
+    command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]);
+    command.args(["srun", "--nodes=4", "--ntasks=4", "--label", "--muster"]);
+    let mut theirs = cluster.run(command.args(LIVES_ON).arg(rank));
+    ours.await_view(0..NODES, &everybody());
+    theirs.await_view(0..NODES, &everybody());
+    let of = |user: &str, processes: Vec<Process>| {
+        let mut processes = processes;
+        processes.retain(|process| status_of(process, "Uid:").starts_with(user));
+        processes
+    };
+    let real_time = cluster.say(&["chrt", "--fifo", "1", "true"]).0.success();
+    for node in 1..=NODES {
+        let agents = of(NOBODY, cluster.on_node(node, "musterd"));
+        assert_eq!(agents.len(), 2, "node {node}");
+        for agent in &agents {
+            let all_four = [NOBODY; 4].join(" ");
+            assert_eq!(status_of(agent, "Uid:"), all_four);
+            assert_eq!(status_of(agent, "Gid:"), all_four);
+            assert_eq!(status_of(agent, "Groups:"), NOBODY);
+            assert_eq!(status_of(agent, "CapEff:"), "0000000000000000");
+            assert_eq!(status_of(agent, "CapPrm:"), "0000000000000000");
+        }
+        assert_eq!(agents.iter().any(is_real_time), real_time, "node {node}");
+    }
+    let folders = fs::read_dir(cluster.muster_dir()).expect("a folder");
+    let mut owners: Vec<u32> = folders
+        .flatten()
+        .map(|folder| folder.metadata().expect("it is there").uid())
+        .collect();
+    owners.sort_unstable();
+    owners.dedup();
+    assert_eq!(owners, [0, 65534]);
+    // A death in one is none in the other.
+    signal(&of("0 ", workers(&cluster, 3))[0], Signal::KILL);
+    for rank in [0, 1, 3] {
+        ours.await_line(&[&format!("{rank}: EVENT RankFailed node=n3 rank=2")]);
+    }
+    signal(&of(NOBODY, workers(&cluster, 2))[0], Signal::KILL);
+    for rank in [0, 2, 3] {
+        theirs.await_line(&[&format!("{rank}: EVENT RankFailed node=n2 rank=1")]);
+    }
+    theirs.tell("states");
+    theirs.await_lines(3, &["STATES", "1=Failed 2=Alive"]);
+    assert_eq!(theirs.lines_with(&["Failed", "rank=2"]), [""; 0]);
+    assert_eq!(ours.lines_with(&["Failed", "rank=1"]), [""; 0]);
+    ours.tell("leave 0");
+    theirs.tell("leave 0");
+    ours.end();
+    theirs.end();
+    cluster.await_clean();
+}
+
+/// The job script of a test that talks to its tasks through two pipes.
+const TALKING: &str = r#"#!/bin/bash
+exec srun --label --muster --kill-on-bad-exit=0 --no-kill "$RANK" <>"$LAB/in" >"$LAB/out" 2>&1
+"#;
+
+/// Slurm ends a job and starts it anew: the same names, the same ports, another key, and nothing of the
+/// first time.
+#[test]
+fn a_job_that_is_requeued_begins_anew() {
+    let Some(cluster) = Cluster::start(&plugin(&program("musterd"))) else {
+        return;
+    };
+    let path = |name| cluster.folder().join(name).display().to_string();
+    fs::write(path("talking"), TALKING).expect("a file");
+    let (status, said) = cluster.say(&["mkfifo", &path("in"), &path("out")]);
+    assert!(status.success(), "{said}");
+    let mut ends = cluster.command("sh");
+    // Both pipes stay open, whoever comes and goes.
+    ends.args(["-c", r#"cat 0<>"$LAB/out" & cat 1<>"$LAB/in"; kill $!"#]);
+    let mut run = cluster.run(&mut ends);
+    let mut submit = cluster.command("sbatch");
+    submit.args(["--parsable", "--requeue", "--nodes=4", "--ntasks=4"]);
+    submit.args(["--output", &path("batch"), &path("talking")]);
+    let output = submit.env("RANK", worker_program()).output();
+    let output = output.expect("nsenter can be started");
+    let job = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    assert!(output.status.success(), "{output:?}");
+    run.await_view(0..NODES, &everybody());
+    let first: Vec<Process> = (1..=NODES)
+        .flat_map(|node| cluster.on_node(node, "musterd"))
+        .collect();
+    assert_eq!(first.len(), 2 * NODES);
+    let (status, said) = cluster.say(&["scontrol", "requeue", &job]);
+    assert!(status.success(), "{said}");
+    first.iter().for_each(|process| wait_for_end(process.pid));
+    let before = run.lines_with(&["ATTACHED"]).len();
+    // It is waiting again, for longer than need be.
+    let end = std::time::Instant::now() + muster_tests::DEADLINE;
+    let waits = || {
+        let said = cluster.say(&["squeue", "--noheader", "--job", &job, "--format=%T"]);
+        said.1.trim() == "PENDING"
+    };
+    while !waits() {
+        assert!(std::time::Instant::now() < end, "{}", cluster.logs());
+    }
+    let again = [
+        "scontrol",
+        "update",
+        &format!("JobId={job}"),
+        "StartTime=now",
+    ];
+    let (status, said) = cluster.say(&again);
+    assert!(status.success(), "{said}");
+    run.await_lines(before + NODES, &["ATTACHED"]);
+    let place = format!("slurm-{job}.0");
+    for node in 1..=NODES {
+        let pid = worker(&cluster, node).pid;
+        let variables = fs::read(format!("/proc/{pid}/environ")).expect("it lives");
+        let variables = String::from_utf8_lossy(&variables);
+        assert!(variables.contains(&place), "{variables}");
+        assert!(variables.contains("SLURM_RESTART_COUNT=1"), "{variables}");
+    }
+    signal(&worker(&cluster, 3), Signal::KILL);
+    for rank in [0, 1, 3] {
+        run.await_line(&[&format!("{rank}: EVENT RankFailed node=n3 rank=2")]);
+    }
+    let left = (1..=NODES).flat_map(|node| workers(&cluster, node));
+    let left: Vec<Process> = left.collect();
+    run.tell("leave 0");
+    left.iter().for_each(|process| wait_for_end(process.pid));
+    drop(run);
+    cluster.await_clean();
 }

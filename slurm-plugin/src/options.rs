@@ -1,5 +1,5 @@
 //! What users write behind `--muster=` and administrators in `plugstack.conf`. Pure: words in, settings
-//! or a reason out.
+//! or a reason out (slurm-1).
 
 /// Profiles, the fastest first.
 const PROFILES: [&str; 3] = ["fast", "standard", "quiet"];

@@ -5,7 +5,7 @@
 #![allow(unreachable_pub, non_upper_case_globals)]
 
 use crate::options::{Site, Wish};
-use crate::spank::{Handle, Item, OPTIONAL, Spank, SpankOption, error, tell};
+use crate::spank::{Handle, Item, OPTIONAL, Spank, SpankOption, error, host, tell};
 use crate::start::{Agent, Order};
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -223,7 +223,8 @@ pub extern "C" fn slurm_spank_exit(_: Handle, _: c_int, _: *const *const c_char)
     })
 }
 
-/// This node's name, as Slurm has it.
+/// This node's name, as Slurm has it: its place in the step's list. What a variable says may be of another
+/// node: a batch script's `SLURMD_NODENAME` comes along to all the steps that it starts.
 fn node(spank: Spank) -> String {
     let mut name = [0u8; 256];
     let by_host = || {
@@ -233,7 +234,9 @@ fn node(spank: Spank) -> String {
         let name = name.to_string_lossy();
         name.split('.').next().unwrap_or_default().to_owned()
     };
-    spank.variable(c"SLURMD_NODENAME").unwrap_or_else(by_host)
+    let hosts = spank.variable(c"SLURM_STEP_NODELIST");
+    let name = hosts.and_then(|hosts| host(&hosts, spank.number(Item::Node)?));
+    name.unwrap_or_else(by_host)
 }
 
 /// Gives tasks their variables; those of the agent are the same, and no others of the user's: a library

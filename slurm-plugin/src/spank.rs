@@ -26,6 +26,8 @@ pub(crate) enum Item {
     Gid = 1,
     Job = 2,
     Step = 3,
+    /// Which of the step's nodes this is.
+    Node = 5,
 }
 
 /// As `optional_argument` of getopt.
@@ -44,6 +46,9 @@ unsafe extern "C" {
         again: c_int,
     ) -> c_int;
     fn spank_unsetenv(spank: Handle, name: *const c_char) -> c_int;
+    fn slurm_hostlist_create(hosts: *const c_char) -> *mut c_void;
+    fn slurm_hostlist_shift(list: *mut c_void) -> *mut c_char;
+    fn slurm_hostlist_destroy(list: *mut c_void);
     fn slurm_error(format: *const c_char, ...);
     fn slurm_spank_log(format: *const c_char, ...);
 }
@@ -92,6 +97,31 @@ impl Spank {
     pub(crate) fn unset(self, name: &CStr) {
         // SAFETY: a terminated text.
         unsafe { spank_unsetenv(self.0, name.as_ptr()) };
+    }
+}
+
+/// The name at this place in a list of hosts, in Slurm's own reading.
+pub(crate) fn host(hosts: &str, place: u32) -> Option<String> {
+    let hosts = CString::new(hosts).ok()?;
+    // SAFETY: a terminated text, which Slurm copies; the list is destroyed below. Names are the caller's to free.
+    unsafe {
+        let list = slurm_hostlist_create(hosts.as_ptr());
+        if list.is_null() {
+            return None;
+        }
+        let mut found = None;
+        for at in 0..=place {
+            let name = slurm_hostlist_shift(list);
+            if name.is_null() {
+                break;
+            }
+            if at == place {
+                found = Some(CStr::from_ptr(name).to_string_lossy().into_owned());
+            }
+            libc::free(name.cast());
+        }
+        slurm_hostlist_destroy(list);
+        found
     }
 }
 

@@ -158,6 +158,12 @@ unsafe fn leave(
             // What the kernel refuses the agent does without, and its log says so.
             let parameters = libc::sched_param { sched_priority: 1 };
             libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters);
+            // So that a user's agent may have it back after its own guard has taken it away.
+            let limit = libc::rlimit {
+                rlim_cur: 1,
+                rlim_max: 1,
+            };
+            libc::setrlimit(libc::RLIMIT_RTPRIO, &raw const limit);
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);

@@ -11,6 +11,7 @@ mod changes;
 mod desk;
 mod drops;
 mod gossip;
+mod gossip_files;
 mod hearing;
 mod host;
 mod job;

@@ -1,7 +1,7 @@
 //! Other processes: a descriptor that tells of an end, signals, reaping, ids.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::check;
 
@@ -13,6 +13,40 @@ pub fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
     check("pidfd_open", fd)?;
     // SAFETY: the kernel has just given us this descriptor; it is closed at exec by design.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// How the process of a pidfd ended, as wait(2)'s status: what the kernel keeps for the holders of its
+/// descriptors after somebody has reaped it (6.15). `None` while it is not reaped, and where the kernel
+/// keeps nothing.
+pub fn status_of_reaped(pidfd: BorrowedFd<'_>) -> Option<i32> {
+    // `struct pidfd_info`, its first published size, as sixteen words: mask (2), cgroup (2), pids and
+    // owners (11), wait status.
+    const WORDS: usize = 16;
+    const WAIT_STATUS: usize = 15;
+    const PIDFD_INFO_EXIT: u32 = 1 << 3;
+    // _IOWR(0xFF, 11, struct pidfd_info)
+    const PIDFD_GET_INFO: u32 = 3 << 30 | (4 * WORDS as u32) << 16 | 0xFF << 8 | 11;
+    let mut info = [0u32; WORDS];
+    // The mask is one 64-bit word of the machine's order.
+    let mask = u64::from(PIDFD_INFO_EXIT).to_ne_bytes();
+    for (word, bytes) in info.iter_mut().zip(mask.chunks_exact(4)) {
+        *word = u32::from_ne_bytes(bytes.try_into().ok()?);
+    }
+    let asked = info;
+    // SAFETY: the request carries the size of `info`, and the kernel writes no more than that.
+    let answer = unsafe {
+        libc::ioctl(
+            pidfd.as_raw_fd(),
+            PIDFD_GET_INFO as libc::Ioctl,
+            info.as_mut_ptr(),
+        )
+    };
+    let is_told = info
+        .iter()
+        .zip(asked)
+        .take(2)
+        .all(|(now, asked)| now & asked == asked);
+    (answer == 0 && is_told).then_some(info[WAIT_STATUS] as i32)
 }
 
 /// Sends a signal.
@@ -104,6 +138,27 @@ pub fn own_object() -> Option<std::path::PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
+    use std::process::Command;
+
+    /// Whoever reaps it, the status is not lost; before, and on older kernels, nothing is told.
+    #[test]
+    fn the_status_of_a_reaped_process_is_told() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let pidfd = open_pidfd(child.id()).unwrap();
+        assert_eq!(status_of_reaped(pidfd.as_fd()), None);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let told = status_of_reaped(pidfd.as_fd());
+        assert!(matches!(told, None | Some(libc::SIGKILL)), "{told:?}");
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let mut numbers = release.split(['.', '-']).map(str::parse::<u32>);
+        let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
+        assert!(
+            told.is_some() || (next(), next()) < (6, 15),
+            "nothing is told on {release}"
+        );
+    }
 
     #[test]
     fn an_id_is_looked_up_in_the_map_of_its_namespace() {

@@ -173,6 +173,26 @@ impl Watch {
         self.shared.forget(slot);
     }
 
+    /// A client hung up. Stops following it if it had not held its word yet and lives on: it is no client then,
+    /// and its end is nobody's business. Says whether it did.
+    pub fn forget_if_withdrawn(&self, slot: u32, generation: u32) -> bool {
+        let shared = &self.shared;
+        let claimed = {
+            let slots = shared.lock();
+            let entry = slots.get(slot as usize);
+            let same = entry.filter(|entry| entry.generation == generation);
+            same.filter(|entry| entry.phase == Phase::Claimed)
+                .map(|entry| (entry.pid, entry.start_ticks))
+        };
+        // A dying process closes its files when all of its threads are marked as exiting.
+        let lives = |(pid, start_ticks)| classify::look(pid, start_ticks) == Fate::Stays;
+        let withdrawn = claimed.is_some_and(lives);
+        if withdrawn {
+            self.forget(slot);
+        }
+        withdrawn
+    }
+
     /// What was lost or refused, by name.
     pub fn counters(&self) -> [(&'static str, u64); 2] {
         [
@@ -431,6 +451,10 @@ impl Shared {
 
     fn conclude_dead(&self, slot: u32, generation: u32, by: FailedBy, signal: i32, exit_code: i32) {
         let by = self.first_witness(slot, generation, by);
+        let (signal, exit_code) = match (signal, exit_code) {
+            (0, 0) => self.status_of_reaped(slot, generation),
+            known => known,
+        };
         if !self.conclude_if_left(slot, generation) {
             self.conclude(
                 slot,
@@ -442,6 +466,18 @@ impl Shared {
                 },
             );
         }
+    }
+
+    /// The signal and the exit code of a process whose parent was faster than our look at it; zeros
+    /// where that cannot be known.
+    fn status_of_reaped(&self, slot: u32, generation: u32) -> (i32, i32) {
+        let slots = self.lock();
+        let entry = slots.get(slot as usize);
+        let pidfd = entry
+            .filter(|entry| entry.generation == generation)
+            .and_then(|entry| entry.pidfd.as_ref());
+        let status = pidfd.and_then(|pidfd| process::status_of_reaped(pidfd.as_fd()));
+        status.map_or((0, 0), procfs::signal_and_code)
     }
 
     /// The kernel releases a held word long before it tells of the end; when both have happened the

@@ -63,16 +63,20 @@ impl Stat {
 
     /// The signal of the exit status, 0 if none or unknown.
     pub fn signal(&self) -> i32 {
-        self.exit_status & 0x7f
+        signal_and_code(self.exit_status).0
     }
 
     /// The exit code of the exit status, 0 if none or unknown.
     pub fn exit_code(&self) -> i32 {
-        if self.signal() == 0 {
-            (self.exit_status >> 8) & 0xff
-        } else {
-            0
-        }
+        signal_and_code(self.exit_status).1
+    }
+}
+
+/// The signal and the exit code in a status of wait(2); one of them is 0.
+pub fn signal_and_code(status: i32) -> (i32, i32) {
+    match status & 0x7f {
+        0 => (0, (status >> 8) & 0xff),
+        signal => (signal, 0),
     }
 }
 

@@ -1,0 +1,16 @@
+/* left_pmix PROGRAM [ARGUMENT...]: is in PMIx and leaves it, as after start-up, and becomes the program. */
+#include <pmix.h>
+#include <stdio.h>
+#include <unistd.h>
+
+int main(int count, char **words)
+{
+    pmix_proc_t own;
+    if (count < 2 || PMIx_Init(&own, NULL, 0) != PMIX_SUCCESS) {
+        fprintf(stderr, "left_pmix: no program, or no PMIx\n");
+        return 2;
+    }
+    PMIx_Finalize(NULL, 0);
+    execv(words[1], words + 1);
+    return 3;
+}
