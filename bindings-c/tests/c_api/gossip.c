@@ -73,8 +73,7 @@ int main(void)
         check_changes(context);
         check_refusals(context);
         CHECK(muster_finalize(context) == MUSTER_OK);
-    } else {
-        printf("%s\n", muster_last_error_message());
+        check_context(context, MUSTER_ERR_NOT_INITIALIZED);
     }
     return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
