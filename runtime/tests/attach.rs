@@ -282,8 +282,7 @@ fn without_a_thread_dispatch_sees_to_restarts() {
     assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
 }
 
-/// A client that looks for another agent for a short time only. On a busy machine that may be too short to
-/// find the first one, too.
+/// A client that looks for another agent for a short time: on a busy machine too short for the first one, too.
 fn impatient(base: &std::path::Path) -> Client {
     loop {
         let client = Client::attach(Options {
@@ -514,8 +513,7 @@ fn the_agent_is_started_with_its_key_and_directory() {
         "#!/bin/sh\nprintf '%s\\n' \"$@\" > {}\nexit 3\n",
         said.display()
     );
-    // Copied by another process: a file that any process has open for writing cannot be run, and
-    // the other tests of this one start processes all the time.
+    // Copied by another process: a file that one has open for writing cannot be run, and other tests fork.
     let draft = base.path().join("draft");
     std::fs::write(&draft, text).unwrap();
     let copied = std::process::Command::new("cp")
@@ -606,8 +604,7 @@ fn who_comes_while_the_agent_ends_is_not_let_in() {
     early.finalize(0).unwrap();
 }
 
-/// A process that gives up before it is attached is no rank: neither is its end a death, nor is it refused when
-/// it comes again.
+/// A process that gives up before it is attached is no rank: its end is no death, and it may come again.
 #[test]
 fn who_hangs_up_before_it_is_attached_was_never_there() {
     let base = tempdir().unwrap();
