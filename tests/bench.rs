@@ -337,7 +337,7 @@ fn noise_is_measured_on_every_core_with_and_without() {
         scratch.path(),
         &["bench", "noise", "--rounds", "1", "--seconds", "1"],
     );
-    assert_eq!(report["schema"], "muster/bench-noise/v1");
+    assert_eq!(report["schema"], "muster/bench-noise/v2");
     let cores = report["cores"].as_array().expect("a list");
     assert_eq!(
         cores.len(),
@@ -347,6 +347,12 @@ fn noise_is_measured_on_every_core_with_and_without() {
         for turn in 0..2 {
             assert!(core["n"][turn].as_u64().unwrap() > 0, "{report:#}");
         }
+        let noise = &core["mean_percent"];
+        let [without, with] = ["without", "with"].map(|turn| noise[turn].as_f64().unwrap());
+        let difference = noise["difference"].as_f64().unwrap();
+        assert!((with - without - difference).abs() < 1e-6, "{report:#}");
+        // One round says nothing of the next.
+        assert!(noise["interval"].is_null(), "{report:#}");
     }
     wait_for_ends(scratch.path());
 }

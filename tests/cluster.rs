@@ -3,7 +3,7 @@
 //! made the cluster, and with it ends everything that was ever started there.
 
 use crate::ranks::wait_for_end;
-use crate::{DEADLINE, lines_of};
+use crate::{DEADLINE, lines_of, workspace};
 use rustix::process::{Pid, Signal, kill_process};
 use std::cell::RefCell;
 use std::fs;
@@ -169,6 +169,32 @@ impl Cluster {
         command
     }
 
+    /// `srun --mpi=pmix` with these options, to which a program of Debian's Open MPI is added.
+    pub fn mpi(&self, options: &str) -> Command {
+        let mut command = self.command("srun");
+        command
+            .args(["--label", "--mpi=pmix", "--kill-on-bad-exit=0", "--no-kill"])
+            .args(options.split(' '))
+            // Who enters a namespace of mounts is at its root.
+            .arg(format!("--chdir={}", self.folder().display()))
+            .env("MUSTER_AGENT", workspace().join("target/release/musterd"))
+            .env("MUSTER_RAILS", "eth0@udp0")
+            .env("OMPI_MCA_pml", "ob1")
+            .env("OMPI_MCA_btl", "self,vader,tcp")
+            .env("OMPI_MCA_btl_tcp_if_include", "eth0")
+            .env("OMPI_MCA_mpi_yield_when_idle", "1")
+            .env("TMPDIR", self.folder());
+        command
+    }
+
+    /// Stops the controller until what this returns is dropped: no step is ended by anybody meanwhile.
+    pub fn hold_controller(&self) -> Held {
+        let mut controller = self.processes();
+        controller.retain(|process| process.name == "slurmctld");
+        controller.iter().for_each(|one| signal(one, Signal::STOP));
+        Held(controller)
+    }
+
     /// A job or a step that runs meanwhile.
     ///
     /// # Panics
@@ -310,14 +336,29 @@ impl Cluster {
     /// The last lines of the daemons, for a message.
     pub fn logs(&self) -> String {
         let mut text = String::new();
-        let folder = fs::read_dir(self.folder.path().join("log"));
-        for file in folder.into_iter().flatten().flatten() {
-            let whole = fs::read_to_string(file.path()).unwrap_or_default();
+        for (file, whole) in self.whole_logs() {
             let lines: Vec<&str> = whole.lines().collect();
             let last = lines[lines.len().saturating_sub(40)..].join("\n");
-            text += &format!("\n--- {}\n{last}", file.path().display());
+            text += &format!("\n--- {}\n{last}", file.display());
         }
         text
+    }
+
+    /// Whether a daemon has said so.
+    pub fn has_logged(&self, words: &str) -> bool {
+        let logs = self.whole_logs();
+        logs.iter().any(|(_, whole)| whole.contains(words))
+    }
+
+    fn whole_logs(&self) -> Vec<(PathBuf, String)> {
+        let folder = fs::read_dir(self.folder.path().join("log"));
+        let files = folder.into_iter().flatten().flatten();
+        files
+            .map(|file| {
+                let text = fs::read_to_string(file.path()).unwrap_or_default();
+                (file.path(), text)
+            })
+            .collect()
     }
 }
 
@@ -328,6 +369,15 @@ impl Drop for Cluster {
         }
         let _ = self.first.kill();
         let _ = self.first.wait();
+    }
+}
+
+/// Processes that are stopped until this is dropped.
+pub struct Held(Vec<Process>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|one| signal(one, Signal::CONT));
     }
 }
 

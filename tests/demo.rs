@@ -1,4 +1,4 @@
-//! The whole way, end to end: the demo with the real `mpirun`, as `make demo` runs it.
+//! The whole way, end to end: the demo with a real MPI job under `muster run`, as `make demo` runs it.
 
 use muster_tests::workspace;
 use serde_json::Value;

@@ -1,10 +1,14 @@
 //! Real members with age gossip: everybody comes up, dies, sleeps and returns everywhere; who is set
 //! otherwise stops, and so does who finds out.
 
-use muster_tests::{Member, program};
+use muster_tests::{DEADLINE, Member, program};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::Signal;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 const COUNT: usize = 64;
 
@@ -38,7 +42,7 @@ fn assert_about(said: &[String], nid: &str) {
     assert!(said.iter().all(is_right), "{nid}: {said:?}");
 }
 
-/// AG-01, AG-10: 64 members; one is killed and comes back in a new life, one is stopped and goes on.
+/// AG-01, AG-10, BG-04: 64 members; one is killed and comes back in a new life, one is stopped and goes on.
 #[test]
 fn members_come_up_die_sleep_and_return() {
     let directory = tempfile::tempdir().unwrap();
@@ -157,10 +161,94 @@ fn an_operator_stops_starts_and_initialises() {
     until(&members[1], &format!("UP {}", nid(95, 1)));
 }
 
+/// Waits until a file of the watched directory has been replaced, or for a while in vain.
+fn await_new_file(replaced: &OwnedFd) {
+    let second = Timespec {
+        tv_sec: 1,
+        tv_nsec: 0,
+    };
+    let mut polled = [PollFd::new(replaced, PollFlags::IN)];
+    if poll(&mut polled, Some(&second)).unwrap() > 0 {
+        rustix::io::read(replaced, &mut [0; 4096]).unwrap();
+    }
+}
+
+/// AG-17, BG-02: members of two groups that gossip at home most find everybody; each keeps its state as files,
+/// which are whole whenever one looks, and go on being written when gossip is stopped.
+#[test]
+fn groups_and_state_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    let files = state.join("g2");
+    std::fs::create_dir_all(&files).unwrap();
+    let replaced = inotify::init(CreateFlags::CLOEXEC).unwrap();
+    inotify::add_watch(&replaced, &files, WatchFlags::MOVED_TO).unwrap();
+    let groups = "one=127.96.0.[1-3]@udp0 two=127.96.0.[4-6]@udp0";
+    let members: Vec<_> = (1..=6)
+        .map(|index| {
+            let rail = nid(96, index);
+            let mut arguments = vec![
+                "--rail",
+                &rail,
+                "--protocol",
+                "age",
+                "--participants",
+                groups,
+            ];
+            arguments.extend(["--local", "0.8", "--gossip-state", state.to_str().unwrap()]);
+            Member::start(directory.path(), &format!("g{index}"), &arguments)
+        })
+        .collect();
+    for (index, member) in (1..).zip(&members) {
+        let others = (1..=6).filter(|other| *other != index);
+        let ups: Vec<_> = others
+            .map(|other| format!("UP {}", nid(96, other)))
+            .collect();
+        member.wait_for(&ups);
+    }
+    let wait_for = |name: &str, is_right: &dyn Fn(&str) -> bool| {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let text = std::fs::read_to_string(files.join(name)).unwrap_or_default();
+            if is_right(&text) {
+                return text;
+            }
+            assert!(Instant::now() < end, "{name}: {text}");
+            await_new_file(&replaced);
+        }
+    };
+    let members_file = wait_for("members", &|text| text.matches(" alive\n").count() == 6);
+    assert!(members_file.starts_with("# clock "), "{members_file}");
+    let parameters = wait_for("parameters", &|text| text.contains("state running\n"));
+    for line in [
+        "own 127.96.0.2@udp0\n",
+        "group one\n",
+        "local 0.8\n",
+        "participants 6\n",
+    ] {
+        assert!(parameters.contains(line), "{line}: {parameters}");
+    }
+    let clock = wait_for("clock", &|text| text.contains("\ncycle "));
+    assert!(clock.starts_with("# clock "), "{clock}");
+    let ages = wait_for("ages", &|text| text.lines().count() == 7);
+    assert!(ages.contains("127.96.0.2@udp0 0\n"), "{ages}");
+    let history = wait_for("history", &|text| text.lines().count() > 3);
+    let last = history.lines().last().unwrap();
+    assert_eq!(last.split(' ').count(), 8, "{history}");
+    let output = Command::new(program("muster"))
+        .args(["gossip", "stop", "--agent"])
+        .arg(directory.path().join("g2.control"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    wait_for("parameters", &|text| text.contains("state stopped\n"));
+}
+
 /// AG-02, AG-03, AG-04, AG-11: what cannot be is refused at the start, with the remedy.
 #[test]
 fn a_wrong_start_is_refused_with_a_remedy() {
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 6] = [
+        (&["--local", "0.9"], "GROUP=NIDS"),
         (&["--interval-ms", "100"], "allow_fast_interval"),
         (&["--round-trip-ms", "500"], "half the estimated round trip"),
         (&["--participants", "127.94.0.9@tcp0"], "127.94.0.9@tcp0"),

@@ -278,6 +278,7 @@ impl World {
     fn hurt(&self, host: usize, rail: usize, fault: Fault) {
         println!("{fault:?}: rail {rail} of n{host}");
         let was_shown = self.seen.0.lock().unwrap().shown_ns(host, fault).is_some();
+        let already = self.logged();
         let before_ns = now_ns();
         self.hosts.hurt(host, rail, fault);
         let after_ns = now_ns();
@@ -286,14 +287,7 @@ impl World {
                 let said = seen.rails.get(&(host, rail));
                 said.is_some_and(|said| said.contains(&format!("link rail{rail} is down")))
             });
-            // dbg-110.
-            let own = address(host, rail);
-            self.until("logged as an error", |seen| {
-                let fails = |(by, line): &(usize, String)| {
-                    *by == host && line.contains("ERROR") && line.contains(&own)
-                };
-                seen.logged.iter().any(fails)
-            });
+            self.until_error(host, rail, already, "a rail of this node fails");
         }
         self.until("degraded", |seen| seen.shown_ns(host, fault).is_some());
         if !was_shown && let Some(at_ns) = self.seen.0.lock().unwrap().shown_ns(host, fault) {
@@ -311,20 +305,39 @@ impl World {
             self.until("logged", |seen| {
                 let missed =
                     |(_, line): &(usize, String)| line.contains("no message came by this rail");
-                seen.logged.iter().any(missed)
+                seen.logged[already..].iter().any(missed)
             });
         }
         self.until_messages_passed();
     }
 
+    /// Lines that members have logged so far.
+    fn logged(&self) -> usize {
+        self.seen.0.lock().unwrap().logged.len()
+    }
+
+    /// dbg-110: waits until a change of a host's own rail is logged as an error, after so many lines.
+    fn until_error(&self, host: usize, rail: usize, already: usize, what: &str) {
+        let own = address(host, rail);
+        let says = |(by, line): &(usize, String)| {
+            *by == host && ["ERROR", &own, what].iter().all(|word| line.contains(word))
+        };
+        let logged = |seen: &Seen| seen.logged[already..].iter().any(says);
+        self.until(&format!("logged as an error: {what}"), logged);
+    }
+
     fn heal(&self, host: usize, rail: usize, fault: Fault) {
         println!("healed, {fault:?}: rail {rail} of n{host}");
+        let already = self.logged();
         let before = self.seen.0.lock().unwrap().on_rail(host, rail);
         self.hosts.heal(host, rail, fault);
         self.until("traffic is back on the rail", |seen| {
             let now = seen.on_rail(host, rail);
             now.0 > before.0 + MESSAGES && now.1 > before.1 + MESSAGES
         });
+        if fault == Fault::Down {
+            self.until_error(host, rail, already, "a rail of this node works again");
+        }
     }
 
     /// The two share no rail that works for a while, or (mute, deaf) none that works both ways: the others

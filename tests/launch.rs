@@ -52,17 +52,26 @@ impl Outcome {
 /// # Panics
 /// If that fails, or `make build` was not run.
 pub fn compile(compiler: &Path, name: &str, further: &[&str], folder: &Path) -> PathBuf {
+    let source = workspace().join(format!("tests/programs/{name}.c"));
+    compile_file(compiler, &source, further, folder)
+}
+
+/// As [`compile`], of a source anywhere.
+///
+/// # Panics
+/// As there.
+pub fn compile_file(compiler: &Path, source: &Path, further: &[&str], folder: &Path) -> PathBuf {
     let tree = workspace().join("target/release/c");
     assert!(
         tree.join("lib/libmuster.so").is_file(),
         "run `make build` first"
     );
-    let binary = folder.join(name);
+    let binary = folder.join(source.file_stem().expect("a name"));
     let output = Command::new(compiler)
         .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I"])
         .arg(tree.join("include"))
         .args(further)
-        .arg(workspace().join(format!("tests/programs/{name}.c")))
+        .arg(source)
         .arg("-o")
         .arg(&binary)
         .arg(format!("-L{}", tree.join("lib").display()))
@@ -291,19 +300,19 @@ pub fn second_rail(process: Pid, what: &str) {
 /// # Panics
 /// Without a `/proc`.
 pub fn processes_of(node: &str, folder: &Path) -> Vec<Pid> {
-    let wanted = [
-        format!("MUSTER_NODE={node}"),
-        format!("MUSTER_DIR={}", folder.display()),
-    ];
+    let wanted = format!("MUSTER_NODE={node}").into_bytes();
+    processes_in(folder, |_, environment| environment.contains(&wanted))
+}
+
+/// Those processes of the job in this folder of which this is true, by pid and environment.
+pub(crate) fn processes_in(folder: &Path, is_wanted: impl Fn(Pid, &[Vec<u8>]) -> bool) -> Vec<Pid> {
+    let job = format!("MUSTER_DIR={}", folder.display()).into_bytes();
     let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
     let pids = processes.filter_map(|entry| {
-        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
         let text = std::fs::read(entry.path().join("environ")).ok()?;
-        let has = |wanted: &String| {
-            text.split(|byte| *byte == 0)
-                .any(|one| one == wanted.as_bytes())
-        };
-        wanted.iter().all(has).then(|| Pid::from_raw(pid))?
+        let all: Vec<Vec<u8>> = text.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
+        (all.contains(&job) && is_wanted(pid, &all)).then_some(pid)
     });
     pids.collect()
 }

@@ -1,32 +1,46 @@
 //! The launchers that users have, for real: whoever starts the job, every survivor is told of a killed
 //! rank, and the launcher does what it does without us and ends.
 
+use muster_tests::cluster::{Cluster, Run};
+use muster_tests::death::{Death, await_written, run_with_death, say_die, written};
 use muster_tests::launch::{Outcome, compile, job, open_mpi_4, open_mpi_5, run, venv};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// As [`expect_right`], and every survivor was told.
-fn expect_told(outcome: &Outcome, ranks: usize) {
-    expect_right(outcome, ranks);
-    assert_eq!(outcome.count("TOLD"), ranks - 1, "{}", outcome.text());
-}
-
-/// All were there, whoever was told was told right, by the kernel's word, and nobody complained. A launcher
-/// that ends the job races with the news: some may have been killed before they could say it.
-fn expect_right(outcome: &Outcome, ranks: usize) {
+/// A job of four ranks, of which the last one dies; every survivor is told. `held`: while they are, their
+/// launcher is stopped, since it would end them.
+fn job_with_death(launcher: &mut Command, folder: &Path, held: bool) -> Outcome {
+    let death = Death {
+        when: ("READY", 4),
+        written: ("told", 3),
+        held,
+    };
+    let outcome = run_with_death(launcher, folder, &death);
     let lines = outcome.text();
     assert_eq!(outcome.count("FAIL"), 0, "{lines}");
-    assert_eq!(outcome.count("READY"), ranks, "{lines}");
-    assert!(outcome.count("TOLD") < ranks, "{lines}");
-    let victim = format!("rank {} on ", ranks - 1);
-    let told = outcome.lines.iter().filter(|line| line.starts_with("TOLD"));
-    for told in told {
-        // Before Linux 6.15 nobody can tell the signal when the launcher reaps faster than the agent looks.
-        let how = ["killed by signal 9", "its process died"];
-        let is_how = how.iter().any(|how| told.contains(how));
-        assert!(told.contains(&victim) && is_how, "{told}");
+    assert_eq!(outcome.count("READY"), 4, "{lines}");
+    expect_told(folder, "rank 3 on ");
+    outcome
+}
+
+/// Three survivors were told of this rank, by the kernel's word.
+fn expect_told(folder: &Path, victim: &str) {
+    for rank in 0..3 {
+        let told = written(folder, "told", rank).unwrap_or_default();
+        assert!(
+            told.contains(victim) && is_kernels_word(&told),
+            "{rank}: {told}"
+        );
     }
+}
+
+/// By which signal it died the kernel tells until the launcher has waited for it, which may be before anybody
+/// could ask.
+fn is_kernels_word(told: &str) -> bool {
+    ["killed by signal 9", "its process died"]
+        .iter()
+        .any(|how| told.contains(&format!("FAILED: {how} (kernel futex)")))
 }
 
 fn told(compiler: &Path, folder: &Path) -> PathBuf {
@@ -48,22 +62,21 @@ fn mpich_without_pmix() {
             "TOLD_NET",
             format!("{}.{}", 91 + pid / 250 % 100, 1 + pid % 250),
         );
-        let outcome = run(&mut launcher, folder);
-        expect_told(&outcome, 4);
-        let text = outcome.lines.join("\n");
-        assert!(text.contains("rank 3 on n1 FAILED"), "{text}");
+        // As soon as one of them has ended it ends the others.
+        let outcome = job_with_death(&mut launcher, folder, true);
+        expect_told(folder, "rank 3 on n1 ");
         outcome.expect_end();
     });
 }
 
-/// Debian's Open MPI 4.1 kills the job when a rank dies; it ends as it does without us. Who is let live for
-/// long enough is told before that.
+/// Debian's Open MPI 4.1 kills the job when a rank dies; it ends as it does without us, and before
+/// that everybody is told.
 #[test]
 fn open_mpi_4_as_it_comes() {
     job(|folder| {
         let program = told(Path::new("mpicc.openmpi"), folder);
-        let outcome = run(open_mpi_4().args(["-n", "4"]).arg(&program), folder);
-        expect_right(&outcome, 4);
+        let mut launcher = open_mpi_4();
+        let outcome = job_with_death(launcher.args(["-n", "4"]).arg(&program), folder, true);
         assert!(!outcome.expect_end().success());
     });
 }
@@ -75,13 +88,10 @@ fn open_mpi_4_with_recovery() {
     job(|folder| {
         let program = told(Path::new("mpicc.openmpi"), folder);
         let mut launcher = open_mpi_4();
-        let outcome = run(
-            launcher
-                .args(["--enable-recovery", "-n", "4"])
-                .arg(&program),
-            folder,
-        );
-        expect_told(&outcome, 4);
+        launcher
+            .args(["--enable-recovery", "-n", "4"])
+            .arg(&program);
+        job_with_death(&mut launcher, folder, false);
     });
 }
 
@@ -90,8 +100,8 @@ fn open_mpi_4_with_recovery() {
 fn open_mpi_5_as_it_comes() {
     job(|folder| {
         let program = told(&venv("venv").join("mpicc"), folder);
-        let outcome = run(open_mpi_5().args(["-n", "4"]).arg(&program), folder);
-        expect_right(&outcome, 4);
+        let mut launcher = open_mpi_5();
+        let outcome = job_with_death(launcher.args(["-n", "4"]).arg(&program), folder, true);
         assert!(!outcome.expect_end().success());
     });
 }
@@ -102,13 +112,10 @@ fn open_mpi_5_with_fault_tolerance() {
     job(|folder| {
         let program = told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
-        let outcome = run(
-            launcher
-                .args(["--with-ft", "ulfm", "-n", "4"])
-                .arg(&program),
-            folder,
-        );
-        expect_told(&outcome, 4);
+        launcher
+            .args(["--with-ft", "ulfm", "-n", "4"])
+            .arg(&program);
+        let outcome = job_with_death(&mut launcher, folder, false);
         outcome.expect_end();
     });
 }
@@ -121,11 +128,19 @@ fn spawned_children_are_a_job_of_their_own() {
         let program = told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
         launcher.args(["--with-ft", "ulfm", "-n", "2"]);
-        let outcome = run(launcher.arg(&program).arg("spawn"), folder);
-        let lines = outcome.lines.join("\n");
-        let count = |word| outcome.count(word);
-        assert_eq!([count("FAIL"), count("READY")], [0, 4], "{lines}");
-        assert_eq!([count("TOLD"), count("SPAWNED")], [1, 2], "{lines}");
+        let death = Death {
+            when: ("READY", 4),
+            written: ("told", 1),
+            held: false,
+        };
+        let outcome = run_with_death(launcher.arg(&program).arg("spawn"), folder, &death);
+        let ends = ["FAIL", "READY", "SPAWNED"].map(|word| outcome.count(word));
+        assert_eq!(ends, [0, 4, 2], "{}", outcome.text());
+        let told = written(folder, "told", 0).unwrap_or_default();
+        assert!(
+            told.contains("rank 1 on ") && is_kernels_word(&told),
+            "{told}"
+        );
         outcome.expect_end();
     });
 }
@@ -144,5 +159,68 @@ fn a_singleton() {
         assert_eq!((outcome.count("READY"), outcome.count("FAIL")), (1, 0));
         let status = outcome.expect_end();
         assert!(status.success(), "{status}, signal {:?}", status.signal());
+    });
+}
+
+/// With a Slurm of its own, in which nothing is left then.
+fn in_slurm(test: impl FnOnce(&Cluster)) {
+    job(|_| {
+        if let Some(cluster) = Cluster::start("") {
+            test(&cluster);
+            cluster.await_clean();
+        }
+    });
+}
+
+/// Debian's Open MPI 4.1 on two nodes of a Slurm, started by `srun --mpi=pmix`.
+fn srun(cluster: &Cluster, how: &str) -> Run {
+    let program = told(Path::new("mpicc.openmpi"), cluster.folder());
+    let mut command = cluster.mpi("-N2 --ntasks-per-node=2");
+    cluster.run(command.arg(program).arg(how))
+}
+
+/// Slurm's PMIx plugin ends a step whose rank was killed before it had finalized PMIx: with Muster, after
+/// every survivor was told, and without it the same. Its request goes by the controller, which is held until
+/// then.
+#[test]
+fn srun_with_pmix_ends_the_step() {
+    for (how, told) in [("stay", true), ("bare", false)] {
+        in_slurm(|cluster| {
+            let mut run = srun(cluster, how);
+            run.await_lines(4, &["READY"]);
+            let controller = cluster.hold_controller();
+            say_die(cluster.folder());
+            if told {
+                assert!(await_written(cluster.folder(), ("told", 3)));
+                expect_told(cluster.folder(), "rank 3 on n2 ");
+            }
+            drop(controller);
+            assert!(!run.end().success());
+            assert!(cluster.has_logged("Error handler invoked: status = -61"));
+        });
+    }
+}
+
+/// Ranks that have finalized MPI are none of its business: the survivors are told and end when they want to.
+#[test]
+fn srun_with_pmix_after_mpi_finalize() {
+    in_slurm(|cluster| {
+        let mut run = srun(cluster, "finalized");
+        run.await_lines(4, &["READY"]);
+        say_die(cluster.folder());
+        assert!(await_written(cluster.folder(), ("told", 3)));
+        expect_told(cluster.folder(), "rank 3 on n2 ");
+        let status = run.end();
+        assert_eq!(status.code(), Some(128 + 9), "{:?}", run.errors());
+    });
+}
+
+/// Where nobody dies Slurm sees nothing of us.
+#[test]
+fn srun_with_pmix_without_a_death() {
+    in_slurm(|cluster| {
+        let mut run = srun(cluster, "joined");
+        run.await_lines(4, &["READY"]);
+        assert!(run.end().success(), "{:?}", run.errors());
     });
 }

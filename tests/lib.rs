@@ -5,6 +5,7 @@
 
 pub mod admin;
 pub mod cluster;
+pub mod death;
 pub mod hosts;
 pub mod launch;
 pub mod ranks;
@@ -94,12 +95,28 @@ impl Member {
         arguments: &[&str],
         variables: &[(&str, &OsStr)],
     ) -> Self {
+        let log = Stdio::inherit();
+        Self::start_logging(directory, name, arguments, variables, log)
+    }
+
+    /// The same with a standard error of its own.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start_logging(
+        directory: &Path,
+        name: &str,
+        arguments: &[&str],
+        variables: &[(&str, &OsStr)],
+        log: Stdio,
+    ) -> Self {
         let mut child = Command::new(program("musterd"))
             .args(["--name", name, "--print-events", "plain"])
             .args(arguments)
             .env("MUSTER_DIR", directory)
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
+            .stderr(log)
             .stdout(Stdio::piped())
             .spawn()
             .expect("musterd can be started");

@@ -4,12 +4,15 @@
 use muster_tests::admin::Admin;
 use muster_tests::hosts::{Fault, Hosts, nids};
 use muster_tests::{DEADLINE, Member, program};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -35,6 +38,31 @@ fn start(directory: &Path, net: u8, count: usize, variables: &[(&str, &OsStr)]) 
         member.wait_for(&ups);
     }
     members
+}
+
+/// A pipe that is full, and its end from which nobody reads.
+fn full_pipe() -> (OwnedFd, OwnedFd) {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+    while rustix::io::write(&writer, &[b'.'; 4096]).is_ok() {}
+    fcntl_setfl(&writer, OFlags::empty()).unwrap();
+    (reader, writer)
+}
+
+/// Whoever writes a line waits while its reader does not read: the loop must not be the one who waits, or a
+/// member with something to say is silent to everybody. All of it, down to the line that it has joined.
+#[test]
+fn a_log_that_nobody_reads_holds_nobody_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_unread, log) = full_pipe();
+    let talkative: [(&str, &OsStr); 1] = [("MUSTER_LOG", OsStr::new("debug"))];
+    let arguments = ["--rail", "127.71.90.1@udp0"];
+    let first = Member::start_logging(directory.path(), "n1", &arguments, &talkative, log.into());
+    let second = start_with(directory.path(), 90, 2, &[]);
+    first.wait_for(&["UP n2".into()]);
+    second.wait_for(&["UP n1".into()]);
+    second.kill();
+    first.wait_for(&["DOWN n2".into()]);
 }
 
 /// One line to the socket, and all that it answers.

@@ -1,6 +1,8 @@
 //! PMIx both ways, with real MPIs and launchers: what a process hears of Muster in its own PMIx, and what
 //! Muster hears of the launcher.
 
+use muster_tests::cluster::Cluster;
+use muster_tests::death::{Death, run_with_death, say_die, written};
 use muster_tests::launch::{
     Outcome, compile, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes,
     open_mpi_5_on_two_rails, processes_of, run, run_with, second_rail, signal_all, venv,
@@ -36,15 +38,18 @@ fn expect_done(outcome: &Outcome, done: usize) {
     assert_eq!(outcome.count("DONE"), done, "{}", outcome.text());
 }
 
-/// What this rank has heard, in order: (code, about).
-fn heard(outcome: &Outcome, rank: usize) -> Vec<(i32, u32)> {
-    let beginning = format!("HEARD {rank}: ");
-    let words = outcome.lines.iter().filter_map(|line| {
-        let (code, about) = line.strip_prefix(&beginning)?.split_once(' ')?;
+/// What this rank of the job in this folder has heard, in order: (code, about).
+fn heard(folder: &Path, rank: usize) -> Vec<(i32, u32)> {
+    let text = written(folder, "heard", rank).unwrap_or_default();
+    let words = text.lines().filter_map(|line| {
+        let (code, about) = line.split_once(' ')?;
         Some((code.parse().ok()?, about.parse().ok()?))
     });
     words.collect()
 }
+
+/// What each survivor hears of a rank that is stopped, goes on and is killed.
+const STORY: [(i32, u32); 3] = [(HUNG, 3), (BACK, 3), (RANK_FAILED, 3)];
 
 /// What a launcher does when a rank of its job is killed.
 #[derive(Clone, Copy)]
@@ -62,10 +67,13 @@ enum Ends {
 fn expect_words(launcher: &mut Command, compiler: &Path, ends: Ends) {
     job(|folder| {
         let program = cries(compiler, folder);
-        let outcome = run(
-            launcher.args(["-n", "4"]).arg(&program).arg("words"),
-            folder,
-        );
+        let death = Death {
+            when: ("ASKS", 1),
+            written: ("heard", 3),
+            held: matches!(ends, Ends::Job),
+        };
+        launcher.args(["-n", "4"]).arg(&program).arg("words");
+        let outcome = run_with_death(launcher, folder, &death);
         expect_no_complaint(&outcome, 4);
         match ends {
             Ends::Job => assert!(!outcome.expect_end().success()),
@@ -76,12 +84,7 @@ fn expect_words(launcher: &mut Command, compiler: &Path, ends: Ends) {
             Ends::Perhaps => expect_done(&outcome, 3),
         }
         for rank in 0..3 {
-            let told = [(HUNG, 3), (BACK, 3), (RANK_FAILED, 3)];
-            // Who ends the job races with the last word.
-            let sure = if matches!(ends, Ends::Job) { 2 } else { 3 };
-            let heard = heard(&outcome, rank);
-            let is_right = heard.len() >= sure && told.starts_with(&heard);
-            assert!(is_right, "{rank} {heard:?}: {}", outcome.text());
+            assert_eq!(heard(folder, rank), STORY, "{}", outcome.text());
         }
     });
 }
@@ -112,6 +115,32 @@ fn words_under_open_mpi_5_with_fault_tolerance() {
         &venv("venv").join("mpicc"),
         Ends::WithTheLast,
     );
+}
+
+/// Slurm hears what is said in its ranks and lets the step be: each survivor hears of a rank that is stopped,
+/// goes on and is killed. The last makes Slurm's own PMIx plugin end the step, by a request to the controller,
+/// which is held until all have heard.
+#[test]
+fn words_under_srun_with_pmix() {
+    job(|_| {
+        let Some(cluster) = Cluster::start("") else {
+            return;
+        };
+        let program = cries(Path::new("mpicc.openmpi"), cluster.folder());
+        let mut command = cluster.mpi("-N1 --ntasks=4");
+        let mut run = cluster.run(command.arg(&program).arg("words"));
+        run.await_line(&["ASKS"]);
+        let controller = cluster.hold_controller();
+        say_die(cluster.folder());
+        run.await_lines(3, &["DONE"]);
+        assert_eq!(run.lines_with(&["FAIL"]), [""; 0]);
+        for rank in 0..3 {
+            assert_eq!(heard(cluster.folder(), rank), STORY);
+        }
+        drop(controller);
+        assert!(!run.end().success());
+        cluster.await_clean();
+    });
 }
 
 /// A rank that never attached is killed: nobody but the launcher can tell.
@@ -237,7 +266,7 @@ fn a_silent_rail_is_told_and_that_it_is_back() {
         });
         expect_no_complaint(&outcome, 4);
         expect_done(&outcome, 4);
-        let told = heard(&outcome, 0);
+        let told = heard(folder, 0);
         for rank in 0..4 {
             let about = told.iter().filter(|(_, about)| *about == rank);
             let codes: Vec<i32> = about.map(|(code, _)| *code).collect();
@@ -279,7 +308,7 @@ fn a_silent_node_is_told_to_mpi_rank_by_rank() {
         expect_done(&outcome, 2);
         // Of each rank that its node is dead, and before that at most the suspicion: with one node that could
         // confirm it there is hardly time to say that.
-        let told = heard(&outcome, 0);
+        let told = heard(folder, 0);
         for rank in [2, 3] {
             let about = told.iter().filter(|(_, about)| *about == rank);
             let codes: Vec<i32> = about.map(|(code, _)| *code).collect();

@@ -1,4 +1,5 @@
-//! `muster run`, with a real MPI: unmodified programs live through the loss of ranks and nodes.
+//! `muster run`, with a real MPI: unmodified programs live through the loss of ranks and nodes (run-1, run-4); how
+//! they are started (run-2), fences (run-3), other MPIs (run-5).
 
 use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
 use muster_tests::{DEADLINE, program, workspace};
@@ -232,6 +233,42 @@ fn words_of_ranks_are_told_apart() {
     assert!(run.expect_end().success());
     let said = std::fs::read_to_string(folder.path().join("n2.3")).expect("a file");
     assert_eq!(said, "said 3\ncried 3\n");
+}
+
+/// What the kernel says of a rank that is bound, and what is said where there are too few cores.
+#[test]
+fn ranks_are_bound_to_cores_of_their_own() {
+    let list = ["Cpus_allowed_list", "/proc/self/status"];
+    let own = std::fs::read_to_string("/proc/thread-self/status").expect("/proc");
+    let own = own.lines().find(|line| line.starts_with(list[0]));
+    let mut run = Running::start(&["-n", "1", "--bind", "core"], Path::new("grep"), &list);
+    assert!(run.expect_end().success());
+    assert_eq!(run.count(own.expect("a list")), 1, "{}", run.text());
+    let mut run = Running::start(&["-n", "5000", "--bind", "core"], Path::new("true"), &[]);
+    let status = run.expect_end();
+    let text = run.text();
+    assert_eq!(status.code(), Some(2), "{text}");
+    assert_eq!(
+        text.matches("5000 ranks cannot be bound on n1").count(),
+        1,
+        "{text}"
+    );
+    // Two, where there are two cores.
+    let options = ["-n", "2", "--bind", "core", "--label"];
+    let mut run = Running::start(&options, Path::new("grep"), &list);
+    let status = run.expect_end();
+    let text = run.text();
+    match status.code() {
+        Some(2) => assert!(text.contains("where 1 cores may be used"), "{text}"),
+        _ => {
+            let of = |rank: &str| run.lines.iter().find_map(|line| line.strip_prefix(rank));
+            let (first, second) = (of("0: "), of("1: "));
+            assert!(
+                first.is_some() && second.is_some() && first != second,
+                "{text}"
+            );
+        }
+    }
 }
 
 /// What is done to a running job.
@@ -471,6 +508,33 @@ fn open_mpi_4_runs() {
             (Some(0), 4),
             "{text}"
         );
+    });
+}
+
+/// Point to point and collectives in Python, unchanged. `make setup` tries to install mpi4py.
+#[test]
+fn mpi4py_runs_unchanged() {
+    let python = venv("venv").join("python");
+    let found = Command::new(&python)
+        .args(["-c", "import mpi4py"])
+        .stderr(Stdio::null())
+        .status();
+    if !found.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: no mpi4py in {}", python.display());
+        return;
+    }
+    job(|_| {
+        let script = workspace().join("tests/programs/mpi4py_check.py");
+        let script = script.to_str().expect("a path in UTF-8");
+        let nodes = ["--nodes", "2", "-n", "4"];
+        let mut run = Running::start(&nodes, &python, &[script]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success() && run.count("RIGHT ") == 4, "{text}");
+        let mut run = Running::start(&nodes, &python, &["-m", "mpi4py.bench", "ringtest"]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success() && text.contains("(4 processes"), "{text}");
     });
 }
 

@@ -1,5 +1,5 @@
 //! `muster run` under plain `srun`, in a real Slurm of four nodes: unmodified programs live through the
-//! loss of ranks and of whole nodes, their Slurm daemons included.
+//! loss of ranks and of whole nodes, their Slurm daemons included (run-1).
 
 use muster_tests::cluster::{Cluster, NODES, Process, Run, signal};
 use muster_tests::launch::{compile, venv};

@@ -119,8 +119,8 @@ fn all_on(cluster: &Cluster, node: usize) -> Vec<Process> {
 fn kill(processes: Vec<Process>) {
     assert!(!processes.is_empty());
     processes
-        .iter()
-        .for_each(|process| signal(process, Signal::KILL));
+        .into_iter()
+        .for_each(|process| signal(&process, Signal::KILL));
 }
 
 /// The workers end by themselves, or with their job, and nothing is left of it.

@@ -449,10 +449,11 @@ enum { MUSTER_CALLBACK_THREAD_SAFE = 1 };
 
 /* From now on `callback` is called with each event as it comes, in order, one at a time, on a thread that
  * the library starts for that, until this is called with NULL (`argument` and `safety` are ignored then) or
- * the last muster_finalize; when these return it has returned, too, and is not called again. One that has not
- * returned after 10 s is waited for no longer: these then return MUSTER_ERR_TIMEOUT, having done all else, and
- * what the callback uses has to stay until it returns. While it is set, muster_next_event, muster_poll_events
- * (also one that waits already) and muster_dispatch return MUSTER_ERR_BUSY, and so does this: there is one.
+ * the last muster_finalize; when these return it has returned, too, and is not called again, and until it has
+ * the connection lasts. One that has not returned after 10 s is waited for no longer: these then return
+ * MUSTER_ERR_TIMEOUT, having done all else, and what the callback uses has to stay until it returns. While it
+ * is set, muster_next_event, muster_poll_events (also one that waits already) and muster_dispatch return
+ * MUSTER_ERR_BUSY, and so does this: there is one.
  * What muster_event_fn may call it may. A lost agent is no event; its successor is.
  * Returns 0, or MUSTER_ERR_ARGUMENT (also for any other `safety`), _NOT_INITIALIZED, _FORKED, _BUSY,
  * _CONFIG with MUSTER_NO_THREAD, _SYSTEM; _TIMEOUT if a running callback has not returned for 10 s: it is

@@ -94,11 +94,13 @@ fn leave(context: *const muster_ctx_t, exit_code: c_int, call: &str) -> Result<c
     check(context)?;
     refuse_in_callback(call)?;
     let leaving = client(context)?;
-    let remaining = shared::finalize(exit_code)?;
+    // A callback that runs returns before anything goes, so that its calls find the connection. One that has
+    // not returned in time finds none any more; who finalizes has to know, since what it uses is not to be
+    // given back yet.
+    let mut stopped = Ok(0);
+    let remaining =
+        shared::finalize_after(exit_code, |client| stopped = callback::stop(Some(client)))?;
     if remaining == 0 {
-        // One that has not returned in time finds no context any more; who finalizes has to know, since
-        // what it uses is not to be given back yet.
-        let stopped = callback::stop(Some(&leaving));
         forget_client(&leaving);
         return stopped;
     }

@@ -63,7 +63,7 @@ pub use bare::BareEnd;
 pub use bulk::BULK_MESSAGE_MAX;
 pub use config::FabricConfig;
 pub use error::{CallError, NidError, OpenError, PeerError, PolicyError, RangeError, RemoveError};
-pub use fabric::{Fabric, QUESTION_MAX};
+pub use fabric::{Fabric, OpenedRail, QUESTION_MAX, RailOpener};
 pub use fault::{Cut, Direction, FaultCounters, FaultPlan, Faulty};
 pub use health::{
     Blame, Finding, HEALTH_MAX, HealthConfig, HealthState, Lack, Outcome, Pace, PairReport, infer,

@@ -11,7 +11,7 @@ use crate::nid::{Address, BEAT_PORT_OFFSET, Nid};
 use crate::peer::PeerHandle;
 use crate::provider::class::LOW_LATENCY;
 use crate::provider::table::{self, Addressing, Row};
-use crate::provider::{Interface, Lane, Libfabric, Limits, has_provider, offers};
+use crate::provider::{Lane, Libfabric, Limits, has_provider, interface_of, offers};
 use crate::relay::ENVELOPE_BYTES;
 use crate::stats::{Counters, Heat};
 use crate::transport::Class;
@@ -115,7 +115,7 @@ impl Rail {
             partitions: Vec::new(),
             heat: Heat::default(),
             counters: Counters::default(),
-            interface: interface_of(library, *bound.ip()),
+            interface: interface_of(*bound.ip()),
             provider: row.provider(library.version()),
         })
     }
@@ -484,18 +484,6 @@ fn resolve(library: &Libfabric, nid: &Nid) -> Result<Ipv4Addr, OpenError> {
             interface: name.clone(),
             known: library.known_interfaces(),
         })
-}
-
-fn interface_of(library: &Libfabric, address: Ipv4Addr) -> Option<String> {
-    let has = |interface: &Interface| {
-        let both_loopback = interface.address.is_loopback() && address.is_loopback();
-        interface.address == address || both_loopback
-    };
-    library
-        .interfaces()
-        .into_iter()
-        .find(has)
-        .map(|interface| interface.name)
 }
 
 /// Says what a refusal of libfabric means for the one who configured the rail.

@@ -17,7 +17,7 @@ pub struct RailView {
     pub index: usize,
     /// Its NID, with the address and the port that it is bound to.
     pub nid: Nid,
-    /// The interface, if libfabric names one: not for further addresses of an interface.
+    /// The interface that has its address, if the kernel names one.
     pub interface: Option<String>,
     /// libfabric's provider.
     pub provider: &'static str,

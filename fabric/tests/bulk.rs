@@ -173,10 +173,18 @@ fn a_message_finds_the_path_that_works() {
     });
     let ends: Vec<FabricEvent> = (1..=8).map(|id| done(to_b, id)).collect();
     let is_moved = |event: &&FabricEvent| matches!(event, FabricEvent::Moved { .. });
-    let (moved, ended): (Vec<_>, Vec<_>) = world.events[0].iter().partition(is_moved);
+    let (moved, ended): (Vec<&FabricEvent>, Vec<_>) = world.events[0].iter().partition(is_moved);
     assert!(ended.into_iter().eq(&ends));
-    // dbg-115: each message that left the bad path says so.
+    // dbg-115: each message that left the bad path says so, and which pair it took in its place.
     assert!(!moved.is_empty());
+    let own = a.nids().as_slice()[0].clone();
+    let [from, to] = [0, 1].map(|at| (own.clone(), half.as_slice()[at].clone()));
+    let left = FabricEvent::Moved {
+        peer: to_b,
+        from,
+        to,
+    };
+    assert!(moved.iter().all(|event| **event == left), "{moved:?}");
     assert_eq!(world.received[1].len(), 8, "once each");
     let paths = a.fabric.paths(to_b);
     assert_eq!(

@@ -282,17 +282,26 @@ fn without_a_thread_dispatch_sees_to_restarts() {
     assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
 }
 
+/// A client that looks for another agent for a short time only. On a busy machine that may be too short to
+/// find the first one, too.
+fn impatient(base: &std::path::Path) -> Client {
+    loop {
+        let client = Client::attach(Options {
+            deadline: std::time::Duration::from_millis(100),
+            rank: Some(0),
+            ..options(base)
+        });
+        if !matches!(client, Err(Error::Deadline { .. })) {
+            return client.unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_lost_agent_is_an_error_and_the_states_stay() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    let deadline = std::time::Duration::from_millis(20);
-    let client = Client::attach(Options {
-        deadline,
-        rank: Some(0),
-        ..options(base.path())
-    });
-    let client = client.unwrap();
+    let client = impatient(base.path());
     agent.await_armed();
     let place = agent.place.clone();
     drop(agent);
@@ -324,13 +333,7 @@ fn a_lost_agent_is_an_error_and_the_states_stay() {
 fn another_agent_is_found_by_who_asks_for_none() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    let deadline = std::time::Duration::from_millis(20);
-    let client = Client::attach(Options {
-        deadline,
-        rank: Some(0),
-        ..options(base.path())
-    })
-    .unwrap();
+    let client = impatient(base.path());
     agent.await_armed();
     drop(agent);
     await_readable(client.descriptor().unwrap());
@@ -572,7 +575,6 @@ fn a_directory_that_others_may_change_is_refused() {
     assert!(text.contains("not safe") && text.contains("0777"), "{text}");
 }
 
-/// What a client of another release, job or making gets to hear at the door.
 /// An agent that is about to end lets nobody in whom it would then leave with its questions: who has its foot
 /// in the door already is hung up on at the greeting, and looks for the next agent.
 #[test]
@@ -604,6 +606,76 @@ fn who_comes_while_the_agent_ends_is_not_let_in() {
     early.finalize(0).unwrap();
 }
 
+/// A process that gives up before it is attached is no rank: neither is its end a death, nor is it refused when
+/// it comes again.
+#[test]
+fn who_hangs_up_before_it_is_attached_was_never_there() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let hello = Hello {
+        pid: std::process::id(),
+        key: agent.place.key().into(),
+        rank: Some(7),
+        job_size: 0,
+        threadless: false,
+        ulfm: false,
+        wants_nudge: false,
+        held: None,
+    };
+    let early = Packets::connect(&agent.place.socket()).unwrap();
+    early.send(&ToAgent::Hello(hello).encode(), None).unwrap();
+    await_readable(early.as_fd());
+    drop(early);
+    let slot = agent.await_seen("the withdrawal", |seen| match seen {
+        Seen::Request(Request::Withdrawn { slot }) => Some(*slot),
+        _ => None,
+    });
+    let client = Client::attach(Options {
+        rank: Some(7),
+        ..options(base.path())
+    });
+    let client = client.unwrap();
+    assert_eq!(agent.await_armed(), slot);
+    client.finalize(0).unwrap();
+    assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
+}
+
+/// One that dies then has died.
+#[test]
+fn who_dies_before_it_is_attached_has_failed() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let socket = agent.place.socket();
+    let key = agent.place.key().to_owned();
+    let child = support::raw::fork(|| {
+        let hello = Hello {
+            pid: std::process::id(),
+            key: key.clone(),
+            rank: Some(7),
+            job_size: 0,
+            threadless: false,
+            ulfm: false,
+            wants_nudge: false,
+            held: None,
+        };
+        let greeted = Packets::connect(&socket).and_then(|own| {
+            own.send(&ToAgent::Hello(hello).encode(), None)
+                .map(|()| own)
+        });
+        std::mem::forget(greeted);
+        support::raw::pause_forever()
+    });
+    let slot = agent.await_seen("the child", |seen| match seen {
+        Seen::Request(Request::Attached { slot, .. }) => Some(*slot),
+        _ => None,
+    });
+    muster::sys::process::send_signal(child as u32, libc::SIGKILL).unwrap();
+    let finding = agent.await_finding(slot);
+    assert!(matches!(finding, Finding::Failed { .. }), "{finding:?}");
+    support::raw::reap(child);
+}
+
+/// What a client of another release, job or making gets to hear at the door.
 #[test]
 fn strangers_are_refused_with_the_reason() {
     let base = tempdir().unwrap();

@@ -285,9 +285,10 @@ fn many_die(mode: WaitMode) {
         });
     }
     ranks.iter_mut().for_each(Rank::wait);
-    // The classifier took no killed process for one that lives on, not even for a moment.
+    // Nothing else is said of anybody. That one lives on after its holding thread may be taken for true for a
+    // moment where another of its threads waits for a core longer than the classifier is patient.
     let unexpected = agent.has_seen(|seen| {
-        matches!(seen, Seen::Notice(notice) if {
+        matches!(seen, Seen::Notice(notice) if notice.finding != Finding::Detached && {
             eprintln!("not expected: {notice:?}");
             true
         })

@@ -169,6 +169,7 @@ fn play(launcher: Launcher, fault: Fault, dice: &mut ChaCha8Rng) -> Option<Outco
         ..Outcome::default()
     };
     if !outcome.started {
+        eprintln!("{}: did not start: {:#?}", words(launcher), job.lines);
         return Some(outcome);
     }
     // The faults of no two runs meet the same step of the computation.
@@ -258,15 +259,21 @@ impl Job {
             .env("TMPDIR", cluster.folder())
             .env("HOME", cluster.folder())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .expect("nsenter can be started");
-        let output = BufReader::new(launcher.stdout.take().expect("piped"));
         let (sender, said) = channel();
-        std::thread::spawn(move || {
-            let mut lines = output.lines().map_while(Result::ok);
-            lines.try_for_each(|line| sender.send(line))
-        });
+        let outputs: [Box<dyn std::io::Read + Send>; 2] = [
+            Box::new(launcher.stdout.take().expect("piped")),
+            Box::new(launcher.stderr.take().expect("piped")),
+        ];
+        for output in outputs {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+                lines.try_for_each(|line| sender.send(line))
+            });
+        }
         Self {
             launcher,
             said,

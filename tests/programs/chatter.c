@@ -1,5 +1,6 @@
 /* An MPI program whose ranks talk to each other across nodes all the time: to the rank half of the job away,
- * in turns by MPI_Sendrecv and by requests. What its messages save is told by the agent's counters.
+ * in turns by MPI_Sendrecv and by requests. What its messages save is told by the agent's counters. With a
+ * number as argument they talk until messages have stood for more than that many heartbeats on each node.
  *
  * Lines on standard output: "READY rank", "STATS rank name=number ...", "GONE rank: what", "DONE rank",
  * "FAIL rank: what". The test stops the node of the upper half of the ranks when all are ready. */
@@ -39,25 +40,37 @@ static void talk(MPI_Comm comm, int partner, int round)
         fail("another message came");
 }
 
+static unsigned long counter(muster_ctx_t *muster, const char *name)
+{
+    static char answer[65536];
+    char key[64], *found;
+    if (muster_control(muster, "stats", answer, sizeof answer) < 0)
+        fail("muster_control");
+    snprintf(key, sizeof key, "\"%s\"", name);
+    found = strstr(answer, key);
+    if (!found)
+        fail(name);
+    found += strlen(key);
+    found += strcspn(found, "0123456789");
+    return strtoul(found, NULL, 10);
+}
+
 static void say_stats(muster_ctx_t *muster)
 {
     static const char *const names[] = {"beats_sent", "beats_left_out", "beats_stood_in", "probes_sent"};
-    static char answer[65536];
-    if (muster_control(muster, "stats", answer, sizeof answer) < 0)
-        fail("muster_control");
     printf("STATS %d", rank);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char key[64], *found;
-        snprintf(key, sizeof key, "\"%s\"", names[i]);
-        found = strstr(answer, key);
-        if (!found)
-            fail(names[i]);
-        found += strlen(key);
-        found += strcspn(found, "0123456789");
-        printf(" %s=%lu", names[i], strtoul(found, NULL, 10));
-    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        printf(" %s=%lu", names[i], counter(muster, names[i]));
     printf("\n");
     fflush(stdout);
+}
+
+/* Whether it is so on all nodes: all ranks get the same answer. */
+static int is_enough(muster_ctx_t *muster, unsigned long beats)
+{
+    int here = counter(muster, "beats_left_out") > beats && counter(muster, "beats_stood_in") > beats, all = 0;
+    MPI_Allreduce(&here, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    return all;
 }
 
 int main(int argc, char **argv)
@@ -66,6 +79,7 @@ int main(int argc, char **argv)
     muster_event_t event = MUSTER_EVENT_INIT;
     MPI_Comm reversed;
     char text[256];
+    unsigned long beats = argc > 1 ? strtoul(argv[1], NULL, 10) : 0;
     int partner, node;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -77,7 +91,7 @@ int main(int argc, char **argv)
     /* Ranks in another order than in the job, so that they have to be translated. */
     MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reversed);
     partner = (rank + size / 2) % size;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < ROUNDS || (beats && (round % ROUNDS || !is_enough(muster, beats))); round++) {
         if (round % 4 < 2)
             talk(MPI_COMM_WORLD, partner, round);
         else

@@ -1,7 +1,8 @@
 /* An MPI program that registers PMIx event handlers for the codes of muster.h, one at a time, and says what
  * it hears. Its last rank is the victim.
  *
- * cries words     the victim is stopped, goes on, and is killed; all are on one node
+ * cries words     the victim is stopped, goes on, and is killed; all are on one node. Rank 0 says "ASKS" and kills
+ *                 when there is a file "die" in the working directory
  * cries gone      PMIx is finalized behind Muster's back before the victim dies
  * cries node      the node of the upper half of the ranks falls silent (the test stops it); the last rank
  *                 never attaches, rank 1 attaches after the failure, and MPI knows both ranks failed
@@ -9,7 +10,8 @@
  *                 it, to the second when rank 0 says "DEGRADED")
  * cries rumour MS the victim never attaches and is killed: only the launcher can tell of it, within so long
  *
- * Lines on standard output: "READY rank", "HEARD rank: code about", "TOLD rank: what", "UNTOLD rank",
+ * What rank N has heard is in the file "heard-N", a line "code about" each, since some launchers lose what is
+ * printed at the end. Lines on standard output: "READY rank", "TOLD rank: what", "UNTOLD rank",
  * "DONE rank", "FAIL rank: what". */
 #define _GNU_SOURCE
 #include <muster_mpi.h>
@@ -136,11 +138,19 @@ static void await_word(int code, unsigned about)
 
 static void say_all(void)
 {
+    char name[32], draft[32];
+    FILE *file;
+    snprintf(name, sizeof name, "heard-%d", rank);
+    snprintf(draft, sizeof draft, "draft-%d", rank);
+    file = fopen(draft, "w");
+    if (!file)
+        fail("what was heard cannot be written down");
     pthread_mutex_lock(&ear.lock);
     for (int i = 0; i < ear.count; i++)
-        printf("HEARD %d: %d %u\n", rank, ear.heard[i].code, ear.heard[i].about);
+        fprintf(file, "%d %u\n", ear.heard[i].code, ear.heard[i].about);
     pthread_mutex_unlock(&ear.lock);
-    fflush(stdout);
+    if (fclose(file) != 0 || rename(draft, name) < 0)
+        fail("what was heard cannot be written down");
 }
 
 /* --------------------------------------------------------------------------------- the stories */
@@ -175,7 +185,8 @@ static void ready(void)
 static void words(void)
 {
     MPI_Comm survivors;
-    int pid = getpid(), pids[64];
+    int pid = getpid(), pids[64], tries = 0;
+    struct stat found;
     /* Some end the job for the victim's death, and on a busy machine before all have heard of it. */
     signal(SIGTERM, SIG_IGN);
     muster_ctx_t *muster = attach(size);
@@ -194,8 +205,14 @@ static void words(void)
         kill(pids[victim], SIGCONT);
     await_word(MUSTER_PMIX_BACK, (unsigned)victim);
     MPI_Barrier(survivors);
-    if (rank == 0)
+    if (rank == 0) {
+        printf("ASKS\n");
+        fflush(stdout);
+        for (; stat("die", &found) < 0; usleep(1000))
+            if (++tries > DEADLINE_MS)
+                fail("nobody said that it shall die");
         kill(pids[victim], SIGKILL);
+    }
     await_word(MUSTER_PMIX_RANK_FAILED, (unsigned)victim);
     say_all();
     /* Launchers end the job when the first one is gone. */

@@ -1,13 +1,17 @@
-/* An MPI program that hears of a death: its last rank kills itself, and every other one says how it was
- * told. It talks to no rank after that, so it needs no fault tolerance of its MPI.
+/* An MPI program that hears of a death: its last rank kills itself when the test says so, and every other one
+ * says how it was told. It talks to no rank after that, so it needs no fault tolerance of its MPI.
  *
- * Lines on standard output: "READY rank", "TOLD rank: what", "FAIL rank: what". With "cards" as argument
- * the agents are brought together by muster_mpi_init, on two emulated nodes. With "joined" they were, by
- * libmuster-pmpi.so, and nobody dies. With "spawn" nobody dies: the ranks spawn two more of this program, one
- * of which does, and say "SPAWNED rank" if they are all well when the other one has been told. */
+ * Lines on standard output: "READY rank", "FAIL rank: what". The last rank dies when there is a file "die" in the
+ * working directory; what rank N was told it writes into the file "told-N", since some launchers lose what is
+ * printed at the end. With "cards" as argument the agents are brought together by muster_mpi_init, on two
+ * emulated nodes. With "joined" they were, by libmuster-pmpi.so, and nobody dies. With "spawn" nobody dies: the
+ * ranks spawn two more of this program, one of which does, and say "SPAWNED rank" if they are all well when the
+ * other one has been told. With "finalized" MPI is finalized before the death. With "stay" the survivors wait until
+ * somebody ends them; with "bare" so, too, but without Muster, untold. */
 #include <muster_mpi.h>
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #define DEADLINE_MS 60000
 #define ENDED (MUSTER_STATE(MUSTER_RANK_FAILED) | MUSTER_STATE(MUSTER_RANK_LEFT))
@@ -53,6 +57,18 @@ static void check_groups(muster_ctx_t *muster, int victim)
     MPI_Group_free(&world);
 }
 
+/* In one piece. */
+static void write_down(const char *text)
+{
+    char name[32], draft[32];
+    FILE *file;
+    snprintf(name, sizeof name, "told-%d", rank);
+    snprintf(draft, sizeof draft, "draft-%d", rank);
+    file = fopen(draft, "w");
+    if (!file || fprintf(file, "%s\n", text) < 0 || fclose(file) != 0 || rename(draft, name) < 0)
+        fail("what was told cannot be written down");
+}
+
 static void say_how(muster_ctx_t *muster, int victim)
 {
     muster_event_t event = MUSTER_EVENT_INIT;
@@ -60,8 +76,7 @@ static void say_how(muster_ctx_t *muster, int victim)
     while (muster_next_event(muster, &event) > 0)
         if (event.kind == MUSTER_EVENT_RANK_FAILED && event.rank == (uint32_t)victim) {
             muster_event_describe(muster, &event, text, sizeof text);
-            printf("TOLD %d: %s\n", rank, text);
-            fflush(stdout);
+            write_down(text);
             return;
         }
     fail("no event");
@@ -116,18 +131,46 @@ static void check_refused(void)
         fail("a wrong muster_mpi_init");
 }
 
+/* Waits until it shall, and dies. */
+static void die(void)
+{
+    struct stat found;
+    int tries;
+    for (tries = 0; stat("die", &found) < 0; tries++, usleep(1000))
+        if (tries > DEADLINE_MS)
+            fail("nobody said that it shall die");
+    raise(SIGKILL);
+}
+
+/* What a launcher does with the others when a rank dies, by itself. */
+static void bare(void)
+{
+    printf("READY %d\n", rank);
+    fflush(stdout);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == size - 1)
+        die();
+    for (;;)
+        pause();
+}
+
 int main(int argc, char **argv)
 {
-    int cards = argc > 1 && strcmp(argv[1], "cards") == 0, status;
-    int spawns = argc > 1 && strcmp(argv[1], "spawn") == 0;
-    int joined = argc > 1 && strcmp(argv[1], "joined") == 0;
+    const char *how = argc > 1 ? argv[1] : "";
+    int cards = strcmp(how, "cards") == 0, status;
+    int spawns = strcmp(how, "spawn") == 0;
+    int joined = strcmp(how, "joined") == 0;
+    int finalized = strcmp(how, "finalized") == 0;
+    int stays = strcmp(how, "stay") == 0;
     const char *program = argv[0];
     muster_ctx_t *muster = NULL;
-    /* A launcher that ends the job asks first, and kills half a second later: time to hear why. */
+    /* Some launchers end the job for the death, and on a busy machine before all have heard of it. */
     signal(SIGTERM, SIG_IGN);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (strcmp(how, "bare") == 0)
+        bare();
     if (cards) {
         check_refused();
         emulate_nodes();
@@ -140,6 +183,8 @@ int main(int argc, char **argv)
     printf("READY %d\n", rank);
     fflush(stdout);
     MPI_Barrier(MPI_COMM_WORLD);
+    if (finalized)
+        MPI_Finalize();
     if (joined) {
         if (muster_node_count(muster) < 2 || muster_finalize(muster) < 0)
             fail("the nodes of the others are not known");
@@ -150,12 +195,16 @@ int main(int argc, char **argv)
         spawn(muster, program);
     } else if (size > 1) {
         if (rank == size - 1)
-            raise(SIGKILL);
+            die();
         if (muster_wait_rank(muster, (uint32_t)size - 1, ENDED, DEADLINE_MS) != MUSTER_RANK_FAILED)
             fail("the death was not told");
         say_how(muster, size - 1);
-        check_groups(muster, size - 1);
-        tell_parents();
+        while (stays)
+            pause();
+        if (!finalized) {
+            check_groups(muster, size - 1);
+            tell_parents();
+        }
     }
     if (muster_finalize(muster) < 0)
         fail("muster_finalize");

@@ -98,7 +98,7 @@ static void on_event(muster_ctx_t *context, const muster_event_t *event, void *a
     CHECK(muster_finalize(context) == MUSTER_ERR_BUSY);
     CHECK(muster_leave(context, 0) == MUSTER_ERR_BUSY);
     if (event->kind == MUSTER_EVENT_ATTRIBUTE) {
-        /* Held is one call, the first since that was asked for. */
+        /* Held is one call, the first since that was asked for; there may have been others before. */
         int hold = atomic_exchange(&record.hold, 0);
         atomic_fetch_add(&record.count, 1);
         sem_post(&record.called);
@@ -114,6 +114,15 @@ static int await_call(void)
     clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += DEADLINE_MS / 1000;
     return sem_timedwait(&record.called, &end);
+}
+
+/* Until it is this number. */
+static int await_number(atomic_int *number, int value)
+{
+    for (int tries = 0; atomic_load(number) != value; tries++, usleep(1000))
+        if (tries > DEADLINE_MS)
+            return -1;
+    return 0;
 }
 
 static int set(muster_ctx_t *context)
@@ -208,7 +217,7 @@ static void check_callbacks(muster_ctx_t *context)
     /* Taking it back waits for the call that runs, and is the last of them. */
     atomic_store(&record.hold, 1);
     CHECK(muster_publish(context, "z", "3", 1) == MUSTER_OK);
-    CHECK(await_call() == 0);
+    CHECK(await_number(&record.hold, 0) == 0);
     CHECK(pthread_create(&taker, NULL, take_back, context) == 0);
     CHECK(muster_publish(context, "z", "4", 1) == MUSTER_OK);
     CHECK(atomic_load(&record.inside) == 1);
@@ -231,13 +240,36 @@ static void check_callbacks(muster_ctx_t *context)
     check_context(context, MUSTER_ERR_NOT_INITIALIZED);
 }
 
+static atomic_int asking;
+
+static void ask_for_long(muster_ctx_t *context, const muster_event_t *event, void *argument)
+{
+    (void)event, (void)argument;
+    atomic_store(&asking, 1);
+    for (int i = 0; i < 200; i++) {
+        CHECK(muster_rank_count(context) == 1);
+        usleep(1000);
+    }
+}
+
+/* The last finalize waits for the call that runs, and its connection lasts until then. */
+static void check_connection_lasts(muster_ctx_t *context)
+{
+    CHECK(muster_watch(context, "z") == MUSTER_OK);
+    CHECK(muster_set_callback(context, ask_for_long, NULL, MUSTER_CALLBACK_THREAD_SAFE) == MUSTER_OK);
+    CHECK(muster_publish(context, "z", "8", 1) == MUSTER_OK);
+    CHECK(await_number(&asking, 1) == 0);
+    CHECK(muster_finalize(context) == MUSTER_OK);
+    check_context(context, MUSTER_ERR_NOT_INITIALIZED);
+}
+
 /* One that does not return is not waited for for ever, and the end says that it still runs. */
 static void check_endless(muster_ctx_t *context)
 {
     atomic_store(&record.hold, 1);
     CHECK(muster_watch(context, "z") == MUSTER_OK && set(context) == MUSTER_OK);
     CHECK(muster_publish(context, "z", "7", 1) == MUSTER_OK);
-    CHECK(await_call() == 0);
+    CHECK(await_number(&record.hold, 0) == 0);
     CHECK(muster_finalize(context) == MUSTER_ERR_TIMEOUT);
     CHECK(strstr(muster_last_error_message(), "has to stay") != NULL);
     CHECK(atomic_load(&record.inside) == 1);
@@ -302,6 +334,11 @@ int main(void)
     check_actions(before);
     CHECK(muster_finalize(context) == MUSTER_OK);
     check_actions(before);
+
+    context = attach(0);
+    if (!context)
+        return 1;
+    check_connection_lasts(context);
 
     context = attach(0);
     if (!context)

@@ -72,6 +72,8 @@ static void check_refusals(muster_ctx_t *context)
     CHECK(muster_control(context, "import\nversion: 1\nnest: 1\n", text, sizeof text) ==
           MUSTER_ERR_REFUSED);
     CHECK(strstr(muster_last_error_message(), "line 2, column 1") != NULL);
+    CHECK(muster_control(context, "gossip start", text, sizeof text) == MUSTER_ERR_REFUSED);
+    CHECK(strstr(muster_last_error_message(), "this agent runs the overlay") != NULL);
     CHECK(strcmp(text, "keep") == 0);
     /* As snprintf: the whole length is returned, what fits is written. */
     CHECK(muster_control(context, "policy", text, sizeof text) > 8 && text[7] == 0);

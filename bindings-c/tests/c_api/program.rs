@@ -11,9 +11,16 @@ const STATIC: &[&str] = &["-l:libmuster.a", "-lpthread", "-ldl", "-lgcc_eh", "-l
 
 /// Compiles and runs one of the programs beside this file, away from every other agent.
 fn check(program: &str, link: &[&str], agent: Option<&Path>) {
+    check_with(program, link, agent, &[]);
+}
+
+/// The same with more variables.
+fn check_with(program: &str, link: &[&str], agent: Option<&Path>, variables: &[(&str, &str)]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let binary = compile(&beside(program), folder.path(), link, &["-Werror"]);
-    let output = attempt(alone(&mut Command::new(&binary), folder.path(), agent));
+    let mut command = Command::new(&binary);
+    let command = alone(&mut command, folder.path(), agent);
+    let output = attempt(command.envs(variables.iter().copied()));
     let words = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success(),
@@ -41,6 +48,19 @@ fn attributes_written_read_watched_and_refused() {
 #[test]
 fn rails_and_policy_asked_for_changed_and_refused() {
     check("control", SHARED, Some(&musterd()));
+}
+
+/// AG-01, cfg-005: the parameters of age gossip, asked for, set anew and refused.
+#[test]
+fn gossip_asked_for_initialised_and_refused() {
+    let variables = [
+        ("MUSTER_PROTOCOL", "age"),
+        ("MUSTER_RAILS", "127.96.1.1@udp0"),
+        ("MUSTER_PARTICIPANTS", "127.96.1.[1-2]@udp0"),
+        ("MUSTER_INTERVAL_MS", "250"),
+        ("MUSTER_ROUND_TRIP_MS", "2"),
+    ];
+    check_with("gossip", SHARED, Some(&musterd()), &variables);
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod bulk;
 #[cfg(test)]
 mod bulk_tests;
 mod letter;
+mod opener;
 mod paths;
 mod pump;
 mod receive;
@@ -19,6 +20,7 @@ mod show;
 
 pub(crate) use bulk::PeerBulk;
 pub use letter::QUESTION_MAX;
+pub use opener::{OpenedRail, RailOpener};
 use relay::Carrier;
 
 use crate::config::FabricConfig;
@@ -166,40 +168,6 @@ impl Fabric {
         fabric.measure();
         (0..fabric.rails.len()).for_each(|rail| fabric.offer_lifeline(rail));
         Ok(fabric)
-    }
-
-    /// Opens one rail more, with a bulk lane if others have one, and pairs it with all peers; returns its
-    /// index. The descriptors to wait for are others from then on.
-    ///
-    /// # Errors
-    /// See [`OpenError`]; nothing has changed then.
-    pub fn add_rail(&mut self, nid: &Nid) -> Result<usize, OpenError> {
-        let mut nids: Vec<Nid> = self
-            .open_rails()
-            .map(|(_, rail)| rail.nid.clone())
-            .collect();
-        nids.push(nid.clone());
-        if nids.len() > NIDS_MAX {
-            return Err(OpenError::ManyRails { given: nids.len() });
-        }
-        rail::check_distinct(&self.config.library, &nids)?;
-        let mut rail = Rail::open(&self.config, nid)?;
-        if self.open_rails().any(|(_, rail)| rail.bulk.is_some()) {
-            rail.bulk = Some(rail::open_bulk(&self.config, &rail.nid)?);
-        }
-        let rail = Some(rail);
-        let free = self.rails.iter().position(Option::is_none);
-        let index = free.unwrap_or(self.rails.len());
-        match free {
-            Some(index) => self.rails[index] = rail,
-            None => self.rails.push(rail),
-        }
-        self.offer_lifeline(index);
-        // What the kernel said before was of the rails before.
-        self.links.iter_mut().for_each(Links::ask_again);
-        self.measure();
-        self.pair_all();
-        Ok(index)
     }
 
     /// Closes a rail. News that was under way on it goes by another, maybe once more; beats are dropped and

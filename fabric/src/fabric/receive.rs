@@ -416,6 +416,7 @@ fn receive(
 mod tests {
     use super::*;
     use crate::{FabricConfig, HealthState, Pace, Route, Transport};
+    use rustix::io::Errno;
     use std::time::{Duration, Instant};
 
     fn open(rails: &str) -> Fabric {
@@ -496,6 +497,23 @@ mod tests {
         a.add_rail(&"127.41.42.3:0@udp".parse().unwrap()).unwrap();
         while a.poll(3, &mut |_| {}) {}
         assert!(!link_down(&mut a), "the loopback interface is up");
+    }
+
+    /// hlt-005: a kernel that tells nothing of links is a finding, since faults are found later then.
+    #[test]
+    fn a_kernel_that_does_not_tell_of_links_is_a_finding() {
+        let mut fabric = open("127.41.82.1:0@udp");
+        let has_link = |line: &String| line.contains("does not tell of links");
+        assert!(!fabric.findings_in_words().iter().any(has_link));
+        fabric.links = Err(Errno::PERM);
+        let said = fabric.findings_in_words();
+        let expected = format!(
+            "the kernel does not tell of links ({}): one that goes down is found by silence only",
+            Errno::PERM
+        );
+        assert_eq!(said, [expected]);
+        while fabric.poll(1, &mut |_| {}) {}
+        assert!(fabric.may_sleep(), "and goes on without");
     }
 
     /// hlt-015, hlt-020: a device that has become worse than it was is said to be, and used all the same;

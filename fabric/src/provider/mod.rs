@@ -1,15 +1,16 @@
 //! libfabric made safe: load, open, post, complete. All of the crate's `unsafe` is in this folder.
 //!
 //! [`Libfabric`] is the loaded library, `table` says which provider serves which net, `info` asks
-//! libfabric what it offers, `class` asks for a traffic class, `names` finds peers' addresses where that
-//! takes time, `open` opens, `handle` closes what was opened, and [`Lane`] is one open
-//! endpoint with its buffers: it posts sends and receives and hands out completions. Nothing in here
-//! chooses anything: no peers, no health, no retries.
+//! libfabric what it offers, `class` asks for a traffic class, `interfaces` asks the kernel which interface has
+//! an address, `names` finds peers' addresses where that takes time, `open` opens, `handle` closes what was
+//! opened, and [`Lane`] is one open endpoint with its buffers: it posts sends and receives and hands out
+//! completions. Nothing in here chooses anything: no peers, no health, no retries.
 
 mod array;
 pub(crate) mod class;
 mod handle;
 mod info;
+mod interfaces;
 mod lane;
 mod library;
 mod names;
@@ -38,6 +39,7 @@ pub(crate) fn has_provider(library: &Libfabric, name: &str) -> bool {
 }
 
 pub use class::TrafficClass;
+pub(crate) use interfaces::interface_of;
 pub(crate) use lane::{Done, Lane, Limits, Posted, Refused, SendTag};
 pub use library::{Interface, Libfabric, load, load_from};
 pub(crate) use waiting::waiting;

@@ -96,7 +96,7 @@ pub enum CauseKind {
     Told = 5,
     /// It said so itself.
     Announced = 6,
-    /// It raised its version against the reports.
+    /// It raised its version against the reports, or they were too old to count.
     Refuted = 7,
     /// A newer life of the same member is here.
     Superseded = 8,

@@ -49,13 +49,15 @@ pub enum Fault {
     NothingHeld,
     /// A group that failed lists also those who are back.
     GroupUnchecked,
+    /// Who has slept passes on the reports that it finds, as if they were of today.
+    SleeperTellsOn,
     /// Who waits for a view wants to change its links meanwhile, again and again.
     NoRest,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::SkippedRefutation,
         Self::ForgottenHistory,
         Self::FinalityIgnored,
@@ -77,6 +79,7 @@ impl Fault {
         Self::EndsForgotten,
         Self::NothingHeld,
         Self::GroupUnchecked,
+        Self::SleeperTellsOn,
         Self::NoRest,
     ];
 

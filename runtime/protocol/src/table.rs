@@ -306,6 +306,19 @@ impl Table {
         self.live
     }
 
+    /// Takes all suspects for alive; says who they were.
+    pub(crate) fn drop_suspicions(&mut self) -> Vec<MemberId> {
+        let suspects = self.iter_live().filter(|m| m.state == NodeState::Suspect);
+        let suspects: Vec<MemberId> = suspects.map(|member| member.id).collect();
+        for id in &suspects {
+            self.change(*id, |member| {
+                member.state = NodeState::Alive;
+                member.reporters = Reporters::default();
+            });
+        }
+        suspects
+    }
+
     /// How many of them are suspect.
     pub(crate) fn suspects(&self) -> usize {
         self.suspects

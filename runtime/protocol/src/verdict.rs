@@ -9,7 +9,8 @@
 //! Complication: it may be your own eyes. Three ways, three answers.
 //! - *You slept.* A detector that was stopped for a minute sees a minute of darkness everywhere.
 //!   Your own lateness is never held against others: `lateness` moves their clocks on, and after a
-//!   deadline of sleep you speak no verdict for two: what you hold is as old as your sleep.
+//!   deadline of sleep you speak no verdict for two, and neither keep a report nor take one: what you
+//!   hold, and what lay in your letter box, is as old as your sleep, and passed on it would count anew.
 //! - *You are in the cellar.* If you hear nobody at all, you doubt yourself first, for one more
 //!   deadline; only then do you report (`doubts_itself`). With a single other member in the view
 //!   there is no telling, and you report at once.
@@ -38,6 +39,7 @@
 //! | goodbye at v or above                            | yes          | `Left`                       |
 //! | report of a version below v                      | yes          | nothing (it was refuted)     |
 //! | report by one who is not in the view, or no more | yes          | nothing (another view)       |
+//! | report held or taken when we have just slept     | yes          | nothing (it is old)          |
 //! | alive at v or below                              | no           | nothing (it is late)         |
 //! | alive above v                                    | no           | back in the view             |
 //!

@@ -1,6 +1,8 @@
 //! Whose reports count, and when.
 
-use muster_protocol::{Config, Input, Instant, MemberId, NodeState, Overlay, Profile, Version};
+use muster_protocol::{
+    Config, EventKind, Input, Instant, MemberId, NodeState, Overlay, Profile, Version,
+};
 
 mod common;
 use common::{KEY, Peer, give, node_fact};
@@ -50,4 +52,50 @@ fn a_report_counts_as_long_as_its_reporter_does() {
     hear(reported("a", FAILED, TOLD, &["peer"]));
     assert_eq!(hear(report(&["a", "b"])), (NodeState::Suspect, 1), "only b");
     assert_eq!(hear(report(&["c"])), (NodeState::Failed, 2));
+}
+
+/// Whoever slept for a deadline has missed what became of the reports that it holds, its own among them, and
+/// what lies in its sockets is as old. Passed on, two such would make a verdict where the suspect is heard.
+#[test]
+fn a_sleeper_passes_no_reports_on() {
+    let mut config = Config::new("own", b"own", Profile::Standard);
+    config.key = Some(KEY);
+    let mut engine = Overlay::new(config).unwrap();
+    engine.handle(NOW, Input::Wake).unwrap();
+    let mut peer = Peer::new("peer");
+    assert_eq!(give(&mut engine, NOW, &peer.introduction(0)), Ok(()));
+    for name in ["suspect", "a", "b"] {
+        let hello = Peer::new(name).introduction(0);
+        assert_eq!(give(&mut engine, NOW, &hello), Ok(()));
+    }
+    let suspect = |engine: &Overlay| {
+        let suspect = engine.member(MemberId::of("suspect")).unwrap();
+        (suspect.state(), suspect.reporters().len())
+    };
+    let report = |by: &str| reported("suspect", SUSPECT, SILENCE, &[by]);
+    assert_eq!(give(&mut engine, NOW, &peer.news(&[report("a")])), Ok(()));
+    assert_eq!(suspect(&engine), (NodeState::Suspect, 1));
+    // Everything is said, and then it is stopped for five seconds.
+    let mut buffer = vec![0; 1472];
+    while engine.poll_transmit(NOW, &mut buffer).is_some() {}
+    let woke = NOW.after(5_000_000);
+    assert_eq!(give(&mut engine, woke, &peer.news(&[report("b")])), Ok(()));
+    assert_eq!(suspect(&engine), (NodeState::Alive, 0), "all that is old");
+    let told: Vec<EventKind> = std::iter::from_fn(|| engine.poll_event())
+        .filter(|event| event.member == MemberId::of("suspect"))
+        .map(|event| event.kind)
+        .collect();
+    assert!(
+        told.ends_with(&[EventKind::NodeSuspect, EventKind::NodeRecovered]),
+        "{told:?}"
+    );
+    // Awake for as long as it doubts what it knows, it takes reports again.
+    let awake = (1..=20).map(|beat| woke.after(beat * 10_000));
+    for now in awake {
+        engine.handle(now, Input::Wake).unwrap();
+        while engine.poll_transmit(now, &mut buffer).is_some() {}
+    }
+    let now = woke.after(200_000);
+    assert_eq!(give(&mut engine, now, &peer.news(&[report("b")])), Ok(()));
+    assert_eq!(suspect(&engine), (NodeState::Suspect, 1));
 }

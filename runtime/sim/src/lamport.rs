@@ -85,6 +85,27 @@ impl LamportFound {
             .unwrap_or(0)
     }
 
+    /// This and what another seed found.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        let (arrived, others) = (self.arrived as f64, other.arrived as f64);
+        let mean =
+            |one: f64, two: f64| (one * arrived + two * others) / (arrived + others).max(1.0);
+        self.clock_rate = mean(self.clock_rate, other.clock_rate);
+        self.reply_entries = mean(self.reply_entries, other.reply_entries);
+        for (mine, theirs) in [
+            (&mut self.behind, &other.behind),
+            (&mut self.ages, &other.ages),
+        ] {
+            for (count, more) in mine.iter_mut().zip(theirs) {
+                *count += more;
+            }
+        }
+        self.obsolete += other.obsolete;
+        self.arrived += other.arrived;
+        self
+    }
+
     /// The mean age.
     #[must_use]
     pub fn mean_age(&self) -> f64 {

@@ -14,6 +14,7 @@ mod chance;
 mod checker;
 mod clock;
 mod cluster;
+mod compare;
 mod lamport;
 mod network;
 mod run;
@@ -31,6 +32,7 @@ pub use cluster::{
     Agreement, Axis, CLUSTER, ClusterFigure, ClusterSetting, Gossiping, Line, PaperPoint,
     PointFound, Start, run_cluster,
 };
+pub use compare::{CompareSetting, Compared, Contender, compare};
 pub use lamport::{LamportFound, LamportSetting, study_lamport};
 pub use network::Network;
 pub use run::{Figures, Outcome, Report, run};

@@ -21,6 +21,7 @@ fn ground(fault: Fault) -> &'static str {
     match fault {
         Fault::NoReplayWindow => "late-frames-keep-nobody-alive",
         Fault::NoLatenessShift => "stopped-detector-accuses-nobody",
+        Fault::SleeperTellsOn => "a-sleeper-tells-no-old-tales",
         Fault::NoProbes => "two-alone-at-high-loss",
         Fault::LostDirtyMark => "one-death-is-told-once",
         Fault::NoResend => "lost-news-comes-again-soon",

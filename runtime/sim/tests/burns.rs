@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use muster_sim::{ClusterFigure, PointFound};
 
-const RUNS: u64 = 6;
+const RUNS: u64 = 10;
 
 fn read(name: &str) -> ClusterFigure {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios");
@@ -26,71 +26,143 @@ fn mean_ms(figure: &ClusterFigure, label: &str, x: f64) -> f64 {
         .unwrap_or_else(|| panic!("{} {label} {x}: {found:?}", figure.name))
 }
 
-/// BG-11, BG-13: at 96 nodes hierarchical and piggyback agree before basic; it is contention that makes
-/// it so, and with lists of 8 bytes a member it is far more so.
+/// BG-13: the points that the paper gives in numbers, within a fifth: times and gossips at 96 nodes; and
+/// that piggyback agrees before hierarchical, and hierarchical before basic gossip.
 #[test]
-fn contention_makes_basic_gossip_the_slowest() {
-    let basic = mean_ms(&read("burns-11-basic.toml"), "basic, p = 0", 96.0);
-    let hierarchical = mean_ms(
-        &read("burns-12-hierarchical.toml"),
-        "hierarchical, p = 0",
-        96.0,
+fn the_points_of_the_paper_are_met() {
+    let lines = [
+        ("burns-11-basic.toml", "basic, p = 0", 2.53, Some(1251.0)),
+        (
+            "burns-12-hierarchical.toml",
+            "hierarchical, p = 0",
+            1.54,
+            Some(1423.0),
+        ),
+        ("burns-13-piggyback.toml", "piggyback, p = 0", 1.21, None),
+    ];
+    let mut times = Vec::new();
+    for (file, label, paper_ms, paper_gossips) in lines {
+        let found = point(&read(file), label, 96.0);
+        let ms = found
+            .mean_ms()
+            .unwrap_or_else(|| panic!("{label}: {found:?}"));
+        assert!(
+            (ms / paper_ms - 1.0).abs() < 0.2,
+            "{label}: {ms} {paper_ms}"
+        );
+        if let Some(gossips) = paper_gossips {
+            let ours = found.received;
+            assert!(
+                (ours / gossips - 1.0).abs() < 0.2,
+                "{label}: {ours} {gossips}"
+            );
+        }
+        times.push(ms);
+    }
+    assert!(
+        times.is_sorted_by(|one, next| *one > 1.2 * next),
+        "{times:?}"
     );
-    let piggyback = mean_ms(&read("burns-13-piggyback.toml"), "piggyback, p = 0", 96.0);
-    assert!(basic > 1.1 * hierarchical, "{basic} {hierarchical}");
-    assert!(basic > 1.1 * piggyback, "{basic} {piggyback}");
-    let heavy = mean_ms(
-        &read("burns-07-interval.toml"),
-        "basic, 8 bytes a member",
-        0.1,
-    );
-    assert!(heavy > 1.5 * basic, "{heavy} {basic}");
 }
 
-/// BG-11: where lists are long enough to fill the wires, gossip across the machine costs most, and
-/// gossip at home alone brings no news: the best L lies between, near 0.9.
+/// BG-06: it is contention that makes hierarchical gossip the faster one: with nobody else on the wires
+/// it is not.
+#[test]
+fn without_traffic_the_hierarchy_is_slower() {
+    let figure = read("burns-assumptions.toml");
+    let basic = mean_ms(&figure, "basic, no background traffic", 4.0);
+    let hierarchical = mean_ms(&figure, "hierarchical, no background traffic", 4.0);
+    assert!(basic < hierarchical, "{basic} {hierarchical}");
+}
+
+/// BG-11: gossip across the machine costs most, and gossip at home alone brings no news: the best L lies
+/// between, at 0.6 to 0.8; with lists that fill the wires, at 0.8 to 0.9.
 #[test]
 fn the_local_factor_has_an_optimum() {
     let figure = read("burns-09-local.toml");
-    let ms = |x| mean_ms(&figure, "hierarchical, 8 bytes a member", x);
-    let best = ms(0.9);
-    assert!(best < 0.8 * ms(0.5) && best < 0.8 * ms(0.98), "{best}");
+    let ms = |label, x| mean_ms(&figure, label, x);
+    let label = "hierarchical";
+    let best = ms(label, 0.6).min(ms(label, 0.7)).min(ms(label, 0.8));
+    assert!(
+        best < 0.8 * ms(label, 0.1) && best < 0.8 * ms(label, 0.95),
+        "{best}"
+    );
+    let label = "hierarchical, 8 bytes a member";
+    let best = ms(label, 0.8).min(ms(label, 0.9));
+    assert!(
+        best < 0.8 * ms(label, 0.5) && best < 0.8 * ms(label, 0.98),
+        "{best}"
+    );
 }
 
-/// BG-13: with the size of the machine hierarchical gossip grows more slowly than basic gossip.
+/// BG-13: with the size of the machine hierarchical gossip grows more slowly than basic gossip, and
+/// piggyback more slowly still.
 #[test]
-fn the_hierarchy_scales_better() {
+fn slopes_have_the_order_of_the_paper() {
     let slope = |file: &str, label: &str| {
         let figure = read(file);
         (mean_ms(&figure, label, 96.0) - mean_ms(&figure, label, 16.0)) / 80.0
     };
     let basic = slope("burns-11-basic.toml", "basic, p = 0");
     let hierarchical = slope("burns-12-hierarchical.toml", "hierarchical, p = 0");
-    assert!(hierarchical < 0.9 * basic, "{hierarchical} {basic}");
+    let piggyback = slope("burns-13-piggyback.toml", "piggyback, p = 0");
+    assert!(hierarchical < 0.7 * basic, "{hierarchical} {basic}");
+    assert!(piggyback < 0.9 * hierarchical, "{piggyback} {hierarchical}");
 }
 
-/// BG-09: a long Tgossip makes agreement late; a short one fills the network, so that most gossips are
-/// still on their way, and where lists are long the least lies between.
+/// BG-09: where gossips line up, a short Tgossip fills the network, so that most of them are still on
+/// their way; where they wait, none is sent that cannot leave.
 #[test]
-fn the_interval_has_an_optimum() {
+fn a_short_interval_fills_the_network() {
     let figure = read("burns-07-interval.toml");
-    assert!(mean_ms(&figure, "basic", 0.2) > 1.2 * mean_ms(&figure, "basic", 0.1));
-    let crowded = point(&figure, "basic", 0.01);
-    assert!(crowded.received < 0.6 * crowded.sent, "{crowded:?}");
-    let ms = |x| mean_ms(&figure, "basic, 8 bytes a member", x);
-    let best = ms(0.05);
-    assert!(best < ms(0.01) && best < 0.7 * ms(0.2), "{best}");
+    let crowded = point(&figure, "basic, lining up", 0.02);
+    assert!(crowded.received < 0.7 * crowded.sent, "{crowded:?}");
+    let waiting = point(&figure, "basic", 0.02);
+    assert!(waiting.received > 0.9 * waiting.sent, "{waiting:?}");
 }
 
-/// BG-14: cut off, clusters agree the sooner the fewer remain together, and a hierarchy, which gossips
-/// at home most, is before piggyback when nearly all are cut off.
+/// BG-10: below 20 Tgossip there is no agreement, the living are found dead; from 40 on nothing changes.
+#[test]
+fn the_clean_up_time_has_a_floor() {
+    let figure = read("burns-08-cleanup.toml");
+    let short = point(&figure, "basic", 1.5);
+    assert!(
+        short.agreed_ms.is_empty() && short.false_detections > 1000,
+        "{short:?}"
+    );
+    let [enough, long] = [4.0, 10.0].map(|x| point(&figure, "basic", x));
+    assert_eq!((enough.false_detections, long.false_detections), (0, 0));
+    assert_eq!(enough.agreed_ms, long.agreed_ms);
+}
+
+/// BG-14: cut off, clusters agree the sooner the fewer remain together, but for basic gossip, most of
+/// which then goes to nobody; hierarchical and piggyback gossip take about half of its time. What rides
+/// on messages or goes to anybody leaves the cluster more often: where nearly all are cut off, at five
+/// and six, hierarchical gossip passes piggyback, and not before.
 #[test]
 fn partitions_favour_the_hierarchy() {
     let figure = read("burns-14-partitions.toml");
     let ms = |label, x| mean_ms(&figure, label, x);
-    let hierarchical = [0.0, 5.0].map(|x| ms("hierarchical", x));
-    assert!(hierarchical[1] < hierarchical[0], "{hierarchical:?}");
-    let piggyback = ms("piggyback", 5.0);
-    assert!(hierarchical[1] < piggyback, "{hierarchical:?} {piggyback}");
-    assert!(ms("basic", 5.0) > 1.5 * hierarchical[1]);
+    let basic = [0.0, 1.0, 5.0].map(|x| ms("basic", x));
+    assert!(
+        basic[1] < 0.8 * basic[0] && basic[2] > 1.2 * basic[1],
+        "{basic:?}"
+    );
+    let hierarchical = [0.0, 4.0, 5.0, 6.0].map(|x| ms("hierarchical", x));
+    let piggyback = [0.0, 4.0, 5.0, 6.0].map(|x| ms("piggyback", x));
+    assert!(hierarchical[2] < 0.8 * hierarchical[0], "{hierarchical:?}");
+    assert!(
+        hierarchical[2] < 0.5 * basic[2] && piggyback[2] < 0.5 * basic[2],
+        "{basic:?}"
+    );
+    let is_before = hierarchical
+        .iter()
+        .zip(&piggyback)
+        .map(|(one, other)| one < other);
+    let is_before: Vec<bool> = is_before.collect();
+    assert_eq!(
+        is_before,
+        [false, false, true, true],
+        "{hierarchical:?} {piggyback:?}"
+    );
 }

@@ -54,7 +54,8 @@ pub(super) struct Args {
     #[arg(long, default_value = "overlay", env = "MUSTER_PROTOCOL")]
     protocol: Protocol,
     /// NIDs of all participants of age gossip, this node's among them: a list, ranges such as
-    /// 192.168.[1-2].[1-128/2]@o2ib0, or file:PATH; repeat it for more.
+    /// 192.168.[1-2].[1-128/2]@o2ib0, or file:PATH; GROUP=NIDS puts them into a group; repeat it for
+    /// more.
     #[arg(long, value_name = "NIDS", env = "MUSTER_PARTICIPANTS")]
     participants: Vec<String>,
     /// A cycle of age gossip, in milliseconds.
@@ -66,6 +67,13 @@ pub(super) struct Args {
     /// Allow a cycle of age gossip below 200 ms.
     #[arg(long, env = "MUSTER_ALLOW_FAST_INTERVAL")]
     allow_fast_interval: bool,
+    /// The part of pings of age gossip that stay in the own group, as in 0.9 [default: groups do not
+    /// matter].
+    #[arg(long, value_name = "L", env = "MUSTER_LOCAL")]
+    local: Option<String>,
+    /// Directory for the state of age gossip as files, in a directory of this node [default: none].
+    #[arg(long, value_name = "DIR", env = "MUSTER_GOSSIP_STATE")]
+    gossip_state: Option<PathBuf>,
     /// Run in the foreground without a job and print one line for each change of view.
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["job", "serve"])]
     print_events: Option<EventFormat>,
@@ -183,11 +191,13 @@ impl Args {
                 &self.interval_ms,
                 &self.round_trip_ms,
                 self.allow_fast_interval,
+                self.local.as_deref(),
             )?),
         };
         let kilobytes_max = parse_journal_kb(&self.journal_kb)?;
         let config = AgentConfig {
             gossip,
+            gossip_state: self.gossip_state.map(absolute),
             settings: origin::settings(matches, &name),
             journal: self.journal.map(|directory| JournalConfig {
                 directory: absolute(directory),

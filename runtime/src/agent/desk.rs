@@ -1,5 +1,6 @@
 //! Where people come: the control socket, the journal, and what the agent says of itself.
 
+use super::gossip_files::GossipFiles;
 use crate::board::BoardView;
 use crate::config::{AgentConfig, Setting};
 use crate::control::{Control, protocol};
@@ -18,6 +19,7 @@ use tracing::warn;
 pub(super) struct Desk {
     pub(super) control: Option<Control>,
     pub(super) journal: Option<Journal>,
+    pub(super) gossip_files: Option<GossipFiles>,
     node: String,
     job: String,
     settings: Vec<Setting>,
@@ -47,9 +49,15 @@ impl Desk {
                 .inspect_err(|cause| warn!(path = %path.display(), %cause, "no control socket"))
                 .ok()
         };
+        let state = config.gossip_state.as_ref();
+        let state = state.map(|directory| match place {
+            Some(_) => directory.join(plain(&format!("{job}.{node}"))),
+            None => directory.join(plain(&node)),
+        });
         Self {
             control: path.and_then(open),
             journal,
+            gossip_files: state.and_then(|directory| GossipFiles::start(&directory)),
             node,
             job,
             settings: config.settings.clone(),

@@ -1,15 +1,38 @@
 //! Age gossip, as an operator drives it: initialised anew, started, stopped, looked at; and its state as
 //! files.
 
+use super::gossip_files::local_factor;
 use super::host::{Host, instant};
 use super::worker::next_incarnation;
 use crate::config::{GossipConfig, draw_seed};
 use crate::control::GossipCommand;
 use crate::sys::clock::monotonic_ns;
 use muster_fabric::Transport;
-use muster_protocol::{Age, Engine, Input};
+use muster_protocol::{Age, CauseKind, Engine, Event, EventKind, Input};
 use serde_json::{Value, json};
-use tracing::info;
+use tracing::{error, info, warn};
+
+/// AG-17: whatever changes somebody's health, with the clock, and with the message's where one brought
+/// it; ages alone say nothing.
+pub(super) fn log(age: &Age, event: &Event) {
+    let (clock, peer) = (age.clock(), age.name_of(event.member).unwrap_or("?"));
+    let is_silence = event.cause.kind == CauseKind::Silence;
+    let message_clock = age.message_clock().filter(|_| !is_silence);
+    let what = event.kind;
+    match what {
+        EventKind::NodeFailed | EventKind::NodeSuspect => {
+            warn!(clock, message_clock, peer, event = ?what, "gossip");
+        }
+        EventKind::Refused { parameter } => {
+            let parameter = parameter.name();
+            error!(
+                clock,
+                message_clock, peer, parameter, "gossip stops: another value there"
+            );
+        }
+        _ => info!(clock, message_clock, peer, event = ?what, "gossip"),
+    }
+}
 
 impl Host {
     /// Carries out one command; they come one at a time.
@@ -34,6 +57,7 @@ impl Host {
                 interval_ms,
                 round_trip_ms,
                 allow_fast_interval,
+                local,
                 participants,
             } => {
                 let gossip = GossipConfig::parse(
@@ -41,6 +65,7 @@ impl Host {
                     interval_ms,
                     round_trip_ms,
                     *allow_fast_interval,
+                    local.as_deref(),
                 );
                 self.init_gossip(&gossip.map_err(|error| error.to_string())?)
             }
@@ -108,6 +133,7 @@ impl Host {
             "dead_after": config.dead_after,
             "obsolete_after": config.rules.obsolete_after,
             "laziness": config.rules.laziness,
+            "local": local_factor(engine),
             "random_seed": config.random_seed,
             "digest": digest,
             "participants": ages,

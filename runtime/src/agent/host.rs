@@ -26,7 +26,9 @@
 use super::account::account;
 use super::desk::Desk;
 use super::drops::Drops;
+use super::gossip;
 use super::job::Job;
+use super::log;
 use super::outbox::{Outbox, Word};
 use super::printer;
 use super::priority::Priority;
@@ -218,6 +220,9 @@ impl Host {
             self.wake_engine(more);
             self.hear_rails();
             self.tell_events()?;
+            if let (Some(files), Some(age)) = (&mut self.desk.gossip_files, self.engine.age()) {
+                files.keep(age);
+            }
             let sent_all = self.transmit();
             self.keep_snapshot();
             if let Some(ending) = self.ending.take() {
@@ -345,6 +350,7 @@ impl Host {
             ("addresses_unusable", self.outbox.undeliverable),
             ("address_lists_begun_anew", self.outbox.begun_anew),
             ("priority_demotions", demotions()),
+            ("log_lines_lost", log::lost()),
         ];
         own.into_iter()
             .chain(self.desk.journal.iter().flat_map(Journal::counters))
@@ -385,9 +391,7 @@ impl Host {
             self.worked = true;
             self.hear_status(&event);
             if let Some(age) = self.engine.age() {
-                // AG-17: whatever changes somebody's health, with the clock; ages alone say nothing.
-                let (clock, peer) = (age.clock(), age.name_of(event.member).unwrap_or("?"));
-                info!(clock, peer, event = ?event.kind, "gossip");
+                gossip::log(age, &event);
             }
             if let Some(journal) = &self.desk.journal
                 && let Some(line) = account(&self.engine, &event)

@@ -190,6 +190,10 @@ impl Job {
             // The watch sees the mark on the board and speaks the verdict.
             Request::Leaving { slot, .. } => self.watch.inspect(slot),
             Request::HungUp { slot, .. } => info!(slot, "a connection ended"),
+            Request::Withdrawn { slot } => {
+                info!(slot, "a process gave up before it was attached");
+                self.forget_client(slot);
+            }
         }
     }
 
@@ -242,12 +246,16 @@ impl Job {
         }
         self.doorman.settle(notice, &mut self.board, &self.watch);
         if notice.finding.is_final() && is_latest {
-            self.forget_watcher(notice.slot);
-            self.attached.remove(&notice.slot);
-            self.has_moved = true;
-            if self.attached.is_empty() {
-                self.idle_since_ns = monotonic_ns();
-            }
+            self.forget_client(notice.slot);
+        }
+    }
+
+    fn forget_client(&mut self, slot: u32) {
+        self.forget_watcher(slot);
+        self.attached.remove(&slot);
+        self.has_moved = true;
+        if self.attached.is_empty() {
+            self.idle_since_ns = monotonic_ns();
         }
     }
 

@@ -171,7 +171,9 @@ fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(
         let worker = match fork() {
             Ok(Fork::Child) => {
                 drop(signals);
-                std::process::exit(worker::run(estate, place, config));
+                let code = worker::run(estate, place, config);
+                super::log::drain();
+                std::process::exit(code);
             }
             Ok(Fork::Parent { child }) => child,
             Err(source) => {

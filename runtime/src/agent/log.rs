@@ -1,18 +1,29 @@
 //! Where the agent's log goes: standard error, systemd's journal, or a file with a limit.
 //!
 //! Keeper and workers share the file. When it is full it begins anew, and its first line says
-//! how much was dropped: what happened last is what somebody will look for.
+//! how much was dropped: what happened last is what somebody will look for. The process with the loop
+//! writes through a tray.
 
+use super::tray::Tray;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::prelude::*;
 
 /// Longest log in bytes.
 const LOG_BYTES_MAX: u64 = 1 << 20;
+
+/// How long an end waits for the last lines.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Where lines are written.
+static SINK: OnceLock<Mutex<Box<dyn Write + Send>>> = OnceLock::new();
+/// Where lines are dropped instead, once this process has a loop.
+static TRAY: OnceLock<Tray> = OnceLock::new();
 
 /// The variable that says where to: `stderr`, `journald` or `file`.
 const PLACE: &str = "MUSTER_LOG_TO";
@@ -36,7 +47,68 @@ pub(super) fn in_job(path: &Path) {
         _ => to_file(path),
     }
     complain();
-    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "this is a bug")));
+    std::panic::set_hook(Box::new(|panic| {
+        tracing::error!(%panic, "this is a bug");
+        drain();
+    }));
+}
+
+/// From now on lines of this process are written by a thread of their own: its loop begins. Children
+/// that it forks would have no such thread.
+pub(super) fn in_own_thread() {
+    match Tray::start(Sink) {
+        Ok(tray) => _ = TRAY.set(tray),
+        Err(cause) => tracing::warn!(%cause, "no thread for the log: the loop writes it"),
+    }
+}
+
+/// Before an end: waits a moment for lines that are still to be written.
+pub(super) fn drain() {
+    if let Some(tray) = TRAY.get() {
+        tray.drain(PATIENCE);
+    }
+}
+
+/// Lines that could not be written fast enough.
+pub(super) fn lost() -> u64 {
+    TRAY.get().map_or(0, Tray::lost)
+}
+
+/// Takes lines to the tray if there is one, else to where they are written.
+struct Way;
+
+impl Write for Way {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match TRAY.get() {
+            Some(tray) => tray.put(line),
+            None => Sink.write_all(line)?,
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Where lines are written, by one at a time.
+struct Sink;
+
+impl Sink {
+    fn with<T>(write: impl FnOnce(&mut dyn Write) -> T) -> Option<T> {
+        let mut sink = SINK.get()?.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(write(&mut **sink))
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        Self::with(|sink| sink.write(line)).unwrap_or(Ok(line.len()))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Self::with(|sink| sink.flush()).unwrap_or(Ok(()))
+    }
 }
 
 fn place() -> Option<&'static str> {
@@ -56,8 +128,9 @@ fn leads_to_journald() -> bool {
 }
 
 fn to_stderr() {
+    let _ = SINK.set(Mutex::new(Box::new(io::stderr())));
     let builder = tracing_subscriber::fmt().with_env_filter(filter());
-    builder.with_target(false).with_writer(io::stderr).init();
+    builder.with_target(false).with_writer(|| Way).init();
 }
 
 /// Without a journal elsewhere, where that is said.
@@ -81,11 +154,12 @@ fn to_file(path: &Path) {
     let Ok(log) = BoundedLog::open(path, LOG_BYTES_MAX) else {
         return;
     };
+    let _ = SINK.set(Mutex::new(Box::new(log)));
     let builder = tracing_subscriber::fmt().with_env_filter(filter());
     builder
         .with_target(false)
         .with_ansi(false)
-        .with_writer(Mutex::new(log))
+        .with_writer(|| Way)
         .init();
 }
 

@@ -11,6 +11,7 @@ mod changes;
 mod desk;
 mod drops;
 mod gossip;
+mod gossip_files;
 mod hearing;
 mod host;
 mod job;
@@ -29,6 +30,7 @@ mod seat;
 mod signals;
 mod status;
 mod traffic;
+mod tray;
 mod worker;
 
 use crate::doorman::{DoorError, Place, PlaceError};
@@ -59,7 +61,9 @@ pub fn main() -> ExitCode {
     match mode {
         Mode::Foreground => {
             log::in_foreground();
-            match worker::run_alone(&config) {
+            let ended = worker::run_alone(&config);
+            log::drain();
+            match ended {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => refuse(&error, 1),
             }

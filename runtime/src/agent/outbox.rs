@@ -122,8 +122,15 @@ impl Outbox {
         else {
             return;
         };
-        if !self.peers.values().any(|entry| entry.peer == Some(peer)) {
-            fabric.forget(peer);
+        if self.peers.values().any(|entry| entry.peer == Some(peer)) {
+            return;
+        }
+        fabric.forget(peer);
+        // An interface that it had taken from another is free again: that one's next word has it back.
+        for (other, entry) in &mut self.peers {
+            if entry.exact && share(other, address) {
+                entry.exact = false;
+            }
         }
     }
 
@@ -236,6 +243,12 @@ impl Entry {
     }
 }
 
+/// Whether two addresses name the same interface.
+fn share(one: &[u8], other: &[u8]) -> bool {
+    let mut nids = one.split(|byte| *byte == b',');
+    nids.any(|nid| other.split(|byte| *byte == b',').any(|own| own == nid))
+}
+
 /// Why an address leads nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nowhere {
@@ -292,6 +305,31 @@ mod tests {
             assert_eq!(nids(&fabric, member), own);
             assert_eq!(outbox.contradictions, 1);
         }
+    }
+
+    /// Two members claim one interface: the later has it, the other keeps the rest, and has it back when the
+    /// later one is gone.
+    #[test]
+    fn an_interface_goes_to_the_later_word_and_back_when_its_owner_is_gone() {
+        let (mut fabric, mut outbox) = (fabric("127.59.2.5:0@udp0", 8), Outbox::default());
+        let [first, second] = [[A, B], [B, C]].map(|nids| nids.join(","));
+        let ask = |outbox: &mut Outbox, fabric: &mut Fabric, text: &str| {
+            outbox.peer(fabric, text.as_bytes(), Word::Own).unwrap()
+        };
+        let one = ask(&mut outbox, &mut fabric, &first);
+        let two = ask(&mut outbox, &mut fabric, &second);
+        assert_ne!(one, two);
+        let owned = |fabric: &Fabric| [one, two].map(|peer| nids(fabric, peer));
+        assert_eq!(owned(&fabric), [A.to_owned(), second.clone()]);
+        assert_eq!(ask(&mut outbox, &mut fabric, &first), one);
+        assert_eq!(
+            owned(&fabric),
+            [A.to_owned(), second.clone()],
+            "no word is new"
+        );
+        outbox.release(&mut fabric, second.as_bytes());
+        assert_eq!(ask(&mut outbox, &mut fabric, &first), one);
+        assert_eq!(nids(&fabric, one), first);
     }
 
     #[test]

@@ -5,10 +5,10 @@
 //! done is undone, and the old plan holds. What could not be built again stays in the plan and is missing
 //! from the wall, until it can.
 
-use super::missing::Missing;
+use super::missing::{Missing, Opening};
 use super::seat::Seat;
 use crate::config::RailsDocument;
-use muster_fabric::{Fabric, Nid, OpenError, Transport};
+use muster_fabric::{Fabric, Nid, OpenError, OpenedRail, Transport};
 use muster_protocol::ADDRESS_MAX;
 use tracing::{error, info};
 
@@ -20,6 +20,8 @@ pub(super) struct Rails {
     open: Vec<Nid>,
     /// Those of them that are not open now.
     missing: Vec<Missing>,
+    /// The one of these that is being opened.
+    opening: Option<Opening>,
     /// Where the agent is on the machine.
     seat: Seat,
     /// Where the messages' memory is: they were allocated where the loop ran when it began.
@@ -52,6 +54,7 @@ impl Rails {
             document,
             open,
             missing: Vec::new(),
+            opening: None,
             memory_node: seat.node(),
             seat,
             favours: false,
@@ -236,13 +239,25 @@ impl Rails {
         }
     }
 
-    /// When a missing rail is to be tried again.
+    /// When a missing rail is to be tried again, or looked after while it is being opened: one at a time.
     pub(super) fn due_us(&self) -> Option<u64> {
-        self.missing.iter().map(|one| one.next_us).min()
+        let next_us = self.missing.iter().map(|one| one.next_us).min();
+        self.opening
+            .as_ref()
+            .map_or(next_us, |opening| Some(opening.next_us))
     }
 
-    /// Tries to open a missing rail whose time has come. True if it is open now.
+    /// Has a missing rail opened whose time has come, and takes one in that is open. True if it is open now.
     pub(super) fn reopen(&mut self, now_us: u64, fabric: &mut Fabric, mtu_least: usize) -> bool {
+        if let Some(opening) = &mut self.opening {
+            let Some(opened) = opening.look(now_us) else {
+                return false;
+            };
+            let at = self.missing.iter().position(|one| one.nid == opening.nid);
+            self.opening = None;
+            // One that has left the plan meanwhile is closed again.
+            return at.is_some_and(|at| self.reopened(now_us, at, opened, fabric, mtu_least));
+        }
         let due = |one: &Missing| one.next_us <= now_us;
         let Some(at) = self.missing.iter().position(due) else {
             return false;
@@ -255,12 +270,31 @@ impl Rails {
         };
         // The others know its port; but any other is better than no rail.
         let configured = &self.document.rails[place].nid;
-        let opened = open_alone(fabric, &missing.nid, mtu_least)
-            .or_else(|_| open_alone(fabric, configured, mtu_least));
-        match opened {
+        let ways = [&missing.nid, configured].map(|nid| fabric.opener(nid));
+        match Opening::start(now_us, missing.nid.clone(), ways.into()) {
+            Ok(opening) => self.opening = Some(opening),
+            Err(reason) => missing.put_off(now_us, reason),
+        }
+        false
+    }
+
+    /// A missing rail was opened, or not. True if it is a rail of this node now.
+    fn reopened(
+        &mut self,
+        now_us: u64,
+        at: usize,
+        opened: Result<OpenedRail, String>,
+        fabric: &mut Fabric,
+        mtu_least: usize,
+    ) -> bool {
+        let taken = opened.and_then(|opened| take_alone(fabric, opened, mtu_least));
+        let missing = &mut self.missing[at];
+        match taken {
             Ok(nid) => {
                 info!(rail = %nid, "a rail that was missing is open");
-                self.open[place] = nid;
+                if let Some(place) = self.open.iter().position(|nid| *nid == missing.nid) {
+                    self.open[place] = nid;
+                }
                 self.missing.remove(at);
                 self.settle(fabric);
                 true
@@ -273,17 +307,25 @@ impl Rails {
     }
 }
 
-/// Opens a rail that members can live with.
-fn open_alone(fabric: &mut Fabric, nid: &Nid, mtu_least: usize) -> Result<Nid, String> {
-    let mut steps = Vec::new();
-    let opened = open_one(fabric, nid, &mut Vec::new(), &mut steps)?;
+/// Takes in a rail that members can live with.
+fn take_alone(fabric: &mut Fabric, opened: OpenedRail, mtu_least: usize) -> Result<Nid, String> {
+    let index = fabric
+        .take_rail(opened)
+        .map_err(|error| error.to_string())?;
+    let nid = nid_of(fabric, index).ok_or("it is gone again")?;
     match unfit(fabric, mtu_least) {
-        None => Ok(opened),
+        None => Ok(nid),
         Some(why) => {
-            undo(fabric, steps);
+            undo(fabric, vec![Step::Opened(nid)]);
             Err(why)
         }
     }
+}
+
+fn nid_of(fabric: &Fabric, index: usize) -> Option<Nid> {
+    let rails = fabric.rails();
+    let view = rails.into_iter().find(|rail| rail.index == index);
+    view.map(|rail| rail.nid)
 }
 
 /// Opens a rail. Where one that goes anyway is in its way, that one goes first.
@@ -296,9 +338,7 @@ fn open_one(
     loop {
         let why = match fabric.add_rail(nid) {
             Ok(index) => {
-                let rails = fabric.rails();
-                let view = rails.into_iter().find(|rail| rail.index == index);
-                let opened = view.map_or_else(|| nid.clone(), |rail| rail.nid);
+                let opened = nid_of(fabric, index).unwrap_or_else(|| nid.clone());
                 steps.push(Step::Opened(opened.clone()));
                 return Ok(opened);
             }
@@ -384,6 +424,16 @@ mod tests {
         (fabric, rails)
     }
 
+    /// Has what is due opened, and waits for it: another thread does it.
+    fn reopen(rails: &mut Rails, fabric: &mut Fabric, now_us: u64) -> bool {
+        let mut is_open = rails.reopen(now_us, fabric, 0);
+        while rails.opening.is_some() {
+            std::thread::yield_now();
+            is_open = rails.reopen(now_us, fabric, 0);
+        }
+        is_open
+    }
+
     fn sorted(nids: &[Nid]) -> Vec<Nid> {
         let mut nids = nids.to_vec();
         nids.sort();
@@ -457,14 +507,14 @@ mod tests {
         // Now only by this port, which somebody has.
         rails.document.rails[0].nid = lost.clone();
         let taken = UdpSocket::bind(lost.socket_address().unwrap()).unwrap();
-        assert!(!rails.reopen(5, &mut fabric, 0));
+        assert!(!reopen(&mut rails, &mut fabric, 5));
         let why = rails.missing()[0].reason.clone();
         assert!(why.contains("in use"), "{why}");
         let due_us = rails.due_us().unwrap();
         assert!(due_us > 5);
         drop(taken);
         assert!(
-            !rails.reopen(due_us - 1, &mut fabric, 0),
+            !reopen(&mut rails, &mut fabric, due_us - 1),
             "not before its time"
         );
         // A change in the meantime is made with those that are open.
@@ -473,7 +523,7 @@ mod tests {
             rails.apply(&mut fabric, document, 0).map_err(|one| one.why),
             Ok(false)
         );
-        assert!(rails.reopen(due_us, &mut fabric, 0));
+        assert!(reopen(&mut rails, &mut fabric, due_us));
         assert_eq!((rails.due_us(), rails.lost()), (None, 1));
         assert_eq!(rails.open(), [lost, left]);
         let view = fabric
@@ -486,6 +536,52 @@ mod tests {
             [3],
             "all that the plan says of it holds again"
         );
+    }
+
+    /// The loop goes on while a rail is being opened; one that has left the plan by then is closed again.
+    #[test]
+    fn a_rail_is_opened_beside_the_loop_and_only_for_the_plan() {
+        let (mut fabric, mut rails) = begin();
+        let lost = rails.open[0].clone();
+        fabric.remove_rail(&lost).unwrap();
+        rails.note_lost(vec![(lost.clone(), "gone".into())]);
+        assert!(!rails.reopen(7, &mut fabric, 0), "another thread does it");
+        assert!(rails.opening.is_some() && rails.due_us() > Some(7));
+        assert_eq!(fabric.rails().len(), 1);
+        let mut next = rails.document().clone();
+        next.rails.remove(0);
+        rails
+            .apply(&mut fabric, next, 0)
+            .map_err(|one| one.why)
+            .unwrap();
+        assert!(!reopen(&mut rails, &mut fabric, 8));
+        assert_eq!((fabric.rails().len(), rails.due_us()), (1, None));
+        assert!(fabric.add_rail(&lost).is_ok(), "its address is free again");
+    }
+
+    /// cfg-030: partitions that the machine does not have are named, with those that it has.
+    #[cfg(feature = "hwloc")]
+    #[test]
+    fn partitions_that_are_not_there_are_named() {
+        let (_fabric, mut rails) = begin();
+        assert_eq!(
+            rails.strange_partitions(),
+            None,
+            "nothing is known of the machine"
+        );
+        let file = std::path::Path::new("../tests/topologies/two-sockets.xml");
+        rails.seat = Seat::look(Some(muster_fabric::locality::read_file(file).unwrap()));
+        let said = rails.strange_partitions().unwrap();
+        assert!(
+            said.starts_with("this machine has the CPU partitions 0, 1, and not 3 of 127.59.1.1"),
+            "{said}"
+        );
+        rails
+            .document
+            .rails
+            .iter_mut()
+            .for_each(|rail| rail.partitions = vec![0]);
+        assert_eq!(rails.strange_partitions(), None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::desk::Desk;
 use super::host::{Ending, Host};
 use super::job::Job;
 use super::keeper::Estate;
+use super::log;
 use super::printer;
 use super::rails::Rails;
 use super::resume::{Record, Resume};
@@ -34,6 +35,7 @@ pub(super) const GAVE_UP: i32 = 70;
 
 /// Runs a job's worker; returns its exit code.
 pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i32 {
+    log::in_own_thread();
     let record = estate.resume.read().unwrap_or_default();
     let ground = Ground {
         libfabric: estate.libfabric,
@@ -67,6 +69,7 @@ pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i3
 pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     // First of all: who is asked to end while it starts ends in order, too.
     let signals = Signals::install().map_err(|error| format!("cannot receive signals: {error}"))?;
+    log::in_own_thread();
     let libfabric = keeping_handlers(muster_fabric::load).map_err(|error| error.to_string())?;
     let ground = Ground {
         libfabric,

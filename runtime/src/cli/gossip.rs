@@ -28,7 +28,7 @@ enum Command {
 #[derive(Args)]
 struct InitArgs {
     /// NIDs of all participants, this node's among them: lists, ranges such as
-    /// 192.168.[1-2].[1-128/2]@o2ib0, or file:PATH.
+    /// 192.168.[1-2].[1-128/2]@o2ib0, or file:PATH; GROUP=NIDS puts them into a group.
     #[arg(required = true, value_name = "NIDS")]
     participants: Vec<String>,
     /// A cycle, in milliseconds.
@@ -40,6 +40,9 @@ struct InitArgs {
     /// Allow a cycle below 200 ms.
     #[arg(long)]
     allow_fast_interval: bool,
+    /// The part of pings that stay in the own group, as in 0.9 [default: groups do not matter].
+    #[arg(long, value_name = "L")]
+    local: Option<String>,
     #[command(flatten)]
     show: ShowArgs,
 }
@@ -55,6 +58,7 @@ pub(crate) fn run(args: &GossipArgs) -> Result<(), CliError> {
                 interval_ms: args.interval_ms.clone(),
                 round_trip_ms: args.round_trip_ms.clone(),
                 allow_fast_interval: args.allow_fast_interval,
+                local: args.local.clone(),
                 participants: words(&args.participants)?,
             };
             change(&args.show, &Request::Gossip(command))

@@ -1,13 +1,16 @@
 //! `muster sim`: the protocols in a simulated world, from a scenario file and a seed.
 //!
 //! `run` runs one seed, tells its story if it fails and shrinks the scenario; `sweep` runs many
-//! on all cores; `figures` measures a zone of full size. What was drawn is printed before the
+//! on all cores; `figures` measures a zone of full size, `compare` the two engines side by side, `lamport`
+//! the clocks of one of them. What was drawn is printed before the
 //! run. Exit codes tell the kinds of failure apart: 0 sound, 20 a promise was broken
 //! (correctness), 21 it did not come to rest in time (liveness), 22 the code panicked (crash).
 //! Every figure is simulated.
 
 use super::CliError;
+use super::sim_compare::{self, CompareArgs};
 use super::sim_figures::{self, FiguresArgs};
+use super::sim_lamport::{self, LamportArgs};
 use clap::{Args, Subcommand, ValueEnum};
 use muster_sim::{Figures, Outcome, Report, Scenario, run, shrink, story, sweep};
 use serde::Serialize;
@@ -23,6 +26,10 @@ pub(crate) enum SimCommand {
     Sweep(SweepArgs),
     /// Measure whole zones: boot, leave, join, crash and silence; JSON or Markdown, and a plot.
     Figures(FiguresArgs),
+    /// Both engines on the same network with the same faults: detection, datagrams, bytes, CPU.
+    Compare(CompareArgs),
+    /// The clocks and ages of age gossip: how far they drift, which thresholds are safe.
+    Lamport(LamportArgs),
 }
 
 /// How to print.
@@ -79,6 +86,8 @@ pub(crate) fn main(command: &SimCommand) -> Result<(), CliError> {
         SimCommand::Run(args) => run_one(args),
         SimCommand::Sweep(args) => run_many(args),
         SimCommand::Figures(args) => sim_figures::main(args),
+        SimCommand::Compare(args) => sim_compare::main(args),
+        SimCommand::Lamport(args) => sim_lamport::main(args),
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The scenarios, in the order of the paper.
-const FIGURES: [&str; 9] = [
+const FIGURES: [&str; 12] = [
     include_str!("../../../tests/scenarios/burns-07-interval.toml"),
     include_str!("../../../tests/scenarios/burns-08-cleanup.toml"),
     include_str!("../../../tests/scenarios/burns-09-local.toml"),
@@ -23,6 +23,9 @@ const FIGURES: [&str; 9] = [
     include_str!("../../../tests/scenarios/burns-13-piggyback.toml"),
     include_str!("../../../tests/scenarios/burns-14-partitions.toml"),
     include_str!("../../../tests/scenarios/burns-death.toml"),
+    include_str!("../../../tests/scenarios/burns-ports.toml"),
+    include_str!("../../../tests/scenarios/burns-hybrids.toml"),
+    include_str!("../../../tests/scenarios/burns-assumptions.toml"),
 ];
 const COLOURS: [RGBColor; 6] = [BLUE, RED, GREEN, MAGENTA, BLACK, RGBColor(200, 120, 0)];
 

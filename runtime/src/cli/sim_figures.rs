@@ -72,7 +72,7 @@ pub(crate) struct FiguresArgs {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Runs of each point of these figures.
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     runs: u64,
     /// Measure only what the engine of one member takes of the heap, in zones of these sizes.
     #[arg(long)]
@@ -307,7 +307,7 @@ pub(super) fn run_plan(scenario: &Scenario, seed: u64, output: Output) -> Result
     Ok(())
 }
 
-fn cores() -> usize {
+pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 

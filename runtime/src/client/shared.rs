@@ -82,6 +82,12 @@ pub fn current() -> Result<Client, Error> {
 
 /// One user less; the last one leaves. Says how many remain. In a forked child it does nothing.
 pub fn finalize(exit_code: i32) -> Result<u32, Error> {
+    finalize_after(exit_code, |_| {})
+}
+
+/// As [`finalize`]; the last one calls `before` when it is known to be that and still attached. Who attaches
+/// meanwhile waits for both.
+pub fn finalize_after(exit_code: i32, before: impl FnOnce(&Client)) -> Result<u32, Error> {
     let shared = shared()?;
     let mut state = shared.lock();
     let State::In(client, users) = &mut *state else {
@@ -93,6 +99,7 @@ pub fn finalize(exit_code: i32) -> Result<u32, Error> {
     }
     let client = client.clone();
     let turn = Turn::begin(shared, state);
+    before(&client);
     let left = client.finalize(exit_code);
     OWNER.store(0, Ordering::Release);
     turn.end(State::Out);

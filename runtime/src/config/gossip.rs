@@ -1,31 +1,34 @@
 //! What age gossip is told: who takes part, how often, how far away.
 
-use super::ConfigError;
+use super::{ConfigError, GroupName};
 use muster_fabric::{Nid, NidList, expand};
 use muster_protocol::AgeConfig;
-use muster_protocol::age::Participant;
 use muster_protocol::age::config::PARTICIPANTS_MAX;
+use muster_protocol::age::{Choice, Participant};
 use std::path::Path;
 
 /// Which engine runs, and what age gossip needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GossipConfig {
-    /// The NIDs of all participants, in any order.
-    pub participants: Vec<Nid>,
+    /// The NIDs of all participants, in any order, each with its group.
+    pub participants: Vec<(Nid, GroupName)>,
     /// A cycle, in microseconds.
     pub interval_us: u64,
     /// The estimated round trip of the network, in microseconds.
     pub round_trip_us: u64,
     /// Whether an interval below 200 ms is meant.
     pub allow_fast_interval: bool,
+    /// The part of pings that stay in the own group, in thousandths; none: groups do not matter.
+    pub local_permille: Option<u16>,
 }
 
 /// Most bytes of a list of participants.
 const LIST_MAX: u64 = 64 << 20;
 
 impl GossipConfig {
-    /// Reads participants (NIDs or ranges of them, with commas or white space between; `file:PATH` is
-    /// the content of a file) and times in milliseconds.
+    /// Reads participants (NIDs or ranges of them, with commas or white space between; `GROUP=` before
+    /// them puts them into a group; `file:PATH` is the content of a file), times in milliseconds, and the
+    /// local factor.
     ///
     /// # Errors
     /// The first thing that cannot be understood.
@@ -34,6 +37,7 @@ impl GossipConfig {
         interval_ms: &str,
         round_trip_ms: &str,
         allow_fast_interval: bool,
+        local: Option<&str>,
     ) -> Result<Self, ConfigError> {
         let mut participants = Vec::new();
         for list in lists {
@@ -42,8 +46,17 @@ impl GossipConfig {
                 None => read_list(list, &mut participants)?,
             }
         }
+        let local_permille = local.map(local_factor).transpose()?;
+        let is_grouped = participants
+            .iter()
+            .any(|(_, group)| !group.as_str().is_empty());
+        if let (Some(local), false) = (local, is_grouped) {
+            let why = "a local factor needs groups: write the participants as GROUP=NIDS";
+            return Err(refuse(local, &why));
+        }
         Ok(Self {
             participants,
+            local_permille,
             interval_us: milliseconds(interval_ms)?,
             round_trip_us: milliseconds(round_trip_ms)?,
             allow_fast_interval,
@@ -55,8 +68,9 @@ impl GossipConfig {
     /// # Errors
     /// None of the rails is a participant, or two are.
     pub fn engine(&self, local: &NidList) -> Result<AgeConfig, String> {
+        let nids = self.participants.iter().map(|(nid, _)| nid);
         let is_local = |nid: &&Nid| local.iter().any(|own| own == *nid);
-        let own: Vec<&Nid> = self.participants.iter().filter(is_local).collect();
+        let own: Vec<&Nid> = nids.filter(is_local).collect();
         let [own] = own[..] else {
             return Err(format!(
                 "{} of the participants are rails of this node, and it has to be one; its rails are {local}: \
@@ -65,11 +79,18 @@ impl GossipConfig {
             ));
         };
         let participants = self.participants.iter();
-        let participants = participants.map(|nid| Participant::new(&nid.to_string()));
+        let participants = participants.map(|(nid, group)| {
+            let mut participant = Participant::new(&nid.to_string());
+            participant.group = group.as_str().to_owned();
+            participant
+        });
         let mut config = AgeConfig::new(&own.to_string(), participants.collect());
         config.interval_us = self.interval_us;
         config.round_trip_us = self.round_trip_us;
         config.allow_fast_interval = self.allow_fast_interval;
+        if let Some(permille) = self.local_permille {
+            config.choice = Choice::Local { permille };
+        }
         Ok(config)
     }
 }
@@ -96,14 +117,25 @@ fn file(path: &Path) -> Result<String, ConfigError> {
     std::fs::read_to_string(path).map_err(failed)
 }
 
-fn read_list(text: &str, participants: &mut Vec<Nid>) -> Result<(), ConfigError> {
+fn read_list(text: &str, participants: &mut Vec<(Nid, GroupName)>) -> Result<(), ConfigError> {
     for word in text.split_whitespace() {
+        let (group, nids) = word.split_once('=').unwrap_or(("", word));
+        let group = GroupName::new(group).map_err(|error| refuse(word, &error))?;
         let room = PARTICIPANTS_MAX - participants.len();
-        for name in expand(word, room).map_err(|error| refuse(word, &error))? {
-            participants.push(name.parse().map_err(|error| refuse(&name, &error))?);
+        for name in expand(nids, room).map_err(|error| refuse(word, &error))? {
+            let nid = name.parse().map_err(|error| refuse(&name, &error))?;
+            participants.push((nid, group.clone()));
         }
     }
     Ok(())
+}
+
+/// A part of a whole, in thousandths.
+fn local_factor(text: &str) -> Result<u16, ConfigError> {
+    let part = text.parse::<f64>().ok();
+    let part = part.filter(|part| (0.0..=1.0).contains(part));
+    let part = part.ok_or_else(|| refuse(text, &"a local factor lies between 0 and 1; use 0.9"))?;
+    Ok((part * 1e3).round() as u16)
 }
 
 /// Milliseconds with a fraction, as microseconds.
@@ -119,10 +151,10 @@ mod tests {
     use super::*;
 
     fn parse(list: &str) -> Result<GossipConfig, ConfigError> {
-        GossipConfig::parse(&[list.to_owned()], "200", "1.5", false)
+        GossipConfig::parse(&[list.to_owned()], "200", "1.5", false, None)
     }
 
-    /// AG-01, AG-11: a list, ranges, both, and a file.
+    /// AG-01, AG-11, BG-04: a list, ranges, both, and a file.
     #[test]
     fn participants_are_lists_ranges_or_a_file() {
         let mixed = parse("10.0.[1-2].[1-8/2]@udp0,10.9.9.9@udp0 10.9.9.8@udp0").unwrap();
@@ -156,6 +188,33 @@ mod tests {
             .unwrap()
             .engine(&"10.0.0.9@udp0".parse().unwrap());
         assert!(error.unwrap_err().contains("its rails are 10.0.0.9@udp0"));
-        assert!(GossipConfig::parse(&[], "soon", "1", false).is_err());
+        assert!(GossipConfig::parse(&[], "soon", "1", false, None).is_err());
+    }
+    /// BG-02: groups stand before their NIDs; a local factor needs them, and is a part of a whole.
+    #[test]
+    fn groups_and_the_local_factor() {
+        let parse = |list: &str, local| {
+            GossipConfig::parse(&[list.to_owned()], "200", "1", false, Some(local))
+        };
+        let list = "a=10.0.0.[1-2]@udp0 b=10.0.1.1@udp0,10.0.1.2@udp0 10.0.2.1@udp0";
+        let gossip = parse(list, "0.9").unwrap();
+        let config = gossip.engine(&"10.0.1.2@udp0".parse().unwrap()).unwrap();
+        let groups: Vec<&str> = config.participants.iter().map(|one| &*one.group).collect();
+        assert_eq!(groups, ["a", "a", "b", "b", ""]);
+        assert_eq!(config.choice, Choice::Local { permille: 900 });
+        assert_eq!(config.check(), Ok(()));
+        for (list, local, words) in [
+            (list, "1.1", "between 0 and 1"),
+            (list, "much", "between 0 and 1"),
+            ("10.0.0.[1-2]@udp0", "0.9", "GROUP=NIDS"),
+        ] {
+            let error = parse(list, local).unwrap_err().to_string();
+            assert!(
+                error.contains(words) && error.contains("MUSTER_LOCAL"),
+                "{error}"
+            );
+        }
+        let long = format!("{}=10.0.0.1@udp0", "x".repeat(32));
+        assert!(parse(&long, "0.9").unwrap_err().to_string().contains("31"));
     }
 }

@@ -66,6 +66,8 @@ pub struct AgentConfig {
     pub profile: Profile,
     /// Age gossip instead of the overlay.
     pub gossip: Option<GossipConfig>,
+    /// Where the state of age gossip is written to, if it is.
+    pub gossip_state: Option<PathBuf>,
     /// Where the job key comes from.
     pub key: KeySource,
     /// How long an agent without clients stays.
@@ -267,8 +269,8 @@ pub enum ConfigError {
     Rails(String),
     /// What age gossip is told that cannot be understood.
     #[error(
-        "gossip, {text:?}: {why} (--participants, --interval-ms, --round-trip-ms; MUSTER_PARTICIPANTS, \
-         MUSTER_INTERVAL_MS, MUSTER_ROUND_TRIP_MS)"
+        "gossip, {text:?}: {why} (--participants, --interval-ms, --round-trip-ms, --local; \
+         MUSTER_PARTICIPANTS, MUSTER_INTERVAL_MS, MUSTER_ROUND_TRIP_MS, MUSTER_LOCAL)"
     )]
     Gossip {
         /// The words as given.

@@ -40,6 +40,8 @@ pub enum GossipCommand {
         round_trip_ms: String,
         /// Whether a cycle may be below 200 ms.
         allow_fast_interval: bool,
+        /// The part of pings that stay in the own group, if groups matter.
+        local: Option<String>,
         /// Lists and ranges of NIDs.
         participants: Vec<String>,
     },
@@ -58,11 +60,16 @@ impl fmt::Display for GossipCommand {
                 interval_ms,
                 round_trip_ms,
                 allow_fast_interval,
+                local,
                 participants,
             } => {
+                let local = local.as_deref().unwrap_or("-");
                 let fast = if *allow_fast_interval { "fast" } else { "safe" };
                 let list = participants.join(" ");
-                write!(f, "gossip init {interval_ms} {round_trip_ms} {fast} {list}")
+                write!(
+                    f,
+                    "gossip init {interval_ms} {round_trip_ms} {fast} {local} {list}"
+                )
             }
         }
     }
@@ -178,12 +185,14 @@ impl FromStr for Request {
                 interval,
                 round_trip,
                 fast @ ("fast" | "safe"),
+                local,
                 ref list @ ..,
             ] => {
                 return Ok(Self::Gossip(GossipCommand::Init {
                     interval_ms: interval.to_owned(),
                     round_trip_ms: round_trip.to_owned(),
                     allow_fast_interval: fast == "fast",
+                    local: Some(local).filter(|local| *local != "-").map(str::to_owned),
                     participants: list.iter().map(|word| (*word).to_owned()).collect(),
                 }));
             }
@@ -339,6 +348,7 @@ mod tests {
             interval_ms: "200".into(),
             round_trip_ms: "0.5".into(),
             allow_fast_interval: true,
+            local: Some("0.9".into()),
             participants: vec!["10.0.0.[1-4]@udp0".into(), "10.0.1.1@udp0".into()],
         };
         let gossip = [GossipCommand::Start, GossipCommand::Stop, init].map(Request::Gossip);

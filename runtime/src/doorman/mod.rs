@@ -111,6 +111,12 @@ pub enum Request {
         /// The slot's generation.
         generation: u32,
     },
+    /// Its connection is gone before it held its word, and it lives on: it has given up waiting for us, and is
+    /// no client. Its slot is free.
+    Withdrawn {
+        /// Its slot.
+        slot: u32,
+    },
 }
 
 /// What the doorman counts.
@@ -421,7 +427,14 @@ impl Doorman {
                 }
                 Ok(Received::HungUp) | Err(_) => {
                     if let Some((slot, generation)) = connection.place {
-                        requests.push(Request::HungUp { slot, generation });
+                        let withdrawn = watch.forget_if_withdrawn(slot, generation);
+                        requests.push(match withdrawn {
+                            true => Request::Withdrawn { slot },
+                            false => Request::HungUp { slot, generation },
+                        });
+                        if withdrawn {
+                            board.release_slot(slot);
+                        }
                     }
                     self.drop_connection(token);
                     return;

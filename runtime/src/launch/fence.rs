@@ -1,4 +1,4 @@
-//! Fences over nodes that may fail: who took part is agreed, with one ruling a fence.
+//! Fences over nodes that may fail: who took part is agreed, with one ruling a fence (run-3).
 //!
 //! Picture a round of people who each put a note on the table; the one at the head, as soon as everybody who
 //! is still there has put his, reads out whose notes count, and with that the round is over for all. If the

@@ -15,6 +15,7 @@
 //! What is absent: `MPI_Comm_spawn` and tools (they are refused), and data by direct modex.
 
 mod bell;
+mod binding;
 mod ends;
 mod environment;
 mod fence;
@@ -33,6 +34,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use binding::Bind;
 pub use layout::{Layout, LayoutError};
 pub use output::Output;
 pub use policy::ExitPolicy;
@@ -59,6 +61,8 @@ pub struct Plan {
     pub output: Output,
     /// How long the launchers of all nodes, and then their ranks, may take to come.
     pub patience: Duration,
+    /// Which cores each rank may use.
+    pub bind: Bind,
     /// Nodes that are this one machine, and share its cores.
     pub neighbours: usize,
     /// Say what is done.
@@ -94,6 +98,18 @@ pub enum Error {
     /// Another launcher.
     #[error("{0}")]
     Conflict(String),
+    /// Ranks cannot be bound.
+    #[error(
+        "{ranks} ranks cannot be bound on {node}, where {cores} cores may be used; start fewer, or leave out --bind"
+    )]
+    Cores {
+        /// The node.
+        node: String,
+        /// How many ranks.
+        ranks: usize,
+        /// How many cores.
+        cores: usize,
+    },
     /// Attributes are bounded.
     #[error("{what} has {size} bytes, and at most {most} can be carried; use fewer ranks a node")]
     TooMuch {
@@ -124,7 +140,7 @@ impl Error {
     /// The exit status that says so.
     pub fn status(&self) -> u8 {
         match self {
-            Self::Layout(_) | Self::Conflict(_) => 2,
+            Self::Layout(_) | Self::Conflict(_) | Self::Cores { .. } => 2,
             Self::Agent(_) => 3,
             Self::Missing { .. } => 5,
             Self::Program { .. } => 127,

@@ -23,9 +23,9 @@ use super::fence::Fences;
 use super::hall::Waiting;
 use super::output::Mouths;
 use super::peers::Peers;
-use super::ranks::Ranks;
+use super::ranks::{Ranks, Start};
 use super::signals::Signals;
-use super::{Error, Plan, environment, library, memory_directory, session_directory};
+use super::{Error, Plan, binding, environment, library, memory_directory, session_directory};
 use crate::client::{Client, Options};
 use crate::pmix::server::{JobFacts, Server, Upcall};
 use crate::sys::descriptor::EventFd;
@@ -70,11 +70,12 @@ pub(super) struct Launcher {
     pub(super) epoll: Epoll,
 }
 
-/// Runs this node's part of a job and answers its exit status. `base` is a directory for sessions.
+/// Runs this node's part of a job and answers its exit status. `base` is a directory for sessions. `met` is told
+/// whether the launchers of all nodes have come: then nobody needs what they found each other by.
 ///
 /// # Errors
 /// The ranks were not started, or are ended, and the others know.
-pub fn run(plan: &Plan, own: usize, base: &Path) -> Result<u8, Error> {
+pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, Error> {
     let node = plan.layout.name(own).to_owned();
     let signals = Signals::new().map_err(Error::system("handle signals"))?;
     let options = Options {
@@ -120,6 +121,7 @@ pub fn run(plan: &Plan, own: usize, base: &Path) -> Result<u8, Error> {
             outcome = Ok(error.status());
         }
     }
+    *met = launcher.peers.without(|_| true).is_empty();
     let _ = launcher.client.finalize(0);
     outcome
 }
@@ -189,6 +191,7 @@ impl Launcher {
             node: node.clone(),
             why,
         })?;
+        let cores = binding::of_ranks(&self.plan, self.own)?;
         self.gather(signals)?;
         if let Some(status) = self.aborted_by_another() {
             return Ok(status);
@@ -221,7 +224,7 @@ impl Launcher {
         }
         let common = self.common_environment(session, &program, &path);
         let mouths = Mouths::new(&self.plan.output, &node, &self.plan.job);
-        let started = self.start_ranks(&server, &program, &common, &mouths);
+        let started = self.start_ranks(&server, &program, &common, cores.as_deref(), &mouths);
         let outcome =
             started.and_then(|()| self.turn_until_over(&server, &upcalls, &wake, signals));
         if outcome.is_err() {
@@ -315,19 +318,24 @@ impl Launcher {
         server: &Server,
         program: &Path,
         common: &[(OsString, OsString)],
+        cores: Option<&[Vec<usize>]>,
         mouths: &Mouths,
     ) -> Result<(), Error> {
-        for rank in self.plan.layout.ranks_of(self.own) {
+        for (place, rank) in self.plan.layout.ranks_of(self.own).enumerate() {
+            let cores = cores.map_or(&[][..], |all| &all[place]);
+            if self.plan.verbose && !cores.is_empty() {
+                self.say(&format!("rank {rank} is bound to the processors {cores:?}"));
+            }
             let mut variables = common.to_vec();
             variables.extend(server.environment(rank)?);
-            let started = self.ranks.start(
+            let start = Start {
                 rank,
                 program,
-                &self.plan.arguments,
-                &variables,
-                mouths,
-                &self.epoll,
-            );
+                arguments: &self.plan.arguments,
+                environment: &variables,
+                processors: cores,
+            };
+            let started = self.ranks.start(&start, mouths, &self.epoll);
             started.map_err(|cause| Error::Program {
                 program: self.plan.program.to_string_lossy().into_owned(),
                 node: self.name(),

@@ -1,4 +1,4 @@
-//! Which exit status a job has, when its ranks ended differently.
+//! Which exit status a job has, when its ranks ended differently (run-4).
 
 use super::bell::Ended;
 

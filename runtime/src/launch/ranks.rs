@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use super::bell::Ended;
 use super::output::Mouths;
-use crate::sys::child::bind_to_this_thread;
+use crate::sys::child::{bind_to_processors, bind_to_this_thread};
 use crate::sys::poll::Epoll;
 use crate::sys::process::{open_pidfd, send_signal, try_reap};
 
@@ -18,6 +18,16 @@ struct Running {
     pidfd: OwnedFd,
     connected: bool,
     finalized: bool,
+}
+
+/// What a rank is started with.
+pub(super) struct Start<'a> {
+    pub(super) rank: u32,
+    pub(super) program: &'a Path,
+    pub(super) arguments: &'a [OsString],
+    pub(super) environment: &'a [(OsString, OsString)],
+    /// Where it may run; empty for wherever the launcher may.
+    pub(super) processors: &'a [usize],
 }
 
 /// The ranks of this node.
@@ -30,22 +40,22 @@ pub(super) struct Ranks {
 pub(super) const TOKEN: u64 = 1 << 32;
 
 impl Ranks {
-    /// Starts one; `stdin` for the first of the job only.
+    /// Starts one; the first of the job gets our standard input.
     ///
     /// # Errors
     /// The system's, of the program.
     pub(super) fn start(
         &mut self,
-        rank: u32,
-        program: &Path,
-        arguments: &[OsString],
-        environment: &[(OsString, OsString)],
+        start: &Start<'_>,
         mouths: &Mouths,
         epoll: &Epoll,
     ) -> std::io::Result<()> {
-        let mut command = Command::new(program);
+        let Start {
+            rank, environment, ..
+        } = *start;
+        let mut command = Command::new(start.program);
         command
-            .args(arguments)
+            .args(start.arguments)
             .envs(environment.iter().map(|(name, value)| (name, value)));
         for (name, _) in std::env::vars_os() {
             let given = environment.iter().any(|(one, _)| *one == name);
@@ -58,6 +68,9 @@ impl Ranks {
         }
         mouths.prepare(&mut command, rank)?;
         bind_to_this_thread(&mut command);
+        if !start.processors.is_empty() {
+            bind_to_processors(&mut command, start.processors);
+        }
         let mut child = command.spawn()?;
         mouths.listen(&mut child, rank);
         let pid = child.id();

@@ -1,4 +1,4 @@
-//! A step of Slurm: which nodes, which of them is this, and what its agents need to find each other.
+//! A step of Slurm: which nodes, which of them is this, and what its agents need to find each other (run-2).
 //!
 //! `srun --mpi=none` starts one launcher a node and tells it all of this by its environment.
 

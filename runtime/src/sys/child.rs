@@ -29,6 +29,18 @@ pub fn bind_to_this_thread(command: &mut Command) {
     }
 }
 
+/// Has the command's process run on these processors only.
+pub fn bind_to_processors(command: &mut Command, processors: &[usize]) {
+    let mut set = rustix::thread::CpuSet::new();
+    for processor in processors {
+        set.set(*processor);
+    }
+    // SAFETY: one system call between fork and exec; the set was made before.
+    unsafe {
+        command.pre_exec(move || Ok(rustix::thread::sched_setaffinity(None, &set)?));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

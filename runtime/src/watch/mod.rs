@@ -173,6 +173,26 @@ impl Watch {
         self.shared.forget(slot);
     }
 
+    /// A client hung up. Stops following it if it had not held its word yet and lives on: it is no client then,
+    /// and its end is nobody's business. Says whether it did.
+    pub fn forget_if_withdrawn(&self, slot: u32, generation: u32) -> bool {
+        let shared = &self.shared;
+        let claimed = {
+            let slots = shared.lock();
+            let entry = slots.get(slot as usize);
+            let same = entry.filter(|entry| entry.generation == generation);
+            same.filter(|entry| entry.phase == Phase::Claimed)
+                .map(|entry| (entry.pid, entry.start_ticks))
+        };
+        // A dying process closes its files when all of its threads are marked as exiting.
+        let lives = |(pid, start_ticks)| classify::look(pid, start_ticks) == Fate::Stays;
+        let withdrawn = claimed.is_some_and(lives);
+        if withdrawn {
+            self.forget(slot);
+        }
+        withdrawn
+    }
+
     /// What was lost or refused, by name.
     pub fn counters(&self) -> [(&'static str, u64); 2] {
         [

@@ -91,6 +91,12 @@ impl Age {
         self.gossip.clock()
     }
 
+    /// The Lamport clock of the last message that counted, if there was one.
+    #[must_use]
+    pub fn message_clock(&self) -> Option<u64> {
+        self.message_clock
+    }
+
     /// All participants with their ages, in the order of the vector; no age if never heard of.
     pub fn ages(&self) -> impl Iterator<Item = (&str, Option<u8>)> {
         let names = self.config.participants.iter().map(|one| &*one.name);

@@ -99,6 +99,8 @@ pub struct Age {
     gossip_cycles: u64,
     grace_until: u64,
     judge_due: bool,
+    /// The clock of the last message that counted.
+    message_clock: Option<u64>,
     /// What the host said of its own lateness.
     late_us: u64,
 }
@@ -171,6 +173,7 @@ impl Age {
             gossip_cycles: 0,
             grace_until: 0,
             judge_due: false,
+            message_clock: None,
             late_us: 0,
             config,
         })

@@ -123,6 +123,7 @@ impl Age {
             }
             return Ok(());
         }
+        self.message_clock = Some(clock);
         self.heard(place, header.incarnation);
         if is_ping {
             self.gossip.merge(payload);

@@ -148,17 +148,7 @@ impl Overlay {
                 self.table.remove(id);
             }
         }
-        let suspects: Vec<MemberId> = self
-            .table
-            .iter_live()
-            .filter(|member| member.state == NodeState::Suspect)
-            .map(|member| member.id)
-            .collect();
-        for id in suspects {
-            self.table.change(id, |member| {
-                member.state = NodeState::Alive;
-                member.reporters = Reporters::default();
-            });
+        for id in self.table.drop_suspicions() {
             let nobody = Reporters::default();
             self.tell(id, EventKind::NodeRecovered, CauseKind::Claimed, nobody, 0);
         }

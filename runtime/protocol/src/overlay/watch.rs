@@ -5,7 +5,7 @@
 //! is heard or the deadline is over. A helper probes for one heartbeat and answers *alive* (with
 //! how long ago it heard it) or *silent*, which counts as its report when our deadline is over.
 
-use crate::event::CauseKind;
+use crate::event::{CauseKind, EventKind};
 use crate::evidence::ObservationKind;
 use crate::identity::{MemberId, Version};
 use crate::link::Subject;
@@ -15,7 +15,7 @@ use crate::overlay::outbox::Intent;
 use crate::planted::{self, Fault};
 use crate::reject::Reject;
 use crate::state::{NodeState, RankState};
-use crate::table::Member;
+use crate::table::{Member, Reporters};
 use crate::time::Instant;
 use crate::verdict::{self, Silence};
 
@@ -402,13 +402,31 @@ impl Overlay {
         if late_us >= self.config.deadline_us {
             self.drowsy_until = now.after(2 * self.config.deadline_us);
             self.minority.overslept();
+            self.forget_suspicions();
         }
         self.heard_any = self.heard_any.after(late_us).min(now);
         self.doubted_since = self.doubted_since.map(|at| at.after(late_us).min(now));
     }
 
-    /// Whether we slept for a deadline, and woke not two ago: the reports we hold are as old as our
-    /// sleep, so we speak no verdict, and our view weighs nothing against another's.
+    /// What became of our suspicions we slept through. Passed on they would count as if they were of
+    /// today, our own reports among them.
+    fn forget_suspicions(&mut self) {
+        if self.is_paper() || planted::on(Fault::SleeperTellsOn) {
+            return;
+        }
+        self.table.drop_suspicions().into_iter().for_each(|id| {
+            let nobody = Reporters::default();
+            self.tell(id, EventKind::NodeRecovered, CauseKind::Refuted, nobody, 0);
+        });
+        for link in self.links.values_mut() {
+            self.topology_dirty |= link.rounds > 1;
+            link.heard();
+        }
+    }
+
+    /// Whether we slept for a deadline, and woke not two ago: what we hold of others' silence, and what
+    /// lay in our sockets, is as old as our sleep. So we speak no verdict, take no report and pass none
+    /// on, and our view weighs nothing against another's.
     pub(super) fn is_drowsy(&self) -> bool {
         self.now < self.drowsy_until
     }

@@ -20,6 +20,8 @@ pub enum Axis {
     Nodes,
     /// Clusters that are cut off.
     Partitions,
+    /// Bytes of a gossip for each member, which the paper does not give.
+    MemberBytes,
 }
 
 impl Axis {
@@ -33,6 +35,7 @@ impl Axis {
             Self::Piggyback => "piggyback factor P",
             Self::Nodes => "nodes",
             Self::Partitions => "clusters cut off",
+            Self::MemberBytes => "bytes a member",
         }
     }
 }
@@ -43,13 +46,33 @@ impl Axis {
 pub struct Line {
     /// Its name.
     pub label: String,
-    /// `basic`, `hierarchical` or `piggyback`.
+    /// `basic`, `hierarchical`, `piggyback`, or one of the paper's future ones: `broadcast`, `buddies`.
     protocol: Protocol,
     /// How probable it is that a wire damages a message.
     #[serde(default)]
     wire_fault: f64,
     /// Bytes of a gossip for each member, where they are not those of all figures.
     bytes_per_member: Option<u64>,
+    /// Wires from each cluster up, where they are not those of all figures.
+    uplinks: Option<usize>,
+    /// Broken local ports, and as many global ones.
+    #[serde(default)]
+    broken_ports: usize,
+    /// Whether nobody notices that a port is broken.
+    #[serde(default)]
+    unwatched: bool,
+    /// Whether nobody sends background traffic.
+    #[serde(default)]
+    quiet: bool,
+    /// Whether each node gossips at moments of its own.
+    #[serde(default)]
+    out_of_step: bool,
+    /// Whether gossips line up at their sender's port.
+    #[serde(default)]
+    lines_up: bool,
+    /// Whether gossips that find no message to ride on go by the local factor, and not to anybody.
+    #[serde(default)]
+    hierarchical_alone: bool,
     /// Whether a node dies instead of being repaired.
     #[serde(default)]
     death: bool,
@@ -76,6 +99,8 @@ enum Protocol {
     Basic,
     Hierarchical,
     Piggyback,
+    Broadcast,
+    Buddies,
 }
 
 /// One figure.
@@ -111,18 +136,37 @@ impl ClusterFigure {
             Axis::Local => local = x,
             Axis::Piggyback => factor = x,
             Axis::Nodes => nodes = x as usize,
-            Axis::IntervalMs | Axis::CleanupMs | Axis::Partitions => {}
+            Axis::IntervalMs | Axis::CleanupMs | Axis::Partitions | Axis::MemberBytes => {}
         }
         let gossiping = match line.protocol {
             Protocol::Basic => Gossiping::Basic,
             Protocol::Hierarchical => Gossiping::Hierarchical(local),
-            Protocol::Piggyback => Gossiping::Piggyback(factor),
+            Protocol::Piggyback => Gossiping::Piggyback {
+                factor,
+                local: line.hierarchical_alone.then_some(local),
+            },
+            Protocol::Broadcast => Gossiping::Broadcast,
+            Protocol::Buddies => Gossiping::Buddies(local),
         };
         let mut setting = ClusterSetting::new(nodes, gossiping);
         setting.wire_fault = line.wire_fault;
         if let Some(bytes) = line.bytes_per_member {
             setting.gossip_bytes.1 = bytes;
         }
+        if let Some(uplinks) = line.uplinks {
+            setting.uplinks = uplinks;
+        }
+        if line.quiet {
+            // Then ports hear too little for a watchdog.
+            setting.traffic_bytes = 0;
+            setting.watchdog_us = None;
+        }
+        if line.unwatched {
+            setting.watchdog_us = None;
+        }
+        setting.broken_ports = line.broken_ports;
+        setting.in_step = !line.out_of_step;
+        setting.waits = !line.lines_up;
         if line.death {
             setting.start = Start::Death;
             setting.limit_us += setting.cleanup_us;
@@ -131,6 +175,7 @@ impl ClusterFigure {
             Axis::IntervalMs => setting.interval_us = (x * 1e3) as u64,
             Axis::CleanupMs => setting.cleanup_us = (x * 1e3) as u64,
             Axis::Partitions => setting.partitions = x as usize,
+            Axis::MemberBytes => setting.gossip_bytes.1 = x as u64,
             _ => {}
         }
         setting

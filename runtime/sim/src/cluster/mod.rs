@@ -10,6 +10,9 @@
 
 mod figure;
 mod network;
+mod setting;
+#[cfg(test)]
+mod tests;
 mod topology;
 
 use std::cmp::Reverse;
@@ -20,109 +23,16 @@ use muster_protocol::{EventKind, Input, Instant, MemberId, Target};
 
 use crate::chance::Chance;
 pub use figure::{Axis, ClusterFigure, Line, PaperPoint, PointFound};
-use network::{Step, Wires};
+use network::{Message, MessageId, Step, Wires};
+pub use setting::{Agreement, ClusterSetting, Gossiping, Start};
 pub use topology::CLUSTER;
-use topology::Topology;
+use topology::{Port, Topology};
 
 const KEY: [u8; 32] = [3; 32];
 /// Bytes of an application's message (BG-07).
 const TRAFFIC_BYTES: u64 = 512;
 /// Oldest age that the engine can tell from never.
 const AGE_MAX: u64 = 250;
-
-/// Which of the paper's protocols.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Gossiping {
-    /// To a random listed member.
-    Basic,
-    /// So large a part to the own cluster.
-    Hierarchical(f64),
-    /// On messages of the application, from this part of an interval on.
-    Piggyback(f64),
-}
-
-/// What begins a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// The dead node is repaired.
-    Repair,
-    /// A node dies.
-    Death,
-}
-
-/// One setting of the machine.
-#[derive(Clone, Debug)]
-pub struct ClusterSetting {
-    /// Nodes, in clusters of 16.
-    pub nodes: usize,
-    /// Which protocol.
-    pub gossiping: Gossiping,
-    /// The paper's Tgossip, in microseconds.
-    pub interval_us: u64,
-    /// The paper's Tcleanup, in microseconds.
-    pub cleanup_us: u64,
-    /// How probable it is that one wire damages a message.
-    pub wire_fault: f64,
-    /// How many clusters are cut off from the global network.
-    pub partitions: usize,
-    /// Bytes of a gossip: so many, and so many for each member. Not given: assumed, 2 being the least
-    /// that holds an address and a time.
-    pub gossip_bytes: (u64, u64),
-    /// Wires from each cluster's global switch up, 1 or 2. Not given: assumed.
-    pub uplinks: usize,
-    /// Bytes a second of background traffic from each node.
-    pub traffic_bytes: u64,
-    /// What begins a run.
-    pub start: Start,
-    /// After so long a run has failed, in microseconds.
-    pub limit_us: u64,
-}
-
-impl ClusterSetting {
-    /// The paper's standard setting.
-    #[must_use]
-    pub fn new(nodes: usize, gossiping: Gossiping) -> Self {
-        Self {
-            nodes,
-            gossiping,
-            interval_us: 100,
-            cleanup_us: 10_000,
-            wire_fault: 0.0,
-            partitions: 0,
-            gossip_bytes: (16, 2),
-            uplinks: 2,
-            traffic_bytes: 20_000_000,
-            start: Start::Repair,
-            limit_us: 20_000,
-        }
-    }
-
-    fn gossip_size(&self) -> u64 {
-        self.gossip_bytes.0 + self.gossip_bytes.1 * self.nodes as u64
-    }
-
-    /// Thousandths of messages of the application that stay in the cluster.
-    fn local_permille(&self) -> u32 {
-        if self.nodes > CLUSTER { 700 } else { 1000 }
-    }
-}
-
-/// How one run ended.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Agreement {
-    /// When all agreed, in milliseconds from the start; nothing if they did not in time.
-    pub agreed_ms: Option<f64>,
-    /// Gossips received undamaged until then.
-    pub received: u64,
-    /// Gossips sent until then.
-    pub sent: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Living members that were taken off somebody's list.
-    pub false_detections: u64,
-    /// Messages of all kinds on the wires at the end.
-    pub under_way: usize,
-}
 
 /// Runs one setting with one seed.
 #[must_use]
@@ -144,6 +54,12 @@ struct World<'a> {
     chance: Chance,
     topology: Topology,
     wires: Wires,
+    /// When each node wakes next; a moment that was planned before is none any more.
+    wakes_ns: Vec<u64>,
+    /// The gossip of each node that has not left yet, where gossips wait.
+    sending: Vec<Option<MessageId>>,
+    /// When a good message last came in at each node's local and global port.
+    heard_ns: Vec<[u64; 2]>,
     engines: Vec<Option<Age>>,
     ids: Vec<MemberId>,
     queue: BinaryHeap<Reverse<(u64, u64, What)>>,
@@ -182,6 +98,9 @@ impl<'a> World<'a> {
         let mut world = Self {
             setting,
             wires: Wires::new(topology.wires()),
+            wakes_ns: vec![0; setting.nodes],
+            sending: vec![None; setting.nodes],
+            heard_ns: vec![[0; 2]; setting.nodes],
             topology,
             ids: nids.iter().map(|nid| MemberId::of(nid)).collect(),
             engines: Vec::new(),
@@ -219,7 +138,20 @@ impl<'a> World<'a> {
                     permille: permille(local),
                 };
             }
-            Gossiping::Piggyback(factor) => config.piggyback_permille = Some(permille(factor)),
+            Gossiping::Piggyback { factor, local } => {
+                config.piggyback_permille = Some(permille(factor));
+                if let Some(local) = local {
+                    config.choice = Choice::Local {
+                        permille: permille(local),
+                    };
+                }
+            }
+            Gossiping::Broadcast => config.choice = Choice::Local { permille: 0 },
+            Gossiping::Buddies(local) => {
+                config.choice = Choice::Local {
+                    permille: permille(local),
+                };
+            }
         }
         config.interval_us = setting.interval_us;
         config.round_trip_us = 0;
@@ -237,9 +169,10 @@ impl<'a> World<'a> {
     }
 
     fn run(mut self) -> Agreement {
+        self.break_ports();
         self.assume_steady_state();
         let warm_us = (2 * self.setting.cleanup_us)
-            .min(60 * self.setting.interval_us)
+            .min(30 * self.setting.interval_us)
             .max(20 * self.setting.interval_us);
         self.at(warm_us * 1000, What::Start);
         let end_ns = (warm_us + self.setting.limit_us) * 1000;
@@ -265,13 +198,14 @@ impl<'a> World<'a> {
         let is_down = self.setting.start == Start::Repair;
         for node in 0..self.setting.nodes {
             let mut engine = self.engines[node].take().expect("it was just made");
+            let since = self.first_moment(&engine);
             let known = |other: &usize| *other != node && !(is_down && *other == self.subject);
             for other in (0..self.setting.nodes).filter(known) {
                 let heard = Input::TrafficFrom {
                     member: self.ids[other],
                     age_us: 0,
                 };
-                engine.handle(Instant(0), heard).expect("a participant");
+                engine.handle(since, heard).expect("a participant");
             }
             while engine.poll_event().is_some() {}
             self.engines[node] = Some(engine);
@@ -281,12 +215,29 @@ impl<'a> World<'a> {
         }
     }
 
+    /// When an engine is to begin so that its cycles are in step with all others', if they are to be:
+    /// it draws how far off its first cycle is.
+    fn first_moment(&self, engine: &Age) -> Instant {
+        let now = Instant(self.now_ns / 1000);
+        if !self.setting.in_step {
+            return now;
+        }
+        let mut probe = engine.clone();
+        probe.handle(now, Input::Wake).ok();
+        let off_us = probe.poll_timeout().since(now);
+        now.after(self.setting.interval_us - off_us.min(self.setting.interval_us))
+    }
+
     /// A node's cycles and its traffic begin.
     fn begin(&mut self, node: usize) {
+        let Some(engine) = &self.engines[node] else {
+            return;
+        };
+        let since = self.first_moment(engine);
         let Some(engine) = &mut self.engines[node] else {
             return;
         };
-        engine.handle(Instant(self.now_ns / 1000), Input::Wake).ok();
+        engine.handle(since, Input::Wake).ok();
         self.plan_wake(node);
         if self.setting.traffic_bytes > 0 {
             let pause_ns = self.traffic_pause();
@@ -304,11 +255,13 @@ impl<'a> World<'a> {
         let Some(engine) = &self.engines[node] else {
             return;
         };
-        let wake_ns = engine
-            .poll_timeout()
-            .0
-            .saturating_mul(1000)
-            .max(self.now_ns);
+        let mut wake_ns = engine.poll_timeout().0.saturating_mul(1000);
+        if self.sending[node].is_some() {
+            // What is due leaves when the last one has; cycles go on.
+            wake_ns = wake_ns.max(self.now_ns + self.setting.interval_us * 1000);
+        }
+        let wake_ns = wake_ns.max(self.now_ns);
+        self.wakes_ns[node] = wake_ns;
         self.at(wake_ns - self.now_ns, What::Wake(node));
     }
 
@@ -322,7 +275,9 @@ impl<'a> World<'a> {
     fn happen(&mut self, what: What) {
         match what {
             What::Start => self.start(),
+            What::Wake(node) if self.wakes_ns[node] != self.now_ns => {}
             What::Wake(node) => {
+                self.watch(node);
                 let now = Instant(self.now_ns / 1000);
                 let Some(engine) = &mut self.engines[node] else {
                     return;
@@ -401,29 +356,52 @@ impl<'a> World<'a> {
     fn transmit(&mut self, node: usize) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let now = Instant(self.now_ns / 1000);
-        while let Some(engine) = &mut self.engines[node]
+        while self.sending[node].is_none()
+            && let Some(engine) = &mut self.engines[node]
             && let Some(transmit) = engine.poll_transmit(now, &mut buffer)
         {
             let Target::Member(to) = transmit.target else {
                 continue;
             };
             if let Some(to) = self.ids.iter().position(|id| *id == to) {
-                let gossip = buffer[..transmit.size].into();
-                self.send(node, to, self.setting.gossip_size(), Some(gossip));
+                let gossip: Box<[u8]> = buffer[..transmit.size].into();
+                self.copy(node, to, &gossip);
+                let message = self.send(node, to, self.setting.gossip_size(), Some(gossip));
+                self.sending[node] = message.filter(|_| self.setting.waits);
             }
         }
         self.buffer = buffer;
     }
 
-    fn send(&mut self, from: usize, to: usize, bytes: u64, gossip: Option<Box<[u8]>>) {
+    /// BG-15: whoever else gets the same list.
+    fn copy(&mut self, from: usize, to: usize, gossip: &[u8]) {
+        let first = from - from % CLUSTER;
+        let others = match self.setting.gossiping {
+            Gossiping::Broadcast => first..first + CLUSTER,
+            Gossiping::Buddies(_) => from ^ 1..(from ^ 1) + 1,
+            _ => return,
+        };
+        for other in others.filter(|other| *other != from && *other != to) {
+            self.send(from, other, self.setting.gossip_size(), Some(gossip.into()));
+        }
+    }
+
+    /// Nothing if there is no way to go.
+    fn send(
+        &mut self,
+        from: usize,
+        to: usize,
+        bytes: u64,
+        gossip: Option<Box<[u8]>>,
+    ) -> Option<MessageId> {
         if gossip.is_some() {
             self.agreement.sent += 1;
             self.agreement.bytes += self.setting.gossip_size();
         }
-        if let Some(way) = self.topology.way(from, to) {
-            let id = self.wires.send(to, way, bytes, gossip);
-            self.at(0, What::Wires(Step::Head(id)));
-        }
+        let way = self.topology.way(from, to)?;
+        let id = self.wires.send((from, to), way, bytes, gossip);
+        self.at(0, What::Wires(Step::Head(id)));
+        Some(id)
     }
 
     /// BG-07: a message of the application, which may carry a gossip (BG-03).
@@ -445,7 +423,7 @@ impl<'a> World<'a> {
             }
         };
         let mut gossip = None;
-        if let (Some(engine), Gossiping::Piggyback(_)) =
+        if let (Some(engine), Gossiping::Piggyback { .. }) =
             (&mut self.engines[node], self.setting.gossiping)
         {
             let now = Instant(self.now_ns / 1000);
@@ -469,8 +447,13 @@ impl<'a> World<'a> {
                     .release(wire, |after, step| later.push((after, step)));
             }
             Step::Arrived(id) => {
-                if let Some((message, wires)) = self.wires.arrived(id) {
-                    self.arrive(message.to, message.gossip, wires);
+                if let Some(message) = self.wires.arrived(id) {
+                    let from = message.from;
+                    self.arrive(message);
+                    if self.sending[from] == Some(id) {
+                        self.sending[from] = None;
+                        self.transmit(from);
+                    }
                 }
             }
         }
@@ -480,88 +463,58 @@ impl<'a> World<'a> {
     }
 
     /// BG-05: each wire may have damaged it, and what is damaged is thrown away.
-    fn arrive(&mut self, to: usize, gossip: Option<Box<[u8]>>, wires: usize) {
-        let Some(gossip) = gossip else { return };
+    fn arrive(&mut self, message: Message) {
+        let Message {
+            to, gossip, way, ..
+        } = message;
         let parts = 1_000_000;
         let fault = (self.setting.wire_fault * parts as f64) as u64;
-        let is_damaged = (0..wires).any(|_| self.chance.between(0, parts - 1) < fault);
-        let is_down = to == self.subject
-            && (self.setting.start == Start::Repair) != self.started_ns.is_some();
-        if is_damaged || is_down {
+        let is_damaged = fault > 0
+            && way
+                .iter()
+                .any(|_| self.chance.between(0, parts - 1) < fault);
+        if is_damaged || self.topology.loses(&way) {
             return;
         }
-        let now = Instant(self.now_ns / 1000);
-        let Some(engine) = &mut self.engines[to] else {
+        for (node, port) in self.topology.ports_in(&way).collect::<Vec<_>>() {
+            self.heard_ns[node][port as usize] = self.now_ns;
+            self.topology.hold(node, port, false);
+        }
+        let is_down = to == self.subject
+            && (self.setting.start == Start::Repair) != self.started_ns.is_some();
+        let (Some(gossip), Some(engine)) = (gossip, &mut self.engines[to]) else {
             return;
         };
+        if is_down {
+            return;
+        }
         self.agreement.received += 1;
+        let now = Instant(self.now_ns / 1000);
         engine.handle(now, Input::Datagram { bytes: &gossip }).ok();
         self.hear(to);
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn mean_ms(setting: &ClusterSetting, runs: u64) -> f64 {
-        let runs_ms = (1..=runs).map(|seed| {
-            let agreement = run_cluster(setting, seed);
-            agreement
-                .agreed_ms
-                .unwrap_or_else(|| panic!("seed {seed} did not agree: {agreement:?}"))
-        });
-        runs_ms.sum::<f64>() / runs as f64
+    /// BG-06: a port at which nothing good has come in for too long is down, says its node.
+    fn watch(&mut self, node: usize) {
+        let Some(watchdog_us) = self.setting.watchdog_us else {
+            return;
+        };
+        for port in [Port::Local, Port::Global] {
+            let silent_ns = self.now_ns - self.heard_ns[node][port as usize];
+            if silent_ns > watchdog_us * 1000 {
+                self.topology.hold(node, port, true);
+            }
+        }
     }
 
-    /// BG-05, BG-08: a run is decided by its seed; a damaged gossip is not received.
-    #[test]
-    fn a_run_is_decided_by_its_seed() {
-        let mut setting = ClusterSetting::new(32, Gossiping::Basic);
-        let (one, other) = (run_cluster(&setting, 5), run_cluster(&setting, 5));
-        assert_eq!(one.agreed_ms, other.agreed_ms);
-        assert_eq!((one.sent, one.received), (other.sent, other.received));
-        setting.wire_fault = 0.1;
-        let damaged = run_cluster(&setting, 5);
-        let rate = |run: Agreement| run.received as f64 / run.sent as f64;
-        assert!(rate(damaged) < 0.9 * rate(one), "{damaged:?} {one:?}");
-    }
-
-    /// BG-08: a death is agreed on after the clean-up time at the earliest.
-    #[test]
-    fn a_death_takes_the_time_out() {
-        let mut setting = ClusterSetting::new(32, Gossiping::Basic);
-        (setting.start, setting.cleanup_us) = (Start::Death, 5_000);
-        let agreement = run_cluster(&setting, 3);
-        let agreed_ms = agreement.agreed_ms.unwrap();
-        assert!(agreed_ms > 4.0 && agreed_ms < 10.0, "{agreed_ms}");
-        assert_eq!(agreement.false_detections, 0);
-    }
-
-    /// BG-10: a clean-up time that is too short makes agreement impossible; a long one changes nothing.
-    #[test]
-    fn a_short_clean_up_time_finds_the_living_dead() {
-        let mut setting = ClusterSetting::new(96, Gossiping::Basic);
-        setting.cleanup_us = 800;
-        setting.limit_us = 4_000;
-        let short = run_cluster(&setting, 1);
-        assert!(
-            short.agreed_ms.is_none() && short.false_detections > 100,
-            "{short:?}"
-        );
-        setting.cleanup_us = 10_000;
-        let long = run_cluster(&setting, 1);
-        assert!(
-            long.agreed_ms.is_some() && long.false_detections == 0,
-            "{long:?}"
-        );
-    }
-
-    /// BG-13: the more nodes, the later.
-    #[test]
-    fn agreement_takes_longer_in_larger_machines() {
-        let small = mean_ms(&ClusterSetting::new(16, Gossiping::Basic), 6);
-        let large = mean_ms(&ClusterSetting::new(96, Gossiping::Basic), 6);
-        assert!(large > 1.3 * small, "{small} {large}");
+    fn break_ports(&mut self) {
+        let nodes = self.setting.nodes as u64;
+        let mut left = (0..self.setting.nodes).collect::<Vec<_>>();
+        for _ in 0..self.setting.broken_ports.min(nodes as usize / 2) {
+            for port in [Port::Local, Port::Global] {
+                let at = self.chance.between(0, left.len() as u64 - 1) as usize;
+                self.topology.set_broken(left.swap_remove(at), port, true);
+            }
+        }
     }
 }

@@ -24,11 +24,12 @@ pub(super) type MessageId = usize;
 
 #[derive(Debug)]
 pub(super) struct Message {
+    pub(super) from: usize,
     pub(super) to: usize,
     pub(super) bytes: u64,
     /// The gossip that it carries.
     pub(super) gossip: Option<Box<[u8]>>,
-    way: Vec<Wire>,
+    pub(super) way: Vec<Wire>,
     taken: usize,
 }
 
@@ -69,12 +70,13 @@ impl Wires {
     /// A message is ready at its sender.
     pub(super) fn send(
         &mut self,
-        to: usize,
+        (from, to): (usize, usize),
         way: Vec<Wire>,
         bytes: u64,
         gossip: Option<Box<[u8]>>,
     ) -> MessageId {
         let message = Message {
+            from,
             to,
             bytes,
             gossip,
@@ -128,12 +130,11 @@ impl Wires {
         }
     }
 
-    /// Takes a message that has arrived off the wires; how many it crossed goes with it.
-    pub(super) fn arrived(&mut self, id: MessageId) -> Option<(Message, usize)> {
+    /// Takes a message that has arrived off the wires.
+    pub(super) fn arrived(&mut self, id: MessageId) -> Option<Message> {
         let message = self.messages[id].take()?;
         self.free.push(id);
-        let wires = message.way.len();
-        Some((message, wires))
+        Some(message)
     }
 
     /// How many messages have not arrived.

@@ -26,7 +26,14 @@ const fn crossbar(port: usize) -> usize {
     }
 }
 
-/// Which wires there are, and which ports are down.
+/// A node's port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Port {
+    Local,
+    Global,
+}
+
+/// Which wires there are, which work, and which ports their nodes hold for down.
 #[derive(Clone, Debug)]
 pub(super) struct Topology {
     clusters: usize,
@@ -34,9 +41,11 @@ pub(super) struct Topology {
     uplinks: usize,
     /// Clusters without a way up.
     pub(super) cut: Vec<bool>,
-    /// Ports that do not work, by node: the local one, the global one.
+    /// Ports that their own node holds for down: the local one, the global one. Nobody else knows.
     pub(super) local_down: Vec<bool>,
     pub(super) global_down: Vec<bool>,
+    /// Wires on which everything is lost.
+    is_broken: Vec<bool>,
 }
 
 impl Topology {
@@ -48,20 +57,59 @@ impl Topology {
             cut: vec![false; clusters],
             local_down: vec![false; nodes],
             global_down: vec![false; nodes],
+            // A local and a global switch each, and the wires between the upper crossbars.
+            is_broken: vec![false; 2 * clusters * SWITCH_WIRES + CROSSBARS * CROSSBARS],
         }
     }
 
     /// How many wires there are.
     pub(super) fn wires(&self) -> usize {
-        // A local and a global switch each, and the wires between the upper crossbars.
-        2 * self.clusters * SWITCH_WIRES + CROSSBARS * CROSSBARS
+        self.is_broken.len()
     }
 
-    /// The way from one node to another, as wires in their order; nothing if there is none. `None`
-    /// in the middle stands for a node that passes the message on from its local to its global port.
+    /// Breaks both wires of a port, or mends them. A switch that fails is all of its ports.
+    pub(super) fn set_broken(&mut self, node: usize, port: Port, is_broken: bool) {
+        let switch = 2 * (node / CLUSTER) + usize::from(port == Port::Global);
+        for number in [node % CLUSTER, CLUSTER + node % CLUSTER] {
+            self.is_broken[wire(switch, number) as usize] = is_broken;
+        }
+    }
+
+    /// Whether a message that goes this way is lost.
+    pub(super) fn loses(&self, way: &[Wire]) -> bool {
+        way.iter().any(|wire| self.is_broken[*wire as usize])
+    }
+
+    /// The ports at which a message on this way comes in: those of nodes that pass it on, and the
+    /// receiver's.
+    pub(super) fn ports_in(&self, way: &[Wire]) -> impl Iterator<Item = (usize, Port)> {
+        let nodes = self.local_down.len();
+        let switches = 2 * self.clusters;
+        way.iter().filter_map(move |wire| {
+            let (switch, number) = (*wire as usize / SWITCH_WIRES, *wire as usize % SWITCH_WIRES);
+            let is_in = switch < switches && (CLUSTER..2 * CLUSTER).contains(&number);
+            let node = switch / 2 * CLUSTER + number.checked_sub(CLUSTER)?;
+            let port = if switch % 2 == 0 {
+                Port::Local
+            } else {
+                Port::Global
+            };
+            (is_in && node < nodes).then_some((node, port))
+        })
+    }
+
+    /// A node's own word on one of its ports.
+    pub(super) fn hold(&mut self, node: usize, port: Port, is_down: bool) {
+        match port {
+            Port::Local => self.local_down[node] = is_down,
+            Port::Global => self.global_down[node] = is_down,
+        }
+    }
+
+    /// The way from one node to another, as wires in their order; nothing if no node knows one.
     pub(super) fn way(&self, from: usize, to: usize) -> Option<Vec<Wire>> {
         let (here, there) = (from / CLUSTER, to / CLUSTER);
-        if here == there && !self.local_down[from] && !self.local_down[to] {
+        if here == there && !self.local_down[from] {
             return Some(self.within(2 * here, from % CLUSTER, to % CLUSTER));
         }
         let mut way = Vec::with_capacity(12);
@@ -76,9 +124,6 @@ impl Topology {
             }
             way.extend(self.within(2 * here, sender % CLUSTER, next % CLUSTER));
             sender = next;
-        }
-        if self.global_down[to] {
-            return None;
         }
         let port = sender % CLUSTER;
         if here == there {
@@ -166,5 +211,22 @@ mod tests {
         topology.cut[1] = true;
         assert_eq!(topology.way(0, 20), None);
         assert!(topology.way(0, 40).is_some() && topology.way(17, 20).is_some());
+    }
+    /// BG-05, BG-06: a broken port loses what comes and goes by it, and the others do not know; a
+    /// message comes in at the ports of those who pass it on, too.
+    #[test]
+    fn a_broken_port_loses_what_crosses_it() {
+        let mut topology = Topology::new(32, 2);
+        topology.set_broken(3, Port::Local, true);
+        let (in_, out) = (topology.way(0, 3).unwrap(), topology.way(3, 0).unwrap());
+        assert!(topology.loses(&in_) && topology.loses(&out));
+        assert!(!topology.loses(&topology.way(20, 3).unwrap()));
+        topology.hold(3, Port::Local, true);
+        assert!(!topology.loses(&topology.way(3, 0).unwrap()));
+        topology.set_broken(3, Port::Local, false);
+        assert!(!topology.loses(&in_));
+        topology.hold(15, Port::Global, true);
+        let ports: Vec<_> = topology.ports_in(&topology.way(15, 20).unwrap()).collect();
+        assert_eq!(ports, [(0, Port::Local), (20, Port::Global)]);
     }
 }

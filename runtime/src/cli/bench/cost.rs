@@ -119,6 +119,30 @@ pub(super) fn version_seen(directory: &Path, by: &str, name: &str) -> Option<(u6
     Some((member["incarnation"].as_u64()?, member["minor"].as_u64()?))
 }
 
+/// What one member knows of another, and from whom, for people.
+pub(super) fn story(directory: &Path, by: &str, name: &str) -> Option<String> {
+    let answer = ask_member(directory, by, &Question::Why(name.to_owned()))?;
+    answer["story"].as_str().map(str::to_owned)
+}
+
+/// How often a member's loop ran for so long that it lost its real-time priority; none of other systems.
+pub(super) fn demotions(directory: &Path, name: &str) -> u64 {
+    let answer = ask_member(directory, name, &Question::Stats);
+    let demotions = answer.and_then(|answer| answer["agent"]["priority_demotions"].as_u64());
+    demotions.unwrap_or(0)
+}
+
+/// How late a member was, by its own counters.
+pub(super) fn lateness(directory: &Path, name: &str) -> Option<String> {
+    let answer = ask_member(directory, name, &Question::Stats)?;
+    Some(format!(
+        "{} ms late of late, {} times in all, {} times put back to normal priority",
+        answer["lateness_ms"],
+        answer["counters"]["own_late"],
+        answer["agent"]["priority_demotions"]
+    ))
+}
+
 fn ask_member(directory: &Path, name: &str, question: &Question) -> Option<Value> {
     let path = directory.join(format!("{name}{MEMBER_SUFFIX}"));
     path.exists().then(|| ask(&path, question).ok())?

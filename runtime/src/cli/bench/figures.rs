@@ -70,17 +70,19 @@ pub(super) enum Count {
     FalseDowns,
     Suspected,
     VersionKept,
+    Demoted,
     Failures,
 }
 
 impl Count {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Faults,
         Self::Missing,
         Self::NotBack,
         Self::FalseDowns,
         Self::Suspected,
         Self::VersionKept,
+        Self::Demoted,
         Self::Failures,
     ];
 
@@ -92,6 +94,7 @@ impl Count {
             Self::FalseDowns => ("false_downs", "DOWN of a living member"),
             Self::Suspected => ("suspected", "SUSPECT of a living member"),
             Self::VersionKept => ("version_kept", "paused, no higher version"),
+            Self::Demoted => ("demoted", "lost its real-time priority"),
             Self::Failures => ("failures", "phases that failed"),
         }
     }

@@ -4,9 +4,10 @@
 //! none was false. Nothing is averaged away: who never said what it should have is counted as
 //! missing.
 
+use super::alarms::{Said, new_alarms};
 use super::cost;
 use super::figures::{Count, Figures, Metric};
-use super::member::{Home, Lines, Member, System, Terms, held};
+use super::member::{Home, Member, System, Terms, held};
 use super::wiring::Wiring;
 use crate::cli::CliError;
 use crate::cli::process::{is_interrupted, monotonic_ns, wait_until};
@@ -41,7 +42,7 @@ pub(super) struct Group<'a> {
     wiring: Option<Wiring>,
     absences: Vec<Absence>,
     /// Everything that was said, by whom, members that have ended included.
-    said: Vec<(String, Lines)>,
+    said: Vec<Said>,
     pub(super) figures: Figures,
 }
 
@@ -63,7 +64,7 @@ impl<'a> Group<'a> {
         };
         for index in 1..=terms.members {
             let member = Member::start(system, terms, index)?;
-            group.said.push((member.name.clone(), member.lines()));
+            group.said.push(Said::new(&member.name, member.lines()));
             group.members.push(member);
         }
         if let Some(wiring) = &group.wiring {
@@ -197,6 +198,7 @@ impl<'a> Group<'a> {
         if let Some(absence) = self.absences.iter_mut().rev().find(|a| a.name == name) {
             absence.until_ns = Some(monotonic_ns());
         }
+        self.tell_alarms();
         Ok(())
     }
 
@@ -214,7 +216,7 @@ impl<'a> Group<'a> {
         if let Some(wiring) = &self.wiring {
             wiring.plug(std::slice::from_mut(&mut fresh), self.terms)?;
         }
-        self.said.push((name.clone(), fresh.lines()));
+        self.said.push(Said::new(&name, fresh.lines()));
         self.members[at] = fresh;
         match wait_until(TOLD_DEADLINE, || self.members[at].ready_ns().is_some()) {
             true => Ok(()),
@@ -262,20 +264,26 @@ impl<'a> Group<'a> {
 
     /// Ends the group; what was said falsely is counted.
     pub(super) fn end(mut self) -> Figures {
+        self.tell_alarms();
         let mut figures = std::mem::take(&mut self.figures);
         let (downs, suspected) = self.false_words();
         figures.count(Count::FalseDowns, downs);
         figures.count(Count::Suspected, suspected);
+        let directory = self.directory();
+        let demotions = |member: &Member| cost::demotions(directory, &member.name);
+        let demoted: u64 = self.members.iter().map(demotions).sum();
+        figures.count(Count::Demoted, demoted as usize);
         figures
     }
 
     /// DOWN and SUSPECT lines about members that were there.
     pub(super) fn false_words(&self) -> (usize, usize) {
         let count = |word: &str| {
-            let of = |(by, lines): &(String, Lines)| {
-                let lines = held(lines);
-                let said = lines.iter().filter(|line| line.word == word);
-                said.filter(|line| !self.is_excused(by, &line.name, line.at_ns))
+            let of = |said: &Said| {
+                let lines = held(&said.lines);
+                let found = lines.iter().filter(|line| line.word == word);
+                found
+                    .filter(|line| !is_excused(&self.absences, &said.by, &line.name, line.at_ns))
                     .count()
             };
             self.said.iter().map(of).sum()
@@ -283,16 +291,34 @@ impl<'a> Group<'a> {
         (count("DOWN"), count("SUSPECT"))
     }
 
-    fn is_excused(&self, by: &str, about: &str, at_ns: u64) -> bool {
-        self.absences.iter().any(|absence| {
-            let concerned = absence.name == about || (absence.is_cut && absence.name == by);
-            concerned && absence.covers(at_ns)
-        })
+    /// Says of each false alarm since the last time what is known of it.
+    fn tell_alarms(&mut self) {
+        let absences = &self.absences;
+        let excused = |by: &str, about: &str, at_ns: u64| is_excused(absences, by, about, at_ns);
+        let fault = match absences.last() {
+            Some(absence) => format!(
+                "the last fault was that of {}, from {} ns",
+                absence.name, absence.from_ns
+            ),
+            None => "no fault yet".into(),
+        };
+        for alarm in new_alarms(&mut self.said, excused) {
+            let text = alarm.tell(&self.terms.directory, &fault);
+            eprint!("{}: {text}", self.system.name);
+        }
     }
 
     pub(super) fn home(&self) -> Home {
         self.terms.home
     }
+}
+
+/// Whether somebody may say this at this time.
+fn is_excused(absences: &[Absence], by: &str, about: &str, at_ns: u64) -> bool {
+    absences.iter().any(|absence| {
+        let concerned = absence.name == about || (absence.is_cut && absence.name == by);
+        concerned && absence.covers(at_ns)
+    })
 }
 
 /// What a bench that was asked to end answers.

@@ -4,6 +4,7 @@
 //! is measured in one run, in turns, by one driver, and given as ratios. Whatever a bench starts
 //! ends with it (see `launch`).
 
+mod alarms;
 mod calm;
 mod client;
 mod cost;

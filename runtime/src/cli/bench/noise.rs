@@ -1,9 +1,11 @@
 //! `muster bench noise`: what agents do to an application that computes on every core.
 //!
 //! Fixed work quanta: each core does the same piece of work again and again, about a millisecond of it,
-//! and a piece that takes longer than usual was disturbed. The machine has noise of its own, so it is measured
-//! in turns, without a job and with one that is at rest, and what counts is the difference. The agents
-//! of all nodes run on this machine: a node of a cluster has one of them.
+//! and a piece that takes longer than usual was disturbed. The machine has noise of its own, which comes and goes,
+//! so it is measured in many short turns, without a job and with one that is at rest. What counts is the
+//! difference of the two turns of a round: the median of all rounds, since a round that something else has disturbed
+//! says nothing, with the interval in which the true one lies in 95 of 100 measurements. If zero is inside, no
+//! noise was found. The agents of all nodes run on this machine: a node of a cluster has one of them.
 
 use super::figures::quantile;
 use super::group::interrupted;
@@ -34,10 +36,10 @@ pub(crate) struct NoiseArgs {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     nodes: u32,
     /// Seconds of each turn.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// Turns with, and turns without.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100))]
+    /// Turns with, and turns without; six at least for an interval.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Timing profile of the agents.
     #[arg(long, default_value = "standard", value_parser = ["fast", "standard", "quiet"])]
@@ -47,29 +49,113 @@ pub(crate) struct NoiseArgs {
     output: Format,
 }
 
-/// How long the pieces of one core took, in microseconds.
+/// How long the pieces of one core took, in microseconds, turn by turn.
 #[derive(Default)]
 struct Core {
     number: usize,
-    without: Vec<f64>,
-    with: Vec<f64>,
+    without: Vec<Vec<f64>>,
+    with: Vec<Vec<f64>>,
+}
+
+/// What is looked at in a turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Measure {
+    /// What a piece took longer on average, in percent.
+    Mean,
+    /// The same of those that took less than twice as long: from the others somebody took the core for a whole
+    /// slice of time, which on a busy machine hides everything else.
+    Short,
+    /// What 99.9 % of the pieces took longer at most, in microseconds.
+    Detour,
+    /// What the longest took longer.
+    Longest,
+}
+
+impl Measure {
+    const ALL: [Self; 4] = [Self::Mean, Self::Short, Self::Detour, Self::Longest];
+
+    /// For people, and for programs.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Mean => ("mean, %", "mean_percent"),
+            Self::Short => ("mean below 2x, %", "short_mean_percent"),
+            Self::Detour => ("99.9 % detour, us", "p999_us"),
+            Self::Longest => ("longest, us", "max_us"),
+        }
+    }
+
+    fn of(self, turn: &[f64], usual: f64) -> f64 {
+        let longer = |below: f64| {
+            let values = turn.iter().filter(|value| **value < below);
+            let (count, sum) = values.fold((0, 0.0_f64), |(count, sum), value| {
+                (count + 1_u32, sum + value)
+            });
+            // A turn without such a piece says nothing.
+            match count {
+                0 => 0.0,
+                count => (sum / f64::from(count) / usual - 1.0) * 100.0,
+            }
+        };
+        match self {
+            Self::Mean => longer(f64::INFINITY),
+            Self::Short => longer(2.0 * usual),
+            Self::Detour => quantile(turn, 0.999) - usual,
+            Self::Longest => quantile(turn, 1.0) - usual,
+        }
+    }
+}
+
+/// What agents change.
+struct Shift {
+    /// The medians of the turns.
+    without: f64,
+    with: f64,
+    /// The median of the differences, and its 95 % interval; none of too few.
+    difference: f64,
+    interval: Option<[f64; 2]>,
 }
 
 impl Core {
     /// What a piece takes with nobody but the other cores' pieces around: the median without agents. The
     /// shortest of all would be one whose neighbour on the same physical core was not computing.
     fn usual(&self) -> f64 {
-        quantile(&self.without, 0.5)
+        quantile(&self.without.concat(), 0.5)
     }
 
-    /// Of either kind of turn: what a piece took longer on average, in percent, and detours in
-    /// microseconds (99.9 % are shorter; the longest).
-    fn noise(&self, values: &[f64]) -> [f64; 3] {
+    fn shift(&self, measure: Measure) -> Shift {
         let usual = self.usual();
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        let detour = |share| quantile(values, share) - usual;
-        [(mean / usual - 1.0) * 100.0, detour(0.999), detour(1.0)]
+        let each = |turns: &[Vec<f64>]| -> Vec<f64> {
+            let values = turns.iter().map(|turn| measure.of(turn, usual));
+            values.collect()
+        };
+        let (without, with) = (each(&self.without), each(&self.with));
+        let pairs = without.iter().zip(&with);
+        let mut differences: Vec<f64> = pairs.map(|(without, with)| with - without).collect();
+        differences.sort_by(f64::total_cmp);
+        Shift {
+            without: quantile(&without, 0.5),
+            with: quantile(&with, 0.5),
+            difference: quantile(&differences, 0.5),
+            interval: outermost(differences.len())
+                .map(|at| [differences[at], differences[differences.len() - 1 - at]]),
+        }
     }
+}
+
+/// Of so many values in order, the index of the first one of the 95 % interval of their median (the last one is
+/// as far from the end): below it lies the true median in 2.5 of 100 measurements at most. None of fewer than six.
+fn outermost(count: usize) -> Option<usize> {
+    let mut chance = 0.5_f64.powi(count as i32);
+    let (mut below, mut index) = (chance, None);
+    for at in 0..count {
+        if below > 0.025 {
+            break;
+        }
+        index = Some(at);
+        chance *= (count - at) as f64 / (at + 1) as f64;
+        below += chance;
+    }
+    index
 }
 
 /// Runs the measurement.
@@ -105,7 +191,7 @@ pub(super) fn run(args: &NoiseArgs) -> Result<(), CliError> {
                 } else {
                     &mut core.without
                 }
-                .extend(taken);
+                .push(taken);
             }
             ranks.into_iter().for_each(RankProcess::end);
             job.await_end()?;
@@ -202,65 +288,70 @@ fn compute(cores: &[Core], work: u64, length: Duration) -> Vec<Vec<f64>> {
 }
 
 fn report(args: &NoiseArgs, machine: &Value, cores: &[Core]) {
-    const NAMES: [&str; 3] = ["mean_percent", "p999_us", "max_us"];
-    let noises = cores
-        .iter()
-        .map(|core| (core, core.noise(&core.without), core.noise(&core.with)));
     if matches!(args.output, Format::Json) {
-        let cores: Vec<Value> = noises
-            .map(|(core, without, with)| {
-                let named = |values: [f64; 3]| -> Value {
-                    NAMES
-                        .iter()
-                        .zip(values)
-                        .map(|(name, value)| ((*name).to_owned(), json!(value)))
-                        .collect()
-                };
-                json!({
-                    "core": core.number,
-                    "quantum_us": core.usual(),
-                    "n": [core.without.len(), core.with.len()],
-                    "without": named(without),
-                    "with": named(with),
-                })
-            })
-            .collect();
         let value = json!({
-            "schema": "muster/bench-noise/v1",
+            "schema": "muster/bench-noise/v2",
             "machine": machine,
             "agents": args.nodes,
-            "cores": cores,
+            "rounds": args.rounds,
+            "cores": cores.iter().map(core_json).collect::<Vec<Value>>(),
         });
         println!("{value:#}");
         return;
     }
     println!("{}", machine::text(machine));
     println!(
-        "work quanta on every core, {} turns of {} s without and with {} agents here, profile {}",
+        "work quanta on every core, {} rounds of a turn of {} s without and one with {} agents here, profile {}",
         args.rounds, args.seconds, args.nodes, args.profile
     );
     println!(
-        "{:<6}{:>10}{:>32}{:>32}{:>28}",
-        "core", "quantum", "mean %", "99.9 % detour, us", "longest, us"
+        "{:<6}{:<20}{:>12}{:>12}{:>12}  95 % interval",
+        "core", "", "without", "with", "difference"
     );
-    println!(
-        "{:<6}{:>10}{:>32}{:>32}{:>28}",
-        "", "us", "without, with, difference", "without, with, difference", "without, with"
-    );
-    for (core, without, with) in noises {
-        let triple = |at: usize, digits: usize| {
-            let (a, b) = (without[at], with[at]);
-            format!("{a:.digits$}  {b:.digits$}  {:+.digits$}", b - a)
-        };
+    for core in cores {
         println!(
-            "{:<6}{:>10.1}{:>32}{:>32}{:>28}",
+            "{:<6}{:<20}{:>12.1}",
             core.number,
-            core.usual(),
-            triple(0, 3),
-            triple(1, 1),
-            format!("{:.1}  {:.1}", without[2], with[2])
+            "quantum, us",
+            core.usual()
         );
+        for measure in Measure::ALL {
+            let shift = core.shift(measure);
+            let is_mean = matches!(measure, Measure::Mean | Measure::Short);
+            let digits = if is_mean { 3 } else { 1 };
+            let interval = shift.interval.map_or_else(
+                || "too few rounds".to_owned(),
+                |[low, high]| format!("{low:+.digits$} to {high:+.digits$}"),
+            );
+            println!(
+                "{:<6}{:<20}{:>12.digits$}{:>12.digits$}{:>+12.digits$}  {interval}",
+                "",
+                measure.names().0,
+                shift.without,
+                shift.with,
+                shift.difference
+            );
+        }
     }
+}
+
+fn core_json(core: &Core) -> Value {
+    let count = |turns: &[Vec<f64>]| turns.iter().map(Vec::len).sum::<usize>();
+    let mut value = json!({
+        "core": core.number,
+        "quantum_us": core.usual(),
+        "n": [count(&core.without), count(&core.with)],
+    });
+    for measure in Measure::ALL {
+        let shift = core.shift(measure);
+        value[measure.names().1] = json!({
+            "without": shift.without,
+            "with": shift.with,
+            "difference": shift.difference,
+            "interval": shift.interval,
+        });
+    }
+    value
 }
 
 #[cfg(test)]
@@ -269,16 +360,42 @@ mod tests {
 
     #[test]
     fn noise_is_what_a_piece_took_longer_than_usual() {
+        let mut turn = vec![1000.0; 99];
+        turn.push(1100.0);
+        assert!((Measure::Mean.of(&turn, 1000.0) - 0.1).abs() < 1e-9);
+        assert_eq!(Measure::Detour.of(&turn, 1000.0), 100.0);
+        // A slice of somebody else's is in the mean, and in no mean of short ones.
+        turn[0] = 25_000.0;
+        assert!(Measure::Mean.of(&turn, 1000.0) > 20.0);
+        assert!(Measure::Short.of(&turn, 1000.0) < 0.11);
+        assert_eq!(Measure::Short.of(&[5000.0], 1000.0), 0.0);
+        turn[0] = 1000.0;
+        assert_eq!(Measure::Longest.of(&turn, 1000.0), 100.0);
+    }
+
+    /// From tables of the binomial distribution: of 6 values all, of 20 the sixth to the fifteenth.
+    #[test]
+    fn the_interval_is_of_95_percent() {
+        let found = [0, 5, 6, 8, 9, 12, 20].map(outermost);
+        let wanted = [None, None, Some(0), Some(0), Some(1), Some(2), Some(5)];
+        assert_eq!(found, wanted);
+    }
+
+    /// Of ten rounds two were disturbed by something else, one in each of its turns: that is not taken for
+    /// our noise, and what is in every round is found though the machine's own noise is larger.
+    #[test]
+    fn what_others_do_is_not_taken_for_ours() {
+        let turn = |longer: f64| vec![1000.0 + longer; 3];
+        let own = [0.0, 9.0, 2.0, 5.0, 1.0, 7.0, 0.0, 0.0, 3.0, 0.0];
         let mut core = Core {
-            without: vec![1000.0; 99],
-            ..Core::default()
+            number: 0,
+            without: own.map(turn).to_vec(),
+            with: own.map(|own| turn(own + 1.0)).to_vec(),
         };
-        core.without.push(1100.0);
-        core.with = vec![1000.0, 1200.0];
-        assert_eq!(core.usual(), 1000.0);
-        let [mean, p999, max] = core.noise(&core.without);
-        assert!((mean - 0.1).abs() < 1e-9, "{mean}");
-        assert_eq!((p999, max), (100.0, 100.0));
-        assert!((core.noise(&core.with)[0] - 10.0).abs() < 1e-9);
+        core.without[4] = turn(500.0);
+        core.with[7] = turn(500.0);
+        let shift = core.shift(Measure::Longest);
+        assert_eq!(shift.difference, 1.0);
+        assert_eq!(shift.interval, Some([1.0, 1.0]));
     }
 }

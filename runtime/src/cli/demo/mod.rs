@@ -2,7 +2,7 @@
 //!
 //! A real MPI job starts on emulated nodes. One rank is stopped until all others were told that it
 //! hangs, and goes on. Another one is killed; when the survivors have gone on, one whole node (its
-//! agent, its launcher daemon and its ranks) is stopped, which Open MPI by itself never notices. The
+//! agent, its launcher and its ranks) is stopped, which Open MPI by itself never notices. The
 //! demo shows who was told what, after how many milliseconds and how it was known, and writes the
 //! same as JSON. What counts is computed here, from the ranks' own logs; the ranks report no figures
 //! about themselves.
@@ -49,17 +49,14 @@ pub(crate) struct DemoArgs {
     /// Where to write the result as JSON.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// The MPI launcher: Open MPI 5 or newer, built with ULFM.
-    #[arg(long, default_value = "target/venv/bin/mpirun")]
-    mpirun: PathBuf,
-    /// The MPI program [default: `ulfm_survive` beside this executable].
+    /// The MPI program, of Open MPI 5 or newer with ULFM [default: `ulfm_survive` beside this executable].
     #[arg(long, default_value_os_t = beside_executable("ulfm_survive"))]
     program: PathBuf,
 }
 
 /// Runs the demo; an error also when a promise was not kept.
 pub(crate) fn run(args: &DemoArgs) -> Result<(), CliError> {
-    check_files(args)?;
+    check_program(args)?;
     let seed = args.seed.unwrap_or_else(crate::config::draw_seed);
     println!(
         "muster demo: {} nodes, {} ranks, {} rails, profile {}, seed {seed}",
@@ -67,8 +64,6 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), CliError> {
     );
     let directory = std::env::temp_dir().join(format!("muster-demo-{}", std::process::id()));
     fs::create_dir_all(directory.join("logs"))
-        .and_then(|()| fs::create_dir_all(directory.join("m")))
-        .and_then(|()| private(&directory.join("m")))
         .map_err(|e| CliError::new(format!("demo: {}", directory.display()), e))?;
     let kept = |error: CliError| error.hint(format!("the logs are in {}", directory.display()));
 
@@ -115,7 +110,7 @@ fn play(args: &DemoArgs, seed: u64, directory: &Path) -> Result<Report, CliError
         .iter()
         .filter(|r| r.rank != victim.rank && r.node != silent)
         .collect();
-    wait_resumed(&survivors, &journal, 2);
+    wait_resumed(&survivors, &journal, 2, ("NODE_FAILED", &silent));
 
     fs::write(directory.join("logs/stop"), b"").map_err(|e| CliError::new("demo: stop file", e))?;
     wait_until(STEP_DEADLINE, || {
@@ -187,7 +182,7 @@ fn wait_ready(
             .map(|r| r.to_string())
             .collect();
         let why = if ended {
-            "mpirun ended"
+            "muster run ended"
         } else {
             "the job did not start in time"
         };
@@ -229,17 +224,10 @@ fn hang_rank(victim: &Rank, ranks: &[Rank], journal: &Journal) -> Fault {
         .filter(|&rank| rank != victim.rank)
         .collect();
     let target = victim.rank.to_string();
-    let wait_told = |kind: &str| {
-        let says = |fact: &Fact| match fact {
-            Fact::Told {
-                event, target: t, ..
-            } => event == kind && *t == target,
-            _ => false,
-        };
+    let wait_told = |event: &str| {
         wait_until(STEP_DEADLINE, || {
-            others
-                .iter()
-                .all(|&rank| journal.facts(rank).iter().any(says))
+            let told = |rank: &u32| is_told(&journal.facts(*rank), event, &target);
+            others.iter().all(told)
         })
     };
     let t0_ns = monotonic_ns();
@@ -261,10 +249,11 @@ fn kill_rank(victim: &Rank, ranks: &[Rank], journal: &Journal) -> Result<Fault, 
     let t0_ns = monotonic_ns();
     victim.process.signal(Signal::KILL);
     let survivors: Vec<_> = ranks.iter().filter(|r| r.rank != victim.rank).collect();
-    wait_resumed(&survivors, journal, 1);
+    let target = victim.rank.to_string();
+    wait_resumed(&survivors, journal, 1, ("RANK_FAILED", &target));
     Ok(Fault {
         kind: FaultKind::Kill,
-        target: victim.rank.to_string(),
+        target,
         lost_ranks: vec![victim.rank],
         t0_ns,
         expected: survivors.iter().map(|r| r.rank).collect(),
@@ -272,11 +261,11 @@ fn kill_rank(victim: &Rank, ranks: &[Rank], journal: &Journal) -> Result<Fault, 
 }
 
 fn stop_node(node: &str, ranks: &[Rank], cluster: &mut Cluster) -> Fault {
-    println!("fault: SIGSTOP to all of {node}: its agent, its launcher daemon, its ranks");
+    println!("fault: SIGSTOP to all of {node}: its agent, its launcher, its ranks");
     let agents = cluster.agents();
-    let daemon = launcher_daemon(node, ranks);
-    if let Some(daemon) = &daemon {
-        cluster.remember(daemon);
+    let launcher = launcher_of(node, ranks);
+    if let Some(launcher) = &launcher {
+        cluster.remember(launcher);
     }
     let t0_ns = monotonic_ns();
     for (_, agent) in agents.iter().filter(|(name, _)| name == node) {
@@ -286,8 +275,8 @@ fn stop_node(node: &str, ranks: &[Rank], cluster: &mut Cluster) -> Fault {
     for rank in &lost {
         rank.process.signal(Signal::STOP);
     }
-    if let Some(daemon) = daemon {
-        daemon.signal(Signal::STOP);
+    if let Some(launcher) = launcher {
+        launcher.signal(Signal::STOP);
     }
     Fault {
         kind: FaultKind::Silent,
@@ -302,22 +291,22 @@ fn stop_node(node: &str, ranks: &[Rank], cluster: &mut Cluster) -> Fault {
     }
 }
 
-/// Lets the job end: stopped ranks cannot come back into MPI and are killed, the daemons go on.
+/// Lets the job end: stopped ranks cannot come back into MPI and are killed, the others go on.
 fn resume_node(node: &str, ranks: &[Rank], cluster: &mut Cluster) {
-    let daemon = launcher_daemon(node, ranks);
+    let launcher = launcher_of(node, ranks);
     for rank in ranks.iter().filter(|r| r.node == node) {
         rank.process.signal(Signal::KILL);
     }
-    if let Some(daemon) = daemon {
-        daemon.signal(Signal::CONT);
+    if let Some(launcher) = launcher {
+        launcher.signal(Signal::CONT);
     }
     for (_, agent) in cluster.agents().iter().filter(|(name, _)| name == node) {
         agent.signal(Signal::CONT);
     }
 }
 
-/// The launcher's daemon of a node is the parent of the node's ranks.
-fn launcher_daemon(node: &str, ranks: &[Rank]) -> Option<Process> {
+/// The launcher of a node is the parent of the node's ranks.
+fn launcher_of(node: &str, ranks: &[Rank]) -> Option<Process> {
     ranks
         .iter()
         .find(|r| r.node == node)
@@ -335,11 +324,22 @@ fn other_nodes(ranks: &[Rank], excluded: &str) -> Vec<String> {
     nodes
 }
 
-/// Waits until each survivor has gone on `times` times, with MPI or without it.
-fn wait_resumed(survivors: &[&Rank], journal: &Journal, times: usize) {
+/// Whether these facts say that a rank was told of this.
+fn is_told(facts: &[Fact], wanted: &str, subject: &str) -> bool {
+    facts.iter().any(|fact| {
+        matches!(fact, Fact::Told { event, target, .. } if event == wanted && target == subject)
+    })
+}
+
+/// Waits until each survivor has gone on `times` times, with MPI or without it, and has been told why: MPI hears of
+/// it from the launcher, the rank from its agent, and either may come first.
+fn wait_resumed(survivors: &[&Rank], journal: &Journal, times: usize, why: (&str, &str)) {
     wait_until(STEP_DEADLINE, || {
         survivors.iter().all(|r| {
             let facts = journal.facts(r.rank);
+            if !is_told(&facts, why.0, why.1) {
+                return false;
+            }
             let alone = facts
                 .iter()
                 .any(|fact| matches!(fact, Fact::NotShrunk { .. }));
@@ -352,20 +352,12 @@ fn wait_resumed(survivors: &[&Rank], journal: &Journal, times: usize) {
     });
 }
 
-fn check_files(args: &DemoArgs) -> Result<(), CliError> {
-    for (path, remedy) in [(&args.mpirun, "make setup"), (&args.program, "make build")] {
-        if !path.is_file() {
-            return Err(
-                CliError::new(format!("demo: {}", path.display()), "no such file").hint(remedy),
-            );
-        }
+fn check_program(args: &DemoArgs) -> Result<(), CliError> {
+    if !args.program.is_file() {
+        let what = format!("demo: {}", args.program.display());
+        return Err(CliError::new(what, "no such file").hint("make build"));
     }
     Ok(())
-}
-
-fn private(directory: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(directory, fs::Permissions::from_mode(0o700))
 }
 
 fn beside_executable(name: &str) -> PathBuf {

@@ -27,6 +27,10 @@ use std::os::fd::AsFd;
 const VARIABLE: &str = "MUSTER_RUN_EMULATED";
 /// Most emulated nodes: each has an address in one loopback network.
 pub(super) const NODES_MOST: u32 = 64;
+/// Most rails of one.
+pub(super) const RAILS_MOST: u32 = 8;
+/// Most rails of all.
+pub(super) const ADDRESSES_MOST: u32 = 254;
 /// How long agents stay after the last client; the job is over then.
 const LINGER_MS: &str = "200";
 /// How long agents may take to go.
@@ -39,12 +43,12 @@ const LOOK: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 /// What could not be made or started; nothing is left then.
-pub(super) fn run(plan: &Plan, again: &[OsString]) -> Result<u8, Error> {
+pub(super) fn run(plan: &Plan, rails: u32, again: &[OsString]) -> Result<u8, Error> {
     let signals = Signals::new().map_err(Error::system("handle signals"))?;
     let place = Directory::make()?;
     let mut launchers = Launchers::default();
     for (node, name) in plan.layout.nodes().iter().enumerate() {
-        let launcher = command(plan, again, &place.0, node, name)?
+        let launcher = command(plan, rails, again, &place.0, node, name)?
             .spawn()
             .map_err(Error::system(format!("start the launcher of {name}")))?;
         launchers.0.push((node, launcher));
@@ -120,6 +124,7 @@ impl Drop for Launchers {
 
 fn command(
     plan: &Plan,
+    rails: u32,
     again: &[OsString],
     place: &Path,
     node: usize,
@@ -129,8 +134,9 @@ fn command(
     let count = plan.layout.nodes().len();
     let mut told = OsString::from(format!("{node}:{count}:"));
     told.push(place);
-    let others = (0..count).filter(|other| *other != node).map(address);
-    let seeds: Vec<String> = others.collect();
+    let others = (0..count).filter(|other| *other != node);
+    let seeds: Vec<String> = others.map(|other| address(other, 0, rails)).collect();
+    let own: Vec<String> = (0..rails).map(|rail| address(node, rail, rails)).collect();
     let mut command = Command::new(program);
     command
         .args(again)
@@ -139,7 +145,7 @@ fn command(
         .env("MUSTER_NODE", name)
         .env("MUSTER_DIR", place.join("m"))
         .env("MUSTER_KEY_FILE", place.join("key"))
-        .env("MUSTER_RAILS", address(node))
+        .env("MUSTER_RAILS", own.join(","))
         .env("MUSTER_SEEDS", seeds.join(" "))
         .env("MUSTER_LINGER_MS", LINGER_MS);
     if node != 0 {
@@ -149,15 +155,24 @@ fn command(
     Ok(command)
 }
 
-/// The rail of an emulated node. The network is this process's, so that two jobs do not meet.
-fn address(node: usize) -> String {
+/// A rail of an emulated node. The network is this process's, so that two jobs do not meet.
+fn address(node: usize, rail: u32, rails: u32) -> String {
     let pid = std::process::id();
     format!(
-        "127.{}.{}.{}@udp0",
+        "127.{}.{}.{}@udp{rail}",
         100 + pid / 250 % 150,
         1 + pid % 250,
-        node + 1
+        node as u32 * rails + rail + 1
     )
+}
+
+/// Where the agents of the job that the process `starter` starts have their sockets.
+pub(crate) fn agents_directory(starter: u32) -> PathBuf {
+    directory_of(starter).join("m")
+}
+
+fn directory_of(starter: u32) -> PathBuf {
+    std::env::temp_dir().join(format!("muster-run-{starter}"))
 }
 
 /// What a launcher was told by its environment, if it is one of an emulated node: which, of how many, and
@@ -175,8 +190,7 @@ struct Directory(PathBuf);
 
 impl Directory {
     fn make() -> Result<Self, Error> {
-        let name = format!("muster-run-{}", std::process::id());
-        let place = Self(std::env::temp_dir().join(name));
+        let place = Self(directory_of(std::process::id()));
         let _ = fs::remove_dir_all(&place.0);
         let failed = |path: &Path| Error::system(path.display().to_string());
         for path in [place.0.clone(), place.0.join("m")] {

@@ -1,10 +1,10 @@
 //! `muster run`: the command line of the launcher.
 
-mod emulate;
+pub(crate) mod emulate;
 mod step;
 
 use super::{CliError, complain};
-use crate::launch::{Error, ExitPolicy, Layout, Output, Plan, Step, node};
+use crate::launch::{Bind, Error, ExitPolicy, Layout, Output, Plan, Step, node};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -28,6 +28,13 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NODES")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(emulate::NODES_MOST)))]
     nodes: Option<u32>,
+    /// How many rails (addresses of its own) each emulated node has.
+    #[arg(long, value_name = "RAILS", default_value_t = 1, requires = "nodes")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(emulate::RAILS_MOST)))]
+    rails: u32,
+    /// Bind each rank to its share of the cores that the launcher may use.
+    #[arg(long, value_name = "WHAT", default_value = "none")]
+    bind: Bind,
     /// Whose exit status is the job's.
     #[arg(long, value_name = "POLICY", default_value = "survivors")]
     exit_policy: ExitPolicy,
@@ -115,6 +122,11 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
     };
     let layout = Layout::new(nodes, args.ranks, args.per_node)
         .map_err(|error| CliError::usage("run", error))?;
+    if layout.nodes().len() as u32 * args.rails > emulate::ADDRESSES_MOST {
+        let (nodes, rails, most) = (layout.nodes().len(), args.rails, emulate::ADDRESSES_MOST);
+        let why = format!("{nodes} nodes of {rails} rails; there are {most} addresses for rails");
+        return Err(CliError::usage("run", why));
+    }
     let Some((program, arguments)) = args.program.split_first() else {
         return Err(CliError::usage("run", "which program?"));
     };
@@ -131,12 +143,13 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
         policy: args.exit_policy,
         output,
         patience: Duration::from_secs(args.patience),
+        bind: args.bind,
         neighbours,
         verbose: args.verbose,
     };
     let outcome = match place {
-        Place::Starter(_) => emulate::run(&plan, &words()),
-        Place::Emulated(own, _, files) => node::run(&plan, own, &files),
+        Place::Starter(_) => emulate::run(&plan, args.rails, &words()),
+        Place::Emulated(own, _, files) => node::run(&plan, own, &files, &mut false),
         Place::Step(step) => return step::run(&plan, &step, &words()),
     };
     outcome.map_err(failed)

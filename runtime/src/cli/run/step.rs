@@ -5,7 +5,7 @@
 
 use super::failed;
 use crate::cli::CliError;
-use crate::launch::{Plan, Step, node};
+use crate::launch::{Error, Plan, Step, node};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -29,10 +29,17 @@ pub(super) fn run(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, Cl
         .recursive(true)
         .create(&files);
     made.map_err(|cause| CliError::new(format!("run: {}", files.display()), cause))?;
-    let outcome = node::run(plan, step.own, &files);
+    let mut met = false;
+    let outcome = node::run(plan, step.own, &files, &mut met);
     let _ = fs::remove_dir_all(&files);
-    if !key.is_empty() {
-        // All nodes have read it, and every launcher that ends removes it: the first one may be lost.
+    // Every launcher that ends removes it, since the first one may be lost; but not while others have still to
+    // read it: these hear that the job has failed, and remove it then.
+    let in_vain = match &outcome {
+        Err(Error::Missing { .. }) => true,
+        Err(Error::Agent(_)) => step.own == 0,
+        _ => false,
+    };
+    if !key.is_empty() && (met || in_vain) {
         let _ = fs::remove_file(PathBuf::from(key));
     }
     outcome.map_err(failed)

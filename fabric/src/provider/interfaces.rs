@@ -1,0 +1,48 @@
+//! Interfaces by address: which of them has it, as its first address or as a further one.
+//!
+//! libfabric takes the label of a further address for a name of its own (`eth0:1`), and leaves out those of
+//! loopback; the kernel's word about a link, its speed and its NUMA node are by the interface's name.
+
+use std::ffi::CStr;
+use std::net::Ipv4Addr;
+use std::ptr::{self, NonNull};
+
+/// The interface with this address. Of loopback it is the one with any loopback address.
+pub(crate) fn interface_of(address: Ipv4Addr) -> Option<String> {
+    let all = addresses();
+    let exact = all.iter().find(|(_, one)| *one == address);
+    let loopback = |(_, one): &&(String, Ipv4Addr)| one.is_loopback() && address.is_loopback();
+    let found = exact.or_else(|| all.iter().find(loopback));
+    found.map(|(name, _)| name.clone())
+}
+
+/// All IPv4 addresses, each with its interface; none if the system does not say.
+fn addresses() -> Vec<(String, Ipv4Addr)> {
+    let mut first: *mut libc::ifaddrs = ptr::null_mut();
+    // SAFETY: `first` is where the answer goes; it is freed below, once.
+    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    let mut next = first;
+    while let Some(entry) = NonNull::new(next) {
+        // SAFETY: an entry of the list, which is not freed yet. Its name is a C string, and its address,
+        // unless null, has the length of its family.
+        unsafe {
+            let entry = entry.as_ref();
+            next = entry.ifa_next;
+            let address = entry.ifa_addr;
+            if address.is_null() || i32::from((*address).sa_family) != libc::AF_INET {
+                continue;
+            }
+            let address = ptr::read_unaligned(address.cast::<libc::sockaddr_in>());
+            // An address of its own may have a label behind a colon.
+            let name = CStr::from_ptr(entry.ifa_name).to_string_lossy();
+            let name = name.split(':').next().unwrap_or_default().to_owned();
+            all.push((name, Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr))));
+        }
+    }
+    // SAFETY: the list that was got above.
+    unsafe { libc::freeifaddrs(first) };
+    all
+}

@@ -1,0 +1,103 @@
+//! Further addresses of an interface: a rail on one of them knows its interface as one on the first does, and
+//! hears from the kernel when the link goes down.
+//!
+//! In a network namespace of its own, which ends with the process that the test starts there.
+
+mod common;
+
+use common::Node;
+use muster_fabric::{FabricEvent, HealthState, Transport};
+use std::io::Write;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Set in the process in the namespace.
+const INSIDE: &str = "MUSTER_TEST_INSIDE";
+
+/// Two interfaces that are joined; the first has two addresses, one of them under a label of its own, which
+/// libfabric takes for the interface's name. It leaves out further addresses of loopback.
+const WIRES: &str = "ip link set lo up && ip link add one type veth peer name two && \
+                     ip addr add 10.83.0.1/24 dev one && ip addr add 10.83.0.2/24 dev one label one:1 && \
+                     ip addr add 10.83.9.9/32 dev lo && \
+                     ip link set one up && ip link set two up && exec \"$0\" \"$@\"";
+
+/// Runs the test of this name again in a namespace; true there.
+fn inside(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let root = rustix::process::getuid().is_root();
+    let mut space = Command::new("unshare");
+    space.args(if root {
+        &["--net"][..]
+    } else {
+        &["--net", "--map-root-user"]
+    });
+    if !space
+        .arg("true")
+        .status()
+        .is_ok_and(|status| status.success())
+    {
+        assert!(!root, "root may have a network namespace");
+        // Past the capture: a test that did not run must not look as if.
+        let text = format!("SKIPPED {test}: no network namespaces for this user\n");
+        std::io::stderr().write_all(text.as_bytes()).unwrap();
+        return false;
+    }
+    let mut child = Command::new("unshare");
+    child.args(if root {
+        &["--net"][..]
+    } else {
+        &["--net", "--map-root-user"]
+    });
+    child
+        .args(["sh", "-c", WIRES])
+        .arg(std::env::current_exe().unwrap());
+    let output = child
+        .args([test, "--exact"])
+        .env(INSIDE, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let passed = output.status.success() && text.contains("1 passed");
+    assert!(passed, "{text}{}", String::from_utf8_lossy(&output.stderr));
+    false
+}
+
+/// hlt-005: link events and what else is known by the interface's name.
+#[test]
+fn a_rail_on_a_further_address_hears_of_its_link() {
+    if !inside("a_rail_on_a_further_address_hears_of_its_link") {
+        return;
+    }
+    let mut node = Node::open("10.83.0.1:0@udp0,10.83.0.2:0@udp1,10.83.9.9:0@udp2");
+    let rails = node.fabric.rails();
+    let interfaces: Vec<_> = rails.iter().map(|rail| rail.interface.as_deref()).collect();
+    assert_eq!(interfaces, [Some("one"), Some("one"), Some("lo")]);
+    node.drain(1, &mut Vec::new());
+    let ip = Command::new("ip")
+        .args(["link", "set", "one", "down"])
+        .status();
+    assert!(ip.unwrap().success());
+    let start = Instant::now();
+    let mut failing = [false; 3];
+    while failing != [true, true, false] {
+        node.drain(2, &mut Vec::new());
+        while let Some(event) = node.fabric.poll_event() {
+            if let FabricEvent::RailFailing { rail, .. } = event {
+                failing[rail] = true;
+            }
+        }
+        assert!(start.elapsed() < DEADLINE, "{failing:?}");
+        node.wait(Duration::from_millis(5));
+    }
+    let states: Vec<_> = node.fabric.rails().iter().map(|rail| rail.state).collect();
+    let expected = [
+        HealthState::Failed,
+        HealthState::Failed,
+        HealthState::Active,
+    ];
+    assert_eq!(states, expected);
+}

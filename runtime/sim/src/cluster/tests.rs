@@ -1,0 +1,110 @@
+//! What holds of the machine whatever the figures say.
+
+use super::*;
+
+fn mean_ms(setting: &ClusterSetting, runs: u64) -> f64 {
+    let runs_ms = (1..=runs).map(|seed| {
+        let agreement = run_cluster(setting, seed);
+        agreement
+            .agreed_ms
+            .unwrap_or_else(|| panic!("seed {seed} did not agree: {agreement:?}"))
+    });
+    runs_ms.sum::<f64>() / runs as f64
+}
+
+/// BG-05, BG-08: a run is decided by its seed; a damaged gossip is not received.
+#[test]
+fn a_run_is_decided_by_its_seed() {
+    let mut setting = ClusterSetting::new(32, Gossiping::Basic);
+    let (one, other) = (run_cluster(&setting, 5), run_cluster(&setting, 5));
+    assert_eq!(one.agreed_ms, other.agreed_ms);
+    assert_eq!((one.sent, one.received), (other.sent, other.received));
+    setting.wire_fault = 0.1;
+    let damaged = run_cluster(&setting, 5);
+    let rate = |run: Agreement| run.received as f64 / run.sent as f64;
+    assert!(rate(damaged) < 0.9 * rate(one), "{damaged:?} {one:?}");
+}
+
+/// BG-08: a death is agreed on after the clean-up time at the earliest.
+#[test]
+fn a_death_takes_the_time_out() {
+    let mut setting = ClusterSetting::new(32, Gossiping::Basic);
+    (setting.start, setting.cleanup_us) = (Start::Death, 5_000);
+    let agreement = run_cluster(&setting, 3);
+    let agreed_ms = agreement.agreed_ms.unwrap();
+    assert!(agreed_ms > 4.0 && agreed_ms < 10.0, "{agreed_ms}");
+    assert_eq!(agreement.false_detections, 0);
+}
+
+/// BG-10: a clean-up time that is too short makes agreement impossible; a long one changes nothing.
+#[test]
+fn a_short_clean_up_time_finds_the_living_dead() {
+    let mut setting = ClusterSetting::new(96, Gossiping::Basic);
+    setting.cleanup_us = 800;
+    setting.limit_us = 4_000;
+    let short = run_cluster(&setting, 1);
+    assert!(
+        short.agreed_ms.is_none() && short.false_detections > 100,
+        "{short:?}"
+    );
+    setting.cleanup_us = 10_000;
+    let long = run_cluster(&setting, 1);
+    assert!(
+        long.agreed_ms.is_some() && long.false_detections == 0,
+        "{long:?}"
+    );
+}
+
+/// BG-06: with the watchdog those whose port is broken send by the other network or by another node;
+/// without it what they send there is lost.
+#[test]
+fn the_watchdog_finds_ways_around_broken_ports() {
+    let rate = |broken_ports, watchdog_us| {
+        let mut setting = ClusterSetting::new(48, Gossiping::Hierarchical(0.9));
+        (setting.broken_ports, setting.watchdog_us) = (broken_ports, watchdog_us);
+        let runs = (1..=4).map(|seed| run_cluster(&setting, seed));
+        let (received, sent) = runs.fold((0, 0), |(received, sent), run| {
+            assert!(run.agreed_ms.is_some(), "{run:?}");
+            (received + run.received, sent + run.sent)
+        });
+        received as f64 / sent as f64
+    };
+    let (whole, with, without) = (rate(0, None), rate(8, Some(1000)), rate(8, None));
+    assert!(without < with && with < whole, "{without} {with} {whole}");
+}
+
+/// BG-15: a list for everybody in the cluster is the fastest way through it, at the price of many
+/// times the gossips; a list for a buddy costs one more.
+#[test]
+fn hybrids_are_faster_and_dearer() {
+    let of = |gossiping| {
+        let setting = ClusterSetting::new(48, gossiping);
+        let runs = (1..=4).map(|seed| run_cluster(&setting, seed));
+        let runs: Vec<_> = runs.collect();
+        let ms = runs.iter().map(|run| run.agreed_ms.unwrap()).sum::<f64>();
+        (ms, runs.iter().map(|run| run.sent).sum::<u64>() as f64 / ms)
+    };
+    let hierarchical = of(Gossiping::Hierarchical(0.9));
+    let broadcast = of(Gossiping::Broadcast);
+    let buddies = of(Gossiping::Buddies(0.9));
+    assert!(
+        broadcast.0 < hierarchical.0,
+        "{broadcast:?} {hierarchical:?}"
+    );
+    assert!(
+        broadcast.1 > 8.0 * hierarchical.1,
+        "{broadcast:?} {hierarchical:?}"
+    );
+    assert!(
+        (1.5..2.1).contains(&(buddies.1 / hierarchical.1)),
+        "{buddies:?}"
+    );
+}
+
+/// BG-13: the more nodes, the later.
+#[test]
+fn agreement_takes_longer_in_larger_machines() {
+    let small = mean_ms(&ClusterSetting::new(16, Gossiping::Basic), 6);
+    let large = mean_ms(&ClusterSetting::new(96, Gossiping::Basic), 6);
+    assert!(large > 1.3 * small, "{small} {large}");
+}

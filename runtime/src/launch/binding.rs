@@ -1,0 +1,109 @@
+//! Which cores each rank may run on (run-2).
+//!
+//! Picture a long table: the seats that this launcher may use are dealt out to the node's ranks in order, so that
+//! neighbours sit together and nobody sits on two chairs of another. A core goes as a whole, with all its threads.
+//! What the launcher itself was bound to (by Slurm, by a cpuset) is all there is to deal out.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use super::{Error, Plan};
+
+/// How ranks are bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Bind {
+    /// Each rank runs wherever the launcher may.
+    #[default]
+    None,
+    /// Each rank has its share of the cores for itself.
+    Core,
+}
+
+/// The processors of each rank of this node, in order; none if they are not bound.
+///
+/// # Errors
+/// There are more ranks than cores.
+pub(super) fn of_ranks(plan: &Plan, own: usize) -> Result<Option<Vec<Vec<usize>>>, Error> {
+    if plan.bind == Bind::None {
+        return Ok(None);
+    }
+    let cores = cores()?;
+    let ranks = plan.layout.ranks_of(own);
+    // Emulated nodes share the cores of one machine.
+    let (skipped, parts) = match plan.neighbours {
+        0 | 1 => (0, ranks.len()),
+        _ => (ranks.start as usize, plan.layout.ranks() as usize),
+    };
+    let dealt = deal(&cores, parts).ok_or_else(|| Error::Cores {
+        node: plan.layout.name(own).to_owned(),
+        ranks: parts,
+        cores: cores.len(),
+    })?;
+    Ok(Some(
+        dealt.into_iter().skip(skipped).take(ranks.len()).collect(),
+    ))
+}
+
+/// The cores that this process may use, each with its processors, those of one package together.
+fn cores() -> Result<Vec<Vec<usize>>, Error> {
+    let set = rustix::thread::sched_getaffinity(None)
+        .map_err(|cause| Error::system("ask for the own cores")(cause.into()))?;
+    let processors = (0..rustix::thread::CpuSet::MAX_CPU).filter(|one| set.is_set(*one));
+    let mut cores: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
+    for processor in processors {
+        let read = |name: &str| -> Option<usize> {
+            let path = format!("/sys/devices/system/cpu/cpu{processor}/topology/{name}");
+            fs::read_to_string(path).ok()?.trim().parse().ok()
+        };
+        // Where the kernel does not say, each is a core of its own.
+        let place = read("physical_package_id").zip(read("core_id"));
+        let place = place.unwrap_or((usize::MAX, processor));
+        cores.entry(place).or_default().push(processor);
+    }
+    Ok(cores.into_values().collect())
+}
+
+/// Neighbouring cores for each of so many; the first have one more where it does not come out even. None if
+/// there are not enough.
+fn deal(cores: &[Vec<usize>], parts: usize) -> Option<Vec<Vec<usize>>> {
+    if parts == 0 || cores.len() < parts {
+        return None;
+    }
+    let (each, more) = (cores.len() / parts, cores.len() % parts);
+    let start = |part: usize| part * each + part.min(more);
+    let share = |part: usize| cores[start(part)..start(part + 1)].concat();
+    Some((0..parts).map(share).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_dealt_out_whole_and_in_order() {
+        let cores: Vec<Vec<usize>> = (0..5).map(|core| vec![core, core + 5]).collect();
+        let dealt = deal(&cores, 2).unwrap();
+        assert_eq!(dealt, [vec![0, 5, 1, 6, 2, 7], vec![3, 8, 4, 9]]);
+        assert_eq!(deal(&cores, 5).unwrap().concat().len(), 10);
+        assert_eq!((deal(&cores, 6), deal(&cores, 0)), (None, None));
+    }
+
+    #[test]
+    fn the_own_cores_are_those_that_the_kernel_names() {
+        let own = cores().unwrap();
+        let mut processors = own.concat();
+        processors.sort_unstable();
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        let ranges = line.unwrap().trim().split(',');
+        let listed: Vec<usize> = ranges
+            .flat_map(|range| {
+                let (from, to) = range.split_once('-').unwrap_or((range, range));
+                from.parse().unwrap()..=to.parse().unwrap()
+            })
+            .collect();
+        assert_eq!(processors, listed);
+    }
+}

@@ -1,0 +1,103 @@
+//! A death in a job, when the test says so, and what its survivors write down of it.
+//!
+//! No clock is in it: the victim waits for a file, the test for those of the survivors, and a launcher that would
+//! end these is stopped meanwhile.
+
+use crate::DEADLINE;
+use crate::launch::{Outcome, processes_in, run_with, signal_all};
+use rustix::event::{Timespec, poll};
+use rustix::process::{Pid, Signal};
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+/// A death in a job, and what its survivors make of it.
+pub struct Death {
+    /// It comes when so many lines have begun so.
+    pub when: (&'static str, usize),
+    /// So many survivors, from rank 0, then write a file of this name and their number.
+    pub written: (&'static str, usize),
+    /// The launcher is stopped from before the death until they have, since it would end them.
+    pub held: bool,
+}
+
+/// Runs a launcher whose job is told, by a file "die", to have a death.
+///
+/// # Panics
+/// If it cannot be started.
+pub fn run_with_death(launcher: &mut Command, folder: &Path, death: &Death) -> Outcome {
+    let (word, count) = death.when;
+    let mut has_died = false;
+    run_with(launcher, folder, |lines| {
+        if has_died || lines.iter().filter(|line| line.starts_with(word)).count() < count {
+            return true;
+        }
+        has_died = true;
+        let _held = death.held.then(|| hold_launcher(folder));
+        say_die(folder);
+        await_written(folder, death.written)
+    })
+}
+
+/// The victim of the job in this folder shall die.
+///
+/// # Panics
+/// If the folder cannot be written to.
+pub fn say_die(folder: &Path) {
+    std::fs::write(folder.join("die"), "").expect("a file");
+}
+
+const MILLISECOND: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 1_000_000,
+};
+
+/// Waits until so many ranks have written their files of this name; `false` at the deadline.
+pub fn await_written(folder: &Path, (name, ranks): (&str, usize)) -> bool {
+    await_files(|| (0..ranks).all(|rank| written(folder, name, rank).is_some()))
+}
+
+/// Waits until this is true of some files; `false` at the deadline. They have no descriptor to wait for.
+pub fn await_files(are_there: impl Fn() -> bool) -> bool {
+    let until = Instant::now() + DEADLINE;
+    while !are_there() {
+        if Instant::now() > until {
+            return false;
+        }
+        let _ = poll(&mut [], Some(&MILLISECOND));
+    }
+    true
+}
+
+/// What a rank has written into its file of this name.
+pub fn written(folder: &Path, name: &str, rank: usize) -> Option<String> {
+    std::fs::read_to_string(folder.join(format!("{name}-{rank}"))).ok()
+}
+
+/// Processes that are stopped until this is dropped.
+pub struct Held(Vec<Pid>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        signal_all(&self.0, Signal::CONT);
+    }
+}
+
+/// Stops the launcher of the job in this folder: all of its processes that are neither ranks nor agents.
+///
+/// # Panics
+/// If there is none.
+pub fn hold_launcher(folder: &Path) -> Held {
+    let is_part = |pid: Pid, environment: &[Vec<u8>]| {
+        let marks: [&[u8]; 2] = [b"PMIX_RANK=", b"PMI_RANK="];
+        let is_rank = environment
+            .iter()
+            .any(|one| marks.iter().any(|mark| one.starts_with(mark)));
+        let name = std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
+        !is_rank && name.is_ok_and(|name| name.trim() != "musterd")
+    };
+    let pids = processes_in(folder, is_part);
+    assert!(!pids.is_empty(), "there is no launcher");
+    signal_all(&pids, Signal::STOP);
+    Held(pids)
+}
