@@ -2,6 +2,7 @@
 //! muster-slurm(7) is what a test here has seen. `MUSTER_TABLE=write` puts what this run saw in its place.
 
 use muster_tests::cluster::{Cluster, NODES, Process, Run, signal};
+use muster_tests::launch::venv;
 use muster_tests::ranks::wait_for_end;
 use muster_tests::steps::{
     LIVES_ON, everybody, plugin, service, step, worker, worker_program, workers,
@@ -15,6 +16,8 @@ use std::sync::Mutex;
 
 const LIVE: &str = "the others live, and all of them are told";
 const STEP_ENDS: &str = "Slurm ends the step";
+const SHRUNK: &str = "the others live, all of them are told, and MPI goes on without it";
+const JOB_ENDS: &str = "mpirun ends the job";
 const DOWN: &str = "all live; once Slurm holds the node for down, srun has no more of its workers' input and output";
 const NEW_AGENT: &str =
     "its workers start another one, with the same key; all live, may see the node failed and back";
@@ -23,12 +26,14 @@ const OUTPUT: &str =
     "its workers lose input and output; the others live, and are told of those that end of it";
 
 /// The sections of the table: how the job is started.
-const SECTIONS: [&str; 5] = [
+const SECTIONS: [&str; 7] = [
     "srun --muster --mpi=none --kill-on-bad-exit=0 --no-kill",
     "srun --muster",
     "srun --muster --kill-on-bad-exit=1",
     "the step of service.sbatch",
     "srun --mpi=pmix, programs that have left PMIx",
+    "mpirun --with-ft ulfm (Open MPI 5) in an allocation",
+    "mpirun (Open MPI 5) in an allocation",
 ];
 
 /// One thing that was killed, and what became of the others.
@@ -114,8 +119,8 @@ fn all_on(cluster: &Cluster, node: usize) -> Vec<Process> {
 fn kill(processes: Vec<Process>) {
     assert!(!processes.is_empty());
     processes
-        .iter()
-        .for_each(|process| signal(process, Signal::KILL));
+        .into_iter()
+        .for_each(|process| signal(&process, Signal::KILL));
 }
 
 /// The workers end by themselves, or with their job, and nothing is left of it.
@@ -258,4 +263,68 @@ fn pmix_of_slurm() {
     expect_alive(&mut run, &[0, 1, 3]);
     settle(SECTIONS[4], &[("a worker", LIVE)]);
     end(&cluster, run);
+}
+
+/// An MPI program in an allocation of all nodes, under `mpirun` of Open MPI 5 with these options.
+fn allocation(cluster: &Cluster, options: &[&str]) -> Run {
+    let mut command = cluster.command("salloc");
+    command.args(["--nodes=4", "--ntasks-per-node=2", "--no-kill"]);
+    command.arg(venv("venv").join("mpirun"));
+    command.args(["--allow-run-as-root", "--bind-to", "none", "-n", "8"]);
+    command.args(options);
+    for name in [
+        "MUSTER_AGENT",
+        "MUSTER_DIR",
+        "MUSTER_LINGER_MS",
+        "MUSTER_ULFM",
+    ] {
+        command.args(["-x", name]);
+    }
+    command
+        .args(["-x", "SURVIVE_LOG_DIR", "-x", "SURVIVE_READY_S"])
+        .args(["-x", "SURVIVE_DEADLINE_S"])
+        .arg(workspace().join("target/release/ulfm_survive"))
+        .env("SURVIVE_LOG_DIR", cluster.folder())
+        .env("TMPDIR", cluster.folder())
+        .env("SURVIVE_READY_S", "60")
+        .env("SURVIVE_DEADLINE_S", "60")
+        .env("MUSTER_ULFM", "1")
+        .env("MUSTER_AGENT", workspace().join("target/release/musterd"))
+        .env("OMPI_MCA_coll", "^han")
+        .env("OMPI_MCA_mpi_yield_when_idle", "1")
+        .env("PRTE_ALLOW_RUN_AS_ROOT", "1")
+        .env("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    cluster.run(&mut command)
+}
+
+/// Kills a rank of node 3 when all are there.
+fn kill_a_rank(cluster: &Cluster, run: &Run) {
+    run.await_lines(8, &[": READY "]);
+    kill(cluster.on_node(3, "ulfm_survive").drain(..1).collect());
+}
+
+#[test]
+fn mpirun_in_an_allocation() {
+    let Some(cluster) = Cluster::start("") else {
+        return;
+    };
+    let mut run = allocation(&cluster, &["--with-ft", "ulfm"]);
+    kill_a_rank(&cluster, &run);
+    for line in run.await_lines(7, &[": SHRUNK "]) {
+        let (rank, _) = line.split_once(':').expect("a rank");
+        run.await_line(&[&format!("{rank}: TOLD "), " RANK_FAILED "]);
+    }
+    fs::write(cluster.folder().join("stop"), "").expect("a file");
+    let done = run.await_lines(7, &[": DONE "]);
+    assert!(done.iter().all(|line| line.contains(" ok ")), "{done:?}");
+    run.end();
+    settle(SECTIONS[5], &[("a rank", SHRUNK)]);
+    fs::remove_file(cluster.folder().join("stop")).expect("it is there");
+    cluster.recover();
+    let mut run = allocation(&cluster, &[]);
+    kill_a_rank(&cluster, &run);
+    assert!(!run.end().success());
+    settle(SECTIONS[6], &[("a rank", JOB_ENDS)]);
+    cluster.recover();
+    cluster.await_clean();
 }
