@@ -370,6 +370,17 @@ impl World {
             writeln!(stream, "stop").expect("the stream listens");
         }
         self.until("the streams have ended", |seen| seen.ended.len() == HOSTS);
+        // Who sent is acknowledged before we have read what the receiver says.
+        self.until("all deliveries are told", |seen| {
+            let told = |pair| {
+                seen.got
+                    .get(pair)
+                    .map_or(0, std::collections::BTreeSet::len)
+            };
+            seen.sent
+                .iter()
+                .all(|(pair, sent)| told(pair) >= sent.len())
+        });
         let seen = self.seen.0.lock().unwrap();
         let mut all = 0;
         for (pair, sent) in &seen.sent {
