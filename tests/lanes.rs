@@ -372,11 +372,7 @@ impl World {
         self.until("the streams have ended", |seen| seen.ended.len() == HOSTS);
         // Who sent is acknowledged before we have read what the receiver says.
         self.until("all deliveries are told", |seen| {
-            let told = |pair| {
-                seen.got
-                    .get(pair)
-                    .map_or(0, std::collections::BTreeSet::len)
-            };
+            let told = |pair| seen.got.get(pair).map_or(0, BTreeSet::len);
             seen.sent
                 .iter()
                 .all(|(pair, sent)| told(pair) >= sent.len())
