@@ -179,7 +179,7 @@ fn srun(cluster: &Cluster, how: &str) -> Run {
     cluster.run(command.arg(program).arg(how))
 }
 
-/// Slurm's PMIx plugin ends a step whose rank was killed before it had finalized PMIx: with Muster, after
+/// Slurm's PMIx plugin ends a step whose rank was killed before it had finalized MPI: with Muster, after
 /// every survivor was told, and without it the same. Its request goes by the controller, which is held until
 /// then.
 #[test]

@@ -15,6 +15,7 @@ use crate::error::{PolicyError, RangeError};
 use crate::net::Net;
 use crate::nid::{Address, Nid};
 use crate::range::{self, Span};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -65,6 +66,33 @@ impl NidPattern {
                 }
             }
     }
+}
+
+/// Whether two patterns name the same, however they are written.
+fn same_pattern(one: &NidPattern, other: &NidPattern) -> bool {
+    let same_byte = |(one, other): (&Vec<Span>, &Vec<Span>)| {
+        let has = |spans: &[Span], byte| spans.iter().any(|span| span.contains(byte));
+        (0..=u64::from(u8::MAX)).all(|byte| has(one, byte) == has(other, byte))
+    };
+    one.net == other.net
+        && match (&one.place, &other.place) {
+            (Place::Any, Place::Any) => true,
+            (Place::Ip(one), Place::Ip(other)) => one.iter().zip(other).all(same_byte),
+            (Place::Interfaces(one), Place::Interfaces(other)) => {
+                let names = |names: &[String]| names.iter().cloned().collect::<BTreeSet<_>>();
+                names(one) == names(other)
+            }
+            _ => false,
+        }
+}
+
+/// Whether two sides of a rule name the same, in any order.
+fn same_side(one: &[NidPattern], other: &[NidPattern]) -> bool {
+    let within = |one: &[NidPattern], other: &[NidPattern]| {
+        one.iter()
+            .all(|one| other.iter().any(|other| same_pattern(one, other)))
+    };
+    within(one, other) && within(other, one)
 }
 
 impl FromStr for NidPattern {
@@ -152,6 +180,24 @@ pub enum Subject {
     },
 }
 
+impl Subject {
+    /// Whether the other one is about the same, however it is written.
+    fn is_same(&self, other: &Subject) -> bool {
+        match (self, other) {
+            (Subject::Net(one), Subject::Net(other)) => one == other,
+            (Subject::Local(one), Subject::Local(other)) => same_side(one, other),
+            (
+                Subject::Pairs { local, remote },
+                Subject::Pairs {
+                    local: other_local,
+                    remote: other_remote,
+                },
+            ) => same_side(local, other_local) && same_side(remote, other_remote),
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |patterns: &[NidPattern]| -> String {
@@ -232,7 +278,10 @@ impl Policy {
                     given,
                 });
             }
-            if rules[..index].iter().any(|one| one.subject == rule.subject) {
+            if rules[..index]
+                .iter()
+                .any(|one| one.subject.is_same(&rule.subject))
+            {
                 return Err(PolicyError::Contradiction { rule: subject() });
             }
         }
@@ -432,6 +481,32 @@ mod tests {
             twice,
             "two rules are about \"net udp0\"; a policy has one rule for each subject"
         );
+        // However it is written.
+        let ways = [
+            (
+                pairs(&["10.0.0.[1-2]@udp"], &["*@udp", "*@tcp"]),
+                pairs(&["10.0.0.[1,2]@udp0"], &["*@tcp0", "*@udp0"]),
+            ),
+            (
+                Subject::Local(patterns(&["eth[0-1]@udp"])),
+                Subject::Local(patterns(&["eth[1,0]@udp0"])),
+            ),
+            (
+                Subject::Local(patterns(&["10.0.[0-255].1@udp"])),
+                Subject::Local(patterns(&["10.0.*.1@udp"])),
+            ),
+        ];
+        for (one, other) in ways {
+            let text = refusal(vec![rule(one, 1, None), rule(other.clone(), 2, None)]);
+            assert!(
+                text.contains("two rules") && text.contains(&other.to_string()),
+                "{text}"
+            );
+        }
+        let narrower = Subject::Local(patterns(&["10.0.0.1@udp"]));
+        let wider = Subject::Local(patterns(&["10.0.0.[1-2]@udp"]));
+        let both = vec![rule(narrower, 1, None), rule(wider, 2, None)];
+        assert!(Policy::new(both).is_ok());
         assert!(refusal(vec![rule(udp(), 0, Some(0))]).contains("0 messages"));
         assert!(refusal(vec![Rule::new(pairs(&[], &["*@udp"]))]).contains("names none"));
         let numbers = 0..=u16::try_from(RULES_MAX).unwrap();

@@ -666,7 +666,7 @@ fn who_dies_before_it_is_attached_has_failed() {
         Seen::Request(Request::Attached { slot, .. }) => Some(*slot),
         _ => None,
     });
-    muster::sys::process::send_signal(child as u32, libc::SIGKILL).unwrap();
+    muster::sys::process::send_signal(child, libc::SIGKILL).unwrap();
     let finding = agent.await_finding(slot);
     assert!(matches!(finding, Finding::Failed { .. }), "{finding:?}");
     support::raw::reap(child);

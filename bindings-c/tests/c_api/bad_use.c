@@ -93,6 +93,11 @@ static void check_nulls(muster_ctx_t *context)
     CHECK(muster_piggyback_deliver(context, 0, NULL, 0) == MUSTER_OK);
     CHECK(muster_piggyback_fill(context, UINT32_MAX, text, sizeof text) == MUSTER_ERR_NO_SUCH_RANK);
     CHECK(muster_piggyback_deliver(context, UINT32_MAX, text, 1) == MUSTER_ERR_NO_SUCH_RANK);
+    CHECK(muster_counter(context, NULL, &epoch) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_counter(context, "agents_found_again", NULL) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_counter(context, "no such counter", &epoch) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_heard_from(context, UINT32_MAX) == MUSTER_ERR_NO_SUCH_RANK);
+    CHECK(muster_sent_to(context, UINT32_MAX) == MUSTER_ERR_NO_SUCH_RANK);
     CHECK(muster_init(NULL, NULL) == MUSTER_ERR_ARGUMENT);
     event.struct_size = sizeof event - 1;
     CHECK(muster_next_event(context, &event) == MUSTER_ERR_STRUCT_SIZE);

@@ -30,7 +30,7 @@ static void check_context(muster_ctx_t *context, int expected)
     muster_event_t event = MUSTER_EVENT_INIT;
     uint64_t epoch = 7;
     char text[8] = "keep";
-    char card[MUSTER_CARD_SIZE] = "";
+    char card[MUSTER_CARD_SIZE] = "", parcel[MUSTER_PIGGYBACK_MAX] = "";
     CHECK(muster_get_fd(context) == expected);
     CHECK(muster_next_event(context, &event) == expected);
     CHECK(muster_poll_events(context, &event, 1, 1000) == expected);
@@ -68,6 +68,10 @@ static void check_context(muster_ctx_t *context, int expected)
     CHECK(muster_wait_ranks(context, 0, MUSTER_STATE(MUSTER_RANK_ALIVE), 1000) == expected);
     CHECK(muster_tick_every(context, 20) == expected);
     CHECK(muster_tick(context) == expected);
+    CHECK(muster_heard_from(context, 0) == expected);
+    CHECK(muster_sent_to(context, 0) == expected);
+    CHECK(muster_piggyback_fill(context, 0, parcel, sizeof parcel) == expected);
+    CHECK(muster_piggyback_deliver(context, 0, parcel, sizeof parcel) == expected);
     CHECK(muster_counter(context, "agents_found_again", &epoch) == expected);
     CHECK(muster_card(context, card, 1000) == expected);
     CHECK(muster_take_cards(context, card, 1) == expected);

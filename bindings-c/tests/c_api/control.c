@@ -26,6 +26,8 @@ static void check_questions(muster_ctx_t *context)
     CHECK(ask(context, "policy") > 0 && says("\"rules\":[]"));
     CHECK(ask(context, "stats") > 0 && says("rail_sends"));
     CHECK(ask(context, "members") > 0 && says("\"name\":\"here\""));
+    CHECK(ask(context, "explain 127.0.0.9@udp0") == MUSTER_ERR_REFUSED);
+    CHECK(strstr(muster_last_error_message(), "no NID 127.0.0.9@udp0 is known") != NULL);
 }
 
 static void check_changes(muster_ctx_t *context)

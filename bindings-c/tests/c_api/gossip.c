@@ -31,12 +31,12 @@ static void check_changes(muster_ctx_t *context)
 {
     CHECK(ask(context, "gossip stop") > 0 && says("gossip is stopped"));
     CHECK(ask(context, "gossip") > 0 && says("\"running\":false"));
-    CHECK(ask(context, "gossip init 300 5 safe 127.96.1.[1-4]@udp0") > 0);
+    CHECK(ask(context, "gossip init 300 5 safe - 127.96.1.[1-4]@udp0") > 0);
     CHECK(says("initialised with 4 participants"));
     CHECK(ask(context, "gossip") > 0 && says("\"interval_ms\":300.0"));
     CHECK(says("\"round_trip_ms\":5.0") && says("\"nid\":\"127.96.1.4@udp0\""));
     CHECK(says("\"running\":false"));
-    CHECK(ask(context, "gossip init 20 1 fast 127.96.1.1@udp0 127.96.1.2@udp0") > 0);
+    CHECK(ask(context, "gossip init 20 1 fast 0.8 a=127.96.1.1@udp0 b=127.96.1.2@udp0") > 0);
     CHECK(ask(context, "gossip") > 0 && says("\"interval_ms\":20.0"));
     CHECK(ask(context, "gossip start") > 0 && says("gossip goes on"));
     CHECK(ask(context, "gossip") > 0 && says("\"running\":true"));
@@ -53,10 +53,11 @@ static void check_refusal(muster_ctx_t *context, const char *line, const char *r
 /* What is refused changes nothing, and the reason is there. */
 static void check_refusals(muster_ctx_t *context)
 {
-    check_refusal(context, "gossip init 100 1 safe 127.96.1.[1-4]@udp0", "200");
-    check_refusal(context, "gossip init soon 1 safe 127.96.1.[1-4]@udp0", "soon");
-    check_refusal(context, "gossip init 300 1 safe 127.96.9.[1-4]@udp0", "127.96.1.1@udp0");
-    check_refusal(context, "gossip init 300 1 safe 127.96.1.[1-4]", "127.96.1.");
+    check_refusal(context, "gossip init 100 1 safe - 127.96.1.[1-4]@udp0", "200");
+    check_refusal(context, "gossip init soon 1 safe - 127.96.1.[1-4]@udp0", "soon");
+    check_refusal(context, "gossip init 300 1 safe - 127.96.9.[1-4]@udp0", "127.96.1.1@udp0");
+    check_refusal(context, "gossip init 300 1 safe - 127.96.1.[1-4]", "127.96.1.");
+    check_refusal(context, "gossip init 300 1 safe 1.5 127.96.1.[1-4]@udp0", "between 0 and 1");
     check_refusal(context, "gossip dance", "dance");
     CHECK(ask(context, "gossip") > 0 && says("\"interval_ms\":20.0") && says("\"running\":true"));
 }

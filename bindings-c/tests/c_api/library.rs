@@ -51,6 +51,17 @@ fn header_map_and_library_name_the_same_functions() {
     assert_eq!(exported, versioned, "muster.h and libmuster.so");
 }
 
+/// What the C programs do with a context that is NULL, freed or of before a fork, they do with every call.
+#[test]
+fn every_function_with_a_context_is_tried_without_one() {
+    let checked = std::fs::read_to_string(here().join("tests/c_api/check.h")).expect("a header");
+    for (name, declared) in functions(&header()) {
+        if declared.contains("muster_ctx_t *context") {
+            assert!(checked.contains(&format!("{name}(context")), "{name}");
+        }
+    }
+}
+
 /// The promise of an application that stays clean: its ranks get the C library and nothing else.
 #[test]
 fn the_library_needs_the_c_library_only() {

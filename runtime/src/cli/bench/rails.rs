@@ -25,6 +25,8 @@ use serde_json::{Value, json};
 use std::io;
 
 /// What is timed, in the order of each turn.
+const LATENCY_RATIO: &str = "one rail to libfabric, p50";
+const RAILS_RATIO: &str = "two rails to one, stream";
 const SYSTEMS: [&str; 5] = [
     "udp sockets",
     "tcp sockets",
@@ -133,12 +135,12 @@ fn report(
             "deadline_ms": DEADLINE_US / 1000,
         },
         "ratios": {
-            "one rail to libfabric, p50": p50[3] / p50[2],
+            LATENCY_RATIO: p50[3] / p50[2],
             "one rail to udp sockets, p50": p50[3] / p50[0],
             "one rail to tcp sockets, p50": p50[3] / p50[1],
             "datagrams to udp sockets, flow": speed(2) / speed(0),
             "bulk messages to tcp sockets, flow": speed(3) / speed(1),
-            "two rails to one, stream": streams[1].1.mb_per_s / streams[0].1.mb_per_s,
+            RAILS_RATIO: streams[1].1.mb_per_s / streams[0].1.mb_per_s,
         },
     })
 }
@@ -180,10 +182,26 @@ fn table(result: &Value) -> String {
     }
     lines.push("\nratios".into());
     for (name, ratio) in result["ratios"].as_object().into_iter().flatten() {
-        lines.push(format!("{name:<34}{:>10}", number(ratio)));
+        lines.push(format!(
+            "{name:<34}{:>10}{}",
+            number(ratio),
+            verdict(name, ratio)
+        ));
     }
     lines.push(String::new());
     lines.join("\n")
+}
+
+/// What is promised of this ratio, and whether this run kept it; nothing where nothing is.
+fn verdict(name: &str, ratio: &Value) -> String {
+    let ratio = ratio.as_f64().unwrap_or(f64::NAN);
+    let (promise, kept) = match name {
+        LATENCY_RATIO => ("at most 1.5", ratio <= 1.5),
+        RAILS_RATIO => ("at least 1.8", ratio >= 1.8),
+        _ => return String::new(),
+    };
+    let word = if kept { "kept" } else { "MISSED" };
+    format!("   {promise}: {word}")
 }
 
 pub(super) fn now_us() -> u64 {
