@@ -181,7 +181,7 @@ impl World {
     }
 
     /// Until when a stop or lateness of its own excuses what is said of the node.
-    fn excused_until(&self, node: NodeIndex) -> Instant {
+    pub(super) fn excused_until(&self, node: NodeIndex) -> Instant {
         let of = |map: &BTreeMap<NodeIndex, Instant>| map.get(&node).copied().unwrap_or_default();
         of(&self.excuses.nodes).max(of(&self.excuses.late))
     }
