@@ -3,7 +3,9 @@
 
 use muster_tests::cluster::{Cluster, Run};
 use muster_tests::death::{Death, await_written, run_with_death, say_die, written};
-use muster_tests::launch::{Outcome, compile, job, open_mpi_4, open_mpi_5, run, venv};
+use muster_tests::launch::{
+    Outcome, compile, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes, run, venv,
+};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -118,6 +120,55 @@ fn open_mpi_5_with_fault_tolerance() {
         let outcome = job_with_death(&mut launcher, folder, false);
         outcome.expect_end();
     });
+}
+
+/// Muster may be there before MPI, which brings the agents of two nodes together then.
+#[test]
+fn muster_before_open_mpi_5() {
+    job(|folder| {
+        let program = told(&venv("venv").join("mpicc"), folder);
+        let mut launcher = open_mpi_5_on_two_nodes(folder);
+        launcher
+            .args(["--with-ft", "ulfm", "-n", "4"])
+            .arg(&program)
+            .arg("early")
+            .envs([("MUSTER_ULFM", "1"), ("MUSTER_PROFILE", "quiet")]);
+        let outcome = job_with_death(&mut launcher, folder, false);
+        expect_told(folder, "rank 3 on n2 ");
+        outcome.expect_end();
+    });
+}
+
+/// On one node it may also come when MPI is finalized.
+#[test]
+fn muster_after_open_mpi_5() {
+    job(|folder| {
+        let program = told(&venv("venv").join("mpicc"), folder);
+        let mut launcher = open_mpi_5();
+        launcher
+            .args(["--with-ft", "ulfm", "-n", "4"])
+            .arg(&program)
+            .arg("late")
+            .env("MUSTER_ULFM", "1");
+        let outcome = job_with_death(&mut launcher, folder, false);
+        outcome.expect_end();
+    });
+}
+
+/// Before and after the MPI that has no fault tolerance of its own.
+#[test]
+fn muster_before_and_after_open_mpi_4() {
+    for how in ["early", "late"] {
+        job(|folder| {
+            let program = told(Path::new("mpicc.openmpi"), folder);
+            let mut launcher = open_mpi_4();
+            launcher
+                .args(["--enable-recovery", "-n", "4"])
+                .arg(&program)
+                .arg(how);
+            job_with_death(&mut launcher, folder, false);
+        });
+    }
 }
 
 /// What `MPI_Comm_spawn` starts is a job of its own on the same nodes: its ranks are told of each other, and

@@ -2,11 +2,12 @@
 //! Muster hears of the launcher.
 
 use muster_tests::cluster::Cluster;
-use muster_tests::death::{Death, run_with_death, say_die, written};
+use muster_tests::death::{Death, await_files, run_with_death, say_die, written};
 use muster_tests::launch::{
-    Outcome, compile, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes,
+    Outcome, compile, compile_file, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes,
     open_mpi_5_on_two_rails, processes_of, run, run_with, second_rail, signal_all, venv,
 };
+use muster_tests::workspace;
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -323,5 +324,71 @@ fn a_silent_node_is_told_to_mpi_rank_by_rank() {
             "{}",
             outcome.text()
         );
+    });
+}
+
+/// What a rank of `examples/ulfm_survive.c` in this folder has logged; nothing yet is nothing.
+fn logged(folder: &Path, rank: usize) -> String {
+    std::fs::read_to_string(folder.join(format!("rank-{rank}.log"))).unwrap_or_default()
+}
+
+/// MPI went on with the two ranks of a node, and the rank computes again.
+fn has_survived(log: &str) -> bool {
+    let ends_with_two = |line: &str| line.starts_with("SHRUNK ") && line.ends_with(" 2");
+    let mut lines = log.lines().skip_while(|line| !ends_with_two(line));
+    lines.any(|line| line.starts_with("RESUMED "))
+}
+
+/// A whole node falls silent under a computation: the ranks of the other one shrink MPI to themselves, go on,
+/// and end with what a serial run computes. All facts are read from the logs: the launcher's end of a lost
+/// node is not waited for.
+#[test]
+fn a_computation_survives_a_silent_node() {
+    job(|folder| {
+        let source = workspace().join("examples/ulfm_survive.c");
+        let program = compile_file(
+            &venv("venv").join("mpicc"),
+            &source,
+            &["-D_GNU_SOURCE"],
+            folder,
+        );
+        let mut launcher = open_mpi_5_on_two_nodes(folder);
+        launcher
+            .args(["--with-ft", "ulfm", "-n", "4"])
+            .arg(&program)
+            .env("SURVIVE_LOG_DIR", folder)
+            // What hangs for longer than this test waits is a failure of the test.
+            .envs([("SURVIVE_READY_S", "600"), ("SURVIVE_DEADLINE_S", "600")])
+            .envs([("MUSTER_ULFM", "1"), ("MUSTER_PROFILE", "quiet")]);
+        let logs_show = |ranks: usize, is_shown: &dyn Fn(&str) -> bool| {
+            (0..ranks).all(|rank| is_shown(&logged(folder, rank)))
+        };
+        let mut stopped = Vec::new();
+        let outcome = run_with(&mut launcher, folder, |_| {
+            if !logs_show(4, &|log| log.contains("READY ")) {
+                return true;
+            }
+            stopped = processes_of("n2", folder);
+            signal_all(&stopped, Signal::STOP);
+            if await_files(|| logs_show(2, &has_survived)) {
+                std::fs::write(folder.join("stop"), "").expect("a file");
+                await_files(|| logs_show(2, &|log| log.contains("DONE ")));
+            }
+            false
+        });
+        signal_all(&stopped, Signal::KILL);
+        signal_all(&processes_of("n1", folder), Signal::KILL);
+        assert!(stopped.len() >= 4, "{}", outcome.text());
+        for rank in 0..2 {
+            let log = logged(folder, rank);
+            let all = outcome.text();
+            assert!(has_survived(&log), "rank {rank}: {log}\n{all}");
+            assert!(!log.contains("NOSHRINK"), "rank {rank}: {log}\n{all}");
+            let done = log.lines().find(|line| line.starts_with("DONE "));
+            assert!(
+                done.is_some_and(|line| line.contains(" ok ")),
+                "rank {rank}: {log}\n{all}"
+            );
+        }
     });
 }

@@ -6,7 +6,8 @@
  * printed at the end. With "cards" as argument the agents are brought together by muster_mpi_init, on two
  * emulated nodes. With "joined" they were, by libmuster-pmpi.so, and nobody dies. With "spawn" nobody dies: the
  * ranks spawn two more of this program, one of which does, and say "SPAWNED rank" if they are all well when the
- * other one has been told. With "finalized" MPI is finalized before the death. With "stay" the survivors wait until
+ * other one has been told. With "finalized" MPI is finalized before the death. With "early"
+ * Muster is there before MPI is initialised, with "late" only once MPI is finalized. With "stay" the survivors wait until
  * somebody ends them; with "bare" so, too, but without Muster, untold. */
 #include <muster_mpi.h>
 
@@ -80,6 +81,16 @@ static void say_how(muster_ctx_t *muster, int victim)
             return;
         }
     fail("no event");
+}
+
+/* PMIx, which came after Muster, took the word of the death too. */
+static void await_notified(muster_ctx_t *muster)
+{
+    uint64_t notified = 0;
+    int tries;
+    for (tries = 0; notified == 0; tries++, usleep(1000))
+        if (muster_counter(muster, "pmix_notified", &notified) < 0 || tries > DEADLINE_MS)
+            fail("PMIx was not told of the death");
 }
 
 /* The children are a job of their own: their deaths are theirs. */
@@ -160,12 +171,15 @@ int main(int argc, char **argv)
     int cards = strcmp(how, "cards") == 0, status;
     int spawns = strcmp(how, "spawn") == 0;
     int joined = strcmp(how, "joined") == 0;
-    int finalized = strcmp(how, "finalized") == 0;
+    int early = strcmp(how, "early") == 0, late = strcmp(how, "late") == 0;
+    int finalized = late || strcmp(how, "finalized") == 0;
     int stays = strcmp(how, "stay") == 0;
     const char *program = argv[0];
     muster_ctx_t *muster = NULL;
     /* Some launchers end the job for the death, and on a busy machine before all have heard of it. */
     signal(SIGTERM, SIG_IGN);
+    if (early && muster_init(NULL, &muster) < 0)
+        fail("muster_init before MPI_Init");
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -175,16 +189,22 @@ int main(int argc, char **argv)
         check_refused();
         emulate_nodes();
     }
-    status = cards ? muster_mpi_init(MPI_COMM_WORLD, NULL, &muster) : muster_init(NULL, &muster);
-    if (status < 0)
-        fail(muster_strerror(status));
+    if (late)
+        MPI_Finalize();
+    if (!early) {
+        status = cards ? muster_mpi_init(MPI_COMM_WORLD, NULL, &muster) : muster_init(NULL, &muster);
+        if (status < 0)
+            fail(muster_strerror(status));
+    }
     if (muster_wait_ranks(muster, (uint32_t)size, MUSTER_STATE(MUSTER_RANK_ALIVE), DEADLINE_MS) != size)
         fail("not all ranks are there");
+    if (!late)
+        MPI_Barrier(MPI_COMM_WORLD);
+    if (finalized && !late)
+        MPI_Finalize();
+    /* The death comes when all have said this: then nobody is in a call of MPI that it would end. */
     printf("READY %d\n", rank);
     fflush(stdout);
-    MPI_Barrier(MPI_COMM_WORLD);
-    if (finalized)
-        MPI_Finalize();
     if (joined) {
         if (muster_node_count(muster) < 2 || muster_finalize(muster) < 0)
             fail("the nodes of the others are not known");
@@ -198,6 +218,8 @@ int main(int argc, char **argv)
             die();
         if (muster_wait_rank(muster, (uint32_t)size - 1, ENDED, DEADLINE_MS) != MUSTER_RANK_FAILED)
             fail("the death was not told");
+        if (early)
+            await_notified(muster);
         say_how(muster, size - 1);
         while (stays)
             pause();

@@ -217,6 +217,11 @@ impl Link {
         self.reported = None;
     }
 
+    /// Neither was the peer's silence reported yet, nor has a helper found it.
+    pub(crate) fn is_unattested(&self) -> bool {
+        self.reported.is_none() && self.silent.is_empty()
+    }
+
     /// A helper found the peer silent.
     pub(crate) fn found_silent(&mut self, helper: MemberId, now: Instant) {
         if self.silent.is_empty() {

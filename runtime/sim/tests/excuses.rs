@@ -116,6 +116,22 @@ fn one_deaf_link_excuses_nothing() {
     assert!(lie(&mut two, 6, 7));
 }
 
+/// Nor is it within bounds where a split leaves fewer than five on its side, who could look.
+#[test]
+fn a_deaf_link_on_the_small_side_of_a_split_excuses_its_pair() {
+    let mut small = world(11);
+    small.cut_one_way(4, 3);
+    small.split(&[3, 4, 5, 6], &[0, 1, 2, 7, 8, 9]);
+    small.run(30 * MS);
+    assert!(!lie(&mut small, 3, 4));
+    assert!(lie(&mut small, 5, 6), "no way between them is cut");
+    let mut large = world(11);
+    large.cut_one_way(4, 3);
+    large.split(&[0, 1, 2], &[3, 4, 5, 6, 7, 8, 9]);
+    large.run(30 * MS);
+    assert!(lie(&mut large, 3, 4), "five others look");
+}
+
 #[test]
 fn a_storm_excuses_everybody_until_it_is_over() {
     let mut world = world(6);

@@ -119,9 +119,10 @@ impl Overlay {
             self.topology_dirty |= link.rounds == 2;
             let asked_helpers = self.probe_round(id, version);
             if !asked_helpers
-                && let Some(link) = self.links.get_mut(&id).filter(|l| l.reported.is_none())
+                && let Some(link) = self.links.get_mut(&id).filter(|l| l.is_unattested())
             {
-                // With nobody to ask, a few lost datagrams would be all the evidence there is.
+                // With nobody to ask, a few lost datagrams would be all the evidence there is. A helper
+                // that was asked and found it silent, too, is more than that.
                 link.round_at = now.after(heartbeat_us / LONELY_ROUNDS);
             }
         }

@@ -11,7 +11,7 @@
 //!   longer*: to those it was silent. One of two proves nothing; but to an observer that was itself
 //!   cut from it, and reported it, nothing came that would have taken back the word of the other.
 //! - *A one-way cut beside other cuts, or among fewer than five*: the pair. One such link among five
-//!   is within bounds: others look.
+//!   is within bounds: others look, unless they are on the far side of a split.
 //! - *A storm*: everybody. More is lost than the promises allow for, and no deadline is long enough.
 //! - *Somebody was excused for declaring it failed*: it, in that version. The verdict travels, and is
 //!   told late by who hears it late.
@@ -181,7 +181,7 @@ impl World {
     }
 
     /// Until when a stop or lateness of its own excuses what is said of the node.
-    fn excused_until(&self, node: NodeIndex) -> Instant {
+    pub(super) fn excused_until(&self, node: NodeIndex) -> Instant {
         let of = |map: &BTreeMap<NodeIndex, Instant>| map.get(&node).copied().unwrap_or_default();
         of(&self.excuses.nodes).max(of(&self.excuses.late))
     }
@@ -224,11 +224,23 @@ impl World {
         let Some(cut) = self.excuses.cuts.get(&pair(one, other)) else {
             return false;
         };
-        if cut.is_alone && self.running().len() >= 5 {
+        if cut.is_alone && self.in_touch(one, other) >= 5 {
             return false;
         }
         let until = cut.mended_at.unwrap_or(self.now);
         let settle_us = SETTLE_DEADLINES * self.deadline_us(other);
         self.is_long(other, until.since(cut.since)) && self.now.since(until) <= settle_us
+    }
+
+    /// How many run, the two among them, whom neither of the two is cut from by more than one way: those
+    /// on the far side of a split cannot look.
+    fn in_touch(&self, one: NodeIndex, other: NodeIndex) -> usize {
+        let is_apart = |of: NodeIndex, node: NodeIndex| {
+            let cut = self.excuses.cuts.get(&pair(of, node));
+            cut.is_some_and(|cut| cut.mended_at.is_none() && !cut.is_alone)
+        };
+        let mut running = self.running();
+        running.retain(|node| !is_apart(one, *node) && !is_apart(other, *node));
+        running.len()
     }
 }

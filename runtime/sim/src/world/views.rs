@@ -144,13 +144,17 @@ impl World {
     }
 
     /// Whether a member that comes into this observer's view crashed so long ago that nobody should let
-    /// it in: later than it was missed, and than the network held back what it said.
+    /// it in: later than it was missed, and than the network held back what it said. Who was told of it by
+    /// one that stood still meanwhile hears what was known before that: it is missed when that one has woken.
     pub(super) fn is_long_gone(&self, observer: NodeIndex, event: &Event) -> bool {
         let limit_us = LONG_GONE_US + self.network.replay_us;
+        let tellers = (0..self.len()).filter(|node| event.cause.reporters.contains(self.id(*node)));
+        let awake_at = tellers.map(|node| self.excused_until(node)).max();
+        let awake_at = awake_at.unwrap_or_default();
         let gone = self.nodes.iter().any(|node| {
             node.id == event.member
                 && node.engine.is_none()
-                && self.now.since(node.gone_at) > limit_us
+                && self.now.since(node.gone_at.max(awake_at)) > limit_us
         });
         gone && !self.is_behind(observer)
     }
