@@ -135,6 +135,8 @@ pub fn run_with(
 ) -> Outcome {
     let mut child = launcher
         .env("MUSTER_DIR", folder)
+        // A launcher that finds the folder of a killed one of the same pid fails to start.
+        .env("TMPDIR", folder)
         .env("MUSTER_AGENT", workspace().join("target/release/musterd"))
         .env("MUSTER_LINGER_MS", "300")
         .current_dir(folder)
