@@ -5,7 +5,7 @@
 
 use crate::{DEADLINE, workspace};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -124,7 +124,11 @@ pub fn run(launcher: &mut Command, folder: &Path) -> Outcome {
     run_with(launcher, folder, |_| true)
 }
 
-/// Runs a launcher and shows each line of its job. When that says `false` the launcher is ended.
+/// What PRRTE says when one of its own daemons did not come up: nothing of the job has run then.
+const NOT_STARTED: &str = "A daemon failed to report back after being spawned";
+
+/// Runs a launcher and shows each line of its job. When that says `false` the launcher is ended. One whose
+/// own daemons did not come up is started again, twice at most, which is said on standard error.
 ///
 /// # Panics
 /// If it cannot be started.
@@ -132,6 +136,22 @@ pub fn run_with(
     launcher: &mut Command,
     folder: &Path,
     mut look: impl FnMut(&[String]) -> bool,
+) -> Outcome {
+    for _ in 0..2 {
+        let outcome = run_once(launcher, folder, &mut look);
+        if !outcome.lines.iter().any(|line| line.contains(NOT_STARTED)) {
+            return outcome;
+        }
+        let text = format!("started again: {}\n", outcome.text());
+        std::io::stderr().write_all(text.as_bytes()).ok();
+    }
+    run_once(launcher, folder, &mut look)
+}
+
+fn run_once(
+    launcher: &mut Command,
+    folder: &Path,
+    look: &mut impl FnMut(&[String]) -> bool,
 ) -> Outcome {
     let mut child = launcher
         .env("MUSTER_DIR", folder)

@@ -275,3 +275,15 @@ fn srun_with_pmix_without_a_death() {
         assert!(run.end().success(), "{:?}", run.errors());
     });
 }
+
+/// A launcher whose own daemons did not come up is started again, and its job is run once.
+#[test]
+fn a_launcher_that_did_not_start_is_started_again() {
+    job(|folder| {
+        let script = "if mkdir tried; then echo A daemon failed to report back after being spawned; exit 213; fi; \
+                      echo READY";
+        let outcome = run(Command::new("sh").args(["-c", script]), folder);
+        assert_eq!(outcome.lines, ["READY"]);
+        assert!(outcome.expect_end().success());
+    });
+}
