@@ -55,7 +55,8 @@ pub(super) struct Args {
     protocol: Protocol,
     /// NIDs of all participants of age gossip, this node's among them: a list, ranges such as
     /// 192.168.[1-2].[1-128/2]@o2ib0, or file:PATH; GROUP=NIDS puts them into a group; repeat it for
-    /// more.
+    /// more. Or who tells them: server:HOST:PORT (muster gossip serve), or seeds:N, which are N nodes in
+    /// all that PMIx, MPI or --seed make known.
     #[arg(long, value_name = "NIDS", env = "MUSTER_PARTICIPANTS")]
     participants: Vec<String>,
     /// A cycle of age gossip, in milliseconds.
@@ -184,15 +185,19 @@ impl Args {
             (Mode::Serve { .. }, false) => Stay::UntilAsked,
             _ => Stay::Lingering,
         };
+        let group = GroupName::new(&self.group)?;
         let gossip = match self.protocol {
             Protocol::Overlay => None,
-            Protocol::Age => Some(GossipConfig::parse(
-                &self.participants,
-                &self.interval_ms,
-                &self.round_trip_ms,
-                self.allow_fast_interval,
-                self.local.as_deref(),
-            )?),
+            Protocol::Age => Some(GossipConfig {
+                own_group: group.clone(),
+                ..GossipConfig::parse(
+                    &self.participants,
+                    &self.interval_ms,
+                    &self.round_trip_ms,
+                    self.allow_fast_interval,
+                    self.local.as_deref(),
+                )?
+            }),
         };
         let kilobytes_max = parse_journal_kb(&self.journal_kb)?;
         let config = AgentConfig {
@@ -205,7 +210,7 @@ impl Args {
             }),
             readable_in: self.readable_in.map(absolute),
             name: MemberName::new(&name)?,
-            group: GroupName::new(&self.group)?,
+            group,
             minority: parse_minority(&self.minority)?,
             rails,
             seeds,

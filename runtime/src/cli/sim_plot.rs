@@ -156,12 +156,15 @@ pub(super) fn draw(
         }))?;
         let marks = points.into_iter().filter(|_| one.is_marked);
         match number / COLOURS.len() {
-            0 => _ = chart.draw_series(marks.map(|at| Circle::new(at, 4, colour.filled())))?,
-            1 => {
-                _ = chart
-                    .draw_series(marks.map(|at| TriangleMarker::new(at, 6, colour.filled())))?
+            0 => {
+                chart.draw_series(marks.map(|at| Circle::new(at, 4, colour.filled())))?;
             }
-            _ => _ = chart.draw_series(marks.map(|at| Circle::new(at, 6, colour)))?,
+            1 => {
+                chart.draw_series(marks.map(|at| TriangleMarker::new(at, 6, colour.filled())))?;
+            }
+            _ => {
+                chart.draw_series(marks.map(|at| Circle::new(at, 6, colour)))?;
+            }
         }
         let crosses = one.crosses.iter();
         chart.draw_series(crosses.map(|at| Cross::new(place(*at), 7, colour.stroke_width(2))))?;

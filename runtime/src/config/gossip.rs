@@ -10,8 +10,12 @@ use std::path::Path;
 /// Which engine runs, and what age gossip needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GossipConfig {
-    /// The NIDs of all participants, in any order, each with its group.
-    pub participants: Vec<(Nid, GroupName)>,
+    /// All participants, in any order, each with its NIDs and its group. None while others are to tell.
+    pub participants: Vec<(NidList, GroupName)>,
+    /// Who tells the participants, if they are not listed.
+    pub told_by: Option<Teller>,
+    /// This node's group, where others tell the participants.
+    pub own_group: GroupName,
     /// A cycle, in microseconds.
     pub interval_us: u64,
     /// The estimated round trip of the network, in microseconds.
@@ -22,13 +26,25 @@ pub struct GossipConfig {
     pub local_permille: Option<u16>,
 }
 
+/// Who tells a node the participants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Teller {
+    /// A gossip server, at HOST:PORT.
+    Server(String),
+    /// Seeds: so many nodes in all, whose addresses PMIx, MPI or the command line bring.
+    Seeds(usize),
+}
+
+/// Most nodes that are learned by seeds.
+const BY_SEEDS_MAX: usize = 1024;
+
 /// Most bytes of a list of participants.
 const LIST_MAX: u64 = 64 << 20;
 
 impl GossipConfig {
     /// Reads participants (NIDs or ranges of them, with commas or white space between; `GROUP=` before
-    /// them puts them into a group; `file:PATH` is the content of a file), times in milliseconds, and the
-    /// local factor.
+    /// them puts them into a group; `file:PATH` is the content of a file; `server:HOST:PORT` or `seeds:N` alone
+    /// says who tells them), times in milliseconds, and the local factor.
     ///
     /// # Errors
     /// The first thing that cannot be understood.
@@ -40,7 +56,16 @@ impl GossipConfig {
         local: Option<&str>,
     ) -> Result<Self, ConfigError> {
         let mut participants = Vec::new();
+        let mut told_by = None;
         for list in lists {
+            let teller = Teller::parse(list)?;
+            if teller.is_some() && lists.len() > 1 {
+                let why = "who tells the participants stands alone, without a list";
+                return Err(refuse(list, &why));
+            }
+            told_by = told_by.or(teller);
+        }
+        for list in lists.iter().filter(|_| told_by.is_none()) {
             match list.strip_prefix("file:") {
                 Some(path) => read_list(&file(Path::new(path))?, &mut participants)?,
                 None => read_list(list, &mut participants)?,
@@ -50,12 +75,15 @@ impl GossipConfig {
         let is_grouped = participants
             .iter()
             .any(|(_, group)| !group.as_str().is_empty());
-        if let (Some(local), false) = (local, is_grouped) {
+        let may_be_grouped = is_grouped || matches!(told_by, Some(Teller::Server(_)));
+        if let (Some(local), false) = (local, may_be_grouped) {
             let why = "a local factor needs groups: write the participants as GROUP=NIDS";
             return Err(refuse(local, &why));
         }
         Ok(Self {
             participants,
+            told_by,
+            own_group: GroupName::default(),
             local_permille,
             interval_us: milliseconds(interval_ms)?,
             round_trip_us: milliseconds(round_trip_ms)?,
@@ -68,9 +96,15 @@ impl GossipConfig {
     /// # Errors
     /// None of the rails is a participant, or two are.
     pub fn engine(&self, local: &NidList) -> Result<AgeConfig, String> {
-        let nids = self.participants.iter().map(|(nid, _)| nid);
-        let is_local = |nid: &&Nid| local.iter().any(|own| own == *nid);
-        let own: Vec<&Nid> = nids.filter(is_local).collect();
+        let alone = [(local.clone(), self.own_group.clone())];
+        let (participants, is_waiting) = match self.told_by {
+            Some(_) => (&alone[..], true),
+            None => (&self.participants[..], false),
+        };
+        let is_local = |(nids, _): &&(NidList, GroupName)| {
+            nids.iter().any(|nid| local.iter().any(|own| own == nid))
+        };
+        let own: Vec<&(NidList, GroupName)> = participants.iter().filter(is_local).collect();
         let [own] = own[..] else {
             return Err(format!(
                 "{} of the participants are rails of this node, and it has to be one; its rails are {local}: \
@@ -78,13 +112,14 @@ impl GossipConfig {
                 own.len()
             ));
         };
-        let participants = self.participants.iter();
-        let participants = participants.map(|(nid, group)| {
-            let mut participant = Participant::new(&nid.to_string());
+        let (own, participants) = (&own.0.as_slice()[0], participants.iter());
+        let participants = participants.map(|(nids, group)| {
+            let mut participant = Participant::new(&nids.to_string());
             participant.group = group.as_str().to_owned();
             participant
         });
         let mut config = AgeConfig::new(&own.to_string(), participants.collect());
+        config.is_waiting = is_waiting;
         config.interval_us = self.interval_us;
         config.round_trip_us = self.round_trip_us;
         config.allow_fast_interval = self.allow_fast_interval;
@@ -92,6 +127,32 @@ impl GossipConfig {
             config.choice = Choice::Local { permille };
         }
         Ok(config)
+    }
+}
+
+impl Teller {
+    /// The teller that these words name, if they name one.
+    fn parse(words: &str) -> Result<Option<Self>, ConfigError> {
+        if let Some(server) = words.strip_prefix("server:") {
+            let port = server.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+            return match port {
+                Some(Ok(1..)) => Ok(Some(Self::Server(server.to_owned()))),
+                _ => Err(refuse(
+                    words,
+                    &"a gossip server is server:HOST:PORT, as in server:head:7742",
+                )),
+            };
+        }
+        let Some(count) = words.strip_prefix("seeds:") else {
+            return Ok(None);
+        };
+        match count.parse() {
+            Ok(count @ 2..=BY_SEEDS_MAX) => Ok(Some(Self::Seeds(count))),
+            _ => Err(refuse(
+                words,
+                &"seeds:N has the number of nodes, 2 to 1024; give more of them a gossip server",
+            )),
+        }
     }
 }
 
@@ -117,14 +178,15 @@ fn file(path: &Path) -> Result<String, ConfigError> {
     std::fs::read_to_string(path).map_err(failed)
 }
 
-fn read_list(text: &str, participants: &mut Vec<(Nid, GroupName)>) -> Result<(), ConfigError> {
+fn read_list(text: &str, participants: &mut Vec<(NidList, GroupName)>) -> Result<(), ConfigError> {
     for word in text.split_whitespace() {
         let (group, nids) = word.split_once('=').unwrap_or(("", word));
         let group = GroupName::new(group).map_err(|error| refuse(word, &error))?;
         let room = PARTICIPANTS_MAX - participants.len();
         for name in expand(nids, room).map_err(|error| refuse(word, &error))? {
-            let nid = name.parse().map_err(|error| refuse(&name, &error))?;
-            participants.push((nid, group.clone()));
+            let nid: Nid = name.parse().map_err(|error| refuse(&name, &error))?;
+            let nids = NidList::new(vec![nid]).map_err(|error| refuse(&name, &error))?;
+            participants.push((nids, group.clone()));
         }
     }
     Ok(())
@@ -190,6 +252,33 @@ mod tests {
         assert!(error.unwrap_err().contains("its rails are 10.0.0.9@udp0"));
         assert!(GossipConfig::parse(&[], "soon", "1", false, None).is_err());
     }
+
+    /// BG-04: who tells the participants stands alone, and the node waits with itself.
+    #[test]
+    fn a_server_or_seeds_tell_the_participants() {
+        let gossip = parse("server:head:7742").unwrap();
+        assert_eq!(gossip.told_by, Some(Teller::Server("head:7742".into())));
+        let config = gossip.engine(&"10.0.0.9@udp0,10.1.0.9@udp1".parse().unwrap());
+        let config = config.unwrap();
+        assert_eq!((config.check(), config.is_waiting), (Ok(()), true));
+        assert_eq!(config.own, "10.0.0.9@udp0");
+        assert_eq!(
+            config.participants[0].address,
+            "10.0.0.9@udp0,10.1.0.9@udp1"
+        );
+        assert_eq!(parse("seeds:4").unwrap().told_by, Some(Teller::Seeds(4)));
+        for text in [
+            "server:head",
+            "server:head:0",
+            "seeds:1",
+            "seeds:many",
+            "seeds:4 10.0.0.1@udp0",
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains("MUSTER_PARTICIPANTS"), "{error}");
+        }
+    }
+
     /// BG-02: groups stand before their NIDs; a local factor needs them, and is a part of a whole.
     #[test]
     fn groups_and_the_local_factor() {
