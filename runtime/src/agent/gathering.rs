@@ -4,7 +4,7 @@
 //! served, and what asks the server is a thread of its own.
 
 use super::host::Host;
-use crate::config::{GossipConfig, GroupName, Teller};
+use crate::config::{GossipConfig, GroupName, ParticipantEntry, Teller};
 use crate::roster::{Entry, join};
 use crate::sys::clock::monotonic_ns;
 use muster_fabric::{NidList, Transport};
@@ -39,7 +39,7 @@ struct Asking {
     _alive: Arc<()>,
 }
 
-type Participants = Vec<(NidList, GroupName)>;
+type Participants = Vec<ParticipantEntry>;
 
 impl Gathering {
     /// What is to come by this configuration, if it is not all there.
@@ -98,13 +98,12 @@ impl Gathering {
             }
             return None;
         }
-        let group = GroupName::default();
-        Some(
-            nodes
-                .into_iter()
-                .map(|nids| (nids, group.clone()))
-                .collect(),
-        )
+        let entry = |nids| ParticipantEntry {
+            nids,
+            group: GroupName::default(),
+            name: None,
+        };
+        Some(nodes.into_iter().map(entry).collect())
     }
 
     fn look_at_server(
@@ -113,11 +112,12 @@ impl Gathering {
         key: [u8; 32],
         own: &NidList,
     ) -> Option<Participants> {
-        let group = &self.gossip.own_group;
+        let (group, name) = (&self.gossip.own_group, &self.gossip.own_name);
         let asking = self.asking.get_or_insert_with(|| {
             let own = Entry {
                 nids: own.to_string(),
                 group: group.as_str().to_owned(),
+                name: name.clone().unwrap_or_default(),
             };
             Asking::start(server.to_owned(), key, own)
         });
@@ -133,7 +133,11 @@ impl Gathering {
         self.asking = None;
         let read = |entry: Entry| {
             let nids: NidList = entry.nids.parse().ok()?;
-            Some((nids, GroupName::new(&entry.group).ok()?))
+            Some(ParticipantEntry {
+                nids,
+                group: GroupName::new(&entry.group).ok()?,
+                name: Some(entry.name),
+            })
         };
         let participants: Option<Participants> = entries.into_iter().map(read).collect();
         if participants.is_none() {

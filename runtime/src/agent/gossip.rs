@@ -9,6 +9,7 @@ use crate::config::{GossipConfig, GroupName, draw_seed};
 use crate::control::GossipCommand;
 use crate::sys::clock::monotonic_ns;
 use muster_fabric::Transport;
+use muster_protocol::age::Participant;
 use muster_protocol::{Age, CauseKind, Engine, Event, EventKind, Input};
 use serde_json::{Value, json};
 use tracing::{error, info, warn};
@@ -63,7 +64,7 @@ impl Host {
             } => {
                 // Where others tell who takes part, this node stays in its group.
                 let own = engine.config().participants.iter();
-                let own = own.clone().find(|one| one.name == engine.config().own);
+                let own = own.clone().find(|one| one.nid == engine.config().own);
                 let group = own.map_or("", |own| &own.group);
                 let own_group = GroupName::new(group).map_err(|error| error.to_string())?;
                 let gossip = GossipConfig::parse(
@@ -76,6 +77,7 @@ impl Host {
                 let gossip = gossip.map_err(|error| error.to_string())?;
                 self.init_gossip(&GossipConfig {
                     own_group,
+                    own_name: Some(self.desk.node().to_owned()),
                     ..gossip
                 })
             }
@@ -125,12 +127,13 @@ impl Host {
             .collect();
         let ages: Vec<Value> = engine
             .ages()
-            .map(|(nid, age)| {
-                let id = muster_protocol::MemberId::of(nid);
+            .map(|(participant, age)| {
+                let Participant { nid, name, .. } = participant;
+                let id = muster_protocol::MemberId::of(name);
                 let state = engine.member(id).map_or("unknown", |member| {
                     crate::control::state_word(member.state())
                 });
-                json!({ "nid": nid, "age": age, "state": state })
+                json!({ "nid": nid, "name": name, "age": age, "state": state })
             })
             .collect();
         json!({

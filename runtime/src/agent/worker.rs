@@ -111,7 +111,7 @@ fn serve(
         ..
     } = estate;
     let signals = Signals::install()?;
-    let job = Job::start(&board, door, resume, record, place, config)?;
+    let job = Job::start(&board, door, resume, record, place, config, &engine)?;
     let path = place.directory().join(SOCKET);
     let mut desk = Desk::open(config, Some(place), Some(&path));
     note_seeds(&mut desk, config);

@@ -10,12 +10,14 @@ use std::path::Path;
 /// Which engine runs, and what age gossip needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GossipConfig {
-    /// All participants, in any order, each with its NIDs and its group. None while others are to tell.
-    pub participants: Vec<(NidList, GroupName)>,
+    /// All participants, in any order. None while others are to tell.
+    pub participants: Vec<ParticipantEntry>,
     /// Who tells the participants, if they are not listed.
     pub told_by: Option<Teller>,
     /// This node's group, where others tell the participants.
     pub own_group: GroupName,
+    /// Its name there.
+    pub own_name: Option<String>,
     /// A cycle, in microseconds.
     pub interval_us: u64,
     /// The estimated round trip of the network, in microseconds.
@@ -37,6 +39,17 @@ pub enum Teller {
 
 /// Most nodes that are learned by seeds.
 const BY_SEEDS_MAX: usize = 1024;
+
+/// One who takes part in age gossip.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParticipantEntry {
+    /// Where it is reached.
+    pub nids: NidList,
+    /// Whom it gossips with most; may be empty.
+    pub group: GroupName,
+    /// The name of its host; none: it is called as its NID is.
+    pub name: Option<String>,
+}
 
 /// Most bytes of a list of participants.
 const LIST_MAX: u64 = 64 << 20;
@@ -74,7 +87,7 @@ impl GossipConfig {
         let local_permille = local.map(local_factor).transpose()?;
         let is_grouped = participants
             .iter()
-            .any(|(_, group)| !group.as_str().is_empty());
+            .any(|one: &ParticipantEntry| !one.group.as_str().is_empty());
         let may_be_grouped = is_grouped || matches!(told_by, Some(Teller::Server(_)));
         if let (Some(local), false) = (local, may_be_grouped) {
             let why = "a local factor needs groups: write the participants as GROUP=NIDS";
@@ -84,6 +97,7 @@ impl GossipConfig {
             participants,
             told_by,
             own_group: GroupName::default(),
+            own_name: None,
             local_permille,
             interval_us: milliseconds(interval_ms)?,
             round_trip_us: milliseconds(round_trip_ms)?,
@@ -96,26 +110,38 @@ impl GossipConfig {
     /// # Errors
     /// None of the rails is a participant, or two are.
     pub fn engine(&self, local: &NidList) -> Result<AgeConfig, String> {
-        let alone = [(local.clone(), self.own_group.clone())];
+        let alone = [ParticipantEntry {
+            nids: local.clone(),
+            group: self.own_group.clone(),
+            // Seeds tell no names.
+            name: match self.told_by {
+                Some(Teller::Server(_)) => self.own_name.clone(),
+                _ => None,
+            },
+        }];
         let (participants, is_waiting) = match self.told_by {
             Some(_) => (&alone[..], true),
             None => (&self.participants[..], false),
         };
-        let is_local = |(nids, _): &&(NidList, GroupName)| {
-            nids.iter().any(|nid| local.iter().any(|own| own == nid))
+        let is_local = |one: &&ParticipantEntry| {
+            let mut nids = one.nids.iter();
+            nids.any(|nid| local.iter().any(|own| own == nid))
         };
-        let own: Vec<&(NidList, GroupName)> = participants.iter().filter(is_local).collect();
+        let own: Vec<&ParticipantEntry> = participants.iter().filter(is_local).collect();
         let [own] = own[..] else {
             return Err(format!(
                 "{} of the participants are rails of this node, and it has to be one; its rails are {local}: \
-                 list one of them (--participants, MUSTER_PARTICIPANTS)",
+                 list one of them (--participants, MUSTER_PARTICIPANTS; else --hosts, MUSTER_HOSTS)",
                 own.len()
             ));
         };
-        let (own, participants) = (&own.0.as_slice()[0], participants.iter());
-        let participants = participants.map(|(nids, group)| {
-            let mut participant = Participant::new(&nids.to_string());
-            participant.group = group.as_str().to_owned();
+        let (own, participants) = (&own.nids.as_slice()[0], participants.iter());
+        let participants = participants.map(|one| {
+            let mut participant = Participant::new(&one.nids.to_string());
+            participant.group = one.group.as_str().to_owned();
+            if let Some(name) = &one.name {
+                participant.name.clone_from(name);
+            }
             participant
         });
         let mut config = AgeConfig::new(&own.to_string(), participants.collect());
@@ -178,7 +204,7 @@ fn file(path: &Path) -> Result<String, ConfigError> {
     std::fs::read_to_string(path).map_err(failed)
 }
 
-fn read_list(text: &str, participants: &mut Vec<(NidList, GroupName)>) -> Result<(), ConfigError> {
+fn read_list(text: &str, participants: &mut Vec<ParticipantEntry>) -> Result<(), ConfigError> {
     for word in text.split_whitespace() {
         let (group, nids) = word.split_once('=').unwrap_or(("", word));
         let group = GroupName::new(group).map_err(|error| refuse(word, &error))?;
@@ -186,7 +212,11 @@ fn read_list(text: &str, participants: &mut Vec<(NidList, GroupName)>) -> Result
         for name in expand(nids, room).map_err(|error| refuse(word, &error))? {
             let nid: Nid = name.parse().map_err(|error| refuse(&name, &error))?;
             let nids = NidList::new(vec![nid]).map_err(|error| refuse(&name, &error))?;
-            participants.push((nids, group.clone()));
+            participants.push(ParticipantEntry {
+                nids,
+                group: group.clone(),
+                name: None,
+            });
         }
     }
     Ok(())

@@ -7,8 +7,8 @@
 //!
 //! ```text
 //! server: roster 1 NONCE
-//! client: join NONCE NIDS GROUP PROOF           GROUP is - for none
-//! server: list COUNT PROOF, and COUNT lines NIDS GROUP
+//! client: join NONCE NIDS GROUP NAME PROOF      GROUP is - for none
+//! server: list COUNT PROOF, and COUNT lines NIDS GROUP NAME
 //!         refused WORDS
 //! ```
 //! A proof is a keyed BLAKE3, by the job's key, of both nonces and what was said, so that neither side believes
@@ -36,6 +36,8 @@ pub(crate) struct Entry {
     pub(crate) nids: String,
     /// Its group; empty for none.
     pub(crate) group: String,
+    /// What it is called.
+    pub(crate) name: String,
 }
 
 impl Entry {
@@ -45,12 +47,16 @@ impl Entry {
         } else {
             &self.group
         };
-        format!("{} {group}", self.nids)
+        format!("{} {group} {}", self.nids, self.name)
     }
 
     fn read(line: &str) -> Option<Self> {
-        let (nids, group) = line.split_once(' ')?;
+        let words: Vec<&str> = line.split(' ').collect();
+        let [nids, group, name] = words[..] else {
+            return None;
+        };
         Some(Self {
+            name: name.to_owned(),
             nids: nids.to_owned(),
             group: if group == "-" { "" } else { group }.to_owned(),
         })

@@ -165,7 +165,7 @@ impl Server {
     /// Somebody says who it is. Its nonce, or why it is not taken.
     fn note(&mut self, guest: &Guest, line: &str) -> Result<String, String> {
         let words: Vec<&str> = line.split(' ').collect();
-        let ["join", client, nids, group, proof] = words[..] else {
+        let ["join", client, nids, group, name, proof] = words[..] else {
             return Err("it says something else than who it is".into());
         };
         let talk = Talk {
@@ -173,7 +173,7 @@ impl Server {
             server: &guest.nonce,
             client,
         };
-        let said = format!("{nids} {group}");
+        let said = format!("{nids} {group} {name}");
         if !talk.is_proof(&said, proof) {
             warn!(nids, "one with another key was refused");
             return Err("it has another key than the server (--key-file)".into());
@@ -186,8 +186,8 @@ impl Server {
                 group, "one who is not in the list came after all others"
             );
             return Err(format!(
-                "{} participants have come, and it is not one of them with these NIDs and this group; start \
-                 the server anew for others",
+                "{} participants have come, and it is not one of them with these NIDs, this group and this \
+                 name; start the server anew for others",
                 self.expected
             ));
         }
@@ -246,6 +246,7 @@ impl Server {
     fn check(&self) -> Result<(), String> {
         let participants = self.joined.values().map(|entry| Participant {
             group: entry.group.clone(),
+            name: entry.name.clone(),
             ..Participant::new(&entry.nids)
         });
         let own = self.joined.keys().next().cloned().unwrap_or_default();

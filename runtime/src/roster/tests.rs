@@ -50,6 +50,7 @@ fn entry(nids: &str) -> Entry {
     Entry {
         nids: nids.to_owned(),
         group: "rack1".to_owned(),
+        name: format!("n{}", nids.split(',').next().unwrap_or_default()),
     }
 }
 
@@ -136,7 +137,9 @@ fn a_server_of_another_job_is_not_believed() {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(b"roster 1 00\n").unwrap();
         read_line(&mut stream, LINE_MAX).unwrap();
-        stream.write_all(b"list 1 00\n10.0.0.9@udp0 -\n").unwrap();
+        stream
+            .write_all(b"list 1 00\n10.0.0.9@udp0 - n9\n")
+            .unwrap();
     });
     let refused = join(&address, &KEY, &entry("10.0.0.1@udp0")).unwrap_err();
     assert!(refused.to_string().contains("not proven"), "{refused}");
