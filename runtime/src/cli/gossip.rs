@@ -35,8 +35,8 @@ enum Command {
 
 #[derive(Args)]
 struct ServeArgs {
-    /// Address to listen at, as in 0.0.0.0:7742.
-    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:7742")]
+    /// Address to listen at, as in 0.0.0.0:7740.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:7740")]
     listen: SocketAddr,
     /// How many take part.
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=1 << 20))]

@@ -165,7 +165,7 @@ impl Teller {
                 Some(Ok(1..)) => Ok(Some(Self::Server(server.to_owned()))),
                 _ => Err(refuse(
                     words,
-                    &"a gossip server is server:HOST:PORT, as in server:head:7742",
+                    &"a gossip server is server:HOST:PORT, as in server:head:7740",
                 )),
             };
         }
@@ -286,8 +286,8 @@ mod tests {
     /// BG-04: who tells the participants stands alone, and the node waits with itself.
     #[test]
     fn a_server_or_seeds_tell_the_participants() {
-        let gossip = parse("server:head:7742").unwrap();
-        assert_eq!(gossip.told_by, Some(Teller::Server("head:7742".into())));
+        let gossip = parse("server:head:7740").unwrap();
+        assert_eq!(gossip.told_by, Some(Teller::Server("head:7740".into())));
         let config = gossip.engine(&"10.0.0.9@udp0,10.1.0.9@udp1".parse().unwrap());
         let config = config.unwrap();
         assert_eq!((config.check(), config.is_waiting), (Ok(()), true));

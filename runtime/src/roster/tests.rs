@@ -1,3 +1,5 @@
+//! Server and clients, in threads of one process.
+
 use super::client::JoinError;
 use super::*;
 use std::net::{SocketAddr, TcpStream};
