@@ -20,6 +20,7 @@ mod ends;
 mod environment;
 mod fence;
 mod hall;
+mod hosts;
 mod layout;
 mod library;
 pub mod node;
@@ -35,6 +36,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use binding::Bind;
+pub use hosts::Hosts;
 pub use layout::{Layout, LayoutError};
 pub use output::Output;
 pub use policy::ExitPolicy;
@@ -65,6 +67,8 @@ pub struct Plan {
     pub bind: Bind,
     /// Nodes that are this one machine, and share its cores.
     pub neighbours: usize,
+    /// The first rank reads the launcher's standard input.
+    pub stdin: bool,
     /// Say what is done.
     pub verbose: bool,
 }

@@ -334,6 +334,7 @@ impl Launcher {
                 arguments: &self.plan.arguments,
                 environment: &variables,
                 processors: cores,
+                stdin: rank == 0 && self.plan.stdin,
             };
             let started = self.ranks.start(&start, mouths, &self.epoll);
             started.map_err(|cause| Error::Program {
