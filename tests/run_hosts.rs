@@ -20,7 +20,11 @@ fn fake_ssh(folder: &Path) -> PathBuf {
     let script = "#!/bin/sh\n\
                   [ \"$1\" = -q ] || exit 255\n\
                   [ \"$2\" = 127.0.0.255 ] && exit 255\n\
-                  MUSTER_RAILS=$2@udp0 sh -c \"$3\"\n";
+                  MUSTER_RAILS=$2@udp0 sh -c \"$3\"\n\
+                  code=$?\n\
+                  # A command that was killed is a failure of ssh.\n\
+                  [ $code = 137 ] && exit 255\n\
+                  exit $code\n";
     std::fs::write(&path, script).expect("a file");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
     path

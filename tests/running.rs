@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Four nodes of two ranks.
 pub const NODES: usize = 4;
+/// Ranks of all of them.
 pub const RANKS: usize = 8;
 
 /// A `muster run` and what it has said.

@@ -21,6 +21,7 @@ use signal_hook::consts::SIGKILL;
 use super::bell::{Bell, FenceId};
 use super::fence::Fences;
 use super::hall::Waiting;
+use super::notices::Searching;
 use super::output::Mouths;
 use super::peers::Peers;
 use super::ranks::{Ranks, Start};
@@ -63,6 +64,11 @@ pub(super) struct Launcher {
     pub(super) rung: Option<Bell>,
     /// Deaths that the own ranks were told of.
     pub(super) told: BTreeSet<u32>,
+    /// Groups that this node has proposed a number for.
+    pub(super) group_count: u64,
+    pub(super) notice_count: u64,
+    /// Ranks that wait for a notice.
+    pub(super) searching: Vec<Searching>,
     pub(super) last_fence: Instant,
     /// When ranks that were asked to end are killed.
     pub(super) kill_at: Option<Instant>,
@@ -102,6 +108,9 @@ pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, E
         },
         rung: None,
         told: BTreeSet::new(),
+        group_count: 0,
+        notice_count: 0,
+        searching: Vec::new(),
         last_fence: Instant::now(),
         kill_at: None,
         abort_since: None,
@@ -179,6 +188,11 @@ impl Launcher {
         self.plan.layout.name(self.own).to_owned()
     }
 
+    /// The job's name to PMIx.
+    fn namespace(&self) -> String {
+        format!("muster-{}", self.plan.job)
+    }
+
     pub(super) fn say(&self, words: &str) {
         say(self.plan.layout.name(self.own), words);
     }
@@ -205,7 +219,7 @@ impl Launcher {
         self.add(wake.as_fd(), UPCALL)?;
         let layout = &self.plan.layout;
         let facts = JobFacts {
-            namespace: format!("muster-{}", self.plan.job),
+            namespace: self.namespace(),
             nodes: layout.nodes().to_vec(),
             ranks: (0..layout.nodes().len())
                 .map(|node| layout.ranks_of(node).collect())
@@ -410,13 +424,17 @@ impl Launcher {
             self.hear_abort();
             self.tell_deaths(server)?;
             self.advance_fences()?;
+            self.see_to_notices()?;
             self.see_to_abort();
             self.bell.done = self.ranks.is_empty();
             self.ring()?;
             if self.bell.done && self.is_everybody_done() {
                 return Ok(self.status());
             }
-            let due = self.bell.abort.is_some() || self.bell.done || !self.waiting.is_empty();
+            let due = self.bell.abort.is_some()
+                || self.bell.done
+                || !self.waiting.is_empty()
+                || !self.searching.is_empty();
             self.wait(if due { TICK } else { REST })?;
         }
     }
@@ -444,7 +462,17 @@ impl Launcher {
                 let why = format!("rank {rank} on {node} aborted the job: {message}");
                 self.abort(status.max(1), why.trim_end_matches([':', ' ', '\n']));
             }
-            Upcall::Fence(contribution) => self.enter(contribution)?,
+            Upcall::Meeting(contribution) => self.enter(contribution)?,
+            Upcall::Publish(publishing) => self.publish(publishing),
+            Upcall::Lookup(lookup) => self.searching.push(Searching::new(lookup)),
+            Upcall::Unpublish { rank, keys, answer } => {
+                self.unpublish(rank, &keys);
+                answer.succeed();
+            }
+            Upcall::Query(query) => query.give(&self.namespace()),
+            Upcall::Refused { rank, what } => self.say(&format!(
+                "rank {rank} has asked for {what}, which there is not under muster run; start all ranks at once"
+            )),
         }
         Ok(())
     }

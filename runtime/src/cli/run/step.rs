@@ -13,8 +13,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Set for the second time; the key's file, if it is ours to remove.
+/// Set for the second time: the key's file, if it is ours to remove, else [`NO_KEY`].
 pub(super) const VARIABLE: &str = "MUSTER_RUN_STEP";
+/// An empty variable would count as not set.
+const NO_KEY: &str = "-";
 /// How long agents stay after their launcher, unless the user says so: the step is over then.
 const LINGER_MS: &str = "300";
 
@@ -58,7 +60,7 @@ pub(super) fn serve(plan: &Plan, step: &Step, is_watched: bool) -> Result<u8, Cl
         Err(Error::Agent(_)) => step.own == 0,
         _ => false,
     };
-    if !key.is_empty() && (met || in_vain) {
+    if key != NO_KEY && (met || in_vain) {
         let _ = fs::remove_file(PathBuf::from(key));
     }
     let lost = is_watched && met && matches!(outcome, Err(Error::Agent(_)));
@@ -75,7 +77,7 @@ pub(super) fn execute(step: &Step, words: &[OsString], key: Option<&Path>) -> Cl
         Err(cause) => return CliError::new("run: this program", cause),
     };
     let given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    command.args(words).env(VARIABLE, "");
+    command.args(words).env(VARIABLE, NO_KEY);
     if let Some(path) = key {
         command.env("MUSTER_KEY_FILE", path).env(VARIABLE, path);
     }

@@ -16,6 +16,8 @@ pub(super) struct Infos {
     texts: Vec<CString>,
     blobs: Vec<Vec<u8>>,
     subject: Option<Box<sys::pmix_proc_t>>,
+    members: Vec<sys::pmix_proc_t>,
+    array: Option<Box<sys::pmix_data_array_t>>,
 }
 
 impl Infos {
@@ -39,7 +41,11 @@ impl Infos {
         self.add(key, sys::PMIX_PROC_RANK).value.data.rank = rank;
     }
 
-    fn text(&mut self, key: &CStr, words: CString) {
+    pub(super) fn size(&mut self, key: &CStr, number: usize) {
+        self.add(key, sys::PMIX_SIZE).value.data.size = number;
+    }
+
+    pub(super) fn text(&mut self, key: &CStr, words: CString) {
         let place = words.as_ptr().cast_mut();
         self.texts.push(words);
         self.add(key, sys::PMIX_STRING).value.data.string = place;
@@ -54,6 +60,27 @@ impl Infos {
             bytes: place.cast(),
             size,
         };
+    }
+
+    /// Bytes as they are.
+    pub(super) fn bytes(&mut self, key: &CStr, mut bytes: Vec<u8>) {
+        let (place, size) = (bytes.as_mut_ptr().cast(), bytes.len());
+        self.blobs.push(bytes);
+        let object = sys::pmix_byte_object_t { bytes: place, size };
+        self.add(key, sys::PMIX_BYTE_OBJECT).value.data.bo = object;
+    }
+
+    /// Who belongs to something; one in a list.
+    pub(super) fn members(&mut self, key: &CStr, members: Vec<sys::pmix_proc_t>) {
+        self.members = members;
+        let mut array = Box::new(sys::pmix_data_array_t {
+            type_: sys::PMIX_PROC as sys::pmix_data_type_t,
+            size: self.members.len(),
+            array: self.members.as_mut_ptr().cast(),
+        });
+        let place = &raw mut *array;
+        self.array = Some(array);
+        self.add(key, sys::PMIX_DATA_ARRAY).value.data.darray = place;
     }
 
     /// Whom it is about; one in a list.

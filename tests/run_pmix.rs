@@ -1,0 +1,69 @@
+//! What MPI asks of its PMIx server beside fences, under `muster run` (run-3): groups for MPI Sessions, names that are
+//! published and looked up, connections; and what there is not.
+
+use muster_tests::launch::{compile, job, venv};
+use muster_tests::running::Running;
+use std::path::{Path, PathBuf};
+
+fn build(name: &str, folder: &Path) -> PathBuf {
+    compile(&venv("venv").join("mpicc"), name, &[], folder)
+}
+
+#[test]
+fn sessions_make_communicators_of_groups() {
+    job(|folder| {
+        let binary = build("sessions", folder);
+        let mut run = Running::start(&["--nodes", "3", "-n", "6"], &binary, &[]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success(), "{status}: {text}");
+        for (beginning, end, count) in [("SUM ", " 15", 12), ("EVEN ", " 6", 3), ("DONE ", "", 6)] {
+            let right = |line: &&String| line.starts_with(beginning) && line.ends_with(end);
+            assert_eq!(
+                run.lines.iter().filter(right).count(),
+                count,
+                "{beginning}: {text}"
+            );
+        }
+        // MPI's own: WORLD and SELF.
+        assert_eq!(
+            run.lines.iter().filter(|line| is_sets_of_two(line)).count(),
+            6,
+            "{text}"
+        );
+    });
+}
+
+fn is_sets_of_two(line: &str) -> bool {
+    line.starts_with("SETS ") && line.ends_with(" 2")
+}
+
+#[test]
+fn halves_of_a_job_find_each_other_by_a_published_name() {
+    job(|folder| {
+        let binary = build("ports", folder);
+        let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, &[]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success(), "{status}: {text}");
+        let joined = |line: &&String| line.starts_with("JOINED ") && line.ends_with(" 4 6");
+        assert_eq!(run.lines.iter().filter(joined).count(), 8, "{text}");
+        assert_eq!(run.count("DONE "), 4, "{text}");
+    });
+}
+
+#[test]
+fn more_processes_are_refused_in_words() {
+    job(|folder| {
+        let binary = build("ports", folder);
+        let mut run = Running::start(&["--nodes", "2", "-n", "2"], &binary, &["spawn"]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(
+            status.success() && run.count("REFUSED") == 1,
+            "{status}: {text}"
+        );
+        let words = "muster run: n1: rank 0 has asked for MPI_Comm_spawn, which there is not under muster run";
+        assert_eq!(run.count(words), 1, "{text}");
+    });
+}
