@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(hosts.place("n1"), Ok(0));
         assert_eq!(hosts.place("n2.other.example"), Ok(1));
         assert_eq!(hosts.place("unknown"), Ok(2));
-        let hosts = Hosts::parse("192.0.2.1,192.0.2.2").unwrap();
+        let hosts = Hosts::parse("198.51.100.1,198.51.100.2").unwrap();
         let refused = hosts.place("unknown").unwrap_err();
         assert!(
             refused.contains("unknown") && refused.contains("MUSTER_NODE"),

@@ -28,11 +28,11 @@ mod notices;
 mod output;
 mod peers;
 mod policy;
+mod programs;
 mod ranks;
 mod signals;
 mod slurm;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -41,6 +41,7 @@ pub use hosts::Hosts;
 pub use layout::{Layout, LayoutError};
 pub use output::Output;
 pub use policy::ExitPolicy;
+pub use programs::{Program, programs};
 pub use signals::Signals;
 pub use slurm::Step;
 
@@ -54,10 +55,8 @@ pub struct Plan {
     pub job: String,
     /// Which rank is where.
     pub layout: Layout,
-    /// The program, as it was given.
-    pub program: OsString,
-    /// Its arguments.
-    pub arguments: Vec<OsString>,
+    /// What is run, by all ranks together.
+    pub programs: Vec<Program>,
     /// Whose exit status counts.
     pub policy: ExitPolicy,
     /// Where the ranks' words go.
@@ -72,6 +71,18 @@ pub struct Plan {
     pub stdin: bool,
     /// Say what is done.
     pub verbose: bool,
+}
+
+impl Plan {
+    /// Which program a rank runs.
+    fn program_of(&self, rank: u32) -> usize {
+        let ends = self.programs.iter().scan(0, |end, program| {
+            *end += program.ranks;
+            Some(*end)
+        });
+        let past = ends.take_while(|end| *end <= rank).count();
+        past.min(self.programs.len().saturating_sub(1))
+    }
 }
 
 /// Why a job did not run.

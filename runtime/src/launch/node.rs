@@ -8,6 +8,7 @@
 //! 4. When the own ranks have ended it stays until those of all other nodes have, so that what it has said
 //!    stays readable.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::Write;
@@ -137,11 +138,12 @@ pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, E
 
 /// What all launchers of a job must have alike.
 fn signature(plan: &Plan) -> String {
-    format!(
-        "{} ranks of {}",
-        plan.layout.ranks(),
-        plan.program.to_string_lossy()
-    )
+    let one = |program: &super::Program| {
+        let name = program.name.to_string_lossy();
+        format!("{} ranks of {name}", program.ranks)
+    };
+    let all: Vec<String> = plan.programs.iter().map(one).collect();
+    all.join(", ")
 }
 
 /// A line for people, written at once so that those of several launchers do not mix.
@@ -200,11 +202,7 @@ impl Launcher {
     fn serve(&mut self, session: &Session, signals: &Signals) -> Result<u8, Error> {
         let node = self.name();
         self.epoll_add_all(signals)?;
-        let program = library::program(&self.plan.program).map_err(|why| Error::Program {
-            program: self.plan.program.to_string_lossy().into_owned(),
-            node: node.clone(),
-            why,
-        })?;
+        let files = self.find_programs()?;
         let cores = binding::of_ranks(&self.plan, self.own)?;
         self.gather(signals)?;
         if let Some(status) = self.aborted_by_another() {
@@ -224,10 +222,20 @@ impl Launcher {
             ranks: (0..layout.nodes().len())
                 .map(|node| layout.ranks_of(node).collect())
                 .collect(),
+            programs: self
+                .plan
+                .programs
+                .iter()
+                .map(|program| program.ranks)
+                .collect(),
             own: self.own,
             directory: session.directory.clone(),
         };
-        let path = library::find(&program);
+        let first = files
+            .values()
+            .next()
+            .map_or(Path::new(""), PathBuf::as_path);
+        let path = library::find(first);
         let (server, upcalls) = Server::start(&path, &facts, raised)?;
         if self.plan.verbose {
             self.say(&format!(
@@ -236,9 +244,9 @@ impl Launcher {
                 server.version
             ));
         }
-        let common = self.common_environment(session, &program, &path);
+        let common = self.common_environment(session, first, &path);
         let mouths = Mouths::new(&self.plan.output, &node, &self.plan.job);
-        let started = self.start_ranks(&server, &program, &common, cores.as_deref(), &mouths);
+        let started = self.start_ranks(&server, &files, &common, cores.as_deref(), &mouths);
         let outcome =
             started.and_then(|()| self.turn_until_over(&server, &upcalls, &wake, signals));
         if outcome.is_err() {
@@ -327,10 +335,27 @@ impl Launcher {
         names.join(", ")
     }
 
+    /// The files of the programs that ranks of this node run.
+    fn find_programs(&self) -> Result<BTreeMap<usize, PathBuf>, Error> {
+        let mut files = BTreeMap::new();
+        for rank in self.plan.layout.ranks_of(self.own) {
+            let which = self.plan.program_of(rank);
+            let name = &self.plan.programs[which].name;
+            if let Entry::Vacant(place) = files.entry(which) {
+                place.insert(library::program(name).map_err(|why| Error::Program {
+                    program: name.to_string_lossy().into_owned(),
+                    node: self.name(),
+                    why,
+                })?);
+            }
+        }
+        Ok(files)
+    }
+
     fn start_ranks(
         &mut self,
         server: &Server,
-        program: &Path,
+        files: &BTreeMap<usize, PathBuf>,
         common: &[(OsString, OsString)],
         cores: Option<&[Vec<usize>]>,
         mouths: &Mouths,
@@ -342,17 +367,22 @@ impl Launcher {
             }
             let mut variables = common.to_vec();
             variables.extend(server.environment(rank)?);
+            let which = self.plan.program_of(rank);
+            let (program, file) = (&self.plan.programs[which], &files[&which]);
             let start = Start {
                 rank,
-                program,
-                arguments: &self.plan.arguments,
+                program: file,
+                arguments: &program.arguments,
                 environment: &variables,
                 processors: cores,
                 stdin: rank == 0 && self.plan.stdin,
             };
             let started = self.ranks.start(&start, mouths, &self.epoll);
             started.map_err(|cause| Error::Program {
-                program: self.plan.program.to_string_lossy().into_owned(),
+                program: self.plan.programs[which]
+                    .name
+                    .to_string_lossy()
+                    .into_owned(),
                 node: self.name(),
                 why: cause.to_string(),
             })?;

@@ -5,7 +5,7 @@ mod remote;
 mod step;
 
 use super::{CliError, complain};
-use crate::launch::{Bind, Error, ExitPolicy, Hosts, Layout, Output, Plan, Step, node};
+use crate::launch::{Bind, Error, ExitPolicy, Hosts, Layout, Output, Plan, Step, node, programs};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -69,7 +69,7 @@ pub(crate) struct RunArgs {
     /// Say what is done: libpmix, variables, fences, deaths.
     #[arg(short, long)]
     verbose: bool,
-    /// The program and its arguments.
+    /// The program and its arguments; of several, each with its ranks: -n 2 ./a : -n 6 ./b.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
 }
@@ -109,7 +109,10 @@ passes signals on; the launchers end if it does, and the ranks have no standard 
 whoever started it (parallel, pdsh, another scheduler) has started the same command on each host. muster and the \
 program are at the same path everywhere.
 
-Not there: MPMD, MPI_Comm_spawn, publish and lookup, groups, direct modex.";
+Of several programs each has its ranks: muster run --nodes 2 -n 2 -- ./a : -n 6 ./b. A word : of its own always \
+separates programs.
+
+Not there: MPI_Comm_spawn and MPI_Comm_spawn_multiple (refused, with a line that says so), PMIx tools, direct modex.";
 
 /// Runs the job; the exit status is the job's.
 pub(crate) fn run(args: &RunArgs) -> ExitCode {
@@ -151,16 +154,22 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
         Place::Starter(count) | Place::Emulated(_, count, _) => *count,
         Place::Remote(_) | Place::Step(_) | Place::Host(_) => 1,
     };
-    let layout = Layout::new(nodes, args.ranks, args.per_node)
-        .map_err(|error| CliError::usage("run", error))?;
+    let usage = |why: String| CliError::usage("run", why);
+    let mut programs = programs(&args.program, args.ranks).map_err(usage)?;
+    let ranks = match programs[..] {
+        [_] => args.ranks,
+        _ => Some(programs.iter().map(|program| program.ranks).sum()),
+    };
+    let layout =
+        Layout::new(nodes, ranks, args.per_node).map_err(|error| CliError::usage("run", error))?;
+    if let [program] = &mut programs[..] {
+        program.ranks = layout.ranks();
+    }
     if layout.nodes().len() as u32 * args.rails > emulate::ADDRESSES_MOST {
         let (nodes, rails, most) = (layout.nodes().len(), args.rails, emulate::ADDRESSES_MOST);
         let why = format!("{nodes} nodes of {rails} rails; there are {most} addresses for rails");
         return Err(CliError::usage("run", why));
     }
-    let Some((program, arguments)) = args.program.split_first() else {
-        return Err(CliError::usage("run", "which program?"));
-    };
     let output = Output {
         label: args.label,
         file: args.output.clone(),
@@ -169,8 +178,7 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
     let plan = Plan {
         job,
         layout,
-        program: program.clone(),
-        arguments: arguments.to_vec(),
+        programs,
         policy: args.exit_policy,
         output,
         patience: Duration::from_secs(args.patience),

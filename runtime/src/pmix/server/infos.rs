@@ -17,7 +17,19 @@ pub(super) struct Infos {
     blobs: Vec<Vec<u8>>,
     subject: Option<Box<sys::pmix_proc_t>>,
     members: Vec<sys::pmix_proc_t>,
-    array: Option<Box<sys::pmix_data_array_t>>,
+    arrays: Vec<Box<sys::pmix_data_array_t>>,
+    nested: Vec<Self>,
+}
+
+impl Drop for Infos {
+    fn drop(&mut self) {
+        for info in &self.list {
+            if u32::from(info.value.type_) == sys::PMIX_BYTE_OBJECT {
+                // SAFETY: only `handed_over` makes such an object, with malloc; NULL if the library took it.
+                unsafe { libc::free(info.value.data.bo.bytes.cast()) };
+            }
+        }
+    }
 }
 
 impl Infos {
@@ -62,24 +74,43 @@ impl Infos {
         };
     }
 
-    /// Bytes as they are.
-    pub(super) fn bytes(&mut self, key: &CStr, mut bytes: Vec<u8>) {
-        let (place, size) = (bytes.as_mut_ptr().cast(), bytes.len());
-        self.blobs.push(bytes);
-        let object = sys::pmix_byte_object_t { bytes: place, size };
+    /// Bytes that the library takes for its own where it uses them, and says so by a NULL in their place.
+    pub(super) fn handed_over(&mut self, key: &CStr, bytes: &[u8]) {
+        // SAFETY: a fresh place of that size, which is written before anybody sees it; without one, none is told.
+        let object = unsafe {
+            let place = libc::malloc(bytes.len().max(1)).cast::<u8>();
+            if place.is_null() {
+                return;
+            }
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len());
+            sys::pmix_byte_object_t {
+                bytes: place.cast(),
+                size: bytes.len(),
+            }
+        };
         self.add(key, sys::PMIX_BYTE_OBJECT).value.data.bo = object;
     }
 
     /// Who belongs to something; one in a list.
     pub(super) fn members(&mut self, key: &CStr, members: Vec<sys::pmix_proc_t>) {
         self.members = members;
-        let mut array = Box::new(sys::pmix_data_array_t {
-            type_: sys::PMIX_PROC as sys::pmix_data_type_t,
-            size: self.members.len(),
-            array: self.members.as_mut_ptr().cast(),
-        });
-        let place = &raw mut *array;
-        self.array = Some(array);
+        let (place, size) = (self.members.as_mut_ptr().cast(), self.members.len());
+        self.array(key, sys::PMIX_PROC, place, size);
+    }
+
+    /// A list in the list.
+    fn nest(&mut self, key: &CStr, mut infos: Self) {
+        let (place, size) = (infos.list.as_mut_ptr().cast(), infos.list.len());
+        // Its list stays where it is when it moves itself.
+        self.nested.push(infos);
+        self.array(key, sys::PMIX_INFO, place, size);
+    }
+
+    fn array(&mut self, key: &CStr, kind: u32, array: *mut std::ffi::c_void, size: usize) {
+        let type_ = kind as sys::pmix_data_type_t;
+        let mut whole = Box::new(sys::pmix_data_array_t { type_, size, array });
+        let place = &raw mut *whole;
+        self.arrays.push(whole);
         self.add(key, sys::PMIX_DATA_ARRAY).value.data.darray = place;
     }
 
@@ -115,6 +146,15 @@ pub(super) fn of_job(facts: &JobFacts, nodes: Vec<u8>, ranks: Vec<u8>) -> Result
     infos.expression(sys::PMIX_PROC_MAP, ranks);
     for key in [sys::PMIX_JOB_SIZE, sys::PMIX_UNIV_SIZE, sys::PMIX_MAX_PROCS] {
         infos.number(key, size);
+    }
+    infos.number(sys::PMIX_JOB_NUM_APPS, facts.programs.len() as u32);
+    let programs = facts.programs.iter().enumerate();
+    let of_ranks = programs.flat_map(|(program, ranks)| vec![program as u32; *ranks as usize]);
+    for (rank, program) in of_ranks.enumerate().filter(|_| facts.programs.len() > 1) {
+        let mut of_rank = Infos::default();
+        of_rank.rank(sys::PMIX_RANK, rank as u32);
+        of_rank.number(sys::PMIX_APPNUM, program);
+        infos.nest(sys::PMIX_PROC_INFO_ARRAY, of_rank);
     }
     infos.text(sys::PMIX_JOBID, text(&facts.namespace)?);
     infos.text(sys::PMIX_TMPDIR, path(&facts.directory)?);

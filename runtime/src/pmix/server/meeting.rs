@@ -106,7 +106,7 @@ impl Contribution {
                     infos.members(sys::PMIX_GROUP_MEMBERSHIP, self.members.0);
                     infos.size(sys::PMIX_GROUP_CONTEXT_ID, number);
                     if !everybodys.is_empty() {
-                        infos.bytes(sys::PMIX_GROUP_ENDPT_DATA, everybodys.to_vec());
+                        infos.handed_over(sys::PMIX_GROUP_ENDPT_DATA, everybodys);
                     }
                 }
                 answer.give(sys::PMIX_SUCCESS as i32, infos);

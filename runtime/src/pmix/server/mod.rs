@@ -64,6 +64,8 @@ pub struct JobFacts {
     pub nodes: Vec<String>,
     /// The ranks of each node.
     pub ranks: Vec<Vec<u32>>,
+    /// How many ranks each program has.
+    pub programs: Vec<u32>,
     /// This node's place in the lists.
     pub own: usize,
     /// Where ranks and server may put files; the caller's to remove.
