@@ -2,7 +2,7 @@
 //! they are started (run-2), fences (run-3), other MPIs (run-5).
 
 use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
-use muster_tests::running::{NODES, RANKS, Running};
+use muster_tests::running::{NODES, RANKS, Running, command};
 use muster_tests::{program, workspace};
 use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, Signal};
@@ -238,20 +238,88 @@ fn an_abort_ends_the_job_on_every_node() {
 }
 
 #[test]
-fn sigterm_ends_the_job() {
-    job(|folder| {
-        let mut run = Running::survive(&[], folder, &["1"]);
-        run.await_ready();
-        let own = Pid::from_raw(run.child.id() as i32).expect("a pid");
-        signal_all(&[own], Signal::TERM);
+fn a_signal_ends_the_job() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        job(|folder| {
+            let mut run = Running::survive(&[], folder, &["1"]);
+            run.await_ready();
+            signal_all(&[own(&run)], signal);
+            let status = run.expect_end();
+            let text = run.text();
+            assert_eq!(
+                (status.code(), run.count("DONE")),
+                (Some(code), 0),
+                "{text}"
+            );
+        });
+    }
+}
+
+/// What users signal goes to every rank, once.
+#[test]
+fn the_signals_of_users_go_to_the_ranks() {
+    let script = "trap 'echo FIRST' USR1; trap 'echo SECOND; exit 0' USR2; echo UP; while :; do sleep 0.05; done";
+    let mut run = Running::start(
+        &["--nodes", "2", "-n", "4"],
+        Path::new("sh"),
+        &["-c", script],
+    );
+    run.await_lines("UP", 4);
+    signal_all(&[own(&run)], Signal::USR1);
+    run.await_lines("FIRST", 4);
+    signal_all(&[own(&run)], Signal::USR2);
+    assert!(run.expect_end().success(), "{}", run.text());
+    assert_eq!(
+        (run.count("FIRST"), run.count("SECOND")),
+        (4, 4),
+        "{}",
+        run.text()
+    );
+}
+
+fn own(run: &Running) -> Pid {
+    Pid::from_raw(run.child.id() as i32).expect("a pid")
+}
+
+/// Without a standard input ranks run as well; of one that there is the first rank reads.
+#[test]
+fn standard_input_is_the_first_ranks_or_closed() {
+    let script = "read -r words; echo \"READ $PMIX_RANK $words\"";
+    for (redirection, first) in [
+        ("<&-", "READ 0 "),
+        ("</dev/null", "READ 0 "),
+        ("<<< hello", "READ 0 hello"),
+    ] {
+        let mut shell = Command::new("bash");
+        let line = format!("exec \"$0\" \"$@\" {redirection}");
+        let muster = command();
+        shell
+            .arg("-c")
+            .arg(line)
+            .arg(muster.get_program())
+            .args(muster.get_args());
+        shell.args(["--nodes", "2", "-n", "2", "--", "sh", "-c", script]);
+        for (name, value) in muster.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        let mut run = Running::command(&mut shell);
         let status = run.expect_end();
-        assert_eq!(
-            (status.code(), run.count("DONE")),
-            (Some(143), 0),
-            "{}",
-            run.text()
+        let text = run.text();
+        assert!(status.success(), "{redirection}: {text}");
+        assert!(
+            run.lines
+                .iter()
+                .any(|line| line.trim_end() == first.trim_end()),
+            "{redirection}: {text}"
         );
-    });
+        assert!(
+            run.lines.iter().any(|line| line.trim_end() == "READ 1"),
+            "{redirection}: {text}"
+        );
+    }
 }
 
 /// One line says what, where and why; no panic, no hang, nothing left.
@@ -315,20 +383,21 @@ fn a_node_that_never_comes_is_named() {
     );
 }
 
+/// A file that is no library, and a library that has not what is needed.
 #[test]
-fn a_libpmix_that_is_none_is_refused() {
-    let refused = Command::new(program("muster"))
-        .args(["run", "true"])
-        .env("MUSTER_AGENT", program("musterd"))
-        .env("MUSTER_LIBPMIX", workspace().join("README.md"))
-        .output()
-        .expect("muster can be started");
-    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success());
-    assert!(
-        text.contains("README.md") && text.contains("MUSTER_LIBPMIX"),
-        "{text}"
-    );
+fn a_libpmix_that_cannot_serve_is_refused() {
+    let no_library = workspace().join("README.md");
+    for (path, words) in [
+        (no_library.as_path(), "MUSTER_LIBPMIX"),
+        (Path::new("libc.so.6"), "PMIx 4 or later is needed"),
+    ] {
+        let mut run = Running::command(command().arg("true").env("MUSTER_LIBPMIX", path));
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(!status.success(), "{text}");
+        let name = path.file_name().expect("a name").to_string_lossy();
+        assert!(text.contains(&*name) && text.contains(words), "{text}");
+    }
 }
 
 /// Debian's Open MPI 4.1 starts and runs; it has no fault tolerance to expect.

@@ -173,30 +173,50 @@ fn a_host_that_is_not_reached_is_named() {
     });
 }
 
+/// A host on which the user's own tool starts a launcher.
+struct Here<'a> {
+    folder: &'a Path,
+    hosts: &'a str,
+}
+
+impl Here<'_> {
+    fn new<'a>(folder: &'a Path, hosts: &'a str) -> Here<'a> {
+        let key = folder.join("key");
+        std::fs::write(&key, "ab".repeat(32)).expect("a key");
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("its mode");
+        std::fs::write(folder.join("hosts"), hosts.replace(',', "\n# another\n")).expect("a file");
+        Here { folder, hosts }
+    }
+
+    /// As one of the hosts, with these words, and this further folder for programs.
+    fn start(&self, place: usize, words: &[&str], programs: Option<&Path>) -> Running {
+        let host = self.hosts.split(',').nth(place).expect("a host");
+        let mut run = command();
+        if let Some(programs) = programs {
+            let path = std::env::var("PATH").expect("a PATH");
+            run.env("PATH", format!("{}:{path}", programs.display()));
+        }
+        run.arg("--hostfile")
+            .arg(self.folder.join("hosts"))
+            .arg("--here")
+            .args(words)
+            .env("MUSTER_NODE", host)
+            .env("MUSTER_RAILS", format!("{host}@udp0"))
+            .env("MUSTER_KEY_FILE", self.folder.join("key"))
+            .env("MUSTER_DIR", self.folder.join("m"))
+            .env("TMPDIR", self.folder);
+        Running::command(&mut run)
+    }
+}
+
 /// With `--here` the user's own tool starts one on each host, as `parallel` would.
 #[test]
 fn launchers_that_the_user_starts_find_each_other() {
     job(|folder| {
         let binary = compile(&venv("venv").join("mpicc"), "sum", &[], folder);
-        let key = folder.join("key");
-        std::fs::write(&key, "ab".repeat(32)).expect("a key");
-        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("its mode");
-        let file = folder.join("hosts");
-        std::fs::write(&file, "127.85.3.1 # the first\n127.85.3.2\n").expect("a file");
-        let start = |host: &str| {
-            let mut run = command();
-            run.arg("--hostfile")
-                .arg(&file)
-                .args(["--here", "-n", "4", "--"])
-                .arg(&binary)
-                .env("MUSTER_NODE", host)
-                .env("MUSTER_RAILS", format!("{host}@udp0"))
-                .env("MUSTER_KEY_FILE", &key)
-                .env("MUSTER_DIR", folder.join("m"))
-                .env("TMPDIR", folder);
-            Running::command(&mut run)
-        };
-        let mut both = [start("127.85.3.1"), start("127.85.3.2")];
+        let here = Here::new(folder, "127.85.3.1,127.85.3.2");
+        let words = ["-n", "4", "--", binary.to_str().expect("a path in UTF-8")];
+        let mut both = [here.start(0, &words, None), here.start(1, &words, None)];
         for run in &mut both {
             let status = run.expect_end();
             assert!(
@@ -205,7 +225,66 @@ fn launchers_that_the_user_starts_find_each_other() {
                 run.text()
             );
         }
-        assert!(key.exists(), "the user's own key stays");
+        assert!(folder.join("key").exists(), "the user's own key stays");
+        await_nothing_left(folder);
+    });
+}
+
+/// A program that one host lacks is not started on the other either.
+#[test]
+fn a_program_that_one_host_lacks_is_started_nowhere() {
+    job(|folder| {
+        let here = Here::new(folder, "127.86.3.1,127.86.3.2");
+        let programs = folder.join("programs");
+        std::fs::create_dir(&programs).expect("a folder");
+        let program = programs.join("only-here");
+        std::fs::write(&program, "#!/bin/sh\necho RAN\n").expect("a program");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
+            .expect("its mode");
+        let words = ["-n", "2", "--", "only-here"];
+        let mut with = here.start(0, &words, Some(&programs));
+        let mut without = here.start(1, &words, None);
+        for run in [&mut with, &mut without] {
+            let status = run.expect_end();
+            assert_eq!(
+                (status.code(), run.count("RAN")),
+                (Some(127), 0),
+                "{}",
+                run.text()
+            );
+        }
+        let words = "only-here cannot be started on 127.86.3.2: no such program in PATH";
+        assert!(without.text().contains(words), "{}", without.text());
+        await_nothing_left(folder);
+    });
+}
+
+/// The second launcher of one job on one host is refused, and the first one's job goes on to its end.
+#[test]
+fn a_second_launcher_of_a_job_leaves_the_first_alone() {
+    job(|folder| {
+        let here = Here::new(folder, "127.87.3.1");
+        let gate = folder.join("gate");
+        let script = format!(
+            "echo UP; while ! [ -e {} ]; do sleep 0.05; done",
+            gate.display()
+        );
+        let words = ["-n", "1", "--", "sh", "-c", &script];
+        let mut first = here.start(0, &words, None);
+        first.await_lines("UP", 1);
+        let mut second = here.start(0, &words, None);
+        let status = second.expect_end();
+        let text = second.text();
+        assert!(
+            status.code() == Some(2) && second.count("UP") == 0,
+            "{text}"
+        );
+        assert!(
+            text.contains("already; give each muster run a MUSTER_JOB of its own"),
+            "{text}"
+        );
+        std::fs::write(&gate, "").expect("a file");
+        assert!(first.expect_end().success(), "{}", first.text());
         await_nothing_left(folder);
     });
 }

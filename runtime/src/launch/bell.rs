@@ -5,6 +5,7 @@
 
 use super::notices::Notice;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// The attribute.
@@ -38,6 +39,8 @@ pub(super) struct Bell {
     pub(super) notices: Vec<Notice>,
     /// Notices of other nodes, for the first who reads them, that its ranks have read: node and serial.
     pub(super) taken: Vec<(usize, u64)>,
+    /// The last notice of each node that has come here.
+    pub(super) noticed: BTreeMap<usize, u64>,
 }
 
 /// Why a job ends before its time.

@@ -111,7 +111,19 @@ pub enum Error {
         /// How long was waited.
         waited_s: u64,
     },
-    /// Another launcher.
+    /// Another launcher has the node, and goes on.
+    #[error(
+        "process {pid} launches job {job} on {node} already; give each muster run a MUSTER_JOB of its own"
+    )]
+    Taken {
+        /// It.
+        pid: u32,
+        /// The job.
+        job: String,
+        /// The node.
+        node: String,
+    },
+    /// Another launcher wants something else.
     #[error("{0}")]
     Conflict(String),
     /// Ranks cannot be bound.
@@ -156,7 +168,7 @@ impl Error {
     /// The exit status that says so.
     pub fn status(&self) -> u8 {
         match self {
-            Self::Layout(_) | Self::Conflict(_) | Self::Cores { .. } => 2,
+            Self::Layout(_) | Self::Taken { .. } | Self::Conflict(_) | Self::Cores { .. } => 2,
             Self::Agent(_) => 3,
             Self::Missing { .. } => 5,
             Self::Program { .. } => 127,

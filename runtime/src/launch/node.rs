@@ -29,7 +29,7 @@ use super::ranks::{Ranks, Start};
 use super::signals::Signals;
 use super::{Error, Plan, binding, environment, library, memory_directory, session_directory};
 use crate::client::{Client, Options};
-use crate::pmix::server::{JobFacts, Server, Upcall};
+use crate::pmix::server::{Done, JobFacts, Server, Upcall};
 use crate::sys::descriptor::EventFd;
 use crate::sys::poll::Epoll;
 
@@ -68,6 +68,8 @@ pub(super) struct Launcher {
     /// Groups that this node has proposed a number for.
     pub(super) group_count: u64,
     pub(super) notice_count: u64,
+    /// Notices that not every node knows of yet, with those who wait for that.
+    pub(super) unconfirmed: Vec<(u64, Done)>,
     /// Ranks that wait for a notice.
     pub(super) searching: Vec<Searching>,
     pub(super) last_fence: Instant,
@@ -96,6 +98,15 @@ pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, E
     };
     let client = Client::attach(options)?;
     let peers = Peers::new(client.clone(), plan.layout.clone(), own)?;
+    // What it says and has made is left alone.
+    if let Some(other) = peers.predecessor()?.filter(is_running) {
+        let _ = client.finalize(0);
+        return Err(Error::Taken {
+            pid: other.pid,
+            job: plan.job.clone(),
+            node,
+        });
+    }
     let epoll = Epoll::new().map_err(Error::system("make an epoll"))?;
     let mut launcher = Launcher {
         fences: Fences::new(own, plan.layout.clone()),
@@ -111,6 +122,7 @@ pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, E
         told: BTreeSet::new(),
         group_count: 0,
         notice_count: 0,
+        unconfirmed: Vec::new(),
         searching: Vec::new(),
         last_fence: Instant::now(),
         kill_at: None,
@@ -134,6 +146,11 @@ pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, E
     *met = launcher.peers.without(|_| true).is_empty();
     let _ = launcher.client.finalize(0);
     outcome
+}
+
+/// Whether whoever said this is there, and is not this process.
+fn is_running(bell: &Bell) -> bool {
+    bell.pid != std::process::id() && Path::new(&format!("/proc/{}", bell.pid)).exists()
 }
 
 /// What all launchers of a job must have alike.
@@ -268,16 +285,6 @@ impl Launcher {
 
     /// The launchers of all nodes meet.
     fn gather(&mut self, signals: &Signals) -> Result<(), Error> {
-        if let Some(other) = self.peers.predecessor()?.filter(|other| {
-            other.pid != self.bell.pid && Path::new(&format!("/proc/{}", other.pid)).exists()
-        }) {
-            return Err(Error::Conflict(format!(
-                "process {} launches job {} on {} already; give each muster run a MUSTER_JOB of its own",
-                other.pid,
-                self.plan.job,
-                self.name()
-            )));
-        }
         self.bell.ready = true;
         self.ring()?;
         let begun = Instant::now();
@@ -454,7 +461,7 @@ impl Launcher {
             self.hear_abort();
             self.tell_deaths(server)?;
             self.advance_fences()?;
-            self.see_to_notices()?;
+            self.see_to_notices();
             self.see_to_abort();
             self.bell.done = self.ranks.is_empty();
             self.ring()?;

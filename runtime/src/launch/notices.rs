@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::Error;
 use super::bell::Put;
 use super::node::Launcher;
 use crate::pmix::server::{Lookup, Publishing, Value};
@@ -83,7 +82,8 @@ impl Launcher {
                 once: publishing.once,
             });
         }
-        publishing.answer.succeed();
+        self.unconfirmed
+            .push((self.notice_count, publishing.answer));
     }
 
     pub(super) fn unpublish(&mut self, rank: u32, keys: &[String]) {
@@ -92,8 +92,40 @@ impl Launcher {
         self.bell.notices.retain(|one| !is_meant(one));
     }
 
+    /// A rank may go on when what it has published is known on every node: it may tell others of it right away.
+    fn confirm(&mut self) {
+        for (node, bell) in self.peers.bells().filter(|(node, _)| *node != self.own) {
+            if let Some(last) = bell.notices.iter().map(|one| one.serial).max() {
+                let noticed = self.bell.noticed.entry(node).or_default();
+                *noticed = last.max(*noticed);
+            }
+        }
+        let own = self.own;
+        let others = (0..self.plan.layout.nodes().len())
+            .filter(|node| *node != own && !self.peers.gone().contains(node));
+        let known = |node: usize| {
+            let bell = self.peers.bell(node);
+            bell.map_or(0, |bell| {
+                if bell.done {
+                    u64::MAX
+                } else {
+                    bell.noticed.get(&own).copied().unwrap_or(0)
+                }
+            })
+        };
+        let known_to_all = others.map(known).min().unwrap_or(u64::MAX);
+        for (serial, answer) in std::mem::take(&mut self.unconfirmed) {
+            if serial <= known_to_all {
+                answer.succeed();
+            } else {
+                self.unconfirmed.push((serial, answer));
+            }
+        }
+    }
+
     /// Takes down what others have read, forgets what was taken down, and answers whom it can.
-    pub(super) fn see_to_notices(&mut self) -> Result<(), Error> {
+    pub(super) fn see_to_notices(&mut self) {
+        self.confirm();
         let own = self.own;
         let taken: Vec<u64> = self
             .peers
@@ -113,7 +145,6 @@ impl Launcher {
         for searching in std::mem::take(&mut self.searching) {
             self.search(searching);
         }
-        Ok(())
     }
 
     fn search(&mut self, searching: Searching) {

@@ -52,6 +52,9 @@ pub(super) fn serve(plan: &Plan, step: &Step, is_watched: bool) -> Result<u8, Cl
     made.map_err(|cause| CliError::new(format!("run: {}", files.display()), cause))?;
     let mut met = false;
     let outcome = node::run(plan, step.own, &files, &mut met);
+    if matches!(outcome, Err(Error::Taken { .. })) {
+        return outcome.map_err(failed);
+    }
     let _ = fs::remove_dir_all(&files);
     // Every launcher that ends removes it, since the first one may be lost; but not while others have still to
     // read it: these hear that the job has failed, and remove it then.

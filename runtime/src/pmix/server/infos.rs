@@ -49,6 +49,10 @@ impl Infos {
         self.add(key, sys::PMIX_UINT32).value.data.uint32 = number;
     }
 
+    fn place(&mut self, key: &CStr, place: u16) {
+        self.add(key, sys::PMIX_UINT16).value.data.uint16 = place;
+    }
+
     fn rank(&mut self, key: &CStr, rank: u32) {
         self.add(key, sys::PMIX_PROC_RANK).value.data.rank = rank;
     }
@@ -148,18 +152,38 @@ pub(super) fn of_job(facts: &JobFacts, nodes: Vec<u8>, ranks: Vec<u8>) -> Result
         infos.number(key, size);
     }
     infos.number(sys::PMIX_JOB_NUM_APPS, facts.programs.len() as u32);
-    let programs = facts.programs.iter().enumerate();
-    let of_ranks = programs.flat_map(|(program, ranks)| vec![program as u32; *ranks as usize]);
-    for (rank, program) in of_ranks.enumerate().filter(|_| facts.programs.len() > 1) {
-        let mut of_rank = Infos::default();
-        of_rank.rank(sys::PMIX_RANK, rank as u32);
-        of_rank.number(sys::PMIX_APPNUM, program);
-        infos.nest(sys::PMIX_PROC_INFO_ARRAY, of_rank);
+    if facts.programs.len() > 1 {
+        add_ranks(&mut infos, facts)?;
     }
     infos.text(sys::PMIX_JOBID, text(&facts.namespace)?);
     infos.text(sys::PMIX_TMPDIR, path(&facts.directory)?);
     infos.text(sys::PMIX_NSDIR, path(&facts.directory)?);
     Ok(infos)
+}
+
+/// Each rank with the number of its program. Whoever says one thing of a rank has to say all: libpmix works out
+/// nothing by itself then.
+fn add_ranks(infos: &mut Infos, facts: &JobFacts) -> Result<(), Error> {
+    let programs = facts.programs.iter().enumerate();
+    let of_ranks: Vec<u32> = programs
+        .flat_map(|(program, ranks)| vec![program as u32; *ranks as usize])
+        .collect();
+    for (node, (name, ranks)) in facts.nodes.iter().zip(&facts.ranks).enumerate() {
+        for (place, rank) in ranks.iter().enumerate() {
+            let mut one = Infos::default();
+            one.rank(sys::PMIX_RANK, *rank);
+            one.number(
+                sys::PMIX_APPNUM,
+                of_ranks.get(*rank as usize).copied().unwrap_or(0),
+            );
+            one.text(sys::PMIX_HOSTNAME, text(name)?);
+            one.number(sys::PMIX_NODEID, node as u32);
+            one.place(sys::PMIX_LOCAL_RANK, place as u16);
+            one.place(sys::PMIX_NODE_RANK, place as u16);
+            infos.nest(sys::PMIX_PROC_INFO_ARRAY, one);
+        }
+    }
+    Ok(())
 }
 
 fn path(path: &Path) -> Result<CString, Error> {
