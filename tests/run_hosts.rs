@@ -2,8 +2,9 @@
 //! tests runs the command on this machine, each host being an address of loopback.
 
 use muster_tests::launch::{compile, job, signal_all, venv};
+use muster_tests::program;
+use muster_tests::ranks::wait_for_end;
 use muster_tests::running::{Running, command};
-use muster_tests::{DEADLINE, program};
 use rustix::process::{Pid, Signal};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -44,25 +45,22 @@ fn over_ssh(folder: &Path, hosts: &str) -> Command {
     run
 }
 
-/// Whatever was made is removed again, by launchers and agents that end after their starter.
+/// Launchers and agents that end after their starter have ended, and whatever they made is removed again.
 fn await_nothing_left(folder: &Path) {
-    let until = std::time::Instant::now() + DEADLINE;
-    let left = || {
-        let entries = std::fs::read_dir(folder).expect("a folder").flatten();
-        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        names
-            .filter(|name| name.starts_with("muster-run-"))
-            .collect::<Vec<_>>()
-    };
-    while !left().is_empty() || !processes_in(folder).is_empty() {
-        assert!(
-            std::time::Instant::now() < until,
-            "left: {:?}, {:?}",
-            left(),
-            processes_in(folder)
-        );
-        std::thread::sleep(std::time::Duration::from_millis(20));
+    loop {
+        let pids = processes_in(folder);
+        if pids.is_empty() {
+            break;
+        }
+        pids.iter()
+            .for_each(|pid| wait_for_end(pid.as_raw_nonzero().get() as u32));
     }
+    let entries = std::fs::read_dir(folder).expect("a folder").flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let left: Vec<String> = names
+        .filter(|name| name.starts_with("muster-run-"))
+        .collect();
+    assert_eq!(left, [""; 0]);
 }
 
 /// Processes that run with the files of this folder.

@@ -68,7 +68,7 @@ fn more_processes_are_refused_in_words() {
     });
 }
 
-/// Several programs in one job, each with its number in MPI_APPNUM.
+/// Several programs in one job, each with its number in MPI_APPNUM (run-2).
 #[test]
 fn programs_with_a_colon_between_them_are_one_job() {
     job(|folder| {

@@ -1,8 +1,8 @@
-//! Words that ranks leave for each other under a name (`MPI_Publish_name`, `MPI_Comm_accept`): each stands on the
-//! bell of its rank's launcher, so every launcher has all of them, and keeps those of a node that is lost.
+//! Words that ranks leave for each other under a name (`MPI_Publish_name`, `MPI_Comm_accept`; run-3).
 //!
-//! Some are for the first who reads them. Whoever does says so on his own bell, and the launcher that has them takes
-//! them down when it hears that.
+//! Each stands on the bell of its rank's launcher, so every launcher has all of them, and keeps those of a node that is
+//! lost. Some are for the first who reads them. Whoever does says so on his own bell, and the launcher that has them
+//! takes them down when it hears that.
 
 use std::time::{Duration, Instant};
 

@@ -17,6 +17,7 @@ pub(super) struct Infos {
     blobs: Vec<Vec<u8>>,
     subject: Option<Box<sys::pmix_proc_t>>,
     members: Vec<sys::pmix_proc_t>,
+    #[expect(clippy::vec_box, reason = "the library has their addresses")]
     arrays: Vec<Box<sys::pmix_data_array_t>>,
     nested: Vec<Self>,
 }

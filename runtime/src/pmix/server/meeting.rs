@@ -97,7 +97,7 @@ impl Contribution {
     pub fn complete(self, everybodys: &[u8], number: usize) {
         match self.answer {
             Answer::Data(function, data) => {
-                give(function, data, sys::PMIX_SUCCESS as i32, everybodys)
+                give(function, data, sys::PMIX_SUCCESS as i32, everybodys);
             }
             Answer::Done(done) => done.succeed(),
             Answer::Infos(answer) => {
