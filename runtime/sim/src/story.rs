@@ -1,4 +1,4 @@
-//! The story of a failure: the last lines before it that concern the one it is about.
+//! The story of a failure: the last lines before it, as a rule those that concern the one it is about.
 //!
 //! The run is repeated from its seed with a trace. Who told whom what, what became of it on the
 //! way, what each told its application, and which faults began and ended.
@@ -9,9 +9,10 @@ use crate::run::run_drawn;
 use crate::scenario::Scenario;
 use crate::world::START;
 
-/// Tells the last `lines` lines before the first violation of a drawn scenario.
+/// Tells the last `lines` lines before the first violation of a drawn scenario: of `everybody`, or of
+/// the one whom the violation is about.
 #[must_use]
-pub fn story(drawn: &Scenario, lines: usize) -> String {
+pub fn story(drawn: &Scenario, lines: usize, everybody: bool) -> String {
     let (outcome, _, world) = run_drawn(drawn, true);
     let mut text = String::new();
     let Some((world, trace)) = world
@@ -22,7 +23,9 @@ pub fn story(drawn: &Scenario, lines: usize) -> String {
     };
     let first = outcome.violations().first();
     let until = first.map_or(world.now(), |violation| violation.at);
-    let about = first.and_then(|violation| violation.member);
+    let about = first
+        .and_then(|violation| violation.member)
+        .filter(|_| !everybody);
     for line in trace.last(until, about, lines) {
         let at_us = line.at.since(START);
         let _ = writeln!(

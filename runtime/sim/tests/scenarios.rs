@@ -25,7 +25,7 @@ fn sound(name: &str, first: u64, count: u64) {
     for report in found.failed.iter().take(3) {
         let shrunk = shrink(&report.drawn).scenario;
         println!("{name} seed={}: {}", report.seed, report.outcome.kind());
-        println!("shrunk:\n{}\n{}", shrunk.write(), story(&shrunk, 60));
+        println!("shrunk:\n{}\n{}", shrunk.write(), story(&shrunk, 60, false));
     }
     let failed: Vec<_> = found
         .failed
@@ -169,7 +169,7 @@ fn a_failure_is_shrunk_and_told() {
     assert!(shrunk.zone.members.low <= report.drawn.zone.members.low);
     let again = run(&shrunk, 3);
     assert_eq!(again.outcome.violations()[0].checker, "traffic");
-    let story = story(&shrunk, 20);
+    let story = story(&shrunk, 20, false);
     assert!(
         story.contains("beat") && story.contains("!!! traffic"),
         "{story}"

@@ -55,6 +55,9 @@ pub(crate) struct RunArgs {
     /// Lines of the story of a failure.
     #[arg(long, default_value_t = 60)]
     lines: usize,
+    /// Tell the story of everybody, not only of the one whom the failure is about.
+    #[arg(long)]
+    everybody: bool,
     /// Do not shrink a failing scenario.
     #[arg(long)]
     no_shrink: bool,
@@ -204,7 +207,7 @@ fn run_one(args: &RunArgs) -> Result<(), CliError> {
         print_json(&RunReport::of(&report))?;
     }
     if report.outcome != Outcome::Sound && is_text {
-        println!("\n{}", story(&report.drawn, args.lines));
+        println!("\n{}", story(&report.drawn, args.lines, args.everybody));
         if !args.no_shrink {
             let shrunk = shrink(&report.drawn);
             println!(
