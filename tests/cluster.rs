@@ -443,22 +443,39 @@ impl Run {
     pub fn await_view(&mut self, tasks: impl IntoIterator<Item = usize>, view: &str) {
         let tasks: Vec<usize> = tasks.into_iter().collect();
         let end = Instant::now() + DEADLINE;
-        let said = |run: &Self, task: &usize| {
-            let lines = run.lines_with(&["STATES"]);
-            let own = format!("{task}: STATES {view}");
-            lines.contains(&own)
+        let answers = |run: &Self, task: usize| {
+            let name = format!("{task}: STATES ");
+            let mut lines = run.lines_with(&["STATES "]);
+            lines.retain(|line| line.starts_with(&name));
+            lines
         };
-        while !tasks.iter().all(|task| said(self, task)) {
+        let says = |run: &Self, task: usize| {
+            let whole = format!("{task}: STATES {view}");
+            answers(run, task).contains(&whole)
+        };
+        while !tasks.iter().all(|task| says(self, *task)) {
             let lines = self.lines_with(&[""]);
             assert!(
                 Instant::now() < end,
                 "{view}: {lines:#?}{:#?}",
                 self.errors()
             );
+            let counts = tasks.iter().map(|task| answers(self, *task).len());
+            let before: Vec<usize> = counts.collect();
             self.tell("states");
-            // An answer, or the end of all that could answer.
-            if let Ok(line) = self.lines.recv_timeout(Duration::from_secs(1)) {
-                self.seen.borrow_mut().push(line);
+            // An answer of each, or the end of all that could answer. Who is asked again before has more and
+            // more to answer; and srun ends a step whose input it cannot hand on to a node that is killed.
+            let again = Instant::now() + Duration::from_secs(5);
+            let all = tasks.iter().zip(&before);
+            while all
+                .clone()
+                .any(|(task, count)| answers(self, *task).len() == *count)
+            {
+                let rest = again.saturating_duration_since(Instant::now());
+                match self.lines.recv_timeout(rest) {
+                    Ok(line) => self.seen.borrow_mut().push(line),
+                    Err(_) => break,
+                }
             }
         }
     }

@@ -393,3 +393,41 @@ fn a_job_that_is_requeued_begins_anew() {
     drop(run);
     cluster.await_clean();
 }
+
+/// BG-04: age gossip knows nodes, and of ranks those of its own: of those of others it knows nothing, be they alive
+/// or lost with their node.
+#[test]
+fn a_step_may_choose_age_gossip() {
+    let Some(cluster) = Cluster::start(&plugin(&program("musterd"))) else {
+        return;
+    };
+    let options = [&["--muster=protocol=age"], &LIVES_ON[..]].concat();
+    let mut run = step(&cluster, &options);
+    let view = |fourth: &str, own: usize| {
+        let rank = |rank| format!("{rank}={}", if rank == own { "Alive" } else { "Unknown" });
+        let ranks: Vec<String> = (0..=own).map(rank).collect();
+        format!("n1=Alive n2=Alive n3=Alive n4={fourth} {}", ranks.join(" "))
+    };
+    for rank in 0..NODES {
+        run.await_view([rank], &view("Alive", rank));
+    }
+    // A worker that takes over from one that was killed, of the two processes the later one, misses whoever
+    // has died meanwhile.
+    let mut all = cluster.processes();
+    all.retain(|process| process.node == Some(4) && process.name != "sleep");
+    let mut agents = cluster.on_node(1, "musterd");
+    agents.sort_by_key(|process| process.pid);
+    signal(&agents[1], Signal::KILL);
+    all.iter().for_each(|process| signal(process, Signal::KILL));
+    // Nobody is asked before srun has missed that node, see `await_view`.
+    for rank in 0..3 {
+        run.await_line(&[&format!("{rank}: EVENT NodeFailed node=n4 ")]);
+    }
+    for rank in 0..3 {
+        run.await_view([rank], &view("Failed", rank));
+    }
+    run.tell("leave 0");
+    run.await_lines(3, &["LEFT true"]);
+    drop(run);
+    cluster.recover();
+}

@@ -197,6 +197,8 @@ fn a_step_that_does_not_fit_is_refused() {
     for (mpi, tasks, words) in [
         ("--mpi=none", "--ntasks=8", "--ntasks-per-node=1"),
         ("--mpi=pmi2", "--ntasks=4", "--mpi=none"),
+        // As where MpiDefault is pmix.
+        ("--mpi=pmix", "--ntasks=4", "--mpi=none"),
     ] {
         let (status, said) = cluster.say(&["srun", "-N4", mpi, tasks, muster, "run", "true"]);
         assert!(!status.success() && said.contains(words), "{said}");

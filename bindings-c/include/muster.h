@@ -275,7 +275,8 @@ int muster_wait_ranks(muster_ctx_t *context, uint32_t ranks, uint32_t states, ui
 
 /* How it is known what state a node is in: lines of text, who said what and when, as `muster why`
  * prints them. As snprintf: returns the length of the whole text. Asks the agent and waits for its
- * answer, 5 s at most. Errors: as muster_node_state; MUSTER_ERR_AGENT_LOST, _TIMEOUT, _SYSTEM. */
+ * answer, 5 s at most. Errors: as muster_node_state; MUSTER_ERR_AGENT_LOST, _TIMEOUT, _SYSTEM, and
+ * _REFUSED if too many ask the agent at once. */
 int muster_why(muster_ctx_t *context, uint32_t node, char *buffer, size_t size);
 
 /* Promises that this process calls muster_tick at least every `period_ms` milliseconds from now on; 0

@@ -93,26 +93,6 @@ pub enum OpenError {
         /// How many there were.
         given: usize,
     },
-    /// The net is known, but nothing here can send datagrams on it.
-    #[error("rail {nid}: no datagram lane for net {net} in this build; rails can be on: {known}")]
-    NoDatagramLane {
-        /// The rail as it was given.
-        nid: String,
-        /// Its net.
-        net: String,
-        /// The nets that would do.
-        known: String,
-    },
-    /// The net is known, but nothing here can send bulk messages on it.
-    #[error(
-        "rail {nid}: no bulk lane for net {net} in this build; messages on it must fit a datagram"
-    )]
-    NoBulkLane {
-        /// The rail.
-        nid: String,
-        /// Its net.
-        net: String,
-    },
     /// Bulk messages need a key.
     #[error("bulk lanes need the key that their messages are proven by; give the fabric one first")]
     NoKey,
@@ -211,8 +191,8 @@ pub enum OpenError {
     },
     /// Somebody else has the port.
     #[error(
-        "rail {nid}: port {port} of {address} is in use by another process; give another port, or \
-         port 0 to let the system choose"
+        "rail {nid}: port {port} of {address} is in use by another process; give another port{}",
+        or_any(nid)
     )]
     PortInUse {
         /// The rail as it was given.
@@ -225,7 +205,8 @@ pub enum OpenError {
     /// Somebody else has the port after the rail's, which is the one for its beats.
     #[error(
         "rail {nid}: port {next} of {address}, which carries the beats of port {port}, is in use by \
-         another process; give a port whose next one is free too, or port 0 to let the system choose"
+         another process; give a port whose next one is free too{}",
+        or_any(nid)
     )]
     NextPortInUse {
         /// The rail as it was given.
@@ -443,6 +424,16 @@ pub enum PolicyError {
         /// The subject.
         rule: String,
     },
+}
+
+/// What else can be given, where the system chooses ports.
+fn or_any(nid: &str) -> &'static str {
+    use crate::net::NetKind::{O2ib, Tcp, Udp};
+    let kind = nid.parse().map(|nid: crate::nid::Nid| nid.net.kind);
+    match kind {
+        Ok(Udp | Tcp | O2ib) => ", or port 0 to let the system choose",
+        _ => "",
+    }
 }
 
 fn known_nets() -> String {

@@ -21,16 +21,19 @@ pub enum NetKind {
     Psm,
     /// Shared memory within a node.
     Shm,
+    /// InfiniBand or RoCE through verbs, with heartbeats as unreliable datagrams.
+    O2ud,
 }
 
 impl NetKind {
-    /// All kinds, in the order in which messages list them.
-    pub const ALL: [NetKind; 5] = [
+    /// All kinds, in the order in which messages list them. The place of each is its number on the wire.
+    pub const ALL: [NetKind; 6] = [
         NetKind::Udp,
         NetKind::Tcp,
         NetKind::O2ib,
         NetKind::Psm,
         NetKind::Shm,
+        NetKind::O2ud,
     ];
 
     /// The word in a net's name, without the number.
@@ -42,6 +45,7 @@ impl NetKind {
             NetKind::O2ib => "o2ib",
             NetKind::Psm => "psm",
             NetKind::Shm => "shm",
+            NetKind::O2ud => "o2ud",
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::bulk::{FRAGMENT_BYTES, FRAME_BYTES};
 use crate::config::FabricConfig;
 use crate::error::{CallError, OpenError};
 use crate::health::{Blame, Health, HealthChange, HealthConfig, HealthState, Outcome};
+use crate::net::NetKind;
 use crate::nid::{Address, BEAT_PORT_OFFSET, Nid};
 use crate::peer::PeerHandle;
 use crate::provider::class::LOW_LATENCY;
@@ -75,23 +76,29 @@ impl Rail {
     /// Opens the rail that the configuration names.
     pub(crate) fn open(config: &FabricConfig, nid: &Nid) -> Result<Rail, OpenError> {
         let library = &config.library;
-        let rows = table::datagram(nid.net.kind);
-        if rows.is_empty() {
-            return Err(OpenError::NoDatagramLane {
-                nid: nid.to_string(),
-                net: nid.net.to_string(),
-                known: table::datagram_nets(),
-            });
-        }
         let source = SocketAddrV4::new(resolve(library, nid)?, nid.port);
-        let row = available(library, &rows, nid, source)?;
-        if nid.port == 0 && row.addressing == Addressing::Service {
+        let row = available(library, &table::datagram(nid.net.kind), nid, source)?;
+        let beats = available(library, &[table::beats(row)], nid, source)?;
+        if nid.port == 0
+            && [row, beats]
+                .iter()
+                .any(|row| row.addressing != Addressing::Ip)
+        {
             return Err(OpenError::PortNeeded {
                 nid: nid.to_string(),
                 net: nid.net.to_string(),
             });
         }
-        let (lanes, bound) = Lanes::open(config, row, nid, source)?;
+        let interface = interface_of(*source.ip());
+        if row.addressing == Addressing::Local && interface.is_none() {
+            // Nobody else looks whether it is ours.
+            return Err(OpenError::ForeignAddress {
+                nid: nid.to_string(),
+                address: source.ip().to_string(),
+                known: library.known_interfaces(),
+            });
+        }
+        let (lanes, bound) = Lanes::open(config, [row, beats], nid, source)?;
         let credits_least = lanes.credits();
         Ok(Rail {
             nid: Nid {
@@ -115,7 +122,7 @@ impl Rail {
             partitions: Vec::new(),
             heat: Heat::default(),
             counters: Counters::default(),
-            interface: interface_of(*bound.ip()),
+            interface,
             provider: row.provider(library.version()),
         })
     }
@@ -249,7 +256,7 @@ impl Lanes {
     /// Opens both lanes, on a port and the next one; says which port. Port 0 is any such pair.
     fn open(
         config: &FabricConfig,
-        row: &'static Row,
+        [news_row, beats_row]: [&'static Row; 2],
         nid: &Nid,
         source: SocketAddrV4,
     ) -> Result<(Lanes, SocketAddrV4), OpenError> {
@@ -261,12 +268,12 @@ impl Lanes {
         }
         let tries = if nid.port == 0 { PORT_TRIES } else { 1 };
         for _ in 0..tries {
-            let (news, bound) = open_lane(config, row, nid, source, true)?;
+            let (news, bound) = open_lane(config, news_row, nid, source, true)?;
             let Some(port) = bound.port().checked_add(BEAT_PORT_OFFSET) else {
                 continue;
             };
             let next = SocketAddrV4::new(*bound.ip(), port);
-            match open_lane(config, row, nid, next, false) {
+            match open_lane(config, beats_row, nid, next, false) {
                 Ok((beats, _)) => return Ok((Lanes { news, beats }, bound)),
                 Err(OpenError::PortInUse { .. }) => {}
                 Err(error) => return Err(error),
@@ -358,19 +365,12 @@ fn open_lane(
 /// The bulk lane of a rail that is open.
 pub(crate) fn open_bulk(config: &FabricConfig, nid: &Nid) -> Result<Lane, OpenError> {
     let library = &config.library;
-    let rows = table::bulk(nid.net.kind);
-    if rows.is_empty() {
-        return Err(OpenError::NoBulkLane {
-            nid: nid.to_string(),
-            net: nid.net.to_string(),
-        });
-    }
     let own = nid.bulk_address().ok_or_else(|| OpenError::NoNextPort {
         nid: nid.to_string(),
         port: nid.port,
     })?;
     let source = SocketAddrV4::new(resolve(library, nid)?, own.port());
-    let row = available(library, &rows, nid, source)?;
+    let row = available(library, &table::bulk(nid.net.kind), nid, source)?;
     let limits = Limits {
         receives: BULK_SLOTS,
         sends: BULK_SLOTS,
@@ -406,7 +406,7 @@ fn available(
     }
     let built_in = |row: &&&'static Row| has_provider(library, row.provider(library.version()));
     let found = rows.iter().find(built_in).or(rows.first());
-    let row = *found.expect("a net has rows, or is refused before");
+    let row = *found.expect("each kind of net has rows");
     let provider = row.provider(library.version());
     match offers(library, row, source) {
         Err(reason) if row.has_device && reason.call == "fi_getinfo" => {
@@ -455,9 +455,13 @@ fn lacks(provider: &str, built_in: bool) -> String {
 /// Refuses two rails that are one interface, before anything is opened.
 pub(crate) fn check_distinct(library: &Libfabric, nids: &[Nid]) -> Result<(), OpenError> {
     let mut seen: Vec<(&Nid, Ipv4Addr)> = Vec::new();
+    // Shared memory only borrows the address of an interface for its name.
+    let is_memory = |nid: &Nid| nid.net.kind == NetKind::Shm;
     for nid in nids {
         let address = resolve(library, nid)?;
-        if let Some((first, _)) = seen.iter().find(|(_, other)| *other == address) {
+        let is_same =
+            |(other, at): &&(&Nid, Ipv4Addr)| *at == address && is_memory(other) == is_memory(nid);
+        if let Some((first, _)) = seen.iter().find(is_same) {
             return Err(OpenError::SameInterface {
                 first: first.to_string(),
                 second: nid.to_string(),

@@ -47,22 +47,29 @@ fn with_device(test: &str, (place, _): (&str, &str), more: &[(&str, &str)]) -> b
     if std::env::var_os(DEVICES).is_none() {
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/provider/device.c");
-        let library = directory.join("libdevice-fi.so");
-        let script = "exec ${CC:-cc} -std=gnu11 -Wall -Wextra -Werror -fPIC -shared -o \"$1\" \"$0\" \
-                      $(pkg-config --cflags --libs libfabric)";
-        let mut compiler = Command::new("sh");
-        let status = compiler
-            .args(["-c", script])
-            .arg(source)
-            .arg(library)
-            .status();
-        assert!(status.unwrap().success(), "the provider does not compile");
+        compile(&directory.join("libdevice-fi.so"), "-DRDM");
+        if place == "verbs" {
+            compile(&directory.join("libdatagrams-fi.so"), "-DUD");
+        }
     }
     let path = directory.to_str().unwrap();
     let mut variables = vec![("FI_PROVIDER_PATH", path), (DEVICES, path), (PLACE, place)];
     variables.extend(more);
     in_child(test, &variables)
+}
+
+fn compile(library: &Path, how: &str) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/provider/device.c");
+    let script = "exec ${CC:-cc} -std=gnu11 -Wall -Wextra -Werror -fPIC -shared \"$2\" -o \"$1\" \"$0\" \
+                  $(pkg-config --cflags --libs libfabric)";
+    let mut compiler = Command::new("sh");
+    let status = compiler
+        .args(["-c", script])
+        .arg(source)
+        .arg(library)
+        .arg(how)
+        .status();
+    assert!(status.unwrap().success(), "the provider does not compile");
 }
 
 /// Rails on the nets of the provider in its place: `n` stands for them.
@@ -152,6 +159,56 @@ fn a_device_carries_what_its_provider_demands() {
         assert_eq!(text(&a.receive(1)), ["back"]);
     }
     assert_eq!(a.fabric.paths(to_b)[0].queued_bytes, 0, "all are completed");
+}
+
+/// Beats as unreliable datagrams, which want room in front of each message, have addresses of their own and wake
+/// nobody; all else beside them as by reliable ones.
+#[test]
+fn beats_go_as_unreliable_datagrams_on_a_net_for_them() {
+    let test = "beats_go_as_unreliable_datagrams_on_a_net_for_them";
+    if !with_device(test, PLACES[1], &[]) {
+        return;
+    }
+    let open = |rail: &str| {
+        let mut fabric = Fabric::open(&config(rail)).unwrap();
+        fabric.open_bulk().unwrap();
+        Node::around(fabric)
+    };
+    let mut a = open("127.41.80.1@o2ud0");
+    let mut b = open("127.41.81.1@o2ud0");
+    assert_eq!(a.fabric.mtu(), 4096 - ENVELOPE_BYTES, "of the shorter lane");
+    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+    meet(&mut a, &mut b, to_b);
+    meet(&mut b, &mut a, to_a);
+    let longest: Vec<u8> = (0..a.fabric.mtu()).map(|at| (at % 251) as u8).collect();
+    for round in 0..300u64 {
+        let beat = &longest[..longest.len() - round as usize];
+        a.fabric.send(round, to_b, Class::Beat, Route::Next, beat);
+        a.fabric
+            .send(round, to_b, Class::News, Route::Next, b"news");
+        let mut received = b.receive(2);
+        received.sort_by_key(|one| one.1.len());
+        assert_eq!(received[0].1, b"news");
+        assert!(received[1].1 == beat, "round {round}: another beat came");
+        a.drain(round, &mut Vec::new());
+    }
+    // The lane of beats takes no message from anybody who waits for it.
+    while !b.fabric.may_sleep() {
+        b.drain(400, &mut Vec::new());
+    }
+    a.fabric.send(400, to_b, Class::Beat, Route::Next, b"beat");
+    assert_eq!(text(&b.receive(1)), ["beat"]);
+    let message = vec![7; BULK_MESSAGE_MAX];
+    let start = Instant::now();
+    let now_us = || start.elapsed().as_micros() as u64 + 1000;
+    a.fabric.send_bulk(now_us(), to_b, &message).unwrap();
+    let mut received = Vec::new();
+    while received.is_empty() {
+        a.drain(now_us(), &mut Vec::new());
+        b.drain(now_us(), &mut received);
+        assert!(start.elapsed() < DEADLINE);
+    }
+    assert!(received == [(0, message)], "{} came", received.len());
 }
 
 /// AG-16: the datagram lanes ask for a class of low latency, wherever a provider takes it, and the bulk lane for
@@ -404,7 +461,11 @@ fn events_of_connections_are_passed_over() {
 /// What the real providers lack here is said, and what to do about it.
 #[test]
 fn without_a_device_it_is_said_what_is_missing() {
-    for (net, provider) in [("o2ib0", "verbs;ofi_rxm"), ("psm0", "psm")] {
+    for (net, provider) in [
+        ("o2ib0", "verbs;ofi_rxm"),
+        ("o2ud0", "verbs;ofi_rxm"),
+        ("psm0", "psm"),
+    ] {
         let rails = format!("127.41.66.1@{net}");
         let error = Fabric::open(&config(&rails)).unwrap_err().to_string();
         assert!(

@@ -130,15 +130,6 @@ fn the_last_port_there_is() {
 }
 
 #[test]
-fn a_net_without_a_datagram_lane() {
-    assert_eq!(
-        refusal("127.42.4.1@shm"),
-        "rail 127.42.4.1@shm0: no datagram lane for net shm0 in this build; rails can be on: udp, \
-         tcp, o2ib, psm"
-    );
-}
-
-#[test]
 fn a_rail_that_cannot_be_opened_closes_those_before_it() {
     let port = {
         let fabric = Fabric::open(&config("127.42.5.1:0@udp")).unwrap();

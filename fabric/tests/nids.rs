@@ -77,7 +77,8 @@ fn each_refusal_names_the_value_the_reason_and_the_remedy() {
         assert_eq!(
             refusal(&format!("192.0.2.7@{net}")),
             format!(
-                "{net:?} is no net; nets are udp, tcp, o2ib, psm, shm and a number, such as udp0"
+                "{net:?} is no net; nets are udp, tcp, o2ib, psm, shm, o2ud and a \
+                 number, such as udp0"
             )
         );
     }

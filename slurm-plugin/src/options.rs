@@ -3,6 +3,8 @@
 
 /// Profiles, the fastest first.
 const PROFILES: [&str; 3] = ["fast", "standard", "quiet"];
+/// Engines of agents.
+const PROTOCOLS: [&str; 2] = ["overlay", "age"];
 /// Ports that one agent's rails take, with some to spare.
 const PORTS_EACH: u32 = 4;
 
@@ -12,6 +14,7 @@ pub(crate) struct Wish {
     pub(crate) profile: Option<String>,
     pub(crate) rails: Option<String>,
     pub(crate) minority: Option<String>,
+    pub(crate) protocol: Option<String>,
     pub(crate) ulfm: bool,
     /// `--muster=off`, where the site has it on.
     pub(crate) off: bool,
@@ -24,6 +27,7 @@ pub(crate) struct Site {
     pub(crate) agent: String,
     pub(crate) rails: Option<String>,
     pub(crate) profile: Option<String>,
+    pub(crate) protocol: Option<String>,
     /// The fastest profile that users may ask for.
     fastest: String,
     /// First and last port of rails that name none.
@@ -39,6 +43,7 @@ impl Default for Site {
             agent: "/usr/local/bin/musterd".into(),
             rails: None,
             profile: None,
+            protocol: None,
             fastest: PROFILES[0].into(),
             ports: (20_000, 31_999),
             on: false,
@@ -56,6 +61,7 @@ impl Site {
                 ("agent", path) if path.starts_with('/') => site.agent = path.into(),
                 ("rails", rails) if !rails.is_empty() => site.rails = Some(rails.replace('+', ",")),
                 ("profile", name) => site.profile = Some(profile(name)?),
+                ("protocol", name) => site.protocol = Some(protocol(name)?),
                 ("fastest", name) => site.fastest = profile(name)?,
                 ("ports", text) => site.ports = ports(text)?,
                 ("default", "on") => site.on = true,
@@ -65,7 +71,7 @@ impl Site {
                 _ => {
                     return Err(format!(
                         "{word:?} in plugstack.conf: known are agent=/PATH, rails=RAIL+RAIL, profile=NAME, \
-                         fastest=NAME, ports=LOW-HIGH, default=on|off, realtime=on|off"
+                         protocol=overlay|age, fastest=NAME, ports=LOW-HIGH, default=on|off, realtime=on|off"
                     ));
                 }
             }
@@ -104,12 +110,13 @@ impl Wish {
                     wish.rails = Some(rails.replace('+', ","));
                 }
                 ("minority", name @ ("continue" | "hold")) => wish.minority = Some(name.into()),
+                ("protocol", name) => wish.protocol = Some(protocol(name)?),
                 ("ulfm", "") => wish.ulfm = true,
                 ("off", "") => wish.off = true,
                 _ => {
                     return Err(format!(
                         "{word:?}: known are profile=fast|standard|quiet, rails=ADDRESS@NET+ADDRESS@NET, \
-                         minority=continue|hold, ulfm, off"
+                         minority=continue|hold, protocol=overlay|age, ulfm, off"
                     ));
                 }
             }
@@ -123,6 +130,15 @@ fn profile(name: &str) -> Result<String, String> {
         true => Ok(name.to_owned()),
         false => Err(format!(
             "profile {name:?} does not exist; choose fast, standard or quiet"
+        )),
+    }
+}
+
+fn protocol(name: &str) -> Result<String, String> {
+    match PROTOCOLS.contains(&name) {
+        true => Ok(name.to_owned()),
+        false => Err(format!(
+            "protocol {name:?} does not exist; choose overlay or age"
         )),
     }
 }
@@ -145,9 +161,11 @@ mod tests {
 
     #[test]
     fn wishes_are_read_and_wrong_ones_are_named() {
-        let wish = Wish::parse("profile=fast,rails=a@udp0+b@udp1,ulfm,minority=hold").unwrap();
+        let wish = Wish::parse("profile=fast,rails=a@udp0+b@udp1,ulfm,minority=hold,protocol=age")
+            .unwrap();
         assert_eq!(wish.rails.as_deref(), Some("a@udp0,b@udp1"));
         assert!(wish.ulfm && wish.profile.as_deref() == Some("fast"));
+        assert_eq!(wish.protocol.as_deref(), Some("age"));
         assert_eq!(Wish::parse("").unwrap(), Wish::default());
         for text in [
             "nonsense",
@@ -155,6 +173,7 @@ mod tests {
             "rails=x",
             "ulfm=1",
             "minority=stop",
+            "protocol=gossip",
             "off=no",
         ] {
             let why = Wish::parse(text).unwrap_err();
@@ -179,6 +198,7 @@ mod tests {
             "ports=70000-70010",
             "colour=red",
             "profile=x",
+            "protocol=x",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

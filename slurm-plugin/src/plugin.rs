@@ -257,6 +257,7 @@ fn tell_tasks(
     let hosts = nodes.iter().find_map(|name| spank.variable(name));
     let rails = wish.rails.as_ref().or(site.rails.as_ref());
     let profile = wish.profile.as_ref().or(site.profile.as_ref());
+    let protocol = wish.protocol.as_ref().or(site.protocol.as_ref());
     let name = format!("slurm-{job}.{step}");
     let port = site.port(job, step).to_string();
     let settings = [
@@ -267,6 +268,7 @@ fn tell_tasks(
         (c"MUSTER_RAILS", rails.cloned()),
         (c"MUSTER_PROFILE", profile.cloned()),
         (c"MUSTER_MINORITY", wish.minority.clone()),
+        (c"MUSTER_PROTOCOL", protocol.cloned()),
         (c"MUSTER_AGENT", Some(site.agent.clone())),
         (c"MUSTER_ULFM", wish.ulfm.then(|| "1".to_owned())),
     ];

@@ -1,5 +1,6 @@
 //! What libfabric offers: `fi_getinfo` and the list that it returns.
 
+use super::interfaces::rdma_device_of;
 use super::library::{Interface, Libfabric};
 use super::table::Row;
 use crate::error::CallError;
@@ -117,6 +118,11 @@ impl Info {
     ) -> Result<Info, CallError> {
         let mut hints = Info::hints(library, row)?;
         hints.set_class(class);
+        if let (Some(source), sys::FI_SOURCE) = (source, flags)
+            && row.address_format == sys::FI_ADDR_IB_UD
+        {
+            hints.set_device(*source.ip());
+        }
         let node = source.map(|source| c_string(source.ip().to_string()));
         let service = source.map(|source| c_string(source.port().to_string()));
         let pointer = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |c| c.as_ptr());
@@ -155,7 +161,7 @@ impl Info {
         unsafe {
             let info = &mut *first.as_ptr();
             info.caps = u64::from(sys::FI_MSG);
-            info.mode = sys::FI_CONTEXT | sys::FI_CONTEXT2;
+            info.mode = sys::FI_CONTEXT | sys::FI_CONTEXT2 | sys::FI_MSG_PREFIX;
             info.addr_format = row.address_format;
             (*info.ep_attr).type_ = row.endpoint;
             (*info.domain_attr).mr_mode = REGISTRATION as i32;
@@ -163,6 +169,17 @@ impl Info {
             (*info.fabric_attr).prov_name = libc::strdup(provider.as_ptr());
         }
         Ok(hints)
+    }
+
+    /// Asks for the device under the interface of this address: datagrams of devices have addresses of their
+    /// own, from which verbs does not see which of several devices is meant.
+    fn set_device(&mut self, address: Ipv4Addr) {
+        let Some(device) = rdma_device_of(address) else {
+            return;
+        };
+        let name = c_string(format!("{device}-dgram"));
+        // SAFETY: as in `hints`: our own, and the name is freed with the info.
+        unsafe { (*self.first.as_ref().domain_attr).name = libc::strdup(name.as_ptr()) }
     }
 
     pub(crate) fn as_ptr(&self) -> *mut sys::fi_info {
@@ -193,6 +210,10 @@ impl Info {
                 sends_max: (*info.tx_attr).size,
                 receives_max: (*info.rx_attr).size,
                 registers_memory: (*info.domain_attr).mr_mode as u32 & sys::FI_MR_LOCAL != 0,
+                prefix: match info.mode & sys::FI_MSG_PREFIX {
+                    0 => 0,
+                    _ => (*info.ep_attr).msg_prefix_size,
+                },
             }
         }
     }
@@ -238,6 +259,8 @@ pub(crate) struct Offer {
     pub(crate) receives_max: usize,
     /// Whether buffers must be registered.
     pub(crate) registers_memory: bool,
+    /// Room that the provider wants in front of each message, bytes.
+    pub(crate) prefix: usize,
 }
 
 /// The IPv4 address that an offer is bound to.

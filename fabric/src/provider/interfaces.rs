@@ -16,6 +16,14 @@ pub(crate) fn interface_of(address: Ipv4Addr) -> Option<String> {
     found.map(|(name, _)| name.clone())
 }
 
+/// The RDMA device under the interface with this address, as the kernel says.
+pub(super) fn rdma_device_of(address: Ipv4Addr) -> Option<String> {
+    let interface = interface_of(address)?;
+    let devices = format!("/sys/class/net/{interface}/device/infiniband");
+    let device = std::fs::read_dir(devices).ok()?.next()?.ok()?;
+    device.file_name().into_string().ok()
+}
+
 /// All IPv4 addresses, each with its interface; none if the system does not say.
 fn addresses() -> Vec<(String, Ipv4Addr)> {
     let mut first: *mut libc::ifaddrs = ptr::null_mut();

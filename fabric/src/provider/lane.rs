@@ -11,6 +11,7 @@
 mod bare;
 
 use super::array::Array;
+use super::bell::Bell;
 use super::class::{self, TrafficClass};
 use super::handle::Handle;
 use super::info::{Info, Offer};
@@ -141,6 +142,8 @@ pub(crate) struct Lane {
     /// None if the lane does not wake anybody.
     wait_fd: Option<RawFd>,
     event_fd: Option<RawFd>,
+    /// What wakes, and what wakes the peers, where the provider has nothing to wait for.
+    bell: Option<Bell>,
     /// Peers' addresses that are being found, where the provider has its own.
     names: Option<Names>,
     /// Why the last question whether to sleep had no answer.
@@ -183,8 +186,10 @@ impl Lane {
         let sends = limits.sends.clamp(1, offer.sends_max.max(1));
         let fabric = open::fabric(library, &info)?;
         let domain = open::domain(library, &fabric, &info)?;
-        let queue = open::queue(library, &domain, receives + sends, limits.wakes)?;
-        let wait_fd = match limits.wakes {
+        let has_bell = row.addressing == Addressing::Local;
+        let waits = limits.wakes && !has_bell;
+        let queue = open::queue(library, &domain, receives + sends, waits)?;
+        let mut wait_fd = match waits {
             true => Some(open::wait_fd(library, &queue)?),
             false => None,
         };
@@ -203,12 +208,19 @@ impl Lane {
         })?;
         // One byte more than the longest message: a longer one is cut by the provider without a
         // word, and this way it can be told.
-        let slot_bytes = (offer.message_max + 1).next_multiple_of(SLOT_ALIGNMENT);
+        let slot_bytes = (offer.prefix + offer.message_max + 1).next_multiple_of(SLOT_ALIGNMENT);
         let buffers = Array::new((receives + sends) * slot_bytes, 0u8);
         let registration = match offer.registers_memory {
             true => Some(open::registration(library, &domain, &buffers)?),
             false => None,
         };
+        let bell = match has_bell {
+            true => Some(Bell::open(library, source)?),
+            false => None,
+        };
+        if limits.wakes {
+            wait_fd = wait_fd.or(bell.as_ref().map(Bell::fd));
+        }
         let mut lane = Lane {
             endpoint,
             registration,
@@ -221,6 +233,7 @@ impl Lane {
             contexts: Array::new(receives + sends, sys::fi_context2::default()),
             wait_fd,
             event_fd,
+            bell,
             names: None,
             wait_error: None,
             events_failed: false,
@@ -272,7 +285,7 @@ impl Lane {
 
     /// The address that the endpoint is bound to, with its port.
     pub(crate) fn local_address(&self) -> Result<SocketAddrV4, CallError> {
-        if self.row.addressing == Addressing::Service {
+        if self.row.addressing != Addressing::Ip {
             // The provider's own kind of address is known to it alone.
             return Ok(self.source);
         }
@@ -295,8 +308,8 @@ impl Lane {
     /// has some.
     pub(crate) fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let fds = [self.wait_fd, self.event_fd].into_iter().flatten();
-        // SAFETY: the queues keep their descriptors open until they are closed, that is, beyond
-        // `self`'s borrow.
+        // SAFETY: the queues and the bell keep their descriptors open until they are closed, that is,
+        // beyond `self`'s borrow.
         fds.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
@@ -308,6 +321,12 @@ impl Lane {
         }
         if !self.read.is_empty() {
             return false;
+        }
+        if let Some(bell) = &self.bell {
+            // It rings after the message: what came before it was hushed is there to be read.
+            bell.hush();
+            self.read_queue();
+            return self.read.is_empty();
         }
         let events = self.events.as_ref().filter(|_| self.event_fd.is_some());
         let mut queues: Vec<*mut sys::fid> = vec![self.queue.as_fid()];
@@ -364,10 +383,14 @@ impl Lane {
     /// Makes an address known; what is returned stands for it in [`Lane::send`]. None: it is not known
     /// yet to the provider, and to be asked for again.
     pub(crate) fn insert(&mut self, address: SocketAddrV4) -> Result<Option<u64>, CallError> {
+        if let Some(bell) = &mut self.bell {
+            // The provider's business only when somebody is there.
+            return Ok(Some(bell.learn(address)));
+        }
         let name = socket_name(address);
         let found;
         let from: *const c_void = match self.row.addressing {
-            Addressing::Ip => (&raw const name).cast(),
+            Addressing::Ip | Addressing::Local => (&raw const name).cast(),
             Addressing::Service => {
                 let names = self.names.get_or_insert_with(Names::new);
                 match names.find(self.library, self.row, address)? {
@@ -377,6 +400,10 @@ impl Lane {
                 found.as_ptr().cast()
             }
         };
+        self.insert_name(from).map(Some)
+    }
+
+    fn insert_name(&mut self, from: *const c_void) -> Result<u64, CallError> {
         let mut handle = sys::FI_ADDR_UNSPEC;
         // SAFETY: one address in the format that the endpoint was opened with, and room for one
         // answer; the insertion is synchronous, because no event queue is bound to the vector.
@@ -391,14 +418,24 @@ impl Lane {
             )
         };
         match inserted {
-            1 => Ok(Some(handle)),
+            1 => Ok(handle),
             0 => Err(self.library.error("fi_av_insert", i64::from(libc::EINVAL))),
             returned => Err(self.library.error("fi_av_insert", i64::from(returned))),
         }
     }
 
     /// Forgets an address.
-    pub(crate) fn remove(&mut self, mut handle: u64) {
+    pub(crate) fn remove(&mut self, handle: u64) {
+        match &mut self.bell {
+            None => self.remove_name(handle),
+            Some(bell) => {
+                let known = bell.forget(handle);
+                known.into_iter().for_each(|known| self.remove_name(known));
+            }
+        }
+    }
+
+    fn remove_name(&mut self, mut handle: u64) {
         // SAFETY: an address that was inserted. A refusal leaves it in the table, which is bounded.
         unsafe { sys::fi_av_remove(self.addresses.as_ptr(), &raw mut handle, 1, 0) };
     }
@@ -409,8 +446,38 @@ impl Lane {
             bytes.len() <= self.offer.message_max,
             "the caller checks the length"
         );
+        if self.bell.is_none() {
+            return self.hand_over(to, tag, bytes);
+        }
+        let address = self.reach(to).map_err(Refused::Error)?;
+        let posted = self.hand_over(address, tag, bytes);
+        // One that was refused, too: the provider may be making itself known over there.
+        let gone = self.bell.as_mut().and_then(|bell| bell.ring(to));
+        gone.into_iter().for_each(|gone| self.remove_name(gone));
+        posted
+    }
+
+    /// What stands at the provider for a peer with a bell.
+    fn reach(&mut self, to: u64) -> Result<u64, CallError> {
+        let Some(bell) = &self.bell else {
+            return Ok(to);
+        };
+        if let Some(address) = bell.address(to) {
+            return Ok(address);
+        }
+        let (wire, at) = bell.find(&self.library, to)?;
+        let name = Info::destination(&self.library, self.row, at)?;
+        let address = self.insert_name(name.as_ptr().cast())?;
+        if let Some(bell) = &mut self.bell {
+            bell.found(to, wire, address);
+        }
+        Ok(address)
+    }
+
+    fn hand_over(&mut self, to: u64, tag: SendTag, bytes: &[u8]) -> Result<Posted, Refused> {
         // What a connection takes by copy would wait for a stuck peer without bound, and uncounted.
-        let by_copy = self.inject && self.row.endpoint == sys::FI_EP_DGRAM;
+        let is_bare = self.row.endpoint == sys::FI_EP_DGRAM && self.offer.prefix == 0;
+        let by_copy = self.inject && is_bare;
         if by_copy && bytes.len() <= self.offer.inject_max {
             // SAFETY: the bytes are copied or gone when the call returns.
             let returned = unsafe {
@@ -430,11 +497,12 @@ impl Lane {
         // from the call on it is the provider's until its completion.
         let returned = unsafe {
             let buffer = self.buffer(slot);
-            ptr::copy_nonoverlapping(bytes.as_ptr(), buffer, bytes.len());
+            let start = buffer.add(self.offer.prefix);
+            ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len());
             sys::fi_send(
                 self.endpoint.as_ptr(),
                 buffer.cast(),
-                bytes.len(),
+                self.offer.prefix + bytes.len(),
                 self.descriptor(),
                 to,
                 self.context(slot),
@@ -458,11 +526,12 @@ impl Lane {
 
     /// The message in a slot that was received, or is sent, or whose send failed.
     pub(crate) fn message(&self, slot: usize, length: usize) -> &[u8] {
-        assert!(slot < self.contexts.length() && length <= self.slot_bytes);
+        let prefix = self.offer.prefix;
+        assert!(slot < self.contexts.length() && prefix + length <= self.slot_bytes);
         // SAFETY: within the slot. One that was received is not posted, so nobody writes to it, until
         // `repost`; one that is sent the provider only reads; one whose send failed is nobody's until
         // `free_send`. Both need the lane mutably.
-        unsafe { std::slice::from_raw_parts(self.buffer(slot), length) }
+        unsafe { std::slice::from_raw_parts(self.buffer(slot).add(prefix), length) }
     }
 
     /// The sends that have not come to an end.
@@ -501,7 +570,7 @@ impl Lane {
             sys::fi_recv(
                 self.endpoint.as_ptr(),
                 self.buffer(slot).cast(),
-                self.offer.message_max + 1,
+                self.offer.prefix + self.offer.message_max + 1,
                 self.descriptor(),
                 sys::FI_ADDR_UNSPEC,
                 self.context(slot),
@@ -535,9 +604,14 @@ impl Lane {
         };
         for entry in &entries[..count] {
             let done = match self.slot_of(entry.op_context) {
+                // What is no longer than its prefix is the provider's own.
+                Some(slot) if slot < self.receives && self.offer.prefix >= entry.len.max(1) => {
+                    self.repost(slot);
+                    continue;
+                }
                 Some(slot) if slot < self.receives => Done::Received {
                     slot,
-                    length: entry.len,
+                    length: entry.len - self.offer.prefix,
                 },
                 Some(slot) => {
                     self.free_send(slot);

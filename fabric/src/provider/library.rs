@@ -89,7 +89,9 @@ impl Libfabric {
     pub fn serves(&self, kind: NetKind) -> bool {
         let any =
             |rows: &[&table::Row]| rows.iter().any(|row| Info::query(self, row, None).is_ok());
-        any(&table::datagram(kind)) && any(&table::bulk(kind))
+        let news = table::datagram(kind);
+        let beats: Vec<&table::Row> = news.iter().map(|row| table::beats(row)).collect();
+        any(&news) && any(&beats) && any(&table::bulk(kind))
     }
 
     pub(crate) fn version_text(&self) -> String {

@@ -3,10 +3,9 @@
 //! A row, or several, a net and lane. A provider's name may change between versions of libfabric, so a
 //! row holds a name for each version from which it is valid; a further net is a further row.
 //!
-//! Not here: verbs' unreliable datagrams, which have no descriptor to wait for (`fi_verbs(7)`: wait objects "only
-//! for `FI_EP_MSG`") and addresses of their own kind (`FI_ADDR_IB_UD`), for messages that the reliable ones carry as
-//! well; and `shm`, whose completion queues have none either (`fi_cq_open` with `FI_WAIT_FD` fails with ENOSYS in
-//! 1.17 and 2.5: who waits would spin), for a node that talks to itself by the board.
+//! Verbs' unreliable datagrams have no descriptor to wait for (`fi_verbs(7)`: wait objects "only for `FI_EP_MSG`"),
+//! and beats need none: on a net `o2ud` they are such datagrams, and all else goes as on `o2ib`. Shared memory has
+//! none either; its lanes have a bell.
 
 use crate::net::NetKind;
 use libfabric_sys as sys;
@@ -35,6 +34,8 @@ pub(crate) enum Addressing {
     Ip,
     /// The provider finds its own kind of address from them: the node's and a service's number.
     Service,
+    /// The same, and the peer is a process of this machine, which is woken by a bell.
+    Local,
 }
 
 /// A version of libfabric: major, minor.
@@ -81,6 +82,35 @@ const O2IB: Row = Row {
 const PSM3: Row = psm(&[((1, 0), "psm3")], sys::FI_ADDR_PSMX3);
 const PSM2: Row = psm(&[((1, 0), "psm2")], sys::FI_ADDR_PSMX2);
 
+/// Shared memory, for processes of one machine.
+const SHM: Row = Row {
+    net: NetKind::Shm,
+    names: &[((1, 0), "shm")],
+    endpoint: sys::FI_EP_RDM,
+    address_format: sys::FI_ADDR_STR,
+    addressing: Addressing::Local,
+    has_device: false,
+};
+
+/// Unreliable datagrams of RDMA devices, whose provider looks for addresses of its own kind.
+const VERBS_UD: Row = Row {
+    net: NetKind::O2ud,
+    names: &[((1, 0), "verbs")],
+    endpoint: sys::FI_EP_DGRAM,
+    address_format: sys::FI_ADDR_IB_UD,
+    addressing: Addressing::Service,
+    has_device: true,
+};
+
+/// What goes beside those datagrams.
+const O2UD: Row = Row {
+    net: NetKind::O2ud,
+    ..O2IB
+};
+
+/// Lanes of beats that are not as those of news.
+const BEATS: &[Row] = &[VERBS_UD];
+
 /// The datagram lanes of this build; of several rows for a net the first that the machine has.
 const DATAGRAM: &[Row] = &[
     ip(NetKind::Udp, sys::FI_EP_DGRAM, &[((1, 0), "udp")]),
@@ -89,6 +119,8 @@ const DATAGRAM: &[Row] = &[
     O2IB,
     PSM3,
     PSM2,
+    SHM,
+    O2UD,
 ];
 
 /// The bulk lanes: reliable datagrams over connections.
@@ -100,6 +132,8 @@ const BULK: &[Row] = &[
     O2IB,
     PSM3,
     PSM2,
+    SHM,
+    O2UD,
 ];
 
 impl Row {
@@ -115,16 +149,14 @@ pub(crate) fn datagram(net: NetKind) -> Vec<&'static Row> {
     DATAGRAM.iter().filter(|row| row.net == net).collect()
 }
 
+/// The lane of beats beside this one of news.
+pub(crate) fn beats(news: &'static Row) -> &'static Row {
+    BEATS.iter().find(|row| row.net == news.net).unwrap_or(news)
+}
+
 /// The bulk lanes for this kind of net, best first; none if this build has none.
 pub(crate) fn bulk(net: NetKind) -> Vec<&'static Row> {
     BULK.iter().filter(|row| row.net == net).collect()
-}
-
-/// The kinds of net that have a datagram lane, as a text for messages.
-pub(crate) fn datagram_nets() -> String {
-    let mut words: Vec<&str> = DATAGRAM.iter().map(|row| row.net.word()).collect();
-    words.dedup();
-    words.join(", ")
 }
 
 #[cfg(test)]
@@ -136,7 +168,22 @@ mod tests {
         let name = |version| bulk(NetKind::Udp)[0].provider(version);
         assert_eq!([(1, 17), (1, 18), (2, 5)].map(name), ["net", "tcp", "tcp"]);
         assert_eq!(datagram(NetKind::Udp)[0].provider((1, 17)), "udp");
-        assert!(bulk(NetKind::Shm).is_empty());
-        assert_eq!(datagram_nets(), "udp, tcp, o2ib, psm");
+        let news = datagram(NetKind::O2ud)[0];
+        let names = [news, beats(news)].map(|row| row.provider((2, 5)));
+        assert_eq!(names, ["verbs;ofi_rxm", "verbs"]);
+        assert_eq!(
+            beats(datagram(NetKind::O2ib)[0]).provider((2, 5)),
+            "verbs;ofi_rxm"
+        );
+    }
+
+    #[test]
+    fn each_kind_of_net_has_its_lanes() {
+        for kind in NetKind::ALL {
+            assert!(
+                !datagram(kind).is_empty() && !bulk(kind).is_empty(),
+                "{kind:?}"
+            );
+        }
     }
 }

@@ -259,7 +259,7 @@ mod tests {
             changed(3, b'1'),
             changed(4, 2),
             changed(5, 2),
-            changed(6, 5),
+            changed(6, NetKind::ALL.len() as u8),
             nested,
         ] {
             assert_eq!(Envelope::read(&bad), None, "{bad:?}");

@@ -1,7 +1,8 @@
 /* A provider of libfabric for tests: it behaves like one that drives a device.
  *
  * It is loaded through FI_PROVIDER_PATH, and takes the place of psm3 or, with MUSTER_TEST_PROVIDER=verbs,
- * that of verbs together with ofi_rxm, the layer above it. Like those of devices it wants every buffer
+ * that of verbs together with ofi_rxm, the layer above it; compiled with -DUD that of verbs' unreliable datagrams,
+ * which want 40 bytes in front of every message (FI_MSG_PREFIX) and can be waited for by nobody. Like those of devices it wants every buffer
  * registered (FI_MR_LOCAL) and an event queue on every endpoint, takes no message by copy, completes sends
  * later, and tells when its device fails. As psm3 it has addresses of its own kind that only it can find
  * (fi_getinfo with node and service), as verbs those of IP. What it carries goes by UDP.
@@ -37,7 +38,19 @@
 #include <unistd.h>
 
 #define QUEUE 256
+
+#ifdef UD
+/* The header of a packet, which the device writes before what it received. */
+#define PREFIX 40
+#define MESSAGE_MAX 4096
+#define FORMAT FI_ADDR_IB_UD
+#else
+#define PREFIX 0
 #define MESSAGE_MAX 65000
+#define FORMAT FI_ADDR_PSMX3
+#endif
+
+static const size_t prefix = PREFIX;
 
 /* The provider's own kind of address: as long as psm3's. */
 struct address { uint32_t mark, ip; uint16_t port; uint16_t pad[11]; };
@@ -391,10 +404,13 @@ static ssize_t cq_read(struct fid_cq *fid, void *buffer, size_t count)
 	}
 	while (got < count && ep && ep->receive_count && !is_down(&ep->own)) {
 		struct receive *receive = &ep->receives[ep->first_receive];
-		ssize_t length = recv(ep->socket, receive->buffer, receive->length, MSG_DONTWAIT);
+		ssize_t length = recv(ep->socket, (char *)receive->buffer + PREFIX,
+				      receive->length - PREFIX, MSG_DONTWAIT);
 
 		if (length < 0)
 			break;
+		memset(receive->buffer, 0xee, prefix);
+		length += PREFIX;
 		ep->first_receive = (ep->first_receive + 1) % QUEUE;
 		ep->receive_count--;
 		entries[got++] = (struct fi_cq_msg_entry){ receive->context, FI_RECV | FI_MSG, length };
@@ -447,9 +463,13 @@ static int cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fi
 	struct cq *cq = calloc(1, sizeof *cq);
 	struct epoll_event in = { .events = EPOLLIN };
 
-	(void)domain, (void)attr;
+	(void)domain;
 	if (!cq)
 		return -FI_ENOMEM;
+	if (PREFIX && attr->wait_obj != FI_WAIT_NONE) {
+		free(cq);
+		return -FI_ENOSYS;
+	}
 	cq->epoll = epoll_create1(EPOLL_CLOEXEC);
 	cq->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	epoll_ctl(cq->epoll, EPOLL_CTL_ADD, cq->wake, &in);
@@ -490,7 +510,10 @@ static ssize_t ep_send(struct fid_ep *fid, const void *buffer, size_t length, vo
 		return complete(ep, context, FI_ENODEV);
 	name.sin_port = ep->av->peers[to].port;
 	name.sin_addr.s_addr = ep->av->peers[to].ip;
-	if (sendto(ep->socket, buffer, length, 0, (struct sockaddr *)&name, sizeof name) < 0)
+	if (length < prefix)
+		return -FI_EINVAL;
+	if (sendto(ep->socket, (const char *)buffer + PREFIX, length - PREFIX, 0,
+		   (struct sockaddr *)&name, sizeof name) < 0)
 		return -errno;
 	if (ep->eq && to < QUEUE && !ep->met[to]) {
 		ep->met[to] = 1;
@@ -718,7 +741,9 @@ static int getinfo(uint32_t version, const char *node, const char *service, uint
 	(void)version;
 	if (flags & FI_PROV_ATTR_ONLY)
 		return -FI_ENODATA;
-	if (hints && hints->ep_attr && hints->ep_attr->type != FI_EP_RDM)
+	if (hints && hints->ep_attr && hints->ep_attr->type != (PREFIX ? FI_EP_DGRAM : FI_EP_RDM))
+		return -FI_ENODATA;
+	if (PREFIX && !(hints && hints->mode & FI_MSG_PREFIX))
 		return -FI_ENODATA;
 	if (hints && hints->domain_attr && !(hints->domain_attr->mr_mode & FI_MR_LOCAL))
 		return -FI_ENODATA;
@@ -732,7 +757,9 @@ static int getinfo(uint32_t version, const char *node, const char *service, uint
 	if (!info)
 		return -FI_ENOMEM;
 	info->caps = FI_MSG | FI_SEND | FI_RECV;
-	info->addr_format = is_verbs ? FI_SOCKADDR_IN : FI_ADDR_PSMX3;
+	info->addr_format = is_verbs ? FI_SOCKADDR_IN : FORMAT;
+	info->mode = PREFIX ? FI_MSG_PREFIX : 0;
+	info->ep_attr->msg_prefix_size = PREFIX;
 	if (node && flags & FI_SOURCE) {
 		info->src_addr = write_address(find(node, service));
 		info->src_addrlen = address_length();
@@ -740,7 +767,7 @@ static int getinfo(uint32_t version, const char *node, const char *service, uint
 		info->dest_addr = write_address(find_peer(node, service));
 		info->dest_addrlen = address_length();
 	}
-	info->ep_attr->type = FI_EP_RDM;
+	info->ep_attr->type = PREFIX ? FI_EP_DGRAM : FI_EP_RDM;
 	info->ep_attr->max_msg_size = longest ? strtoul(longest, NULL, 10) : MESSAGE_MAX;
 	info->tx_attr->size = QUEUE;
 	if (tclass && has_class("honour"))
@@ -776,8 +803,10 @@ __attribute__((visibility("default"))) struct fi_provider *fi_prov_ini(void)
 {
 	const char *place = getenv("MUSTER_TEST_PROVIDER");
 
-	is_verbs = place && !strcmp(place, "verbs");
+	is_verbs = place && !strcmp(place, "verbs") && !PREFIX;
 	if (is_verbs)
 		provider.name = "ofi_rxm";
+	if (PREFIX)
+		provider.name = "verbs";
 	return &provider;
 }

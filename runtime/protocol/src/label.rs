@@ -43,6 +43,7 @@ impl Label {
             name,
             address,
             group,
+            ..
         } = participant;
         Self::new(name, group, address.as_bytes())
     }

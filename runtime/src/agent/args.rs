@@ -4,8 +4,8 @@ use super::origin;
 use crate::config::{
     AgentConfig, ConfigError, GossipConfig, GroupName, JournalConfig, KeySource, MemberName,
     RailEntry, RailsDocument, Stay, draw_seed, parse_journal_kb, parse_linger, parse_minority,
-    parse_profile, parse_rails, parse_seeds, read_document, read_key, read_key_file,
-    seeds_of_hosts, standing_key,
+    parse_profile, parse_rails, parse_seeds, participants_of_hosts, read_document, read_key,
+    read_key_file, seeds_of_hosts, standing_key,
 };
 use crate::doorman::{Place, base_directory};
 use clap::{ArgMatches, Parser, ValueEnum};
@@ -55,7 +55,7 @@ pub(super) struct Args {
     protocol: Protocol,
     /// NIDs of all participants of age gossip, this node's among them: a list, ranges such as
     /// 192.168.[1-2].[1-128/2]@o2ib0, or file:PATH; GROUP=NIDS puts them into a group; repeat it for
-    /// more.
+    /// more [default: the first rails of --hosts].
     #[arg(long, value_name = "NIDS", env = "MUSTER_PARTICIPANTS")]
     participants: Vec<String>,
     /// A cycle of age gossip, in milliseconds.
@@ -184,7 +184,7 @@ impl Args {
             (Mode::Serve { .. }, false) => Stay::UntilAsked,
             _ => Stay::Lingering,
         };
-        let gossip = match self.protocol {
+        let mut gossip = match self.protocol {
             Protocol::Overlay => None,
             Protocol::Age => Some(GossipConfig::parse(
                 &self.participants,
@@ -194,6 +194,11 @@ impl Args {
                 self.local.as_deref(),
             )?),
         };
+        if let (Some(gossip), Some(hosts), []) = (&mut gossip, &self.hosts, &self.participants[..])
+        {
+            let first = rails.rails.first().map(|entry| &entry.nid);
+            gossip.participants = participants_of_hosts(hosts, first, port)?;
+        }
         let kilobytes_max = parse_journal_kb(&self.journal_kb)?;
         let config = AgentConfig {
             gossip,

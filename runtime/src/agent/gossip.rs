@@ -8,6 +8,7 @@ use crate::config::{GossipConfig, draw_seed};
 use crate::control::GossipCommand;
 use crate::sys::clock::monotonic_ns;
 use muster_fabric::Transport;
+use muster_protocol::age::Participant;
 use muster_protocol::{Age, CauseKind, Engine, Event, EventKind, Input};
 use serde_json::{Value, json};
 use tracing::{error, info, warn};
@@ -109,12 +110,13 @@ impl Host {
             .collect();
         let ages: Vec<Value> = engine
             .ages()
-            .map(|(nid, age)| {
-                let id = muster_protocol::MemberId::of(nid);
+            .map(|(participant, age)| {
+                let Participant { nid, name, .. } = participant;
+                let id = muster_protocol::MemberId::of(name);
                 let state = engine.member(id).map_or("unknown", |member| {
                     crate::control::state_word(member.state())
                 });
-                json!({ "nid": nid, "age": age, "state": state })
+                json!({ "nid": nid, "name": name, "age": age, "state": state })
             })
             .collect();
         json!({

@@ -98,9 +98,10 @@ impl Moment {
         let head = format!("# clock {clock}\n");
         let (mut ages, mut members, mut history) =
             (head.clone(), head.clone(), format!("{cycles} {clock}"));
-        for (nid, held) in age.ages() {
+        for (participant, held) in age.ages() {
+            let (nid, id) = (&participant.nid, MemberId::of(&participant.name));
             let held = held.map_or_else(|| "-".to_owned(), |held| held.to_string());
-            let state = age.member(MemberId::of(nid)).map_or("unknown", |member| {
+            let state = age.member(id).map_or("unknown", |member| {
                 crate::control::state_word(member.state())
             });
             // Writing into a String cannot fail.
@@ -136,10 +137,7 @@ fn parameters(age: &Age) -> String {
         "" => "-".to_owned(),
         name => name.to_owned(),
     };
-    let own = config
-        .participants
-        .iter()
-        .find(|one| one.name == config.own);
+    let own = config.participants.iter().find(|one| one.nid == config.own);
     let lines = [
         (
             "wire_version",

@@ -178,6 +178,8 @@ impl Host {
                 Ok(()) => true,
                 // An outcast's word counts no more.
                 Err(Reject::Stopped) => false,
+                // Values do not travel in age gossip: there is nobody who could be told.
+                Err(Reject::NoAttributes) => true,
                 Err(reject) => {
                     warn!(?reject, "which rails fail cannot be told yet");
                     false

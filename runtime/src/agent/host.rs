@@ -195,6 +195,10 @@ impl Host {
 
     /// Tells the engine what the last worker knew and could not leave in its record.
     pub(super) fn catch_up(&mut self) {
+        if let (Some(job), Engine::Age(age)) = (&self.job, &mut self.engine) {
+            // It has taken over nothing: whoever died meanwhile would never be missed.
+            job.present().for_each(|id| age.expect(id));
+        }
         if let Some(job) = &self.job {
             let now = instant(monotonic_ns());
             for told in job.catch_up(&self.engine) {

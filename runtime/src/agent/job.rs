@@ -73,6 +73,7 @@ impl Job {
         record: Record,
         place: &Place,
         config: &AgentConfig,
+        engine: &Engine,
     ) -> io::Result<Self> {
         worker::keep(&mut resume, &record);
         let board = BoardWriter::adopt(board.descriptor().try_clone_to_owned()?)
@@ -105,14 +106,15 @@ impl Job {
             idle_since_ns: monotonic_ns(),
             has_moved: true,
         };
-        job.introduce_self(config);
+        job.introduce_self(config, engine);
         Ok(job)
     }
 
     /// This node stands on its own board from the beginning.
-    fn introduce_self(&mut self, config: &AgentConfig) {
-        let name = config.name.as_str();
-        let id = MemberId::of(name);
+    /// A participant of age gossip is called as the list has it.
+    fn introduce_self(&mut self, config: &AgentConfig, engine: &Engine) {
+        let id = engine.id();
+        let name = engine.name_of(id).unwrap_or(config.name.as_str());
         let own = self.publisher.index(&mut self.board, id, name);
         self.board.set_own_node(own);
         self.board.set_node_group(own, config.group.as_str());
@@ -310,6 +312,11 @@ impl Job {
         bytes: &mut [u8; PARCEL_MAX],
     ) -> Option<(usize, u64)> {
         self.board.collect_parcel(self.publisher.known(id)?, bytes)
+    }
+
+    /// Those of whom the board says that they are there.
+    pub(super) fn present(&self) -> impl Iterator<Item = MemberId> {
+        self.publisher.present(self.board.view())
     }
 
     /// The board, for reading.

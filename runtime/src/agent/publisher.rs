@@ -7,7 +7,7 @@
 //! node itself is there; this is the one place where they are put together.
 
 use super::job::MINUS;
-use crate::board::{self, BoardWriter, Cause, EventKind as Told, NO_NODE, RankState};
+use crate::board::{self, BoardView, BoardWriter, Cause, EventKind as Told, NO_NODE, RankState};
 
 use muster_protocol::{
     CauseKind, Engine, Event, EventKind, MemberId, NodeState, Parameter, RankFact,
@@ -40,6 +40,18 @@ impl Publisher {
     /// The index of a member that has one on this board.
     pub(super) fn known(&self, id: MemberId) -> Option<u32> {
         self.indices.get(&id).copied()
+    }
+
+    /// Those who are there, as the board has it.
+    pub(super) fn present(&self, board: BoardView) -> impl Iterator<Item = MemberId> {
+        let is_there = move |node: u32| {
+            matches!(
+                board.node_state(node),
+                board::NodeState::Alive | board::NodeState::Degraded | board::NodeState::Suspect
+            )
+        };
+        let all = self.indices.iter();
+        all.filter_map(move |(id, node)| is_there(*node).then_some(*id))
     }
 
     /// The index of a member on this board; a new one gets the next.

@@ -110,7 +110,7 @@ fn serve(
         ..
     } = estate;
     let signals = Signals::install()?;
-    let job = Job::start(&board, door, resume, record, place, config)?;
+    let job = Job::start(&board, door, resume, record, place, config, &engine)?;
     let path = place.directory().join(SOCKET);
     let desk = Desk::open(config, Some(place), Some(&path));
     let mut host = Host::new(rails, engine, Some(job), desk, config.profile, signals)?;

@@ -10,8 +10,8 @@ use std::path::Path;
 /// Which engine runs, and what age gossip needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GossipConfig {
-    /// The NIDs of all participants, in any order, each with its group.
-    pub participants: Vec<(Nid, GroupName)>,
+    /// All participants, in any order.
+    pub participants: Vec<ParticipantEntry>,
     /// A cycle, in microseconds.
     pub interval_us: u64,
     /// The estimated round trip of the network, in microseconds.
@@ -20,6 +20,17 @@ pub struct GossipConfig {
     pub allow_fast_interval: bool,
     /// The part of pings that stay in the own group, in thousandths; none: groups do not matter.
     pub local_permille: Option<u16>,
+}
+
+/// One who takes part in age gossip.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParticipantEntry {
+    /// Where it is reached.
+    pub nid: Nid,
+    /// Whom it gossips with most; may be empty.
+    pub group: GroupName,
+    /// The name of its host; none: it is called as its NID is.
+    pub name: Option<String>,
 }
 
 /// Most bytes of a list of participants.
@@ -49,7 +60,7 @@ impl GossipConfig {
         let local_permille = local.map(local_factor).transpose()?;
         let is_grouped = participants
             .iter()
-            .any(|(_, group)| !group.as_str().is_empty());
+            .any(|one: &ParticipantEntry| !one.group.as_str().is_empty());
         if let (Some(local), false) = (local, is_grouped) {
             let why = "a local factor needs groups: write the participants as GROUP=NIDS";
             return Err(refuse(local, &why));
@@ -68,20 +79,23 @@ impl GossipConfig {
     /// # Errors
     /// None of the rails is a participant, or two are.
     pub fn engine(&self, local: &NidList) -> Result<AgeConfig, String> {
-        let nids = self.participants.iter().map(|(nid, _)| nid);
+        let nids = self.participants.iter().map(|one| &one.nid);
         let is_local = |nid: &&Nid| local.iter().any(|own| own == *nid);
         let own: Vec<&Nid> = nids.filter(is_local).collect();
         let [own] = own[..] else {
             return Err(format!(
                 "{} of the participants are rails of this node, and it has to be one; its rails are {local}: \
-                 list one of them (--participants, MUSTER_PARTICIPANTS)",
+                 list one of them (--participants, MUSTER_PARTICIPANTS; else --hosts, MUSTER_HOSTS)",
                 own.len()
             ));
         };
         let participants = self.participants.iter();
-        let participants = participants.map(|(nid, group)| {
-            let mut participant = Participant::new(&nid.to_string());
-            participant.group = group.as_str().to_owned();
+        let participants = participants.map(|one| {
+            let mut participant = Participant::new(&one.nid.to_string());
+            participant.group = one.group.as_str().to_owned();
+            if let Some(name) = &one.name {
+                participant.name.clone_from(name);
+            }
             participant
         });
         let mut config = AgeConfig::new(&own.to_string(), participants.collect());
@@ -117,14 +131,18 @@ fn file(path: &Path) -> Result<String, ConfigError> {
     std::fs::read_to_string(path).map_err(failed)
 }
 
-fn read_list(text: &str, participants: &mut Vec<(Nid, GroupName)>) -> Result<(), ConfigError> {
+fn read_list(text: &str, participants: &mut Vec<ParticipantEntry>) -> Result<(), ConfigError> {
     for word in text.split_whitespace() {
         let (group, nids) = word.split_once('=').unwrap_or(("", word));
         let group = GroupName::new(group).map_err(|error| refuse(word, &error))?;
         let room = PARTICIPANTS_MAX - participants.len();
         for name in expand(nids, room).map_err(|error| refuse(word, &error))? {
             let nid = name.parse().map_err(|error| refuse(&name, &error))?;
-            participants.push((nid, group.clone()));
+            participants.push(ParticipantEntry {
+                nid,
+                group: group.clone(),
+                name: None,
+            });
         }
     }
     Ok(())

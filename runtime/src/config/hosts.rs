@@ -1,7 +1,7 @@
 //! The hosts of a job, as its scheduler names them: `n[001-128],login1`. Where there is no PMIx to ask,
 //! they are whom an agent looks for first.
 
-use super::ConfigError;
+use super::{ConfigError, GroupName, ParticipantEntry};
 use muster_fabric::{Nid, NidList, expand};
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 
@@ -20,6 +20,40 @@ pub fn seeds_of_hosts(
     rail: Option<&Nid>,
     port: u16,
 ) -> Result<Vec<NidList>, ConfigError> {
+    let nids = nids_of_hosts(hosts, rail, port, LOOKED_FOR_MAX)?;
+    let one = |(_, nid)| {
+        NidList::new(vec![nid]).map_err(|cause| ConfigError::Hosts {
+            text: hosts.to_owned(),
+            why: cause.to_string(),
+        })
+    };
+    nids.into_iter().map(one).collect()
+}
+
+/// All of these hosts as the participants of age gossip, with their names.
+///
+/// # Errors
+/// As above.
+pub fn participants_of_hosts(
+    hosts: &str,
+    rail: Option<&Nid>,
+    port: u16,
+) -> Result<Vec<ParticipantEntry>, ConfigError> {
+    let found = nids_of_hosts(hosts, rail, port, HOSTS_MAX)?;
+    let entry = |(name, nid)| ParticipantEntry {
+        nid,
+        group: GroupName::default(),
+        name: Some(name),
+    };
+    Ok(found.into_iter().map(entry).collect())
+}
+
+fn nids_of_hosts(
+    hosts: &str,
+    rail: Option<&Nid>,
+    port: u16,
+    most: usize,
+) -> Result<Vec<(String, Nid)>, ConfigError> {
     let refused = |why: String| ConfigError::Hosts {
         text: hosts.to_owned(),
         why,
@@ -33,12 +67,13 @@ pub fn seeds_of_hosts(
     if port == 0 {
         return Err(refused("their port is not known".into()));
     }
-    let seed = |name: &String| -> Result<NidList, ConfigError> {
-        let address = address_of(name).map_err(|why| refused(format!("{name}: {why}")))?;
+    let nid = |name: String| -> Result<(String, Nid), ConfigError> {
+        let address = address_of(&name).map_err(|why| refused(format!("{name}: {why}")))?;
         let nid = format!("{address}:{port}@{net}");
-        nid.parse().map_err(|cause| refused(format!("{cause}")))
+        let nid = nid.parse().map_err(|cause| refused(format!("{cause}")))?;
+        Ok((name, nid))
     };
-    names.iter().take(LOOKED_FOR_MAX).map(seed).collect()
+    names.into_iter().take(most).map(nid).collect()
 }
 
 fn address_of(name: &str) -> Result<Ipv4Addr, String> {
@@ -73,6 +108,10 @@ mod tests {
         assert_eq!(plain[0].to_string(), "127.0.0.1:7100@udp0");
         let many = seeds_of_hosts("127.0.[0-9].[1-250]", None, 7100).unwrap();
         assert_eq!(many.len(), LOOKED_FOR_MAX);
+        let all = participants_of_hosts("127.0.[0-9].[1-250]", Some(&rail), 1).unwrap();
+        assert_eq!(all.len(), 2500);
+        assert_eq!(all[2499].nid.to_string(), "127.0.9.250:7000@tcp1");
+        assert_eq!(all[2499].name.as_deref(), Some("127.0.9.250"));
     }
 
     #[test]

@@ -14,9 +14,9 @@ mod rails;
 mod yaml;
 
 pub use change::{Change, ChangeError, Limit, PEERS_AT_ONCE_MAX, RuleChoice, peers_of};
-pub use gossip::GossipConfig;
+pub use gossip::{GossipConfig, ParticipantEntry};
 pub use group::{GroupName, parse_minority};
-pub use hosts::seeds_of_hosts;
+pub use hosts::{participants_of_hosts, seeds_of_hosts};
 pub use key::{
     KeyError, KeySource, draw_key, draw_seed, leave_key, read_key, read_key_file, standing_key,
 };

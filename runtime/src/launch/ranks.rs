@@ -28,6 +28,8 @@ pub(super) struct Start<'a> {
     pub(super) environment: &'a [(OsString, OsString)],
     /// Where it may run; empty for wherever the launcher may.
     pub(super) processors: &'a [usize],
+    /// It reads the launcher's standard input.
+    pub(super) stdin: bool,
 }
 
 /// The ranks of this node.
@@ -40,7 +42,7 @@ pub(super) struct Ranks {
 pub(super) const TOKEN: u64 = 1 << 32;
 
 impl Ranks {
-    /// Starts one; the first of the job gets our standard input.
+    /// Starts one.
     ///
     /// # Errors
     /// The system's, of the program.
@@ -63,7 +65,7 @@ impl Ranks {
                 command.env_remove(name);
             }
         }
-        if rank != 0 {
+        if !start.stdin {
             command.stdin(Stdio::null());
         }
         mouths.prepare(&mut command, rank)?;

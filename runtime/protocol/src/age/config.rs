@@ -2,7 +2,8 @@
 //!
 //! The participants are a list of NIDs, the same everywhere. Sorted by their text they are the
 //! order of the vector; its SHA-1, the version of the protocol and the interval are what members
-//! compare. A participant's name is its first NID, so nobody can list one under two names.
+//! compare. A participant is called as its first NID is, unless it is given a name, which then is
+//! part of the list: all have to give it the same one.
 
 use std::collections::BTreeSet;
 
@@ -22,27 +23,31 @@ pub const PARTICIPANTS_MAX: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Participant {
     /// Its first NID: `address@net`.
-    pub name: String,
+    pub nid: String,
     /// Where it is reached: all its NIDs, the first one first; opaque but for that.
     pub address: String,
     /// Its cluster: those that a local gossip goes to; empty for none.
     pub group: String,
+    /// What it is called: its first NID, or the name of its host.
+    pub name: String,
 }
 
 impl Participant {
     /// A participant with these NIDs, separated by commas.
     #[must_use]
     pub fn new(nids: &str) -> Self {
+        let nid = nids.split(',').next().unwrap_or_default();
         Self {
-            name: nids.split(',').next().unwrap_or_default().to_owned(),
+            nid: nid.to_owned(),
             address: nids.to_owned(),
             group: String::new(),
+            name: nid.to_owned(),
         }
     }
 
     /// What follows the last @ of the first NID.
     fn net(&self) -> &str {
-        self.name.rsplit_once('@').map_or("", |(_, net)| net)
+        self.nid.rsplit_once('@').map_or("", |(_, net)| net)
     }
 }
 
@@ -193,18 +198,21 @@ impl AgeConfig {
             );
         }
         let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-        let mut names = BTreeSet::new();
+        let is_name = |text: &str| (1..=NAME_MAX).contains(&text.len()) && is_word(text);
+        let (mut nids, mut names) = (BTreeSet::new(), BTreeSet::new());
         for participant in &self.participants {
-            let Participant { name, address, .. } = participant;
-            if name.is_empty() || name.len() > NAME_MAX || !is_word(name) {
+            let Participant {
+                nid, address, name, ..
+            } = participant;
+            if !is_name(nid) || !is_name(name) {
                 return refuse(
                     "participants",
-                    &name,
-                    "a NID has 1 to 63 printable ASCII characters and no space",
+                    if is_name(nid) { name } else { nid },
+                    "a NID or a name has 1 to 63 printable ASCII characters and no space",
                     "write ADDRESS[:PORT]@NET",
                 );
             }
-            if !address.starts_with(&**name) || address.len() > ADDRESS_MAX {
+            if !address.starts_with(&**nid) || address.len() > ADDRESS_MAX {
                 return refuse(
                     "participants",
                     &address,
@@ -220,10 +228,10 @@ impl AgeConfig {
                     "use the name of the rack or the switch, or leave it empty",
                 );
             }
-            if !names.insert(&**name) {
+            if !nids.insert(&**nid) || !names.insert(&**name) {
                 return refuse(
                     "participants",
-                    &name,
+                    name,
                     "it is listed twice",
                     "list every participant once",
                 );
@@ -231,7 +239,7 @@ impl AgeConfig {
         }
         let net = self.most_common_net();
         let others = self.participants.iter().filter(|other| other.net() != net);
-        let others: Vec<&str> = others.map(|other| &*other.name).collect();
+        let others: Vec<&str> = others.map(|other| &*other.nid).collect();
         if !others.is_empty() {
             return refuse(
                 "participants",
@@ -240,7 +248,7 @@ impl AgeConfig {
                 "put a NID of the common network first, or leave them out",
             );
         }
-        if !names.contains(&*self.own) {
+        if !nids.contains(&*self.own) {
             return refuse(
                 "own NID",
                 &self.own,
@@ -332,11 +340,16 @@ impl AgeConfig {
     }
 }
 
-/// AG-05: the SHA-1 of the NIDs in their order, each with an end of line.
+/// AG-05: the SHA-1 of the NIDs in their order, each with an end of line; before that its name, if it
+/// has one.
 pub(super) fn digest(sorted: &[Participant]) -> [u8; 20] {
     let mut sha1 = Sha1::new();
     for participant in sorted {
-        sha1.update(participant.name.as_bytes());
+        sha1.update(participant.nid.as_bytes());
+        if participant.name != participant.nid {
+            sha1.update(b" ");
+            sha1.update(participant.name.as_bytes());
+        }
         sha1.update(b"\n");
     }
     sha1.finalize().into()
@@ -456,7 +469,22 @@ mod tests {
         one.sort();
         other.sort();
         assert_eq!(digest(&one), digest(&other));
+        "n1".clone_into(&mut other[0].name);
+        assert_ne!(digest(&one), digest(&other));
+        "n1".clone_into(&mut one[0].name);
+        assert_eq!(digest(&one), digest(&other));
         other.pop();
         assert_ne!(digest(&one), digest(&other));
+    }
+
+    /// Names are in the list once, as NIDs are.
+    #[test]
+    fn two_with_one_name_are_refused() {
+        let error = refused(|config| {
+            for one in &mut config.participants[3..5] {
+                "n3".clone_into(&mut one.name);
+            }
+        });
+        assert!(error.contains("n3") && error.contains("twice"), "{error}");
     }
 }

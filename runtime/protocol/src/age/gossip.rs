@@ -119,6 +119,14 @@ impl Gossip {
         self.be_alive();
     }
 
+    /// Somebody is held to be this old, or younger.
+    pub fn expect(&mut self, index: usize, age: u8) {
+        if let Some(own) = self.ages.get_mut(index) {
+            *own = (*own).min(age);
+        }
+        self.be_alive();
+    }
+
     fn be_alive(&mut self) {
         if let Some(own) = self.own {
             self.ages[own] = 0;

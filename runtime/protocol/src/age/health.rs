@@ -8,7 +8,7 @@
 use super::Age;
 use crate::event::{Cause, CauseKind, Event, EventKind};
 use crate::evidence::{Observation, ObservationKind};
-use crate::identity::Version;
+use crate::identity::{MemberId, Version};
 use crate::label::Label;
 use crate::state::NodeState;
 use crate::table::{Member, Reporters};
@@ -79,6 +79,25 @@ impl Age {
         });
         self.observe(index, ObservationKind::Failed(cause));
         self.tell(index, EventKind::NodeFailed, cause);
+    }
+
+    /// Whoever this is was there when an engine before this one ended: it is suspect until it is heard of,
+    /// and failed at the time it would be. It is as old as can be without anybody taking it for young by us.
+    pub fn expect(&mut self, id: MemberId) {
+        let Ok(index) = self.place_of(id) else {
+            return;
+        };
+        if self.health[index] != Health::Unknown {
+            return;
+        }
+        self.health[index] = Health::Suspect;
+        self.gossip.expect(index, self.config.suspect_after);
+        let label = Label::of_participant(&self.config.participants[index]);
+        let mut member = Member::new(id, label, Version::first(1));
+        member.joined_at = self.now;
+        member.state = NodeState::Suspect;
+        member.cause = CauseKind::Silence;
+        self.table.insert(member);
     }
 
     fn age_event(&mut self, index: usize, state: NodeState, kind: EventKind) {

@@ -1,7 +1,7 @@
 //! What a host can ask of the engine.
 
 use super::gossip::NEVER;
-use super::{Age, AgeConfig};
+use super::{Age, AgeConfig, Participant};
 use crate::counters::Counters;
 use crate::evidence::Observation;
 use crate::identity::{MemberId, Version};
@@ -98,10 +98,10 @@ impl Age {
     }
 
     /// All participants with their ages, in the order of the vector; no age if never heard of.
-    pub fn ages(&self) -> impl Iterator<Item = (&str, Option<u8>)> {
-        let names = self.config.participants.iter().map(|one| &*one.name);
+    pub fn ages(&self) -> impl Iterator<Item = (&Participant, Option<u8>)> {
         let ages = self.gossip.ages().iter();
-        names.zip(ages.map(|age| (*age != NEVER).then_some(*age)))
+        let participants = self.config.participants.iter();
+        participants.zip(ages.map(|age| (*age != NEVER).then_some(*age)))
     }
 
     /// What the engine was told at its start; participants in the order of the vector.

@@ -119,8 +119,9 @@ impl Age {
             .iter()
             .map(|one| MemberId::of(&one.name))
             .collect();
-        let own = MemberId::of(&config.own);
-        let place = ids.iter().position(|id| *id == own).unwrap_or_default();
+        let is_own = |one: &Participant| one.nid == config.own;
+        let place = participants.iter().position(is_own).unwrap_or_default();
+        let own = ids[place];
         let group = &participants[place].group;
         let (near, far) = (0..count as u32)
             .filter(|at| *at as usize != place)

@@ -160,6 +160,75 @@ fn a_member_comes_up_dies_and_returns() {
     assert!(obsolete.sum::<u64>() > 0, "its first pings were behind");
 }
 
+/// An engine that takes over from one before it misses those who died in between, tells of nobody who
+/// lives, and makes nobody young at the others.
+#[test]
+fn who_is_expected_is_missed() {
+    let count = 8;
+    let mut world = World::of(count);
+    world.run(12);
+    (world.engines[2], world.engines[5]) = (None, None);
+    world.run(40);
+    let again = AgeConfig {
+        incarnation: 2,
+        ..config(2, count)
+    };
+    let mut again = Age::new(again).unwrap();
+    for index in 0..count {
+        again.expect(MemberId::of(&nid(index)));
+    }
+    again.expect(MemberId::of("nobody"));
+    assert_eq!(again.live(), count);
+    world.engines[2] = Some(again);
+    world.events.clear();
+    world.run(40);
+    assert_eq!(world.told(2, EventKind::NodeFailed, 5), 1);
+    for index in (0..count).filter(|index| ![2, 5].contains(index)) {
+        assert_eq!(world.told(2, EventKind::NodeFailed, index), 0);
+        assert_eq!(world.told(2, EventKind::NodeRecovered, index), 1);
+        assert_eq!(world.told(index, EventKind::NodeUp, 2), 1);
+        assert_eq!(world.told(index, EventKind::NodeUp, 5), 0);
+    }
+    assert_eq!(world.engine(2).live(), count - 1);
+}
+
+/// Participants that are called by names are known and told by them.
+#[test]
+fn participants_may_have_names() {
+    let named = |own| {
+        let mut config = config(own, 3);
+        for (index, one) in config.participants.iter_mut().enumerate() {
+            one.name = format!("n{index}");
+        }
+        config
+    };
+    let mut world = World::new([named(0), named(1), named(2)]);
+    world.run(12);
+    let id = MemberId::of("n1");
+    assert!(world.events.contains(&(0, EventKind::NodeUp, id)));
+    assert_eq!(world.engine(0).name_of(id), Some("n1"));
+    assert_eq!(world.engine(0).id(), MemberId::of("n0"));
+    // Who calls one of them otherwise has another list.
+    let mut other = named(1);
+    "m1".clone_into(&mut other.participants[1].name);
+    let mut world = World::new([named(0), other]);
+    world.run(6);
+    let parameter = Parameter::Participants;
+    let refused = EventKind::Refused { parameter };
+    assert!(
+        world
+            .events
+            .iter()
+            .any(|told| (told.0, told.1) == (0, refused))
+    );
+    assert!(
+        world
+            .events
+            .iter()
+            .any(|told| (told.0, told.1) == (1, refused))
+    );
+}
+
 /// AG-08: a current reply is short, since ages differ little; laziness makes it shorter still.
 #[test]
 fn replies_are_shorter_the_lazier() {

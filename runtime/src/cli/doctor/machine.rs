@@ -73,7 +73,9 @@ fn providers(library: &Libfabric, devices: &[String]) -> Vec<Finding> {
         (NetKind::Udp, "udp"),
         (NetKind::Tcp, "tcp"),
         (NetKind::O2ib, "o2ib"),
+        (NetKind::O2ud, "o2ud"),
         (NetKind::Psm, "psm"),
+        (NetKind::Shm, "shm"),
     ];
     let served = kinds.iter().filter(|(kind, _)| library.serves(*kind));
     let served: Vec<&str> = served.map(|(_, name)| *name).collect();

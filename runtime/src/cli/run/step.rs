@@ -1,4 +1,4 @@
-//! The launcher of a node of a Slurm step.
+//! The launcher of a node of a Slurm step, or of a host.
 //!
 //! What the agents need to find each other stands in their environment. A process cannot safely change its own, so
 //! the launcher executes itself once more with it.
@@ -10,20 +10,41 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Set for the second time; the key's file, if it is ours to remove.
-const VARIABLE: &str = "MUSTER_RUN_STEP";
+/// Set for the second time: the key's file, if it is ours to remove, else [`NO_KEY`].
+pub(super) const VARIABLE: &str = "MUSTER_RUN_STEP";
+/// An empty variable would count as not set.
+const NO_KEY: &str = "-";
 /// How long agents stay after their launcher, unless the user says so: the step is over then.
 const LINGER_MS: &str = "300";
 
 /// Runs this node's part of the step and answers its exit status.
 pub(super) fn run(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, CliError> {
-    let Some(key) = std::env::var_os(VARIABLE) else {
-        return Err(execute(plan, step, words));
-    };
-    let files = std::env::temp_dir().join(format!("muster-run-{}-{}", step.job, step.own));
+    if std::env::var_os(VARIABLE).is_some() {
+        return serve(plan, step, false);
+    }
+    let given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    if given("MUSTER_KEY_FILE") {
+        return Err(execute(step, words, None));
+    }
+    let home = std::env::var_os("HOME").map_or_else(std::env::temp_dir, PathBuf::from);
+    let key = step.key(&home, plan.patience);
+    let key = key.map_err(|why| CliError::new("run: the job's key", why))?;
+    Err(execute(step, words, Some(&key)))
+}
+
+/// The directory of this launcher's files.
+pub(super) fn files(step: &Step) -> PathBuf {
+    std::env::temp_dir().join(format!("muster-run-{}-{}", step.job, step.own))
+}
+
+/// The second time, with everything in the environment. `is_watched`: the process that started this one tells the
+/// end of a node from that of the job by its exit status.
+pub(super) fn serve(plan: &Plan, step: &Step, is_watched: bool) -> Result<u8, CliError> {
+    let key = std::env::var_os(VARIABLE).unwrap_or_default();
+    let files = files(step);
     let made = fs::DirBuilder::new()
         .mode(0o700)
         .recursive(true)
@@ -31,6 +52,9 @@ pub(super) fn run(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, Cl
     made.map_err(|cause| CliError::new(format!("run: {}", files.display()), cause))?;
     let mut met = false;
     let outcome = node::run(plan, step.own, &files, &mut met);
+    if matches!(outcome, Err(Error::Taken { .. })) {
+        return outcome.map_err(failed);
+    }
     let _ = fs::remove_dir_all(&files);
     // Every launcher that ends removes it, since the first one may be lost; but not while others have still to
     // read it: these hear that the job has failed, and remove it then.
@@ -39,26 +63,26 @@ pub(super) fn run(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, Cl
         Err(Error::Agent(_)) => step.own == 0,
         _ => false,
     };
-    if !key.is_empty() && (met || in_vain) {
+    if key != NO_KEY && (met || in_vain) {
         let _ = fs::remove_file(PathBuf::from(key));
     }
-    outcome.map_err(failed)
+    let lost = is_watched && met && matches!(outcome, Err(Error::Agent(_)));
+    outcome.map_err(|error| match failed(error) {
+        error if lost => error.exit_code(node::OUTCAST),
+        error => error,
+    })
 }
 
-/// Only returns if it fails.
-fn execute(plan: &Plan, step: &Step, words: &[OsString]) -> CliError {
+/// Only returns if it fails. The file of `key` is the launcher's to remove.
+pub(super) fn execute(step: &Step, words: &[OsString], key: Option<&Path>) -> CliError {
     let mut command = match std::env::current_exe() {
         Ok(program) => Command::new(program),
         Err(cause) => return CliError::new("run: this program", cause),
     };
     let given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    command.args(words).env(VARIABLE, "");
-    if !given("MUSTER_KEY_FILE") {
-        let home = std::env::var_os("HOME").map_or_else(std::env::temp_dir, PathBuf::from);
-        match step.key(&home, plan.patience) {
-            Ok(path) => _ = command.env("MUSTER_KEY_FILE", &path).env(VARIABLE, &path),
-            Err(why) => return CliError::new("run: the job's key", why),
-        }
+    command.args(words).env(VARIABLE, NO_KEY);
+    if let Some(path) = key {
+        command.env("MUSTER_KEY_FILE", path).env(VARIABLE, path);
     }
     for (name, value) in [
         ("MUSTER_JOB", step.job.clone()),

@@ -1,0 +1,217 @@
+//! Shared memory as a rail: processes of one machine, woken by bells, that come, go and come again.
+
+mod common;
+
+use common::{EXPECT_MAJOR, Node, config, library, on_the_wheel, text};
+use muster_fabric::{
+    BULK_MESSAGE_MAX, Class, Fabric, FabricEvent, NidList, PeerHandle, Route, Transport,
+};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// In a process that answers: where it is, and whom it answers.
+const ECHO: &str = "MUSTER_TEST_ECHO";
+
+fn open(rail: &str) -> Node {
+    let mut fabric = Fabric::open(&config(rail)).unwrap();
+    fabric.open_bulk().unwrap();
+    Node::around(fabric)
+}
+
+/// Sends until the other one has it: the providers make each other known with the first messages of each lane.
+fn meet(a: &mut Node, b: &mut Node, to_b: PeerHandle) {
+    let start = Instant::now();
+    for class in [Class::News, Class::Beat] {
+        let mut come = Vec::new();
+        while come.is_empty() {
+            a.fabric.send(0, to_b, class, Route::Next, b"hello");
+            a.drain(0, &mut Vec::new());
+            b.drain(0, &mut come);
+            assert!(start.elapsed() < DEADLINE, "{class:?}");
+        }
+        // What was sent more than once.
+        while a.fabric.rails()[0].counters.sends > b.fabric.rails()[0].counters.receives {
+            b.drain(0, &mut come);
+            assert!(start.elapsed() < DEADLINE, "{class:?}");
+        }
+    }
+}
+
+/// A rail of its own for each libfabric: what the other one's tests have beside it has other names.
+fn shm(address: &str) -> String {
+    format!("{address}:{}@shm0", 7750 + 10 * library().version().0)
+}
+
+#[test]
+fn on_libfabric_2() {
+    on_the_wheel("on_libfabric_2");
+}
+
+#[test]
+fn the_library_is_the_expected_one() {
+    let major = std::env::var(EXPECT_MAJOR).unwrap_or_else(|_| "1".to_owned());
+    assert_eq!(library().version().0.to_string(), major);
+}
+
+#[test]
+fn news_wake_and_beats_and_long_messages_arrive() {
+    let (mut a, mut b) = (open(&shm("127.41.91.1")), open(&shm("127.41.91.2")));
+    assert_eq!(a.fabric.rails()[0].provider, "shm");
+    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+    meet(&mut a, &mut b, to_b);
+    meet(&mut b, &mut a, to_a);
+    for _ in 0..100 {
+        while !b.fabric.may_sleep() {
+            b.drain(0, &mut Vec::new());
+        }
+        a.fabric.send(1, to_b, Class::News, Route::Next, b"news");
+        assert!(b.wait(DEADLINE), "nothing woke it");
+        assert_eq!(text(&b.receive(1)), ["news"]);
+        a.beat(1, to_b);
+        assert_eq!(text(&b.receive(1)), ["beat"]);
+        a.drain(1, &mut Vec::new());
+    }
+    let message: Vec<u8> = (0..BULK_MESSAGE_MAX).map(|at| (at % 251) as u8).collect();
+    let start = Instant::now();
+    let now_us = || start.elapsed().as_micros() as u64 + 1;
+    a.fabric.send_bulk(now_us(), to_b, &message).unwrap();
+    let done = FabricEvent::BulkDone {
+        peer: to_b,
+        message: 1,
+    };
+    let (mut received, mut is_done) = (Vec::new(), false);
+    while !is_done {
+        b.drain(now_us(), &mut received);
+        a.drain(now_us(), &mut Vec::new());
+        is_done = std::iter::from_fn(|| a.fabric.poll_event()).any(|event| event == done);
+        assert!(start.elapsed() < DEADLINE, "{} came", received.len());
+    }
+    assert!(received == [(0, message)], "{} came", received.len());
+}
+
+/// Ends the process with the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start_echo(test: &str, who: &str) -> Process {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    let child = child.args([test, "--exact"]).env(ECHO, who).spawn();
+    Process(child.unwrap())
+}
+
+/// Answers for as long as a test may take.
+fn echo(who: &str) {
+    let (own, other) = who.split_once(' ').unwrap();
+    let mut node = Node::open(own);
+    let other: NidList = other.parse().unwrap();
+    let to = node.fabric.peer(&other).unwrap();
+    let start = Instant::now();
+    while start.elapsed() < 2 * DEADLINE {
+        let mut received = Vec::new();
+        node.drain(0, &mut received);
+        for (_, bytes) in received {
+            node.fabric.send(0, to, Class::News, Route::Next, &bytes);
+        }
+        if node.fabric.may_sleep() {
+            node.wait(Duration::from_millis(100));
+        }
+    }
+}
+
+/// A process that is killed leaves its memory behind, which nobody reads; the one that takes its place has other
+/// memory under the same name.
+#[test]
+fn a_process_that_is_killed_is_missed_and_found_again() {
+    let test = "a_process_that_is_killed_is_missed_and_found_again";
+    if let Ok(who) = std::env::var(ECHO) {
+        return echo(&who);
+    }
+    let (own, other) = (shm("127.41.92.1"), shm("127.41.92.2"));
+    let who = format!("{other} {own}");
+    let mut a = Node::open(&own);
+    let to = a.fabric.peer(&other.parse().unwrap()).unwrap();
+    let start = Instant::now();
+    let answered = |a: &mut Node, question: &str| {
+        let mut received = Vec::new();
+        while !text(&received).iter().any(|text| text == question) {
+            let sent = question.as_bytes();
+            a.fabric.send(0, to, Class::News, Route::Next, sent);
+            if a.fabric.may_sleep() {
+                a.wait(Duration::from_millis(5));
+            }
+            a.drain(0, &mut received);
+            assert!(start.elapsed() < DEADLINE, "{question}: {received:?}");
+        }
+    };
+    let absent = a.fabric.send(0, to, Class::News, Route::Next, b"nobody");
+    assert!(absent.dropped.is_some(), "there is nobody yet");
+    for life in ["first", "second", "third"] {
+        let process = start_echo(test, &who);
+        answered(&mut a, life);
+        drop(process);
+        // The first may go to the memory that it left.
+        let lost = |_| {
+            let sent = a.fabric.send(0, to, Class::News, Route::Next, b"lost");
+            sent.dropped.is_some()
+        };
+        let refused: Vec<bool> = (0..3).map(lost).collect();
+        assert!(refused[1] && refused[2], "{life}: {refused:?}");
+    }
+    // What the last one left.
+    let prefix = format!("127.41.92.2:{}", 775 + library().version().0);
+    for file in std::fs::read_dir("/dev/shm").unwrap().flatten() {
+        if file.file_name().to_string_lossy().starts_with(&prefix) {
+            std::fs::remove_file(file.path()).unwrap();
+        }
+    }
+}
+
+fn refusal(rails: &str) -> String {
+    Fabric::open(&config(rails)).expect_err(rails).to_string()
+}
+
+#[test]
+fn what_cannot_be_opened_is_refused_with_a_remedy() {
+    assert_eq!(
+        refusal("127.41.93.1:0@shm0"),
+        "rail 127.41.93.1:0@shm0: on net shm0 the system chooses no port; leave the port out (7741), or give one"
+    );
+    let foreign = refusal("203.0.113.5@shm0");
+    assert!(
+        foreign.starts_with(
+            "rail 203.0.113.5@shm0: the address 203.0.113.5 belongs to no interface of this node; "
+        ),
+        "{foreign}"
+    );
+    let nid = shm("127.41.93.1");
+    let port = nid
+        .trim_start_matches("127.41.93.1:")
+        .trim_end_matches("@shm0");
+    let first = Fabric::open(&config(&nid)).unwrap();
+    assert_eq!(
+        refusal(&nid),
+        format!(
+            "rail {nid}: port {port} of 127.41.93.1 is in use by another process; give another port"
+        )
+    );
+    drop(first);
+    Fabric::open(&config(&nid)).expect("its name is free again");
+}
+
+/// It stands beside the rail whose address it has.
+#[test]
+fn memory_and_an_interface_of_one_address_are_two_rails() {
+    let rails = format!("{},127.41.94.1:0@udp0", shm("127.41.94.1"));
+    let a = Fabric::open(&config(&rails)).unwrap();
+    assert_eq!(a.rails().len(), 2);
+    let twice = refusal("127.41.94.2@shm0,127.41.94.2:8000@shm1");
+    assert!(twice.contains("are the same interface"), "{twice}");
+}
