@@ -107,48 +107,6 @@ fn the_plugin_shows_slurm_what_slurm_asks_for() {
     assert_eq!(names, wanted);
 }
 
-#[test]
-fn what_is_wrong_is_said_and_the_job_runs() {
-    let line = plugin(&program("musterd"));
-    let Some(cluster) = Cluster::start(&line) else {
-        return;
-    };
-    // A wrong option, or one that the site does not allow: before there is a step.
-    for (option, words) in [
-        ("--muster=profile=hasty", ["hasty", "standard"]),
-        ("--muster=profile=fast", ["fast", "site allows"]),
-        ("--muster=what", ["what", "profile="]),
-    ] {
-        let (status, said) = cluster.say(&["srun", option, "hostname"]);
-        let said_all = words.iter().all(|word| said.contains(word));
-        assert!(
-            !status.success() && said_all && !said.contains("n1\n"),
-            "{said}"
-        );
-    }
-    // Without the option there is nothing; with an agent that is missing it is said where, and why.
-    let (status, said) = cluster.say(&["srun", "hostname"]);
-    assert!(status.success() && said == "n1\n", "{said}");
-    cluster.set_plugins(&plugin(Path::new("/nonexistent/musterd")));
-    let (status, said) = cluster.say(&["srun", "--muster", "hostname"]);
-    assert!(status.success() && said.contains("n1\n"), "{said}");
-    assert!(
-        said.contains("node n1") && said.contains("/nonexistent/musterd"),
-        "{said}"
-    );
-    // A plugin that cannot be loaded is optional, too, and so is one whose line is wrong.
-    cluster.set_plugins("optional /nonexistent/muster_spank.so\n");
-    let (status, said) = cluster.say(&["srun", "hostname"]);
-    assert!(status.success() && said.contains("n1\n"), "{said}");
-    cluster.set_plugins(&line.replace("fastest", "colour"));
-    let (status, said) = cluster.say(&["srun", "hostname"]);
-    assert!(
-        status.success() && said.contains("n1\n") && said.contains("colour"),
-        "{said}"
-    );
-    cluster.await_clean();
-}
-
 /// The script for Slurm's HealthCheckProgram, asking each agent that is left: it says what is to be drained, and
 /// drains when it is told to.
 fn health_is_told(cluster: &Cluster) {
@@ -289,6 +247,16 @@ fn two_jobs_of_two_users_at_once() {
             assert_eq!(status_of(agent, "Groups:"), NOBODY);
             assert_eq!(status_of(agent, "CapEff:"), "0000000000000000");
             assert_eq!(status_of(agent, "CapPrm:"), "0000000000000000");
+            // What lets it have the priority back that its own guard takes away, and no more.
+            let limits = format!("/proc/{}/limits", agent.pid);
+            let limits = fs::read_to_string(limits).expect("it lives");
+            let mut lines = limits.lines();
+            let line = lines.find_map(|line| line.strip_prefix("Max realtime priority"));
+            let words: Vec<&str> = line
+                .expect("the kernel says so")
+                .split_whitespace()
+                .collect();
+            assert!(!real_time || words == ["1", "1"], "{words:?}");
         }
         assert_eq!(agents.iter().any(is_real_time), real_time, "node {node}");
     }
