@@ -29,7 +29,7 @@ fn hostnames(
         .args(options)
         .arg("hostname");
     let output = command.envs(variables.iter().copied()).output();
-    let (said, errors) = texts(output.expect("nsenter can be started"));
+    let (said, errors) = texts(&output.expect("nsenter can be started"));
     let mut names: Vec<&str> = said.lines().collect();
     names.sort_unstable();
     let (_, shown) = cluster.say(&["scontrol", "show", "hostnames", nodes]);
@@ -41,8 +41,8 @@ fn hostnames(
     lines.map(str::to_owned).collect()
 }
 
-fn texts(output: Output) -> (String, String) {
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))
 }
 
@@ -91,7 +91,7 @@ fn wrong_options_end_srun_and_limits_do_not() {
         .args(["--muster=profile=fast", "sh", "-c", "echo $MUSTER_PROFILE"])
         .output();
     assert_eq!(
-        texts(output.expect("nsenter can be started")).0,
+        texts(&output.expect("nsenter can be started")).0,
         "standard\n"
     );
     // Without the option there is nothing to say.
@@ -109,7 +109,7 @@ fn of_another_slurm(cluster: &Cluster) -> PathBuf {
         .args(["--dynamic", "--format=posix"])
         .arg(&own)
         .output();
-    let names = texts(output.expect("nm")).0;
+    let names = texts(&output.expect("nm")).0;
     let line = names
         .lines()
         .find(|line| line.starts_with("plugin_version "));
@@ -286,7 +286,7 @@ fn a_key_that_cannot_be_read_is_named() {
             .env("KEY", key)
             .env("MUSTER_JOB", "keys")
             .env("MUSTER_RAILS", "eth0@udp0");
-        let (said, errors) = texts(command.output().expect("nsenter can be started"));
+        let (said, errors) = texts(&command.output().expect("nsenter can be started"));
         assert_eq!(said.lines().count(), NODES, "{said}{errors}");
         let key = key.display().to_string();
         for node in 0..NODES {
