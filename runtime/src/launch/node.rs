@@ -79,12 +79,12 @@ pub(super) struct Launcher {
     pub(super) epoll: Epoll,
 }
 
-/// Runs this node's part of a job and answers its exit status. `base` is a directory for sessions. `met` is told
-/// whether the launchers of all nodes have come: then nobody needs what they found each other by.
+/// Runs this node's part of a job and answers its exit status. `base` is a directory for sessions. `met` is called
+/// when the launchers of all nodes have come: then nobody needs what they found each other by.
 ///
 /// # Errors
 /// The ranks were not started, or are ended, and the others know.
-pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, Error> {
+pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut dyn FnMut()) -> Result<u8, Error> {
     let node = plan.layout.name(own).to_owned();
     let signals = Signals::new().map_err(Error::system("handle signals"))?;
     let options = Options {
@@ -134,7 +134,7 @@ pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, E
         epoll,
     };
     let session = Session::open(plan, base, &node)?;
-    let mut outcome = launcher.serve(&session, &signals);
+    let mut outcome = launcher.serve(&session, &signals, met);
     if let Err(error) = &outcome {
         launcher.abort_silently(error.status(), &error.to_string());
         launcher.ranks.signal(SIGKILL);
@@ -143,7 +143,9 @@ pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, E
             outcome = Ok(error.status());
         }
     }
-    *met = launcher.peers.without(|_| true).is_empty();
+    if launcher.peers.without(|_| true).is_empty() {
+        met();
+    }
     let _ = launcher.client.finalize(0);
     outcome
 }
@@ -216,7 +218,12 @@ impl Launcher {
         say(self.plan.layout.name(self.own), words);
     }
 
-    fn serve(&mut self, session: &Session, signals: &Signals) -> Result<u8, Error> {
+    fn serve(
+        &mut self,
+        session: &Session,
+        signals: &Signals,
+        met: &mut dyn FnMut(),
+    ) -> Result<u8, Error> {
         let node = self.name();
         self.epoll_add_all(signals)?;
         let files = self.find_programs()?;
@@ -225,6 +232,7 @@ impl Launcher {
         if let Some(status) = self.aborted_by_another() {
             return Ok(status);
         }
+        met();
         let wake = EventFd::new().map_err(Error::system("make an eventfd"))?;
         let raised = EventFd::from_received(
             wake.as_fd()
