@@ -40,7 +40,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "hosts"])]
     hostfile: Option<PathBuf>,
     /// This is the launcher of one of the hosts: whoever started it has started one on each of the others.
-    /// The job's key is in MUSTER_KEY_FILE, the same on every host.
+    /// The job's key is in MUSTER_KEY_FILE, its name in MUSTER_JOB: the same on every host, the name new with each run.
     #[arg(long)]
     here: bool,
     /// How a command is run on a host: these words, the host, the command.
@@ -242,6 +242,10 @@ fn here(hosts: &Hosts) -> Result<Place, CliError> {
                    MUSTER_KEY_FILE to name it";
         return Err(CliError::usage("run", why));
     }
+    let Some(job) = variable("MUSTER_JOB") else {
+        let why = "--here needs a name for the job, the same on all hosts and new with each run; give it by MUSTER_JOB";
+        return Err(CliError::usage("run", why));
+    };
     let own = match variable("MUSTER_NODE") {
         Some(name) => name,
         None => crate::sys::process::host_name()
@@ -250,7 +254,6 @@ fn here(hosts: &Hosts) -> Result<Place, CliError> {
     let place = hosts
         .place(&own)
         .map_err(|why| CliError::usage("run", why))?;
-    let job = variable("MUSTER_JOB").unwrap_or_else(|| hosts.job());
     Ok(Place::Step(hosts.step(place, &job)))
 }
 
