@@ -193,7 +193,9 @@ fn keys(cluster: &Cluster) -> Vec<String> {
         .expect("a folder")
         .flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.filter(|name| name.ends_with(".key")).collect()
+    names
+        .filter(|name| name.starts_with(".muster-run"))
+        .collect()
 }
 
 /// The key is gone as soon as all launchers have it, so it does not stay when all of them are killed.

@@ -72,6 +72,9 @@ pub(super) struct Launcher {
     pub(super) unconfirmed: Vec<(u64, Done)>,
     /// Ranks that wait for a notice.
     pub(super) searching: Vec<Searching>,
+    pub(super) signal_count: u64,
+    /// The last signal of each node's ranks that was heard.
+    pub(super) signals_heard: BTreeMap<usize, u64>,
     pub(super) last_fence: Instant,
     /// When ranks that were asked to end are killed.
     pub(super) kill_at: Option<Instant>,
@@ -124,6 +127,8 @@ pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut dyn FnMut()) -> Resul
         notice_count: 0,
         unconfirmed: Vec::new(),
         searching: Vec::new(),
+        signal_count: 0,
+        signals_heard: BTreeMap::new(),
         last_fence: Instant::now(),
         kill_at: None,
         abort_since: None,
@@ -465,6 +470,7 @@ impl Launcher {
                 return Ok(OUTCAST);
             }
             self.hear_bells()?;
+            self.hear_signals();
             self.judge_start();
             self.hear_abort();
             self.tell_deaths(server)?;
@@ -514,6 +520,7 @@ impl Launcher {
                 self.unpublish(rank, &keys);
                 answer.succeed();
             }
+            Upcall::Signal(signalling) => self.send(signalling),
             Upcall::Query(query) => query.give(&self.namespace()),
             Upcall::Refused { rank, what } => self.say(&format!(
                 "rank {rank} has asked for {what}, which there is not under muster run; start all ranks at once"
