@@ -20,7 +20,7 @@ WORKSPACE  := --workspace $(if $(SLURM_HEADER),,--exclude muster-slurm)
 .DEFAULT_GOAL := help
 .PHONY: help setup build slurm-plugin demo check check-mpi4py test lint deny bench install dist check-dist check-spack clean \
 	bench-build bench-merge bench-idle bench-detect bench-foca bench-chitchat bench-fast bench-calm \
-	bench-killed bench-client bench-noise bench-run
+	bench-killed bench-client bench-saved bench-noise bench-run
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -68,7 +68,7 @@ BENCH      := $(RELEASE)/muster bench
 DETECT     := $(BENCH) detect --members 64
 
 # Each part is a target of its own, of a few minutes.
-bench: bench-merge bench-idle bench-client bench-noise bench-killed bench-detect bench-foca bench-chitchat bench-fast bench-calm bench-run ## idle cost; the library; noise; killed ranks; rails; boot, killed, silent, cut-off members beside foca and chitchat; a loaded machine; lost ranks and nodes under three launchers
+bench: bench-merge bench-idle bench-client bench-saved bench-noise bench-killed bench-detect bench-foca bench-chitchat bench-fast bench-calm bench-run ## idle cost; the library; saved heartbeats; noise; killed ranks; rails; boot, killed, silent, cut-off members beside foca and chitchat; a loaded machine; lost ranks and nodes under three launchers
 
 bench-build: build
 	$(CARGO) build --release --manifest-path $(PEERS)/Cargo.toml
@@ -82,6 +82,9 @@ bench-merge: bench-build
 
 bench-client: bench-build
 	$(BENCH) client
+
+bench-saved: bench-build
+	$(BENCH) saved
 
 bench-noise: bench-build
 	$(BENCH) noise

@@ -24,6 +24,7 @@
 //! A datagram never goes back: what step 1 causes leaves in steps 5 and 6.
 
 use super::account::account;
+use super::changes::Begun;
 use super::desk::Desk;
 use super::drops::Drops;
 use super::gossip;
@@ -87,6 +88,8 @@ pub(super) struct Host {
     pub(super) engine: Engine,
     pub(super) outbox: Outbox,
     pub(super) rails: Rails,
+    /// A change of them that is being made.
+    pub(super) begun: Option<Begun>,
     /// The ranks' side; none in the foreground.
     pub(super) job: Option<Job>,
     signals: Signals,
@@ -163,6 +166,7 @@ impl Host {
             engine,
             outbox: Outbox::default(),
             rails,
+            begun: None,
             job,
             signals,
             desk,
@@ -517,6 +521,7 @@ impl Host {
             self.fabric.next_timeout(),
             self.status.due_us(),
             self.rails.due_us(),
+            self.begun.as_ref().and_then(Begun::due_us),
             self.snapshot_due_us,
             self.parcels.due_us(),
         ];
