@@ -115,7 +115,7 @@ fn a_signal_to_the_starter_ends_the_job_on_every_host() {
     job(|folder| {
         let hosts = hosts(82);
         let mut run = over_ssh(folder, &hosts);
-        let script = "echo UP; trap 'echo USR; exit 0' USR1; while :; do sleep 0.05; done";
+        let script = "trap 'echo USR; exit 0' USR1; echo UP; while :; do sleep 0.05; done";
         run.args(["--ppn", "1", "--", "sh", "-c", script]);
         let mut run = Running::command(&mut run);
         run.await_lines("UP", 4);
