@@ -225,6 +225,7 @@ impl Host {
             self.hear_traffic();
             let more = self.receive(news_may_wait);
             self.serve(&ready)?;
+            self.gather();
             self.wake_engine(more);
             self.hear_rails();
             self.tell_events()?;
@@ -315,7 +316,11 @@ impl Host {
         let now = instant(monotonic_ns());
         if is_ready(TOKEN_RANKS) {
             let (engine, fabric) = (&mut self.engine, &mut self.fabric);
+            let gathering = &mut self.desk.gathering;
             job.serve(&mut |input| {
+                if let (Input::Seed { address }, Some(gathering)) = (&input, &mut *gathering) {
+                    gathering.note(address);
+                }
                 if let Input::Key(key) = input {
                     fabric.set_key(key);
                 }
@@ -524,6 +529,7 @@ impl Host {
             self.begun.as_ref().and_then(Begun::due_us),
             self.snapshot_due_us,
             self.parcels.due_us(),
+            self.gathering_due_us(),
         ];
         for other in others {
             until_us = until_us.min(other.unwrap_or(until_us));
