@@ -18,9 +18,9 @@ SLURM_HEADER := $(wildcard $(or $(SLURM_INCLUDE_DIR),/usr/include)/slurm/slurm_v
 WORKSPACE  := --workspace $(if $(SLURM_HEADER),,--exclude muster-slurm)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build slurm-plugin demo check test lint deny bench install dist check-dist check-spack clean \
+.PHONY: help setup build slurm-plugin demo check check-mpi4py test lint deny bench install dist check-dist check-spack clean \
 	bench-build bench-merge bench-idle bench-detect bench-foca bench-chitchat bench-fast bench-calm \
-	bench-killed bench-client bench-noise bench-run
+	bench-killed bench-client bench-saved bench-noise bench-run
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -51,6 +51,9 @@ check: setup lint build ## all tests, the demo included
 
 test: check
 
+check-mpi4py: build ## mpi4py's own tests of messages and collectives, under muster run
+	@VENV=$(VENV) sh scripts/check-mpi4py
+
 lint: setup ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(WORKSPACE) --all-targets -- -D warnings
@@ -65,7 +68,7 @@ BENCH      := $(RELEASE)/muster bench
 DETECT     := $(BENCH) detect --members 64
 
 # Each part is a target of its own, of a few minutes.
-bench: bench-merge bench-idle bench-client bench-noise bench-killed bench-detect bench-foca bench-chitchat bench-fast bench-calm bench-run ## idle cost; the library; noise; killed ranks; rails; boot, killed, silent, cut-off members beside foca and chitchat; a loaded machine; lost ranks and nodes under three launchers
+bench: bench-merge bench-idle bench-client bench-saved bench-noise bench-killed bench-detect bench-foca bench-chitchat bench-fast bench-calm bench-run ## idle cost; the library; saved heartbeats; noise; killed ranks; rails; boot, killed, silent, cut-off members beside foca and chitchat; a loaded machine; lost ranks and nodes under three launchers
 
 bench-build: build
 	$(CARGO) build --release --manifest-path $(PEERS)/Cargo.toml
@@ -79,6 +82,9 @@ bench-merge: bench-build
 
 bench-client: bench-build
 	$(BENCH) client
+
+bench-saved: bench-build
+	$(BENCH) saved
 
 bench-noise: bench-build
 	$(BENCH) noise

@@ -5,9 +5,10 @@ use muster_tests::{DEADLINE, Member, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::Signal;
+use std::io::{BufRead, BufReader, Lines};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 const COUNT: usize = 64;
@@ -114,19 +115,7 @@ fn an_operator_stops_starts_and_initialises() {
             .collect();
         assert_eq!(member.wait_for(&ups), Vec::<String>::new());
     }
-    let ask = |arguments: &[&str]| {
-        let mut command = Command::new(program("muster"));
-        command.arg("gossip").args(arguments).arg("--agent");
-        let output = command
-            .arg(directory.path().join("g2.control"))
-            .output()
-            .unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        (
-            output.status.success(),
-            String::from_utf8_lossy(&said).into_owned(),
-        )
-    };
+    let ask = |arguments: &[&str]| ask(directory.path(), "g2", arguments);
     let (done, said) = ask(&["status"]);
     assert!(
         done && said.contains("gossip is running") && said.contains("127.95.0.3@udp0"),
@@ -159,6 +148,128 @@ fn an_operator_stops_starts_and_initialises() {
     let (done, said) = ask(&["start"]);
     assert!(done, "{said}");
     until(&members[1], &format!("UP {}", nid(95, 1)));
+}
+
+/// Starts a member whose participants are told by others.
+fn start_told(directory: &Path, net: u8, index: usize, told_by: &str, more: &[&str]) -> Member {
+    let rail = nid(net, index);
+    let mut arguments = vec!["--rail", &rail, "--protocol", "age"];
+    arguments.extend(["--participants", told_by]);
+    arguments.extend(more);
+    Member::start(directory, &format!("g{index}"), &arguments)
+}
+
+/// Waits until each member tells that all others are up, as they are called.
+fn await_all_up(members: &[Member], called: impl Fn(usize) -> String) {
+    for (index, member) in (1..).zip(members) {
+        let others = (1..=members.len()).filter(|other| *other != index);
+        let ups: Vec<_> = others
+            .map(|other| format!("UP {}", called(other)))
+            .collect();
+        assert_eq!(member.wait_for(&ups), Vec::<String>::new());
+    }
+}
+
+/// What `muster gossip` says of this member.
+fn ask(directory: &Path, member: &str, arguments: &[&str]) -> (bool, String) {
+    let mut command = Command::new(program("muster"));
+    command.arg("gossip").args(arguments).arg("--agent");
+    let output = command
+        .arg(directory.join(format!("{member}.control")))
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    (output.status.success(), said)
+}
+
+/// A gossip server, until it is dropped.
+struct Server {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Server {
+    fn start(directory: &Path, participants: usize) -> (Self, String) {
+        let mut child = Command::new(program("muster"))
+            .args(["gossip", "serve", "--listen", "127.0.0.1:0"])
+            .args(["--participants", &participants.to_string()])
+            .env("MUSTER_DIR", directory)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut server = Self { child, lines };
+        let said = server.await_line("gossip server at ");
+        let at = said.split([' ', ',']).nth(3).unwrap().to_owned();
+        (server, format!("server:{at}"))
+    }
+
+    /// The next line that holds these words.
+    fn await_line(&mut self, words: &str) -> String {
+        let mut lines = self.lines.by_ref().map(Result::unwrap);
+        lines
+            .find(|line| line.contains(words))
+            .unwrap_or_else(|| panic!("the server ended before it said {words:?}"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// BG-04: members that know nothing but the server find each other there when all have come, and are called by
+/// their names; one that was killed and comes back is told the list again, and so is one that is initialised anew;
+/// without the server all goes on.
+#[test]
+fn a_gossip_server_brings_all_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let (mut server, told_by) = Server::start(path, 4);
+    let start_one = |index| start_told(path, 97, index, &told_by, &[]);
+    let mut members: Vec<_> = [1, 2, 3].map(start_one).into();
+    // Who has joined serves its control socket, too.
+    server.await_line("3 of 4 have joined");
+    let waits = |member: &str| {
+        let (_, said) = ask(path, member, &["status"]);
+        said.contains("gossip is waiting for its participants")
+    };
+    assert!(waits("g1"));
+    let (done, said) = ask(path, "g1", &["start"]);
+    assert!(done && waits("g1"), "{said}");
+    members.push(start_one(4));
+    await_all_up(&members, |other| format!("g{other}"));
+    members.remove(1).kill();
+    assert_about(&until(&members[0], "DOWN g2"), "g2");
+    let again = start_one(2);
+    assert_about(&until(&members[0], "UP g2"), "g2");
+    until(&again, "UP g1");
+    // Whoever takes the list anew is told the same.
+    let (done, said) = ask(path, "g4", &["init", &told_by]);
+    assert!(done && said.contains("begins when all"), "{said}");
+    until(&members[2], "LEFT g1");
+    until(&members[2], "UP g1");
+    drop(server);
+    let (_, said) = ask(path, "g1", &["status"]);
+    assert!(said.contains("gossip is running"), "{said}");
+}
+
+/// BG-04: as many nodes as were expected, known by seeds, take part: each has the others' addresses.
+#[test]
+fn seeds_bring_all_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let members: Vec<_> = (1..=3)
+        .map(|index| {
+            let others: Vec<_> = (1..=3).filter(|other| *other != index).collect();
+            let [one, other] = [0, 1].map(|at| nid(98, others[at]));
+            let seeds = ["--seed", &one, "--seed", &other];
+            start_told(directory.path(), 98, index, "seeds:3", &seeds)
+        })
+        .collect();
+    await_all_up(&members, |other| nid(98, other));
 }
 
 /// Waits until a file of the watched directory has been replaced, or for a while in vain.
@@ -247,7 +358,9 @@ fn groups_and_state_files() {
 /// AG-02, AG-03, AG-04, AG-11: what cannot be is refused at the start, with the remedy.
 #[test]
 fn a_wrong_start_is_refused_with_a_remedy() {
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 8] = [
+        (&["--participants", "server:head"], "server:HOST:PORT"),
+        (&["--participants", "seeds:1"], "number of nodes"),
         (&["--local", "0.9"], "GROUP=NIDS"),
         (&["--interval-ms", "100"], "allow_fast_interval"),
         (&["--round-trip-ms", "500"], "half the estimated round trip"),

@@ -89,12 +89,22 @@ pub fn compile_file(compiler: &Path, source: &Path, further: &[&str], folder: &P
 /// # Panics
 /// If it cannot be compiled.
 pub fn interposer(compiler: &Path, folder: &Path) -> PathBuf {
+    let source = workspace().join("bindings-c/pmpi/muster_pmpi.c");
+    interposer_of(&source, compiler, folder)
+}
+
+/// The same of a source anywhere.
+///
+/// # Panics
+/// As there.
+pub fn interposer_of(source: &Path, compiler: &Path, folder: &Path) -> PathBuf {
     let tree = workspace().join("target/release/c");
     let library = folder.join("libmuster-pmpi.so");
     let output = Command::new(compiler)
         .args([
             "-std=gnu11",
             "-O2",
+            "-g",
             "-Wall",
             "-Wextra",
             "-Werror",
@@ -103,7 +113,7 @@ pub fn interposer(compiler: &Path, folder: &Path) -> PathBuf {
             "-I",
         ])
         .arg(tree.join("include"))
-        .arg(workspace().join("bindings-c/pmpi/muster_pmpi.c"))
+        .arg(source)
         .arg("-o")
         .arg(&library)
         .arg(format!("-L{}", tree.join("lib").display()))

@@ -9,6 +9,7 @@ pub mod death;
 pub mod hosts;
 pub mod launch;
 pub mod ranks;
+pub mod running;
 pub mod steps;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -52,6 +53,26 @@ pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("tests/ is in the workspace")
+}
+
+/// The lines that a child prints on either of its outputs, as they come; both are piped.
+///
+/// # Panics
+/// If they are not.
+pub fn lines_of_both(child: &mut Child) -> Receiver<String> {
+    let (sender, said) = channel();
+    let outputs: [Box<dyn std::io::Read + Send>; 2] = [
+        Box::new(child.stdout.take().expect("piped")),
+        Box::new(child.stderr.take().expect("piped")),
+    ];
+    for output in outputs {
+        let sender = sender.clone();
+        std::thread::spawn(move || {
+            let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+            lines.try_for_each(|line| sender.send(line))
+        });
+    }
+    said
 }
 
 /// The lines that a child prints, as they come; its standard output is piped.

@@ -1,12 +1,16 @@
 //! An MPI program under valgrind: what `muster_mpi.h` and libmuster do with its memory and with MPI's objects.
 //!
 //! MPI has findings of its own in plenty. Here counts only what was done or allocated below a function of ours:
-//! one with a frame in `muster_mpi.h` or in libmuster.
+//! one with a frame in `muster_mpi.h` or in libmuster. Below libmuster-pmpi.so is all of MPI: of it counts what it
+//! does itself.
 
 use muster_tests::death::{await_files, hold_launcher, say_die, written};
-use muster_tests::launch::{compile, compile_file, job, open_mpi_4, run, run_with, venv};
+use muster_tests::launch::{
+    compile, compile_file, interposer, interposer_of, job, open_mpi_4, run, run_with, venv,
+};
+use muster_tests::workspace;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The reports of all processes.
@@ -31,7 +35,18 @@ fn findings(folder: &Path) -> Vec<String> {
 }
 
 fn is_ours(error: &str) -> bool {
-    error.contains("<file>muster_mpi.h</file>") || error.contains("/libmuster.so")
+    error.contains("<file>muster_mpi.h</file>")
+        || error.contains("/libmuster.so")
+        || is_of_interposer(error)
+}
+
+/// What did it, or had it allocated, is libmuster-pmpi.so: the first that is neither valgrind's nor the C library's.
+fn is_of_interposer(error: &str) -> bool {
+    let mut frames = error.split("<frame>").skip(1);
+    let is_tool = |frame: &&str| frame.contains("/vgpreload_") || frame.contains("/libc.so");
+    frames
+        .find(|frame| !is_tool(frame))
+        .is_some_and(|frame| frame.contains("/libmuster-pmpi.so"))
 }
 
 /// The words that start a program under valgrind, with reports in this folder.
@@ -103,6 +118,71 @@ fn mpich_with_muster_is_clean() {
         let pid = std::process::id();
         let net = format!("{}.{}", 93 + pid / 250 % 100, 1 + pid % 250);
         expect_clean(launcher.env("TOLD_NET", net), folder);
+    });
+}
+
+/// Messages received in every way there is, with this libmuster-pmpi.so between program and MPI; what was found.
+fn findings_of_interposer(
+    launcher: &mut Command,
+    compiler: &Path,
+    library: &Path,
+    folder: &Path,
+) -> Vec<String> {
+    let program = compile(compiler, "credits", &["-g", "-rdynamic"], folder);
+    let preload = format!("LD_PRELOAD={}", library.display());
+    launcher.args(["-n", "3", "env", &preload, "MUSTER_JOB=credits"]);
+    let outcome = run(
+        launcher.args(valgrind(folder)).arg(program).arg("40"),
+        folder,
+    );
+    let words = ["FAIL", "DONE"].map(|word| outcome.count(word));
+    assert_eq!(words, [0, 3], "{}", outcome.text());
+    assert_eq!(reports(folder).len(), 3);
+    findings(folder)
+}
+
+#[test]
+fn messages_are_counted_cleanly_under_open_mpi() {
+    job(|folder| {
+        let compiler = Path::new("mpicc.openmpi");
+        let library = interposer(compiler, folder);
+        let ours = findings_of_interposer(&mut open_mpi_4(), compiler, &library, folder);
+        assert!(ours.is_empty(), "{}", ours.join("\n"));
+    });
+}
+
+#[test]
+fn messages_are_counted_cleanly_under_mpich() {
+    job(|folder| {
+        let compiler = venv("mpich").join("mpicc");
+        let library = interposer(&compiler, folder);
+        let mut launcher = Command::new(venv("mpich").join("mpiexec"));
+        let ours = findings_of_interposer(&mut launcher, &compiler, &library, folder);
+        assert!(ours.is_empty(), "{}", ours.join("\n"));
+    });
+}
+
+/// A libmuster-pmpi.so that does not give back what it knows of a communicator.
+fn forgetful(compiler: &Path, folder: &Path) -> PathBuf {
+    let source = workspace().join("bindings-c/pmpi/muster_pmpi.c");
+    let text = fs::read_to_string(source).expect("the source");
+    let (right, wrong) = ("free(ranks);", "(void)ranks;");
+    assert_eq!(text.matches(right).count(), 1);
+    let source = folder.join("forgetful.c");
+    fs::write(&source, text.replace(right, wrong)).expect("a file");
+    interposer_of(&source, compiler, folder)
+}
+
+#[test]
+fn what_is_counted_wrong_is_found() {
+    job(|folder| {
+        let compiler = Path::new("mpicc.openmpi");
+        let library = forgetful(compiler, folder);
+        let ours = findings_of_interposer(&mut open_mpi_4(), compiler, &library, folder);
+        let is_it = |error: &String| {
+            error.contains("Leak_DefinitelyLost") && error.contains("<fn>learn_ranks</fn>")
+        };
+        assert!(ours.iter().any(is_it), "{}", ours.join("\n"));
     });
 }
 

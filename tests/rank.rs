@@ -67,7 +67,7 @@ fn obey(client: &Client, line: &str) {
             say(&format!("DISPATCHED {}", dispatched.is_ok()));
         }
         "promise" => {
-            let promised = client.promise_ticks(code as u32);
+            let promised = client.tick_every(code as u32);
             say(&format!("PROMISED {}", promised.is_ok()));
         }
         "tick" => {
@@ -194,7 +194,7 @@ fn attribute(client: &Client, line: &str) -> Result<String, Error> {
             let mut nodes = 0..client.node_count()?;
             let index = nodes
                 .find(|index| matches!(client.node_name(*index), Ok(Some(name)) if name == node));
-            let value = client.get(index.unwrap_or(NO_NODE), key.as_bytes())?;
+            let value = client.attribute_get(index.unwrap_or(NO_NODE), key.as_bytes())?;
             let text = match value {
                 Some(value) if value.len() > 100 => format!("{} bytes", value.len()),
                 Some(value) => String::from_utf8_lossy(&value).into_owned(),

@@ -2,176 +2,13 @@
 //! they are started (run-2), fences (run-3), other MPIs (run-5).
 
 use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
-use muster_tests::{DEADLINE, program, workspace};
+use muster_tests::running::{NODES, RANKS, Running, command};
+use muster_tests::{program, workspace};
 use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, Signal};
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
-
-/// Four nodes of two ranks.
-const NODES: usize = 4;
-const RANKS: usize = 8;
-
-/// A `muster run` and what it has said.
-struct Running {
-    child: Child,
-    said: Receiver<String>,
-    lines: Vec<String>,
-}
-
-/// A rank that was ready.
-#[derive(Clone, Debug)]
-struct Ready {
-    rank: usize,
-    pid: Pid,
-    node: String,
-}
-
-impl Running {
-    fn start(options: &[&str], binary: &Path, words: &[&str]) -> Self {
-        let mut child = Command::new(program("muster"))
-            .arg("run")
-            .args(options)
-            .arg("--")
-            .arg(binary)
-            .args(words)
-            .env("MUSTER_AGENT", program("musterd"))
-            .env_remove("MUSTER_DIR")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("muster can be started");
-        let (sender, said) = channel();
-        let outputs: [Box<dyn std::io::Read + Send>; 2] = [
-            Box::new(child.stdout.take().expect("piped")),
-            Box::new(child.stderr.take().expect("piped")),
-        ];
-        for output in outputs {
-            let sender = sender.clone();
-            std::thread::spawn(move || {
-                let mut lines = BufReader::new(output).lines().map_while(Result::ok);
-                lines.try_for_each(|line| sender.send(line))
-            });
-        }
-        Self {
-            child,
-            said,
-            lines: Vec::new(),
-        }
-    }
-
-    fn survive(options: &[&str], folder: &Path, words: &[&str]) -> Self {
-        let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
-        let all = [&["--nodes", "4", "-n", "8"], options].concat();
-        Self::start(&all, &binary, words)
-    }
-
-    /// The directory of the job's agents.
-    fn directory(&self) -> PathBuf {
-        std::env::temp_dir().join(format!("muster-run-{}", self.child.id()))
-    }
-
-    fn count(&self, beginning: &str) -> usize {
-        let begins = |line: &&String| line.starts_with(beginning);
-        self.lines.iter().filter(begins).count()
-    }
-
-    fn text(&self) -> String {
-        self.lines.join("\n")
-    }
-
-    /// Takes lines until so many of them begin so.
-    fn await_lines(&mut self, beginning: &str, count: usize) {
-        let until = Instant::now() + DEADLINE;
-        while self.count(beginning) < count {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.said.recv_timeout(left) {
-                Ok(line) => self.lines.push(line),
-                Err(_) => panic!("not {count} times {beginning}:\n{}", self.text()),
-            }
-        }
-    }
-
-    /// Lets the job go on for a while.
-    fn listen_for(&mut self, time: Duration) {
-        let until = Instant::now() + time;
-        while let Ok(line) =
-            (self.said).recv_timeout(until.saturating_duration_since(Instant::now()))
-        {
-            self.lines.push(line);
-        }
-    }
-
-    fn await_ready(&mut self) -> Vec<Ready> {
-        self.await_lines("READY", RANKS);
-        let ready = self.lines.iter().filter_map(|line| {
-            let mut words = line.strip_prefix("READY ")?.split(' ');
-            Some(Ready {
-                rank: words.next()?.parse().ok()?,
-                pid: Pid::from_raw(words.next()?.parse().ok()?)?,
-                node: words.next()?.to_owned(),
-            })
-        });
-        let mut ready: Vec<Ready> = ready.collect();
-        ready.sort_by_key(|one| one.rank);
-        ready
-    }
-
-    /// Waits for the end. Then nothing is left: no process, no file, no shared memory.
-    fn expect_end(&mut self) -> ExitStatus {
-        let until = Instant::now() + DEADLINE;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().expect("a child") {
-                break status;
-            }
-            assert!(Instant::now() < until, "it does not end:\n{}", self.text());
-            let line = self.said.recv_timeout(Duration::from_millis(20));
-            self.lines.extend(line);
-        };
-        self.lines.extend(self.said.iter());
-        let left = (1..=NODES)
-            .flat_map(|node| processes_of(&format!("n{node}"), &self.directory().join("m")));
-        assert_eq!(left.count(), 0, "processes are left:\n{}", self.text());
-        assert!(!self.directory().exists());
-        let memory = format!("muster-run-{}-", self.child.id());
-        let entries = std::fs::read_dir("/dev/shm").expect("/dev/shm").flatten();
-        let names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
-        assert!(
-            !names
-                .iter()
-                .any(|name| name.to_string_lossy().starts_with(&memory)),
-            "{names:?}"
-        );
-        status
-    }
-
-    /// The survivors went on with right sums and reached the end of MPI.
-    fn expect_survivors(&mut self, lost: usize) {
-        let status = self.expect_end();
-        let text = self.text();
-        assert_eq!(self.count("WRONG"), 0, "{text}");
-        assert_eq!(self.count("DONE"), RANKS - lost, "{text}");
-        let sizes = self
-            .lines
-            .iter()
-            .filter_map(|line| line.strip_prefix("DONE ")?.split(' ').nth(1)?.parse().ok());
-        let sizes: Vec<usize> = sizes.collect();
-        assert_eq!(sizes, vec![RANKS - lost; RANKS - lost], "{text}");
-        assert!(status.success(), "{status}:\n{text}");
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Its launchers, ranks and agents go with it.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 #[test]
 fn a_job_without_faults() {
@@ -401,20 +238,88 @@ fn an_abort_ends_the_job_on_every_node() {
 }
 
 #[test]
-fn sigterm_ends_the_job() {
-    job(|folder| {
-        let mut run = Running::survive(&[], folder, &["1"]);
-        run.await_ready();
-        let own = Pid::from_raw(run.child.id() as i32).expect("a pid");
-        signal_all(&[own], Signal::TERM);
+fn a_signal_ends_the_job() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        job(|folder| {
+            let mut run = Running::survive(&[], folder, &["1"]);
+            run.await_ready();
+            signal_all(&[own(&run)], signal);
+            let status = run.expect_end();
+            let text = run.text();
+            assert_eq!(
+                (status.code(), run.count("DONE")),
+                (Some(code), 0),
+                "{text}"
+            );
+        });
+    }
+}
+
+/// What users signal goes to every rank, once.
+#[test]
+fn the_signals_of_users_go_to_the_ranks() {
+    let script = "trap 'echo FIRST' USR1; trap 'echo SECOND; exit 0' USR2; echo UP; while :; do sleep 0.05; done";
+    let mut run = Running::start(
+        &["--nodes", "2", "-n", "4"],
+        Path::new("sh"),
+        &["-c", script],
+    );
+    run.await_lines("UP", 4);
+    signal_all(&[own(&run)], Signal::USR1);
+    run.await_lines("FIRST", 4);
+    signal_all(&[own(&run)], Signal::USR2);
+    assert!(run.expect_end().success(), "{}", run.text());
+    assert_eq!(
+        (run.count("FIRST"), run.count("SECOND")),
+        (4, 4),
+        "{}",
+        run.text()
+    );
+}
+
+fn own(run: &Running) -> Pid {
+    Pid::from_raw(run.child.id() as i32).expect("a pid")
+}
+
+/// Without a standard input ranks run as well; of one that there is the first rank reads.
+#[test]
+fn standard_input_is_the_first_ranks_or_closed() {
+    let script = "read -r words; echo \"READ $PMIX_RANK $words\"";
+    for (redirection, first) in [
+        ("<&-", "READ 0 "),
+        ("</dev/null", "READ 0 "),
+        ("<<< hello", "READ 0 hello"),
+    ] {
+        let mut shell = Command::new("bash");
+        let line = format!("exec \"$0\" \"$@\" {redirection}");
+        let muster = command();
+        shell
+            .arg("-c")
+            .arg(line)
+            .arg(muster.get_program())
+            .args(muster.get_args());
+        shell.args(["--nodes", "2", "-n", "2", "--", "sh", "-c", script]);
+        for (name, value) in muster.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        let mut run = Running::command(&mut shell);
         let status = run.expect_end();
-        assert_eq!(
-            (status.code(), run.count("DONE")),
-            (Some(143), 0),
-            "{}",
-            run.text()
+        let text = run.text();
+        assert!(status.success(), "{redirection}: {text}");
+        assert!(
+            run.lines
+                .iter()
+                .any(|line| line.trim_end() == first.trim_end()),
+            "{redirection}: {text}"
         );
-    });
+        assert!(
+            run.lines.iter().any(|line| line.trim_end() == "READ 1"),
+            "{redirection}: {text}"
+        );
+    }
 }
 
 /// One line says what, where and why; no panic, no hang, nothing left.
@@ -478,20 +383,21 @@ fn a_node_that_never_comes_is_named() {
     );
 }
 
+/// A file that is no library, and a library that has not what is needed.
 #[test]
-fn a_libpmix_that_is_none_is_refused() {
-    let refused = Command::new(program("muster"))
-        .args(["run", "true"])
-        .env("MUSTER_AGENT", program("musterd"))
-        .env("MUSTER_LIBPMIX", workspace().join("README.md"))
-        .output()
-        .expect("muster can be started");
-    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success());
-    assert!(
-        text.contains("README.md") && text.contains("MUSTER_LIBPMIX"),
-        "{text}"
-    );
+fn a_libpmix_that_cannot_serve_is_refused() {
+    let no_library = workspace().join("README.md");
+    for (path, words) in [
+        (no_library.as_path(), "MUSTER_LIBPMIX"),
+        (Path::new("libc.so.6"), "PMIx 4 or later is needed"),
+    ] {
+        let mut run = Running::command(command().arg("true").env("MUSTER_LIBPMIX", path));
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(!status.success(), "{text}");
+        let name = path.file_name().expect("a name").to_string_lossy();
+        assert!(text.contains(&*name) && text.contains(words), "{text}");
+    }
 }
 
 /// Debian's Open MPI 4.1 starts and runs; it has no fault tolerance to expect.

@@ -176,11 +176,10 @@ fn what_one_node_lacks_is_told_of_that_node() {
     };
     // A rail that three of four have.
     for node in [1, 3, 4] {
-        on_host(
-            &cluster,
-            node,
-            "ip link add rail1 type veth peer name other1; ip link set other1 up; ip addr add 10.67.0.$(hostname | tr -d n)/24 dev rail1",
-        );
+        let line = "ip link add rail1 type veth peer name other1; ip link set other1 up";
+        on_host(&cluster, node, line);
+        let line = format!("ip addr add 10.67.0.{node}/24 dev rail1");
+        on_host(&cluster, node, &line);
         on_host(&cluster, node, "ip link set rail1 up");
     }
     let said = hostnames(

@@ -114,7 +114,49 @@ fn tests_await_events_and_nothing_is_left_to_do() {
     }
 }
 
-/// Every id in the table of `docs/coverage.md` is carried by a file that it names.
+/// Whether a Rust source has a test of this name: a function under `#[test]`.
+fn has_test(text: &str, name: &str) -> bool {
+    let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+    let opens = |line: &&str| {
+        let rest = line
+            .strip_prefix("fn ")
+            .and_then(|line| line.strip_prefix(name));
+        rest.is_some_and(|rest| rest.starts_with('('))
+    };
+    let is_above = |line: &&&str| line.starts_with("#[") || line.starts_with("//");
+    (0..lines.len()).filter(|at| opens(&lines[*at])).any(|at| {
+        let mut above = lines[..at].iter().rev().take_while(is_above);
+        above.any(|line| *line == "#[test]")
+    })
+}
+
+/// Whether a place of proof is what it says: a test by its name, as `FILE::TEST`, or a study or scenario, which are
+/// read and not run.
+fn is_proof(file: &str, name: Option<&str>, text: &str) -> bool {
+    match (file.rsplit_once('.').map(|(_, extension)| extension), name) {
+        (Some("rs"), Some(name)) => has_test(text, name),
+        // Those of the C API are functions that a test of its program calls.
+        (Some("c"), Some(name)) => {
+            file.starts_with("bindings-c/tests/") && text.contains(&format!("static void {name}("))
+        }
+        (Some("md"), None) => file.starts_with("docs/studies/"),
+        (Some("toml"), None) => file.starts_with("tests/scenarios/"),
+        _ => false,
+    }
+}
+
+#[test]
+fn a_test_is_found_by_its_name_alone() {
+    let text = "/// X-1.\n#[test]\n#[ignore]\nfn one() {}\n    #[test]\n    fn two(\n        x in 0..9,\n    ) {}\n\
+                fn helper() {}\n// fn three()\n#[test]\nfn three_more() {}\n";
+    let found =
+        ["one", "two", "helper", "three", "three_more", "on"].map(|name| has_test(text, name));
+    assert_eq!(found, [true, true, false, false, true, false]);
+    assert!(!is_proof("tests/a.rs", None, text));
+    assert!(!is_proof("docs/a.md", None, text));
+}
+
+/// Every id in the table of `docs/coverage.md` is proved by tests that it names, in files that mention it.
 #[test]
 fn coverage_rows_are_proved_where_they_say() {
     let text = std::fs::read_to_string(workspace().join("docs/coverage.md")).unwrap();
@@ -131,10 +173,18 @@ fn coverage_rows_are_proved_where_they_say() {
         }
         rows += 1;
         for file in place.split(',').map(|file| file.trim().trim_matches('`')) {
+            let (file, name) = match file.split_once("::") {
+                Some((file, name)) => (file, Some(name)),
+                None => (file, None),
+            };
             let path = workspace().join(file);
             let proof = std::fs::read_to_string(&path)
                 .unwrap_or_else(|error| panic!("{id}: {file}: {error}"));
             assert!(proof.contains(id), "{id} is not mentioned in {file}");
+            assert!(
+                is_proof(file, name, &proof),
+                "{id}: {file} has no test {name:?}; name one as FILE::TEST"
+            );
         }
     }
     assert!(rows > 50, "docs/coverage.md has no rows");

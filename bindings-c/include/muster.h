@@ -29,11 +29,10 @@
  * A code keeps its number and its meaning forever. What a failed call has done is said with the
  * call; where nothing is said, it has changed nothing.
  *
- * Threads: every call may be made from any thread, but none from a signal handler. Each event is handed out once, whichever thread
- * asks for it. Nothing is called back from a thread of the library, unless muster_set_callback asks for
- * that. The library installs no
- * signal handler, and its threads (one, none with
- * MUSTER_NO_THREAD, two with muster_set_callback) block all signals.
+ * Threads: every call may be made from any thread, but none from a signal handler. Each event is handed
+ * out once, whichever thread asks for it. Nothing is called back from a thread of the library, unless
+ * muster_set_callback asks for that. The library installs no signal handler, and its threads (one, none
+ * with MUSTER_NO_THREAD, two with muster_set_callback) block all signals.
  *
  * Fork: a forked child has no connection; there, every call with a context returns
  * MUSTER_ERR_FORKED. A program that was started by exec connects anew.
@@ -205,7 +204,8 @@ enum {
 /* "no node", "no rank" in an event. */
 #define MUSTER_NONE UINT32_MAX
 
-/* The state of one node or rank: a read from shared memory, no system call.
+/* The state of one node or rank: a read from shared memory, no system call. While no agent answers
+ * (MUSTER_ERR_AGENT_LOST of muster_next_event) states stay as they were then.
  * Returns one of the states above, or MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED,
  * _NO_SUCH_NODE, _NO_SUCH_RANK. */
 int muster_node_state(muster_ctx_t *context, uint32_t node);
@@ -275,14 +275,16 @@ int muster_wait_ranks(muster_ctx_t *context, uint32_t ranks, uint32_t states, ui
 
 /* How it is known what state a node is in: lines of text, who said what and when, as `muster why`
  * prints them. As snprintf: returns the length of the whole text. Asks the agent and waits for its
- * answer, 5 s at most. Errors: as muster_node_state; MUSTER_ERR_AGENT_LOST, _TIMEOUT, _SYSTEM. */
+ * answer, 5 s at most. Errors: as muster_node_state; MUSTER_ERR_AGENT_LOST, _TIMEOUT, _SYSTEM, and
+ * _REFUSED if too many ask the agent at once. */
 int muster_why(muster_ctx_t *context, uint32_t node, char *buffer, size_t size);
 
 /* Promises that this process calls muster_tick at least every `period_ms` milliseconds from now on; 0
  * takes that back. While it breaks the promise it is MUSTER_RANK_HUNG for the whole job, with the
  * cause MUSTER_CAUSE_NO_TICK (or _STOPPED, _STUCK where the kernel says why); its next tick, or the end
  * of the promise, is MUSTER_EVENT_RANK_RESUMED. Nothing else follows. The agent looks four times in the
- * shortest period of its node, every 5 ms at most and every 500 ms at least. A process that a debugger holds breaks no promise.
+ * shortest period of its node, every 5 ms at most and every 500 ms at least. A process that a debugger holds
+ * breaks no promise.
  * Errors of both: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED. */
 int muster_tick_every(muster_ctx_t *context, uint32_t period_ms);
 
@@ -430,9 +432,9 @@ int muster_next_event(muster_ctx_t *context, muster_event_t *event);
 int muster_poll_events(muster_ctx_t *context, muster_event_t *events, size_t most,
                        uint32_t timeout_ms);
 
-/* Called with each event, on the thread that called muster_dispatch. It may call every function
- * but muster_init, muster_finalize, muster_leave, muster_dispatch and muster_set_callback (MUSTER_ERR_BUSY). Its context
- * and event are valid until it returns, and it must return: no exception, no longjmp out of it. */
+/* Called with each event, on the thread that called muster_dispatch. It may call every function but
+ * muster_init, muster_finalize, muster_leave, muster_dispatch and muster_set_callback (MUSTER_ERR_BUSY). Its
+ * context and event are valid until it returns, and it must return: no exception, no longjmp out of it. */
 typedef void (*muster_event_fn)(muster_ctx_t *context, const muster_event_t *event,
                                 void *argument);
 
@@ -486,9 +488,9 @@ int muster_event_describe(muster_ctx_t *context, const muster_event_t *event, ch
  * wins) and every process of the job reads: a load, a port, a role. What one node writes is seen
  * everywhere in the order of writing. A map lives as long as its node's agent; it is gone with a
  * node that leaves or fails. Keys are texts of 1 to 255 bytes; those that begin with "muster." are
- * Muster's own, and all but MUSTER_KEY_MONITOR are refused. Values are up to 65536 bytes of any kind. All attributes of one node have up to
- * 1 MiB, 64 bytes a key included. Each call asks the agent of this node and waits for its answer:
- * microseconds, with a deadline of 5 s. All return, beside what is said with them:
+ * Muster's own, and all but MUSTER_KEY_MONITOR are refused. Values are up to 65536 bytes of any kind. All
+ * attributes of one node have up to 1 MiB, 64 bytes a key included. Each call asks the agent of this node and
+ * waits for its answer: microseconds, with a deadline of 5 s. All return, beside what is said with them:
  * MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _LIMIT, _REFUSED, _AGENT_LOST (then it may or may not have
  * been done, and can be done again), _TIMEOUT (likewise), _SYSTEM. */
 

@@ -8,9 +8,11 @@
  * It stands between the program and MPI, by MPI's profiling interface. MPI_Init connects to Muster,
  * MPI_Finalize leaves; a program that does so too is counted beside it. Each message between two ranks
  * that this process has received is told by muster_heard_from, each that it sends by muster_sent_to: a
- * load and a store each. Left alone are collective operations, which say nothing of who reached whom,
- * intercommunicators, persistent and partitioned requests, MPI_Mrecv and MPI_Isendrecv; and a program in
- * Fortran where MPI's Fortran functions do not call those of C, as in Open MPI.
+ * load and a store each. One that MPI_Mprobe has found is received. Left alone are collective, one-sided and
+ * partitioned operations; ranks of another MPI_COMM_WORLD (spawned children); and a program in Fortran where
+ * MPI's Fortran functions do not call those of C, as in Open MPI.
+ *
+ * What newer versions of MPI have is there if the MPI that this is compiled with has it.
  *
  * Where neither PMIx nor MUSTER_JOB tells the job, MPI_Init is where the agents are brought together, by
  * muster_mpi_init: the library must then be loaded in all processes of the job, or in none. It prints
@@ -22,13 +24,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* MPI 4; Open MPI 5 has these functions, and calls itself 3.1. */
+#if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
+#define HAS_ISENDRECV 1
+#endif
+/* Those with counts of 64 bits. */
+#if MPI_VERSION >= 4
+#define HAS_LARGE_COUNTS 1
+#endif
+
 static muster_ctx_t *muster;
 static int keyval = MPI_KEYVAL_INVALID;
 static _Atomic unsigned long heard, sent, untracked;
 
-/* ---------------------------------------------------------- receives under way, by their request */
+/* --------------------------------------------- receives under way, persistent requests, by their handle */
 
-#define TABLE_SIZE 4096 /* a power of two; beyond three quarters of it a receive is not followed */
+#define TABLE_SIZE 4096 /* a power of two; beyond three quarters of it a request is not followed */
+
+enum kind {
+    RECEIVE,            /* out of the table when it is complete */
+    PERSISTENT_RECEIVE, /* these stay until they are freed */
+    PERSISTENT_SEND
+};
 
 static struct {
     pthread_mutex_t lock;
@@ -36,6 +53,8 @@ static struct {
     struct {
         MPI_Request request; /* 0: free */
         MPI_Comm comm;
+        enum kind kind;
+        int to; /* of a send */
     } entries[TABLE_SIZE];
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -76,11 +95,14 @@ static pthread_mutex_t learning = PTHREAD_MUTEX_INITIALIZER;
 
 static struct world_ranks *learn_ranks(MPI_Comm comm)
 {
-    MPI_Group here, world;
+    MPI_Group there, world;
     struct world_ranks *found;
-    int inter = 1, size = 0;
+    int inter = 0, size = 0;
+    /* Whom one talks to on an intercommunicator are the others. */
     PMPI_Comm_test_inter(comm, &inter);
-    if (!inter)
+    if (inter)
+        PMPI_Comm_remote_size(comm, &size);
+    else
         PMPI_Comm_size(comm, &size);
     found = malloc(sizeof *found + (size_t)size * 2 * sizeof(int));
     if (!found)
@@ -90,10 +112,13 @@ static struct world_ranks *learn_ranks(MPI_Comm comm)
         int *numbers = found->ranks + size;
         for (int i = 0; i < size; i++)
             numbers[i] = i;
-        PMPI_Comm_group(comm, &here);
+        if (inter)
+            PMPI_Comm_remote_group(comm, &there);
+        else
+            PMPI_Comm_group(comm, &there);
         PMPI_Comm_group(MPI_COMM_WORLD, &world);
-        PMPI_Group_translate_ranks(here, size, numbers, world, found->ranks);
-        PMPI_Group_free(&here);
+        PMPI_Group_translate_ranks(there, size, numbers, world, found->ranks);
+        PMPI_Group_free(&there);
         PMPI_Group_free(&world);
     }
     PMPI_Comm_set_attr(comm, keyval, found);
@@ -140,34 +165,37 @@ static unsigned place_of(MPI_Request request)
     return (unsigned)(((uintptr_t)request * 0x9E3779B97F4A7C15u) >> 40) % TABLE_SIZE;
 }
 
-/* With the lock. */
-static void put_in(MPI_Request request, MPI_Comm comm)
+/* With the lock: where it is, or where it would be, which is free. */
+static unsigned find(MPI_Request request)
 {
     unsigned place = place_of(request);
+    while (table.entries[place].request && table.entries[place].request != request)
+        place = (place + 1) % TABLE_SIZE;
+    return place;
+}
+
+/* With the lock. */
+static void put_in(MPI_Request request, MPI_Comm comm, enum kind kind, int to)
+{
     if (table.used < TABLE_SIZE / 4 * 3) {
-        while (table.entries[place].request && table.entries[place].request != request)
-            place = (place + 1) % TABLE_SIZE;
+        unsigned place = find(request);
         table.used += !table.entries[place].request;
         table.entries[place].request = request;
         table.entries[place].comm = comm;
+        table.entries[place].kind = kind;
+        table.entries[place].to = to;
     } else {
         untracked++;
     }
 }
 
-/* With the lock: the communicator of a receive, which is followed no more. */
-static MPI_Comm take_out(MPI_Request request)
+/* With the lock: followed no more. */
+static void take_out(unsigned hole)
 {
-    unsigned place = place_of(request), hole;
-    MPI_Comm comm;
-    while (table.entries[place].request && table.entries[place].request != request)
-        place = (place + 1) % TABLE_SIZE;
-    if (!table.entries[place].request)
-        return MPI_COMM_NULL;
-    comm = table.entries[place].comm;
+    if (!table.entries[hole].request)
+        return;
     table.used--;
     /* Whoever stands behind the hole and would be found before it moves up. */
-    hole = place;
     for (unsigned next = (hole + 1) % TABLE_SIZE; table.entries[next].request; next = (next + 1) % TABLE_SIZE) {
         unsigned home = place_of(table.entries[next].request);
         if ((next - home) % TABLE_SIZE >= (next - hole) % TABLE_SIZE) {
@@ -176,15 +204,26 @@ static MPI_Comm take_out(MPI_Request request)
         }
     }
     table.entries[hole].request = 0;
-    return comm;
 }
 
-static void follow(MPI_Request request, MPI_Comm comm)
+static void follow(MPI_Request request, MPI_Comm comm, enum kind kind, int to)
 {
     world_rank(comm, 0); /* From now on it is noticed when the communicator is freed. */
     pthread_mutex_lock(&table.lock);
-    put_in(request, comm);
+    put_in(request, comm, kind, to);
     pthread_mutex_unlock(&table.lock);
+}
+
+/* With the lock: the communicator of a receive that may be complete soon; none if it is not followed. */
+static MPI_Comm take_one(MPI_Request request)
+{
+    unsigned place = find(request);
+    MPI_Comm comm = table.entries[place].comm;
+    if (!table.entries[place].request || table.entries[place].kind == PERSISTENT_SEND)
+        return MPI_COMM_NULL;
+    if (table.entries[place].kind == RECEIVE)
+        take_out(place);
+    return comm;
 }
 
 /* Before MPI may complete these requests. 0 if none of them is followed: then nothing is to be done after. */
@@ -197,7 +236,7 @@ static int take(struct taken *taken, int count, const MPI_Request requests[])
     taken->comms = count == 1 ? &taken->one : malloc((size_t)count * sizeof *taken->comms);
     pthread_mutex_lock(&table.lock);
     for (int i = 0; i < count; i++) {
-        MPI_Comm comm = requests[i] == MPI_REQUEST_NULL ? MPI_COMM_NULL : take_out(requests[i]);
+        MPI_Comm comm = requests[i] == MPI_REQUEST_NULL ? MPI_COMM_NULL : take_one(requests[i]);
         if (taken->comms)
             taken->comms[i] = comm;
         else
@@ -214,7 +253,8 @@ static int take(struct taken *taken, int count, const MPI_Request requests[])
     return found && taken->comms;
 }
 
-/* After it: what is not complete is followed again, and has no communicator here any more. */
+/* After it: what is not complete is followed again, and has no communicator here any more. The handle of a
+ * persistent request stays as it is, complete or not. */
 static void give_back(struct taken *taken, const MPI_Request requests[])
 {
     struct taken **link = &all_taken;
@@ -223,8 +263,9 @@ static void give_back(struct taken *taken, const MPI_Request requests[])
         link = &(*link)->next;
     *link = taken->next;
     for (int i = 0; i < taken->count; i++)
-        if (taken->comms[i] != MPI_COMM_NULL && requests[i] != MPI_REQUEST_NULL) {
-            put_in(requests[i], taken->comms[i]);
+        if (taken->comms[i] != MPI_COMM_NULL && requests[i] != MPI_REQUEST_NULL &&
+            table.entries[find(requests[i])].request == 0) {
+            put_in(requests[i], taken->comms[i], RECEIVE, -1);
             taken->comms[i] = MPI_COMM_NULL;
         }
     pthread_mutex_unlock(&table.lock);
@@ -233,7 +274,8 @@ static void give_back(struct taken *taken, const MPI_Request requests[])
 static void complete(MPI_Comm comm, const MPI_Status *status)
 {
     int cancelled = 0;
-    if (comm == MPI_COMM_NULL)
+    /* A persistent request that was not started is complete at once, from nobody. */
+    if (comm == MPI_COMM_NULL || status->MPI_SOURCE < 0)
         return;
     PMPI_Test_cancelled(status, &cancelled);
     if (!cancelled)
@@ -282,7 +324,7 @@ int MPI_Finalize(void)
 {
     const char *stats = getenv("MUSTER_PMPI_STATS");
     if (stats && *stats == '1')
-        fprintf(stderr, "muster-pmpi: %lu heard, %lu sent, %lu receives not followed\n", heard, sent, untracked);
+        fprintf(stderr, "muster-pmpi: %lu heard, %lu sent, %lu requests not followed\n", heard, sent, untracked);
     if (muster)
         muster_finalize(muster);
     muster = NULL;
@@ -291,73 +333,201 @@ int MPI_Finalize(void)
 
 /* ---------------------------------------------------------------------------------------- sends */
 
-#define SEND(name)                                                                                     \
-    int MPI_##name(const void *buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm)   \
-    {                                                                                                  \
-        int result = PMPI_##name(buffer, count, type, to, tag, comm);                                  \
-        if (result == MPI_SUCCESS)                                                                     \
-            tell_sent(comm, to);                                                                       \
-        return result;                                                                                 \
+#define SEND(name, count_type)                                                                              \
+    int MPI_##name(const void *buffer, count_type count, MPI_Datatype type, int to, int tag, MPI_Comm comm) \
+    {                                                                                                       \
+        int result = PMPI_##name(buffer, count, type, to, tag, comm);                                       \
+        if (result == MPI_SUCCESS)                                                                          \
+            tell_sent(comm, to);                                                                            \
+        return result;                                                                                      \
     }
-#define ISEND(name)                                                                                    \
-    int MPI_##name(const void *buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,   \
-                   MPI_Request *request)                                                               \
-    {                                                                                                  \
-        int result = PMPI_##name(buffer, count, type, to, tag, comm, request);                         \
-        if (result == MPI_SUCCESS)                                                                     \
-            tell_sent(comm, to);                                                                       \
-        return result;                                                                                 \
+#define ISEND(name, count_type)                                                                             \
+    int MPI_##name(const void *buffer, count_type count, MPI_Datatype type, int to, int tag, MPI_Comm comm, \
+                   MPI_Request *request)                                                                    \
+    {                                                                                                       \
+        int result = PMPI_##name(buffer, count, type, to, tag, comm, request);                              \
+        if (result == MPI_SUCCESS)                                                                          \
+            tell_sent(comm, to);                                                                            \
+        return result;                                                                                      \
+    }
+/* Sent whenever it is started. */
+#define SEND_INIT(name, count_type)                                                                         \
+    int MPI_##name(const void *buffer, count_type count, MPI_Datatype type, int to, int tag, MPI_Comm comm, \
+                   MPI_Request *request)                                                                    \
+    {                                                                                                       \
+        int result = PMPI_##name(buffer, count, type, to, tag, comm, request);                              \
+        if (result == MPI_SUCCESS && muster)                                                                \
+            follow(*request, comm, PERSISTENT_SEND, to);                                                    \
+        return result;                                                                                      \
     }
 
-SEND(Send)
-SEND(Ssend)
-SEND(Rsend)
-SEND(Bsend)
-ISEND(Isend)
-ISEND(Issend)
-ISEND(Irsend)
-ISEND(Ibsend)
+SEND(Send, int)
+SEND(Ssend, int)
+SEND(Rsend, int)
+SEND(Bsend, int)
+ISEND(Isend, int)
+ISEND(Issend, int)
+ISEND(Irsend, int)
+ISEND(Ibsend, int)
+SEND_INIT(Send_init, int)
+SEND_INIT(Ssend_init, int)
+SEND_INIT(Rsend_init, int)
+SEND_INIT(Bsend_init, int)
+#ifdef HAS_LARGE_COUNTS
+SEND(Send_c, MPI_Count)
+SEND(Ssend_c, MPI_Count)
+SEND(Rsend_c, MPI_Count)
+SEND(Bsend_c, MPI_Count)
+ISEND(Isend_c, MPI_Count)
+ISEND(Issend_c, MPI_Count)
+ISEND(Irsend_c, MPI_Count)
+ISEND(Ibsend_c, MPI_Count)
+SEND_INIT(Send_init_c, MPI_Count)
+SEND_INIT(Ssend_init_c, MPI_Count)
+SEND_INIT(Rsend_init_c, MPI_Count)
+SEND_INIT(Bsend_init_c, MPI_Count)
+#endif
+
+static void tell_started(MPI_Request request)
+{
+    MPI_Comm comm = MPI_COMM_NULL;
+    int to = -1;
+    if (table.used == 0)
+        return;
+    pthread_mutex_lock(&table.lock);
+    unsigned place = find(request);
+    if (table.entries[place].request && table.entries[place].kind == PERSISTENT_SEND) {
+        comm = table.entries[place].comm;
+        to = table.entries[place].to;
+    }
+    pthread_mutex_unlock(&table.lock);
+    tell_sent(comm, to);
+}
+
+int MPI_Start(MPI_Request *request)
+{
+    int result = PMPI_Start(request);
+    if (result == MPI_SUCCESS)
+        tell_started(*request);
+    return result;
+}
+
+int MPI_Startall(int count, MPI_Request requests[])
+{
+    int result = PMPI_Startall(count, requests);
+    for (int i = 0; result == MPI_SUCCESS && i < count; i++)
+        tell_started(requests[i]);
+    return result;
+}
 
 /* ------------------------------------------------------------------------------------- receives */
 
-int MPI_Recv(void *buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status *status)
+#define RECV(name, count_type)                                                                               \
+    int MPI_##name(void *buffer, count_type count, MPI_Datatype type, int from, int tag, MPI_Comm comm,      \
+                   MPI_Status *status)                                                                       \
+    {                                                                                                        \
+        MPI_Status own, *seen = status == MPI_STATUS_IGNORE ? &own : status;                                 \
+        int result = PMPI_##name(buffer, count, type, from, tag, comm, seen);                                \
+        if (result == MPI_SUCCESS)                                                                           \
+            tell_heard(comm, seen);                                                                          \
+        return result;                                                                                       \
+    }
+#define IRECV(name, count_type, kind)                                                                        \
+    int MPI_##name(void *buffer, count_type count, MPI_Datatype type, int from, int tag, MPI_Comm comm,      \
+                   MPI_Request *request)                                                                     \
+    {                                                                                                        \
+        int result = PMPI_##name(buffer, count, type, from, tag, comm, request);                             \
+        if (result == MPI_SUCCESS && muster)                                                                 \
+            follow(*request, comm, kind, -1);                                                                \
+        return result;                                                                                       \
+    }
+#define SENDRECV(name, count_type)                                                                           \
+    int MPI_##name(const void *out, count_type out_count, MPI_Datatype out_type, int to, int out_tag,        \
+                   void *in, count_type in_count, MPI_Datatype in_type, int from, int in_tag, MPI_Comm comm, \
+                   MPI_Status *status)                                                                       \
+    {                                                                                                        \
+        MPI_Status own, *seen = status == MPI_STATUS_IGNORE ? &own : status;                                 \
+        int result = PMPI_##name(out, out_count, out_type, to, out_tag, in, in_count, in_type, from, in_tag, \
+                                 comm, seen);                                                                \
+        if (result == MPI_SUCCESS) {                                                                         \
+            tell_sent(comm, to);                                                                             \
+            tell_heard(comm, seen);                                                                          \
+        }                                                                                                    \
+        return result;                                                                                       \
+    }
+#define SENDRECV_REPLACE(name, count_type)                                                                   \
+    int MPI_##name(void *buffer, count_type count, MPI_Datatype type, int to, int out_tag, int from,         \
+                   int in_tag, MPI_Comm comm, MPI_Status *status)                                            \
+    {                                                                                                        \
+        MPI_Status own, *seen = status == MPI_STATUS_IGNORE ? &own : status;                                 \
+        int result = PMPI_##name(buffer, count, type, to, out_tag, from, in_tag, comm, seen);                \
+        if (result == MPI_SUCCESS) {                                                                         \
+            tell_sent(comm, to);                                                                             \
+            tell_heard(comm, seen);                                                                          \
+        }                                                                                                    \
+        return result;                                                                                       \
+    }
+/* The status of such a request is that of the receive. */
+#define ISENDRECV(name, count_type)                                                                          \
+    int MPI_##name(const void *out, count_type out_count, MPI_Datatype out_type, int to, int out_tag,        \
+                   void *in, count_type in_count, MPI_Datatype in_type, int from, int in_tag, MPI_Comm comm, \
+                   MPI_Request *request)                                                                     \
+    {                                                                                                        \
+        int result = PMPI_##name(out, out_count, out_type, to, out_tag, in, in_count, in_type, from, in_tag, \
+                                 comm, request);                                                             \
+        if (result == MPI_SUCCESS && muster) {                                                               \
+            tell_sent(comm, to);                                                                             \
+            follow(*request, comm, RECEIVE, -1);                                                             \
+        }                                                                                                    \
+        return result;                                                                                       \
+    }
+#define ISENDRECV_REPLACE(name, count_type)                                                                  \
+    int MPI_##name(void *buffer, count_type count, MPI_Datatype type, int to, int out_tag, int from,         \
+                   int in_tag, MPI_Comm comm, MPI_Request *request)                                          \
+    {                                                                                                        \
+        int result = PMPI_##name(buffer, count, type, to, out_tag, from, in_tag, comm, request);             \
+        if (result == MPI_SUCCESS && muster) {                                                               \
+            tell_sent(comm, to);                                                                             \
+            follow(*request, comm, RECEIVE, -1);                                                             \
+        }                                                                                                    \
+        return result;                                                                                       \
+    }
+
+RECV(Recv, int)
+IRECV(Irecv, int, RECEIVE)
+IRECV(Recv_init, int, PERSISTENT_RECEIVE)
+SENDRECV(Sendrecv, int)
+SENDRECV_REPLACE(Sendrecv_replace, int)
+#ifdef HAS_ISENDRECV
+ISENDRECV(Isendrecv, int)
+ISENDRECV_REPLACE(Isendrecv_replace, int)
+#endif
+#ifdef HAS_LARGE_COUNTS
+RECV(Recv_c, MPI_Count)
+IRECV(Irecv_c, MPI_Count, RECEIVE)
+IRECV(Recv_init_c, MPI_Count, PERSISTENT_RECEIVE)
+SENDRECV(Sendrecv_c, MPI_Count)
+SENDRECV_REPLACE(Sendrecv_replace_c, MPI_Count)
+ISENDRECV(Isendrecv_c, MPI_Count)
+ISENDRECV_REPLACE(Isendrecv_replace_c, MPI_Count)
+#endif
+
+/* What these have found nobody else can receive: its end by MPI_Mrecv or MPI_Imrecv is nothing new. */
+int MPI_Mprobe(int from, int tag, MPI_Comm comm, MPI_Message *message, MPI_Status *status)
 {
     MPI_Status own, *seen = status == MPI_STATUS_IGNORE ? &own : status;
-    int result = PMPI_Recv(buffer, count, type, from, tag, comm, seen);
+    int result = PMPI_Mprobe(from, tag, comm, message, seen);
     if (result == MPI_SUCCESS)
         tell_heard(comm, seen);
     return result;
 }
 
-int MPI_Sendrecv(const void *out, int out_count, MPI_Datatype out_type, int to, int out_tag, void *in,
-                 int in_count, MPI_Datatype in_type, int from, int in_tag, MPI_Comm comm, MPI_Status *status)
+int MPI_Improbe(int from, int tag, MPI_Comm comm, int *flag, MPI_Message *message, MPI_Status *status)
 {
     MPI_Status own, *seen = status == MPI_STATUS_IGNORE ? &own : status;
-    int result = PMPI_Sendrecv(out, out_count, out_type, to, out_tag, in, in_count, in_type, from, in_tag, comm, seen);
-    if (result == MPI_SUCCESS) {
-        tell_sent(comm, to);
+    int result = PMPI_Improbe(from, tag, comm, flag, message, seen);
+    if (result == MPI_SUCCESS && *flag)
         tell_heard(comm, seen);
-    }
-    return result;
-}
-
-int MPI_Sendrecv_replace(void *buffer, int count, MPI_Datatype type, int to, int out_tag, int from, int in_tag,
-                         MPI_Comm comm, MPI_Status *status)
-{
-    MPI_Status own, *seen = status == MPI_STATUS_IGNORE ? &own : status;
-    int result = PMPI_Sendrecv_replace(buffer, count, type, to, out_tag, from, in_tag, comm, seen);
-    if (result == MPI_SUCCESS) {
-        tell_sent(comm, to);
-        tell_heard(comm, seen);
-    }
-    return result;
-}
-
-int MPI_Irecv(void *buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request *request)
-{
-    int result = PMPI_Irecv(buffer, count, type, from, tag, comm, request);
-    if (result == MPI_SUCCESS && muster)
-        follow(*request, comm);
     return result;
 }
 
@@ -386,7 +556,7 @@ int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
         return PMPI_Test(request, flag, status);
     result = PMPI_Test(request, flag, seen);
     give_back(&taken, request);
-    if (result == MPI_SUCCESS)
+    if (result == MPI_SUCCESS && *flag)
         complete(taken.one, seen);
     return result;
 }
@@ -473,7 +643,7 @@ static int all(int count, MPI_Request requests[], int *flag, MPI_Status statuses
     if (!follows)
         return result;
     give_back(&taken, requests);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count && (!flag || *flag || result == MPI_ERR_IN_STATUS); i++)
         if (taken.comms[i] != MPI_COMM_NULL && is_well(result, seen, i))
             complete(taken.comms[i], &seen[i]);
     free(own);
@@ -495,7 +665,8 @@ int MPI_Testall(int count, MPI_Request requests[], int *flag, MPI_Status statuse
 int MPI_Request_free(MPI_Request *request)
 {
     pthread_mutex_lock(&table.lock);
-    take_out(*request);
+    if (*request != MPI_REQUEST_NULL)
+        take_out(find(*request));
     pthread_mutex_unlock(&table.lock);
     return PMPI_Request_free(request);
 }

@@ -80,13 +80,15 @@ pub unsafe extern "C" fn muster_attribute_get(
         context::check(context)?;
         let key = self::key(key)?;
         check_room("buffer", buffer, size)?;
-        let value = context::client(context)?.get(node, key)?.ok_or_else(|| {
-            let key = String::from_utf8_lossy(key);
-            Failure::new(
-                Code::NoSuchKey,
-                format!("node {node} has no attribute {key:?}, or it has not come here yet"),
-            )
-        })?;
+        let value = context::client(context)?
+            .attribute_get(node, key)?
+            .ok_or_else(|| {
+                let key = String::from_utf8_lossy(key);
+                Failure::new(
+                    Code::NoSuchKey,
+                    format!("node {node} has no attribute {key:?}, or it has not come here yet"),
+                )
+            })?;
         let length = value.len().min(size);
         if length > 0 {
             // SAFETY: the caller gives `size` writable bytes, of which no more are written.
@@ -137,7 +139,7 @@ pub unsafe extern "C" fn muster_attribute_keys(
     enter(|| {
         context::check(context)?;
         check_room("buffer", buffer.cast(), size)?;
-        let keys = context::client(context)?.keys(node)?;
+        let keys = context::client(context)?.attribute_keys(node)?;
         let mut place = 0;
         for key in &keys {
             if place + key.len() >= size {

@@ -221,7 +221,7 @@ pub unsafe extern "C" fn muster_poll_events(
         let client = context::client(context)?;
         let deadline = Duration::from_millis(timeout_ms.into());
         let may_take = || callback::refuse_takers("muster_poll_events").is_ok();
-        let mut next = client.await_event_while(deadline, may_take)?;
+        let mut next = client.wait_event_while(deadline, may_take)?;
         if next.is_none() {
             callback::refuse_takers("muster_poll_events")?;
         }

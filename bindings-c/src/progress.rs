@@ -9,7 +9,7 @@ use crate::context::{self, muster_ctx_t};
 #[unsafe(no_mangle)]
 pub extern "C" fn muster_tick_every(context: *mut muster_ctx_t, period_ms: u32) -> c_int {
     enter(|| {
-        context::client(context)?.promise_ticks(period_ms)?;
+        context::client(context)?.tick_every(period_ms)?;
         Ok(0)
     })
 }

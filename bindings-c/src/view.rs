@@ -305,7 +305,7 @@ pub unsafe extern "C" fn muster_node_ranks(
 #[unsafe(no_mangle)]
 pub extern "C" fn muster_my_rank(context: *mut muster_ctx_t) -> c_int {
     enter(|| {
-        let rank = context::client(context)?.own_rank()?;
+        let rank = context::client(context)?.my_rank()?;
         rank.map(count).ok_or_else(|| {
             Failure::new(
                 Code::NoSuchRank,

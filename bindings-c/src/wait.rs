@@ -56,7 +56,7 @@ pub extern "C" fn muster_wait_node(
         (states, NodeState::Left as u8),
         timeout_ms,
         |client, states, deadline| {
-            let found = client.await_node(node, states, deadline)?;
+            let found = client.wait_node(node, states, deadline)?;
             Ok(found.map(|state| state as c_int))
         },
         || format!("node {node} was in none of these states"),
@@ -76,7 +76,7 @@ pub extern "C" fn muster_wait_rank(
         (states, RankState::Left as u8),
         timeout_ms,
         |client, states, deadline| {
-            let found = client.await_rank(rank, states, deadline)?;
+            let found = client.wait_rank(rank, states, deadline)?;
             Ok(found.map(|state| state as c_int))
         },
         || format!("rank {rank} was in none of these states"),
@@ -95,7 +95,7 @@ pub extern "C" fn muster_wait_ranks(
         context,
         (states, RankState::Left as u8),
         timeout_ms,
-        |client, states, deadline| Ok(client.await_ranks(ranks, states, deadline)?.map(count)),
+        |client, states, deadline| Ok(client.wait_ranks(ranks, states, deadline)?.map(count)),
         || format!("fewer than {ranks} ranks were in these states"),
     )
 }

@@ -18,5 +18,7 @@ mod journal;
 #[cfg(feature = "agent")]
 pub mod launch;
 pub mod pmix;
+#[cfg(feature = "agent")]
+mod roster;
 pub mod sys;
 pub mod watch;

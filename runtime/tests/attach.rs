@@ -55,7 +55,7 @@ fn what_the_agent_writes_is_read_and_events_raise_the_descriptor() {
     assert_eq!(client.node_name(0).unwrap().as_deref(), Some("node0"));
     assert_eq!(client.node_state(0).unwrap(), NodeState::Unknown);
     assert_eq!(
-        (client.own_rank().unwrap(), client.own_node().unwrap()),
+        (client.my_rank().unwrap(), client.my_node().unwrap()),
         (Some(4), Some(0))
     );
     assert_eq!(client.rank_state(4).unwrap(), RankState::Alive);
@@ -341,7 +341,7 @@ fn another_agent_is_found_by_who_asks_for_none() {
     let mut agent = Agent::start(base.path());
     agent.await_armed();
     let alive = [RankState::Alive];
-    let found = client.await_rank(0, &alive, DEADLINE).unwrap();
+    let found = client.wait_rank(0, &alive, DEADLINE).unwrap();
     assert_eq!(found, Some(RankState::Alive));
     while client.next_event().unwrap().is_some() {}
     client.finalize(0).unwrap();
@@ -602,74 +602,6 @@ fn who_comes_while_the_agent_ends_is_not_let_in() {
     assert!(matches!(late.receive(&mut buffer), Ok(Received::HungUp)));
     assert!(Packets::connect(&agent.place.socket()).is_err());
     early.finalize(0).unwrap();
-}
-
-/// A process that gives up before it is attached is no rank: its end is no death, and it may come again.
-#[test]
-fn who_hangs_up_before_it_is_attached_was_never_there() {
-    let base = tempdir().unwrap();
-    let mut agent = Agent::start(base.path());
-    let hello = Hello {
-        pid: std::process::id(),
-        key: agent.place.key().into(),
-        rank: Some(7),
-        job_size: 0,
-        threadless: false,
-        ulfm: false,
-        wants_nudge: false,
-        held: None,
-    };
-    let early = Packets::connect(&agent.place.socket()).unwrap();
-    early.send(&ToAgent::Hello(hello).encode(), None).unwrap();
-    await_readable(early.as_fd());
-    drop(early);
-    let slot = agent.await_seen("the withdrawal", |seen| match seen {
-        Seen::Request(Request::Withdrawn { slot }) => Some(*slot),
-        _ => None,
-    });
-    let client = Client::attach(Options {
-        rank: Some(7),
-        ..options(base.path())
-    });
-    let client = client.unwrap();
-    assert_eq!(agent.await_armed(), slot);
-    client.finalize(0).unwrap();
-    assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
-}
-
-/// One that dies then has died.
-#[test]
-fn who_dies_before_it_is_attached_has_failed() {
-    let base = tempdir().unwrap();
-    let mut agent = Agent::start(base.path());
-    let socket = agent.place.socket();
-    let key = agent.place.key().to_owned();
-    let child = support::raw::fork(|| {
-        let hello = Hello {
-            pid: std::process::id(),
-            key: key.clone(),
-            rank: Some(7),
-            job_size: 0,
-            threadless: false,
-            ulfm: false,
-            wants_nudge: false,
-            held: None,
-        };
-        let greeted = Packets::connect(&socket).and_then(|own| {
-            own.send(&ToAgent::Hello(hello).encode(), None)
-                .map(|()| own)
-        });
-        std::mem::forget(greeted);
-        support::raw::pause_forever()
-    });
-    let slot = agent.await_seen("the child", |seen| match seen {
-        Seen::Request(Request::Attached { slot, .. }) => Some(*slot),
-        _ => None,
-    });
-    muster::sys::process::send_signal(child, libc::SIGKILL).unwrap();
-    let finding = agent.await_finding(slot);
-    assert!(matches!(finding, Finding::Failed { .. }), "{finding:?}");
-    support::raw::reap(child);
 }
 
 /// What a client of another release, job or making gets to hear at the door.

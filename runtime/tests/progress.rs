@@ -110,23 +110,23 @@ fn a_wait_ends_at_its_deadline() {
     agent.await_armed();
     let short = Duration::from_millis(3);
     assert!(matches!(
-        client.await_rank(7, &[RankState::Alive], short),
+        client.wait_rank(7, &[RankState::Alive], short),
         Ok(None)
     ));
     assert!(matches!(
-        client.await_rank(7, &[RankState::Unknown], short),
+        client.wait_rank(7, &[RankState::Unknown], short),
         Ok(Some(_))
     ));
     assert!(matches!(
-        client.await_ranks(1, &[RankState::Hung], short),
+        client.wait_ranks(1, &[RankState::Hung], short),
         Ok(None)
     ));
     assert!(matches!(
-        client.await_ranks(0, &[RankState::Hung], Duration::MAX),
+        client.wait_ranks(0, &[RankState::Hung], Duration::MAX),
         Ok(Some(0))
     ));
     client.finalize(0).unwrap();
-    assert!(client.await_rank(0, &[RankState::Left], short).is_err());
+    assert!(client.wait_rank(0, &[RankState::Left], short).is_err());
 }
 
 /// A thread that waits for a rank, or for events, and what it is told in the end.
@@ -153,11 +153,11 @@ fn who_waits_when_this_process_leaves_is_told_so() {
         let client = Client::attach(options).unwrap();
         agent.await_armed();
         let state = waiting(&client, |client| {
-            client.await_rank(7, &[RankState::Alive], Duration::MAX)
+            client.wait_rank(7, &[RankState::Alive], Duration::MAX)
         });
         let event = waiting(&client, |client| {
             loop {
-                match client.await_event(Duration::MAX) {
+                match client.wait_event(Duration::MAX) {
                     Ok(_) => {}
                     Err(cause) => return cause,
                 }
@@ -179,7 +179,7 @@ fn who_waits_when_another_agent_comes_waits_for_what_that_says() {
     let client = Client::attach(support::agent::options(base.path())).unwrap();
     agent.await_armed();
     let state = waiting(&client, |client| {
-        client.await_rank(7, &[RankState::Alive], Duration::MAX)
+        client.wait_rank(7, &[RankState::Alive], Duration::MAX)
     });
     drop(agent);
     let mut another = Agent::start(base.path());
@@ -203,7 +203,7 @@ fn who_waits_for_events_can_be_asked_to_stop() {
             waiting(&client, |client| {
                 loop {
                     let go_on = || GOES_ON.load(Ordering::Acquire);
-                    let told = client.await_event_while(Duration::MAX, go_on);
+                    let told = client.wait_event_while(Duration::MAX, go_on);
                     if !matches!(told, Ok(Some(_))) {
                         return told.is_ok();
                     }

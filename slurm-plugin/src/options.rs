@@ -75,7 +75,8 @@ impl Site {
                 _ => {
                     return Err(format!(
                         "{word:?} in plugstack.conf: known are agent=/PATH, rails=RAIL+RAIL, profile=NAME, \
-                         protocol=overlay|age, journal=/DIRECTORY, fastest=NAME, ports=LOW-HIGH, default=on|off, realtime=on|off"
+                         protocol=overlay|age, journal=/DIRECTORY, \
+                         fastest=NAME, ports=LOW-HIGH, default=on|off, realtime=on|off"
                     ));
                 }
             }

@@ -7,15 +7,14 @@
 
 use muster_tests::cluster::{Cluster, NODES, Process, signal};
 use muster_tests::launch::{compile, venv};
-use muster_tests::workspace;
+use muster_tests::{lines_of_both, workspace};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 const RANKS: usize = 8;
@@ -262,18 +261,7 @@ impl Job {
             .stderr(Stdio::piped())
             .spawn()
             .expect("nsenter can be started");
-        let (sender, said) = channel();
-        let outputs: [Box<dyn std::io::Read + Send>; 2] = [
-            Box::new(launcher.stdout.take().expect("piped")),
-            Box::new(launcher.stderr.take().expect("piped")),
-        ];
-        for output in outputs {
-            let sender = sender.clone();
-            std::thread::spawn(move || {
-                let mut lines = BufReader::new(output).lines().map_while(Result::ok);
-                lines.try_for_each(|line| sender.send(line))
-            });
-        }
+        let said = lines_of_both(&mut launcher);
         Self {
             launcher,
             said,

@@ -100,6 +100,17 @@ pub(crate) fn alone<'a>(
         .env("MUSTER_LINGER_MS", "0")
 }
 
+/// What gossip.c and its agent are started with. Each that runs has a net of its own, of three numbers.
+pub(crate) fn gossip_on(net: &str) -> Vec<(&'static str, String)> {
+    vec![
+        ("MUSTER_PROTOCOL", "age".to_owned()),
+        ("MUSTER_RAILS", format!("{net}.1@udp0")),
+        ("MUSTER_PARTICIPANTS", format!("{net}.[1-2]@udp0")),
+        ("MUSTER_INTERVAL_MS", "250".to_owned()),
+        ("MUSTER_ROUND_TRIP_MS", "2".to_owned()),
+    ]
+}
+
 /// A musterd of this source, as `make` builds it.
 pub(crate) fn musterd() -> PathBuf {
     run(Command::new(env!("CARGO"))

@@ -62,6 +62,46 @@ fn every_function_with_a_context_is_tried_without_one() {
     }
 }
 
+/// Those that connect, leave and hand events on.
+const NOT_FOR_CALLBACKS: [&str; 5] = [
+    "muster_dispatch",
+    "muster_finalize",
+    "muster_init",
+    "muster_leave",
+    "muster_set_callback",
+];
+
+/// Every function is called from inside a callback and by many threads at once: what both do, and what is left.
+#[test]
+fn every_function_is_called_inside_a_callback_and_by_many_threads() {
+    let read = |name: &str| {
+        let path = here().join("tests/c_api").join(name);
+        std::fs::read_to_string(path).expect("a source")
+    };
+    let (all, inside, threads) = (
+        read("every_call.h"),
+        read("bad_use.c"),
+        read("many_threads.c"),
+    );
+    let (_, inside) = inside
+        .split_once("static void call_all(")
+        .expect("the callback");
+    let (inside, _) = inside.split_once("\n}").expect("its end");
+    assert!(inside.contains("ask_all("), "{inside}");
+    assert_eq!(threads.matches("ask_all(").count(), 2, "{threads}");
+    for (name, _) in functions(&header()) {
+        let call = format!("{name}(");
+        if NOT_FOR_CALLBACKS.contains(&name.as_str()) {
+            assert!(inside.contains(&call) && threads.contains(&call), "{name}");
+        } else {
+            assert!(
+                all.contains(&format!("ASK({call}")) || all.contains(&format!("ASK_WORD({call}")),
+                "{name}"
+            );
+        }
+    }
+}
+
 /// The promise of an application that stays clean: its ranks get the C library and nothing else.
 #[test]
 fn the_library_needs_the_c_library_only() {

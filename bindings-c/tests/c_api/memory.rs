@@ -4,14 +4,18 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{alone, attempt, beside, compile, here, musterd};
+use crate::common::{alone, attempt, beside, compile, gossip_on, here, musterd};
 
 const LINK: &[&str] = &["-lmuster", "-lpthread"];
 /// What valgrind's memcheck ends with if it has found something.
 const FOUND: &str = "99";
 
-/// Every C program of the tests with what it is started with; the last is an example.
-fn programs() -> Vec<(PathBuf, &'static [&'static str])> {
+/// A C program, its arguments and its variables.
+type Program = (PathBuf, Vec<String>, Vec<(&'static str, String)>);
+
+/// Every C program of the tests with what it is started with, the agent of gossip on this net; the last is an
+/// example.
+fn programs(net: &str) -> Vec<Program> {
     let names = [
         "wrong_use",
         "right_use",
@@ -24,21 +28,26 @@ fn programs() -> Vec<(PathBuf, &'static [&'static str])> {
     ];
     let mut programs: Vec<_> = names
         .iter()
-        .map(|name| (beside(name), &[] as &[&str]))
+        .map(|name| (beside(name), Vec::new(), Vec::new()))
         .collect();
-    programs.push((here().join("../examples/epoll.c"), &["wait", "1"]));
+    programs.push((beside("gossip"), vec![net.to_owned()], gossip_on(net)));
+    let epoll = here().join("../examples/epoll.c");
+    let words = ["wait", "1"].map(str::to_owned);
+    programs.push((epoll, words.to_vec(), Vec::new()));
     programs
 }
 
 /// Runs each program by a command that is made for it, and fails for all of them at once.
-fn check_all(flags: &[&str], command: impl Fn(&Path) -> Command) {
+fn check_all(net: &str, flags: &[&str], command: impl Fn(&Path) -> Command) {
     let agent = musterd();
     let mut complaints = String::new();
-    for (source, arguments) in programs() {
+    for (source, arguments, variables) in programs(net) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let binary = compile(&source, folder.path(), LINK, flags);
         let mut command = command(&binary);
-        alone(&mut command, folder.path(), Some(&agent)).args(arguments);
+        alone(&mut command, folder.path(), Some(&agent))
+            .args(arguments)
+            .envs(variables);
         let output = attempt(&mut command);
         if !output.status.success() {
             let (words, errors) = (
@@ -65,7 +74,7 @@ fn memcheck(program: &Path) -> Command {
 
 #[test]
 fn valgrind_finds_nothing() {
-    check_all(&["-O1"], memcheck);
+    check_all("127.96.2", &["-O1"], memcheck);
 }
 
 #[test]
@@ -75,7 +84,7 @@ fn sanitizers_find_nothing() {
         "-fsanitize=address,undefined",
         "-fno-sanitize-recover=all",
     ];
-    check_all(&flags, |program| Command::new(program));
+    check_all("127.96.3", &flags, |program| Command::new(program));
 }
 
 /// The tools are there and bite: a program that hands the library a buffer that was given back, and one

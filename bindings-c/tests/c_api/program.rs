@@ -4,27 +4,32 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{alone, attempt, beside, compile, musterd};
+use crate::common::{alone, attempt, beside, compile, gossip_on, musterd};
 
 const SHARED: &[&str] = &["-lmuster", "-lpthread"];
 const STATIC: &[&str] = &["-l:libmuster.a", "-lpthread", "-ldl", "-lgcc_eh", "-lgcc"];
 
 /// Compiles and runs one of the programs beside this file, away from every other agent.
 fn check(program: &str, link: &[&str], agent: Option<&Path>) {
-    check_with(program, link, agent, &[]);
+    check_with(program, link, agent, |command| command);
 }
 
-/// The same with more variables.
-fn check_with(program: &str, link: &[&str], agent: Option<&Path>, variables: &[(&str, &str)]) {
+/// The same with more words and variables.
+fn check_with(
+    program: &str,
+    link: &[&str],
+    agent: Option<&Path>,
+    with: impl Fn(&mut Command) -> &mut Command,
+) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let binary = compile(&beside(program), folder.path(), link, &["-Werror"]);
     let mut command = Command::new(&binary);
-    let command = alone(&mut command, folder.path(), agent);
-    let output = attempt(command.envs(variables.iter().copied()));
+    let output = attempt(with(alone(&mut command, folder.path(), agent)));
     let words = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success(),
-        "{program}: {}\n{words}",
+        "{program}: {}
+{words}",
         output.status
     );
 }
@@ -53,14 +58,10 @@ fn rails_and_policy_asked_for_changed_and_refused() {
 /// AG-01, cfg-005: the parameters of age gossip, asked for, set anew and refused.
 #[test]
 fn gossip_asked_for_initialised_and_refused() {
-    let variables = [
-        ("MUSTER_PROTOCOL", "age"),
-        ("MUSTER_RAILS", "127.96.1.1@udp0"),
-        ("MUSTER_PARTICIPANTS", "127.96.1.[1-2]@udp0"),
-        ("MUSTER_INTERVAL_MS", "250"),
-        ("MUSTER_ROUND_TRIP_MS", "2"),
-    ];
-    check_with("gossip", SHARED, Some(&musterd()), &variables);
+    let net = "127.96.1";
+    check_with("gossip", SHARED, Some(&musterd()), |command| {
+        command.arg(net).envs(gossip_on(net))
+    });
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn compute(world: &impl Communicator, victim: Option<&str>) -> Result<u32, Box<d
         porch: bootstrap::porch(false),
         ..Options::default()
     })?;
-    let there = muster.await_ranks(ranks, &[RankState::Alive], PATIENCE)?;
+    let there = muster.wait_ranks(ranks, &[RankState::Alive], PATIENCE)?;
     there.ok_or("not all ranks have attached to Muster")?;
     world.barrier();
     if victim == Some(rank) {
@@ -61,7 +61,7 @@ fn compute(world: &impl Communicator, victim: Option<&str>) -> Result<u32, Box<d
         }
         // Stays until the others have that.
         let gone = [RankState::Left, RankState::Failed];
-        muster.await_ranks(ranks - 1, &gone, PATIENCE)?;
+        muster.wait_ranks(ranks - 1, &gone, PATIENCE)?;
         dead_count
     } else {
         let root = world.process_at_rank(0);
@@ -88,7 +88,7 @@ fn collect(
             let source = status.source_rank();
             sum += world.process_at_rank(source).receive::<f64>().0;
             missing.remove(&(source as u32));
-        } else if let Some(event) = muster.await_event(NAP)? {
+        } else if let Some(event) = muster.wait_event(NAP)? {
             if event.kind == EventKind::RankFailed && missing.remove(&event.rank) {
                 println!("{}; rank 0 takes over", describe(muster, &event)?);
                 sum += share(event.rank, ranks);

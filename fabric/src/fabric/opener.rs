@@ -59,6 +59,14 @@ impl Fabric {
         }
     }
 
+    /// Whether a rail may stand beside those that are open: not whether it can be opened.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_add(&self, nid: &Nid) -> Result<(), OpenError> {
+        self.check_rail(nid)
+    }
+
     /// Takes in a rail that was opened elsewhere.
     ///
     /// # Errors

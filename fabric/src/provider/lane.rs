@@ -1,7 +1,9 @@
 //! One open endpoint of a rail: datagrams out, datagrams in, completions.
 //!
-//! A lane owns its buffers, cut into slots of one message each: the first slots are for receives and
-//! stay posted, the others are for sends that the provider completes later. A slot's index is also
+//! A lane owns its buffers, cut into slots of one message each: the first slots are for receives, the others for
+//! sends that the provider completes later. For each message that comes a spare slot is posted before the message is
+//! handed over, and the slot that it came in is the spare one afterwards: however long somebody looks at messages,
+//! as many receives are posted as were asked for. A slot's index is also
 //! the place of its operation context, so a completion says which slot it is about. A message that
 //! the provider takes by copy (`fi_inject`) uses no slot and gives no completion.
 //!
@@ -9,6 +11,8 @@
 //! opened to be read now and then has no descriptor, so that nothing that arrives can wake anybody.
 
 mod bare;
+#[cfg(test)]
+mod spare_test;
 
 use super::array::Array;
 use super::bell::Bell;
@@ -37,6 +41,9 @@ const EVENTS_MAX: usize = 16;
 
 /// Completions that are read with one call.
 const READ_BATCH: usize = 16;
+
+/// Receive slots beside those that are posted: as many as messages can be read and not looked at.
+const SPARE: usize = READ_BATCH;
 
 /// Slots are whole cache lines.
 const SLOT_ALIGNMENT: usize = 64;
@@ -160,6 +167,10 @@ pub(crate) struct Lane {
     slot_bytes: usize,
     tags: Vec<SendTag>,
     free_sends: Vec<usize>,
+    /// Receive slots that are to be posted when a message has come.
+    spare: Vec<usize>,
+    /// Receives that lack a slot as long as all spare ones are held.
+    owed: usize,
     unposted: Vec<usize>,
     read: VecDeque<Done>,
 }
@@ -182,13 +193,14 @@ impl Lane {
         };
         let mut offer = info.offer();
         offer.message_max = offer.message_max.min(limits.message_max);
-        let receives = limits.receives.clamp(1, offer.receives_max.max(1));
+        let posted = limits.receives.clamp(1, offer.receives_max.max(1));
+        let receives = posted + SPARE;
         let sends = limits.sends.clamp(1, offer.sends_max.max(1));
         let fabric = open::fabric(library, &info)?;
         let domain = open::domain(library, &fabric, &info)?;
         let has_bell = row.addressing == Addressing::Local;
         let waits = limits.wakes && !has_bell;
-        let queue = open::queue(library, &domain, receives + sends, waits)?;
+        let queue = open::queue(library, &domain, posted + sends, waits)?;
         let mut wait_fd = match waits {
             true => Some(open::wait_fd(library, &queue)?),
             false => None,
@@ -247,10 +259,12 @@ impl Lane {
             slot_bytes,
             tags: vec![SendTag::default(); sends],
             free_sends: (receives..receives + sends).rev().collect(),
+            spare: (posted..receives).collect(),
+            owed: 0,
             unposted: Vec::with_capacity(receives),
             read: VecDeque::with_capacity(receives + sends),
         };
-        for slot in 0..receives {
+        for slot in 0..posted {
             lane.post_receive(slot)?;
         }
         Ok(lane)
@@ -549,17 +563,27 @@ impl Lane {
         self.free_sends.push(slot);
     }
 
-    /// Gives a received slot back to the provider.
+    /// Gives a received slot back: another one was posted for it, unless all are held.
     pub(crate) fn repost(&mut self, slot: usize) {
-        if self.post_receive(slot).is_err() {
-            self.unposted.push(slot);
+        if self.owed == 0 {
+            self.spare.push(slot);
+        } else {
+            self.owed -= 1;
+            self.post(slot);
         }
     }
 
-    /// Tries again what [`Lane::repost`] could not post.
+    /// Tries again what could not be posted.
     pub(crate) fn repost_late(&mut self) {
         for slot in mem::take(&mut self.unposted) {
-            self.repost(slot);
+            self.post(slot);
+        }
+    }
+
+    /// Posts a receive slot, now or later.
+    fn post(&mut self, slot: usize) {
+        if self.post_receive(slot).is_err() {
+            self.unposted.push(slot);
         }
     }
 
@@ -606,13 +630,19 @@ impl Lane {
             let done = match self.slot_of(entry.op_context) {
                 // What is no longer than its prefix is the provider's own.
                 Some(slot) if slot < self.receives && self.offer.prefix >= entry.len.max(1) => {
-                    self.repost(slot);
+                    self.post(slot);
                     continue;
                 }
-                Some(slot) if slot < self.receives => Done::Received {
-                    slot,
-                    length: entry.len - self.offer.prefix,
-                },
+                Some(slot) if slot < self.receives => {
+                    match self.spare.pop() {
+                        Some(spare) => self.post(spare),
+                        None => self.owed += 1,
+                    }
+                    Done::Received {
+                        slot,
+                        length: entry.len - self.offer.prefix,
+                    }
+                }
                 Some(slot) => {
                     self.free_send(slot);
                     Done::Sent(self.tags[slot - self.receives])
@@ -633,7 +663,7 @@ impl Lane {
         let error = self.library.error("fi_cq_readerr", i64::from(entry.err));
         match self.slot_of(entry.op_context) {
             Some(slot) if slot < self.receives => {
-                self.repost(slot);
+                self.post(slot);
                 Done::ReceiveFailed
             }
             Some(slot) => Done::SendFailed(slot, self.tags[slot - self.receives], error),

@@ -2,9 +2,9 @@
 //!
 //! [`Libfabric`] is the loaded library, `table` says which provider serves which net, `info` asks
 //! libfabric what it offers, `class` asks for a traffic class, `interfaces` asks the kernel which interface has
-//! an address, `names` finds peers' addresses where that takes time, `bell` wakes peers whose provider cannot, `open` opens, `handle` closes what was
-//! opened, and [`Lane`] is one open endpoint with its buffers: it posts sends and receives and hands out
-//! completions. Nothing in here chooses anything: no peers, no health, no retries.
+//! an address, `names` finds peers' addresses where that takes time, `bell` wakes peers whose provider cannot,
+//! `open` opens, `handle` closes what was opened, and [`Lane`] is one open endpoint with its buffers: it posts
+//! sends and receives and hands out completions. Nothing in here chooses anything: no peers, no health, no retries.
 
 mod array;
 mod bell;

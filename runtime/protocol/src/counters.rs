@@ -80,6 +80,8 @@ counters! {
     outcasts,
     /// Claims, by one who is held failed, that answered no frame of late, and were asked for again.
     claims_questioned,
+    /// Times one that is held failed was said to be back by somebody who had just come himself, and was asked.
+    returns_questioned,
     /// Discovery requests sent.
     discoveries,
     /// Times this member found itself on the smaller side of a split.

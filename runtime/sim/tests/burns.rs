@@ -76,7 +76,7 @@ fn without_traffic_the_hierarchy_is_slower() {
 }
 
 /// BG-11: gossip across the machine costs most, and gossip at home alone brings no news: the best L lies
-/// between, at 0.6 to 0.8; with lists that fill the wires, at 0.8 to 0.9.
+/// between, at 0.6 to 0.8; with lists that fill the wires, at 0.8 to 0.9, and with half the wires, too, at 0.9.
 #[test]
 fn the_local_factor_has_an_optimum() {
     let figure = read("burns-09-local.toml");
@@ -93,21 +93,69 @@ fn the_local_factor_has_an_optimum() {
         best < 0.8 * ms(label, 0.5) && best < 0.8 * ms(label, 0.98),
         "{best}"
     );
+    // The paper's optimum is ours where the way across the machine is as narrow as it can be.
+    let label = "hierarchical, one wire up, 8 bytes";
+    let best = ms(label, 0.9);
+    assert!(
+        best < 0.9 * ms(label, 0.8) && best < ms(label, 0.95),
+        "{best}"
+    );
 }
 
-/// BG-13: with the size of the machine hierarchical gossip grows more slowly than basic gossip, and
-/// piggyback more slowly still.
+/// BG-13: the paper compares the average slopes of the curves of a figure, which has one for each fault rate
+/// of wires: hierarchical gossip grows with 59 % of basic gossip's, piggyback with 45 %, and with 77 % of
+/// hierarchical. Ours do within a fifth.
 #[test]
-fn slopes_have_the_order_of_the_paper() {
-    let slope = |file: &str, label: &str| {
+fn slopes_are_those_of_the_paper() {
+    let slope = |file: &str| {
         let figure = read(file);
-        (mean_ms(&figure, label, 96.0) - mean_ms(&figure, label, 16.0)) / 80.0
+        let rises = figure.line.iter().map(|line| {
+            let end = |x| mean_ms(&figure, &line.label, x);
+            end(96.0) - end(16.0)
+        });
+        rises.sum::<f64>()
     };
-    let basic = slope("burns-11-basic.toml", "basic, p = 0");
-    let hierarchical = slope("burns-12-hierarchical.toml", "hierarchical, p = 0");
-    let piggyback = slope("burns-13-piggyback.toml", "piggyback, p = 0");
-    assert!(hierarchical < 0.7 * basic, "{hierarchical} {basic}");
-    assert!(piggyback < 0.9 * hierarchical, "{piggyback} {hierarchical}");
+    let basic = slope("burns-11-basic.toml");
+    let hierarchical = slope("burns-12-hierarchical.toml");
+    let piggyback = slope("burns-13-piggyback.toml");
+    for (ours, paper) in [
+        (hierarchical / basic, 0.59),
+        (piggyback / basic, 0.45),
+        (piggyback / hierarchical, 0.77),
+    ] {
+        assert!((ours / paper - 1.0).abs() < 0.2, "{ours} {paper}");
+    }
+}
+
+/// BG-12: the later a message may carry gossip, the later all agree, and the less is sent; at 0.75 they do when
+/// the paper says, within a fifth.
+#[test]
+fn the_piggyback_factor_trades_time_for_bytes() {
+    let figure = read("burns-10-piggyback.toml");
+    let found = [0.0, 0.4, 0.75, 1.0].map(|x| point(&figure, "piggyback", x));
+    let ms = found.each_ref().map(|found| found.mean_ms().unwrap());
+    assert!(ms.is_sorted_by(|one, next| 1.1 * one < *next), "{ms:?}");
+    assert!((ms[2] / 1.21 - 1.0).abs() < 0.2, "{ms:?}");
+    let rates = [0, 1, 2, 3].map(|at| found[at].bytes / ms[at]);
+    assert!(
+        rates.is_sorted_by(|one, next| *one > 1.1 * next),
+        "{rates:?}"
+    );
+}
+
+/// BG-05: processors that damage messages make agreement later, not impossible; some that stop for good are
+/// taken off all lists, and nobody else is.
+#[test]
+fn processors_fail_at_a_rate() {
+    let figure = read("burns-processors.toml");
+    let label = |rate: &str| format!("hierarchical, {rate}");
+    let ms =
+        ["no faults", "5 % damage", "20 % damage"].map(|rate| mean_ms(&figure, &label(rate), 48.0));
+    assert!(ms.is_sorted_by(|one, next| one < next), "{ms:?}");
+    let stops = point(&figure, &label("three stop"), 48.0);
+    // The last word on those who stopped is the time-out's.
+    assert!(stops.mean_ms().is_some_and(|ms| ms > 10.0), "{stops:?}");
+    assert_eq!(stops.false_detections, 0);
 }
 
 /// BG-09: where gossips line up, a short Tgossip fills the network, so that most of them are still on
@@ -119,6 +167,17 @@ fn a_short_interval_fills_the_network() {
     assert!(crowded.received < 0.7 * crowded.sent, "{crowded:?}");
     let waiting = point(&figure, "basic", 0.02);
     assert!(waiting.received > 0.9 * waiting.sent, "{waiting:?}");
+}
+
+/// BG-09: the paper's curve is least near 0.02 ms, rises steeply below and steadily above. So does ours once the
+/// network has been as full as it gets for a while.
+#[test]
+fn the_interval_has_an_optimum() {
+    let figure = read("burns-07-interval.toml");
+    let ms = |x| mean_ms(&figure, "basic, lining up for 5 ms before", x);
+    let [short, best, long, longer] = [0.01, 0.02, 0.1, 0.2].map(ms);
+    assert!(short > 2.0 * best, "{short} {best}");
+    assert!(best < 0.8 * long && long < longer, "{best} {long} {longer}");
 }
 
 /// BG-10: below 20 Tgossip there is no agreement, the living are found dead; from 40 on nothing changes.

@@ -55,7 +55,8 @@ pub(super) struct Args {
     protocol: Protocol,
     /// NIDs of all participants of age gossip, this node's among them: a list, ranges such as
     /// 192.168.[1-2].[1-128/2]@o2ib0, or file:PATH; GROUP=NIDS puts them into a group; repeat it for
-    /// more [default: the first rails of --hosts].
+    /// more [default: the first rails of --hosts]. Or who tells them: server:HOST:PORT (muster gossip
+    /// serve), or seeds:N, which are N nodes in all that PMIx, MPI or --seed make known.
     #[arg(long, value_name = "NIDS", env = "MUSTER_PARTICIPANTS")]
     participants: Vec<String>,
     /// A cycle of age gossip, in milliseconds.
@@ -184,15 +185,20 @@ impl Args {
             (Mode::Serve { .. }, false) => Stay::UntilAsked,
             _ => Stay::Lingering,
         };
+        let group = GroupName::new(&self.group)?;
         let mut gossip = match self.protocol {
             Protocol::Overlay => None,
-            Protocol::Age => Some(GossipConfig::parse(
-                &self.participants,
-                &self.interval_ms,
-                &self.round_trip_ms,
-                self.allow_fast_interval,
-                self.local.as_deref(),
-            )?),
+            Protocol::Age => Some(GossipConfig {
+                own_group: group.clone(),
+                own_name: Some(name.clone()),
+                ..GossipConfig::parse(
+                    &self.participants,
+                    &self.interval_ms,
+                    &self.round_trip_ms,
+                    self.allow_fast_interval,
+                    self.local.as_deref(),
+                )?
+            }),
         };
         if let (Some(gossip), Some(hosts), []) = (&mut gossip, &self.hosts, &self.participants[..])
         {
@@ -210,7 +216,7 @@ impl Args {
             }),
             readable_in: self.readable_in.map(absolute),
             name: MemberName::new(&name)?,
-            group: GroupName::new(&self.group)?,
+            group,
             minority: parse_minority(&self.minority)?,
             rails,
             seeds,

@@ -6,8 +6,10 @@
 
 use super::host::{Host, TOKEN_RAILS, instant};
 use super::job::Job;
+use super::missing::Opening;
+use super::rails::Opened;
 use crate::config::{Change, RailsDocument, SEEDS_MAX};
-use crate::control::{Control, Question, Request, Sources, answer, done};
+use crate::control::{Control, Pending, Question, Request, Sources, answer, done};
 use crate::sys::clock::monotonic_ns;
 use muster_fabric::{HealthState, Nid, NidList, PeerHandle, Transport};
 use muster_protocol::{Input, MemberId, Target};
@@ -20,12 +22,44 @@ use tracing::{error, info};
 const BIND_NOTHING: &str =
     "; the time-outs are kept, and bind nothing so far: this agent sends no bulk messages";
 
+/// Who asked for a change is told after so long that its rails are still being opened.
+const PATIENCE_US: u64 = 1_500_000;
+
+/// A change whose rails are being opened.
+pub(super) struct Begun {
+    change: Change,
+    /// Who asked for it, unless told already that it takes its time.
+    asked: Option<Pending>,
+    since_us: u64,
+    opening: Vec<Opening>,
+    opened: Vec<Opened>,
+}
+
+impl Begun {
+    /// When it needs a look.
+    pub(super) fn due_us(&self) -> Option<u64> {
+        let opening = self.opening.iter().map(|one| one.next_us);
+        let asked = self.asked.is_some().then_some(self.since_us + PATIENCE_US);
+        opening.chain(asked).min()
+    }
+}
+
 impl Host {
     pub(super) fn answer_requests(&mut self) {
         while let Some(pending) = self.desk.control.as_ref().and_then(Control::take) {
             let value = match &pending.request {
                 Request::Ask(question) => self.answer_question(question),
-                Request::Change(change) => done(self.change(change)),
+                Request::Change(change) => match self.begin(change) {
+                    Ok(Some(begun)) => {
+                        self.begun = Some(Begun {
+                            asked: Some(pending),
+                            ..begun
+                        });
+                        continue;
+                    }
+                    Ok(None) => done(self.change(change, Vec::new())),
+                    Err(why) => done(Err(why)),
+                },
                 Request::Gossip(command) => done(self.gossip(command)),
                 Request::Zero => {
                     self.fabric.zero_stats();
@@ -68,8 +102,74 @@ impl Host {
         answer(question, &known)
     }
 
-    /// Makes a change, and says what has become of it.
-    fn change(&mut self, change: &Change) -> Result<String, String> {
+    /// Begins a change that needs rails to be opened: providers take their time with that, and the loop has none.
+    fn begin(&self, change: &Change) -> Result<Option<Begun>, String> {
+        if let Some(begun) = &self.begun {
+            return Err(format!(
+                "another change is being made ({}), whose rails are being opened; try again when muster rails \
+                 shows them",
+                begun.change
+            ));
+        }
+        let next = change.onto(self.rails.document(), self.rails.open());
+        let next = next.map_err(|error| error.to_string())?;
+        let since_us = monotonic_ns() / 1000;
+        let opening = self.rails.begin(since_us, &self.fabric, &next);
+        Ok((!opening.is_empty()).then(|| Begun {
+            change: change.clone(),
+            asked: None,
+            since_us,
+            opening,
+            opened: Vec::new(),
+        }))
+    }
+
+    /// Makes the change that was begun, if its rails are open or cannot be opened.
+    pub(super) fn go_on_with_change(&mut self) {
+        let Some(mut begun) = self.begun.take() else {
+            return;
+        };
+        let now_us = monotonic_ns() / 1000;
+        let mut opening = Vec::new();
+        for mut one in std::mem::take(&mut begun.opening) {
+            let ended = match one.next_us <= now_us {
+                true => one.look(now_us),
+                false => None,
+            };
+            match ended {
+                Some(opened) => begun.opened.push((one.nid, opened)),
+                None => opening.push(one),
+            }
+        }
+        begun.opening = opening;
+        if begun.opening.is_empty() {
+            self.worked = true;
+            let result = self.change(&begun.change, begun.opened);
+            match begun.asked {
+                // Who asked may have lost patience.
+                Some(pending) => drop(pending.reply.send(done(result))),
+                None => {
+                    if let Err(why) = result {
+                        error!(change = %begun.change, why, "the change could not be made");
+                    }
+                }
+            }
+            return;
+        }
+        if now_us >= begun.since_us + PATIENCE_US
+            && let Some(pending) = begun.asked.take()
+        {
+            let text = format!(
+                "{}: begun; its rails are still being opened, and what becomes of it is logged: see muster rails",
+                begun.change
+            );
+            let _ = pending.reply.send(done(Ok(text)));
+        }
+        self.begun = Some(begun);
+    }
+
+    /// Makes a change with the rails that were opened for it, and says what has become of it.
+    fn change(&mut self, change: &Change, ready: Vec<Opened>) -> Result<String, String> {
         let before = self.rails.document().clone();
         let next = change.onto(&before, self.rails.open());
         let next = next.map_err(|error| error.to_string())?;
@@ -84,7 +184,7 @@ impl Host {
         }
         let opened = self.rails.open().to_vec();
         let mtu_least = self.buffer.len();
-        let moved = match self.rails.apply(&mut self.fabric, next, mtu_least) {
+        let moved = match self.rails.apply(&mut self.fabric, next, mtu_least, ready) {
             Ok(moved) => moved,
             Err(refusal) => {
                 if refusal.moved {

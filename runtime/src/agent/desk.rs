@@ -1,5 +1,6 @@
 //! Where people come: the control socket, the journal, and what the agent says of itself.
 
+use super::gathering::Gathering;
 use super::gossip_files::GossipFiles;
 use crate::board::BoardView;
 use crate::config::{AgentConfig, Setting};
@@ -20,6 +21,8 @@ pub(super) struct Desk {
     pub(super) control: Option<Control>,
     pub(super) journal: Option<Journal>,
     pub(super) gossip_files: Option<GossipFiles>,
+    /// Participants of age gossip that are still to come.
+    pub(super) gathering: Option<Gathering>,
     node: String,
     job: String,
     settings: Vec<Setting>,
@@ -57,6 +60,7 @@ impl Desk {
         Self {
             control: path.and_then(open),
             journal,
+            gathering: config.gossip.as_ref().and_then(Gathering::of),
             gossip_files: state.and_then(|directory| GossipFiles::start(&directory)),
             node,
             job,

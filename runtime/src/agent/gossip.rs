@@ -1,10 +1,11 @@
 //! Age gossip, as an operator drives it: initialised anew, started, stopped, looked at; and its state as
 //! files.
 
+use super::gathering::Gathering;
 use super::gossip_files::local_factor;
 use super::host::{Host, instant};
 use super::worker::next_incarnation;
-use crate::config::{GossipConfig, draw_seed};
+use crate::config::{GossipConfig, GroupName, draw_seed};
 use crate::control::GossipCommand;
 use crate::sys::clock::monotonic_ns;
 use muster_fabric::Transport;
@@ -61,6 +62,11 @@ impl Host {
                 local,
                 participants,
             } => {
+                // Where others tell who takes part, this node stays in its group.
+                let own = engine.config().participants.iter();
+                let own = own.clone().find(|one| one.nid == engine.config().own);
+                let group = own.map_or("", |own| &own.group);
+                let own_group = GroupName::new(group).map_err(|error| error.to_string())?;
                 let gossip = GossipConfig::parse(
                     participants,
                     interval_ms,
@@ -68,17 +74,23 @@ impl Host {
                     *allow_fast_interval,
                     local.as_deref(),
                 );
-                self.init_gossip(&gossip.map_err(|error| error.to_string())?)
+                let gossip = gossip.map_err(|error| error.to_string())?;
+                self.init_gossip(&GossipConfig {
+                    own_group,
+                    own_name: Some(self.desk.node().to_owned()),
+                    ..gossip
+                })
             }
         }
     }
 
     /// A new engine in place of the old one, of which nothing is left. It waits to be started.
-    fn init_gossip(&mut self, gossip: &GossipConfig) -> Result<String, String> {
+    pub(super) fn init_gossip(&mut self, gossip: &GossipConfig) -> Result<String, String> {
         let mut config = gossip.engine(&self.fabric.local_nids())?;
         let Engine::Age(before) = &mut self.engine else {
             return Err("this agent runs the overlay".into());
         };
+        let is_waiting = config.is_waiting;
         config.key = before.config().key;
         config.mtu = before.config().mtu;
         config.incarnation = next_incarnation();
@@ -91,6 +103,11 @@ impl Host {
         engine.halt();
         let count = engine.config().participants.len();
         self.engine = engine.into();
+        self.desk.gathering = Gathering::of(gossip);
+        if is_waiting {
+            info!("gossip is initialised, and waits for its participants");
+            return Ok("initialised; it begins when all participants are known".into());
+        }
         info!(participants = count, "gossip is initialised");
         Ok(format!(
             "initialised with {count} participants; start it with muster gossip start"
@@ -122,6 +139,7 @@ impl Host {
         json!({
             "schema": "muster/gossip/v1",
             "running": engine.is_gossiping(),
+            "waiting": config.is_waiting,
             "refused": engine.refused().map(|(id, parameter)| json!({
                 "member": engine.name_of(id),
                 "parameter": parameter.name(),

@@ -21,6 +21,7 @@ impl Host {
             self.worked = true;
             self.hear_rail(event);
         }
+        self.go_on_with_change();
         self.reopen_rails();
         self.tell_status();
     }

@@ -24,6 +24,7 @@
 //! A datagram never goes back: what step 1 causes leaves in steps 5 and 6.
 
 use super::account::account;
+use super::changes::Begun;
 use super::desk::Desk;
 use super::drops::Drops;
 use super::gossip;
@@ -87,6 +88,8 @@ pub(super) struct Host {
     pub(super) engine: Engine,
     pub(super) outbox: Outbox,
     pub(super) rails: Rails,
+    /// A change of them that is being made.
+    pub(super) begun: Option<Begun>,
     /// The ranks' side; none in the foreground.
     pub(super) job: Option<Job>,
     signals: Signals,
@@ -163,6 +166,7 @@ impl Host {
             engine,
             outbox: Outbox::default(),
             rails,
+            begun: None,
             job,
             signals,
             desk,
@@ -221,6 +225,7 @@ impl Host {
             self.hear_traffic();
             let more = self.receive(news_may_wait);
             self.serve(&ready)?;
+            self.gather();
             self.wake_engine(more);
             self.hear_rails();
             self.tell_events()?;
@@ -311,7 +316,11 @@ impl Host {
         let now = instant(monotonic_ns());
         if is_ready(TOKEN_RANKS) {
             let (engine, fabric) = (&mut self.engine, &mut self.fabric);
+            let gathering = &mut self.desk.gathering;
             job.serve(&mut |input| {
+                if let (Input::Seed { address }, Some(gathering)) = (&input, &mut *gathering) {
+                    gathering.note(address);
+                }
                 if let Input::Key(key) = input {
                     fabric.set_key(key);
                 }
@@ -517,8 +526,10 @@ impl Host {
             self.fabric.next_timeout(),
             self.status.due_us(),
             self.rails.due_us(),
+            self.begun.as_ref().and_then(Begun::due_us),
             self.snapshot_due_us,
             self.parcels.due_us(),
+            self.gathering_due_us(),
         ];
         for other in others {
             until_us = until_us.min(other.unwrap_or(until_us));

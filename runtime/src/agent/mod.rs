@@ -10,6 +10,7 @@ mod attributes;
 mod changes;
 mod desk;
 mod drops;
+mod gathering;
 mod gossip;
 mod gossip_files;
 mod hearing;

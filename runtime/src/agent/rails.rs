@@ -41,6 +41,9 @@ pub(super) struct Refusal {
     pub(super) moved: bool,
 }
 
+/// What became of a rail that was opened for a document.
+pub(super) type Opened = (Nid, Result<OpenedRail, String>);
+
 /// A step that was taken, with how to take it back.
 enum Step {
     Opened(Nid),
@@ -148,7 +151,17 @@ impl Rails {
         least != most
     }
 
-    /// Puts another document in force. True if rails were opened or closed.
+    /// Has the rails opened that a document has and we have not, each by a thread of its own, but for those that
+    /// have to wait until another one is closed. None if there are none.
+    pub(super) fn begin(&self, now_us: u64, fabric: &Fabric, next: &RailsDocument) -> Vec<Opening> {
+        let is_new = |nid: &&Nid| self.document.rails.iter().all(|entry| entry.nid != **nid);
+        let new = next.rails.iter().map(|entry| &entry.nid).filter(is_new);
+        let free = new.filter(|nid| fabric.may_add(nid).is_ok());
+        let begin = |nid: &Nid| Opening::start(now_us, nid.clone(), vec![fabric.opener(nid)]).ok();
+        free.filter_map(begin).collect()
+    }
+
+    /// Puts another document in force, with rails that were opened for it. True if rails were opened or closed.
     ///
     /// # Errors
     /// See [`Refusal`]; the rails are as they were then, but for one that could not be opened again.
@@ -157,9 +170,10 @@ impl Rails {
         fabric: &mut Fabric,
         next: RailsDocument,
         mtu_least: usize,
+        opened: Vec<Opened>,
     ) -> Result<bool, Refusal> {
         let mut steps = Vec::new();
-        match self.build(fabric, &next, mtu_least, &mut steps) {
+        match self.build(fabric, &next, mtu_least, opened, &mut steps) {
             Ok(open) => {
                 self.document = next;
                 self.open = open;
@@ -193,6 +207,7 @@ impl Rails {
         fabric: &mut Fabric,
         next: &RailsDocument,
         mtu_least: usize,
+        mut opened: Vec<Opened>,
         steps: &mut Vec<Step>,
     ) -> Result<Vec<Nid>, String> {
         let stays = |nid: &Nid| {
@@ -213,7 +228,9 @@ impl Rails {
         let mut going: Vec<Nid> = self.open.iter().filter(goes).cloned().collect();
         for (place, entry) in next.rails.iter().enumerate() {
             if open[place].is_none() {
-                open[place] = Some(open_one(fabric, &entry.nid, &mut going, steps)?);
+                let at = opened.iter().position(|(nid, _)| *nid == entry.nid);
+                let opened = at.map(|at| opened.swap_remove(at).1).transpose()?;
+                open[place] = Some(open_one(fabric, &entry.nid, opened, &mut going, steps)?);
             }
         }
         for nid in going {
@@ -332,11 +349,16 @@ fn nid_of(fabric: &Fabric, index: usize) -> Option<Nid> {
 fn open_one(
     fabric: &mut Fabric,
     nid: &Nid,
+    mut opened: Option<OpenedRail>,
     going: &mut Vec<Nid>,
     steps: &mut Vec<Step>,
 ) -> Result<Nid, String> {
     loop {
-        let why = match fabric.add_rail(nid) {
+        let added = match opened.take() {
+            Some(opened) => fabric.take_rail(opened),
+            None => fabric.add_rail(nid),
+        };
+        let why = match added {
             Ok(index) => {
                 let opened = nid_of(fabric, index).unwrap_or_else(|| nid.clone());
                 steps.push(Step::Opened(opened.clone()));
@@ -452,7 +474,9 @@ mod tests {
             format!("127.59.1.1:{port}@udp0"),
             "127.59.1.2:0@udp0".into(),
         ]);
-        let refusal = rails.apply(&mut fabric, next.clone(), 0).unwrap_err();
+        let refusal = rails
+            .apply(&mut fabric, next.clone(), 0, Vec::new())
+            .unwrap_err();
         assert!(
             refusal.why.contains(&format!("port {port}")),
             "{}",
@@ -467,10 +491,17 @@ mod tests {
         }
         // What needs no rail closed moves none.
         let far = document(&["203.0.113.9:0@udp0".into(), "127.59.1.2:0@udp0".into()]);
-        assert!(!rails.apply(&mut fabric, far, 0).unwrap_err().moved);
+        assert!(
+            !rails
+                .apply(&mut fabric, far, 0, Vec::new())
+                .unwrap_err()
+                .moved
+        );
         drop(taken);
         assert_eq!(
-            rails.apply(&mut fabric, next, 0).map_err(|one| one.why),
+            rails
+                .apply(&mut fabric, next, 0, Vec::new())
+                .map_err(|one| one.why),
             Ok(true)
         );
     }
@@ -489,7 +520,9 @@ mod tests {
             format!("127.59.1.1:{two}@udp0"),
             format!("127.59.1.2:{one}@udp0"),
         ]);
-        let moved = rails.apply(&mut fabric, next, 0).map_err(|one| one.why);
+        let moved = rails
+            .apply(&mut fabric, next, 0, Vec::new())
+            .map_err(|one| one.why);
         assert_eq!(moved, Ok(true));
         let ports: Vec<u16> = rails.open().iter().map(|nid| nid.port).collect();
         assert_eq!(ports, [two, one]);
@@ -520,7 +553,9 @@ mod tests {
         // A change in the meantime is made with those that are open.
         let document = rails.document().clone();
         assert_eq!(
-            rails.apply(&mut fabric, document, 0).map_err(|one| one.why),
+            rails
+                .apply(&mut fabric, document, 0, Vec::new())
+                .map_err(|one| one.why),
             Ok(false)
         );
         assert!(reopen(&mut rails, &mut fabric, due_us));
@@ -551,7 +586,7 @@ mod tests {
         let mut next = rails.document().clone();
         next.rails.remove(0);
         rails
-            .apply(&mut fabric, next, 0)
+            .apply(&mut fabric, next, 0, Vec::new())
             .map_err(|one| one.why)
             .unwrap();
         assert!(!reopen(&mut rails, &mut fabric, 8));
@@ -593,9 +628,45 @@ mod tests {
         let mut next = rails.document().clone();
         next.rails.remove(0);
         assert_eq!(
-            rails.apply(&mut fabric, next, 0).map_err(|one| one.why),
+            rails
+                .apply(&mut fabric, next, 0, Vec::new())
+                .map_err(|one| one.why),
             Ok(false)
         );
         assert_eq!((rails.missing().len(), rails.open()), (0, &[left][..]));
+    }
+
+    /// A document's new rails are opened by threads of their own, but for one whose address another one has that
+    /// goes; what they could not open is the document's refusal.
+    #[test]
+    fn new_rails_are_opened_beside_the_loop() {
+        let (mut fabric, mut rails) = begin();
+        let [stays, new] = ["127.59.1.1:0@udp0", "127.59.1.3:0@udp0"].map(str::to_owned);
+        let moved = "127.59.1.2:0@udp1".to_owned();
+        let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n".to_owned()
+            + &format!("      - nid: {stays}\n      - nid: {new}\n")
+            + &format!("  - net: udp1\n    rails:\n      - nid: {moved}\n");
+        let next = RailsDocument::import(&text).unwrap();
+        let mut openings = rails.begin(0, &fabric, &next);
+        let mut opening = openings.pop().expect("one is opened");
+        assert_eq!((opening.nid.to_string(), openings.len()), (new, 0));
+        let opened = loop {
+            if let Some(opened) = opening.look(1) {
+                break opened;
+            }
+            std::thread::yield_now();
+        };
+        let before = fabric.local_nids();
+        let nid = opening.nid;
+        let lost = vec![(nid.clone(), Err("no such device".to_owned()))];
+        let refused = rails.apply(&mut fabric, next.clone(), 0, lost).unwrap_err();
+        assert_eq!(
+            (refused.why.as_str(), refused.moved),
+            ("no such device", false)
+        );
+        assert_eq!(fabric.local_nids(), before);
+        let moved = rails.apply(&mut fabric, next, 0, vec![(nid, opened)]);
+        assert_eq!(moved.map_err(|one| one.why), Ok(true));
+        assert_eq!((fabric.rails().len(), rails.open().len()), (3, 3));
     }
 }

@@ -91,7 +91,8 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     // A name may hold a slash, a file's name may not.
     let file = config.name.as_str().replace('/', "_") + MEMBER_SUFFIX;
     let path = base_directory().ok().map(|base| base.join(file));
-    let desk = Desk::open(config, None, path.as_deref());
+    let mut desk = Desk::open(config, None, path.as_deref());
+    note_seeds(&mut desk, config);
     let mut host = Host::new(rails, engine, None, desk, config.profile, signals)
         .map_err(|error| format!("cannot start the loop: {error}"))?;
     let ready = printer::print_ready(config.name.as_str());
@@ -123,7 +124,8 @@ fn serve(
     let signals = Signals::install()?;
     let job = Job::start(&board, door, resume, record, place, config, &engine)?;
     let path = place.directory().join(SOCKET);
-    let desk = Desk::open(config, Some(place), Some(&path));
+    let mut desk = Desk::open(config, Some(place), Some(&path));
+    note_seeds(&mut desk, config);
     let mut host = Host::new(rails, engine, Some(job), desk, config.profile, signals)?;
     host.catch_up();
     if config.stay != Stay::Lingering {
@@ -134,6 +136,15 @@ fn serve(
     info!(?ending, "the worker ends");
     host.close(&ending);
     Ok(ending)
+}
+
+/// Seeds of the command line may be participants of age gossip.
+fn note_seeds(desk: &mut Desk, config: &AgentConfig) {
+    if let Some(gathering) = &mut desk.gathering {
+        for seed in &config.seeds {
+            gathering.note(seed.to_string().as_bytes());
+        }
+    }
 }
 
 /// What the rails are opened with.

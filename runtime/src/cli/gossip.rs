@@ -2,9 +2,14 @@
 
 use super::CliError;
 use super::show::{ShowArgs, align, array, change, show, text};
+use crate::config::{read_key_file, standing_key};
 use crate::control::{GossipCommand, Question, Request};
+use crate::doorman::base_directory;
+use crate::roster::Server;
 use clap::{Args, Subcommand};
 use serde_json::Value;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// Options of `muster gossip`.
 #[derive(Args)]
@@ -23,12 +28,29 @@ enum Command {
     Stop(ShowArgs),
     /// Show parameters, clock, and each participant's age and state.
     Status(ShowArgs),
+    /// Be the gossip server at which participants find each other, until ended: whoever is told
+    /// server:HOST:PORT joins here, and when all have come each is told all of them.
+    Serve(ServeArgs),
+}
+
+#[derive(Args)]
+struct ServeArgs {
+    /// Address to listen at, as in 0.0.0.0:7740.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:7740")]
+    listen: SocketAddr,
+    /// How many take part.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=1 << 20))]
+    participants: u32,
+    /// File with the job key: 64 hexadecimal digits, mode 0600 [default: the standing key of this user].
+    #[arg(long, value_name = "FILE", env = "MUSTER_KEY_FILE")]
+    key_file: Option<PathBuf>,
 }
 
 #[derive(Args)]
 struct InitArgs {
     /// NIDs of all participants, this node's among them: lists, ranges such as
-    /// 192.168.[1-2].[1-128/2]@o2ib0, or file:PATH; GROUP=NIDS puts them into a group.
+    /// 192.168.[1-2].[1-128/2]@o2ib0, or file:PATH; GROUP=NIDS puts them into a group. Or server:HOST:PORT
+    /// alone: the gossip server that tells them (gossip serve).
     #[arg(required = true, value_name = "NIDS")]
     participants: Vec<String>,
     /// A cycle, in milliseconds.
@@ -53,6 +75,7 @@ pub(crate) fn run(args: &GossipArgs) -> Result<(), CliError> {
         Command::Start(args) => change(args, &Request::Gossip(GossipCommand::Start)),
         Command::Stop(args) => change(args, &Request::Gossip(GossipCommand::Stop)),
         Command::Status(args) => show(args, &Question::Gossip, table),
+        Command::Serve(args) => serve(args),
         Command::Init(args) => {
             let command = GossipCommand::Init {
                 interval_ms: args.interval_ms.clone(),
@@ -62,6 +85,35 @@ pub(crate) fn run(args: &GossipArgs) -> Result<(), CliError> {
                 participants: words(&args.participants)?,
             };
             change(&args.show, &Request::Gossip(command))
+        }
+    }
+}
+
+fn serve(args: &ServeArgs) -> Result<(), CliError> {
+    let failed = |error: &dyn std::fmt::Display| CliError::new("gossip serve", error);
+    let key = match &args.key_file {
+        Some(path) => read_key_file(path),
+        None => {
+            let base = base_directory().map_err(|error| failed(&error))?;
+            standing_key(&base.join("key"))
+        }
+    };
+    let key = key.map_err(|error| failed(&error))?;
+    let expected = args.participants as usize;
+    let mut server = Server::open(args.listen, expected, key).map_err(|error| {
+        let at = args.listen;
+        failed(&format!(
+            "{at}: {error}; give another address with --listen"
+        ))
+    })?;
+    let address = server.address().map_err(|error| failed(&error))?;
+    println!("gossip server at {address}, for {expected} participants");
+    let mut told = 0;
+    loop {
+        server.turn().map_err(|error| failed(&error))?;
+        if server.joined() != told {
+            told = server.joined();
+            println!("{told} of {expected} have joined");
         }
     }
 }
@@ -90,6 +142,7 @@ fn table(answer: &Value) -> String {
     }
     let state = match (answer["running"] == true, answer["refused"].is_object()) {
         (true, _) => "running".to_owned(),
+        (false, _) if answer["waiting"] == true => "waiting for its participants".to_owned(),
         (false, false) => "stopped".to_owned(),
         (false, true) => format!(
             "stopped: {} has another {}",

@@ -96,7 +96,10 @@ pub(crate) fn main(command: &SimCommand) -> Result<(), CliError> {
 
 fn read(path: &Path) -> Result<Scenario, CliError> {
     let what = || format!("sim: {}", path.display());
-    let text = std::fs::read_to_string(path).map_err(|error| CliError::usage(what(), error))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let hint = "name a file with a scenario; those of the source tree are in tests/scenarios";
+        CliError::usage(what(), error).hint(hint)
+    })?;
     Scenario::read(&text).map_err(|error| CliError::usage(what(), error))
 }
 

@@ -1,11 +1,8 @@
 //! `muster sim figures --out DIR`: the figures of the gossip simulation paper, ours beside its points.
 
 use super::CliError;
+use super::sim_plot::{self, Axis, Scale, Series};
 use muster_sim::{ClusterFigure, PointFound};
-use plotters::prelude::{
-    BLACK, BLUE, ChartBuilder, Circle, Color, Cross, GREEN, IntoDrawingArea, LineSeries, MAGENTA,
-    RED, RGBColor, SVGBackend, SeriesLabelPosition, WHITE,
-};
 use std::error::Error;
 use std::fmt::Write;
 use std::path::Path;
@@ -13,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The scenarios, in the order of the paper.
-const FIGURES: [&str; 12] = [
+const FIGURES: [&str; 13] = [
     include_str!("../../../tests/scenarios/burns-07-interval.toml"),
     include_str!("../../../tests/scenarios/burns-08-cleanup.toml"),
     include_str!("../../../tests/scenarios/burns-09-local.toml"),
@@ -25,9 +22,9 @@ const FIGURES: [&str; 12] = [
     include_str!("../../../tests/scenarios/burns-death.toml"),
     include_str!("../../../tests/scenarios/burns-ports.toml"),
     include_str!("../../../tests/scenarios/burns-hybrids.toml"),
+    include_str!("../../../tests/scenarios/burns-processors.toml"),
     include_str!("../../../tests/scenarios/burns-assumptions.toml"),
 ];
-const COLOURS: [RGBColor; 6] = [BLUE, RED, GREEN, MAGENTA, BLACK, RGBColor(200, 120, 0)];
 
 /// Measures, draws and writes everything into a directory.
 pub(super) fn main(
@@ -49,6 +46,7 @@ pub(super) fn main(
         draw(figure, found, &path).map_err(|error| failed(&error))?;
         table(figure, found, &mut text);
     }
+    slopes(&figures, &found, &mut text);
     let path = directory.join("figures.md");
     let head = format!(
         "# Figures 7 to 14 of the gossip simulation paper\n\nEvery figure is simulated: {runs} runs a \
@@ -94,6 +92,46 @@ fn measure(
         }
     });
     found
+}
+
+/// BG-13: what the paper compares is the average slope of the curves of a figure, one for each fault rate.
+fn slopes(figures: &[ClusterFigure], found: &[Vec<Vec<PointFound>>], text: &mut String) {
+    let slope = |name: &str| {
+        let at = figures.iter().position(|figure| figure.name == name)?;
+        let xs = &figures[at].xs;
+        let nodes = xs.last()? - xs.first()?;
+        let rises = found[at]
+            .iter()
+            .map(|points| Some(points.last()?.mean_ms()? - points.first()?.mean_ms()?));
+        let rises: Vec<f64> = rises.collect::<Option<_>>()?;
+        Some(rises.iter().sum::<f64>() / rises.len() as f64 / nodes)
+    };
+    let [basic, hierarchical, piggyback] = [
+        "burns-11-basic",
+        "burns-12-hierarchical",
+        "burns-13-piggyback",
+    ]
+    .map(slope);
+    let _ = writeln!(
+        text,
+        "\n## Average slopes of the curves of figures 11 to 13, from the smallest to the largest machine\n\n\
+         | | ours | the paper | ours is |\n|---|---|---|---|"
+    );
+    for (words, one, other, paper) in [
+        ("hierarchical to basic", hierarchical, basic, 0.59),
+        ("piggyback to basic", piggyback, basic, 0.45),
+        ("piggyback to hierarchical", piggyback, hierarchical, 0.77),
+    ] {
+        if let (Some(one), Some(other)) = (one, other) {
+            let _ = writeln!(
+                text,
+                "| {words} | {:.0} % | {:.0} % | {:+.0} % |",
+                one / other * 100.0,
+                paper * 100.0,
+                (one / other / paper - 1.0) * 100.0
+            );
+        }
+    }
 }
 
 fn table(figure: &ClusterFigure, found: &[Vec<PointFound>], text: &mut String) {
@@ -147,55 +185,34 @@ fn draw(
     found: &[Vec<PointFound>],
     path: &Path,
 ) -> Result<(), Box<dyn Error>> {
-    let area = SVGBackend::new(path, (720, 480)).into_drawing_area();
-    area.fill(&WHITE)?;
-    let paper = figure
-        .line
-        .iter()
-        .flat_map(|line| &line.paper)
-        .map(|paper| paper.ms);
+    let paper = figure.line.iter().flat_map(|line| &line.paper);
+    let is_compared = paper.clone().next().is_some();
     let ours = found.iter().flatten().filter_map(PointFound::mean_ms);
-    let top = paper.chain(ours).fold(1.0_f64, f64::max) * 1.1;
+    let top = paper
+        .map(|paper| paper.ms)
+        .chain(ours)
+        .fold(1.0_f64, f64::max)
+        * 1.1;
     let right = figure.xs.iter().copied().fold(0.0, f64::max) * 1.05;
-    let mut chart = ChartBuilder::on(&area)
-        .margin(16)
-        .caption(format!("{} (simulated)", figure.title), ("sans-serif", 18))
-        .x_label_area_size(40)
-        .y_label_area_size(56)
-        .build_cartesian_2d(0.0..right, 0.0..top)?;
-    chart
-        .configure_mesh()
-        .x_desc(figure.axis.label())
-        .y_desc("ms to agreement")
-        .draw()?;
-    for ((line, points), colour) in figure
-        .line
-        .iter()
-        .zip(found)
-        .zip(COLOURS.into_iter().cycle())
-    {
-        let means = figure.xs.iter().zip(points);
-        let means: Vec<(f64, f64)> = means
-            .filter_map(|(x, point)| Some((*x, point.mean_ms()?)))
-            .collect();
-        chart
-            .draw_series(LineSeries::new(means.clone(), colour))?
-            .label(&line.label)
-            .legend(move |at| Circle::new(at, 4, colour.filled()));
-        chart.draw_series(means.into_iter().map(|at| Circle::new(at, 3, colour)))?;
-        // The paper's points are crosses.
-        let crosses = line
-            .paper
-            .iter()
-            .map(|paper| Cross::new((paper.x, paper.ms), 6, colour));
-        chart.draw_series(crosses)?;
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .border_style(BLACK)
-        .background_style(WHITE)
-        .draw()?;
-    area.present()?;
-    Ok(())
+    let lines = figure.line.iter().zip(found);
+    let series: Vec<Series> = lines
+        .map(|(line, points)| {
+            let means = figure.xs.iter().zip(points);
+            let means = means.filter_map(|(x, point)| Some((*x, point.mean_ms()?)));
+            Series {
+                crosses: line.paper.iter().map(|paper| (paper.x, paper.ms)).collect(),
+                ..Series::marked(&line.label, means.collect())
+            }
+        })
+        .collect();
+    let axis = |label, end| Axis {
+        label,
+        scale: Scale::Linear,
+        span: (0.0, end),
+    };
+    let x = axis(figure.axis.label(), right);
+    let y = axis("ms to agreement (no point where a run failed to)", top);
+    let title = format!("{} (simulated)", figure.title);
+    let crosses = is_compared.then_some("the paper, in the line's colour");
+    sim_plot::draw(path, &title, (&x, &y), &series, crosses)
 }

@@ -2,15 +2,12 @@
 
 use super::CliError;
 use super::sim::{Output, print_json};
+use super::sim_plot::{self, Axis, Scale, Series};
 use crate::sys::clock::thread_cpu_ns;
 use clap::Args;
 use muster_protocol::Profile;
 use muster_protocol::age::config::log2;
 use muster_sim::{CompareSetting, Compared, Contender, Network, compare};
-use plotters::prelude::{
-    BLACK, BLUE, ChartBuilder, Circle, Color, GREEN, IntoDrawingArea, IntoLogRange, LineSeries,
-    RED, SVGBackend, SeriesLabelPosition, WHITE,
-};
 use serde::Serialize;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -273,40 +270,13 @@ fn draw(
     let (first, last) = all().fold((f64::MAX, 8.0_f64), |(first, last), (x, _)| {
         (first.min(x), last.max(x))
     });
-    let area = SVGBackend::new(path, (720, 480)).into_drawing_area();
-    area.fill(&WHITE)?;
     let least = least.clamp(0.001, most);
-    let mut chart = ChartBuilder::on(&area)
-        .margin(16)
-        .caption(title, ("sans-serif", 18))
-        .x_label_area_size(40)
-        .y_label_area_size(56)
-        .build_cartesian_2d(
-            (first.min(last) * 0.8..last * 1.25).log_scale(),
-            (least * 0.5..most * 8.0).log_scale(),
-        )?;
-    chart
-        .configure_mesh()
-        .x_desc("members")
-        .y_desc(unit)
-        .draw()?;
-    for ((name, ..), colour) in CONTENDERS.iter().zip([BLUE, RED, GREEN]) {
-        chart
-            .draw_series(LineSeries::new(points(name), colour))?
-            .label(*name)
-            .legend(move |at| Circle::new(at, 4, colour.filled()));
-        chart.draw_series(
-            points(name)
-                .into_iter()
-                .map(|at| Circle::new(at, 3, colour)),
-        )?;
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .border_style(BLACK)
-        .background_style(WHITE)
-        .draw()?;
-    area.present()?;
-    Ok(())
+    let axis = |label, scale, span| Axis { label, scale, span };
+    let x = axis("members", Scale::Log2, (first.min(last), last));
+    let y = axis(unit, Scale::Log10, (least * 0.7, most * 1.4));
+    let contenders = CONTENDERS.iter();
+    let series: Vec<Series> = contenders
+        .map(|(name, ..)| Series::marked(*name, points(name)))
+        .collect();
+    sim_plot::draw(path, title, (&x, &y), &series, None)
 }

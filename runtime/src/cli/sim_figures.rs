@@ -4,11 +4,13 @@
 //! other, and the answer does not depend on how many at a time.
 
 use super::sim::{Output, print_json};
-use super::{CliError, sim_burns, sim_markdown, sim_plot};
+use super::sim_plot::{self, Axis, Scale, Series};
+use super::{CliError, sim_burns, sim_markdown};
 use clap::{Args, ValueEnum};
 use muster_sim::{Cpus, Measured, Network, Scenario, Timing, ZoneSetting, engine_memory, study};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::error::Error;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
@@ -252,10 +254,53 @@ pub(crate) fn main(args: &FiguresArgs) -> Result<(), CliError> {
         Form::Markdown => print!("{}", sim_markdown::study(&study)),
     }
     match &args.plot {
-        Some(path) => sim_plot::boot(&study, path)
+        Some(path) => draw_boot(&study, path)
             .map_err(|error| CliError::new(format!("sim: {}", path.display()), error)),
         None => Ok(()),
     }
+}
+
+/// Draws the boot times beside the paper's point.
+fn draw_boot(study: &Study, path: &Path) -> Result<(), Box<dyn Error>> {
+    let title = format!(
+        "Boot of one zone until all views are right (simulated, {} us a datagram)",
+        study.service_us
+    );
+    let timings = [
+        ("ours", "ours: 20/60 ms, tau 1 ms, two observers"),
+        ("paper", "the plain algorithm, tau 200 ms, one"),
+    ];
+    let mut series: Vec<Series> = timings
+        .into_iter()
+        .map(|(timing, label)| {
+            let boots = boots(study, timing);
+            let points = boots.iter().map(|(x, y, _)| (*x, *y)).collect();
+            let spans = boots.into_iter().map(|(x, _, span)| (x, span));
+            Series {
+                spans: spans.collect(),
+                ..Series::marked(label, points)
+            }
+        })
+        .collect();
+    let paper = vec![(PAPER_BOOT.0 as f64, PAPER_BOOT.1 / 1e3)];
+    series.push(Series::marked("measured by the paper", paper));
+    let axis = |label, scale, span| Axis { label, scale, span };
+    let x = axis("members", Scale::Log2, (64.0, 4096.0));
+    let y = axis("seconds", Scale::Log10, (0.001, 100.0));
+    sim_plot::draw(path, &title, (&x, &y), &series, None)
+}
+
+/// Members, seconds, least and most seconds.
+fn boots(study: &Study, timing: &str) -> Vec<(f64, f64, (f64, f64))> {
+    let zones = study.zones.iter().filter(|zone| zone.timing == timing);
+    zones
+        .filter_map(|zone| {
+            let boot = zone.measured.iter().find(|figure| figure.what == "boot")?;
+            let (low, high) = boot.range_ms?;
+            let right_s = boot.all_views_right_ms? / 1e3;
+            Some((zone.members as f64, right_s, (low / 1e3, high / 1e3)))
+        })
+        .collect()
 }
 
 /// A scenario with a plan: one size, one seed.

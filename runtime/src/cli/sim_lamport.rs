@@ -3,20 +3,16 @@
 
 use super::CliError;
 use super::sim_figures::cores;
+use super::sim_plot::{self, Axis, Scale, Series as Line};
 use clap::Args;
 use muster_protocol::age::config::log2;
 use muster_sim::{LamportFound, LamportSetting, study_lamport};
-use plotters::prelude::{
-    BLACK, BLUE, ChartBuilder, Circle, Color, GREEN, IntoDrawingArea, IntoLogRange, LineSeries,
-    MAGENTA, RED, RGBColor, SVGBackend, SeriesLabelPosition, WHITE,
-};
 use std::error::Error;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-const COLOURS: [RGBColor; 6] = [BLUE, RED, GREEN, MAGENTA, BLACK, RGBColor(200, 120, 0)];
 /// The least part that a plot shows.
 const LEAST: f64 = 1e-9;
 
@@ -281,39 +277,16 @@ fn draw_tails(
     path: &Path,
     (title, label, right): (&str, &str, f64),
 ) -> Result<(), Box<dyn Error>> {
-    let area = SVGBackend::new(path, (720, 480)).into_drawing_area();
-    area.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&area)
-        .margin(16)
-        .caption(format!("{title} (simulated)"), ("sans-serif", 18))
-        .x_label_area_size(40)
-        .y_label_area_size(64)
-        .build_cartesian_2d(0.0..right, (LEAST..1.0).log_scale())?;
-    chart
-        .configure_mesh()
-        .x_desc(label)
-        .y_desc("part")
-        .y_label_formatter(&|part| format!("{part:.0e}"))
-        .draw()?;
-    for ((name, points), colour) in series.iter().zip(COLOURS.into_iter().cycle()) {
-        let points: Vec<_> = points
-            .iter()
-            .copied()
-            .filter(|(x, _)| *x <= right)
-            .collect();
-        chart
-            .draw_series(LineSeries::new(points, colour))?
-            .label(name)
-            .legend(move |at| Circle::new(at, 4, colour.filled()));
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .border_style(BLACK)
-        .background_style(WHITE)
-        .draw()?;
-    area.present()?;
-    Ok(())
+    let lines = series.iter().map(|(name, points)| {
+        let points = points.iter().copied().filter(|(x, _)| *x <= right);
+        Line::line(name, points.collect())
+    });
+    let lines: Vec<Line> = lines.collect();
+    let axis = |label, scale, span| Axis { label, scale, span };
+    let x = axis(label, Scale::Linear, (0.0, right));
+    let y = axis("part of all", Scale::Log10, (LEAST, 1.0));
+    let title = format!("{title} (simulated)");
+    sim_plot::draw(path, &title, (&x, &y), &lines, None)
 }
 
 /// Ages by size, and the thresholds that they have to stay below.
@@ -354,30 +327,13 @@ fn draw_sizes(
         (f64::MAX, 1.0_f64, 1.0_f64),
         |(first, last, top), (x, y)| (first.min(*x), last.max(*x), top.max(*y)),
     );
-    let area = SVGBackend::new(path, (720, 480)).into_drawing_area();
-    area.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&area)
-        .margin(16)
-        .caption(
-            "Ages of the living, 10 % lost (simulated)",
-            ("sans-serif", 18),
-        )
-        .x_label_area_size(40)
-        .y_label_area_size(56)
-        .build_cartesian_2d((first * 0.8..last * 1.25).log_scale(), 0.0..top * 1.3)?;
-    chart.configure_mesh().x_desc("N").y_desc("cycles").draw()?;
-    for ((name, points), colour) in series.into_iter().zip(COLOURS) {
-        chart
-            .draw_series(LineSeries::new(points, colour))?
-            .label(name)
-            .legend(move |at| Circle::new(at, 4, colour.filled()));
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .border_style(BLACK)
-        .background_style(WHITE)
-        .draw()?;
-    area.present()?;
-    Ok(())
+    let lines = series
+        .into_iter()
+        .map(|(name, points)| Line::marked(name, points));
+    let lines: Vec<Line> = lines.collect();
+    let axis = |label, scale, span| Axis { label, scale, span };
+    let x = axis("N", Scale::Log2, (first.min(last), last));
+    let y = axis("cycles", Scale::Linear, (0.0, top * 1.1));
+    let title = "Ages of the living, 10 % lost (simulated)";
+    sim_plot::draw(path, title, (&x, &y), &lines, None)
 }

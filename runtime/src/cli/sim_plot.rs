@@ -1,76 +1,209 @@
-//! The plot of a zone study: boot times beside the paper's point.
+//! The plots of all studies: lines over two axes, and beside them, where it hides nothing, what is which.
 
-use super::sim_figures::{PAPER_BOOT, Study};
+use plotters::coord::Shift;
 use plotters::prelude::{
-    BLACK, BLUE, ChartBuilder, Circle, EmptyElement, IntoDrawingArea, IntoFont, IntoLogRange,
-    LineSeries, PathElement, PointSeries, RED, SVGBackend, Text, WHITE,
+    BLACK, ChartBuilder, Circle, Color, Cross, DrawingArea, IntoDrawingArea, IntoFont, LineSeries,
+    PathElement, RGBColor, SVGBackend, TRANSPARENT, Text, TriangleMarker, WHITE,
 };
 use std::error::Error;
 use std::path::Path;
 
-/// Draws the boot times.
-pub(super) fn boot(study: &Study, path: &Path) -> Result<(), Box<dyn Error>> {
-    let area = SVGBackend::new(path, (720, 480)).into_drawing_area();
+/// Told apart on paper, and by most who do not see red or green.
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0, 90, 200),
+    RGBColor(205, 50, 40),
+    RGBColor(0, 140, 70),
+    RGBColor(190, 60, 190),
+    RGBColor(0, 0, 0),
+    RGBColor(205, 125, 0),
+];
+/// Pixels of the chart, of a letter of the legend at the most, and of a row of it.
+const CHART: (u32, u32) = (680, 480);
+const LETTER: u32 = 7;
+const ROW: i32 = 20;
+
+/// How values become places on an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scale {
+    Linear,
+    /// Labels are powers of two.
+    Log2,
+    /// Labels are powers of ten.
+    Log10,
+}
+
+/// An axis: its words with their unit, its scale, its ends as values.
+pub(super) struct Axis<'a> {
+    pub(super) label: &'a str,
+    pub(super) scale: Scale,
+    pub(super) span: (f64, f64),
+}
+
+/// A line, or points that are somebody else's.
+pub(super) struct Series {
+    pub(super) label: String,
+    pub(super) points: Vec<(f64, f64)>,
+    /// From which value to which one runs went, beside each point; may be empty.
+    pub(super) spans: Vec<(f64, (f64, f64))>,
+    /// Crosses in this line's colour: points to compare it with.
+    pub(super) crosses: Vec<(f64, f64)>,
+    /// Whether each point is marked.
+    pub(super) is_marked: bool,
+}
+
+impl Series {
+    /// A line with a mark at each point.
+    pub(super) fn marked(label: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self {
+            label: label.into(),
+            points,
+            spans: Vec::new(),
+            crosses: Vec::new(),
+            is_marked: true,
+        }
+    }
+
+    /// A line without marks.
+    pub(super) fn line(label: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self {
+            is_marked: false,
+            ..Self::marked(label, points)
+        }
+    }
+}
+
+impl Scale {
+    fn place(self, value: f64) -> f64 {
+        match self {
+            Self::Linear => value,
+            Self::Log2 => value.log2(),
+            Self::Log10 => value.log10(),
+        }
+    }
+
+    /// The words at a place of the axis.
+    fn words(self, place: f64) -> String {
+        let value = match self {
+            // Six digits are enough, and hide what 0.1 + 0.2 is.
+            Self::Linear => return format!("{}", (place * 1e6).round() / 1e6),
+            Self::Log2 => place.exp2(),
+            Self::Log10 => 10_f64.powf(place),
+        };
+        // Between two powers: two digits.
+        let unit = 10_f64.powf(value.log10().floor() - 1.0);
+        match (value / unit).round() * unit {
+            small if small < 1e-3 => format!("{small:.0e}"),
+            small if small < 1.0 => format!("{}", (small * 1e6).round() / 1e6),
+            _ if self == Self::Log2 => format!("{}", value.round()),
+            value => format!("{}", (value * 10.0).round() / 10.0),
+        }
+    }
+
+    /// About how many labels an axis of this span has.
+    fn labels(self, places: (f64, f64)) -> usize {
+        match self {
+            Self::Linear => 11,
+            Self::Log2 | Self::Log10 => (places.1 - places.0).ceil() as usize + 2,
+        }
+    }
+}
+
+impl Axis<'_> {
+    fn places(&self) -> (f64, f64) {
+        (self.scale.place(self.span.0), self.scale.place(self.span.1))
+    }
+}
+
+/// Draws into an SVG file; `crosses` are the words for them, if there are any.
+pub(super) fn draw(
+    path: &Path,
+    title: &str,
+    (x, y): (&Axis<'_>, &Axis<'_>),
+    series: &[Series],
+    crosses: Option<&str>,
+) -> Result<(), Box<dyn Error>> {
+    let labels = series.iter().map(|one| one.label.as_str()).chain(crosses);
+    let longest = labels.map(str::len).max().unwrap_or(0) as u32;
+    let size = (CHART.0 + 48 + longest * LETTER, CHART.1);
+    let area = SVGBackend::new(path, size).into_drawing_area();
     area.fill(&WHITE)?;
-    let caption = format!(
-        "Boot of one zone until all views are right (simulated, {} us a datagram)",
-        study.service_us
-    );
-    let mut chart = ChartBuilder::on(&area)
+    let (left, right) = area.split_horizontally(CHART.0);
+    let ((x_first, x_last), (y_first, y_last)) = (x.places(), y.places());
+    let mut chart = ChartBuilder::on(&left)
         .margin(16)
-        .caption(caption, ("sans-serif", 18))
+        .caption(title, ("sans-serif", 18))
         .x_label_area_size(40)
-        .y_label_area_size(56)
-        .build_cartesian_2d((64.0..4096.0).log_scale(), (0.001..100.0).log_scale())?;
+        .y_label_area_size(64)
+        .build_cartesian_2d(x_first..x_last, y_first..y_last)?;
     chart
         .configure_mesh()
-        .x_desc("members")
-        .y_desc("seconds")
+        .x_desc(x.label)
+        .y_desc(y.label)
+        .x_labels(x.scale.labels((x_first, x_last)))
+        .y_labels(y.scale.labels((y_first, y_last)))
+        .x_label_formatter(&|place| x.scale.words(*place))
+        .y_label_formatter(&|place| y.scale.words(*place))
+        .light_line_style(TRANSPARENT)
         .draw()?;
-    let series = [
-        ("ours", "ours: 20/60 ms, tau 1 ms, two observers", BLUE),
-        (
-            "paper",
-            "the plain algorithm, tau 200 ms, one observer",
-            BLACK,
-        ),
-    ];
-    for (row, (timing, label, colour)) in series.into_iter().enumerate() {
-        let boots = boots(study, timing);
-        let points: Vec<(f64, f64)> = boots.iter().map(|(x, y, _)| (*x, *y)).collect();
-        chart.draw_series(LineSeries::new(points.clone(), colour))?;
-        chart.draw_series(PointSeries::of_element(
-            points,
-            3,
-            colour,
-            &|at, size, style| EmptyElement::at(at) + Circle::new((0, 0), size, style),
-        ))?;
-        let spans = boots
-            .into_iter()
-            .map(|(x, _, (low, high))| PathElement::new(vec![(x, low), (x, high)], colour));
-        chart.draw_series(spans)?;
-        let at = (80, 52 + row as i32 * 18);
-        let font = ("sans-serif", 14).into_font().color(&colour);
-        area.draw(&Text::new(label, at, font))?;
+    let place = |(at, value): (f64, f64)| (x.scale.place(at), y.scale.place(value));
+    for (number, one) in series.iter().enumerate() {
+        let colour = COLOURS[number % COLOURS.len()];
+        let points: Vec<(f64, f64)> = one.points.iter().map(|at| place(*at)).collect();
+        chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))?;
+        let spans = one.spans.iter();
+        chart.draw_series(spans.map(|(at, (low, high))| {
+            PathElement::new(vec![place((*at, *low)), place((*at, *high))], colour)
+        }))?;
+        let marks = points.into_iter().filter(|_| one.is_marked);
+        match number / COLOURS.len() {
+            0 => {
+                chart.draw_series(marks.map(|at| Circle::new(at, 4, colour.filled())))?;
+            }
+            1 => {
+                chart.draw_series(marks.map(|at| TriangleMarker::new(at, 6, colour.filled())))?;
+            }
+            _ => {
+                chart.draw_series(marks.map(|at| Circle::new(at, 6, colour)))?;
+            }
+        }
+        let crosses = one.crosses.iter();
+        chart.draw_series(crosses.map(|at| Cross::new(place(*at), 7, colour.stroke_width(2))))?;
     }
-    let paper = (PAPER_BOOT.0 as f64, PAPER_BOOT.1 / 1e3);
-    chart.draw_series([Circle::new(paper, 5, RED)])?;
-    let label = "measured by the paper at 2048: 5.7 s";
-    let font = ("sans-serif", 14).into_font().color(&RED);
-    area.draw(&Text::new(label, (80, 88), font))?;
+    legend(&right, series, crosses)?;
     area.present()?;
     Ok(())
 }
 
-/// Members, seconds, least and most seconds.
-fn boots(study: &Study, timing: &str) -> Vec<(f64, f64, (f64, f64))> {
-    let zones = study.zones.iter().filter(|zone| zone.timing == timing);
-    zones
-        .filter_map(|zone| {
-            let boot = zone.measured.iter().find(|figure| figure.what == "boot")?;
-            let (low, high) = boot.range_ms?;
-            let right_s = boot.all_views_right_ms? / 1e3;
-            Some((zone.members as f64, right_s, (low / 1e3, high / 1e3)))
-        })
-        .collect()
+/// What is which, a row each.
+fn legend(
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    series: &[Series],
+    crosses: Option<&str>,
+) -> Result<(), Box<dyn Error>> {
+    let words = |row: usize, words: &str| {
+        let font = ("sans-serif", 13).into_font().color(&BLACK);
+        Text::new(words.to_owned(), (34, 48 + row as i32 * ROW), font)
+    };
+    for (row, one) in series.iter().enumerate() {
+        let colour = COLOURS[row % COLOURS.len()];
+        let middle = 54 + row as i32 * ROW;
+        let line = vec![(4, middle), (28, middle)];
+        area.draw(&PathElement::new(line, colour.stroke_width(2)))?;
+        if one.is_marked {
+            let at = (16, middle);
+            match row / COLOURS.len() {
+                0 => area.draw(&Circle::new(at, 4, colour.filled()))?,
+                1 => area.draw(&TriangleMarker::new(at, 6, colour.filled()))?,
+                _ => area.draw(&Circle::new(at, 6, colour))?,
+            }
+        }
+        area.draw(&words(row, &one.label))?;
+    }
+    if let Some(told) = crosses {
+        let row = series.len();
+        let at = (16, 54 + row as i32 * ROW);
+        area.draw(&Cross::new(at, 7, BLACK.stroke_width(2)))?;
+        area.draw(&words(row, told))?;
+    }
+    Ok(())
 }

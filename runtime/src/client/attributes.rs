@@ -60,7 +60,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::NoSuchNode`], [`Error::Limit`], [`Error::Unanswered`], [`Error::Deadline`].
-    pub fn get(&self, node: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    pub fn attribute_get(&self, node: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         check_key(key)?;
         match self.ask(&Ask::Get { node, key })? {
             Reply::Value(value) => Ok(Some(value)),
@@ -71,10 +71,10 @@ impl Client {
 
     /// From now on changes of this key, on whatever node, are events of this process
     /// (`EventKind::Attribute`, with the key's [`key_hash`]). What changed before is no event: look
-    /// once with [`Client::get`] after this. Survives restarts of the agent.
+    /// once with [`Client::attribute_get`] after this. Survives restarts of the agent.
     ///
     /// # Errors
-    /// [`Error::Limit`] beyond 256 keys. Others: as [`Client::get`]; nothing is watched then.
+    /// [`Error::Limit`] beyond 256 keys. Others: as [`Client::attribute_get`]; nothing is watched then.
     pub fn watch(&self, key: &[u8]) -> Result<(), Error> {
         check_key(key)?;
         let key_hash = key_hash(key);
@@ -99,7 +99,7 @@ impl Client {
     /// From now on they are no events of this process any more. Whether they were.
     ///
     /// # Errors
-    /// As [`Client::get`]; then, too, they are no events here.
+    /// As [`Client::attribute_get`]; then, too, they are no events here.
     pub fn unwatch(&self, key: &[u8]) -> Result<bool, Error> {
         check_key(key)?;
         let key_hash = key_hash(key);
@@ -116,8 +116,8 @@ impl Client {
     /// One that is written meanwhile may be missing.
     ///
     /// # Errors
-    /// As [`Client::get`].
-    pub fn keys(&self, node: u32) -> Result<Vec<Vec<u8>>, Error> {
+    /// As [`Client::attribute_get`].
+    pub fn attribute_keys(&self, node: u32) -> Result<Vec<Vec<u8>>, Error> {
         let mut keys: Vec<Vec<u8>> = Vec::new();
         loop {
             let after = keys.last().map_or(&[][..], Vec::as_slice);

@@ -44,9 +44,10 @@ impl Client {
             Trust::Own,
         );
         let answer = asked.map_err(|cause| match cause.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset => {
-                Error::Unanswered(format!("{}: {cause}", path.display()))
-            }
+            ErrorKind::NotFound
+            | ErrorKind::ConnectionRefused
+            | ErrorKind::ConnectionReset
+            | ErrorKind::BrokenPipe => Error::Unanswered(format!("{}: {cause}", path.display())),
             ErrorKind::TimedOut => Error::Deadline {
                 socket: path.clone(),
                 waited_ms: ANSWER_DEADLINE.as_millis() as u64,

@@ -94,7 +94,7 @@ impl Client {
 
     /// The lowest rank of each node hands over, so one without a rank would bring its card in vain.
     fn rank_for_cards(&self) -> Result<u32, Error> {
-        self.own_rank()?.ok_or(Error::NoRank)
+        self.my_rank()?.ok_or(Error::NoRank)
     }
 
     /// Looks until there is something; without a library thread it dispatches meanwhile.

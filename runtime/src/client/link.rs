@@ -1,6 +1,7 @@
 //! The connection to the agent as everybody in this process may use it, and the porch: whoever
 //! else in this process wants to know (the PMIx bootstrap, the feed to MPI).
 
+use std::io::ErrorKind;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -142,7 +143,13 @@ impl LinkState {
         };
         socket
             .send(&message.encode(), descriptor)
-            .map_err(Error::system("send to the agent"))
+            .map_err(|cause| match cause.kind() {
+                // It has just gone, which nobody here has noticed yet, or takes no more now.
+                ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::WouldBlock => {
+                    Error::Unanswered(cause.to_string())
+                }
+                _ => Error::system("send to the agent")(cause),
+            })
     }
 
     pub(super) fn socket(&self) -> Option<Arc<Packets>> {

@@ -247,12 +247,12 @@ impl Client {
     }
 
     /// This process's rank, if it has one.
-    pub fn own_rank(&self) -> Result<Option<u32>, Error> {
+    pub fn my_rank(&self) -> Result<Option<u32>, Error> {
         self.board().map(|_| self.inner.setting.rank)
     }
 
     /// Index of this node, once the agent knows it.
-    pub fn own_node(&self) -> Result<Option<u32>, Error> {
+    pub fn my_node(&self) -> Result<Option<u32>, Error> {
         self.board().map(BoardView::own_node)
     }
 

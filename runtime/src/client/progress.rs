@@ -21,7 +21,7 @@ impl Client {
     /// Promises a tick at least every `period_ms` milliseconds from now on; 0 takes the promise back.
     /// Who breaks it is hung, on every node, until it ticks again: an event, and nothing else is done.
     /// Survives restarts of the agent. Below 20 ms the agent may notice a quarter of that later.
-    pub fn promise_ticks(&self, period_ms: u32) -> Result<(), Error> {
+    pub fn tick_every(&self, period_ms: u32) -> Result<(), Error> {
         self.board()?;
         let mut promised = lock(&self.inner.tick_period_ms);
         *promised = period_ms;

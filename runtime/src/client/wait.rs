@@ -19,7 +19,7 @@ impl Client {
     ///
     /// Without a library thread this dispatches as well. A lost agent is no error here: another one
     /// may come before the deadline.
-    pub fn await_node(
+    pub fn wait_node(
         &self,
         node: u32,
         states: &[NodeState],
@@ -30,8 +30,8 @@ impl Client {
         })
     }
 
-    /// As [`Client::await_node`], of a rank.
-    pub fn await_rank(
+    /// As [`Client::wait_node`], of a rank.
+    pub fn wait_rank(
         &self,
         rank: u32,
         states: &[RankState],
@@ -44,7 +44,7 @@ impl Client {
 
     /// Waits until at least so many ranks are in one of these states, and says how many are. `None` if
     /// there were fewer up to the deadline.
-    pub fn await_ranks(
+    pub fn wait_ranks(
         &self,
         count: u32,
         states: &[RankState],
@@ -64,16 +64,16 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::next_event`]; that the agent is lost, at the deadline only.
-    pub fn await_event(&self, deadline: Duration) -> Result<Option<Event>, Error> {
-        self.await_event_while(deadline, || true)
+    pub fn wait_event(&self, deadline: Duration) -> Result<Option<Event>, Error> {
+        self.wait_event_while(deadline, || true)
     }
 
-    /// As [`Client::await_event`], as long as `goes_on` says so, which is asked before each look and after
+    /// As [`Client::wait_event`], as long as `goes_on` says so, which is asked before each look and after
     /// [`Client::wake_takers`]. `None` also when it does not.
     ///
     /// # Errors
-    /// As [`Client::await_event`].
-    pub fn await_event_while(
+    /// As [`Client::wait_event`].
+    pub fn wait_event_while(
         &self,
         deadline: Duration,
         goes_on: impl Fn() -> bool,
@@ -103,7 +103,7 @@ impl Client {
         Ok(None)
     }
 
-    /// Makes all who wait for events in [`Client::await_event_while`] ask whether they still shall, and
+    /// Makes all who wait for events in [`Client::wait_event_while`] ask whether they still shall, and
     /// returns when they have.
     pub fn wake_takers(&self) {
         let until = Instant::now() + STIR_DEADLINE;

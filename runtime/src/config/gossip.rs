@@ -10,8 +10,14 @@ use std::path::Path;
 /// Which engine runs, and what age gossip needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GossipConfig {
-    /// All participants, in any order.
+    /// All participants, in any order. None while others are to tell.
     pub participants: Vec<ParticipantEntry>,
+    /// Who tells the participants, if they are not listed.
+    pub told_by: Option<Teller>,
+    /// This node's group, where others tell the participants.
+    pub own_group: GroupName,
+    /// Its name there.
+    pub own_name: Option<String>,
     /// A cycle, in microseconds.
     pub interval_us: u64,
     /// The estimated round trip of the network, in microseconds.
@@ -22,11 +28,23 @@ pub struct GossipConfig {
     pub local_permille: Option<u16>,
 }
 
+/// Who tells a node the participants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Teller {
+    /// A gossip server, at HOST:PORT.
+    Server(String),
+    /// Seeds: so many nodes in all, whose addresses PMIx, MPI or the command line bring.
+    Seeds(usize),
+}
+
+/// Most nodes that are learned by seeds.
+const BY_SEEDS_MAX: usize = 1024;
+
 /// One who takes part in age gossip.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParticipantEntry {
     /// Where it is reached.
-    pub nid: Nid,
+    pub nids: NidList,
     /// Whom it gossips with most; may be empty.
     pub group: GroupName,
     /// The name of its host; none: it is called as its NID is.
@@ -38,8 +56,8 @@ const LIST_MAX: u64 = 64 << 20;
 
 impl GossipConfig {
     /// Reads participants (NIDs or ranges of them, with commas or white space between; `GROUP=` before
-    /// them puts them into a group; `file:PATH` is the content of a file), times in milliseconds, and the
-    /// local factor.
+    /// them puts them into a group; `file:PATH` is the content of a file; `server:HOST:PORT` or `seeds:N` alone
+    /// says who tells them), times in milliseconds, and the local factor.
     ///
     /// # Errors
     /// The first thing that cannot be understood.
@@ -51,7 +69,16 @@ impl GossipConfig {
         local: Option<&str>,
     ) -> Result<Self, ConfigError> {
         let mut participants = Vec::new();
+        let mut told_by = None;
         for list in lists {
+            let teller = Teller::parse(list)?;
+            if teller.is_some() && lists.len() > 1 {
+                let why = "who tells the participants stands alone, without a list";
+                return Err(refuse(list, &why));
+            }
+            told_by = told_by.or(teller);
+        }
+        for list in lists.iter().filter(|_| told_by.is_none()) {
             match list.strip_prefix("file:") {
                 Some(path) => read_list(&file(Path::new(path))?, &mut participants)?,
                 None => read_list(list, &mut participants)?,
@@ -61,12 +88,16 @@ impl GossipConfig {
         let is_grouped = participants
             .iter()
             .any(|one: &ParticipantEntry| !one.group.as_str().is_empty());
-        if let (Some(local), false) = (local, is_grouped) {
+        let may_be_grouped = is_grouped || matches!(told_by, Some(Teller::Server(_)));
+        if let (Some(local), false) = (local, may_be_grouped) {
             let why = "a local factor needs groups: write the participants as GROUP=NIDS";
             return Err(refuse(local, &why));
         }
         Ok(Self {
             participants,
+            told_by,
+            own_group: GroupName::default(),
+            own_name: None,
             local_permille,
             interval_us: milliseconds(interval_ms)?,
             round_trip_us: milliseconds(round_trip_ms)?,
@@ -79,9 +110,24 @@ impl GossipConfig {
     /// # Errors
     /// None of the rails is a participant, or two are.
     pub fn engine(&self, local: &NidList) -> Result<AgeConfig, String> {
-        let nids = self.participants.iter().map(|one| &one.nid);
-        let is_local = |nid: &&Nid| local.iter().any(|own| own == *nid);
-        let own: Vec<&Nid> = nids.filter(is_local).collect();
+        let alone = [ParticipantEntry {
+            nids: local.clone(),
+            group: self.own_group.clone(),
+            // Seeds tell no names.
+            name: match self.told_by {
+                Some(Teller::Server(_)) => self.own_name.clone(),
+                _ => None,
+            },
+        }];
+        let (participants, is_waiting) = match self.told_by {
+            Some(_) => (&alone[..], true),
+            None => (&self.participants[..], false),
+        };
+        let is_local = |one: &&ParticipantEntry| {
+            let mut nids = one.nids.iter();
+            nids.any(|nid| local.iter().any(|own| own == nid))
+        };
+        let own: Vec<&ParticipantEntry> = participants.iter().filter(is_local).collect();
         let [own] = own[..] else {
             return Err(format!(
                 "{} of the participants are rails of this node, and it has to be one; its rails are {local}: \
@@ -89,9 +135,9 @@ impl GossipConfig {
                 own.len()
             ));
         };
-        let participants = self.participants.iter();
+        let (own, participants) = (&own.nids.as_slice()[0], participants.iter());
         let participants = participants.map(|one| {
-            let mut participant = Participant::new(&one.nid.to_string());
+            let mut participant = Participant::new(&one.nids.to_string());
             participant.group = one.group.as_str().to_owned();
             if let Some(name) = &one.name {
                 participant.name.clone_from(name);
@@ -99,6 +145,7 @@ impl GossipConfig {
             participant
         });
         let mut config = AgeConfig::new(&own.to_string(), participants.collect());
+        config.is_waiting = is_waiting;
         config.interval_us = self.interval_us;
         config.round_trip_us = self.round_trip_us;
         config.allow_fast_interval = self.allow_fast_interval;
@@ -106,6 +153,32 @@ impl GossipConfig {
             config.choice = Choice::Local { permille };
         }
         Ok(config)
+    }
+}
+
+impl Teller {
+    /// The teller that these words name, if they name one.
+    fn parse(words: &str) -> Result<Option<Self>, ConfigError> {
+        if let Some(server) = words.strip_prefix("server:") {
+            let port = server.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+            return match port {
+                Some(Ok(1..)) => Ok(Some(Self::Server(server.to_owned()))),
+                _ => Err(refuse(
+                    words,
+                    &"a gossip server is server:HOST:PORT, as in server:head:7740",
+                )),
+            };
+        }
+        let Some(count) = words.strip_prefix("seeds:") else {
+            return Ok(None);
+        };
+        match count.parse() {
+            Ok(count @ 2..=BY_SEEDS_MAX) => Ok(Some(Self::Seeds(count))),
+            _ => Err(refuse(
+                words,
+                &"seeds:N has the number of nodes, 2 to 1024; give more of them a gossip server",
+            )),
+        }
     }
 }
 
@@ -137,9 +210,10 @@ fn read_list(text: &str, participants: &mut Vec<ParticipantEntry>) -> Result<(),
         let group = GroupName::new(group).map_err(|error| refuse(word, &error))?;
         let room = PARTICIPANTS_MAX - participants.len();
         for name in expand(nids, room).map_err(|error| refuse(word, &error))? {
-            let nid = name.parse().map_err(|error| refuse(&name, &error))?;
+            let nid: Nid = name.parse().map_err(|error| refuse(&name, &error))?;
+            let nids = NidList::new(vec![nid]).map_err(|error| refuse(&name, &error))?;
             participants.push(ParticipantEntry {
-                nid,
+                nids,
                 group: group.clone(),
                 name: None,
             });
@@ -208,6 +282,33 @@ mod tests {
         assert!(error.unwrap_err().contains("its rails are 10.0.0.9@udp0"));
         assert!(GossipConfig::parse(&[], "soon", "1", false, None).is_err());
     }
+
+    /// BG-04: who tells the participants stands alone, and the node waits with itself.
+    #[test]
+    fn a_server_or_seeds_tell_the_participants() {
+        let gossip = parse("server:head:7740").unwrap();
+        assert_eq!(gossip.told_by, Some(Teller::Server("head:7740".into())));
+        let config = gossip.engine(&"10.0.0.9@udp0,10.1.0.9@udp1".parse().unwrap());
+        let config = config.unwrap();
+        assert_eq!((config.check(), config.is_waiting), (Ok(()), true));
+        assert_eq!(config.own, "10.0.0.9@udp0");
+        assert_eq!(
+            config.participants[0].address,
+            "10.0.0.9@udp0,10.1.0.9@udp1"
+        );
+        assert_eq!(parse("seeds:4").unwrap().told_by, Some(Teller::Seeds(4)));
+        for text in [
+            "server:head",
+            "server:head:0",
+            "seeds:1",
+            "seeds:many",
+            "seeds:4 10.0.0.1@udp0",
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains("MUSTER_PARTICIPANTS"), "{error}");
+        }
+    }
+
     /// BG-02: groups stand before their NIDs; a local factor needs them, and is a part of a whole.
     #[test]
     fn groups_and_the_local_factor() {

@@ -21,13 +21,16 @@ pub fn seeds_of_hosts(
     port: u16,
 ) -> Result<Vec<NidList>, ConfigError> {
     let nids = nids_of_hosts(hosts, rail, port, LOOKED_FOR_MAX)?;
-    let one = |(_, nid)| {
-        NidList::new(vec![nid]).map_err(|cause| ConfigError::Hosts {
-            text: hosts.to_owned(),
-            why: cause.to_string(),
-        })
-    };
-    nids.into_iter().map(one).collect()
+    nids.into_iter()
+        .map(|(_, nid)| list_of(hosts, nid))
+        .collect()
+}
+
+fn list_of(hosts: &str, nid: Nid) -> Result<NidList, ConfigError> {
+    NidList::new(vec![nid]).map_err(|cause| ConfigError::Hosts {
+        text: hosts.to_owned(),
+        why: cause.to_string(),
+    })
 }
 
 /// All of these hosts as the participants of age gossip, with their names.
@@ -40,12 +43,14 @@ pub fn participants_of_hosts(
     port: u16,
 ) -> Result<Vec<ParticipantEntry>, ConfigError> {
     let found = nids_of_hosts(hosts, rail, port, HOSTS_MAX)?;
-    let entry = |(name, nid)| ParticipantEntry {
-        nid,
-        group: GroupName::default(),
-        name: Some(name),
+    let entry = |(name, nid)| {
+        Ok(ParticipantEntry {
+            nids: list_of(hosts, nid)?,
+            group: GroupName::default(),
+            name: Some(name),
+        })
     };
-    Ok(found.into_iter().map(entry).collect())
+    found.into_iter().map(entry).collect()
 }
 
 fn nids_of_hosts(
@@ -110,7 +115,7 @@ mod tests {
         assert_eq!(many.len(), LOOKED_FOR_MAX);
         let all = participants_of_hosts("127.0.[0-9].[1-250]", Some(&rail), 1).unwrap();
         assert_eq!(all.len(), 2500);
-        assert_eq!(all[2499].nid.to_string(), "127.0.9.250:7000@tcp1");
+        assert_eq!(all[2499].nids.to_string(), "127.0.9.250:7000@tcp1");
         assert_eq!(all[2499].name.as_deref(), Some("127.0.9.250"));
     }
 

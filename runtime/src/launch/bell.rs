@@ -3,7 +3,9 @@
 //! The others read the whole of it each time, so nothing is lost with a lost event and nothing has to come in
 //! order. What the ranks put into a fence lies beside it, in attributes of its own, if there is much of it.
 
+use super::notices::Notice;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// The attribute.
@@ -33,6 +35,24 @@ pub(super) struct Bell {
     /// Launchers that are gone, in its eyes.
     pub(super) gone: Vec<usize>,
     pub(super) fences: Vec<Note>,
+    /// What its ranks have left for others to find.
+    pub(super) notices: Vec<Notice>,
+    /// Notices of other nodes, for the first who reads them, that its ranks have read: node and serial.
+    pub(super) taken: Vec<(usize, u64)>,
+    /// The last notice of each node that has come here.
+    pub(super) noticed: BTreeMap<usize, u64>,
+    /// Signals that its ranks have sent to others; the last ones.
+    pub(super) signals: Vec<Signal>,
+}
+
+/// A signal on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Signal {
+    /// Which of its node's.
+    pub(super) serial: u64,
+    /// To whom; empty for all.
+    pub(super) ranks: Vec<u32>,
+    pub(super) signal: i32,
 }
 
 /// Why a job ends before its time.
@@ -64,7 +84,7 @@ impl Ended {
 /// Which fence: whose, and which of theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(super) struct FenceId {
-    /// A number made of the ranks; 0 for all of the job.
+    /// A number made of the ranks and of what it is for; 0 for a plain fence of the whole job.
     pub(super) group: u64,
     pub(super) turn: u64,
 }
@@ -73,8 +93,12 @@ pub(super) struct FenceId {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Note {
     pub(super) id: FenceId,
+    /// What the fence is for, where it is not only a fence.
+    pub(super) tag: String,
     /// The ranks, where these are not all.
     pub(super) ranks: Vec<u32>,
+    /// It is over for its own ranks.
+    pub(super) over: bool,
     /// What its own ranks have put; none if they have not come.
     pub(super) put: Option<Put>,
     /// Whose contributions count, and what they put if that is little.
@@ -95,6 +119,11 @@ impl Put {
         if data.len() > INLINE_MOST {
             return Self::Beside(data.len());
         }
+        Self::here(data)
+    }
+
+    /// All of it, however much it is.
+    pub(super) fn here(data: &[u8]) -> Self {
         let mut digits = String::with_capacity(2 * data.len());
         for byte in data {
             let _ = write!(digits, "{byte:02x}");
@@ -159,6 +188,8 @@ mod tests {
             }],
             fences: vec![Note {
                 id,
+                tag: String::new(),
+                over: false,
                 ranks: vec![],
                 put: Some(Put::new(b"x")),
                 ruling: Some(vec![(2, Put::Beside(9999))]),

@@ -19,6 +19,9 @@ use super::layout::Layout;
 /// Finished fences that are still spoken of: somebody may have to be told the ruling.
 const KEPT: u64 = 2;
 
+/// Fences of groups that are over here and kept for others, at most.
+const TOLD_MOST: usize = 64;
+
 /// What is known of the nodes.
 pub(super) struct Standing<'a> {
     /// Launchers that are gone for good.
@@ -47,6 +50,11 @@ struct Fence {
     awaited: BTreeMap<usize, usize>,
     ruling: Option<Vec<usize>>,
     delivered: bool,
+    tag: String,
+    /// Nodes that have spoken of it themselves.
+    spoke: BTreeSet<usize>,
+    /// Nodes that need nothing more: it is over for them, or they do not speak of it any more.
+    served: BTreeSet<usize>,
 }
 
 /// All fences of this node.
@@ -68,14 +76,15 @@ impl Fences {
         }
     }
 
-    /// The own ranks have come to a fence of these ranks (none for all).
-    pub(super) fn contribute(&mut self, ranks: &[u32], data: Vec<u8>) -> FenceId {
-        let group = group_of(ranks);
+    /// The own ranks have come to a fence of these ranks (none for all), or to something that is like one and has
+    /// a tag.
+    pub(super) fn contribute(&mut self, tag: &str, ranks: &[u32], data: Vec<u8>) -> FenceId {
+        let group = group_of(tag, ranks);
         let turn = self.turns.entry(group).or_default();
         let id = FenceId { group, turn: *turn };
         *turn += 1;
         let own = self.own;
-        self.fence(id, ranks).puts.insert(own, data);
+        self.fence(id, tag, ranks).puts.insert(own, data);
         let (oldest, group) = (id.turn.saturating_sub(KEPT), id.group);
         self.fences
             .retain(|one, fence| one.group != group || one.turn >= oldest || !fence.delivered);
@@ -98,11 +107,21 @@ impl Fences {
     /// What another node says. Data that lies beside is to be fetched: [`Fences::awaited`].
     pub(super) fn hear(&mut self, node: usize, notes: &[Note]) {
         for note in notes {
-            let turn = self.turns.get(&note.id.group).copied().unwrap_or(0);
-            if note.id.turn + KEPT < turn && !self.fences.contains_key(&note.id) {
+            let is_ours = |rank: &u32| self.layout.node_of(*rank) == Some(self.own);
+            if !note.ranks.is_empty() && !note.ranks.iter().any(is_ours) {
                 continue;
             }
-            let fence = self.fence(note.id, &note.ranks);
+            let turn = self.turns.get(&note.id.group).copied().unwrap_or(0);
+            // Of a group all that is over may have been forgotten; what has come is in turns.
+            let kept = if note.id.group == 0 { KEPT } else { 0 };
+            if note.id.turn + kept < turn && !self.fences.contains_key(&note.id) {
+                continue;
+            }
+            let fence = self.fence(note.id, &note.tag, &note.ranks);
+            fence.spoke.insert(node);
+            if note.over {
+                fence.served.insert(node);
+            }
             if let Some(put) = &note.put {
                 fence.take(node, put);
             }
@@ -112,6 +131,31 @@ impl Fences {
             for (node, put) in note.ruling.iter().flatten() {
                 fence.take(*node, put);
             }
+        }
+        for (id, fence) in &mut self.fences {
+            if fence.spoke.contains(&node) && notes.iter().all(|note| note.id != *id) {
+                fence.served.insert(node);
+            }
+        }
+    }
+
+    /// Forgets what is over for everybody. There may be any number of groups, each with a fence or two; of fences
+    /// of one group the next one tells that the last is over.
+    fn forget(&mut self, gone: &BTreeSet<usize>) {
+        let own = self.own;
+        self.fences.retain(|id, fence| {
+            let is_served =
+                |node: &usize| *node == own || gone.contains(node) || fence.served.contains(node);
+            id.group == 0 || !fence.is_over(own) || !fence.members.iter().all(is_served)
+        });
+        // A note that was missed must not keep its fence for good.
+        let over = self
+            .fences
+            .iter()
+            .filter(|(id, fence)| id.group != 0 && fence.is_over(own));
+        let over: Vec<FenceId> = over.map(|(id, _)| *id).collect();
+        for id in over.iter().take(over.len().saturating_sub(TOLD_MOST)) {
+            self.fences.remove(id);
         }
     }
 
@@ -139,6 +183,7 @@ impl Fences {
 
     /// Rules where it is this node's turn, and says what is over.
     pub(super) fn advance(&mut self, standing: &Standing<'_>) -> Vec<Outcome> {
+        self.forget(standing.gone);
         let mut over = Vec::new();
         for (id, fence) in &mut self.fences {
             if fence.ruling.is_none() && fence.may_rule(self.own, &self.layout, standing) {
@@ -175,6 +220,8 @@ impl Fences {
         let known = self.fences.iter();
         let note = |(id, fence): (&FenceId, &Fence)| Note {
             id: *id,
+            tag: fence.tag.clone(),
+            over: fence.is_over(self.own),
             ranks: fence.ranks.clone(),
             put: fence.puts.get(&self.own).map(|data| Put::new(data)),
             ruling: fence.ruling.as_ref().map(|nodes| {
@@ -202,7 +249,7 @@ impl Fences {
         self.fences.contains_key(&id)
     }
 
-    fn fence(&mut self, id: FenceId, ranks: &[u32]) -> &mut Fence {
+    fn fence(&mut self, id: FenceId, tag: &str, ranks: &[u32]) -> &mut Fence {
         let layout = &self.layout;
         self.fences.entry(id).or_insert_with(|| {
             let members: BTreeSet<usize> = match ranks {
@@ -213,6 +260,7 @@ impl Fences {
                     .collect(),
             };
             Fence {
+                tag: tag.to_owned(),
                 ranks: ranks.to_vec(),
                 members: members.into_iter().collect(),
                 ..Fence::default()
@@ -222,6 +270,11 @@ impl Fences {
 }
 
 impl Fence {
+    /// Whether its own ranks wait for nothing more: they have it, or it was ruled without them.
+    fn is_over(&self, own: usize) -> bool {
+        self.delivered || self.ruling.is_some() && !self.puts.contains_key(&own)
+    }
+
     fn take(&mut self, node: usize, put: &Put) {
         if self.puts.contains_key(&node) {
             return;
@@ -275,15 +328,14 @@ impl Fence {
     }
 }
 
-/// A number for a list of ranks; 0 for all.
-fn group_of(ranks: &[u32]) -> u64 {
-    match ranks {
-        [] => 0,
-        some => {
-            let bytes: Vec<u8> = some.iter().flat_map(|rank| rank.to_le_bytes()).collect();
-            crate::doorman::key_hash(&bytes).max(1)
-        }
+/// A number for a list of ranks and what they meet for; 0 for a plain fence of all.
+fn group_of(tag: &str, ranks: &[u32]) -> u64 {
+    if tag.is_empty() && ranks.is_empty() {
+        return 0;
     }
+    let ranks = ranks.iter().flat_map(|rank| rank.to_le_bytes());
+    let bytes: Vec<u8> = ranks.chain(tag.bytes()).collect();
+    crate::doorman::key_hash(&bytes).max(1)
 }
 
 #[cfg(test)]
@@ -312,7 +364,7 @@ mod tests {
         }
 
         fn put(&mut self, node: usize) {
-            self.nodes[node].contribute(&[], vec![node as u8]);
+            self.nodes[node].contribute("", &[], vec![node as u8]);
         }
 
         fn says(&mut self, from: usize, to: usize) {
@@ -435,7 +487,7 @@ mod tests {
         let mut world = World::new(3);
         let some = [2, 4];
         for node in [1, 2] {
-            let id = world.nodes[node].contribute(&some, vec![7]);
+            let id = world.nodes[node].contribute("", &some, vec![7]);
             assert_ne!(id.group, 0);
         }
         world.says(2, 1);
@@ -449,8 +501,8 @@ mod tests {
     #[test]
     fn much_data_is_fetched_and_what_went_with_its_node_is_lost() {
         let mut world = World::new(2);
-        world.nodes[0].contribute(&[], vec![1; 600]);
-        world.nodes[1].contribute(&[], vec![2; 600]);
+        world.nodes[0].contribute("", &[], vec![1; 600]);
+        world.nodes[1].contribute("", &[], vec![2; 600]);
         world.says(1, 0);
         let id = FenceId { group: 0, turn: 0 };
         assert_eq!(world.nodes[0].awaited(), [(id, 1, 600)]);
@@ -471,5 +523,55 @@ mod tests {
         }
         assert!(world.nodes[0].notes().len() <= 3);
         assert_eq!(world.nodes[0].delivered_of_all(), 10);
+    }
+
+    #[test]
+    fn groups_are_told_apart_and_forgotten_when_they_are_over_for_all() {
+        let mut world = World::new(2);
+        let some = [1, 2];
+        for name in ["a", "b"] {
+            for node in 0..2 {
+                world.nodes[node].contribute(name, &some, vec![node as u8]);
+            }
+        }
+        world.says(1, 0);
+        assert_eq!(world.advance(0).len(), 2);
+        assert_eq!(
+            world.nodes[0].notes().len(),
+            2,
+            "it is not over for the other"
+        );
+        world.says(0, 1);
+        assert_eq!(world.advance(1).len(), 2);
+        assert_eq!(world.nodes[1].notes().len(), 2);
+        world.says(1, 0);
+        assert_eq!(world.advance(0), []);
+        assert_eq!(world.nodes[0].notes().len(), 0);
+        world.says(0, 1);
+        assert_eq!(world.advance(1), []);
+        assert_eq!(world.nodes[1].notes().len(), 0);
+        // What somebody still says of it does not bring it back.
+        world.nodes[1].contribute("a", &some, vec![1]);
+        world.says(1, 0);
+        assert_eq!(world.complete(0), None);
+        world.nodes[0].contribute("a", &some, vec![0]);
+        assert_eq!(world.complete(0), Some(vec![0, 1]));
+    }
+
+    #[test]
+    fn a_group_is_forgotten_by_a_node_whose_ranks_have_ended() {
+        let mut world = World::new(2);
+        world.ended.extend([0, 1]);
+        world.nodes[1].contribute("a", &[1, 2], vec![1]);
+        world.says(1, 0);
+        assert_eq!(world.advance(0), []);
+        world.says(0, 1);
+        assert_eq!(world.complete(1), Some(vec![1]));
+        world.says(1, 0);
+        assert_eq!(world.advance(0), []);
+        assert_eq!(world.nodes[0].notes().len(), 0);
+        world.says(0, 1);
+        assert_eq!(world.advance(1), []);
+        assert_eq!(world.nodes[1].notes().len(), 0);
     }
 }

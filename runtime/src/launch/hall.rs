@@ -7,10 +7,13 @@ use super::Error;
 use super::bell::{FenceId, Put};
 use super::fence::{Outcome, Standing};
 use super::node::{Launcher, say};
-use crate::pmix::server::Contribution;
+use crate::pmix::server::{Contribution, Meeting};
 
 /// When a fence that is still waited for is remarked on.
 const REMARK: Duration = Duration::from_secs(60);
+
+/// Groups have numbers above this: MPI gives small ones itself.
+const GROUPS_FROM: u64 = 1 << 20;
 
 /// A fence of the own ranks that is not over.
 pub(super) struct Waiting {
@@ -22,8 +25,14 @@ pub(super) struct Waiting {
 impl Launcher {
     /// The own ranks have come to a fence.
     pub(super) fn enter(&mut self, mut contribution: Contribution) -> Result<(), Error> {
-        let data = std::mem::take(&mut contribution.data);
-        let id = self.fences.contribute(&contribution.ranks, data.clone());
+        let mut data = std::mem::take(&mut contribution.data);
+        if let Meeting::Construct(_) = contribution.meeting {
+            data = self.with_number(&data);
+        }
+        let tag = contribution.meeting.tag();
+        let id = self
+            .fences
+            .contribute(&tag, &contribution.ranks, data.clone());
         if let Put::Beside(size) = Put::new(&data) {
             self.peers.put(id, &data)?;
             self.beside.insert(id, size);
@@ -37,6 +46,15 @@ impl Launcher {
         };
         self.waiting.insert(id, waiting);
         Ok(())
+    }
+
+    /// Each node that makes a group proposes a number that it never proposes again and nobody else does.
+    fn with_number(&mut self, data: &[u8]) -> Vec<u8> {
+        self.group_count += 1;
+        let nodes = self.plan.layout.nodes().len() as u64;
+        let number = GROUPS_FROM + self.group_count * nodes + self.own as u64;
+        let length = data.len() as u64;
+        [&number.to_le_bytes(), &length.to_le_bytes(), data].concat()
     }
 
     /// What the other launchers say of fences; data that lies beside is fetched.
@@ -79,7 +97,13 @@ impl Launcher {
                             let line = format!("fence {} of {size} bytes: {ms:.2} ms", id.turn);
                             say(self.plan.layout.name(self.own), &line);
                         }
-                        waiting.contribution.complete(&data);
+                        match waiting.contribution.meeting {
+                            Meeting::Construct(_) => {
+                                let (number, data) = number_of(&data);
+                                waiting.contribution.complete(&data, number as usize);
+                            }
+                            _ => waiting.contribution.complete(&data, 0),
+                        }
                     }
                 }
                 Outcome::Lost(_, node) => {
@@ -153,6 +177,22 @@ impl Launcher {
     }
 }
 
+/// The number of a group, which is the first that was proposed, and what its nodes have put.
+fn number_of(mut all: &[u8]) -> (u64, Vec<u8>) {
+    let mut numbers = Vec::new();
+    let mut data = Vec::new();
+    while let Some((number, rest)) = all.split_first_chunk() {
+        let Some((length, rest)) = rest.split_first_chunk() else {
+            break;
+        };
+        let length = (u64::from_le_bytes(*length) as usize).min(rest.len());
+        numbers.push(u64::from_le_bytes(*number));
+        data.extend(&rest[..length]);
+        all = &rest[length..];
+    }
+    (numbers.first().copied().unwrap_or(0), data)
+}
+
 impl Waiting {
     /// After how long something is to be said or done.
     fn limit(&self, patience: Duration) -> Duration {
@@ -161,5 +201,27 @@ impl Waiting {
             None if self.remarked => patience,
             None => REMARK.min(patience),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_has_the_first_number_and_the_data_of_all() {
+        let part = |number: u64, data: &[u8]| {
+            [
+                &number.to_le_bytes(),
+                &(data.len() as u64).to_le_bytes(),
+                data,
+            ]
+            .concat()
+        };
+        let all = [part(7, b"ab"), part(9, b""), part(3, b"c")].concat();
+        assert_eq!(number_of(&all), (7, b"abc".to_vec()));
+        assert_eq!(number_of(&[]), (0, vec![]));
+        assert_eq!(number_of(&all[..17]), (7, b"a".to_vec()));
+        assert_eq!(number_of(&[1; 12]), (0, vec![]));
     }
 }

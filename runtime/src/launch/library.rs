@@ -90,7 +90,7 @@ fn read(list: &str, exists: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
 pub(super) fn program(name: &OsStr) -> Result<PathBuf, String> {
     let given = Path::new(name);
     let check = |path: &Path| match path.metadata() {
-        Err(cause) => Err(cause.to_string()),
+        Err(cause) => Err(format!("{cause}; it has to be at this path on every node")),
         Ok(data) if data.is_dir() => Err("it is a directory".to_owned()),
         Ok(data) => {
             use std::os::unix::fs::PermissionsExt;

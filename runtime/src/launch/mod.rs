@@ -12,7 +12,7 @@
 //! `layout` says which rank is where; `fence` agrees on who took part in a fence; `ranks` are the processes;
 //! `node` is the loop. Emulated nodes, one launcher each, are started by the command (`cli::run`).
 //!
-//! What is absent: `MPI_Comm_spawn` and tools (they are refused), and data by direct modex.
+//! What is absent: `MPI_Comm_spawn` (which is refused), tools, and data by direct modex.
 
 mod bell;
 mod binding;
@@ -20,24 +20,28 @@ mod ends;
 mod environment;
 mod fence;
 mod hall;
+mod hosts;
 mod layout;
 mod library;
 pub mod node;
+mod notices;
 mod output;
 mod peers;
 mod policy;
+mod programs;
 mod ranks;
 mod signals;
 mod slurm;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use binding::Bind;
+pub use hosts::Hosts;
 pub use layout::{Layout, LayoutError};
 pub use output::Output;
 pub use policy::ExitPolicy;
+pub use programs::{Program, programs};
 pub use signals::Signals;
 pub use slurm::Step;
 
@@ -51,10 +55,8 @@ pub struct Plan {
     pub job: String,
     /// Which rank is where.
     pub layout: Layout,
-    /// The program, as it was given.
-    pub program: OsString,
-    /// Its arguments.
-    pub arguments: Vec<OsString>,
+    /// What is run, by all ranks together.
+    pub programs: Vec<Program>,
     /// Whose exit status counts.
     pub policy: ExitPolicy,
     /// Where the ranks' words go.
@@ -65,8 +67,22 @@ pub struct Plan {
     pub bind: Bind,
     /// Nodes that are this one machine, and share its cores.
     pub neighbours: usize,
+    /// The first rank reads the launcher's standard input.
+    pub stdin: bool,
     /// Say what is done.
     pub verbose: bool,
+}
+
+impl Plan {
+    /// Which program a rank runs.
+    fn program_of(&self, rank: u32) -> usize {
+        let ends = self.programs.iter().scan(0, |end, program| {
+            *end += program.ranks;
+            Some(*end)
+        });
+        let past = ends.take_while(|end| *end <= rank).count();
+        past.min(self.programs.len().saturating_sub(1))
+    }
 }
 
 /// Why a job did not run.
@@ -95,7 +111,19 @@ pub enum Error {
         /// How long was waited.
         waited_s: u64,
     },
-    /// Another launcher.
+    /// Another launcher has the node, and goes on.
+    #[error(
+        "process {pid} launches job {job} on {node} already; give each muster run a MUSTER_JOB of its own"
+    )]
+    Taken {
+        /// It.
+        pid: u32,
+        /// The job.
+        job: String,
+        /// The node.
+        node: String,
+    },
+    /// Another launcher wants something else.
     #[error("{0}")]
     Conflict(String),
     /// Ranks cannot be bound.
@@ -140,7 +168,7 @@ impl Error {
     /// The exit status that says so.
     pub fn status(&self) -> u8 {
         match self {
-            Self::Layout(_) | Self::Conflict(_) | Self::Cores { .. } => 2,
+            Self::Layout(_) | Self::Taken { .. } | Self::Conflict(_) | Self::Cores { .. } => 2,
             Self::Agent(_) => 3,
             Self::Missing { .. } => 5,
             Self::Program { .. } => 127,

@@ -8,6 +8,7 @@
 //! 4. When the own ranks have ended it stays until those of all other nodes have, so that what it has said
 //!    stays readable.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::Write;
@@ -21,13 +22,14 @@ use signal_hook::consts::SIGKILL;
 use super::bell::{Bell, FenceId};
 use super::fence::Fences;
 use super::hall::Waiting;
+use super::notices::Searching;
 use super::output::Mouths;
 use super::peers::Peers;
 use super::ranks::{Ranks, Start};
 use super::signals::Signals;
 use super::{Error, Plan, binding, environment, library, memory_directory, session_directory};
 use crate::client::{Client, Options};
-use crate::pmix::server::{JobFacts, Server, Upcall};
+use crate::pmix::server::{Done, JobFacts, Server, Upcall};
 use crate::sys::descriptor::EventFd;
 use crate::sys::poll::Epoll;
 
@@ -63,6 +65,16 @@ pub(super) struct Launcher {
     pub(super) rung: Option<Bell>,
     /// Deaths that the own ranks were told of.
     pub(super) told: BTreeSet<u32>,
+    /// Groups that this node has proposed a number for.
+    pub(super) group_count: u64,
+    pub(super) notice_count: u64,
+    /// Notices that not every node knows of yet, with those who wait for that.
+    pub(super) unconfirmed: Vec<(u64, Done)>,
+    /// Ranks that wait for a notice.
+    pub(super) searching: Vec<Searching>,
+    pub(super) signal_count: u64,
+    /// The last signal of each node's ranks that was heard.
+    pub(super) signals_heard: BTreeMap<usize, u64>,
     pub(super) last_fence: Instant,
     /// When ranks that were asked to end are killed.
     pub(super) kill_at: Option<Instant>,
@@ -70,12 +82,12 @@ pub(super) struct Launcher {
     pub(super) epoll: Epoll,
 }
 
-/// Runs this node's part of a job and answers its exit status. `base` is a directory for sessions. `met` is told
-/// whether the launchers of all nodes have come: then nobody needs what they found each other by.
+/// Runs this node's part of a job and answers its exit status. `base` is a directory for sessions. `met` is called
+/// when the launchers of all nodes have come: then nobody needs what they found each other by.
 ///
 /// # Errors
 /// The ranks were not started, or are ended, and the others know.
-pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, Error> {
+pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut dyn FnMut()) -> Result<u8, Error> {
     let node = plan.layout.name(own).to_owned();
     let signals = Signals::new().map_err(Error::system("handle signals"))?;
     let options = Options {
@@ -89,6 +101,15 @@ pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, E
     };
     let client = Client::attach(options)?;
     let peers = Peers::new(client.clone(), plan.layout.clone(), own)?;
+    // What it says and has made is left alone.
+    if let Some(other) = peers.predecessor()?.filter(is_running) {
+        let _ = client.finalize(0);
+        return Err(Error::Taken {
+            pid: other.pid,
+            job: plan.job.clone(),
+            node,
+        });
+    }
     let epoll = Epoll::new().map_err(Error::system("make an epoll"))?;
     let mut launcher = Launcher {
         fences: Fences::new(own, plan.layout.clone()),
@@ -102,6 +123,12 @@ pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, E
         },
         rung: None,
         told: BTreeSet::new(),
+        group_count: 0,
+        notice_count: 0,
+        unconfirmed: Vec::new(),
+        searching: Vec::new(),
+        signal_count: 0,
+        signals_heard: BTreeMap::new(),
         last_fence: Instant::now(),
         kill_at: None,
         abort_since: None,
@@ -112,7 +139,7 @@ pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, E
         epoll,
     };
     let session = Session::open(plan, base, &node)?;
-    let mut outcome = launcher.serve(&session, &signals);
+    let mut outcome = launcher.serve(&session, &signals, met);
     if let Err(error) = &outcome {
         launcher.abort_silently(error.status(), &error.to_string());
         launcher.ranks.signal(SIGKILL);
@@ -121,18 +148,26 @@ pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, E
             outcome = Ok(error.status());
         }
     }
-    *met = launcher.peers.without(|_| true).is_empty();
+    if launcher.peers.without(|_| true).is_empty() {
+        met();
+    }
     let _ = launcher.client.finalize(0);
     outcome
 }
 
+/// Whether whoever said this is there, and is not this process.
+fn is_running(bell: &Bell) -> bool {
+    bell.pid != std::process::id() && Path::new(&format!("/proc/{}", bell.pid)).exists()
+}
+
 /// What all launchers of a job must have alike.
 fn signature(plan: &Plan) -> String {
-    format!(
-        "{} ranks of {}",
-        plan.layout.ranks(),
-        plan.program.to_string_lossy()
-    )
+    let one = |program: &super::Program| {
+        let name = program.name.to_string_lossy();
+        format!("{} ranks of {name}", program.ranks)
+    };
+    let all: Vec<String> = plan.programs.iter().map(one).collect();
+    all.join(", ")
 }
 
 /// A line for people, written at once so that those of several launchers do not mix.
@@ -179,23 +214,30 @@ impl Launcher {
         self.plan.layout.name(self.own).to_owned()
     }
 
+    /// The job's name to PMIx.
+    fn namespace(&self) -> String {
+        format!("muster-{}", self.plan.job)
+    }
+
     pub(super) fn say(&self, words: &str) {
         say(self.plan.layout.name(self.own), words);
     }
 
-    fn serve(&mut self, session: &Session, signals: &Signals) -> Result<u8, Error> {
+    fn serve(
+        &mut self,
+        session: &Session,
+        signals: &Signals,
+        met: &mut dyn FnMut(),
+    ) -> Result<u8, Error> {
         let node = self.name();
         self.epoll_add_all(signals)?;
-        let program = library::program(&self.plan.program).map_err(|why| Error::Program {
-            program: self.plan.program.to_string_lossy().into_owned(),
-            node: node.clone(),
-            why,
-        })?;
+        let files = self.find_programs()?;
         let cores = binding::of_ranks(&self.plan, self.own)?;
         self.gather(signals)?;
         if let Some(status) = self.aborted_by_another() {
             return Ok(status);
         }
+        met();
         let wake = EventFd::new().map_err(Error::system("make an eventfd"))?;
         let raised = EventFd::from_received(
             wake.as_fd()
@@ -205,15 +247,25 @@ impl Launcher {
         self.add(wake.as_fd(), UPCALL)?;
         let layout = &self.plan.layout;
         let facts = JobFacts {
-            namespace: format!("muster-{}", self.plan.job),
+            namespace: self.namespace(),
             nodes: layout.nodes().to_vec(),
             ranks: (0..layout.nodes().len())
                 .map(|node| layout.ranks_of(node).collect())
                 .collect(),
+            programs: self
+                .plan
+                .programs
+                .iter()
+                .map(|program| program.ranks)
+                .collect(),
             own: self.own,
             directory: session.directory.clone(),
         };
-        let path = library::find(&program);
+        let first = files
+            .values()
+            .next()
+            .map_or(Path::new(""), PathBuf::as_path);
+        let path = library::find(first);
         let (server, upcalls) = Server::start(&path, &facts, raised)?;
         if self.plan.verbose {
             self.say(&format!(
@@ -222,9 +274,9 @@ impl Launcher {
                 server.version
             ));
         }
-        let common = self.common_environment(session, &program, &path);
+        let common = self.common_environment(session, first, &path);
         let mouths = Mouths::new(&self.plan.output, &node, &self.plan.job);
-        let started = self.start_ranks(&server, &program, &common, cores.as_deref(), &mouths);
+        let started = self.start_ranks(&server, &files, &common, cores.as_deref(), &mouths);
         let outcome =
             started.and_then(|()| self.turn_until_over(&server, &upcalls, &wake, signals));
         if outcome.is_err() {
@@ -246,16 +298,6 @@ impl Launcher {
 
     /// The launchers of all nodes meet.
     fn gather(&mut self, signals: &Signals) -> Result<(), Error> {
-        if let Some(other) = self.peers.predecessor()?.filter(|other| {
-            other.pid != self.bell.pid && Path::new(&format!("/proc/{}", other.pid)).exists()
-        }) {
-            return Err(Error::Conflict(format!(
-                "process {} launches job {} on {} already; give each muster run a MUSTER_JOB of its own",
-                other.pid,
-                self.plan.job,
-                self.name()
-            )));
-        }
         self.bell.ready = true;
         self.ring()?;
         let begun = Instant::now();
@@ -313,10 +355,27 @@ impl Launcher {
         names.join(", ")
     }
 
+    /// The files of the programs that ranks of this node run.
+    fn find_programs(&self) -> Result<BTreeMap<usize, PathBuf>, Error> {
+        let mut files = BTreeMap::new();
+        for rank in self.plan.layout.ranks_of(self.own) {
+            let which = self.plan.program_of(rank);
+            let name = &self.plan.programs[which].name;
+            if let Entry::Vacant(place) = files.entry(which) {
+                place.insert(library::program(name).map_err(|why| Error::Program {
+                    program: name.to_string_lossy().into_owned(),
+                    node: self.name(),
+                    why,
+                })?);
+            }
+        }
+        Ok(files)
+    }
+
     fn start_ranks(
         &mut self,
         server: &Server,
-        program: &Path,
+        files: &BTreeMap<usize, PathBuf>,
         common: &[(OsString, OsString)],
         cores: Option<&[Vec<usize>]>,
         mouths: &Mouths,
@@ -328,16 +387,22 @@ impl Launcher {
             }
             let mut variables = common.to_vec();
             variables.extend(server.environment(rank)?);
+            let which = self.plan.program_of(rank);
+            let (program, file) = (&self.plan.programs[which], &files[&which]);
             let start = Start {
                 rank,
-                program,
-                arguments: &self.plan.arguments,
+                program: file,
+                arguments: &program.arguments,
                 environment: &variables,
                 processors: cores,
+                stdin: rank == 0 && self.plan.stdin,
             };
             let started = self.ranks.start(&start, mouths, &self.epoll);
             started.map_err(|cause| Error::Program {
-                program: self.plan.program.to_string_lossy().into_owned(),
+                program: self.plan.programs[which]
+                    .name
+                    .to_string_lossy()
+                    .into_owned(),
                 node: self.name(),
                 why: cause.to_string(),
             })?;
@@ -405,17 +470,22 @@ impl Launcher {
                 return Ok(OUTCAST);
             }
             self.hear_bells()?;
+            self.hear_signals();
             self.judge_start();
             self.hear_abort();
             self.tell_deaths(server)?;
             self.advance_fences()?;
+            self.see_to_notices();
             self.see_to_abort();
             self.bell.done = self.ranks.is_empty();
             self.ring()?;
             if self.bell.done && self.is_everybody_done() {
                 return Ok(self.status());
             }
-            let due = self.bell.abort.is_some() || self.bell.done || !self.waiting.is_empty();
+            let due = self.bell.abort.is_some()
+                || self.bell.done
+                || !self.waiting.is_empty()
+                || !self.searching.is_empty();
             self.wait(if due { TICK } else { REST })?;
         }
     }
@@ -443,7 +513,18 @@ impl Launcher {
                 let why = format!("rank {rank} on {node} aborted the job: {message}");
                 self.abort(status.max(1), why.trim_end_matches([':', ' ', '\n']));
             }
-            Upcall::Fence(contribution) => self.enter(contribution)?,
+            Upcall::Meeting(contribution) => self.enter(contribution)?,
+            Upcall::Publish(publishing) => self.publish(publishing),
+            Upcall::Lookup(lookup) => self.searching.push(Searching::new(lookup)),
+            Upcall::Unpublish { rank, keys, answer } => {
+                self.unpublish(rank, &keys);
+                answer.succeed();
+            }
+            Upcall::Signal(signalling) => self.send(signalling),
+            Upcall::Query(query) => query.give(&self.namespace()),
+            Upcall::Refused { rank, what } => self.say(&format!(
+                "rank {rank} has asked for {what}, which there is not under muster run; start all ranks at once"
+            )),
         }
         Ok(())
     }

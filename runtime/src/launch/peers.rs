@@ -141,7 +141,7 @@ impl Peers {
         if self.gone.contains(&node) || node == self.own {
             return Ok(());
         }
-        let bell = self.client.get(index, bell::KEY)?;
+        let bell = self.client.attribute_get(index, bell::KEY)?;
         let peer = &mut self.peers[node];
         peer.index = Some(index);
         if let Some(bell) = bell.as_deref().and_then(Bell::decode) {
@@ -152,10 +152,10 @@ impl Peers {
 
     /// Whoever speaks for this node already.
     pub(super) fn predecessor(&self) -> Result<Option<Bell>, Error> {
-        let Some(own) = self.client.own_node()? else {
+        let Some(own) = self.client.my_node()? else {
             return Ok(None);
         };
-        let bell = self.client.get(own, bell::KEY)?;
+        let bell = self.client.attribute_get(own, bell::KEY)?;
         Ok(bell.as_deref().and_then(Bell::decode))
     }
 
@@ -203,7 +203,10 @@ impl Peers {
         };
         let mut data = Vec::new();
         for part in 0..size.div_ceil(PART) {
-            match self.client.get(index, &bell::data_key(id, part))? {
+            match self
+                .client
+                .attribute_get(index, &bell::data_key(id, part))?
+            {
                 Some(bytes) => data.extend(bytes),
                 None => return Ok(None),
             }

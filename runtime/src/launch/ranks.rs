@@ -28,6 +28,8 @@ pub(super) struct Start<'a> {
     pub(super) environment: &'a [(OsString, OsString)],
     /// Where it may run; empty for wherever the launcher may.
     pub(super) processors: &'a [usize],
+    /// It reads the launcher's standard input.
+    pub(super) stdin: bool,
 }
 
 /// The ranks of this node.
@@ -40,7 +42,7 @@ pub(super) struct Ranks {
 pub(super) const TOKEN: u64 = 1 << 32;
 
 impl Ranks {
-    /// Starts one; the first of the job gets our standard input.
+    /// Starts one.
     ///
     /// # Errors
     /// The system's, of the program.
@@ -63,7 +65,7 @@ impl Ranks {
                 command.env_remove(name);
             }
         }
-        if rank != 0 {
+        if !start.stdin {
             command.stdin(Stdio::null());
         }
         mouths.prepare(&mut command, rank)?;
@@ -127,7 +129,13 @@ impl Ranks {
 
     /// Sends a signal to all that run.
     pub(super) fn signal(&self, signal: i32) {
-        for running in self.running.values() {
+        self.signal_some(&[], signal);
+    }
+
+    /// Sends a signal to those of these that run here; to all if none is named.
+    pub(super) fn signal_some(&self, ranks: &[u32], signal: i32) {
+        let meant = |rank: &u32| ranks.is_empty() || ranks.contains(rank);
+        for (_, running) in self.running.iter().filter(|(rank, _)| meant(rank)) {
             // Not reaped yet, so the pid is still its own.
             let _ = send_signal(running.pid, signal);
         }

@@ -11,7 +11,7 @@ use crate::config::{draw_key, leave_key};
 /// Names in a list of nodes, at most.
 const NODES_MOST: usize = 4096;
 /// The ports of the agents of different jobs lie apart: an agent takes three.
-const PORTS: std::ops::Range<u32> = 20_000..32_000;
+pub(super) const PORTS: std::ops::Range<u32> = 20_000..32_000;
 /// Between two looks for the key.
 const LOOK: Duration = Duration::from_millis(20);
 

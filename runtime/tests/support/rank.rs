@@ -128,7 +128,7 @@ pub fn role() {
             say("attached");
             let mut said = order();
             if let Some(period_ms) = said.strip_prefix("promise ") {
-                client.promise_ticks(period_ms.parse().unwrap()).unwrap();
+                client.tick_every(period_ms.parse().unwrap()).unwrap();
                 say("promised");
                 said = order();
             }
@@ -173,7 +173,7 @@ pub fn role() {
             }
             "promise" => {
                 client
-                    .promise_ticks(value.parse().unwrap())
+                    .tick_every(value.parse().unwrap())
                     .unwrap_or_else(|cause| fail(&cause));
                 say("promised");
             }
@@ -182,7 +182,7 @@ pub fn role() {
             "await-rank" => {
                 let rank = value.parse().unwrap();
                 let states = [RankState::Failed, RankState::Left];
-                let found = client.await_rank(rank, &states, DEADLINE);
+                let found = client.wait_rank(rank, &states, DEADLINE);
                 say(&format!(
                     "awaited {:?}",
                     found.unwrap_or_else(|cause| fail(&cause))

@@ -79,6 +79,9 @@ pub struct AgeConfig {
     pub own: String,
     /// Everybody, in any order.
     pub participants: Vec<Participant>,
+    /// The others are not known yet, and this one is the only participant: gossip does not begin before a
+    /// list takes the place of this configuration.
+    pub is_waiting: bool,
     /// A cycle of gossip, in microseconds.
     pub interval_us: u64,
     /// The estimated round trip of the network, in microseconds.
@@ -147,6 +150,7 @@ impl AgeConfig {
             pings_dead: true,
             exchange: Exchange::Reply,
             piggyback_permille: None,
+            is_waiting: false,
             participants,
         }
     }
@@ -189,7 +193,8 @@ impl AgeConfig {
     /// AG-04: one net for everybody, everybody once, and us among them.
     fn check_participants(&self) -> Result<(), ConfigError> {
         let count = self.participants.len();
-        if !(2..=PARTICIPANTS_MAX).contains(&count) {
+        let least = if self.is_waiting { 1 } else { 2 };
+        if !(least..=PARTICIPANTS_MAX).contains(&count) {
             return refuse(
                 "participants",
                 &count,

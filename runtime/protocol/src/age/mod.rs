@@ -165,7 +165,7 @@ impl Age {
             sequence: config.first_sequence,
             rank_sequence: 0,
             phase: Phase::Running,
-            is_running: true,
+            is_running: !config.is_waiting,
             started: false,
             now: Instant::default(),
             cycle_at: Instant::default(),
@@ -277,10 +277,11 @@ impl Age {
         self.events.pop_front()
     }
 
-    /// Begins gossip again after [`Age::halt`], or after parameters that differed.
+    /// Begins gossip again after [`Age::halt`], or after parameters that differed. One that waits for its
+    /// participants waits on.
     pub fn resume_gossip(&mut self) {
         self.refused = None;
-        if self.phase == Phase::Running {
+        if self.phase == Phase::Running && !self.config.is_waiting {
             self.is_running = true;
         }
     }

@@ -9,6 +9,8 @@ use crate::identity::{MemberId, is_plausible};
 use crate::label::Label;
 use crate::link::Subject;
 use crate::overlay::Overlay;
+use crate::overlay::interface::Target;
+use crate::overlay::outbox::Intent;
 use crate::planted::{self, Fault};
 use crate::state::{NodeState, RankFact};
 use crate::table::{Member, RANKS_MAX, Reporters};
@@ -151,9 +153,36 @@ impl Overlay {
             self.counters.facts_refused += 1;
             return;
         }
+        if self.is_hearsay(from, fact) {
+            return self.question_return(id);
+        }
         // Back from the dead with a higher version.
         self.adopt(fact);
         self.joined(from, fact);
+    }
+
+    /// That one is back whom we hold failed, says somebody else who has hardly come himself. When a split
+    /// heals, who starts then tells each side of the other, and lives that began on the smaller side
+    /// would be let in with all that they hold.
+    fn is_hearsay(&self, from: MemberId, fact: &NodeFact<'_>) -> bool {
+        let is_new = |member: &Member| self.now < member.joined_at.after(self.config.deadline_us);
+        let held = self.table.get(fact.id);
+        from != fact.id
+            && !self.is_paper()
+            && held.is_some_and(|held| {
+                held.state == NodeState::Failed && held.address() == fact.address
+            })
+            && self.table.in_view(from).is_some_and(is_new)
+    }
+
+    /// It shall say so itself: who holds us failed answers the claim in this knock with one of its own,
+    /// and the weaker side yields; anybody else is let in by its answer.
+    fn question_return(&mut self, id: MemberId) {
+        self.counters.returns_questioned += 1;
+        self.say(Intent::Discover {
+            target: Target::Member(id),
+            boot: false,
+        });
     }
 
     /// A higher version of somebody in the view.

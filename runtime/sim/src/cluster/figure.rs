@@ -51,6 +51,16 @@ pub struct Line {
     /// How probable it is that a wire damages a message.
     #[serde(default)]
     wire_fault: f64,
+    /// How probable it is that a processor damages a message.
+    #[serde(default)]
+    processor_fault: f64,
+    /// How probable it is that a node stops for good in a cycle, and how many do at most.
+    #[serde(default)]
+    processor_death: f64,
+    #[serde(default)]
+    processor_deaths_max: usize,
+    /// For how long the machine has gossiped before, in milliseconds.
+    warm_ms: Option<f64>,
     /// Bytes of a gossip for each member, where they are not those of all figures.
     bytes_per_member: Option<u64>,
     /// Wires from each cluster up, where they are not those of all figures.
@@ -150,6 +160,14 @@ impl ClusterFigure {
         };
         let mut setting = ClusterSetting::new(nodes, gossiping);
         setting.wire_fault = line.wire_fault;
+        (setting.processor_fault, setting.processor_death) =
+            (line.processor_fault, line.processor_death);
+        if line.processor_deaths_max > 0 {
+            // Until the last of them is off all lists.
+            setting.processor_deaths_max = line.processor_deaths_max;
+            setting.limit_us += 2 * setting.cleanup_us;
+        }
+        setting.warm_us = line.warm_ms.map(|ms| (ms * 1e3) as u64);
         if let Some(bytes) = line.bytes_per_member {
             setting.gossip_bytes.1 = bytes;
         }

@@ -68,7 +68,9 @@ struct World<'a> {
     /// The node that is repaired or dies, and who must agree.
     subject: usize,
     judges: Vec<usize>,
-    /// For each judge how many judges it does not list.
+    /// Who does not run now.
+    is_dead: Vec<bool>,
+    /// For each judge whom of the judges it has wrong.
     missing: Vec<Vec<bool>>,
     missing_count: usize,
     started_ns: Option<u64>,
@@ -108,6 +110,9 @@ impl<'a> World<'a> {
             order: 0,
             now_ns: 0,
             subject,
+            is_dead: (0..setting.nodes)
+                .map(|node| node == subject && setting.start == Start::Repair)
+                .collect(),
             missing: vec![vec![false; setting.nodes]; setting.nodes],
             missing_count: 0,
             judges,
@@ -171,9 +176,11 @@ impl<'a> World<'a> {
     fn run(mut self) -> Agreement {
         self.break_ports();
         self.assume_steady_state();
-        let warm_us = (2 * self.setting.cleanup_us)
-            .min(30 * self.setting.interval_us)
-            .max(20 * self.setting.interval_us);
+        let interval_us = self.setting.interval_us;
+        let some_cycles_us = (2 * self.setting.cleanup_us)
+            .min(30 * interval_us)
+            .max(20 * interval_us);
+        let warm_us = self.setting.warm_us.unwrap_or(some_cycles_us);
         self.at(warm_us * 1000, What::Start);
         let end_ns = (warm_us + self.setting.limit_us) * 1000;
         while let Some(Reverse((at_ns, _, what))) = self.queue.pop() {
@@ -277,6 +284,9 @@ impl<'a> World<'a> {
             What::Start => self.start(),
             What::Wake(node) if self.wakes_ns[node] != self.now_ns => {}
             What::Wake(node) => {
+                if self.stops_for_good(node) {
+                    return self.die(node);
+                }
                 self.watch(node);
                 let now = Instant(self.now_ns / 1000);
                 let Some(engine) = &mut self.engines[node] else {
@@ -304,6 +314,7 @@ impl<'a> World<'a> {
         };
         match self.setting.start {
             Start::Repair => {
+                self.is_dead[self.subject] = false;
                 for judge in self.judges.clone() {
                     if judge != self.subject {
                         self.miss(judge, self.subject, true);
@@ -311,13 +322,34 @@ impl<'a> World<'a> {
                 }
                 self.begin(self.subject);
             }
-            Start::Death => {
-                self.engines[self.subject] = None;
-                for judge in self.judges.clone() {
-                    self.miss(judge, self.subject, judge != self.subject);
-                    self.miss(self.subject, judge, false);
-                }
-            }
+            Start::Death => self.die(self.subject),
+        }
+    }
+
+    /// BG-05: whether a processor fails now, and for good.
+    fn stops_for_good(&mut self, node: usize) -> bool {
+        let is_possible = self.started_ns.is_some()
+            && node != self.subject
+            && self.agreement.stopped < self.setting.processor_deaths_max as u64;
+        is_possible && self.engines[node].is_some() && self.happens(self.setting.processor_death)
+    }
+
+    /// So probable a thing happens now. What never does draws nothing.
+    fn happens(&mut self, probability: f64) -> bool {
+        const PARTS: u64 = 1_000_000;
+        let parts = (probability * PARTS as f64) as u64;
+        parts > 0 && self.chance.between(0, PARTS - 1) < parts
+    }
+
+    /// A node falls silent: whoever lists it is wrong from now on, and its own list is nobody's matter.
+    fn die(&mut self, node: usize) {
+        self.engines[node] = None;
+        self.is_dead[node] = true;
+        self.agreement.stopped += u64::from(node != self.subject);
+        for judge in self.judges.clone() {
+            let is_listed = !self.is_dead[judge] && !self.missing[judge][node];
+            self.miss(judge, node, is_listed);
+            self.miss(node, judge, false);
         }
     }
 
@@ -342,14 +374,13 @@ impl<'a> World<'a> {
                 EventKind::NodeFailed => false,
                 _ => continue,
             };
-            let started = self.started_ns.is_some();
-            let is_dead = about == self.subject && (self.setting.start == Start::Death) == started;
+            let is_dead = self.is_dead[about];
             // Those beyond a partition are rightly taken off.
             let is_together = self.judges.contains(&node) && self.judges.contains(&about);
             if !is_listed && !is_dead && is_together {
                 self.agreement.false_detections += 1;
             }
-            self.miss(node, about, is_listed == (is_dead && started));
+            self.miss(node, about, is_listed == is_dead);
         }
     }
 
@@ -462,17 +493,15 @@ impl<'a> World<'a> {
         }
     }
 
-    /// BG-05: each wire may have damaged it, and what is damaged is thrown away.
+    /// BG-05: each wire may have damaged it, and either processor; what is damaged is thrown away.
     fn arrive(&mut self, message: Message) {
         let Message {
             to, gossip, way, ..
         } = message;
-        let parts = 1_000_000;
-        let fault = (self.setting.wire_fault * parts as f64) as u64;
-        let is_damaged = fault > 0
-            && way
-                .iter()
-                .any(|_| self.chance.between(0, parts - 1) < fault);
+        let (wire, processor) = (self.setting.wire_fault, self.setting.processor_fault);
+        let is_damaged = way.iter().any(|_| self.happens(wire))
+            || self.happens(processor)
+            || self.happens(processor);
         if is_damaged || self.topology.loses(&way) {
             return;
         }
@@ -480,8 +509,7 @@ impl<'a> World<'a> {
             self.heard_ns[node][port as usize] = self.now_ns;
             self.topology.hold(node, port, false);
         }
-        let is_down = to == self.subject
-            && (self.setting.start == Start::Repair) != self.started_ns.is_some();
+        let is_down = self.is_dead[to];
         let (Some(gossip), Some(engine)) = (gossip, &mut self.engines[to]) else {
             return;
         };

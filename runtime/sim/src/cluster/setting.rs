@@ -45,6 +45,12 @@ pub struct ClusterSetting {
     pub cleanup_us: u64,
     /// How probable it is that one wire damages a message.
     pub wire_fault: f64,
+    /// How probable it is that the processor of its sender, or of its receiver, damages a message.
+    pub processor_fault: f64,
+    /// How probable it is that a node stops for good as one of its cycles begins, from the start on.
+    pub processor_death: f64,
+    /// At most so many do. The one that the run is about does not.
+    pub processor_deaths_max: usize,
     /// How many local ports are broken from the beginning, and as many global ones of other nodes.
     pub broken_ports: usize,
     /// A node holds a port for down at which no good message came for so long, in microseconds, until
@@ -65,6 +71,8 @@ pub struct ClusterSetting {
     /// Whether a node waits with a gossip until its last one has left, and writes it then. Not given:
     /// assumed; else gossips line up at their sender's port, and tell what was so when they did.
     pub waits: bool,
+    /// For how long the machine has gossiped when a run begins, in microseconds; none: 20 to 30 cycles.
+    pub warm_us: Option<u64>,
     /// What begins a run.
     pub start: Start,
     /// After so long a run has failed, in microseconds.
@@ -81,6 +89,9 @@ impl ClusterSetting {
             interval_us: 100,
             cleanup_us: 10_000,
             wire_fault: 0.0,
+            processor_fault: 0.0,
+            processor_death: 0.0,
+            processor_deaths_max: 0,
             broken_ports: 0,
             watchdog_us: Some(1000),
             partitions: 0,
@@ -89,6 +100,7 @@ impl ClusterSetting {
             traffic_bytes: 20_000_000,
             in_step: true,
             waits: true,
+            warm_us: None,
             start: Start::Repair,
             limit_us: 20_000,
         }
@@ -117,6 +129,8 @@ pub struct Agreement {
     pub bytes: u64,
     /// Living members that were taken off somebody's list.
     pub false_detections: u64,
+    /// Nodes that stopped for good on the way.
+    pub stopped: u64,
     /// Messages of all kinds on the wires at the end.
     pub under_way: usize,
 }

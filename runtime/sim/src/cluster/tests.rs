@@ -36,6 +36,24 @@ fn a_death_takes_the_time_out() {
     assert_eq!(agreement.false_detections, 0);
 }
 
+/// BG-07: 512 bytes at a time, 20 MB a second of each node: the pauses between messages have the mean that makes
+/// that rate, and, as those of a Poisson process, a deviation as large as the mean.
+#[test]
+fn the_traffic_is_a_poisson_process_of_the_rate_that_is_set() {
+    let setting = ClusterSetting::new(32, Gossiping::Basic);
+    assert_eq!(setting.traffic_bytes, 20_000_000);
+    let mut world = World::new(&setting, 7);
+    let pauses: Vec<f64> = (0..50_000).map(|_| world.traffic_pause() as f64).collect();
+    let mean = pauses.iter().sum::<f64>() / pauses.len() as f64;
+    let square = |pause: &f64| (pause - mean).powi(2);
+    let deviation = (pauses.iter().map(square).sum::<f64>() / pauses.len() as f64).sqrt();
+    assert!((mean / 25_600.0 - 1.0).abs() < 0.03, "mean {mean} ns");
+    assert!(
+        (deviation / mean - 1.0).abs() < 0.03,
+        "deviation {deviation} ns"
+    );
+}
+
 /// BG-10: a clean-up time that is too short makes agreement impossible; a long one changes nothing.
 #[test]
 fn a_short_clean_up_time_finds_the_living_dead() {

@@ -60,6 +60,7 @@ pub(super) fn run(args: &ClientArgs) -> Result<(), CliError> {
     let job = Job {
         name: "bench-client",
         net: 77,
+        rails: 2,
         profile: "standard".into(),
         directory: scratch.path().to_owned(),
     };

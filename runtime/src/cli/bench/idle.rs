@@ -54,6 +54,7 @@ fn measure_idle(args: &IdleArgs, directory: &Path) -> Result<(), CliError> {
     let job = Job {
         name: "bench-idle",
         net: 78,
+        rails: 2,
         profile: args.profile.clone(),
         directory: directory.to_owned(),
     };

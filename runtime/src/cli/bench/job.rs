@@ -28,6 +28,8 @@ pub(super) struct Job {
     pub(super) name: &'static str,
     /// Second byte of the addresses.
     pub(super) net: u8,
+    /// Of each node: one or two.
+    pub(super) rails: usize,
     pub(super) profile: String,
     pub(super) directory: PathBuf,
 }
@@ -36,7 +38,11 @@ impl Job {
     /// A rank on a node (from 1), not started yet: this program with these words behind `bench`.
     pub(super) fn command(&self, node: u32, rank: u32, words: &[&str]) -> Command {
         let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("muster"));
-        let rails = |node| format!("127.{0}.0.{node}@udp0,127.{0}.1.{node}@udp1", self.net);
+        let rails = |node| {
+            let nids =
+                (0..self.rails).map(|rail| format!("127.{}.{rail}.{node}@udp{rail}", self.net));
+            nids.collect::<Vec<_>>().join(",")
+        };
         let mut command = launch::command(false, false);
         command
             .arg("--")

@@ -104,6 +104,7 @@ pub(super) fn run(args: &KilledArgs) -> Result<(), CliError> {
     let job = Job {
         name: "bench-killed",
         net: 77,
+        rails: 2,
         profile: args.profile.clone(),
         directory: scratch.path().to_owned(),
     };

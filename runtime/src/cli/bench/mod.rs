@@ -21,6 +21,7 @@ mod member;
 mod merge;
 mod noise;
 mod rails;
+mod saved;
 mod table;
 mod trips;
 mod wiring;
@@ -45,6 +46,8 @@ pub(crate) enum BenchCommand {
     Client(client::ClientArgs),
     /// What agents at rest do to work on every core, in turns with and without them.
     Noise(noise::NoiseArgs),
+    /// Heartbeats that messages of the application save, and when a silence is found then.
+    Saved(saved::SavedArgs),
     /// The merge of age vectors, beside a plain loop and what the machine does at most.
     Merge(merge::MergeArgs),
     /// The rank of `killed`, `client` and `noise`: says when it was told of which rank.
@@ -81,6 +84,7 @@ pub(crate) fn run(command: &BenchCommand) -> Result<(), CliError> {
         BenchCommand::Killed(args) => killed::run(args),
         BenchCommand::Client(args) => client::run(args),
         BenchCommand::Noise(args) => noise::run(args),
+        BenchCommand::Saved(args) => saved::run(args),
         BenchCommand::Merge(args) => merge::run(args),
         BenchCommand::EventRank(args) => job::event_rank(args),
         BenchCommand::IdleRank { nodes } => idle::rank(*nodes),

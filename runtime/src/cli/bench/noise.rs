@@ -1,8 +1,9 @@
 //! `muster bench noise`: what agents do to an application that computes on every core.
 //!
 //! Fixed work quanta: each core does the same piece of work again and again, about a millisecond of it,
-//! and a piece that takes longer than usual was disturbed. The machine has noise of its own, which comes and goes,
-//! so it is measured in many short turns, without a job and with one that is at rest. What counts is the
+//! and a piece that takes longer than the median of its turn was disturbed. The machine has noise of its own,
+//! which comes and goes, so it is measured in many short turns, without a job and with one that is at rest. What
+//! counts is the
 //! difference of the two turns of a round: the median of all rounds, since a round that something else has disturbed
 //! says nothing, with the interval in which the true one lies in 95 of 100 measurements. If zero is inside, no
 //! noise was found. The agents of all nodes run on this machine: a node of a cluster has one of them.
@@ -60,6 +61,8 @@ struct Core {
 /// What is looked at in a turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Measure {
+    /// The median piece, in microseconds: what every piece took longer, and the others do not see.
+    Median,
     /// What a piece took longer on average, in percent.
     Mean,
     /// The same of those that took less than twice as long: from the others somebody took the core for a whole
@@ -72,11 +75,18 @@ enum Measure {
 }
 
 impl Measure {
-    const ALL: [Self; 4] = [Self::Mean, Self::Short, Self::Detour, Self::Longest];
+    const ALL: [Self; 5] = [
+        Self::Median,
+        Self::Mean,
+        Self::Short,
+        Self::Detour,
+        Self::Longest,
+    ];
 
     /// For people, and for programs.
     fn names(self) -> (&'static str, &'static str) {
         match self {
+            Self::Median => ("median, us", "median_us"),
             Self::Mean => ("mean, %", "mean_percent"),
             Self::Short => ("mean below 2x, %", "short_mean_percent"),
             Self::Detour => ("99.9 % detour, us", "p999_us"),
@@ -84,7 +94,11 @@ impl Measure {
         }
     }
 
-    fn of(self, turn: &[f64], usual: f64) -> f64 {
+    /// Against what a piece usually takes in this turn, its median: the core's clock may change from turn to turn,
+    /// and what agents do is short and seldom. (The shortest piece would be one whose neighbour on the same
+    /// physical core was not computing.)
+    fn of(self, turn: &[f64]) -> f64 {
+        let usual = quantile(turn, 0.5);
         let longer = |below: f64| {
             let values = turn.iter().filter(|value| **value < below);
             let (count, sum) = values.fold((0, 0.0_f64), |(count, sum), value| {
@@ -97,6 +111,7 @@ impl Measure {
             }
         };
         match self {
+            Self::Median => usual,
             Self::Mean => longer(f64::INFINITY),
             Self::Short => longer(2.0 * usual),
             Self::Detour => quantile(turn, 0.999) - usual,
@@ -116,16 +131,9 @@ struct Shift {
 }
 
 impl Core {
-    /// What a piece takes with nobody but the other cores' pieces around: the median without agents. The
-    /// shortest of all would be one whose neighbour on the same physical core was not computing.
-    fn usual(&self) -> f64 {
-        quantile(&self.without.concat(), 0.5)
-    }
-
     fn shift(&self, measure: Measure) -> Shift {
-        let usual = self.usual();
         let each = |turns: &[Vec<f64>]| -> Vec<f64> {
-            let values = turns.iter().map(|turn| measure.of(turn, usual));
+            let values = turns.iter().map(|turn| measure.of(turn));
             values.collect()
         };
         let (without, with) = (each(&self.without), each(&self.with));
@@ -166,6 +174,7 @@ pub(super) fn run(args: &NoiseArgs) -> Result<(), CliError> {
     let job = Job {
         name: "bench-noise",
         net: 77,
+        rails: 2,
         profile: args.profile.clone(),
         directory: scratch.path().to_owned(),
     };
@@ -290,7 +299,7 @@ fn compute(cores: &[Core], work: u64, length: Duration) -> Vec<Vec<f64>> {
 fn report(args: &NoiseArgs, machine: &Value, cores: &[Core]) {
     if matches!(args.output, Format::Json) {
         let value = json!({
-            "schema": "muster/bench-noise/v2",
+            "schema": "muster/bench-noise/v3",
             "machine": machine,
             "agents": args.nodes,
             "rounds": args.rounds,
@@ -309,12 +318,6 @@ fn report(args: &NoiseArgs, machine: &Value, cores: &[Core]) {
         "core", "", "without", "with", "difference"
     );
     for core in cores {
-        println!(
-            "{:<6}{:<20}{:>12.1}",
-            core.number,
-            "quantum, us",
-            core.usual()
-        );
         for measure in Measure::ALL {
             let shift = core.shift(measure);
             let is_mean = matches!(measure, Measure::Mean | Measure::Short);
@@ -325,7 +328,7 @@ fn report(args: &NoiseArgs, machine: &Value, cores: &[Core]) {
             );
             println!(
                 "{:<6}{:<20}{:>12.digits$}{:>12.digits$}{:>+12.digits$}  {interval}",
-                "",
+                core.number,
                 measure.names().0,
                 shift.without,
                 shift.with,
@@ -339,7 +342,6 @@ fn core_json(core: &Core) -> Value {
     let count = |turns: &[Vec<f64>]| turns.iter().map(Vec::len).sum::<usize>();
     let mut value = json!({
         "core": core.number,
-        "quantum_us": core.usual(),
         "n": [count(&core.without), count(&core.with)],
     });
     for measure in Measure::ALL {
@@ -362,15 +364,15 @@ mod tests {
     fn noise_is_what_a_piece_took_longer_than_usual() {
         let mut turn = vec![1000.0; 99];
         turn.push(1100.0);
-        assert!((Measure::Mean.of(&turn, 1000.0) - 0.1).abs() < 1e-9);
-        assert_eq!(Measure::Detour.of(&turn, 1000.0), 100.0);
+        assert!((Measure::Mean.of(&turn) - 0.1).abs() < 1e-9);
+        assert_eq!(Measure::Detour.of(&turn), 100.0);
         // A slice of somebody else's is in the mean, and in no mean of short ones.
         turn[0] = 25_000.0;
-        assert!(Measure::Mean.of(&turn, 1000.0) > 20.0);
-        assert!(Measure::Short.of(&turn, 1000.0) < 0.11);
-        assert_eq!(Measure::Short.of(&[5000.0], 1000.0), 0.0);
+        assert!(Measure::Mean.of(&turn) > 20.0);
+        assert!(Measure::Short.of(&turn) < 0.11);
+        assert_eq!(Measure::Short.of(&[1.0, 1.0, 5.0]), 0.0);
         turn[0] = 1000.0;
-        assert_eq!(Measure::Longest.of(&turn, 1000.0), 100.0);
+        assert_eq!(Measure::Longest.of(&turn), 100.0);
     }
 
     /// From tables of the binomial distribution: of 6 values all, of 20 the sixth to the fifteenth.
@@ -385,7 +387,7 @@ mod tests {
     /// our noise, and what is in every round is found though the machine's own noise is larger.
     #[test]
     fn what_others_do_is_not_taken_for_ours() {
-        let turn = |longer: f64| vec![1000.0 + longer; 3];
+        let turn = |longer: f64| vec![1000.0, 1000.0, 1000.0 + longer];
         let own = [0.0, 9.0, 2.0, 5.0, 1.0, 7.0, 0.0, 0.0, 3.0, 0.0];
         let mut core = Core {
             number: 0,

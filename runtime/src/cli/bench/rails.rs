@@ -7,7 +7,8 @@
 //! its bulk messages beside TCP; and over one rail and two, where each rail takes so many bytes a second and
 //! no more (a token bucket in the fault wrapper).
 //! Failover: two rails, heartbeats as in the profile `standard`, and a stream of messages in turn over both;
-//! one rail carries nothing any more, and neither end is told.
+//! one rail carries nothing any more, and neither end is told. How long until the stream has left it, and until it
+//! is shown as DEGRADED.
 
 use super::figures::quantile;
 use super::flows::{Flow, bulk_flow, rail_flow, tcp_flow, udp_flow};
@@ -18,8 +19,8 @@ use crate::cli::show::Format;
 use crate::sys::clock::monotonic_ns;
 use clap::Args;
 use muster_fabric::{
-    Class, Cut, Direction, Fabric, FabricConfig, FabricEvent, FaultPlan, Faulty, Nid, Pace,
-    PeerHandle, Route, Transport,
+    Class, Cut, Direction, Fabric, FabricConfig, FabricEvent, FaultPlan, Faulty, HealthState, Nid,
+    Pace, PeerHandle, Route, Transport,
 };
 use serde_json::{Value, json};
 use std::io;
@@ -89,7 +90,7 @@ pub(super) fn run(args: &RailsArgs) -> Result<(), CliError> {
     let [one, two] = limited;
     let streams = [("one rail", one?), ("two rails", two?)];
     let failovers = (0..args.turns).map(|_| failover());
-    let failovers: Vec<f64> = failovers.collect::<Result<_, _>>()?;
+    let failovers: Vec<Failover> = failovers.collect::<Result<_, _>>()?;
     let result = report(args, &machine, &trips, &flows, &streams, &failovers);
     match args.output {
         Format::Json => println!("{result:#}"),
@@ -104,8 +105,10 @@ fn report(
     trips: &[Vec<f64>; SYSTEMS.len()],
     flows: &[(&str, Flow); 4],
     streams: &[(&str, Flow); 2],
-    failovers: &[f64],
+    failovers: &[Failover],
 ) -> Value {
+    let lost: Vec<f64> = failovers.iter().map(|one| one.lost_ms).collect();
+    let shown: Vec<f64> = failovers.iter().map(|one| one.shown_ms).collect();
     let half = |trips: &[f64], share| quantile(trips, share) / 2.0;
     let p50: Vec<f64> = trips.iter().map(|trips| half(trips, 0.5)).collect();
     let latency = |trips: &Vec<f64>| json!({ "p50": half(trips, 0.5), "p99": half(trips, 0.99), "trips": trips.len() });
@@ -128,11 +131,16 @@ fn report(
         "limit_mb_per_s": args.rail_mb,
         "stream": each(streams),
         "failover_ms": {
-            "median": quantile(failovers, 0.5),
-            "longest": quantile(failovers, 1.0),
+            "median": quantile(&lost, 0.5),
+            "longest": quantile(&lost, 1.0),
             "turns": args.turns,
             "heartbeat_ms": BEAT_US / 1000,
             "deadline_ms": DEADLINE_US / 1000,
+        },
+        // None where it was not shown at all.
+        "degraded_ms": {
+            "median": quantile(&shown, 0.5),
+            "longest": quantile(&shown, 1.0),
         },
         "ratios": {
             LATENCY_RATIO: p50[3] / p50[2],
@@ -180,6 +188,15 @@ fn table(result: &Value) -> String {
     for name in ["median", "longest"] {
         lines.push(format!("{name:<34}{:>10}", number(&failover[name])));
     }
+    lines.push("\nfrom the cut until the rail is shown as DEGRADED, ms".into());
+    for name in ["median", "longest"] {
+        let shown = &result["degraded_ms"][name];
+        lines.push(format!(
+            "{name:<34}{:>10}{}",
+            number(shown),
+            shown_verdict(name, shown)
+        ));
+    }
     lines.push("\nratios".into());
     for (name, ratio) in result["ratios"].as_object().into_iter().flatten() {
         lines.push(format!(
@@ -202,6 +219,17 @@ fn verdict(name: &str, ratio: &Value) -> String {
     };
     let word = if kept { "kept" } else { "MISSED" };
     format!("   {promise}: {word}")
+}
+
+/// The same of the time until a rail is shown as DEGRADED.
+fn shown_verdict(name: &str, shown: &Value) -> String {
+    if name != "longest" {
+        return String::new();
+    }
+    let promise_ms = 2 * DEADLINE_US / 1000;
+    let kept = shown.as_f64().is_some_and(|ms| ms <= promise_ms as f64);
+    let word = if kept { "kept" } else { "MISSED" };
+    format!("   at most two deadlines, {promise_ms}: {word}")
 }
 
 pub(super) fn now_us() -> u64 {
@@ -241,9 +269,16 @@ pub(super) fn open(rails: usize) -> Result<Ends, CliError> {
     })
 }
 
-/// How long a stream loses messages when one of two rails carries nothing any more, both ways, and nobody
-/// says so: from the cut to the sending of the last message that never came, in milliseconds.
-fn failover() -> Result<f64, CliError> {
+/// What becomes of two rails when one of them carries nothing any more, both ways, and nobody says so.
+struct Failover {
+    /// From the cut to the sending of the last message that never came, milliseconds.
+    lost_ms: f64,
+    /// From the cut until the rail is shown as worse than active; for ever if it never is.
+    shown_ms: f64,
+}
+
+/// Cuts one of two rails under a stream.
+fn failover() -> Result<Failover, CliError> {
     let Ends {
         near,
         mut far,
@@ -262,6 +297,7 @@ fn failover() -> Result<f64, CliError> {
     near.plan_mut().cuts = [Direction::In, Direction::Out].map(cut).to_vec();
     near.watch(start_us, to_far, Pace::of_beats(BEAT_US, DEADLINE_US, 2));
     let mut sent: Vec<(u64, bool)> = Vec::new();
+    let mut shown_ms = f64::INFINITY;
     let mut beat_us = start_us;
     while now_us() < cut_us + CUT_US {
         let now_us = now_us();
@@ -298,9 +334,16 @@ fn failover() -> Result<f64, CliError> {
                 near.send(now_us, to_far, Class::News, Route::All, b"ask");
             }
         }
+        let is_awaited = shown_ms.is_infinite() && now_us >= cut_us;
+        if is_awaited && near.rails()[0].state != HealthState::Active {
+            shown_ms = now_us.saturating_sub(cut_us) as f64 / 1000.0;
+        }
     }
     // On loopback the last ones are there when they were sent.
     let lost = sent.iter().filter(|(_, come)| !come);
     let last_us = lost.map(|(at_us, _)| *at_us).max().unwrap_or(cut_us);
-    Ok(last_us.saturating_sub(cut_us) as f64 / 1000.0)
+    Ok(Failover {
+        lost_ms: last_us.saturating_sub(cut_us) as f64 / 1000.0,
+        shown_ms,
+    })
 }

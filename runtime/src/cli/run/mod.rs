@@ -1,10 +1,11 @@
 //! `muster run`: the command line of the launcher.
 
 pub(crate) mod emulate;
+mod remote;
 mod step;
 
 use super::{CliError, complain};
-use crate::launch::{Bind, Error, ExitPolicy, Layout, Output, Plan, Step, node};
+use crate::launch::{Bind, Error, ExitPolicy, Hosts, Layout, Output, Plan, Step, node, programs};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -32,6 +33,23 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "RAILS", default_value_t = 1, requires = "nodes")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(emulate::RAILS_MOST)))]
     rails: u32,
+    /// The hosts that are the nodes, as in n[1-4],x7; a launcher is started on each over ssh, or see --here.
+    #[arg(long, value_name = "LIST", conflicts_with = "nodes")]
+    hosts: Option<String>,
+    /// The same from a file: a name or a list on each line; # begins a remark.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "hosts"])]
+    hostfile: Option<PathBuf>,
+    /// This is the launcher of one of the hosts: whoever started it has started one on each of the others.
+    /// The job's key is in MUSTER_KEY_FILE, its name in MUSTER_JOB: the same on every host, the name new with each run.
+    #[arg(long)]
+    here: bool,
+    /// How a command is run on a host: these words, the host, the command.
+    #[arg(long, value_name = "COMMAND", default_value = "ssh -o BatchMode=yes")]
+    ssh: String,
+    /// A variable that the ranks on other hosts get besides PATH, LD_LIBRARY_PATH, PYTHONPATH, OPAL_PREFIX, OMPI_*
+    /// and MUSTER_*; may be given several times.
+    #[arg(short = 'x', value_name = "NAME[=VALUE]")]
+    export: Vec<String>,
     /// Bind each rank to its share of the cores that the launcher may use.
     #[arg(long, value_name = "WHAT", default_value = "none")]
     bind: Bind,
@@ -51,7 +69,7 @@ pub(crate) struct RunArgs {
     /// Say what is done: libpmix, variables, fences, deaths.
     #[arg(short, long)]
     verbose: bool,
-    /// The program and its arguments.
+    /// The program and its arguments; of several, each with its ranks: -n 2 ./a : -n 6 ./b.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
 }
@@ -80,11 +98,21 @@ Other MPIs: Debian's Open MPI 4.1 starts and runs, without fault tolerance. MPIC
 has no PMIx, says so, and is not started.
 
 In a step of Slurm the nodes are the step's: srun -N4 --mpi=none --no-kill --kill-on-bad-exit=0 muster run \
--n 8 -- ./app starts one launcher a node. The job's key is a file of mode 0600 in HOME while the step runs; where \
-HOME is not shared, name a key on every node with MUSTER_KEY_FILE. Lost ranks and nodes are survived there, \
+-n 8 -- ./app starts one launcher a node. The job's key is a file of mode 0600 in HOME until all launchers have it; \
+where HOME is not shared, name a key on every node with MUSTER_KEY_FILE. Lost ranks and nodes are survived there, \
 too; without --no-kill and --kill-on-bad-exit=0 Slurm ends the step instead. After the loss of a node srun stays \
-until Slurm has missed it (SlurmdTimeout), whatever the ranks have done. Not there: host lists, MPMD, \
-MPI_Comm_spawn, publish and lookup, groups, direct modex.";
+until Slurm has missed it (SlurmdTimeout), whatever the ranks have done.
+
+Anywhere else --hosts or --hostfile name the nodes. muster run --hosts n[1-4] -n 8 -- ./app starts a launcher on each \
+over ssh (which must not ask for anything) in this working directory, hands the job's key over by standard input and \
+passes signals on; the launchers end if it does, and the ranks have no standard input. With --here it starts nothing: \
+whoever started it (parallel, pdsh, another scheduler) has started the same command on each host. muster and the \
+program are at the same path everywhere.
+
+Of several programs each has its ranks: muster run --nodes 2 -n 2 -- ./a : -n 6 ./b. A word : of its own always \
+separates programs.
+
+Not there: MPI_Comm_spawn and MPI_Comm_spawn_multiple (refused, with a line that says so), PMIx tools, direct modex.";
 
 /// Runs the job; the exit status is the job's.
 pub(crate) fn run(args: &RunArgs) -> ExitCode {
@@ -100,7 +128,11 @@ enum Place {
     Starter(usize),
     /// It is the launcher of an emulated node: which, of how many, with files where.
     Emulated(usize, usize, PathBuf),
-    /// It is the launcher of a node of a Slurm step.
+    /// It starts launchers on other hosts.
+    Remote(Hosts),
+    /// It is the launcher of a host that the process which started it speaks to.
+    Host(Step),
+    /// It is the launcher of a node of a Slurm step, or of a host.
     Step(Step),
 }
 
@@ -109,27 +141,35 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
     let numbered = |count: usize| (1..=count).map(|node| format!("n{node}")).collect();
     let nodes: Vec<String> = match &place {
         Place::Starter(count) | Place::Emulated(_, count, _) => numbered(*count),
-        Place::Step(step) => step.nodes.clone(),
+        Place::Remote(hosts) => hosts.names.clone(),
+        Place::Step(step) | Place::Host(step) => step.nodes.clone(),
     };
     let job = match &place {
         Place::Starter(_) => format!("run-{}", std::process::id()),
         Place::Emulated(..) => std::env::var("MUSTER_JOB").unwrap_or_default(),
-        Place::Step(step) => step.job.clone(),
+        Place::Remote(_) => remote::new_job(),
+        Place::Step(step) | Place::Host(step) => step.job.clone(),
     };
     let neighbours = match &place {
         Place::Starter(count) | Place::Emulated(_, count, _) => *count,
-        Place::Step(_) => 1,
+        Place::Remote(_) | Place::Step(_) | Place::Host(_) => 1,
     };
-    let layout = Layout::new(nodes, args.ranks, args.per_node)
-        .map_err(|error| CliError::usage("run", error))?;
+    let usage = |why: String| CliError::usage("run", why);
+    let mut programs = programs(&args.program, args.ranks).map_err(usage)?;
+    let ranks = match programs[..] {
+        [_] => args.ranks,
+        _ => Some(programs.iter().map(|program| program.ranks).sum()),
+    };
+    let layout =
+        Layout::new(nodes, ranks, args.per_node).map_err(|error| CliError::usage("run", error))?;
+    if let [program] = &mut programs[..] {
+        program.ranks = layout.ranks();
+    }
     if layout.nodes().len() as u32 * args.rails > emulate::ADDRESSES_MOST {
         let (nodes, rails, most) = (layout.nodes().len(), args.rails, emulate::ADDRESSES_MOST);
         let why = format!("{nodes} nodes of {rails} rails; there are {most} addresses for rails");
         return Err(CliError::usage("run", why));
     }
-    let Some((program, arguments)) = args.program.split_first() else {
-        return Err(CliError::usage("run", "which program?"));
-    };
     let output = Output {
         label: args.label,
         file: args.output.clone(),
@@ -138,18 +178,22 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
     let plan = Plan {
         job,
         layout,
-        program: program.clone(),
-        arguments: arguments.to_vec(),
+        programs,
         policy: args.exit_policy,
         output,
         patience: Duration::from_secs(args.patience),
         bind: args.bind,
         neighbours,
+        stdin: !matches!(place, Place::Host(_)),
         verbose: args.verbose,
     };
     let outcome = match place {
         Place::Starter(_) => emulate::run(&plan, args.rails, &words()),
-        Place::Emulated(own, _, files) => node::run(&plan, own, &files, &mut false),
+        Place::Emulated(own, _, files) => node::run(&plan, own, &files, &mut || {}),
+        Place::Remote(hosts) => {
+            return remote::run(&plan, &hosts, &args.ssh, &args.export, &words());
+        }
+        Place::Host(step) => return remote::serve(&plan, &step, &words()),
         Place::Step(step) => return step::run(&plan, &step, &words()),
     };
     outcome.map_err(failed)
@@ -159,12 +203,58 @@ fn place(args: &RunArgs) -> Result<Place, CliError> {
     if let Some((own, count, files)) = emulate::told() {
         return Ok(Place::Emulated(own, count, files));
     }
+    if let Some(step) = remote::told() {
+        return Ok(Place::Host(step));
+    }
+    if let Some(hosts) = hosts(args)? {
+        return if args.here {
+            here(&hosts)
+        } else {
+            Ok(Place::Remote(hosts))
+        };
+    }
+    if args.here {
+        let why = "--here needs the names of all hosts; give them by --hosts or --hostfile";
+        return Err(CliError::usage("run", why));
+    }
     if let Some(count) = args.nodes {
         return Ok(Place::Starter(count as usize));
     }
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let step = Step::read(variable).map_err(|why| CliError::usage("run", why))?;
     Ok(step.map_or(Place::Starter(1), Place::Step))
+}
+
+fn hosts(args: &RunArgs) -> Result<Option<Hosts>, CliError> {
+    let hosts = match (&args.hosts, &args.hostfile) {
+        (Some(list), _) => Hosts::parse(list),
+        (None, Some(path)) => Hosts::read(path),
+        (None, None) => return Ok(None),
+    };
+    hosts.map(Some).map_err(|why| CliError::usage("run", why))
+}
+
+/// The place of this host among them.
+fn here(hosts: &Hosts) -> Result<Place, CliError> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    if variable("MUSTER_KEY_FILE").is_none() {
+        let why = "--here needs a key that all hosts have: openssl rand -hex 32 into a file of mode 0600, and \
+                   MUSTER_KEY_FILE to name it";
+        return Err(CliError::usage("run", why));
+    }
+    let Some(job) = variable("MUSTER_JOB") else {
+        let why = "--here needs a name for the job, the same on all hosts and new with each run; give it by MUSTER_JOB";
+        return Err(CliError::usage("run", why));
+    };
+    let own = match variable("MUSTER_NODE") {
+        Some(name) => name,
+        None => crate::sys::process::host_name()
+            .map_err(|cause| CliError::new("run: this host's name", cause))?,
+    };
+    let place = hosts
+        .place(&own)
+        .map_err(|why| CliError::usage("run", why))?;
+    Ok(Place::Step(hosts.step(place, &job)))
 }
 
 /// This command line, for a launcher that is this program once more.

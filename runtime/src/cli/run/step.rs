@@ -1,64 +1,111 @@
-//! The launcher of a node of a Slurm step.
+//! The launcher of a node of a Slurm step, or of a host.
 //!
 //! What the agents need to find each other stands in their environment. A process cannot safely change its own, so
 //! the launcher executes itself once more with it.
 
 use super::failed;
 use crate::cli::CliError;
+use crate::config::{leave_key, read_key_file};
 use crate::launch::{Error, Plan, Step, node};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Set for the second time; the key's file, if it is ours to remove.
-const VARIABLE: &str = "MUSTER_RUN_STEP";
+/// Set for the second time: the key's file, if it is ours to remove, else [`NO_KEY`].
+pub(super) const VARIABLE: &str = "MUSTER_RUN_STEP";
+/// An empty variable would count as not set.
+const NO_KEY: &str = "-";
 /// How long agents stay after their launcher, unless the user says so: the step is over then.
 const LINGER_MS: &str = "300";
 
 /// Runs this node's part of the step and answers its exit status.
 pub(super) fn run(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, CliError> {
-    let Some(key) = std::env::var_os(VARIABLE) else {
-        return Err(execute(plan, step, words));
-    };
-    let files = std::env::temp_dir().join(format!("muster-run-{}-{}", step.job, step.own));
-    let made = fs::DirBuilder::new()
-        .mode(0o700)
-        .recursive(true)
-        .create(&files);
-    made.map_err(|cause| CliError::new(format!("run: {}", files.display()), cause))?;
-    let mut met = false;
-    let outcome = node::run(plan, step.own, &files, &mut met);
-    let _ = fs::remove_dir_all(&files);
-    // Every launcher that ends removes it, since the first one may be lost; but not while others have still to
-    // read it: these hear that the job has failed, and remove it then.
-    let in_vain = match &outcome {
-        Err(Error::Missing { .. }) => true,
-        Err(Error::Agent(_)) => step.own == 0,
-        _ => false,
-    };
-    if !key.is_empty() && (met || in_vain) {
-        let _ = fs::remove_file(PathBuf::from(key));
+    if std::env::var_os(VARIABLE).is_some() {
+        return serve(plan, step, false);
     }
-    outcome.map_err(failed)
+    let given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    if given("MUSTER_KEY_FILE") {
+        return Err(execute(step, words, None, None));
+    }
+    let home = std::env::var_os("HOME").map_or_else(std::env::temp_dir, PathBuf::from);
+    let refused = |why: String| CliError::new("run: the job's key", why);
+    let shared = step.key(&home, plan.patience).map_err(refused)?;
+    let key = read_key_file(&shared).map_err(|why| refused(why.to_string()))?;
+    let own = keep_key(step, &key)?;
+    Err(execute(step, words, Some(&own), Some(&shared)))
 }
 
-/// Only returns if it fails.
-fn execute(plan: &Plan, step: &Step, words: &[OsString]) -> CliError {
+/// Puts the key among this launcher's files, where its agent finds it.
+pub(super) fn keep_key(step: &Step, key: &[u8; 32]) -> Result<PathBuf, CliError> {
+    let path = make_files(step)?.join("key");
+    leave_key(&path, key).map_err(|why| CliError::new("run: the job's key", why))?;
+    Ok(path)
+}
+
+fn make_files(step: &Step) -> Result<PathBuf, CliError> {
+    let files = files(step);
+    let mut builder = fs::DirBuilder::new();
+    let made = builder.mode(0o700).recursive(true).create(&files);
+    made.map_err(|cause| CliError::new(format!("run: {}", files.display()), cause))?;
+    Ok(files)
+}
+
+/// The directory of this launcher's files.
+fn files(step: &Step) -> PathBuf {
+    std::env::temp_dir().join(format!("muster-run-{}-{}", step.job, step.own))
+}
+
+/// The second time, with everything in the environment. `is_watched`: the process that started this one tells the
+/// end of a node from that of the job by its exit status.
+pub(super) fn serve(plan: &Plan, step: &Step, is_watched: bool) -> Result<u8, CliError> {
+    let key = std::env::var_os(VARIABLE).unwrap_or_default();
+    let files = make_files(step)?;
+    let remove_key = || {
+        if key != NO_KEY {
+            let _ = fs::remove_file(PathBuf::from(&key));
+        }
+    };
+    let mut met = false;
+    // Each has a copy by then. Whoever is first removes it: all of them may be killed at any time.
+    let mut on_met = || {
+        met = true;
+        remove_key();
+    };
+    let outcome = node::run(plan, step.own, &files, &mut on_met);
+    if matches!(outcome, Err(Error::Taken { .. })) {
+        return outcome.map_err(failed);
+    }
+    let _ = fs::remove_dir_all(&files);
+    // Not while others have still to read it: these hear that the job has failed, and remove it then.
+    if matches!(outcome, Err(Error::Missing { .. })) || step.own == 0 && outcome.is_err() {
+        remove_key();
+    }
+    let lost = is_watched && met && matches!(outcome, Err(Error::Agent(_)));
+    outcome.map_err(|error| match failed(error) {
+        error if lost => error.exit_code(node::OUTCAST),
+        error => error,
+    })
+}
+
+/// Only returns if it fails. `key` is what the agent reads, `shared` what is to be removed when all have read it.
+pub(super) fn execute(
+    step: &Step,
+    words: &[OsString],
+    key: Option<&Path>,
+    shared: Option<&Path>,
+) -> CliError {
     let mut command = match std::env::current_exe() {
         Ok(program) => Command::new(program),
         Err(cause) => return CliError::new("run: this program", cause),
     };
     let given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    command.args(words).env(VARIABLE, "");
-    if !given("MUSTER_KEY_FILE") {
-        let home = std::env::var_os("HOME").map_or_else(std::env::temp_dir, PathBuf::from);
-        match step.key(&home, plan.patience) {
-            Ok(path) => _ = command.env("MUSTER_KEY_FILE", &path).env(VARIABLE, &path),
-            Err(why) => return CliError::new("run: the job's key", why),
-        }
+    let shared = shared.unwrap_or(Path::new(NO_KEY));
+    command.args(words).env(VARIABLE, shared);
+    if let Some(path) = key {
+        command.env("MUSTER_KEY_FILE", path);
     }
     for (name, value) in [
         ("MUSTER_JOB", step.job.clone()),

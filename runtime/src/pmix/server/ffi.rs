@@ -8,7 +8,7 @@ use pmix_sys as sys;
 
 use super::super::ffi::process;
 use super::infos::Infos;
-use super::{Error, upcall};
+use super::{Error, control, desk, meeting, upcall};
 
 // SAFETY of a call: none.
 type Version = unsafe extern "C" fn() -> *const c_char;
@@ -136,8 +136,17 @@ impl Library {
             client_connected2: Some(upcall::connected),
             client_finalized: Some(upcall::finalized),
             abort: Some(upcall::aborted),
-            fence_nb: Some(upcall::fence),
+            fence_nb: Some(meeting::fence),
             direct_modex: Some(upcall::direct_modex),
+            publish: Some(desk::publish),
+            lookup: Some(desk::lookup),
+            unpublish: Some(desk::unpublish),
+            spawn: Some(upcall::spawn),
+            connect: Some(meeting::connect),
+            disconnect: Some(meeting::disconnect),
+            query: Some(desk::query),
+            job_control: Some(control::job_control),
+            group: Some(meeting::group),
             // SAFETY: a struct of optional functions, all absent.
             ..unsafe { std::mem::zeroed() }
         };

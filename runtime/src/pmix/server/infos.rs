@@ -16,6 +16,21 @@ pub(super) struct Infos {
     texts: Vec<CString>,
     blobs: Vec<Vec<u8>>,
     subject: Option<Box<sys::pmix_proc_t>>,
+    members: Vec<sys::pmix_proc_t>,
+    #[expect(clippy::vec_box, reason = "the library has their addresses")]
+    arrays: Vec<Box<sys::pmix_data_array_t>>,
+    nested: Vec<Self>,
+}
+
+impl Drop for Infos {
+    fn drop(&mut self) {
+        for info in &self.list {
+            if u32::from(info.value.type_) == sys::PMIX_BYTE_OBJECT {
+                // SAFETY: only `handed_over` makes such an object, with malloc; NULL if the library took it.
+                unsafe { libc::free(info.value.data.bo.bytes.cast()) };
+            }
+        }
+    }
 }
 
 impl Infos {
@@ -35,11 +50,19 @@ impl Infos {
         self.add(key, sys::PMIX_UINT32).value.data.uint32 = number;
     }
 
+    fn place(&mut self, key: &CStr, place: u16) {
+        self.add(key, sys::PMIX_UINT16).value.data.uint16 = place;
+    }
+
     fn rank(&mut self, key: &CStr, rank: u32) {
         self.add(key, sys::PMIX_PROC_RANK).value.data.rank = rank;
     }
 
-    fn text(&mut self, key: &CStr, words: CString) {
+    pub(super) fn size(&mut self, key: &CStr, number: usize) {
+        self.add(key, sys::PMIX_SIZE).value.data.size = number;
+    }
+
+    pub(super) fn text(&mut self, key: &CStr, words: CString) {
         let place = words.as_ptr().cast_mut();
         self.texts.push(words);
         self.add(key, sys::PMIX_STRING).value.data.string = place;
@@ -54,6 +77,46 @@ impl Infos {
             bytes: place.cast(),
             size,
         };
+    }
+
+    /// Bytes that the library takes for its own where it uses them, and says so by a NULL in their place.
+    pub(super) fn handed_over(&mut self, key: &CStr, bytes: &[u8]) {
+        // SAFETY: a fresh place of that size, which is written before anybody sees it; without one, none is told.
+        let object = unsafe {
+            let place = libc::malloc(bytes.len().max(1)).cast::<u8>();
+            if place.is_null() {
+                return;
+            }
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len());
+            sys::pmix_byte_object_t {
+                bytes: place.cast(),
+                size: bytes.len(),
+            }
+        };
+        self.add(key, sys::PMIX_BYTE_OBJECT).value.data.bo = object;
+    }
+
+    /// Who belongs to something; one in a list.
+    pub(super) fn members(&mut self, key: &CStr, members: Vec<sys::pmix_proc_t>) {
+        self.members = members;
+        let (place, size) = (self.members.as_mut_ptr().cast(), self.members.len());
+        self.array(key, sys::PMIX_PROC, place, size);
+    }
+
+    /// A list in the list.
+    fn nest(&mut self, key: &CStr, mut infos: Self) {
+        let (place, size) = (infos.list.as_mut_ptr().cast(), infos.list.len());
+        // Its list stays where it is when it moves itself.
+        self.nested.push(infos);
+        self.array(key, sys::PMIX_INFO, place, size);
+    }
+
+    fn array(&mut self, key: &CStr, kind: u32, array: *mut std::ffi::c_void, size: usize) {
+        let type_ = kind as sys::pmix_data_type_t;
+        let mut whole = Box::new(sys::pmix_data_array_t { type_, size, array });
+        let place = &raw mut *whole;
+        self.arrays.push(whole);
+        self.add(key, sys::PMIX_DATA_ARRAY).value.data.darray = place;
     }
 
     /// Whom it is about; one in a list.
@@ -89,10 +152,39 @@ pub(super) fn of_job(facts: &JobFacts, nodes: Vec<u8>, ranks: Vec<u8>) -> Result
     for key in [sys::PMIX_JOB_SIZE, sys::PMIX_UNIV_SIZE, sys::PMIX_MAX_PROCS] {
         infos.number(key, size);
     }
+    infos.number(sys::PMIX_JOB_NUM_APPS, facts.programs.len() as u32);
+    if facts.programs.len() > 1 {
+        add_ranks(&mut infos, facts)?;
+    }
     infos.text(sys::PMIX_JOBID, text(&facts.namespace)?);
     infos.text(sys::PMIX_TMPDIR, path(&facts.directory)?);
     infos.text(sys::PMIX_NSDIR, path(&facts.directory)?);
     Ok(infos)
+}
+
+/// Each rank with the number of its program. Whoever says one thing of a rank has to say all: libpmix works out
+/// nothing by itself then.
+fn add_ranks(infos: &mut Infos, facts: &JobFacts) -> Result<(), Error> {
+    let programs = facts.programs.iter().enumerate();
+    let of_ranks: Vec<u32> = programs
+        .flat_map(|(program, ranks)| vec![program as u32; *ranks as usize])
+        .collect();
+    for (node, (name, ranks)) in facts.nodes.iter().zip(&facts.ranks).enumerate() {
+        for (place, rank) in ranks.iter().enumerate() {
+            let mut one = Infos::default();
+            one.rank(sys::PMIX_RANK, *rank);
+            one.number(
+                sys::PMIX_APPNUM,
+                of_ranks.get(*rank as usize).copied().unwrap_or(0),
+            );
+            one.text(sys::PMIX_HOSTNAME, text(name)?);
+            one.number(sys::PMIX_NODEID, node as u32);
+            one.place(sys::PMIX_LOCAL_RANK, place as u16);
+            one.place(sys::PMIX_NODE_RANK, place as u16);
+            infos.nest(sys::PMIX_PROC_INFO_ARRAY, one);
+        }
+    }
+    Ok(())
 }
 
 fn path(path: &Path) -> Result<CString, Error> {

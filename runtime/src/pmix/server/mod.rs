@@ -9,8 +9,11 @@
 //! is decided there. A process holds one server in its life, which is never started again: ranks do
 //! not reconnect.
 
+mod control;
+mod desk;
 mod ffi;
 mod infos;
+mod meeting;
 mod upcall;
 
 use std::ffi::{CString, OsString};
@@ -19,7 +22,10 @@ use std::sync::mpsc::Receiver;
 
 use crate::sys::descriptor::EventFd;
 
-pub use upcall::{Contribution, Upcall};
+pub use control::Signalling;
+pub use desk::{Lookup, Publishing, Query, Value};
+pub use meeting::{Contribution, Done, Meeting};
+pub use upcall::Upcall;
 
 /// Why there is no server, or it refused.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +66,8 @@ pub struct JobFacts {
     pub nodes: Vec<String>,
     /// The ranks of each node.
     pub ranks: Vec<Vec<u32>>,
+    /// How many ranks each program has.
+    pub programs: Vec<u32>,
     /// This node's place in the lists.
     pub own: usize,
     /// Where ranks and server may put files; the caller's to remove.

@@ -6,9 +6,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use pmix_sys as sys;
 
-use super::super::ffi::text;
 use super::super::lock;
 use super::Error;
+use super::control::Signalling;
+use super::desk::{Lookup, Publishing, Query};
+use super::meeting::{Contribution, Done};
 use crate::sys::descriptor::EventFd;
 
 /// Upcalls that may wait: each local rank has a few at most.
@@ -30,69 +32,32 @@ pub enum Upcall {
         /// Its words.
         message: String,
     },
-    /// All local ranks among these have come to a fence.
-    Fence(Contribution),
-}
-
-/// This node's part of a fence, to be answered with everybody's.
-#[derive(Debug)]
-pub struct Contribution {
-    /// Who takes part; empty for all ranks of the job.
-    pub ranks: Vec<u32>,
-    /// What the local ranks have put, as libpmix packs it.
-    pub data: Vec<u8>,
-    /// How long the ranks want to wait; none for as long as it takes.
-    pub timeout_s: Option<u32>,
-    answer: Answer,
-}
-
-#[derive(Debug)]
-struct Answer {
-    function: sys::pmix_modex_cbfunc_t,
-    data: *mut c_void,
-}
-
-// SAFETY: libpmix lets its callbacks be called on any thread; the pointer is its own and only handed back.
-unsafe impl Send for Answer {}
-
-impl Contribution {
-    /// Lets the ranks go on, with what all nodes have put, one after the other.
-    pub fn complete(self, everybodys: &[u8]) {
-        self.answer.give(sys::PMIX_SUCCESS as i32, everybodys);
-    }
-
-    /// Lets the ranks go on with an error: the fence took too long.
-    pub fn time_out(self) {
-        self.answer.give(sys::PMIX_ERR_TIMEOUT, &[]);
-    }
-}
-
-impl Answer {
-    fn give(&self, status: i32, bytes: &[u8]) {
-        let Some(function) = self.function else {
-            return;
-        };
-        // libpmix reads the bytes later, on its thread, and then calls `release`.
-        let copy = Box::new(bytes.to_vec());
-        let (place, length) = (copy.as_ptr(), copy.len());
-        // SAFETY: the callback of this very upcall with its own data, called once (`self` is given up by the
-        // callers); the bytes live until `release` is called with the box they are in.
-        unsafe {
-            function(
-                status,
-                place.cast(),
-                length,
-                self.data,
-                Some(release),
-                Box::into_raw(copy).cast(),
-            );
-        }
-    }
-}
-
-extern "C" fn release(data: *mut c_void) {
-    // SAFETY: the box that `give` turned into this pointer; libpmix calls this once.
-    drop(unsafe { Box::from_raw(data.cast::<Vec<u8>>()) });
+    /// All local ranks among these have come to a fence, or to something that is like one.
+    Meeting(Contribution),
+    /// It leaves something for others to find.
+    Publish(Publishing),
+    /// It looks for what others have left.
+    Lookup(Lookup),
+    /// It takes back what it left.
+    Unpublish {
+        /// Which rank.
+        rank: u32,
+        /// The keys; none for all.
+        keys: Vec<String>,
+        /// To be told when it is done.
+        answer: Done,
+    },
+    /// It asks what there is.
+    Query(Query),
+    /// It wants a signal sent.
+    Signal(Signalling),
+    /// It wants something that there is not, and has been refused.
+    Refused {
+        /// Which rank.
+        rank: u32,
+        /// What.
+        what: &'static str,
+    },
 }
 
 static QUEUE: Mutex<Option<(SyncSender<Upcall>, EventFd)>> = Mutex::new(None);
@@ -116,7 +81,7 @@ pub(super) fn close() {
 }
 
 /// `false` if nobody will look at it.
-fn queue(upcall: Upcall) -> bool {
+pub(super) fn queue(upcall: Upcall) -> bool {
     let queue = lock(&QUEUE);
     let Some((sender, wake)) = &*queue else {
         return false;
@@ -184,43 +149,24 @@ pub(super) extern "C" fn aborted(
     DONE
 }
 
-pub(super) extern "C" fn fence(
-    processes: *const sys::pmix_proc_t,
-    count: usize,
-    infos: *const sys::pmix_info_t,
-    infos_count: usize,
-    data: *mut c_char,
-    length: usize,
-    answer: sys::pmix_modex_cbfunc_t,
-    answer_data: *mut c_void,
+/// More processes than the job was started with: there is no place for them.
+pub(super) extern "C" fn spawn(
+    process: *const sys::pmix_proc_t,
+    _infos: *const sys::pmix_info_t,
+    _infos_count: usize,
+    _apps: *const sys::pmix_app_t,
+    _apps_count: usize,
+    _answer: sys::pmix_spawn_cbfunc_t,
+    _data: *mut c_void,
 ) -> sys::pmix_status_t {
-    // SAFETY: libpmix passes so many processes and infos and so many bytes, or NULL for none, valid for the
-    // call; the bytes were allocated with malloc and are ours to free.
-    let (processes, infos, bytes) = unsafe {
-        let bytes = slice(data.cast::<u8>(), length).to_vec();
-        libc::free(data.cast());
-        (slice(processes, count), slice(infos, infos_count), bytes)
-    };
-    let everybody = processes
-        .iter()
-        .any(|process| process.rank == sys::PMIX_RANK_WILDCARD);
-    let mut ranks: Vec<u32> = processes.iter().map(|process| process.rank).collect();
-    ranks.sort_unstable();
-    ranks.dedup();
-    let queued = queue(Upcall::Fence(Contribution {
-        ranks: if everybody { Vec::new() } else { ranks },
-        data: bytes,
-        timeout_s: timeout(infos),
-        answer: Answer {
-            function: answer,
-            data: answer_data,
-        },
-    }));
-    if queued {
-        sys::PMIX_SUCCESS as i32
-    } else {
-        sys::PMIX_ERR_NOT_SUPPORTED
+    // SAFETY: as in `connected`.
+    if let Some(process) = unsafe { process.as_ref() } {
+        queue(Upcall::Refused {
+            rank: process.rank,
+            what: "MPI_Comm_spawn",
+        });
     }
+    sys::PMIX_ERR_NOT_SUPPORTED
 }
 
 /// Data of a rank that came to no fence: nobody has it.
@@ -234,21 +180,9 @@ pub(super) extern "C" fn direct_modex(
     sys::PMIX_ERR_NOT_FOUND
 }
 
-fn timeout(infos: &[sys::pmix_info_t]) -> Option<u32> {
-    let info = infos
-        .iter()
-        .find(|info| text(&info.key).as_c_str() == sys::PMIX_TIMEOUT)?;
-    if u32::from(info.value.type_) != sys::PMIX_INT {
-        return None;
-    }
-    // SAFETY: the type tag says which member of the union was written.
-    let seconds = unsafe { info.value.data.integer };
-    u32::try_from(seconds).ok().filter(|seconds| *seconds > 0)
-}
-
 /// # Safety
 /// `place` is NULL, or there are so many values that stay valid while the slice lives.
-unsafe fn slice<'a, T>(place: *const T, count: usize) -> &'a [T] {
+pub(super) unsafe fn slice<'a, T>(place: *const T, count: usize) -> &'a [T] {
     if place.is_null() {
         return &[];
     }

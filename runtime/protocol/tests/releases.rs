@@ -1,0 +1,119 @@
+//! Releases side by side: frames of the wire version before, as they were written then, are refused and their sender
+//! is named (bck-030); frames of this version, as they were written when it began, are still read.
+//!
+//! Whoever changes the format raises `frame::WIRE_VERSION` and adds a file of its frames; the others stay.
+
+use muster_protocol::age::Participant;
+use muster_protocol::frame::WIRE_VERSION;
+use muster_protocol::{
+    Age, AgeConfig, Config, EventKind, Input, Instant, MemberId, Overlay, Parameter, Profile,
+    Reject,
+};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+const NOW: Instant = Instant(1_000_000);
+const KEY: [u8; 32] = [7; 32];
+
+/// The frames of a wire version, one a kind.
+fn frames(version: u8) -> Vec<Vec<u8>> {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/frames");
+    let place = place.join(format!("wire-{version}.txt"));
+    let text = std::fs::read_to_string(&place)
+        .unwrap_or_else(|error| panic!("{}: {error}", place.display()));
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let hex = lines.map(|line| line.split_once(' ').expect("kind and bytes").1);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    let frames: Vec<Vec<u8>> = hex
+        .map(|hex| hex.as_bytes().chunks(2).map(byte).collect())
+        .collect();
+    assert!(frames.len() > 8, "{} has few frames", place.display());
+    assert!(frames.iter().all(|frame| frame[2] == version));
+    frames
+}
+
+fn overlay() -> Overlay {
+    let mut config = Config::new("own", b"own", Profile::Standard);
+    config.key = Some(KEY);
+    let mut engine = Overlay::new(config).unwrap();
+    engine.handle(NOW, Input::Wake).unwrap();
+    engine
+}
+
+/// Who wrote a frame.
+fn writer(frame: &[u8]) -> MemberId {
+    MemberId(u64::from_le_bytes(frame[4..12].try_into().unwrap()))
+}
+
+/// What was refused, each sender once.
+fn refused(events: impl Iterator<Item = (EventKind, MemberId)>, frames: &[Vec<u8>]) {
+    let named: Vec<MemberId> = events
+        .map(|(kind, id)| {
+            let parameter = Parameter::WireVersion;
+            assert_eq!(kind, EventKind::Refused { parameter });
+            id
+        })
+        .collect();
+    let writers: BTreeSet<MemberId> = frames.iter().map(|frame| writer(frame)).collect();
+    assert_eq!(named.len(), writers.len(), "each is named once");
+    assert_eq!(named.into_iter().collect::<BTreeSet<_>>(), writers);
+}
+
+/// bck-030: nothing of a member of the release before is believed, and it is said who it is.
+#[test]
+fn a_member_of_the_release_before_is_refused_and_named() {
+    let frames = frames(WIRE_VERSION - 1);
+    let mut engine = overlay();
+    for bytes in &frames {
+        let taken = engine.handle(NOW, Input::Datagram { bytes });
+        assert_eq!(taken, Err(Reject::WireVersion), "kind {}", bytes[3]);
+    }
+    assert_eq!(engine.live(), 1, "only itself");
+    let events = core::iter::from_fn(|| engine.poll_event());
+    refused(events.map(|event| (event.kind, event.member)), &frames);
+}
+
+/// The other engine does so as well, and stops with the first.
+#[test]
+fn age_gossip_refuses_the_release_before() {
+    let frames = frames(WIRE_VERSION - 1);
+    let nids = ["10.0.0.1@tcp0", "10.0.0.2@tcp0"];
+    let participants = nids.map(Participant::new).to_vec();
+    let mut engine = Age::new(AgeConfig {
+        key: Some(KEY),
+        ..AgeConfig::new(nids[0], participants)
+    })
+    .unwrap();
+    engine.handle(NOW, Input::Wake).unwrap();
+    while engine.poll_event().is_some() {}
+    for bytes in &frames {
+        let taken = engine.handle(NOW, Input::Datagram { bytes });
+        assert_eq!(taken, Err(Reject::WireVersion), "kind {}", bytes[3]);
+    }
+    let events = core::iter::from_fn(|| engine.poll_event());
+    refused(events.map(|event| (event.kind, event.member)), &frames[..1]);
+}
+
+/// A format that changed without a new version is taken for damage here, and would be by members out there.
+#[test]
+fn frames_of_this_version_are_read_as_they_were_written_first() {
+    let mut engine = overlay();
+    let unread = [
+        Reject::WireVersion,
+        Reject::Malformed,
+        Reject::Truncated,
+        Reject::Foreign,
+        Reject::Forged,
+        Reject::Parameters,
+    ];
+    for bytes in &frames(WIRE_VERSION) {
+        let taken = engine.handle(NOW, Input::Datagram { bytes });
+        let is_read = taken.as_ref().err().is_none_or(|why| !unread.contains(why));
+        assert!(is_read, "kind {}: {taken:?}", bytes[3]);
+    }
+    assert_eq!(
+        engine.live(),
+        4,
+        "itself, and the three that were written of"
+    );
+}

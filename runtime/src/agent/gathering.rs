@@ -1,0 +1,233 @@
+//! Participants of age gossip that others tell (BG-04): a gossip server, or seeds, one for each node.
+//!
+//! Until all are known the engine has itself only and is still. Nothing else waits: rails are open, ranks are
+//! served, and what asks the server is a thread of its own.
+
+use super::host::Host;
+use crate::config::{GossipConfig, GroupName, ParticipantEntry, Teller};
+use crate::roster::{Entry, join};
+use crate::sys::clock::monotonic_ns;
+use muster_fabric::{NidList, Transport};
+use muster_protocol::Engine;
+use std::collections::BTreeSet;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+use tracing::{error, info, warn};
+
+/// How often it is looked whether the list has come.
+const LOOK_US: u64 = 20_000;
+/// Between two tries to reach a server, at first and at most.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How often it is said that some are missing.
+const TELL_US: u64 = 10_000_000;
+
+/// A list that is still to come.
+pub(super) struct Gathering {
+    gossip: GossipConfig,
+    /// The first NIDs of nodes that seeds brought, with all of their NIDs.
+    seeds: BTreeSet<String>,
+    asking: Option<Asking>,
+    told_us: u64,
+}
+
+/// The thread that asks a server; it ends when nobody waits for it.
+struct Asking {
+    answer: Receiver<Vec<Entry>>,
+    _alive: Arc<()>,
+}
+
+type Participants = Vec<ParticipantEntry>;
+
+impl Gathering {
+    /// What is to come by this configuration, if it is not all there.
+    pub(super) fn of(gossip: &GossipConfig) -> Option<Self> {
+        gossip.told_by.as_ref().map(|_| Self {
+            gossip: gossip.clone(),
+            seeds: BTreeSet::new(),
+            asking: None,
+            told_us: 0,
+        })
+    }
+
+    /// Somebody knows another node's address.
+    pub(super) fn note(&mut self, address: &[u8]) {
+        let address = String::from_utf8_lossy(address);
+        if let (Some(Teller::Seeds(_)), Ok(nids)) =
+            (&self.gossip.told_by, address.parse::<NidList>())
+        {
+            self.seeds.insert(nids.to_string());
+        }
+    }
+
+    /// All participants, if they are known by now.
+    fn look(&mut self, key: Option<[u8; 32]>, own: &NidList) -> Option<Participants> {
+        match self.gossip.told_by.clone()? {
+            Teller::Seeds(expected) => self.look_at_seeds(expected, own),
+            Teller::Server(server) => self.look_at_server(&server, key?, own),
+        }
+    }
+
+    fn look_at_seeds(&mut self, expected: usize, own: &NidList) -> Option<Participants> {
+        // One may be known by a NID, and by all of them: the longest list counts.
+        let mut nodes: Vec<NidList> = vec![own.clone()];
+        let mut told: Vec<NidList> = self
+            .seeds
+            .iter()
+            .filter_map(|one| one.parse().ok())
+            .collect();
+        told.sort_by_key(|nids| std::cmp::Reverse(nids.as_slice().len()));
+        for nids in told {
+            let is_known =
+                |node: &NidList| node.iter().any(|nid| nids.iter().any(|one| one == nid));
+            if !nodes.iter().any(is_known) {
+                nodes.push(nids);
+            }
+        }
+        if nodes.len() < expected {
+            let now_us = monotonic_ns() / 1000;
+            if now_us >= self.told_us + TELL_US {
+                self.told_us = now_us;
+                let known = nodes.len();
+                info!(
+                    known,
+                    expected, "gossip waits for the addresses of the others"
+                );
+            }
+            return None;
+        }
+        let entry = |nids| ParticipantEntry {
+            nids,
+            group: GroupName::default(),
+            name: None,
+        };
+        Some(nodes.into_iter().map(entry).collect())
+    }
+
+    fn look_at_server(
+        &mut self,
+        server: &str,
+        key: [u8; 32],
+        own: &NidList,
+    ) -> Option<Participants> {
+        let (group, name) = (&self.gossip.own_group, &self.gossip.own_name);
+        let asking = self.asking.get_or_insert_with(|| {
+            let own = Entry {
+                nids: own.to_string(),
+                group: group.as_str().to_owned(),
+                name: name.clone().unwrap_or_default(),
+            };
+            Asking::start(server.to_owned(), key, own)
+        });
+        let entries = match asking.answer.try_recv() {
+            Ok(entries) => entries,
+            Err(TryRecvError::Empty) => return None,
+            Err(TryRecvError::Disconnected) => {
+                // It could not be started, or broke: once more, later.
+                self.asking = None;
+                return None;
+            }
+        };
+        self.asking = None;
+        let read = |entry: Entry| {
+            let nids: NidList = entry.nids.parse().ok()?;
+            Some(ParticipantEntry {
+                nids,
+                group: GroupName::new(&entry.group).ok()?,
+                name: Some(entry.name),
+            })
+        };
+        let participants: Option<Participants> = entries.into_iter().map(read).collect();
+        if participants.is_none() {
+            error!(
+                server,
+                "the gossip server tells of participants that cannot be"
+            );
+        }
+        participants
+    }
+}
+
+impl Asking {
+    fn start(server: String, key: [u8; 32], own: Entry) -> Self {
+        let (tell, answer) = sync_channel(1);
+        let alive = Arc::new(());
+        let is_wanted = Arc::downgrade(&alive);
+        let thread = thread::Builder::new().name("muster-roster".into());
+        let started = thread.spawn(move || {
+            if let Some(list) = ask(&server, &key, &own, &is_wanted) {
+                // Who has waited may be gone.
+                let _ = tell.send(list);
+            }
+        });
+        if let Err(reason) = started {
+            warn!(%reason, "no thread can be had to ask the gossip server");
+        }
+        Self {
+            answer,
+            _alive: alive,
+        }
+    }
+}
+
+/// Asks until there is a list, or nobody wants one.
+fn ask(server: &str, key: &[u8; 32], own: &Entry, is_wanted: &Weak<()>) -> Option<Vec<Entry>> {
+    let (mut pause, mut said) = (PAUSE_MIN, String::new());
+    while is_wanted.strong_count() > 0 {
+        match join(server, key, own) {
+            Ok(list) => return Some(list),
+            Err(reason) => {
+                let words = reason.to_string();
+                if words != said {
+                    warn!(reason = words, "gossip waits for its participants");
+                    said = words;
+                }
+            }
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+    None
+}
+
+impl Host {
+    /// Takes the list of participants when it has come, and begins to gossip.
+    pub(super) fn gather(&mut self) {
+        let Engine::Age(engine) = &self.engine else {
+            return;
+        };
+        let key = engine.config().key;
+        let Some(gathering) = &mut self.desk.gathering else {
+            return;
+        };
+        let own = self.fabric.local_nids();
+        let Some(participants) = gathering.look(key, &own) else {
+            return;
+        };
+        let gossip = GossipConfig {
+            participants,
+            told_by: None,
+            ..gathering.gossip.clone()
+        };
+        self.desk.gathering = None;
+        match self.init_gossip(&gossip) {
+            Ok(_) => {
+                if let Engine::Age(engine) = &mut self.engine {
+                    engine.resume_gossip();
+                }
+            }
+            Err(reason) => error!(
+                reason,
+                "gossip cannot begin with the participants that were told"
+            ),
+        }
+    }
+
+    /// When to look for the list again.
+    pub(super) fn gathering_due_us(&self) -> Option<u64> {
+        let is_waiting = self.desk.gathering.is_some();
+        is_waiting.then(|| monotonic_ns() / 1000 + LOOK_US)
+    }
+}

@@ -1,0 +1,332 @@
+//! Launchers on other hosts, started over ssh.
+//!
+//! Picture a conductor who holds a cord to each player. By the cord he hands over the key, and later the signals
+//! that he gets himself; a player whose cord goes slack stops. The cord is the launcher's standard input: ssh brings
+//! it there and closes it when it ends, so no launcher outlives whoever started it.
+
+use super::step;
+use crate::cli::CliError;
+use crate::config::{draw_key, read_key};
+use crate::launch::node::OUTCAST;
+use crate::launch::{Hosts, Plan, Signals, Step};
+use crate::sys::child::bind_to_this_thread;
+use crate::sys::poll::readable;
+use crate::sys::process::send_signal;
+use signal_hook::consts::{SIGHUP, SIGKILL};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// By this a launcher knows that it is one of a host, and which: `PLACE:JOB:LIST`.
+const VARIABLE: &str = "MUSTER_RUN_HOST";
+/// What ssh answers if it fails itself.
+const SSH_FAILED: u8 = 255;
+/// How long the last launchers may take to end after one has ended in order: it has waited for all of them.
+const FAREWELL: Duration = Duration::from_secs(20);
+/// Between two looks at the launchers.
+const LOOK: Duration = Duration::from_millis(20);
+/// Between two reminders that the starter is gone.
+const REMIND: Duration = Duration::from_secs(5);
+
+/// A name for a job that nobody else has.
+pub(super) fn new_job() -> String {
+    let digits = draw_key();
+    format!(
+        "run-{:08x}",
+        u32::from_le_bytes([digits[0], digits[1], digits[2], digits[3]])
+    )
+}
+
+/// Starts a launcher on each host, waits for them and answers the job's exit status.
+///
+/// # Errors
+/// What could not be started; nothing is left then.
+pub(super) fn run(
+    plan: &Plan,
+    hosts: &Hosts,
+    ssh: &str,
+    export: &[String],
+    again: &[OsString],
+) -> Result<u8, CliError> {
+    let refused = |what: &str| {
+        let what = format!("run: {what}");
+        move |cause: std::io::Error| CliError::new(what, cause)
+    };
+    let signals = Signals::new().map_err(refused("signals"))?;
+    let key: String = draw_key()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let mut players = Players::default();
+    for (place, host) in hosts.names.iter().enumerate() {
+        let told = format!("{place}:{}:{}", plan.job, hosts.list());
+        let words = command_line(&told, export, again).map_err(refused("this program"))?;
+        let player = Player::start(ssh, host, &words, &key);
+        players
+            .0
+            .push(player.map_err(refused(&format!("{ssh} {host}")))?);
+    }
+    let mut statuses = Vec::new();
+    let mut over_at = None;
+    while !players.0.is_empty() {
+        for signal in signals.take() {
+            players.0.iter_mut().for_each(|player| player.tell(signal));
+        }
+        if players.reap(&mut statuses) {
+            over_at.get_or_insert(Instant::now() + FAREWELL);
+        }
+        if over_at.is_some_and(|at| Instant::now() > at) {
+            players.give_up(&mut statuses);
+        }
+        readable(&[signals.as_fd()], Some(LOOK)).map_err(refused("wait"))?;
+    }
+    Ok(plan.policy.of_nodes(&statuses))
+}
+
+/// What a launcher was told by its environment, if it is one of a host.
+pub(super) fn told() -> Option<Step> {
+    let words = std::env::var(VARIABLE).ok()?;
+    let mut parts = words.splitn(3, ':');
+    let place: usize = parts.next()?.parse().ok()?;
+    let (job, list) = (parts.next()?, parts.next()?);
+    let hosts = Hosts::parse(list).ok()?;
+    (place < hosts.names.len()).then(|| hosts.step(place, job))
+}
+
+/// The launcher of a host: runs its part of the job and answers its exit status.
+pub(super) fn serve(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, CliError> {
+    if std::env::var_os(step::VARIABLE).is_none() {
+        let path = step::keep_key(step, &take_key()?)?;
+        return Err(step::execute(step, words, Some(&path), None));
+    }
+    // From here on signals end nothing by themselves.
+    let signals = Signals::new().map_err(|cause| CliError::new("run: signals", cause))?;
+    std::mem::forget(signals);
+    std::thread::spawn(follow_cord);
+    step::serve(plan, step, true)
+}
+
+/// The key from the cord; no byte more is read.
+fn take_key() -> Result<[u8; 32], CliError> {
+    let mut text = Vec::new();
+    let mut input = fs::File::open("/dev/stdin")
+        .map_err(|cause| CliError::new("run: standard input", cause))?;
+    let mut byte = [0];
+    while text.len() < 100
+        && input.read(&mut byte).is_ok_and(|count| count == 1)
+        && byte[0] != b'\n'
+    {
+        text.push(byte[0]);
+    }
+    let key = read_key(&text[..], Path::new("-"))
+        .map_err(|cause| CliError::new("run: the job's key", cause))?;
+    Ok(key)
+}
+
+/// Takes signals from the cord, and ends the job here if it is cut.
+fn follow_cord() {
+    let own = std::process::id();
+    let lines = BufReader::new(std::io::stdin()).lines();
+    for line in lines.map_while(Result::ok) {
+        if let Some(signal) = line
+            .strip_prefix("signal ")
+            .and_then(|text| text.parse().ok())
+        {
+            let _ = send_signal(own, signal);
+        }
+    }
+    loop {
+        let _ = send_signal(own, SIGHUP);
+        std::thread::sleep(REMIND);
+    }
+}
+
+/// A launcher on a host.
+struct Player {
+    host: String,
+    ssh: Child,
+}
+
+impl Player {
+    fn start(ssh: &str, host: &str, words: &OsStr, key: &str) -> std::io::Result<Self> {
+        let mut parts = ssh.split_whitespace();
+        let mut command = Command::new(parts.next().unwrap_or("ssh"));
+        command
+            .args(parts)
+            .arg(host)
+            .arg(words)
+            .stdin(Stdio::piped());
+        // A signal of the terminal is passed on in order, by the cord.
+        command.process_group(0);
+        bind_to_this_thread(&mut command);
+        let mut player = Self {
+            host: host.to_owned(),
+            ssh: command.spawn()?,
+        };
+        player.write(&format!("{key}\n"));
+        Ok(player)
+    }
+
+    fn tell(&mut self, signal: i32) {
+        self.write(&format!("signal {signal}\n"));
+    }
+
+    fn write(&mut self, words: &str) {
+        if let Some(cord) = &mut self.ssh.stdin {
+            // If it is not there any more, its end tells.
+            let _ = cord.write_all(words.as_bytes());
+        }
+    }
+
+    fn say(&self, words: &str) {
+        let line = format!("muster run: {}: {words}\n", self.host);
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+}
+
+/// The launchers that run.
+#[derive(Default)]
+struct Players(Vec<Player>);
+
+impl Players {
+    /// Those that have ended since; whether one of them had waited for all others.
+    fn reap(&mut self, statuses: &mut Vec<Option<u8>>) -> bool {
+        let mut in_order = false;
+        self.0.retain_mut(|player| {
+            let status = match player.ssh.try_wait() {
+                Ok(None) => return true,
+                Ok(Some(status)) => status.code().map(|code| code as u8),
+                Err(_) => None,
+            };
+            if status.is_none_or(|status| status == SSH_FAILED) {
+                player.say("its launcher could not be started, or was lost");
+            }
+            let status = status.filter(|status| ![SSH_FAILED, OUTCAST].contains(status));
+            in_order |= status.is_some();
+            statuses.push(status);
+            false
+        });
+        in_order
+    }
+
+    /// The others have ended and not waited for these.
+    fn give_up(&mut self, statuses: &mut Vec<Option<u8>>) {
+        for mut player in self.0.drain(..) {
+            player.say("the others have ended; its launcher is not waited for");
+            player.end();
+            statuses.push(None);
+        }
+    }
+}
+
+impl Player {
+    fn end(&mut self) {
+        let _ = send_signal(self.ssh.id(), SIGKILL);
+        let _ = self.ssh.wait();
+    }
+}
+
+impl Drop for Players {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(Player::end);
+    }
+}
+
+/// What a shell on the host is to run: this program with the same words, in the same directory.
+fn command_line(told: &str, export: &[String], again: &[OsString]) -> std::io::Result<OsString> {
+    let mut variables: Vec<(OsString, OsString)> = std::env::vars_os()
+        .filter(|(name, _)| is_taken_along(&name.to_string_lossy()))
+        .collect();
+    for one in export {
+        match one.split_once('=') {
+            Some((name, value)) => variables.push((name.into(), value.into())),
+            None => variables.extend(std::env::var_os(one).map(|value| (one.into(), value))),
+        }
+    }
+    variables.push((VARIABLE.into(), told.into()));
+    let mut line = b"cd ".to_vec();
+    line.extend(quoted(std::env::current_dir()?.as_os_str()));
+    line.extend(b" && exec env");
+    for (name, value) in variables {
+        let mut both = name;
+        both.push("=");
+        both.push(value);
+        line.push(b' ');
+        line.extend(quoted(&both));
+    }
+    let program = std::env::current_exe()?;
+    for word in std::iter::once(program.as_os_str()).chain(again.iter().map(OsString::as_os_str)) {
+        line.push(b' ');
+        line.extend(quoted(word));
+    }
+    Ok(OsString::from_vec(line))
+}
+
+/// Variables that a launcher on another host needs as they are here; no secret, since others there see them.
+fn is_taken_along(name: &str) -> bool {
+    let whole = ["PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "OPAL_PREFIX"];
+    let of_this_place = [
+        "MUSTER_KEY_FILE",
+        "MUSTER_JOB",
+        "MUSTER_NODE",
+        "MUSTER_CONTROL",
+        "MUSTER_HOSTS",
+    ];
+    let beginnings = ["OMPI_MCA_", "MUSTER_"];
+    whole.contains(&name)
+        || beginnings
+            .iter()
+            .any(|beginning| name.starts_with(beginning))
+            && !name.starts_with("MUSTER_RUN_")
+            && !of_this_place.contains(&name)
+}
+
+/// As a word for a shell.
+fn quoted(word: &OsStr) -> Vec<u8> {
+    let mut out = vec![b'\''];
+    for byte in word.as_bytes() {
+        match byte {
+            b'\'' => out.extend(b"'\\''"),
+            other => out.push(*other),
+        }
+    }
+    out.push(b'\'');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_gives_a_word_back_as_it_was() {
+        for word in ["plain", "two words", "it's", "$HOME `x` \"y\" \\", ""] {
+            let mut line = OsString::from("printf %s ");
+            line.push(OsString::from_vec(quoted(OsStr::new(word))));
+            let output = Command::new("sh").arg("-c").arg(line).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stdout), word);
+        }
+    }
+
+    #[test]
+    fn secrets_and_places_stay_here() {
+        for name in ["PATH", "OMPI_MCA_coll", "MUSTER_AGENT", "MUSTER_RAILS"] {
+            assert!(is_taken_along(name), "{name}");
+        }
+        for name in [
+            "MUSTER_KEY_FILE",
+            "MUSTER_RUN_HOST",
+            "MUSTER_NODE",
+            "HOME",
+            "PMIX_RANK",
+        ] {
+            assert!(!is_taken_along(name), "{name}");
+        }
+    }
+}

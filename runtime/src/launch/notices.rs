@@ -1,0 +1,202 @@
+//! Words that ranks leave for each other under a name (`MPI_Publish_name`, `MPI_Comm_accept`; run-3).
+//!
+//! Each stands on the bell of its rank's launcher, so every launcher has all of them, and keeps those of a node that is
+//! lost. Some are for the first who reads them. Whoever does says so on his own bell, and the launcher that has them
+//! takes them down when it hears that.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::bell::Put;
+use super::node::Launcher;
+use crate::pmix::server::{Lookup, Publishing, Value};
+
+/// Most bytes of notices of one node: they have to fit on its bell beside all else.
+const MOST: usize = 16_384;
+
+/// Words under a name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Notice {
+    /// Which of its node's.
+    pub(super) serial: u64,
+    pub(super) rank: u32,
+    pub(super) key: String,
+    pub(super) kind: u16,
+    pub(super) value: Put,
+    /// It is for the first who reads it.
+    pub(super) once: bool,
+}
+
+/// Somebody who waits for words.
+pub(super) struct Searching {
+    lookup: Lookup,
+    until: Option<Instant>,
+}
+
+impl Searching {
+    pub(super) fn new(lookup: Lookup) -> Self {
+        let patience = lookup
+            .timeout_s
+            .map(|seconds| Duration::from_secs(u64::from(seconds)));
+        Self {
+            until: patience.map(|patience| Instant::now() + patience),
+            lookup,
+        }
+    }
+}
+
+impl Launcher {
+    pub(super) fn publish(&mut self, publishing: Publishing) {
+        let stands = |key: &String| self.notices().any(|(_, notice)| notice.key == *key);
+        if publishing.entries.iter().any(|(key, _)| stands(key)) {
+            return publishing.answer.refuse_duplicate();
+        }
+        let used = self
+            .bell
+            .notices
+            .iter()
+            .map(|one| one.size())
+            .sum::<usize>();
+        let more: usize = publishing
+            .entries
+            .iter()
+            .map(|(key, value)| key.len() + value.bytes.len())
+            .sum();
+        if used + more > MOST {
+            self.say(&format!(
+                "rank {} has published {more} bytes, and {} of {MOST} are left on this node",
+                publishing.rank,
+                MOST - used
+            ));
+            return publishing.answer.refuse();
+        }
+        for (key, value) in publishing.entries {
+            self.notice_count += 1;
+            self.bell.notices.push(Notice {
+                serial: self.notice_count,
+                rank: publishing.rank,
+                key,
+                kind: value.kind,
+                value: Put::here(&value.bytes),
+                once: publishing.once,
+            });
+        }
+        self.unconfirmed
+            .push((self.notice_count, publishing.answer));
+    }
+
+    pub(super) fn unpublish(&mut self, rank: u32, keys: &[String]) {
+        let is_meant =
+            |one: &Notice| one.rank == rank && (keys.is_empty() || keys.contains(&one.key));
+        self.bell.notices.retain(|one| !is_meant(one));
+    }
+
+    /// A rank may go on when what it has published is known on every node: it may tell others of it right away.
+    fn confirm(&mut self) {
+        for (node, bell) in self.peers.bells().filter(|(node, _)| *node != self.own) {
+            if let Some(last) = bell.notices.iter().map(|one| one.serial).max() {
+                let noticed = self.bell.noticed.entry(node).or_default();
+                *noticed = last.max(*noticed);
+            }
+        }
+        let own = self.own;
+        let others = (0..self.plan.layout.nodes().len())
+            .filter(|node| *node != own && !self.peers.gone().contains(node));
+        let known = |node: usize| {
+            let bell = self.peers.bell(node);
+            bell.map_or(0, |bell| {
+                if bell.done {
+                    u64::MAX
+                } else {
+                    bell.noticed.get(&own).copied().unwrap_or(0)
+                }
+            })
+        };
+        let known_to_all = others.map(known).min().unwrap_or(u64::MAX);
+        for (serial, answer) in std::mem::take(&mut self.unconfirmed) {
+            if serial <= known_to_all {
+                answer.succeed();
+            } else {
+                self.unconfirmed.push((serial, answer));
+            }
+        }
+    }
+
+    /// Takes down what others have read, forgets what was taken down, and answers whom it can.
+    pub(super) fn see_to_notices(&mut self) {
+        self.confirm();
+        let own = self.own;
+        let taken: Vec<u64> = self
+            .peers
+            .bells()
+            .flat_map(|(_, bell)| &bell.taken)
+            .filter(|(node, _)| *node == own)
+            .map(|(_, serial)| *serial)
+            .collect();
+        self.bell.notices.retain(|one| !taken.contains(&one.serial));
+        let stands = |(node, serial): &(usize, u64)| {
+            let bell = self.peers.bell(*node);
+            bell.is_none_or(|bell| bell.notices.iter().any(|one| one.serial == *serial))
+        };
+        let mut still = self.bell.taken.clone();
+        still.retain(stands);
+        self.bell.taken = still;
+        for searching in std::mem::take(&mut self.searching) {
+            self.search(searching);
+        }
+    }
+
+    fn search(&mut self, searching: Searching) {
+        let Searching { lookup, until } = searching;
+        let mut found = Vec::new();
+        let mut read = Vec::new();
+        for key in &lookup.keys {
+            let notice = self.notices().find(|(_, notice)| notice.key == *key);
+            if let Some((node, notice)) = notice {
+                let bytes = notice.value.data().unwrap_or_default();
+                found.push((
+                    key.clone(),
+                    notice.rank,
+                    Value {
+                        kind: notice.kind,
+                        bytes,
+                    },
+                ));
+                read.extend(notice.once.then_some((node, notice.serial)));
+            }
+        }
+        let is_all = found.len() == lookup.keys.len();
+        if is_all || !lookup.wait {
+            for (node, serial) in read {
+                if node == self.own {
+                    self.bell.notices.retain(|one| one.serial != serial);
+                } else {
+                    self.bell.taken.push((node, serial));
+                }
+            }
+            lookup.give(&found, is_all);
+        } else if until.is_some_and(|until| Instant::now() > until) {
+            lookup.time_out();
+        } else {
+            self.searching.push(Searching { lookup, until });
+        }
+    }
+
+    /// All that stand, with the node, but for those that this node's ranks have taken.
+    fn notices(&self) -> impl Iterator<Item = (usize, &Notice)> {
+        let own = self.bell.notices.iter().map(|notice| (self.own, notice));
+        let others = self.peers.bells().filter(|(node, _)| *node != self.own);
+        let others =
+            others.flat_map(|(node, bell)| bell.notices.iter().map(move |notice| (node, notice)));
+        own.chain(others)
+            .filter(|(node, notice)| !self.bell.taken.contains(&(*node, notice.serial)))
+    }
+}
+
+impl Notice {
+    fn size(&self) -> usize {
+        let value = self.value.data().map_or(0, |data| data.len());
+        self.key.len() + value
+    }
+}

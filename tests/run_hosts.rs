@@ -1,0 +1,324 @@
+//! `muster run` on hosts that a user names (run-2): started over ssh, or by a tool of the user's. The ssh of these
+//! tests runs the command on this machine, each host being an address of loopback.
+
+use muster_tests::launch::{compile, job, signal_all, venv};
+use muster_tests::program;
+use muster_tests::ranks::wait_for_end;
+use muster_tests::running::{Running, command};
+use rustix::process::{Pid, Signal};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Four addresses that nobody else has in these tests.
+fn hosts(test: u8) -> String {
+    format!("127.{test}.3.[1-4]")
+}
+
+/// What takes the place of ssh: the words are a host and a line for a shell.
+fn fake_ssh(folder: &Path) -> PathBuf {
+    let path = folder.join("fake-ssh");
+    let script = "#!/bin/sh\n\
+                  [ \"$1\" = -q ] || exit 255\n\
+                  [ \"$2\" = 127.0.0.255 ] && exit 255\n\
+                  MUSTER_RAILS=$2@udp0 sh -c \"$3\"\n\
+                  code=$?\n\
+                  # A command that was killed is a failure of ssh.\n\
+                  [ $code = 137 ] && exit 255\n\
+                  exit $code\n";
+    std::fs::write(&path, script).expect("a file");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+    path
+}
+
+/// `muster run` over that ssh, with its files in a folder of the test.
+fn over_ssh(folder: &Path, hosts: &str) -> Command {
+    let mut run = command();
+    run.args([
+        "--hosts",
+        hosts,
+        "--ssh",
+        &format!("{} -q", fake_ssh(folder).display()),
+    ])
+    .env("TMPDIR", folder)
+    .env("MUSTER_DIR", folder.join("m"));
+    run
+}
+
+/// Launchers and agents that end after their starter have ended, and whatever they made is removed again.
+fn await_nothing_left(folder: &Path) {
+    loop {
+        let pids = processes_in(folder);
+        if pids.is_empty() {
+            break;
+        }
+        pids.iter()
+            .for_each(|pid| wait_for_end(pid.as_raw_nonzero().get() as u32));
+    }
+    let entries = std::fs::read_dir(folder).expect("a folder").flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let left: Vec<String> = names
+        .filter(|name| name.starts_with("muster-run-"))
+        .collect();
+    assert_eq!(left, [""; 0]);
+}
+
+/// Processes that run with the files of this folder.
+fn processes_in(folder: &Path) -> Vec<Pid> {
+    let wanted = format!("TMPDIR={}", folder.display());
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let ours = |pid: &i32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment
+            .split(|byte| *byte == 0)
+            .any(|one| one == wanted.as_bytes())
+    };
+    pids.filter(ours).filter_map(Pid::from_raw).collect()
+}
+
+#[test]
+fn a_killed_host_is_survived_over_ssh() {
+    job(|folder| {
+        let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
+        let hosts = hosts(81);
+        let mut run = over_ssh(folder, &hosts);
+        run.args(["-n", "8", "-v", "--"]).arg(&binary).arg("2");
+        let mut run = Running::command(&mut run);
+        let ready = run.await_ready();
+        let of_node = |pid: &Pid| {
+            let path = format!("/proc/{}/environ", pid.as_raw_nonzero());
+            let environment = std::fs::read(path).unwrap_or_default();
+            environment
+                .split(|byte| *byte == 0)
+                .any(|one| one == b"MUSTER_NODE=127.81.3.3")
+        };
+        let victims: Vec<Pid> = processes_in(folder).into_iter().filter(of_node).collect();
+        assert!(
+            victims.len() >= 4,
+            "launcher, agent, ranks: {victims:?} of {ready:?}"
+        );
+        signal_all(&victims, Signal::KILL);
+        run.expect_survivors(2);
+        let lost = "muster run: 127.81.3.3: its launcher could not be started, or was lost";
+        assert_eq!(run.count(lost), 1, "{}", run.text());
+        // What was killed cannot remove its own files.
+        let left = std::fs::read_dir(folder).expect("a folder").flatten();
+        let left = left.filter(|one| one.file_name().to_string_lossy().starts_with("muster-run-"));
+        left.for_each(|one| std::fs::remove_dir_all(one.path()).expect("the files of a lost host"));
+        await_nothing_left(folder);
+    });
+}
+
+#[test]
+fn a_signal_to_the_starter_ends_the_job_on_every_host() {
+    job(|folder| {
+        let hosts = hosts(82);
+        let mut run = over_ssh(folder, &hosts);
+        let script = "trap 'echo USR; exit 0' USR1; echo UP; while :; do sleep 0.05; done";
+        run.args(["--ppn", "1", "--", "sh", "-c", script]);
+        let mut run = Running::command(&mut run);
+        run.await_lines("UP", 4);
+        let own = Pid::from_raw(run.child.id() as i32).expect("a pid");
+        signal_all(&[own], Signal::USR1);
+        run.await_lines("USR", 4);
+        assert!(run.expect_end().success(), "{}", run.text());
+        await_nothing_left(folder);
+
+        let mut run = over_ssh(folder, &hosts);
+        run.args(["--ppn", "1", "--", "sh", "-c", "echo UP; exec sleep 1000"]);
+        let mut run = Running::command(&mut run);
+        run.await_lines("UP", 4);
+        let own = Pid::from_raw(run.child.id() as i32).expect("a pid");
+        signal_all(&[own], Signal::TERM);
+        assert_eq!(run.expect_end().code(), Some(143), "{}", run.text());
+        await_nothing_left(folder);
+    });
+}
+
+#[test]
+fn a_killed_starter_leaves_nothing() {
+    job(|folder| {
+        let mut run = over_ssh(folder, &hosts(83));
+        run.args(["--ppn", "1", "--", "sh", "-c", "echo UP; exec sleep 1000"]);
+        let mut run = Running::command(&mut run);
+        run.await_lines("UP", 4);
+        run.child.kill().expect("a child");
+        run.child.wait().expect("a child");
+        await_nothing_left(folder);
+    });
+}
+
+/// A host that ssh does not reach ends the start, and is named.
+#[test]
+fn a_host_that_is_not_reached_is_named() {
+    job(|folder| {
+        let mut run = over_ssh(folder, "127.84.3.1,127.0.0.255");
+        run.args(["--patience", "2", "--", "true"]);
+        let mut run = Running::command(&mut run);
+        let status = run.expect_end();
+        let text = run.text();
+        assert_eq!(status.code(), Some(5), "{text}");
+        assert!(
+            text.contains("127.0.0.255: its launcher could not be started"),
+            "{text}"
+        );
+        assert!(
+            text.contains("no launcher has come on 127.0.0.255"),
+            "{text}"
+        );
+        await_nothing_left(folder);
+    });
+}
+
+/// A host on which the user's own tool starts a launcher.
+struct Here<'a> {
+    folder: &'a Path,
+    hosts: &'a str,
+}
+
+impl Here<'_> {
+    fn new<'a>(folder: &'a Path, hosts: &'a str) -> Here<'a> {
+        let key = folder.join("key");
+        std::fs::write(&key, "ab".repeat(32)).expect("a key");
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("its mode");
+        std::fs::write(folder.join("hosts"), hosts.replace(',', "\n# another\n")).expect("a file");
+        Here { folder, hosts }
+    }
+
+    /// As one of the hosts, with these words, and this further folder for programs.
+    fn start(&self, place: usize, words: &[&str], programs: Option<&Path>) -> Running {
+        let host = self.hosts.split(',').nth(place).expect("a host");
+        let mut run = command();
+        if let Some(programs) = programs {
+            let path = std::env::var("PATH").expect("a PATH");
+            run.env("PATH", format!("{}:{path}", programs.display()));
+        }
+        run.arg("--hostfile")
+            .arg(self.folder.join("hosts"))
+            .arg("--here")
+            .args(words)
+            .env("MUSTER_JOB", "here")
+            .env("MUSTER_NODE", host)
+            .env("MUSTER_RAILS", format!("{host}@udp0"))
+            .env("MUSTER_KEY_FILE", self.folder.join("key"))
+            .env("MUSTER_DIR", self.folder.join("m"))
+            .env("TMPDIR", self.folder);
+        Running::command(&mut run)
+    }
+}
+
+/// With `--here` the user's own tool starts one on each host, as `parallel` would.
+#[test]
+fn launchers_that_the_user_starts_find_each_other() {
+    job(|folder| {
+        let binary = compile(&venv("venv").join("mpicc"), "sum", &[], folder);
+        let here = Here::new(folder, "127.85.3.1,127.85.3.2");
+        let words = ["-n", "4", "--", binary.to_str().expect("a path in UTF-8")];
+        let mut both = [here.start(0, &words, None), here.start(1, &words, None)];
+        for run in &mut both {
+            let status = run.expect_end();
+            assert!(
+                status.success() && run.count("SUM 6 of 4") == 2,
+                "{}",
+                run.text()
+            );
+        }
+        assert!(folder.join("key").exists(), "the user's own key stays");
+        await_nothing_left(folder);
+    });
+}
+
+/// A program that one host lacks is not started on the other either.
+#[test]
+fn a_program_that_one_host_lacks_is_started_nowhere() {
+    job(|folder| {
+        let here = Here::new(folder, "127.86.3.1,127.86.3.2");
+        let programs = folder.join("programs");
+        std::fs::create_dir(&programs).expect("a folder");
+        let program = programs.join("only-here");
+        std::fs::write(&program, "#!/bin/sh\necho RAN\n").expect("a program");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
+            .expect("its mode");
+        let words = ["-n", "2", "--", "only-here"];
+        let mut with = here.start(0, &words, Some(&programs));
+        let mut without = here.start(1, &words, None);
+        for run in [&mut with, &mut without] {
+            let status = run.expect_end();
+            assert_eq!(
+                (status.code(), run.count("RAN")),
+                (Some(127), 0),
+                "{}",
+                run.text()
+            );
+        }
+        let words = "only-here cannot be started on 127.86.3.2: no such program in PATH";
+        assert!(without.text().contains(words), "{}", without.text());
+        await_nothing_left(folder);
+    });
+}
+
+/// The second launcher of one job on one host is refused, and the first one's job goes on to its end.
+#[test]
+fn a_second_launcher_of_a_job_leaves_the_first_alone() {
+    job(|folder| {
+        let here = Here::new(folder, "127.87.3.1");
+        let gate = folder.join("gate");
+        let script = format!(
+            "echo UP; while ! [ -e {} ]; do sleep 0.05; done",
+            gate.display()
+        );
+        let words = ["-n", "1", "--", "sh", "-c", &script];
+        let mut first = here.start(0, &words, None);
+        first.await_lines("UP", 1);
+        let mut second = here.start(0, &words, None);
+        let status = second.expect_end();
+        let text = second.text();
+        assert!(
+            status.code() == Some(2) && second.count("UP") == 0,
+            "{text}"
+        );
+        assert!(
+            text.contains("already; give each muster run a MUSTER_JOB of its own"),
+            "{text}"
+        );
+        std::fs::write(&gate, "").expect("a file");
+        assert!(first.expect_end().success(), "{}", first.text());
+        await_nothing_left(folder);
+    });
+}
+
+#[test]
+fn hosts_that_cannot_be_used_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let missing = folder.path().join("none");
+    let missing = missing.to_str().expect("a path in UTF-8");
+    for (options, words) in [
+        (&["--hosts", "n[1-"][..], "n[1-"),
+        (&["--hosts", "n1,n1"], "n1 is named twice"),
+        (&["--hosts", "n1", "--nodes", "2"], "cannot be used with"),
+        (&["--hostfile", missing], "none"),
+        (&["--here"], "--hosts or --hostfile"),
+        (&["--hosts", "n1", "--here"], "MUSTER_KEY_FILE"),
+        (&["--hosts", "n1", "--here"], "MUSTER_JOB"),
+        (&["--hosts", "n1,n2", "-n", "1"], "1 ranks on 2 nodes"),
+    ] {
+        let mut command = Command::new(program("muster"));
+        command
+            .arg("run")
+            .args(options)
+            .arg("true")
+            .stdin(Stdio::null());
+        command
+            .env_remove("MUSTER_KEY_FILE")
+            .env_remove("MUSTER_JOB");
+        if words == "MUSTER_JOB" {
+            // Any file: it is looked at later.
+            command.env("MUSTER_KEY_FILE", missing);
+        }
+        let refused = command.output().expect("muster can be started");
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{options:?}: {text}");
+        assert!(text.contains(words) && !text.contains("panicked"), "{text}");
+    }
+}

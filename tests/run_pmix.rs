@@ -1,0 +1,145 @@
+//! What MPI asks of its PMIx server beside fences, under `muster run` (run-3): groups for MPI Sessions, names that are
+//! published and looked up, connections; and what there is not.
+
+use muster_tests::launch::{compile, job, venv};
+use muster_tests::running::Running;
+use muster_tests::workspace;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn build(name: &str, folder: &Path) -> PathBuf {
+    compile(&venv("venv").join("mpicc"), name, &[], folder)
+}
+
+#[test]
+fn sessions_make_communicators_of_groups() {
+    job(|folder| {
+        let binary = build("sessions", folder);
+        let mut run = Running::start(&["--nodes", "3", "-n", "6"], &binary, &[]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success(), "{status}: {text}");
+        for (beginning, end, count) in [("SUM ", " 15", 12), ("EVEN ", " 6", 3), ("DONE ", "", 6)] {
+            let right = |line: &&String| line.starts_with(beginning) && line.ends_with(end);
+            assert_eq!(
+                run.lines.iter().filter(right).count(),
+                count,
+                "{beginning}: {text}"
+            );
+        }
+        // MPI's own, WORLD and SELF, and maybe more.
+        let sets = run
+            .lines
+            .iter()
+            .filter_map(|line| line.strip_prefix("SETS ")?.split(' ').nth(1)?.parse().ok());
+        let sets: Vec<u32> = sets.collect();
+        assert!(
+            sets.len() == 6 && sets.iter().all(|count| *count >= 2),
+            "{text}"
+        );
+    });
+}
+
+#[test]
+fn halves_of_a_job_find_each_other_by_a_published_name() {
+    job(|folder| {
+        let binary = build("ports", folder);
+        let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, &[]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success(), "{status}: {text}");
+        let joined = |line: &&String| line.starts_with("JOINED ") && line.ends_with(" 4 6");
+        assert_eq!(run.lines.iter().filter(joined).count(), 8, "{text}");
+        assert_eq!(run.count("DONE "), 4, "{text}");
+    });
+}
+
+#[test]
+fn more_processes_are_refused_in_words() {
+    job(|folder| {
+        let binary = build("ports", folder);
+        let mut run = Running::start(&["--nodes", "2", "-n", "2"], &binary, &["spawn"]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(
+            status.success() && run.count("REFUSED") == 1,
+            "{status}: {text}"
+        );
+        let words = "muster run: n1: rank 0 has asked for MPI_Comm_spawn, which there is not under muster run";
+        assert_eq!(run.count(words), 1, "{text}");
+    });
+}
+
+/// Several programs in one job, each with its number in MPI_APPNUM (run-2).
+#[test]
+fn programs_with_a_colon_between_them_are_one_job() {
+    job(|folder| {
+        let binary = build("parts", folder);
+        let twin = folder.join("twin");
+        std::fs::copy(&binary, &twin).expect("a copy");
+        let twin = twin.to_str().expect("a path in UTF-8");
+        let options = ["--nodes", "2", "-n", "1"];
+        let mut run = Running::start(&options, &binary, &["one", ":", "-n", "3", twin, "two"]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success(), "{status}: {text}");
+        for line in [
+            "PART 0 of 4 in 0 one",
+            "PART 1 of 4 in 1 two",
+            "PART 2 of 4 in 1 two",
+            "PART 3 of 4 in 1 two",
+        ] {
+            assert_eq!(run.count(line), 1, "{line}: {text}");
+        }
+        let mut run = Running::start(&options, &binary, &["one", ":", "./no-such-part"]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(
+            status.code() == Some(2) && text.contains("how many ranks of ./no-such-part"),
+            "{text}"
+        );
+        let mut run = Running::start(
+            &options,
+            &binary,
+            &["one", ":", "-n", "3", "./no-such-part"],
+        );
+        let status = run.expect_end();
+        let text = run.text();
+        assert_eq!(status.code(), Some(127), "{text}");
+        assert!(
+            text.contains("./no-such-part cannot be started on n"),
+            "{text}"
+        );
+    });
+}
+
+/// A program of PMIx alone, with the system's library: numbers and texts are published, signals sent.
+#[test]
+fn words_and_signals_of_pmix_programs() {
+    job(|folder| {
+        let flags = Command::new("pkg-config")
+            .args(["--cflags", "--libs", "pmix"])
+            .output();
+        let flags = String::from_utf8(flags.expect("pkg-config").stdout).expect("flags");
+        let binary = folder.join("desk");
+        let compiled = Command::new("cc")
+            .arg(workspace().join("tests/programs/desk.c"))
+            .arg("-o")
+            .arg(&binary)
+            .args(flags.split_whitespace())
+            .status();
+        assert!(compiled.is_ok_and(|status| status.success()), "cc desk.c");
+        let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, &[]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success(), "{status}: {text}");
+        for (line, count) in [
+            ("FOUND 4711 words", 1),
+            ("NONE", 1),
+            ("SIGNALLED", 1),
+            ("DONE ", 4),
+        ] {
+            assert_eq!(run.count(line), count, "{line}: {text}");
+        }
+    });
+}

@@ -1,0 +1,190 @@
+//! A `muster run` under test: what it says, and that nothing is left of it.
+
+use crate::launch::{compile, processes_of, venv};
+use crate::{DEADLINE, lines_of_both, program};
+use rustix::process::Pid;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+/// Four nodes of two ranks.
+pub const NODES: usize = 4;
+/// Ranks of all of them.
+pub const RANKS: usize = 8;
+
+/// A `muster run` and what it has said.
+pub struct Running {
+    /// The process that was started.
+    pub child: Child,
+    said: Receiver<String>,
+    /// What it and its ranks have said so far.
+    pub lines: Vec<String>,
+}
+
+/// A rank that was ready.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    /// Its rank.
+    pub rank: usize,
+    /// Its process.
+    pub pid: Pid,
+    /// Its node.
+    pub node: String,
+}
+
+impl Running {
+    /// A `muster run` of this program.
+    pub fn start(options: &[&str], binary: &Path, words: &[&str]) -> Self {
+        Self::command(command().args(options).arg("--").arg(binary).args(words))
+    }
+
+    /// One that has further words or another environment.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn command(command: &mut Command) -> Self {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("muster can be started");
+        let said = lines_of_both(&mut child);
+        Self {
+            child,
+            said,
+            lines: Vec::new(),
+        }
+    }
+
+    /// The program that survives, on four nodes.
+    pub fn survive(options: &[&str], folder: &Path, words: &[&str]) -> Self {
+        let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
+        let all = [&["--nodes", "4", "-n", "8"], options].concat();
+        Self::start(&all, &binary, words)
+    }
+
+    /// The directory of the job's agents.
+    pub fn directory(&self) -> PathBuf {
+        std::env::temp_dir().join(format!("muster-run-{}", self.child.id()))
+    }
+
+    /// How many lines begin so.
+    pub fn count(&self, beginning: &str) -> usize {
+        let begins = |line: &&String| line.starts_with(beginning);
+        self.lines.iter().filter(begins).count()
+    }
+
+    /// All of it.
+    pub fn text(&self) -> String {
+        self.lines.join("\n")
+    }
+
+    /// Takes lines until so many of them begin so.
+    ///
+    /// # Panics
+    /// If they do not come.
+    pub fn await_lines(&mut self, beginning: &str, count: usize) {
+        let until = Instant::now() + DEADLINE;
+        while self.count(beginning) < count {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.said.recv_timeout(left) {
+                Ok(line) => self.lines.push(line),
+                Err(_) => panic!("not {count} times {beginning}:\n{}", self.text()),
+            }
+        }
+    }
+
+    /// Lets the job go on for a while.
+    pub fn listen_for(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        while let Ok(line) =
+            (self.said).recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
+            self.lines.push(line);
+        }
+    }
+
+    /// The ranks, in order, when all are ready.
+    pub fn await_ready(&mut self) -> Vec<Ready> {
+        self.await_lines("READY", RANKS);
+        let ready = self.lines.iter().filter_map(|line| {
+            let mut words = line.strip_prefix("READY ")?.split(' ');
+            Some(Ready {
+                rank: words.next()?.parse().ok()?,
+                pid: Pid::from_raw(words.next()?.parse().ok()?)?,
+                node: words.next()?.to_owned(),
+            })
+        });
+        let mut ready: Vec<Ready> = ready.collect();
+        ready.sort_by_key(|one| one.rank);
+        ready
+    }
+
+    /// Waits for the end. Then nothing is left: no process, no file, no shared memory.
+    ///
+    /// # Panics
+    /// If something is.
+    pub fn expect_end(&mut self) -> ExitStatus {
+        let until = Instant::now() + DEADLINE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                break status;
+            }
+            assert!(Instant::now() < until, "it does not end:\n{}", self.text());
+            let line = self.said.recv_timeout(Duration::from_millis(20));
+            self.lines.extend(line);
+        };
+        self.lines.extend(self.said.iter());
+        let left = (1..=NODES)
+            .flat_map(|node| processes_of(&format!("n{node}"), &self.directory().join("m")));
+        assert_eq!(left.count(), 0, "processes are left:\n{}", self.text());
+        assert!(!self.directory().exists());
+        let memory = format!("muster-run-{}-", self.child.id());
+        let entries = std::fs::read_dir("/dev/shm").expect("/dev/shm").flatten();
+        let names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+        assert!(
+            !names
+                .iter()
+                .any(|name| name.to_string_lossy().starts_with(&memory)),
+            "{names:?}"
+        );
+        status
+    }
+
+    /// The survivors went on with right sums and reached the end of MPI.
+    ///
+    /// # Panics
+    /// If they did not.
+    pub fn expect_survivors(&mut self, lost: usize) {
+        let status = self.expect_end();
+        let text = self.text();
+        assert_eq!(self.count("WRONG"), 0, "{text}");
+        assert_eq!(self.count("DONE"), RANKS - lost, "{text}");
+        let sizes = self
+            .lines
+            .iter()
+            .filter_map(|line| line.strip_prefix("DONE ")?.split(' ').nth(1)?.parse().ok());
+        let sizes: Vec<usize> = sizes.collect();
+        assert_eq!(sizes, vec![RANKS - lost; RANKS - lost], "{text}");
+        assert!(status.success(), "{status}:\n{text}");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Its launchers, ranks and agents go with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `muster run`, with the programs of this workspace.
+pub fn command() -> Command {
+    let mut command = Command::new(program("muster"));
+    command
+        .arg("run")
+        .env("MUSTER_AGENT", program("musterd"))
+        .env_remove("MUSTER_DIR");
+    command
+}
