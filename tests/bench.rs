@@ -344,7 +344,7 @@ fn saved_beats_are_counted_and_a_silence_is_found() {
         "--rounds",
         "1",
         "--seconds",
-        "2",
+        "5",
         "--every-ms",
         "1",
     ];

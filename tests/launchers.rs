@@ -1,11 +1,12 @@
 //! The launchers that users have, for real: whoever starts the job, every survivor is told of a killed
 //! rank, and the launcher does what it does without us and ends.
 
-use muster_tests::cluster::{Cluster, Run};
+use muster_tests::cluster::{Cluster, Run, signal};
 use muster_tests::death::{Death, await_written, run_with_death, say_die, written};
 use muster_tests::launch::{
     Outcome, compile, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes, run, venv,
 };
+use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -250,6 +251,29 @@ fn srun_with_pmix_ends_the_step() {
             assert!(cluster.has_logged("Error handler invoked: status = -61"));
         });
     }
+}
+
+/// With one rank a node the survivors are told as well. What Slurm does then is its own affair: the slurmstepd that
+/// would end the step ends with its last rank, and the others were seen to live on.
+#[test]
+fn srun_with_pmix_and_one_rank_a_node() {
+    in_slurm(|cluster| {
+        let program = told(Path::new("mpicc.openmpi"), cluster.folder());
+        let mut command = cluster.mpi("-N4 --ntasks-per-node=1");
+        let mut run = cluster.run(command.arg(program).arg("stay"));
+        run.await_lines(4, &["READY"]);
+        let controller = cluster.hold_controller();
+        say_die(cluster.folder());
+        assert!(await_written(cluster.folder(), ("told", 3)));
+        expect_told(cluster.folder(), "rank 3 on n4 ");
+        drop(controller);
+        for node in 1..=3 {
+            for process in cluster.on_node(node, "told") {
+                signal(&process, Signal::KILL);
+            }
+        }
+        run.end();
+    });
 }
 
 /// Ranks that have finalized MPI are none of its business: the survivors are told and end when they want to.

@@ -217,6 +217,33 @@ fn no_rumour_of_open_mpi_4_with_recovery() {
     assert_eq!(ends, [0, 3, 3], "{}", outcome.text());
 }
 
+/// Slurm's PMIx tells nobody either: its plugin ends the step, by a request to the controller, which is held until
+/// the survivors have waited.
+#[test]
+fn no_rumour_of_srun_with_pmix() {
+    for where_to in ["-N1 --ntasks=4", "-N2 --ntasks-per-node=2"] {
+        job(|_| {
+            let Some(cluster) = Cluster::start("") else {
+                return;
+            };
+            let program = cries(Path::new("mpicc.openmpi"), cluster.folder());
+            let mut command = cluster.mpi(where_to);
+            command.arg(&program).args(["rumour", "2000", "asks"]);
+            let mut run = cluster.run(&mut command);
+            run.await_line(&["ASKS"]);
+            let controller = cluster.hold_controller();
+            say_die(cluster.folder());
+            run.await_lines(3, &["UNTOLD"]);
+            for word in ["FAIL", " TOLD"] {
+                assert_eq!(run.lines_with(&[word]), [""; 0]);
+            }
+            drop(controller);
+            run.end();
+            cluster.await_clean();
+        });
+    }
+}
+
 /// Who finalizes PMIx behind our back is told by us all the same; what PMIx did not take is counted.
 #[test]
 fn pmix_that_is_gone_costs_a_count() {

@@ -115,7 +115,7 @@ fn a_signal_to_the_starter_ends_the_job_on_every_host() {
     job(|folder| {
         let hosts = hosts(82);
         let mut run = over_ssh(folder, &hosts);
-        let script = "echo UP; trap 'echo USR; exit 0' USR1; while :; do sleep 0.05; done";
+        let script = "trap 'echo USR; exit 0' USR1; echo UP; while :; do sleep 0.05; done";
         run.args(["--ppn", "1", "--", "sh", "-c", script]);
         let mut run = Running::command(&mut run);
         run.await_lines("UP", 4);
@@ -198,6 +198,7 @@ impl Here<'_> {
             .arg(self.folder.join("hosts"))
             .arg("--here")
             .args(words)
+            .env("MUSTER_JOB", "here")
             .env("MUSTER_NODE", host)
             .env("MUSTER_RAILS", format!("{host}@udp0"))
             .env("MUSTER_KEY_FILE", self.folder.join("key"))
@@ -299,16 +300,23 @@ fn hosts_that_cannot_be_used_are_refused() {
         (&["--hostfile", missing], "none"),
         (&["--here"], "--hosts or --hostfile"),
         (&["--hosts", "n1", "--here"], "MUSTER_KEY_FILE"),
+        (&["--hosts", "n1", "--here"], "MUSTER_JOB"),
         (&["--hosts", "n1,n2", "-n", "1"], "1 ranks on 2 nodes"),
     ] {
-        let refused = Command::new(program("muster"))
+        let mut command = Command::new(program("muster"));
+        command
             .arg("run")
             .args(options)
             .arg("true")
+            .stdin(Stdio::null());
+        command
             .env_remove("MUSTER_KEY_FILE")
-            .stdin(Stdio::null())
-            .output()
-            .expect("muster can be started");
+            .env_remove("MUSTER_JOB");
+        if words == "MUSTER_JOB" {
+            // Any file: it is looked at later.
+            command.env("MUSTER_KEY_FILE", missing);
+        }
+        let refused = command.output().expect("muster can be started");
         let text = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(2), "{options:?}: {text}");
         assert!(text.contains(words) && !text.contains("panicked"), "{text}");

@@ -3,7 +3,9 @@
 
 use muster_tests::launch::{compile, job, venv};
 use muster_tests::running::Running;
+use muster_tests::workspace;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn build(name: &str, folder: &Path) -> PathBuf {
     compile(&venv("venv").join("mpicc"), name, &[], folder)
@@ -108,5 +110,36 @@ fn programs_with_a_colon_between_them_are_one_job() {
             text.contains("./no-such-part cannot be started on n"),
             "{text}"
         );
+    });
+}
+
+/// A program of PMIx alone, with the system's library: numbers and texts are published, signals sent.
+#[test]
+fn words_and_signals_of_pmix_programs() {
+    job(|folder| {
+        let flags = Command::new("pkg-config")
+            .args(["--cflags", "--libs", "pmix"])
+            .output();
+        let flags = String::from_utf8(flags.expect("pkg-config").stdout).expect("flags");
+        let binary = folder.join("desk");
+        let compiled = Command::new("cc")
+            .arg(workspace().join("tests/programs/desk.c"))
+            .arg("-o")
+            .arg(&binary)
+            .args(flags.split_whitespace())
+            .status();
+        assert!(compiled.is_ok_and(|status| status.success()), "cc desk.c");
+        let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, &[]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success(), "{status}: {text}");
+        for (line, count) in [
+            ("FOUND 4711 words", 1),
+            ("NONE", 1),
+            ("SIGNALLED", 1),
+            ("DONE ", 4),
+        ] {
+            assert_eq!(run.count(line), count, "{line}: {text}");
+        }
     });
 }

@@ -187,6 +187,72 @@ fn two_killed_nodes_are_survived() {
     survive_fault(Fault::TwoNodes);
 }
 
+/// Keys of steps in the home directory of the tests.
+fn keys(cluster: &Cluster) -> Vec<String> {
+    let entries = std::fs::read_dir(cluster.folder())
+        .expect("a folder")
+        .flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names
+        .filter(|name| name.starts_with(".muster-run"))
+        .collect()
+}
+
+/// The key is gone as soon as all launchers have it, so it does not stay when all of them are killed.
+#[test]
+fn killed_launchers_leave_no_key() {
+    let Some(cluster) = Cluster::start("") else {
+        return;
+    };
+    let mut run = survive(&cluster, &["1"]);
+    run.await_lines(RANKS, &["READY"]);
+    assert_eq!(keys(&cluster), [""; 0]);
+    let launchers: Vec<Process> = (1..=NODES)
+        .flat_map(|node| cluster.on_node(node, "muster"))
+        .collect();
+    assert_eq!(launchers.len(), NODES, "{launchers:?}");
+    launchers
+        .iter()
+        .for_each(|launcher| signal(launcher, Signal::KILL));
+    assert!(!run.end().success(), "{:?}", run.errors());
+    cluster.await_clean();
+}
+
+/// Where the agent of one node, or of all, cannot be started, the step ends, says why and leaves nothing.
+#[test]
+fn a_step_without_agents_ends_and_leaves_nothing() {
+    let Some(cluster) = Cluster::start("") else {
+        return;
+    };
+    for nodes in ["2", "0123"] {
+        let script = format!(
+            "case {nodes} in *$SLURM_NODEID*) export MUSTER_AGENT=/nonexistent/musterd;; esac; exec \"$@\""
+        );
+        let mut command = cluster.command("srun");
+        command
+            .args([
+                "-N4",
+                "--mpi=none",
+                "--no-kill",
+                "--kill-on-bad-exit=0",
+                "sh",
+                "-c",
+            ])
+            .args([&script, "sh"])
+            .arg(program("muster"))
+            .args(["run", "--patience", "5", "--", "true"])
+            .env("MUSTER_AGENT", program("musterd"))
+            .env("TMPDIR", cluster.folder())
+            .env("HOME", cluster.folder());
+        let mut run = cluster.run(&mut command);
+        assert!(!run.end().success());
+        let said = run.errors().join("\n");
+        assert!(said.contains("/nonexistent/musterd"), "{said}");
+        cluster.await_clean();
+        expect_no_files(&cluster, &[]);
+    }
+}
+
 #[test]
 fn a_step_that_does_not_fit_is_refused() {
     let Some(cluster) = Cluster::start("") else {

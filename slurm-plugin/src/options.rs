@@ -28,6 +28,8 @@ pub(crate) struct Site {
     pub(crate) rails: Option<String>,
     pub(crate) profile: Option<String>,
     pub(crate) protocol: Option<String>,
+    /// Where agents keep their journals.
+    pub(crate) journal: Option<String>,
     /// The fastest profile that users may ask for.
     fastest: String,
     /// First and last port of rails that name none.
@@ -44,6 +46,7 @@ impl Default for Site {
             rails: None,
             profile: None,
             protocol: None,
+            journal: None,
             fastest: PROFILES[0].into(),
             ports: (20_000, 31_999),
             on: false,
@@ -62,6 +65,7 @@ impl Site {
                 ("rails", rails) if !rails.is_empty() => site.rails = Some(rails.replace('+', ",")),
                 ("profile", name) => site.profile = Some(profile(name)?),
                 ("protocol", name) => site.protocol = Some(protocol(name)?),
+                ("journal", path) if path.starts_with('/') => site.journal = Some(path.into()),
                 ("fastest", name) => site.fastest = profile(name)?,
                 ("ports", text) => site.ports = ports(text)?,
                 ("default", "on") => site.on = true,
@@ -71,7 +75,8 @@ impl Site {
                 _ => {
                     return Err(format!(
                         "{word:?} in plugstack.conf: known are agent=/PATH, rails=RAIL+RAIL, profile=NAME, \
-                         protocol=overlay|age, fastest=NAME, ports=LOW-HIGH, default=on|off, realtime=on|off"
+                         protocol=overlay|age, journal=/DIRECTORY, \
+                         fastest=NAME, ports=LOW-HIGH, default=on|off, realtime=on|off"
                     ));
                 }
             }
@@ -79,16 +84,20 @@ impl Site {
         Ok(site)
     }
 
-    /// Whether a user may have that.
-    pub(crate) fn allows(&self, wish: &Wish) -> Result<(), String> {
+    /// What a user may have of that, and what is said if it is less.
+    pub(crate) fn limited(&self, mut wish: Wish) -> (Wish, Option<String>) {
         let rank = |name: &str| PROFILES.iter().position(|one| *one == name);
-        match &wish.profile {
-            Some(name) if rank(name) < rank(&self.fastest) => Err(format!(
-                "profile={name}: the fastest that this site allows is {}",
-                self.fastest
+        let fastest = &self.fastest;
+        let word = match &wish.profile {
+            Some(name) if rank(name) < rank(fastest) => Some(format!(
+                "profile={name} is faster than this site allows; the step has {fastest}"
             )),
-            _ => Ok(()),
+            _ => None,
+        };
+        if word.is_some() {
+            wish.profile = Some(fastest.clone());
         }
+        (wish, word)
     }
 
     /// The port of a step's rails: of its own, as long as there are some.
@@ -185,11 +194,16 @@ mod tests {
     fn a_site_has_defaults_and_limits() {
         let parse = |line: &str| Site::parse(line.split(' '));
         let site = parse("agent=/opt/musterd fastest=standard ports=5000-5011 default=on").unwrap();
-        assert!(site.on && site.allows(&Wish::default()).is_ok());
-        let why = site
-            .allows(&Wish::parse("profile=fast").unwrap())
-            .unwrap_err();
-        assert!(why.contains("fast") && why.contains("standard"), "{why}");
+        assert!(site.on && site.limited(Wish::default()) == (Wish::default(), None));
+        let (wish, word) = site.limited(Wish::parse("profile=fast").unwrap());
+        assert_eq!(wish.profile.as_deref(), Some("standard"));
+        let word = word.unwrap();
+        assert!(
+            word.contains("fast") && word.contains("has standard"),
+            "{word}"
+        );
+        let (wish, word) = site.limited(Wish::parse("profile=quiet").unwrap());
+        assert_eq!((wish.profile.as_deref(), word), (Some("quiet"), None));
         let ports: Vec<u32> = (0..4).map(|step| site.port(0, step)).collect();
         assert_eq!(ports, [5000, 5004, 5008, 5000]);
         for line in [
@@ -199,6 +213,7 @@ mod tests {
             "colour=red",
             "profile=x",
             "protocol=x",
+            "journal=here",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -113,8 +113,14 @@ extern "C" fn option(_value: c_int, argument: *const c_char, remote: c_int) -> c
             text
         };
         let site = state.site.clone().unwrap_or_default();
-        match Wish::parse(&text).and_then(|wish| site.allows(&wish).map(|()| wish)) {
-            Ok(wish) => state.wish = Some(wish),
+        match Wish::parse(&text).map(|wish| site.limited(wish)) {
+            Ok((wish, word)) => {
+                state.wish = Some(wish);
+                // Nodes would say it again.
+                if let (Some(word), 0) = (word, remote) {
+                    tell(&format!("--muster: {word}"));
+                }
+            }
             Err(why) => {
                 error(&format!("--muster: {why}"));
                 is_wrong = remote == 0;
@@ -270,12 +276,26 @@ fn tell_tasks(
         (c"MUSTER_MINORITY", wish.minority.clone()),
         (c"MUSTER_PROTOCOL", protocol.cloned()),
         (c"MUSTER_AGENT", Some(site.agent.clone())),
+        (c"MUSTER_JOURNAL", site.journal.clone()),
         (c"MUSTER_ULFM", wish.ulfm.then(|| "1".to_owned())),
     ];
-    let kept = [c"MUSTER_DIR", c"MUSTER_LOG", c"MUSTER_LINGER_MS"];
+    let kept = [
+        c"MUSTER_DIR",
+        c"MUSTER_LOG",
+        c"MUSTER_LOG_TO",
+        c"MUSTER_JOURNAL",
+        c"MUSTER_JOURNAL_KB",
+        c"MUSTER_LINGER_MS",
+    ];
     let kept = kept.map(|name| (name, spank.variable(name)));
+    // The user's journal goes before the site's.
+    let is_kept = |name: &CStr| {
+        kept.iter()
+            .any(|(kept, value)| *kept == name && value.is_some())
+    };
     let mut lines = Vec::new();
-    for (name, value) in settings.iter().chain(&kept) {
+    let settings = settings.iter().filter(|(name, _)| !is_kept(name));
+    for (name, value) in settings.chain(&kept) {
         if let Some(value) = value {
             spank.set(name, value);
             lines.push(format!("{}={value}", name.to_string_lossy()));

@@ -8,7 +8,8 @@
  *                 never attaches, rank 1 attaches after the failure, and MPI knows both ranks failed
  * cries rails     a rail of the node of the upper half of the ranks falls silent and works again (the test sees to
  *                 it, to the second when rank 0 says "DEGRADED")
- * cries rumour MS the victim never attaches and is killed: only the launcher can tell of it, within so long
+ * cries rumour MS the victim never attaches and is killed: only the launcher can tell of it, within so long; with
+ *                 "asks" behind it as "words" does
  *
  * What rank N has heard is in the file "heard-N", a line "code about" each, since some launchers lose what is
  * printed at the end. Lines on standard output: "READY rank", "TOLD rank: what", "UNTOLD rank",
@@ -182,11 +183,21 @@ static void ready(void)
     fflush(stdout);
 }
 
+/* Until the test says that the victim shall die. */
+static void ask(void)
+{
+    struct stat found;
+    printf("ASKS\n");
+    fflush(stdout);
+    for (int tries = 0; stat("die", &found) < 0; usleep(1000))
+        if (++tries > DEADLINE_MS)
+            fail("nobody said that it shall die");
+}
+
 static void words(void)
 {
     MPI_Comm survivors;
-    int pid = getpid(), pids[64], tries = 0;
-    struct stat found;
+    int pid = getpid(), pids[64];
     /* Some end the job for the victim's death, and on a busy machine before all have heard of it. */
     signal(SIGTERM, SIG_IGN);
     muster_ctx_t *muster = attach(size);
@@ -206,11 +217,7 @@ static void words(void)
     await_word(MUSTER_PMIX_BACK, (unsigned)victim);
     MPI_Barrier(survivors);
     if (rank == 0) {
-        printf("ASKS\n");
-        fflush(stdout);
-        for (; stat("die", &found) < 0; usleep(1000))
-            if (++tries > DEADLINE_MS)
-                fail("nobody said that it shall die");
+        ask();
         kill(pids[victim], SIGKILL);
     }
     await_word(MUSTER_PMIX_RANK_FAILED, (unsigned)victim);
@@ -282,7 +289,7 @@ static void rails(void)
     leave(muster);
 }
 
-static void rumour(uint32_t patience_ms)
+static void rumour(uint32_t patience_ms, int asks)
 {
     muster_ctx_t *muster = NULL;
     muster_event_t event = MUSTER_EVENT_INIT;
@@ -291,6 +298,8 @@ static void rumour(uint32_t patience_ms)
     if (rank != victim)
         muster = attach(size - 1);
     ready();
+    if (rank == 0 && asks)
+        ask();
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == victim)
         raise(SIGKILL);
@@ -371,6 +380,6 @@ int main(int argc, char **argv)
     else if (!strcmp(story, "rails"))
         rails();
     else if (!strcmp(story, "rumour"))
-        rumour((uint32_t)strtoul(argc > 2 ? argv[2] : "0", NULL, 10));
+        rumour((uint32_t)strtoul(argc > 2 ? argv[2] : "0", NULL, 10), argc > 3);
     fail("no such story");
 }

@@ -72,8 +72,11 @@ pub(super) enum KeeperError {
     #[error(transparent)]
     Libfabric(#[from] muster_fabric::LoadError),
     /// The worker said why it cannot work.
-    #[error("the worker could not start; its clients and the log were told why")]
-    Worker,
+    #[error("{}", match .0.as_str() {
+        "" => "the worker could not start; its log says why",
+        why => why,
+    })]
+    Worker(String),
     /// The worker kept dying.
     #[error(
         "the worker died {DEATHS_MAX} times within {} s{last_words}; its log is {}, and \
@@ -192,7 +195,13 @@ fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(
                 }
                 return Ok(());
             }
-            End::Code(worker::GAVE_UP) => return Err(KeeperError::Worker),
+            End::Code(worker::GAVE_UP) => {
+                // Whoever started it is told why, and has no use for the place: a key would stay there.
+                if config.stay != Stay::Lingering && std::env::var_os("MUSTER_LOG").is_none() {
+                    estate.door.clear_away(place);
+                }
+                return Err(KeeperError::Worker(estate.resume.last_words()));
+            }
             End::Requested { killed } => {
                 if killed {
                     // It has not told its clients, who will start no other for this.

@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 pub(crate) const RECORD_BYTES_MAX: usize = 16 << 20;
 const HEADER_BYTES: usize = 16;
 /// Longest last words of a worker, in bytes, and where they are: behind both halves.
-const LAST_WORDS_MAX: usize = 256;
+const LAST_WORDS_MAX: usize = 512;
 const LAST_WORDS_AT: u64 = (HEADER_BYTES + 2 * RECORD_BYTES_MAX) as u64;
 
 /// What is kept.

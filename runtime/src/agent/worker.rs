@@ -47,13 +47,24 @@ pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i3
         Err(reason) => {
             error!(%reason, "the agent cannot start");
             estate.door.refuse_all(&reason);
+            if let Some(mut words) = estate.resume.last_words_writer() {
+                words.write(&reason);
+            }
             return GAVE_UP;
         }
     };
     let mut last_words = estate.resume.last_words_writer();
     match serve(rails, engine, record, estate, place, config) {
         Ok(Ending::InOrder | Ending::Asked) => ENDED,
-        Ok(Ending::NameTaken) => GAVE_UP,
+        Ok(Ending::NameTaken) => {
+            if let Some(words) = &mut last_words {
+                words.write(&format!(
+                    "another living member of this job is named {}",
+                    config.name
+                ));
+            }
+            GAVE_UP
+        }
         Err(cause) => {
             let cause = format!("{cause}{}", remedy(&cause));
             error!(cause, "the loop broke");

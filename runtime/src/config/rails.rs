@@ -8,7 +8,8 @@
 use super::line::{SUBJECTS, subject};
 use super::yaml::{self, Key, Node, Place, Quoted, Value, YamlError};
 use muster_fabric::{
-    Address, HealthConfig, NIDS_MAX, Net, Nid, NidList, NidPattern, Policy, Rule, Subject, Timeouts,
+    Address, HealthConfig, NIDS_MAX, Net, NetKind, Nid, NidList, NidPattern, Policy, Rule, Subject,
+    Timeouts,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -273,6 +274,12 @@ fn needed<T>(value: Option<T>, name: &str, place: Place) -> Result<T, YamlError>
     value.ok_or_else(|| place.error(format!("the key {name} is missing here")))
 }
 
+/// Whether two rails are one interface. Shared memory only borrows the address of one for its name.
+fn is_same(one: &Nid, other: &Nid) -> bool {
+    let is_memory = |nid: &Nid| nid.net.kind == NetKind::Shm;
+    one.address == other.address && is_memory(one) == is_memory(other)
+}
+
 fn nets(node: &Node) -> Result<Vec<RailEntry>, YamlError> {
     let mut all: Vec<RailEntry> = Vec::new();
     for entry in items(node)? {
@@ -291,14 +298,13 @@ fn nets(node: &Node) -> Result<Vec<RailEntry>, YamlError> {
                 let reason = format!("{} stands under the net {net}, and is on another", rail.nid);
                 return Err(item.place.error(reason));
             }
-            if all
-                .iter()
-                .any(|other| other.nid.address == rail.nid.address)
-            {
-                return Err(item.place.error(format!(
-                    "{} is there twice; name each interface once",
-                    rail.nid
-                )));
+            if let Some(other) = all.iter().find(|other| is_same(&other.nid, &rail.nid)) {
+                let what = match other.nid == rail.nid {
+                    true => format!("{} is there twice", rail.nid),
+                    false => format!("{} is the same interface as {}", rail.nid, other.nid),
+                };
+                let reason = format!("{what}; name each interface once");
+                return Err(item.place.error(reason));
             }
             if all.len() >= NIDS_MAX {
                 return Err(item
@@ -740,5 +746,23 @@ timeouts:
                 prop_assert!(error.line >= 1 && error.line <= WHOLE.lines().count() + 1, "{error}");
             }
         }
+    }
+
+    /// A rail of memory may have the address of another; two of one interface may not, whatever their ports.
+    #[test]
+    fn memory_stands_beside_the_interface_whose_address_it_has() {
+        let text = |net: &str| {
+            format!(
+                "version: 1\nnets:\n  - net: udp0\n    rails:\n      - nid: 10.0.0.1@udp0\n  \
+                 - net: {net}\n    rails:\n      - nid: 10.0.0.1:8000@{net}\n"
+            )
+        };
+        let both = RailsDocument::import(&text("shm0")).unwrap();
+        assert_eq!(both.rails.len(), 2);
+        let refused = RailsDocument::import(&text("udp1")).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "line 8, column 9: 10.0.0.1:8000@udp1 is the same interface as 10.0.0.1@udp0; name each interface once"
+        );
     }
 }

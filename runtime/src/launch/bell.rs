@@ -41,6 +41,18 @@ pub(super) struct Bell {
     pub(super) taken: Vec<(usize, u64)>,
     /// The last notice of each node that has come here.
     pub(super) noticed: BTreeMap<usize, u64>,
+    /// Signals that its ranks have sent to others; the last ones.
+    pub(super) signals: Vec<Signal>,
+}
+
+/// A signal on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Signal {
+    /// Which of its node's.
+    pub(super) serial: u64,
+    /// To whom; empty for all.
+    pub(super) ranks: Vec<u32>,
+    pub(super) signal: i32,
 }
 
 /// Why a job ends before its time.

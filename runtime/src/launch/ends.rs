@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGKILL, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::Error;
-use super::bell::{Abort, Ended};
+use super::bell::{Abort, Ended, Signal};
 use super::node::Launcher;
 use super::signals::Signals;
-use crate::pmix::server::Server;
+use crate::pmix::server::{Server, Signalling};
 
 /// How long ranks may take to end when they are asked to.
 const GRACE: Duration = Duration::from_secs(2);
+/// Signals of ranks to others that stand on a bell: nobody may have missed as many.
+const SIGNALS_TOLD: usize = 64;
 /// Fences in the MPI_Init of Open MPI 5, which has most; a job that has passed so many has started.
 const FENCES_OF_INIT: u64 = 4;
 /// Of other MPIs it is not known; after one fence and this long without another it has ended.
@@ -150,6 +152,32 @@ impl Launcher {
         if self.kill_at.is_some_and(|at| Instant::now() >= at) {
             self.ranks.signal(SIGKILL);
             self.kill_at = None;
+        }
+    }
+
+    /// A rank sends a signal to others.
+    pub(super) fn send(&mut self, signalling: Signalling) {
+        let Signalling { ranks, signal, .. } = &signalling;
+        self.ranks.signal_some(ranks, *signal);
+        self.signal_count += 1;
+        self.bell.signals.push(Signal {
+            serial: self.signal_count,
+            ranks: ranks.clone(),
+            signal: *signal,
+        });
+        let old = self.bell.signals.len().saturating_sub(SIGNALS_TOLD);
+        self.bell.signals.drain(..old);
+        signalling.succeed();
+    }
+
+    /// Those of other nodes, once each.
+    pub(super) fn hear_signals(&mut self) {
+        for (node, bell) in self.peers.bells().filter(|(node, _)| *node != self.own) {
+            let heard = self.signals_heard.entry(node).or_default();
+            for one in bell.signals.iter().filter(|one| one.serial > *heard) {
+                self.ranks.signal_some(&one.ranks, one.signal);
+            }
+            *heard = bell.signals.last().map_or(*heard, |one| one.serial);
         }
     }
 

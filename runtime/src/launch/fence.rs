@@ -146,13 +146,13 @@ impl Fences {
         self.fences.retain(|id, fence| {
             let is_served =
                 |node: &usize| *node == own || gone.contains(node) || fence.served.contains(node);
-            id.group == 0 || !fence.delivered || !fence.members.iter().all(is_served)
+            id.group == 0 || !fence.is_over(own) || !fence.members.iter().all(is_served)
         });
         // A note that was missed must not keep its fence for good.
         let over = self
             .fences
             .iter()
-            .filter(|(id, fence)| id.group != 0 && fence.delivered);
+            .filter(|(id, fence)| id.group != 0 && fence.is_over(own));
         let over: Vec<FenceId> = over.map(|(id, _)| *id).collect();
         for id in over.iter().take(over.len().saturating_sub(TOLD_MOST)) {
             self.fences.remove(id);
@@ -221,7 +221,7 @@ impl Fences {
         let note = |(id, fence): (&FenceId, &Fence)| Note {
             id: *id,
             tag: fence.tag.clone(),
-            over: fence.delivered,
+            over: fence.is_over(self.own),
             ranks: fence.ranks.clone(),
             put: fence.puts.get(&self.own).map(|data| Put::new(data)),
             ruling: fence.ruling.as_ref().map(|nodes| {
@@ -270,6 +270,11 @@ impl Fences {
 }
 
 impl Fence {
+    /// Whether its own ranks wait for nothing more: they have it, or it was ruled without them.
+    fn is_over(&self, own: usize) -> bool {
+        self.delivered || self.ruling.is_some() && !self.puts.contains_key(&own)
+    }
+
     fn take(&mut self, node: usize, put: &Put) {
         if self.puts.contains_key(&node) {
             return;
@@ -551,5 +556,22 @@ mod tests {
         assert_eq!(world.complete(0), None);
         world.nodes[0].contribute("a", &some, vec![0]);
         assert_eq!(world.complete(0), Some(vec![0, 1]));
+    }
+
+    #[test]
+    fn a_group_is_forgotten_by_a_node_whose_ranks_have_ended() {
+        let mut world = World::new(2);
+        world.ended.extend([0, 1]);
+        world.nodes[1].contribute("a", &[1, 2], vec![1]);
+        world.says(1, 0);
+        assert_eq!(world.advance(0), []);
+        world.says(0, 1);
+        assert_eq!(world.complete(1), Some(vec![1]));
+        world.says(1, 0);
+        assert_eq!(world.advance(0), []);
+        assert_eq!(world.nodes[0].notes().len(), 0);
+        world.says(0, 1);
+        assert_eq!(world.advance(1), []);
+        assert_eq!(world.nodes[1].notes().len(), 0);
     }
 }

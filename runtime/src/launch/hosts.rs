@@ -77,11 +77,6 @@ impl Hosts {
         self.names.join(",")
     }
 
-    /// A name for their job, if the user gives none: the same on each of them.
-    pub fn job(&self) -> String {
-        format!("hosts-{:08x}", key_hash(self.list().as_bytes()) as u32)
-    }
-
     /// The part of the host at this place.
     pub fn step(&self, own: usize, job: &str) -> Step {
         let places = (PORTS.end - PORTS.start) / 3;
@@ -149,7 +144,6 @@ mod tests {
         let step = hosts.step(2, "j");
         assert_eq!((step.own, step.job.as_str()), (2, "j"));
         assert!(PORTS.contains(&step.port) && step.port == hosts.step(0, "j").port);
-        assert_eq!(hosts.job(), Hosts::read(&path).unwrap().job());
         fs::write(&path, "n1 slots=4\n").unwrap();
         let refused = Hosts::read(&path).unwrap_err();
         assert!(

@@ -72,6 +72,9 @@ pub(super) struct Launcher {
     pub(super) unconfirmed: Vec<(u64, Done)>,
     /// Ranks that wait for a notice.
     pub(super) searching: Vec<Searching>,
+    pub(super) signal_count: u64,
+    /// The last signal of each node's ranks that was heard.
+    pub(super) signals_heard: BTreeMap<usize, u64>,
     pub(super) last_fence: Instant,
     /// When ranks that were asked to end are killed.
     pub(super) kill_at: Option<Instant>,
@@ -79,12 +82,12 @@ pub(super) struct Launcher {
     pub(super) epoll: Epoll,
 }
 
-/// Runs this node's part of a job and answers its exit status. `base` is a directory for sessions. `met` is told
-/// whether the launchers of all nodes have come: then nobody needs what they found each other by.
+/// Runs this node's part of a job and answers its exit status. `base` is a directory for sessions. `met` is called
+/// when the launchers of all nodes have come: then nobody needs what they found each other by.
 ///
 /// # Errors
 /// The ranks were not started, or are ended, and the others know.
-pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, Error> {
+pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut dyn FnMut()) -> Result<u8, Error> {
     let node = plan.layout.name(own).to_owned();
     let signals = Signals::new().map_err(Error::system("handle signals"))?;
     let options = Options {
@@ -124,6 +127,8 @@ pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, E
         notice_count: 0,
         unconfirmed: Vec::new(),
         searching: Vec::new(),
+        signal_count: 0,
+        signals_heard: BTreeMap::new(),
         last_fence: Instant::now(),
         kill_at: None,
         abort_since: None,
@@ -134,7 +139,7 @@ pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, E
         epoll,
     };
     let session = Session::open(plan, base, &node)?;
-    let mut outcome = launcher.serve(&session, &signals);
+    let mut outcome = launcher.serve(&session, &signals, met);
     if let Err(error) = &outcome {
         launcher.abort_silently(error.status(), &error.to_string());
         launcher.ranks.signal(SIGKILL);
@@ -143,7 +148,9 @@ pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut bool) -> Result<u8, E
             outcome = Ok(error.status());
         }
     }
-    *met = launcher.peers.without(|_| true).is_empty();
+    if launcher.peers.without(|_| true).is_empty() {
+        met();
+    }
     let _ = launcher.client.finalize(0);
     outcome
 }
@@ -216,7 +223,12 @@ impl Launcher {
         say(self.plan.layout.name(self.own), words);
     }
 
-    fn serve(&mut self, session: &Session, signals: &Signals) -> Result<u8, Error> {
+    fn serve(
+        &mut self,
+        session: &Session,
+        signals: &Signals,
+        met: &mut dyn FnMut(),
+    ) -> Result<u8, Error> {
         let node = self.name();
         self.epoll_add_all(signals)?;
         let files = self.find_programs()?;
@@ -225,6 +237,7 @@ impl Launcher {
         if let Some(status) = self.aborted_by_another() {
             return Ok(status);
         }
+        met();
         let wake = EventFd::new().map_err(Error::system("make an eventfd"))?;
         let raised = EventFd::from_received(
             wake.as_fd()
@@ -457,6 +470,7 @@ impl Launcher {
                 return Ok(OUTCAST);
             }
             self.hear_bells()?;
+            self.hear_signals();
             self.judge_start();
             self.hear_abort();
             self.tell_deaths(server)?;
@@ -506,6 +520,7 @@ impl Launcher {
                 self.unpublish(rank, &keys);
                 answer.succeed();
             }
+            Upcall::Signal(signalling) => self.send(signalling),
             Upcall::Query(query) => query.give(&self.namespace()),
             Upcall::Refused { rank, what } => self.say(&format!(
                 "rank {rank} has asked for {what}, which there is not under muster run; start all ranks at once"

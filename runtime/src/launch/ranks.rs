@@ -129,7 +129,13 @@ impl Ranks {
 
     /// Sends a signal to all that run.
     pub(super) fn signal(&self, signal: i32) {
-        for running in self.running.values() {
+        self.signal_some(&[], signal);
+    }
+
+    /// Sends a signal to those of these that run here; to all if none is named.
+    pub(super) fn signal_some(&self, ranks: &[u32], signal: i32) {
+        let meant = |rank: &u32| ranks.is_empty() || ranks.contains(rank);
+        for (_, running) in self.running.iter().filter(|(rank, _)| meant(rank)) {
             // Not reaped yet, so the pid is still its own.
             let _ = send_signal(running.pid, signal);
         }

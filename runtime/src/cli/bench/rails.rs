@@ -19,8 +19,8 @@ use crate::cli::show::Format;
 use crate::sys::clock::monotonic_ns;
 use clap::Args;
 use muster_fabric::{
-    Class, Cut, Direction, Fabric, FabricConfig, FabricEvent, FaultPlan, Faulty, HealthState, Nid,
-    Pace, PeerHandle, Route, Transport,
+    Class, Cut, Direction, Fabric, FabricConfig, FabricEvent, FaultPlan, Faulty, Nid, Pace,
+    PeerHandle, Route, Transport,
 };
 use serde_json::{Value, json};
 use std::io;
@@ -273,7 +273,8 @@ pub(super) fn open(rails: usize) -> Result<Ends, CliError> {
 struct Failover {
     /// From the cut to the sending of the last message that never came, milliseconds.
     lost_ms: f64,
-    /// From the cut until the rail is shown as worse than active; for ever if it never is.
+    /// From the cut until the fabric says that the peer is silent on the rail, with which an agent shows the member
+    /// as DEGRADED; for ever if it never does.
     shown_ms: f64,
 }
 
@@ -330,13 +331,14 @@ fn failover() -> Result<Failover, CliError> {
             .into_iter()
             .for_each(|rail| near.heard(now_us, to_far, rail));
         while let Some(event) = near.poll_event() {
+            // With it an agent calls the member degraded.
+            let is_silent = matches!(event, FabricEvent::RailSilent { rail: 0, .. });
+            if is_silent && now_us >= cut_us && shown_ms.is_infinite() {
+                shown_ms = now_us.saturating_sub(cut_us) as f64 / 1000.0;
+            }
             if matches!(event, FabricEvent::RailLate { .. }) {
                 near.send(now_us, to_far, Class::News, Route::All, b"ask");
             }
-        }
-        let is_awaited = shown_ms.is_infinite() && now_us >= cut_us;
-        if is_awaited && near.rails()[0].state != HealthState::Active {
-            shown_ms = now_us.saturating_sub(cut_us) as f64 / 1000.0;
         }
     }
     // On loopback the last ones are there when they were sent.

@@ -40,7 +40,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "hosts"])]
     hostfile: Option<PathBuf>,
     /// This is the launcher of one of the hosts: whoever started it has started one on each of the others.
-    /// The job's key is in MUSTER_KEY_FILE, the same on every host.
+    /// The job's key is in MUSTER_KEY_FILE, its name in MUSTER_JOB: the same on every host, the name new with each run.
     #[arg(long)]
     here: bool,
     /// How a command is run on a host: these words, the host, the command.
@@ -98,8 +98,8 @@ Other MPIs: Debian's Open MPI 4.1 starts and runs, without fault tolerance. MPIC
 has no PMIx, says so, and is not started.
 
 In a step of Slurm the nodes are the step's: srun -N4 --mpi=none --no-kill --kill-on-bad-exit=0 muster run \
--n 8 -- ./app starts one launcher a node. The job's key is a file of mode 0600 in HOME while the step runs; where \
-HOME is not shared, name a key on every node with MUSTER_KEY_FILE. Lost ranks and nodes are survived there, \
+-n 8 -- ./app starts one launcher a node. The job's key is a file of mode 0600 in HOME until all launchers have it; \
+where HOME is not shared, name a key on every node with MUSTER_KEY_FILE. Lost ranks and nodes are survived there, \
 too; without --no-kill and --kill-on-bad-exit=0 Slurm ends the step instead. After the loss of a node srun stays \
 until Slurm has missed it (SlurmdTimeout), whatever the ranks have done.
 
@@ -189,7 +189,7 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
     };
     let outcome = match place {
         Place::Starter(_) => emulate::run(&plan, args.rails, &words()),
-        Place::Emulated(own, _, files) => node::run(&plan, own, &files, &mut false),
+        Place::Emulated(own, _, files) => node::run(&plan, own, &files, &mut || {}),
         Place::Remote(hosts) => {
             return remote::run(&plan, &hosts, &args.ssh, &args.export, &words());
         }
@@ -242,6 +242,10 @@ fn here(hosts: &Hosts) -> Result<Place, CliError> {
                    MUSTER_KEY_FILE to name it";
         return Err(CliError::usage("run", why));
     }
+    let Some(job) = variable("MUSTER_JOB") else {
+        let why = "--here needs a name for the job, the same on all hosts and new with each run; give it by MUSTER_JOB";
+        return Err(CliError::usage("run", why));
+    };
     let own = match variable("MUSTER_NODE") {
         Some(name) => name,
         None => crate::sys::process::host_name()
@@ -250,7 +254,6 @@ fn here(hosts: &Hosts) -> Result<Place, CliError> {
     let place = hosts
         .place(&own)
         .map_err(|why| CliError::usage("run", why))?;
-    let job = variable("MUSTER_JOB").unwrap_or_else(|| hosts.job());
     Ok(Place::Step(hosts.step(place, &job)))
 }
 

@@ -6,7 +6,7 @@
 
 use super::step;
 use crate::cli::CliError;
-use crate::config::{draw_key, leave_key, read_key};
+use crate::config::{draw_key, read_key};
 use crate::launch::node::OUTCAST;
 use crate::launch::{Hosts, Plan, Signals, Step};
 use crate::sys::child::bind_to_this_thread;
@@ -18,9 +18,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -103,9 +102,8 @@ pub(super) fn told() -> Option<Step> {
 /// The launcher of a host: runs its part of the job and answers its exit status.
 pub(super) fn serve(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, CliError> {
     if std::env::var_os(step::VARIABLE).is_none() {
-        let files = step::files(step);
-        let path = take_key(&files)?;
-        return Err(step::execute(step, words, Some(&path)));
+        let path = step::keep_key(step, &take_key()?)?;
+        return Err(step::execute(step, words, Some(&path), None));
     }
     // From here on signals end nothing by themselves.
     let signals = Signals::new().map_err(|cause| CliError::new("run: signals", cause))?;
@@ -114,8 +112,8 @@ pub(super) fn serve(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, 
     step::serve(plan, step, true)
 }
 
-/// The key from the cord, in a file for the agent; no byte more is read.
-fn take_key(files: &Path) -> Result<PathBuf, CliError> {
+/// The key from the cord; no byte more is read.
+fn take_key() -> Result<[u8; 32], CliError> {
     let mut text = Vec::new();
     let mut input = fs::File::open("/dev/stdin")
         .map_err(|cause| CliError::new("run: standard input", cause))?;
@@ -128,14 +126,7 @@ fn take_key(files: &Path) -> Result<PathBuf, CliError> {
     }
     let key = read_key(&text[..], Path::new("-"))
         .map_err(|cause| CliError::new("run: the job's key", cause))?;
-    let made = fs::DirBuilder::new()
-        .mode(0o700)
-        .recursive(true)
-        .create(files);
-    made.map_err(|cause| CliError::new(format!("run: {}", files.display()), cause))?;
-    let path = files.join("key");
-    leave_key(&path, &key).map_err(|cause| CliError::new("run: the job's key", cause))?;
-    Ok(path)
+    Ok(key)
 }
 
 /// Takes signals from the cord, and ends the job here if it is cut.

@@ -5,6 +5,7 @@
 
 use super::failed;
 use crate::cli::CliError;
+use crate::config::{leave_key, read_key_file};
 use crate::launch::{Error, Plan, Step, node};
 use std::ffi::OsString;
 use std::fs;
@@ -27,16 +28,33 @@ pub(super) fn run(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, Cl
     }
     let given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if given("MUSTER_KEY_FILE") {
-        return Err(execute(step, words, None));
+        return Err(execute(step, words, None, None));
     }
     let home = std::env::var_os("HOME").map_or_else(std::env::temp_dir, PathBuf::from);
-    let key = step.key(&home, plan.patience);
-    let key = key.map_err(|why| CliError::new("run: the job's key", why))?;
-    Err(execute(step, words, Some(&key)))
+    let refused = |why: String| CliError::new("run: the job's key", why);
+    let shared = step.key(&home, plan.patience).map_err(refused)?;
+    let key = read_key_file(&shared).map_err(|why| refused(why.to_string()))?;
+    let own = keep_key(step, &key)?;
+    Err(execute(step, words, Some(&own), Some(&shared)))
+}
+
+/// Puts the key among this launcher's files, where its agent finds it.
+pub(super) fn keep_key(step: &Step, key: &[u8; 32]) -> Result<PathBuf, CliError> {
+    let path = make_files(step)?.join("key");
+    leave_key(&path, key).map_err(|why| CliError::new("run: the job's key", why))?;
+    Ok(path)
+}
+
+fn make_files(step: &Step) -> Result<PathBuf, CliError> {
+    let files = files(step);
+    let mut builder = fs::DirBuilder::new();
+    let made = builder.mode(0o700).recursive(true).create(&files);
+    made.map_err(|cause| CliError::new(format!("run: {}", files.display()), cause))?;
+    Ok(files)
 }
 
 /// The directory of this launcher's files.
-pub(super) fn files(step: &Step) -> PathBuf {
+fn files(step: &Step) -> PathBuf {
     std::env::temp_dir().join(format!("muster-run-{}-{}", step.job, step.own))
 }
 
@@ -44,27 +62,26 @@ pub(super) fn files(step: &Step) -> PathBuf {
 /// end of a node from that of the job by its exit status.
 pub(super) fn serve(plan: &Plan, step: &Step, is_watched: bool) -> Result<u8, CliError> {
     let key = std::env::var_os(VARIABLE).unwrap_or_default();
-    let files = files(step);
-    let made = fs::DirBuilder::new()
-        .mode(0o700)
-        .recursive(true)
-        .create(&files);
-    made.map_err(|cause| CliError::new(format!("run: {}", files.display()), cause))?;
+    let files = make_files(step)?;
+    let remove_key = || {
+        if key != NO_KEY {
+            let _ = fs::remove_file(PathBuf::from(&key));
+        }
+    };
     let mut met = false;
-    let outcome = node::run(plan, step.own, &files, &mut met);
+    // Each has a copy by then. Whoever is first removes it: all of them may be killed at any time.
+    let mut on_met = || {
+        met = true;
+        remove_key();
+    };
+    let outcome = node::run(plan, step.own, &files, &mut on_met);
     if matches!(outcome, Err(Error::Taken { .. })) {
         return outcome.map_err(failed);
     }
     let _ = fs::remove_dir_all(&files);
-    // Every launcher that ends removes it, since the first one may be lost; but not while others have still to
-    // read it: these hear that the job has failed, and remove it then.
-    let in_vain = match &outcome {
-        Err(Error::Missing { .. }) => true,
-        Err(Error::Agent(_)) => step.own == 0,
-        _ => false,
-    };
-    if key != NO_KEY && (met || in_vain) {
-        let _ = fs::remove_file(PathBuf::from(key));
+    // Not while others have still to read it: these hear that the job has failed, and remove it then.
+    if matches!(outcome, Err(Error::Missing { .. })) || step.own == 0 && outcome.is_err() {
+        remove_key();
     }
     let lost = is_watched && met && matches!(outcome, Err(Error::Agent(_)));
     outcome.map_err(|error| match failed(error) {
@@ -73,16 +90,22 @@ pub(super) fn serve(plan: &Plan, step: &Step, is_watched: bool) -> Result<u8, Cl
     })
 }
 
-/// Only returns if it fails. The file of `key` is the launcher's to remove.
-pub(super) fn execute(step: &Step, words: &[OsString], key: Option<&Path>) -> CliError {
+/// Only returns if it fails. `key` is what the agent reads, `shared` what is to be removed when all have read it.
+pub(super) fn execute(
+    step: &Step,
+    words: &[OsString],
+    key: Option<&Path>,
+    shared: Option<&Path>,
+) -> CliError {
     let mut command = match std::env::current_exe() {
         Ok(program) => Command::new(program),
         Err(cause) => return CliError::new("run: this program", cause),
     };
     let given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    command.args(words).env(VARIABLE, NO_KEY);
+    let shared = shared.unwrap_or(Path::new(NO_KEY));
+    command.args(words).env(VARIABLE, shared);
     if let Some(path) = key {
-        command.env("MUSTER_KEY_FILE", path).env(VARIABLE, path);
+        command.env("MUSTER_KEY_FILE", path);
     }
     for (name, value) in [
         ("MUSTER_JOB", step.job.clone()),

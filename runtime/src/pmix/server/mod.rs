@@ -9,6 +9,7 @@
 //! is decided there. A process holds one server in its life, which is never started again: ranks do
 //! not reconnect.
 
+mod control;
 mod desk;
 mod ffi;
 mod infos;
@@ -21,6 +22,7 @@ use std::sync::mpsc::Receiver;
 
 use crate::sys::descriptor::EventFd;
 
+pub use control::Signalling;
 pub use desk::{Lookup, Publishing, Query, Value};
 pub use meeting::{Contribution, Done, Meeting};
 pub use upcall::Upcall;

@@ -8,6 +8,7 @@ use pmix_sys as sys;
 
 use super::super::lock;
 use super::Error;
+use super::control::Signalling;
 use super::desk::{Lookup, Publishing, Query};
 use super::meeting::{Contribution, Done};
 use crate::sys::descriptor::EventFd;
@@ -48,6 +49,8 @@ pub enum Upcall {
     },
     /// It asks what there is.
     Query(Query),
+    /// It wants a signal sent.
+    Signal(Signalling),
     /// It wants something that there is not, and has been refused.
     Refused {
         /// Which rank.

@@ -1,0 +1,76 @@
+//! What a rank may have done to others: a signal sent, an end.
+
+use std::ffi::c_void;
+
+use pmix_sys as sys;
+
+use super::super::ffi::text;
+use super::infos::Infos;
+use super::meeting::InfoAnswer;
+use super::upcall::{Upcall, queue, slice};
+
+/// A signal for ranks, wherever they are.
+#[derive(Debug)]
+pub struct Signalling {
+    /// To whom; empty for all ranks of the job.
+    pub ranks: Vec<u32>,
+    /// Which.
+    pub signal: i32,
+    answer: InfoAnswer,
+}
+
+impl Signalling {
+    /// It is on its way.
+    pub fn succeed(self) {
+        self.answer.give(sys::PMIX_SUCCESS as i32, Infos::default());
+    }
+}
+
+/// The signal that a directive stands for.
+fn signal_of(info: &sys::pmix_info_t) -> Option<i32> {
+    let key = text(&info.key);
+    // SAFETY: the type tag says which member of the union was written.
+    let is_true =
+        || u32::from(info.value.type_) != sys::PMIX_BOOL || unsafe { info.value.data.flag };
+    if key.as_c_str() == sys::PMIX_JOB_CTRL_SIGNAL && u32::from(info.value.type_) == sys::PMIX_INT {
+        // SAFETY: as above.
+        return Some(unsafe { info.value.data.integer }).filter(|signal| (1..=64).contains(signal));
+    }
+    if key.as_c_str() == sys::PMIX_JOB_CTRL_KILL && is_true() {
+        return Some(libc::SIGKILL);
+    }
+    (key.as_c_str() == sys::PMIX_JOB_CTRL_TERMINATE && is_true()).then_some(libc::SIGTERM)
+}
+
+pub(super) extern "C" fn job_control(
+    _who: *const sys::pmix_proc_t,
+    targets: *const sys::pmix_proc_t,
+    targets_count: usize,
+    infos: *const sys::pmix_info_t,
+    infos_count: usize,
+    function: sys::pmix_info_cbfunc_t,
+    data: *mut c_void,
+) -> sys::pmix_status_t {
+    // SAFETY: libpmix passes so many processes and infos, or NULL for none, valid for the call.
+    let (targets, infos) = unsafe { (slice(targets, targets_count), slice(infos, infos_count)) };
+    let Some(signal) = infos.iter().find_map(signal_of) else {
+        return sys::PMIX_ERR_NOT_SUPPORTED;
+    };
+    let everybody = targets
+        .iter()
+        .any(|one| one.rank == sys::PMIX_RANK_WILDCARD);
+    let queued = queue(Upcall::Signal(Signalling {
+        ranks: targets
+            .iter()
+            .map(|one| one.rank)
+            .filter(|_| !everybody)
+            .collect(),
+        signal,
+        answer: InfoAnswer { function, data },
+    }));
+    if queued {
+        sys::PMIX_SUCCESS as i32
+    } else {
+        sys::PMIX_ERR_NOT_SUPPORTED
+    }
+}

@@ -1,0 +1,299 @@
+//! What users, administrators and machines get wrong in a real Slurm: a wrong option ends srun before there is
+//! a step; with anything else the job runs, and the user is told what is missing and why, once a node
+//! (slurm-1).
+
+use muster_tests::cluster::{Cluster, NODES, signal};
+use muster_tests::program;
+use muster_tests::ranks::wait_for_end;
+use muster_tests::steps::plugin;
+use rustix::process::Signal;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+/// A user who is not root, and whom every system has.
+const NOBODY: &str = "65534";
+
+/// Runs `hostname` on these nodes, with these variables. All of them answer, whatever is wrong; what else was
+/// said, line by line.
+fn hostnames(
+    cluster: &Cluster,
+    nodes: &str,
+    options: &[&str],
+    variables: &[(&str, &str)],
+) -> Vec<String> {
+    let mut command = cluster.command("srun");
+    command
+        .args(["--nodelist", nodes])
+        .args(options)
+        .arg("hostname");
+    let output = command.envs(variables.iter().copied()).output();
+    let (said, errors) = texts(&output.expect("nsenter can be started"));
+    let mut names: Vec<&str> = said.lines().collect();
+    names.sort_unstable();
+    let (_, shown) = cluster.say(&["scontrol", "show", "hostnames", nodes]);
+    assert_eq!(names, shown.lines().collect::<Vec<_>>(), "{errors}");
+    // That it waits for nodes is nothing wrong.
+    let lines = errors
+        .lines()
+        .filter(|line| !line.starts_with("srun: job "));
+    lines.map(str::to_owned).collect()
+}
+
+fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// This node was told of once, with these words, and no other one was.
+#[track_caller]
+fn assert_told(said: &[String], node: usize, words: &[&str]) {
+    let told: Vec<&String> = said
+        .iter()
+        .filter(|line| line.contains("goes without"))
+        .collect();
+    let place = format!("node n{node} goes without: ");
+    assert!(told.len() == 1 && told[0].contains(&place), "{said:#?}");
+    assert!(
+        words.iter().all(|word| told[0].contains(word)),
+        "{words:?}: {told:?}"
+    );
+}
+
+#[test]
+fn wrong_options_end_srun_and_limits_do_not() {
+    let line = plugin(&program("musterd"));
+    let Some(cluster) = Cluster::start(&line) else {
+        return;
+    };
+    for (option, words) in [
+        ("--muster=profile=hasty", ["hasty", "standard"]),
+        ("--muster=protocol=gossip", ["gossip", "overlay or age"]),
+        ("--muster=what", ["what", "profile="]),
+    ] {
+        let (status, said) = cluster.say(&["srun", option, "hostname"]);
+        let said_all = words.iter().all(|word| said.contains(word));
+        assert!(
+            !status.success() && said_all && !said.contains("n1\n"),
+            "{said}"
+        );
+    }
+    // Two nodes, and one word.
+    let said = hostnames(&cluster, "n[1-2]", &["--muster=profile=fast"], &[]);
+    assert_eq!(said.len(), 1, "{said:#?}");
+    assert!(
+        said[0].contains("profile=fast") && said[0].contains("has standard"),
+        "{said:#?}"
+    );
+    let mut command = cluster.command("srun");
+    let output = command
+        .args(["--muster=profile=fast", "sh", "-c", "echo $MUSTER_PROFILE"])
+        .output();
+    assert_eq!(
+        texts(&output.expect("nsenter can be started")).0,
+        "standard\n"
+    );
+    // Without the option there is nothing to say.
+    assert_eq!(hostnames(&cluster, "n1", &[], &[]), [""; 0]);
+    cluster.set_plugins(&line.replace("fastest", "colour"));
+    let said = hostnames(&cluster, "n1", &[], &[]);
+    assert!(said.iter().any(|line| line.contains("colour")), "{said:#?}");
+    cluster.await_clean();
+}
+
+/// The plugin with the number of another release of Slurm in it.
+fn of_another_slurm(cluster: &Cluster) -> PathBuf {
+    let own = program("libmuster_spank.so");
+    let output = std::process::Command::new("nm")
+        .args(["--dynamic", "--format=posix"])
+        .arg(&own)
+        .output();
+    let names = texts(&output.expect("nm")).0;
+    let line = names
+        .lines()
+        .find(|line| line.starts_with("plugin_version "));
+    let address = line.and_then(|line| usize::from_str_radix(line.split(' ').nth(2)?, 16).ok());
+    let mut bytes = fs::read(&own).expect("the plugin");
+    let at = address.expect("it has a version");
+    // Constants are in the first segment, where places in the file are addresses.
+    let number = u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    assert!((0x0014_0000..0x0040_0000).contains(&number), "{number:#x}");
+    bytes[at..at + 4].copy_from_slice(&(number + 0x0100).to_le_bytes());
+    let other = cluster.folder().join("of_another_slurm.so");
+    fs::write(&other, bytes).expect("a file");
+    other
+}
+
+#[test]
+fn a_plugin_that_does_not_fit_is_left_out() {
+    let line = plugin(&program("musterd"));
+    let Some(cluster) = Cluster::start(&line) else {
+        return;
+    };
+    let own = program("libmuster_spank.so").display().to_string();
+    for other in [
+        of_another_slurm(&cluster),
+        "/nonexistent/muster_spank.so".into(),
+    ] {
+        let other = other.display().to_string();
+        cluster.set_plugins(&(line.trim_end().replace(&own, &other) + " default=on\n"));
+        let said = hostnames(&cluster, "n[1-4]", &[], &[]);
+        assert!(
+            said.iter().all(|line| !line.contains("goes without")),
+            "{said:#?}"
+        );
+        // srun does not know the option, and says so before there is a step.
+        let (status, said) = cluster.say(&["srun", "--muster", "hostname"]);
+        assert!(!status.success() && said.contains("--muster"), "{said}");
+    }
+    assert!(
+        cluster.has_logged("Incompatible Slurm plugin"),
+        "{}",
+        cluster.logs()
+    );
+    cluster.await_clean();
+}
+
+/// Runs a shell's line on the host of this node.
+fn on_host(cluster: &Cluster, node: usize, line: &str) {
+    let host = cluster.on_node(node, "sleep")[0].pid.to_string();
+    let mut command = std::process::Command::new("nsenter");
+    command.args(["--target", &host, "--all", "--", "sh", "-ec", line]);
+    command
+        .env("LAB", cluster.folder())
+        .env("SLURM_CONF", cluster.folder().join("slurm.conf"));
+    let output = command.output().expect("nsenter can be started");
+    assert!(output.status.success(), "{line}: {output:?}");
+}
+
+#[test]
+fn what_one_node_lacks_is_told_of_that_node() {
+    let agent = program("musterd");
+    let line = plugin(&agent);
+    let Some(cluster) = Cluster::start(&line) else {
+        return;
+    };
+    // A rail that three of four have.
+    for node in [1, 3, 4] {
+        let line = "ip link add rail1 type veth peer name other1; ip link set other1 up";
+        on_host(&cluster, node, line);
+        let line = format!("ip addr add 10.67.0.{node}/24 dev rail1");
+        on_host(&cluster, node, &line);
+        on_host(&cluster, node, "ip link set rail1 up");
+    }
+    let said = hostnames(
+        &cluster,
+        "n[1-4]",
+        &["--muster=rails=eth0@udp0+rail1@udp1"],
+        &[],
+    );
+    assert_told(&said, 2, &["rail1"]);
+    // An agent that three of four have: on one there is something else where it is.
+    let folder = cluster.folder().join("bin");
+    fs::create_dir(&folder).expect("a folder");
+    fs::copy(&agent, folder.join("musterd")).expect("a copy");
+    cluster.set_plugins(&plugin(&folder.join("musterd")));
+    for daemon in cluster.on_node(2, "slurmd") {
+        signal(&daemon, Signal::KILL);
+        wait_for_end(daemon.pid);
+    }
+    on_host(
+        &cluster,
+        2,
+        "exec unshare --mount sh -ec 'mount -t tmpfs none \"$LAB/bin\"; exec slurmd -N n2'",
+    );
+    cluster.await_state(2, "idle");
+    let said = hostnames(&cluster, "n[1-4]", &["--muster"], &[]);
+    assert_told(&said, 2, &["bin/musterd", "No such file"]);
+    cluster.await_clean();
+}
+
+/// A file system of this size in the cluster, mounted at this folder.
+fn mount(cluster: &Cluster, name: &str, options: &str) -> String {
+    let folder = cluster.folder().join(name).display().to_string();
+    fs::create_dir(&folder).expect("a folder");
+    let options = format!("mode=1777,{options}");
+    let (status, said) = cluster.say(&["mount", "-t", "tmpfs", "-o", &options, "none", &folder]);
+    assert!(status.success(), "{said}");
+    folder
+}
+
+#[test]
+fn directories_that_cannot_be_used_are_named() {
+    let Some(cluster) = Cluster::start(&plugin(&program("musterd"))) else {
+        return;
+    };
+    let cases = [
+        ("/proc/nowhere".to_owned(), "No such file"),
+        (mount(&cluster, "readonly", "ro"), "Read-only file system"),
+        // The root of it, and no more.
+        (mount(&cluster, "full", "nr_inodes=1"), "No space left"),
+        (mount(&cluster, "fuller", "nr_inodes=2"), "No space left"),
+    ];
+    for (folder, why) in &cases {
+        let variables = [("MUSTER_DIR", folder.as_str())];
+        let said = hostnames(&cluster, "n3", &["--muster"], &variables);
+        assert_told(&said, 3, &[folder, why]);
+    }
+    // A journal that has no room costs the journal.
+    let full = mount(&cluster, "journal", "size=4k");
+    let (status, said) =
+        cluster.say(&["sh", "-c", &format!("head -c 4096 /dev/zero > {full}/fill")]);
+    assert!(status.success(), "{said}");
+    let variables = [("MUSTER_JOURNAL", full.as_str())];
+    assert_eq!(
+        hostnames(&cluster, "n[1-4]", &["--muster"], &variables),
+        [""; 0]
+    );
+    cluster.await_clean();
+}
+
+/// A key that its user cannot read, of the agents' own step: they say which and why, and the job's other step runs.
+#[test]
+fn a_key_that_cannot_be_read_is_named() {
+    let Some(cluster) = Cluster::start("") else {
+        return;
+    };
+    let copy = |name: &str, from: &Path, mode| {
+        let own = cluster.folder().join(name);
+        fs::copy(from, &own).expect("a copy");
+        fs::set_permissions(&own, fs::Permissions::from_mode(mode)).expect("a mode");
+        own
+    };
+    let agent = copy("musterd", &program("musterd"), 0o755);
+    fs::write(cluster.folder().join("digits"), "ab".repeat(32) + "\n").expect("a file");
+    let digits = cluster.folder().join("digits");
+    let (others, open) = (
+        copy("others.key", &digits, 0o600),
+        copy("open.key", &digits, 0o644),
+    );
+    std::os::unix::fs::chown(&open, Some(65_534), Some(65_534)).expect("another owner");
+    let script = r#"srun -l musterd --serve --key-file "$KEY"; srun hostname"#;
+    for (key, why) in [(&others, "Permission denied"), (&open, "chmod 600")] {
+        let mut command = cluster.command("setpriv");
+        command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]);
+        command.args([
+            "salloc",
+            "--quiet",
+            "--nodes=4",
+            "sh",
+            "-c",
+            &script.replace("musterd", &agent.display().to_string()),
+        ]);
+        command
+            .env("KEY", key)
+            .env("MUSTER_JOB", "keys")
+            .env("MUSTER_RAILS", "eth0@udp0");
+        let (said, errors) = texts(&command.output().expect("nsenter can be started"));
+        assert_eq!(said.lines().count(), NODES, "{said}{errors}");
+        let key = key.display().to_string();
+        for node in 0..NODES {
+            let of_node =
+                |line: &&str| line.starts_with(&format!("{node}: ")) && line.contains(&key);
+            let lines: Vec<&str> = errors.lines().filter(of_node).collect();
+            assert!(lines.len() == 1 && lines[0].contains(why), "{errors}");
+        }
+    }
+    cluster.await_clean();
+}
