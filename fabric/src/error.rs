@@ -111,6 +111,17 @@ pub enum OpenError {
         /// What libfabric answered.
         reason: CallError,
     },
+    /// A libfabric whose shared memory hangs those who send to a process that was killed.
+    #[error(
+        "rail {nid}: with shm of libfabric {version} a process that is killed at a bad moment hangs whoever sends \
+         to it, for ever; take libfabric 2.5 or later (MUSTER_LIBFABRIC=PATH), or a tcp or udp rail"
+    )]
+    SharedLocks {
+        /// The rail as it was given.
+        nid: String,
+        /// The library's version.
+        version: String,
+    },
     /// The provider of a kind of device has none to offer.
     #[error("rail {nid}: {provider} of libfabric {version} finds no device ({reason}); {lacks}")]
     NoDevice {

@@ -77,6 +77,12 @@ impl Rail {
     pub(crate) fn open(config: &FabricConfig, nid: &Nid) -> Result<Rail, OpenError> {
         let library = &config.library;
         let source = SocketAddrV4::new(resolve(library, nid)?, nid.port);
+        if nid.net.kind == NetKind::Shm && library.version() < table::SHM_SINCE {
+            return Err(OpenError::SharedLocks {
+                nid: nid.to_string(),
+                version: library.version_text(),
+            });
+        }
         let row = available(library, &table::datagram(nid.net.kind), nid, source)?;
         let beats = available(library, &[table::beats(row)], nid, source)?;
         if nid.port == 0

@@ -55,8 +55,31 @@ fn the_library_is_the_expected_one() {
     assert_eq!(library().version().0.to_string(), major);
 }
 
+/// libfabric 1.x is refused: there is nothing else to see of it.
+fn is_refused() -> bool {
+    library().version().0 < 2
+}
+
+#[test]
+fn a_library_whose_locks_are_in_others_memory_is_refused() {
+    let (rail, version) = (shm("127.41.90.1"), library().version());
+    match Fabric::open(&config(&rail)) {
+        Ok(_) => assert!(version >= (2, 5), "{version:?}"),
+        Err(error) => {
+            let text = error.to_string();
+            assert!(
+                version < (2, 5) && text.contains("libfabric 2.5 or later"),
+                "{text}"
+            );
+        }
+    }
+}
+
 #[test]
 fn news_wake_and_beats_and_long_messages_arrive() {
+    if is_refused() {
+        return;
+    }
     let (mut a, mut b) = (open(&shm("127.41.91.1")), open(&shm("127.41.91.2")));
     assert_eq!(a.fabric.rails()[0].provider, "shm");
     let (to_b, to_a) = (a.knows(&b), b.knows(&a));
@@ -134,6 +157,9 @@ fn a_process_that_is_killed_is_missed_and_found_again() {
     if let Ok(who) = std::env::var(ECHO) {
         return echo(&who);
     }
+    if is_refused() {
+        return;
+    }
     let (own, other) = (shm("127.41.92.1"), shm("127.41.92.2"));
     let who = format!("{other} {own}");
     let mut a = Node::open(&own);
@@ -156,6 +182,10 @@ fn a_process_that_is_killed_is_missed_and_found_again() {
     for life in ["first", "second", "third"] {
         let process = start_echo(test, &who);
         answered(&mut a, life);
+        // It answers whatever was asked: one that is killed while it writes into our memory leaves that so.
+        while a.wait(Duration::from_millis(200)) {
+            a.drain(0, &mut Vec::new());
+        }
         drop(process);
         // The first may go to the memory that it left.
         let lost = |_| {
@@ -180,6 +210,9 @@ fn refusal(rails: &str) -> String {
 
 #[test]
 fn what_cannot_be_opened_is_refused_with_a_remedy() {
+    if is_refused() {
+        return;
+    }
     assert_eq!(
         refusal("127.41.93.1:0@shm0"),
         "rail 127.41.93.1:0@shm0: on net shm0 the system chooses no port; leave the port out (7741), or give one"
@@ -214,6 +247,9 @@ fn what_cannot_be_opened_is_refused_with_a_remedy() {
 /// It stands beside the rail whose address it has.
 #[test]
 fn memory_and_an_interface_of_one_address_are_two_rails() {
+    if is_refused() {
+        return;
+    }
     let rails = format!("{},127.41.94.1:0@udp0", shm("127.41.94.1"));
     let a = Fabric::open(&config(&rails)).unwrap();
     assert_eq!(a.rails().len(), 2);

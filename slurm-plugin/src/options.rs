@@ -3,6 +3,8 @@
 
 /// Profiles, the fastest first.
 const PROFILES: [&str; 3] = ["fast", "standard", "quiet"];
+/// What agents have that are told none.
+const DEFAULT_PROFILE: &str = PROFILES[1];
 /// Engines of agents.
 const PROTOCOLS: [&str; 2] = ["overlay", "age"];
 /// Ports that one agent's rails take, with some to spare.
@@ -100,6 +102,19 @@ impl Site {
         (wish, word)
     }
 
+    /// The profile of a step: what was asked for, or the site's, or the agents' own, and no faster than the site
+    /// allows. None: no limit and nobody asked, so the user's environment decides.
+    pub(crate) fn profile_of(&self, wish: &Wish) -> Option<String> {
+        let asked = wish.profile.as_ref().or(self.profile.as_ref());
+        if self.fastest == PROFILES[0] {
+            return asked.cloned();
+        }
+        let asked = asked.map_or(DEFAULT_PROFILE, String::as_str);
+        let rank = |name: &str| PROFILES.iter().position(|one| *one == name);
+        let is_too_fast = rank(asked) < rank(&self.fastest);
+        Some(if is_too_fast { &self.fastest } else { asked }.to_owned())
+    }
+
     /// The port of a step's rails: of its own, as long as there are some.
     pub(crate) fn port(&self, job: u32, step: u32) -> u32 {
         let slots = ((self.ports.1 - self.ports.0 + 1) / PORTS_EACH).max(1);
@@ -167,6 +182,21 @@ fn ports(text: &str) -> Result<(u32, u32), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_is_faster_than_the_site_allows() {
+        let profile = |site: &str, wish: &str| {
+            let site = Site::parse(site.split(" ")).unwrap();
+            site.profile_of(&Wish::parse(wish).unwrap())
+        };
+        let (quiet, standard) = (Some("quiet".to_owned()), Some("standard".to_owned()));
+        assert_eq!(profile("default=on", ""), None);
+        assert_eq!(profile("fastest=quiet", ""), quiet);
+        assert_eq!(profile("fastest=quiet profile=fast", ""), quiet);
+        assert_eq!(profile("fastest=standard", ""), standard);
+        assert_eq!(profile("fastest=standard", "profile=fast"), standard);
+        assert_eq!(profile("fastest=standard", "profile=quiet"), quiet);
+    }
 
     #[test]
     fn wishes_are_read_and_wrong_ones_are_named() {

@@ -262,7 +262,7 @@ fn tell_tasks(
     ];
     let hosts = nodes.iter().find_map(|name| spank.variable(name));
     let rails = wish.rails.as_ref().or(site.rails.as_ref());
-    let profile = wish.profile.as_ref().or(site.profile.as_ref());
+    let profile = site.profile_of(wish);
     let protocol = wish.protocol.as_ref().or(site.protocol.as_ref());
     let name = format!("slurm-{job}.{step}");
     let port = site.port(job, step).to_string();
@@ -272,7 +272,7 @@ fn tell_tasks(
         (c"MUSTER_PORT", Some(port)),
         (c"MUSTER_HOSTS", hosts),
         (c"MUSTER_RAILS", rails.cloned()),
-        (c"MUSTER_PROFILE", profile.cloned()),
+        (c"MUSTER_PROFILE", profile),
         (c"MUSTER_MINORITY", wish.minority.clone()),
         (c"MUSTER_PROTOCOL", protocol.cloned()),
         (c"MUSTER_AGENT", Some(site.agent.clone())),

@@ -82,6 +82,10 @@ const O2IB: Row = Row {
 const PSM3: Row = psm(&[((1, 0), "psm3")], sys::FI_ADDR_PSMX3);
 const PSM2: Row = psm(&[((1, 0), "psm2")], sys::FI_ADDR_PSMX2);
 
+/// In libfabric 1.x who sends takes a lock in the receiver's memory: of one that was killed while it had it, it is
+/// never free again, and `fi_send` waits for it without end. In this one nobody locks others' memory.
+pub(crate) const SHM_SINCE: Version = (2, 5);
+
 /// Shared memory, for processes of one machine.
 const SHM: Row = Row {
     net: NetKind::Shm,

@@ -23,6 +23,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How often it is said that some are missing.
 const TELL_US: u64 = 10_000_000;
+/// More addresses than this are no seeds of a job.
+const SEEDS_MAX: usize = 4096;
 
 /// A list that is still to come.
 pub(super) struct Gathering {
@@ -57,6 +59,7 @@ impl Gathering {
         let address = String::from_utf8_lossy(address);
         if let (Some(Teller::Seeds(_)), Ok(nids)) =
             (&self.gossip.told_by, address.parse::<NidList>())
+            && self.seeds.len() < SEEDS_MAX
         {
             self.seeds.insert(nids.to_string());
         }
@@ -86,15 +89,22 @@ impl Gathering {
                 nodes.push(nids);
             }
         }
-        if nodes.len() < expected {
+        let known = nodes.len();
+        if known != expected {
             let now_us = monotonic_ns() / 1000;
             if now_us >= self.told_us + TELL_US {
                 self.told_us = now_us;
-                let known = nodes.len();
-                info!(
-                    known,
-                    expected, "gossip waits for the addresses of the others"
-                );
+                if known < expected {
+                    info!(
+                        known,
+                        expected, "gossip waits for the addresses of the others"
+                    );
+                } else {
+                    error!(
+                        known,
+                        expected, "more nodes are known than seeds:N says; gossip does not begin"
+                    );
+                }
             }
             return None;
         }
@@ -215,6 +225,10 @@ impl Host {
         match self.init_gossip(&gossip) {
             Ok(_) => {
                 if let Engine::Age(engine) = &mut self.engine {
+                    if let Some(job) = &self.job {
+                        // A worker that takes over: whoever died meanwhile would never be missed.
+                        job.present().for_each(|id| engine.expect(id));
+                    }
                     engine.resume_gossip();
                 }
             }

@@ -5,7 +5,7 @@ use super::gathering::Gathering;
 use super::gossip_files::local_factor;
 use super::host::{Host, instant};
 use super::worker::next_incarnation;
-use crate::config::{GossipConfig, GroupName, draw_seed};
+use crate::config::{GossipConfig, GroupName, Teller, draw_seed};
 use crate::control::GossipCommand;
 use crate::sys::clock::monotonic_ns;
 use muster_fabric::Transport;
@@ -75,6 +75,13 @@ impl Host {
                     local.as_deref(),
                 );
                 let gossip = gossip.map_err(|error| error.to_string())?;
+                if matches!(gossip.told_by, Some(Teller::Seeds(_))) {
+                    return Err(
+                        "seeds:N: seeds come when an agent starts, not later; name the participants, or a gossip \
+                         server (server:HOST:PORT)"
+                            .into(),
+                    );
+                }
                 self.init_gossip(&GossipConfig {
                     own_group,
                     own_name: Some(self.desk.node().to_owned()),

@@ -6,6 +6,7 @@ use crate::config::{read_key_file, standing_key};
 use crate::control::{GossipCommand, Question, Request};
 use crate::doorman::base_directory;
 use crate::roster::Server;
+use crate::sys::limits;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -100,6 +101,8 @@ fn serve(args: &ServeArgs) -> Result<(), CliError> {
     };
     let key = key.map_err(|error| failed(&error))?;
     let expected = args.participants as usize;
+    // One connection for each of them.
+    limits::raise_all();
     let mut server = Server::open(args.listen, expected, key).map_err(|error| {
         let at = args.listen;
         failed(&format!(

@@ -1,9 +1,11 @@
 //! The journal's file: lines are appended, and before it grows over its bound it becomes the part before.
 
 use super::JournalPlace;
+use crate::sys::process::user_id;
+use rustix::fs::OFlags;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The file.
@@ -66,10 +68,19 @@ pub(crate) fn before(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Appending: a worker that follows another one goes on in its file.
+/// Appending: a worker that follows another one goes on in its file. In a directory that users share another
+/// one may have put something of this name there: a link, a pipe, a file of his own.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.append(true).create(true).mode(0o640).open(path)
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    options.custom_flags(flags.bits().cast_signed());
+    let file = options.append(true).create(true).mode(0o640).open(path)?;
+    let found = file.metadata()?;
+    if found.is_file() && found.uid() != user_id() {
+        let why = "the file is another user's; name another directory (MUSTER_JOURNAL)";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    Ok(file)
 }
 
 /// All of it, or how much of it and why not more.

@@ -11,6 +11,8 @@ use thiserror::Error;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// For the list; then it is asked for again, in case the server is no more.
 const PATIENCE_FOR_ALL: Duration = Duration::from_secs(60);
+/// The longest list, before its proof is looked at.
+const LIST_MAX: usize = 64 << 20;
 
 /// Why there is no list yet.
 #[derive(Debug, Error)]
@@ -115,6 +117,9 @@ fn read_list(
     for _ in 0..count {
         list += &read_line(reader, LINE_MAX).map_err(ListError::Io)?;
         list.push('\n');
+        if list.len() > LIST_MAX {
+            return Err(ListError::Foreign);
+        }
     }
     if !talk.is_proof(&list, proof) {
         return Err(ListError::Foreign);

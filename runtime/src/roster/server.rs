@@ -14,6 +14,10 @@ use tracing::{info, warn};
 const GUESTS_MORE: usize = 256;
 /// Who has said nothing for so long, or takes so long to read, is hung up on.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections that are told the list at the same time: each has a copy.
+const TOLD_AT_ONCE: usize = 64;
+/// After a connection could not be taken.
+const REST: Duration = Duration::from_millis(100);
 /// How often it is looked for them.
 const LOOK: Timespec = Timespec {
     tv_sec: 1,
@@ -115,7 +119,16 @@ impl Server {
     }
 
     fn let_in(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    warn!(%error, "a connection could not be taken");
+                    // The system may have no descriptors left: those who have been served leave some.
+                    return std::thread::sleep(REST);
+                }
+            };
             let is_full = self.guests.len() >= self.expected + GUESTS_MORE;
             if is_full || stream.set_nonblocking(true).is_err() {
                 warn!("a connection was turned away");
@@ -226,10 +239,17 @@ impl Server {
             }
         }
         let Some(list) = &self.list else { return };
+        let is_told = |guest: &&Guest| guest.stage == Stage::Leaving;
+        let told = self.guests.iter().filter(is_told).count();
+        let mut room = TOLD_AT_ONCE.saturating_sub(told);
         for guest in &mut self.guests {
             let Stage::Waiting(client) = &guest.stage else {
                 continue;
             };
+            if room == 0 {
+                break;
+            }
+            room -= 1;
             let talk = Talk {
                 key: &self.key,
                 server: &guest.nonce,
