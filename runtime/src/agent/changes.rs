@@ -24,6 +24,8 @@ const BIND_NOTHING: &str =
 
 /// Who asked for a change is told after so long that its rails are still being opened.
 const PATIENCE_US: u64 = 1_500_000;
+/// A rail that is not open after so long holds up no further change.
+const GIVE_UP_US: u64 = 60_000_000;
 
 /// A change whose rails are being opened.
 pub(super) struct Begun {
@@ -138,6 +140,10 @@ impl Host {
             };
             match ended {
                 Some(opened) => begun.opened.push((one.nid, opened)),
+                None if now_us >= begun.since_us + GIVE_UP_US => {
+                    let why = "its provider has been opening it for too long, and is left to it";
+                    begun.opened.push((one.nid, Err(why.into())));
+                }
                 None => opening.push(one),
             }
         }
