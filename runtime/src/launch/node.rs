@@ -458,6 +458,7 @@ impl Launcher {
     ) -> Result<u8, Error> {
         loop {
             wake.drain();
+            self.ranks.look();
             while let Ok(upcall) = upcalls.try_recv() {
                 self.take_upcall(upcall)?;
             }

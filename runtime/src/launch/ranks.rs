@@ -18,6 +18,8 @@ struct Running {
     pidfd: OwnedFd,
     connected: bool,
     finalized: bool,
+    /// What it has left, if it has ended; its pid is then no longer its own.
+    status: Option<u8>,
 }
 
 /// What a rank is started with.
@@ -83,6 +85,7 @@ impl Ranks {
             pidfd,
             connected: false,
             finalized: false,
+            status: None,
         };
         self.running.insert(rank, running);
         Ok(())
@@ -105,15 +108,26 @@ impl Ranks {
         self.running.values().any(|running| running.connected)
     }
 
-    /// Those that have ended since.
+    /// Looks who has ended. What such a rank has said before is in the channel by now: that it leaves in order is
+    /// acknowledged to it, and it waits for that.
+    pub(super) fn look(&mut self) {
+        for running in self.running.values_mut() {
+            if running.status.is_none() {
+                running.status = match try_reap(running.pid) {
+                    Ok(status) => status.map(shell_status),
+                    // It is nobody's child any more: how it ended is not known.
+                    Err(_) => Some(1),
+                };
+            }
+        }
+    }
+
+    /// Those that had ended when that was looked for; what they had said must have been taken.
     pub(super) fn reap(&mut self, epoll: &Epoll) -> Vec<Ended> {
         let mut ended = Vec::new();
         self.running.retain(|rank, running| {
-            let status = match try_reap(running.pid) {
-                Ok(None) => return true,
-                Ok(Some(status)) => shell_status(status),
-                // It is nobody's child any more: how it ended is not known.
-                Err(_) => 1,
+            let Some(status) = running.status else {
+                return true;
             };
             epoll.remove(running.pidfd.as_fd());
             ended.push(Ended {
@@ -136,8 +150,10 @@ impl Ranks {
     pub(super) fn signal_some(&self, ranks: &[u32], signal: i32) {
         let meant = |rank: &u32| ranks.is_empty() || ranks.contains(rank);
         for (_, running) in self.running.iter().filter(|(rank, _)| meant(rank)) {
-            // Not reaped yet, so the pid is still its own.
-            let _ = send_signal(running.pid, signal);
+            if running.status.is_none() {
+                // Not reaped yet, so the pid is still its own.
+                let _ = send_signal(running.pid, signal);
+            }
         }
     }
 
