@@ -154,7 +154,7 @@ fn a_killed_starter_leaves_nothing() {
 fn a_host_that_is_not_reached_is_named() {
     job(|folder| {
         let mut run = over_ssh(folder, "127.84.3.1,127.0.0.255");
-        run.args(["--patience", "2", "--", "true"]);
+        run.args(["--patience", "10", "--", "true"]);
         let mut run = Running::command(&mut run);
         let status = run.expect_end();
         let text = run.text();
@@ -168,6 +168,65 @@ fn a_host_that_is_not_reached_is_named() {
             "{text}"
         );
         await_nothing_left(folder);
+    });
+}
+
+/// ssh says 255 where it fails itself, so a job's is another.
+#[test]
+fn a_status_of_255_is_no_failure_of_ssh() {
+    job(|folder| {
+        let mut run = over_ssh(folder, "127.91.3.[1-2]");
+        run.args(["--ppn", "1", "--", "sh", "-c", "exit 255"]);
+        let mut run = Running::command(&mut run);
+        let status = run.expect_end();
+        let text = run.text();
+        assert_eq!(status.code(), Some(254), "{text}");
+        assert!(!text.contains("could not be started"), "{text}");
+        await_nothing_left(folder);
+    });
+}
+
+/// Hosts that take the words and do nothing keep nobody waiting who has asked for the end.
+#[test]
+fn a_signal_ends_a_starter_whose_hosts_all_hang() {
+    job(|folder| {
+        let hang = folder.join("hang");
+        std::fs::write(&hang, "#!/bin/sh\necho UP\nexec sleep 1000\n").expect("a file");
+        std::fs::set_permissions(&hang, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+        let mut run = command();
+        run.args(["--hosts", "127.90.3.[1-2]", "--ssh"])
+            .arg(&hang)
+            .args(["--", "true"])
+            .env("TMPDIR", folder);
+        let mut run = Running::command(&mut run);
+        run.await_lines("UP", 2);
+        let own = Pid::from_raw(run.child.id() as i32).expect("a pid");
+        signal_all(&[own], Signal::TERM);
+        let status = run.expect_end();
+        let text = run.text();
+        assert_eq!(status.code(), Some(137), "{text}");
+        let words = "its launcher should have ended; it is not waited for";
+        assert_eq!(text.matches(words).count(), 2, "{text}");
+        await_nothing_left(folder);
+    });
+}
+
+/// Somebody else may have taken the directory's name.
+#[test]
+fn a_directory_that_leads_elsewhere_is_refused() {
+    job(|folder| {
+        let here = Here::new(folder, "127.89.3.1");
+        let other = folder.join("other");
+        std::fs::create_dir(&other).expect("a folder");
+        std::os::unix::fs::symlink(&other, folder.join("muster-run-here-0")).expect("a link");
+        let mut run = here.start(0, &["-n", "1", "--", "echo", "RAN"], None);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(!status.success() && run.count("RAN") == 0, "{text}");
+        assert!(
+            text.contains("muster-run-here-0: it is not a directory of yours"),
+            "{text}"
+        );
     });
 }
 
@@ -203,7 +262,9 @@ impl Here<'_> {
             .env("MUSTER_RAILS", format!("{host}@udp0"))
             .env("MUSTER_KEY_FILE", self.folder.join("key"))
             .env("MUSTER_DIR", self.folder.join("m"))
-            .env("TMPDIR", self.folder);
+            .env("TMPDIR", self.folder)
+            // What one says at its end is to be there still when a slow one looks.
+            .env("MUSTER_LINGER_MS", "5000");
         Running::command(&mut run)
     }
 }

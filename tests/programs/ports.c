@@ -1,4 +1,5 @@
 /* ports: the lower half of the ranks opens a port and publishes it, the upper half looks it up and connects; twice.
+ * With `ports odd` the halves are the even and the odd ranks, so that both first ones can be on one node.
  *
  *   JOINED rank size sum   the communicator of both halves, and the sum of its ranks
  *   DONE rank              after MPI_Finalize
@@ -14,7 +15,7 @@ int main(int count, char **words)
     MPI_Init(&count, &words);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (count > 1) {
+    if (count > 1 && strcmp(words[1], "spawn") == 0) {
         MPI_Comm children;
         MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
         if (rank == 0 && MPI_Comm_spawn(words[0], MPI_ARGV_NULL, 1, MPI_INFO_NULL, 0, MPI_COMM_SELF, &children,
@@ -25,7 +26,7 @@ int main(int count, char **words)
         MPI_Finalize();
         return 0;
     }
-    int upper = rank >= size / 2;
+    int upper = count > 1 ? rank % 2 : rank >= size / 2;
     MPI_Comm half;
     MPI_Comm_split(MPI_COMM_WORLD, upper, rank, &half);
     for (int turn = 0; turn < 2; turn++) {

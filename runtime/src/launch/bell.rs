@@ -37,6 +37,9 @@ pub(super) struct Bell {
     pub(super) fences: Vec<Note>,
     /// What its ranks have left for others to find.
     pub(super) notices: Vec<Notice>,
+    /// The last that they have left, whether it still stands or not.
+    #[serde(default)]
+    pub(super) posted: u64,
     /// Notices of other nodes, for the first who reads them, that its ranks have read: node and serial.
     pub(super) taken: Vec<(usize, u64)>,
     /// The last notice of each node that has come here.

@@ -15,6 +15,8 @@ use crate::pmix::server::{Server, Signalling};
 const GRACE: Duration = Duration::from_secs(2);
 /// Signals of ranks to others that stand on a bell: nobody may have missed as many.
 const SIGNALS_TOLD: usize = 64;
+/// Most bytes of them on the bell, if there are several.
+const SIGNALS_SIZE: usize = 8192;
 /// Fences in the MPI_Init of Open MPI 5, which has most; a job that has passed so many has started.
 const FENCES_OF_INIT: u64 = 4;
 /// Of other MPIs it is not known; after one fence and this long without another it has ended.
@@ -165,8 +167,7 @@ impl Launcher {
             ranks: ranks.clone(),
             signal: *signal,
         });
-        let old = self.bell.signals.len().saturating_sub(SIGNALS_TOLD);
-        self.bell.signals.drain(..old);
+        drop_oldest(&mut self.bell.signals);
         signalling.succeed();
     }
 
@@ -197,6 +198,44 @@ impl Launcher {
                 // Somebody asks for the second time.
                 self.ranks.signal(SIGKILL);
             }
+        }
+    }
+}
+
+/// The bell has room for so many, and for so many ranks in them.
+fn drop_oldest(signals: &mut Vec<Signal>) {
+    // As they are written there.
+    let size = |one: &Signal| 64 + 6 * one.ranks.len();
+    let mut total: usize = signals.iter().map(size).sum();
+    let mut old = 0;
+    while signals.len() - old > SIGNALS_TOLD || signals.len() - old > 1 && total > SIGNALS_SIZE {
+        total -= size(&signals[old]);
+        old += 1;
+    }
+    signals.drain(..old);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signal(serial: u64, ranks: u32) -> Signal {
+        Signal {
+            serial,
+            ranks: (10_000..10_000 + ranks).collect(),
+            signal: 10,
+        }
+    }
+
+    #[test]
+    fn signals_to_few_are_bounded_by_their_number_and_to_many_by_their_size() {
+        for (ranks, count, kept) in [(1, 100, SIGNALS_TOLD), (300, 64, 4), (5000, 3, 1)] {
+            let mut signals: Vec<Signal> = (0..count).map(|serial| signal(serial, ranks)).collect();
+            drop_oldest(&mut signals);
+            assert_eq!(signals.len(), kept, "{ranks}");
+            assert_eq!(signals.last().map(|one| one.serial), Some(count - 1));
+            let written = serde_json::to_vec(&signals).unwrap().len();
+            assert!(kept == 1 || written <= SIGNALS_SIZE, "{ranks}: {written}");
         }
     }
 }

@@ -12,8 +12,8 @@ use super::bell::Put;
 use super::node::Launcher;
 use crate::pmix::server::{Lookup, Publishing, Value};
 
-/// Most bytes of notices of one node: they have to fit on its bell beside all else.
-const MOST: usize = 16_384;
+/// Most bytes of notices of one node, as [`size_of`] counts: they have to fit on its bell beside all else.
+const MOST: usize = 32_768;
 
 /// Words under a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,11 +61,11 @@ impl Launcher {
         let more: usize = publishing
             .entries
             .iter()
-            .map(|(key, value)| key.len() + value.bytes.len())
+            .map(|(key, value)| size_of(key, value.bytes.len()))
             .sum();
         if used + more > MOST {
             self.say(&format!(
-                "rank {} has published {more} bytes, and {} of {MOST} are left on this node",
+                "rank {} has published what takes {more} bytes, and {} of {MOST} are left on this node; unpublish some",
                 publishing.rank,
                 MOST - used
             ));
@@ -82,6 +82,7 @@ impl Launcher {
                 once: publishing.once,
             });
         }
+        self.bell.posted = self.notice_count;
         self.unconfirmed
             .push((self.notice_count, publishing.answer));
     }
@@ -95,9 +96,9 @@ impl Launcher {
     /// A rank may go on when what it has published is known on every node: it may tell others of it right away.
     fn confirm(&mut self) {
         for (node, bell) in self.peers.bells().filter(|(node, _)| *node != self.own) {
-            if let Some(last) = bell.notices.iter().map(|one| one.serial).max() {
-                let noticed = self.bell.noticed.entry(node).or_default();
-                *noticed = last.max(*noticed);
+            // Not by those that stand: one may have been taken down before its bell was read here.
+            if bell.posted > 0 {
+                self.bell.noticed.insert(node, bell.posted);
             }
         }
         let own = self.own;
@@ -143,7 +144,11 @@ impl Launcher {
         still.retain(stands);
         self.bell.taken = still;
         for searching in std::mem::take(&mut self.searching) {
-            self.search(searching);
+            // A dead rank must not take what is for the first who reads it.
+            let rank = searching.lookup.rank;
+            if self.bell.ended.iter().all(|ended| ended.rank != rank) {
+                self.search(searching);
+            }
         }
     }
 
@@ -197,6 +202,32 @@ impl Launcher {
 impl Notice {
     fn size(&self) -> usize {
         let value = self.value.data().map_or(0, |data| data.len());
-        self.key.len() + value
+        size_of(&self.key, value)
+    }
+}
+
+/// What a notice takes on the bell: its numbers and names, a key with quotes, a value in hexadecimal digits.
+fn size_of(key: &str, value: usize) -> usize {
+    128 + 2 * key.len() + 2 * value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_takes_no_more_of_the_bell_than_is_counted() {
+        for (key, value) in [("k", 0), ("\"\\", 1), ("ompi:port:4711", 4000)] {
+            let notice = Notice {
+                serial: u64::MAX / 1_000_000,
+                rank: u32::MAX,
+                key: key.to_owned(),
+                kind: u16::MAX,
+                value: Put::here(&vec![7; value]),
+                once: false,
+            };
+            let written = serde_json::to_vec(&notice).unwrap().len();
+            assert!(written <= notice.size(), "{key}: {written}");
+        }
     }
 }

@@ -92,7 +92,8 @@ after two seconds. A node that the others have given up kills its ranks. Of stan
 reads.
 
 The exit status is 127 if the program cannot be started, 5 if a node does not come; else the policy's: \
-survivors (of ranks that were not lost in MPI, or of the lost ones if nobody survived), worst, or first.
+survivors (of ranks that were not lost in MPI, or of the lost ones if nobody survived), worst, or first. With --hosts \
+a status of 255, which is ssh's own for its failures, becomes 254.
 
 Other MPIs: Debian's Open MPI 4.1 starts and runs, without fault tolerance. MPICH as it comes from PyPI \
 has no PMIx, says so, and is not started.

@@ -12,9 +12,9 @@ use crate::launch::{Hosts, Plan, Signals, Step};
 use crate::sys::child::bind_to_this_thread;
 use crate::sys::poll::readable;
 use crate::sys::process::send_signal;
-use signal_hook::consts::{SIGHUP, SIGKILL};
+use signal_hook::consts::{SIGHUP, SIGKILL, SIGUSR1, SIGUSR2};
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -27,7 +27,10 @@ use std::time::{Duration, Instant};
 const VARIABLE: &str = "MUSTER_RUN_HOST";
 /// What ssh answers if it fails itself.
 const SSH_FAILED: u8 = 255;
-/// How long the last launchers may take to end after one has ended in order: it has waited for all of them.
+/// What a launcher answers where the job's status is that.
+const INSTEAD: u8 = 254;
+/// How long the last launchers may take to end after one has ended in order, for it has waited for all of them, or
+/// after a signal that is to end them.
 const FAREWELL: Duration = Duration::from_secs(20);
 /// Between two looks at the launchers.
 const LOOK: Duration = Duration::from_millis(20);
@@ -77,6 +80,9 @@ pub(super) fn run(
     while !players.0.is_empty() {
         for signal in signals.take() {
             players.0.iter_mut().for_each(|player| player.tell(signal));
+            if signal != SIGUSR1 && signal != SIGUSR2 {
+                over_at.get_or_insert(Instant::now() + FAREWELL);
+            }
         }
         if players.reap(&mut statuses) {
             over_at.get_or_insert(Instant::now() + FAREWELL);
@@ -109,13 +115,22 @@ pub(super) fn serve(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, 
     let signals = Signals::new().map_err(|cause| CliError::new("run: signals", cause))?;
     std::mem::forget(signals);
     std::thread::spawn(follow_cord);
-    step::serve(plan, step, true)
+    let status = step::serve(plan, step, true)?;
+    Ok(if status == SSH_FAILED {
+        INSTEAD
+    } else {
+        status
+    })
 }
 
 /// The key from the cord; no byte more is read.
 fn take_key() -> Result<[u8; 32], CliError> {
     let mut text = Vec::new();
-    let mut input = fs::File::open("/dev/stdin")
+    // Opened by its name it could be no socket, and as Rust's own standard input it would read ahead.
+    let mut input = std::io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .map(File::from)
         .map_err(|cause| CliError::new("run: standard input", cause))?;
     let mut byte = [0];
     while text.len() < 100
@@ -215,10 +230,10 @@ impl Players {
         in_order
     }
 
-    /// The others have ended and not waited for these.
+    /// The others have ended and not waited for these, or all were to end.
     fn give_up(&mut self, statuses: &mut Vec<Option<u8>>) {
         for mut player in self.0.drain(..) {
-            player.say("the others have ended; its launcher is not waited for");
+            player.say("its launcher should have ended; it is not waited for");
             player.end();
             statuses.push(None);
         }

@@ -7,9 +7,10 @@ use super::failed;
 use crate::cli::CliError;
 use crate::config::{leave_key, read_key_file};
 use crate::launch::{Error, Plan, Step, node};
+use crate::sys::process::user_id;
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,7 +50,14 @@ fn make_files(step: &Step) -> Result<PathBuf, CliError> {
     let files = files(step);
     let mut builder = fs::DirBuilder::new();
     let made = builder.mode(0o700).recursive(true).create(&files);
-    made.map_err(|cause| CliError::new(format!("run: {}", files.display()), cause))?;
+    let refused = |cause: std::io::Error| CliError::new(format!("run: {}", files.display()), cause);
+    made.map_err(refused)?;
+    // Its name can be guessed: somebody else may have made it, or have it lead elsewhere.
+    let found = fs::symlink_metadata(&files).map_err(refused)?;
+    if !found.is_dir() || found.uid() != user_id() {
+        let why = "it is not a directory of yours; remove it, or name another place by TMPDIR";
+        return Err(CliError::new(format!("run: {}", files.display()), why));
+    }
     Ok(files)
 }
 

@@ -37,6 +37,8 @@ pub struct Publishing {
 /// Words that are looked for.
 #[derive(Debug)]
 pub struct Lookup {
+    /// Who looks.
+    pub rank: u32,
     /// Their names.
     pub keys: Vec<String>,
     /// Wait until all are there.
@@ -221,6 +223,7 @@ pub(super) extern "C" fn lookup(
     let (who, keys, infos) = unsafe { (who.as_ref(), texts(keys), slice(infos, count)) };
     let waits = |info: &sys::pmix_info_t| text(&info.key).as_c_str() == sys::PMIX_WAIT;
     answered(queue(Upcall::Lookup(Lookup {
+        rank: who.map_or(0, |who| who.rank),
         keys,
         wait: infos.iter().any(waits),
         timeout_s: timeout(infos),
