@@ -219,6 +219,7 @@ impl Cluster {
             lines,
             errors: errors_of,
             seen: RefCell::default(),
+            asked: 0,
         }
     }
 
@@ -388,6 +389,8 @@ pub struct Run {
     lines: Receiver<String>,
     errors: Receiver<String>,
     seen: RefCell<Vec<String>>,
+    /// How often all tasks were asked for their view.
+    asked: usize,
 }
 
 impl Run {
@@ -436,6 +439,15 @@ impl Run {
         let _ = writeln!(self.input, "{line}");
     }
 
+    /// Waits until this task has answered all that it was asked: srun ends a step in which a node is killed that has
+    /// not read its input.
+    ///
+    /// # Panics
+    /// If it has not before the deadline.
+    pub fn await_answers(&self, task: usize) {
+        self.await_lines(self.asked, &[&format!("{task}: STATES ")]);
+    }
+
     /// Asks all tasks for their view until each of so many has said that it is this one.
     ///
     /// # Panics
@@ -463,6 +475,7 @@ impl Run {
             let counts = tasks.iter().map(|task| answers(self, *task).len());
             let before: Vec<usize> = counts.collect();
             self.tell("states");
+            self.asked += 1;
             // An answer of each, or the end of all that could answer. Who is asked again before has more and
             // more to answer; and srun ends a step whose input it cannot hand on to a node that is killed.
             let again = Instant::now() + Duration::from_secs(5);

@@ -158,7 +158,11 @@ fn survive(fault: Fault) {
         run.listen_for(Duration::from_millis(dice.random_range(0..100)));
         match fault {
             Fault::Rank => signal_all(&[victim.pid], Signal::KILL),
-            Fault::RanksOfNode => signal_all(&ranks, Signal::KILL),
+            Fault::RanksOfNode => {
+                // Both at once, see tests/slurm_run.rs.
+                signal_all(&ranks, Signal::STOP);
+                signal_all(&ranks, Signal::KILL);
+            }
             Fault::Node | Fault::TwoNodes => signal_all(&everything, Signal::KILL),
             Fault::Stopped => signal_all(&everything, Signal::STOP),
             Fault::Launcher => {

@@ -380,6 +380,7 @@ fn a_step_may_choose_age_gossip() {
     for rank in 0..NODES {
         run.await_view([rank], &view("Alive", rank));
     }
+    run.await_answers(NODES - 1);
     // A worker that takes over from one that was killed, of the two processes the later one, misses whoever
     // has died meanwhile.
     let mut all = cluster.processes();
