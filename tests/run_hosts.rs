@@ -264,7 +264,7 @@ impl Here<'_> {
             .env("MUSTER_DIR", self.folder.join("m"))
             .env("TMPDIR", self.folder)
             // What one says at its end is to be there still when a slow one looks.
-            .env("MUSTER_LINGER_MS", "5000");
+            .env("MUSTER_LINGER_MS", "2000");
         Running::command(&mut run)
     }
 }
