@@ -21,6 +21,7 @@ mod log;
 mod missing;
 mod origin;
 mod outbox;
+mod places;
 mod printer;
 mod priority;
 mod publisher;

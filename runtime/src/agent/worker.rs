@@ -5,6 +5,7 @@
 //! than a late heartbeat.
 
 use super::desk::Desk;
+use super::gathering::Gathering;
 use super::host::{Ending, Host};
 use super::job::Job;
 use super::keeper::Estate;
@@ -38,6 +39,11 @@ pub(super) const GAVE_UP: i32 = 70;
 pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i32 {
     log::in_own_thread();
     let record = estate.resume.read().unwrap_or_default();
+    let mut config = config.clone();
+    if let (Some(gossip), Some(record)) = (&mut config.gossip, &record) {
+        *gossip = Gathering::known(gossip, &record.participants);
+    }
+    let config = &config;
     let ground = Ground {
         libfabric: estate.libfabric,
         lifeline: estate.lifeline.clone(),
