@@ -7,6 +7,7 @@ use muster_tests::{DEADLINE, Member, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::Signal;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Lines};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -123,9 +124,11 @@ fn who_is_set_otherwise_stops_and_so_does_who_finds_out() {
 #[test]
 fn an_operator_stops_starts_and_initialises() {
     let directory = tempfile::tempdir().unwrap();
-    let members: Vec<_> = (1..=3)
+    let log = directory.path().join("g1.log");
+    let mut members: Vec<_> = (2..=3)
         .map(|index| start(directory.path(), 95, index, 3, &[]))
         .collect();
+    members.insert(0, start_logging(directory.path(), 95, 1, 3, &log));
     for (index, member) in (1..).zip(&members) {
         let others = (1..=3).filter(|other| *other != index);
         let ups: Vec<_> = others
@@ -166,6 +169,42 @@ fn an_operator_stops_starts_and_initialises() {
     let (done, said) = ask(&["start"]);
     assert!(done, "{said}");
     until(&members[1], &format!("UP {}", nid(95, 1)));
+    // AG-17: what was logged is whole when it has ended.
+    assert!(members.remove(0).leave());
+    assert_log(&std::fs::read_to_string(&log).unwrap(), &second);
+}
+
+/// AG-17: each change of somebody's health is a line with the clock, as a warning if it is for the worse, and else with
+/// the clock of the message that brought it.
+fn assert_log(log: &str, nid: &str) {
+    let about = |event: &str| {
+        let words = [format!("peer=\"{nid}\""), format!("event={event}")];
+        let mut lines = log.lines().filter(|line| line.contains(" gossip clock="));
+        let line = lines.find(|line| words.iter().all(|word| line.contains(word)));
+        line.unwrap_or_else(|| panic!("{event}: {log}"))
+    };
+    for worse in ["NodeSuspect", "NodeFailed"] {
+        let line = about(worse);
+        assert!(
+            line.contains("WARN") && !line.contains("message_clock="),
+            "{line}"
+        );
+    }
+    let line = about("NodeUp");
+    assert!(
+        line.contains("INFO") && line.contains("message_clock="),
+        "{line}"
+    );
+}
+
+/// Starts a member that logs all events.
+fn start_logging(directory: &Path, net: u8, index: usize, count: usize, log: &Path) -> Member {
+    let rail = nid(net, index);
+    let all = format!("127.{net}.0.[1-{count}]@udp0");
+    let arguments = ["--rail", &rail, "--protocol", "age", "--participants", &all];
+    let log = std::fs::File::create(log).unwrap().into();
+    let level = [("MUSTER_LOG", OsStr::new("info"))];
+    Member::start_logging(directory, &format!("g{index}"), &arguments, &level, log)
 }
 
 /// Starts a member whose participants are told by others.
