@@ -132,7 +132,11 @@ fn moment(after_us: u64, step_us: u64) -> String {
 fn lane(page: &mut String, scale: &Scale, member: &str, incidents: &[&Incident<'_>], y: f64) {
     let shown: String = match member.chars().count() {
         ..=NAME_MAX => member.to_owned(),
-        _ => member.chars().take(NAME_MAX - 1).chain(['…']).collect(),
+        _ => member
+            .chars()
+            .take(NAME_MAX - 1)
+            .chain(['\u{2026}'])
+            .collect(),
     };
     let _ = write!(
         page,
@@ -220,7 +224,10 @@ mod tests {
 
     #[test]
     fn the_failed_come_first_and_others_by_their_numbers() {
-        let event = |what: &str, member: &str, at: u64| json!({ "event": what, "node": "n1", "member": member, "unix_us": at });
+        let event = |what: &str, member: &str, at: u64| {
+            let node = "n1";
+            json!({ "event": what, "node": node, "member": member, "unix_us": at })
+        };
         let events = [
             event("node-up", "n10", 1_000_000),
             event("node-up", "n2", 1_000_001),
