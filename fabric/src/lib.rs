@@ -34,6 +34,7 @@
 #![deny(unsafe_code)]
 
 mod bare;
+mod bucket;
 mod bulk;
 mod config;
 mod error;
