@@ -189,6 +189,7 @@ impl Job {
                 }
             },
             Request::Aborted { rank } => self.hear_launcher(rank, input),
+            Request::Feeds => input(Input::Policy(Policy::Stop)),
             // The watch sees the mark on the board and speaks the verdict.
             Request::Leaving { slot, .. } => self.watch.inspect(slot),
             Request::HungUp { slot, .. } => info!(slot, "a connection ended"),

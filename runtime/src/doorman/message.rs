@@ -10,7 +10,7 @@ use super::place::KEY_MAX;
 use crate::board::LAYOUT_VERSION;
 
 /// The version of this protocol.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 /// The layout of the board that goes with it.
 const LAYOUT: u8 = LAYOUT_VERSION as u8;
 const _: () = assert!(LAYOUT as u32 == LAYOUT_VERSION);
@@ -154,6 +154,8 @@ pub enum ToAgent {
     Ask,
     /// Its launcher says that this rank ended badly.
     Aborted(u32),
+    /// Its application wants failures to be fed to MPI, which it did not when it was let in.
+    Feeds,
 }
 
 /// From the agent to a client.
@@ -221,6 +223,7 @@ impl ToAgent {
                 out.push(7);
                 out.extend(rank.to_le_bytes());
             }
+            Self::Feeds => out.push(8),
         }
         out
     }
@@ -265,6 +268,7 @@ impl ToAgent {
             5 => Self::Leaving(i32::from_le_bytes(reader.array()?)),
             6 => Self::Ask,
             7 => Self::Aborted(reader.word()?),
+            8 => Self::Feeds,
             _ => return Err(reader.malformed()),
         };
         reader.end(message)
@@ -429,6 +433,7 @@ mod tests {
             ToAgent::Leaving(-9),
             ToAgent::Ask,
             ToAgent::Aborted(4711),
+            ToAgent::Feeds,
         ] {
             assert_eq!(ToAgent::decode(&message.encode()), Ok(message));
         }

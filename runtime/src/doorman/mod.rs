@@ -97,6 +97,8 @@ pub enum Request {
         /// The rank.
         rank: u32,
     },
+    /// Its application asks from now on for failures to be fed to MPI.
+    Feeds,
     /// It announced that it leaves; the watch will say `Left`.
     Leaving {
         /// Its slot.
@@ -477,6 +479,7 @@ impl Doorman {
             }
             (Ok(ToAgent::Key(key)), Some((slot, _))) => requests.push(Request::Key { slot, key }),
             (Ok(ToAgent::Aborted(rank)), Some(_)) => requests.push(Request::Aborted { rank }),
+            (Ok(ToAgent::Feeds), Some(_)) => requests.push(Request::Feeds),
             (Ok(ToAgent::Ask), Some((slot, _))) => {
                 let socket = descriptors.into_iter().next().map(Packets::from);
                 match socket.filter(|_| self.asks.len() < ASKS_MAX) {
