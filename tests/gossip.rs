@@ -1,6 +1,8 @@
 //! Real members with age gossip: everybody comes up, dies, sleeps and returns everywhere; who is set
 //! otherwise stops, and so does who finds out.
 
+use muster_tests::launch::{compile, job, open_mpi_5_on_two_nodes, run_with, venv};
+use muster_tests::ranks::{Job, Rank, signal};
 use muster_tests::{DEADLINE, Member, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -257,6 +259,36 @@ fn a_gossip_server_brings_all_together() {
     assert!(said.contains("gossip is running"), "{said}");
 }
 
+/// BG-04: an agent whose worker was killed goes on with the participants that a server had told it, though that server
+/// is gone.
+#[test]
+fn a_worker_that_takes_over_needs_no_server() {
+    let job = Job::new(2).with_one_rail();
+    let (server, told_by) = Server::start(job.directory(), 2);
+    let mut ranks = [0, 1].map(|number| {
+        let program = env!("CARGO_BIN_EXE_muster-test-rank");
+        let mut command = job.command(program, number as usize + 1, number);
+        command.env("MUSTER_PROTOCOL", "age");
+        command.env("MUSTER_PARTICIPANTS", &told_by);
+        Rank::start(&mut command, &format!("rank {number}"))
+    });
+    for (number, rank) in ranks.iter_mut().enumerate() {
+        rank.await_words(&["ATTACHED"]);
+        rank.await_view(|view| view.contains("n1=Alive n2=Alive"));
+        // What another node's rank is, is not told.
+        rank.await_view(|view| view.contains(&format!(" {number}=Alive")));
+    }
+    drop(server);
+    let (_, worker) = job.agent(2).pair();
+    signal(worker, Signal::KILL);
+    ranks[1].await_words(&["ATTACHED"]);
+    ranks[1].await_counter("pings_sent", 3);
+    // A few cycles later each has heard of the other's life, whatever was thought meanwhile.
+    for rank in &mut ranks {
+        rank.await_view(|view| view.contains("n1=Alive n2=Alive"));
+    }
+}
+
 /// BG-04: as many nodes as were expected, known by seeds, take part: each has the others' addresses.
 #[test]
 fn seeds_bring_all_together() {
@@ -270,6 +302,46 @@ fn seeds_bring_all_together() {
         })
         .collect();
     await_all_up(&members, |other| nid(98, other));
+}
+
+/// BG-03, BG-04: the nodes of an MPI job, told how many there are, find each other through PMIx; where ranks run comes
+/// from the launcher's map, and their messages carry pings, which then do not go by themselves. How many depends on
+/// how soon ranks get a core; the protocol's `riding_tests` have the proportion.
+#[test]
+fn nodes_of_a_job_meet_through_pmix_and_messages_carry_pings() {
+    job(|folder| {
+        let compiler = venv("venv").join("mpicc");
+        let program = compile(&compiler, "meets", &[], folder);
+        let mut launcher = open_mpi_5_on_two_nodes(folder);
+        launcher.args(["-n", "4", "-x", "MUSTER_PROTOCOL=age"]);
+        launcher.args(["-x", "MUSTER_PARTICIPANTS=seeds:2"]);
+        launcher.arg(&program).arg("2");
+        let outcome = run_with(&mut launcher, folder, |_| true);
+        let text = outcome.text();
+        let counts = ["READY", "CARRIED", "FAIL"].map(|word| outcome.count(word));
+        assert_eq!(counts, [4, 4, 0], "{text}");
+        println!("{text}");
+        for line in outcome
+            .lines
+            .iter()
+            .filter(|line| line.starts_with("CARRIED"))
+        {
+            let number = |name: &str| -> u64 {
+                let mut words = line.split([' ', '=']);
+                words.find(|word| *word == name);
+                let number = words.next().and_then(|number| number.parse().ok());
+                number.unwrap_or_else(|| panic!("{name}: {text}"))
+            };
+            // Left out are those that a message took, and no other.
+            let left_out = number("gossips_piggybacked");
+            let (taken, offered) = (number("piggyback_taken"), number("gossips_offered"));
+            assert!(
+                5 <= left_out && left_out <= taken && taken <= offered,
+                "{line}"
+            );
+        }
+        assert!(outcome.expect_end().success(), "{text}");
+    });
 }
 
 /// Waits until a file of the watched directory has been replaced, or for a while in vain.

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 const TYPES: &[&str] = &[
     "pmix_data_range_t",
+    "pmix_dmodex_response_fn_t",
     "pmix_event_notification_cbfunc_fn_t",
     "pmix_hdlr_reg_cbfunc_t",
     "pmix_info_t",
@@ -84,6 +85,7 @@ const CONSTANTS: &[&str] = &[
     "PMIX_RANGE_PROC_LOCAL",
     "PMIX_RANK",
     "PMIX_REGEX",
+    "PMIX_REQUIRED_KEY",
     "PMIX_SERVER_NSPACE",
     "PMIX_SERVER_RANK",
     "PMIX_SERVER_TMPDIR",

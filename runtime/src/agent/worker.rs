@@ -5,6 +5,7 @@
 //! than a late heartbeat.
 
 use super::desk::Desk;
+use super::gathering::Gathering;
 use super::host::{Ending, Host};
 use super::job::Job;
 use super::keeper::Estate;
@@ -13,6 +14,7 @@ use super::printer;
 use super::rails::Rails;
 use super::resume::{Record, Resume};
 use super::seat::{self, Seat};
+use super::service;
 use super::signals::Signals;
 use crate::cli::agents::{MEMBER_SUFFIX, SOCKET};
 use crate::config::{
@@ -44,6 +46,11 @@ const PORT_STEP: usize = 2;
 pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i32 {
     log::in_own_thread();
     let record = estate.resume.read().unwrap_or_default();
+    let mut config = config.clone();
+    if let (Some(gossip), Some(record)) = (&mut config.gossip, &record) {
+        *gossip = Gathering::known(gossip, &record.participants);
+    }
+    let config = &config;
     let ground = Ground {
         libfabric: estate.libfabric,
         lifeline: estate.lifeline.clone(),
@@ -103,7 +110,10 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     let mut host = Host::new(rails, engine, None, desk, config.profile, signals)
         .map_err(|error| format!("cannot start the loop: {error}"))?;
     let ready = printer::print_ready(config.name.as_str());
-    match ready.and_then(|()| host.run()) {
+    service::tell(service::READY);
+    let ending = ready.and_then(|()| host.run());
+    service::tell(service::STOPPING);
+    match ending {
         Ok(Ending::InOrder | Ending::Asked) => Ok(()),
         Ok(Ending::NameTaken) => Err(format!(
             "another living member is named {}; give this one another name with --name",

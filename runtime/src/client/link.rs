@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::Error;
 use crate::board::{BoardView, Event};
-use crate::doorman::{ADDRESS_MAX, ToAgent};
+use crate::doorman::{ADDRESS_MAX, PLACED_MAX, ToAgent};
 use crate::sys::descriptor::EventFd;
 use crate::sys::socket::Packets;
 
@@ -98,6 +98,16 @@ impl AgentLink {
     /// be handed over now. Waits for nothing.
     pub fn send_aborted(&self, rank: u32) -> bool {
         self.0.send(&ToAgent::Aborted(rank)).is_ok()
+    }
+
+    /// Tells the agent that these ranks run on the node of this name, or of these NIDs. `false` if not all could
+    /// be handed over now: try again with all.
+    pub fn send_placed(&self, node: &str, ranks: &[u32]) -> bool {
+        let send = |ranks: &[u32]| {
+            let message = ToAgent::Placed(node.to_owned(), ranks.to_vec());
+            self.0.send(&message).is_ok()
+        };
+        node.len() <= ADDRESS_MAX && ranks.chunks(PLACED_MAX).all(send)
     }
 
     /// Calls the porch soon, from whatever thread.

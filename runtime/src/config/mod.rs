@@ -15,6 +15,7 @@ mod yaml;
 
 pub use change::{Change, ChangeError, Limit, PEERS_AT_ONCE_MAX, RuleChoice, peers_of};
 pub use gossip::{GossipConfig, ParticipantEntry, Teller};
+pub(crate) use gossip::{read_written, written};
 pub use group::{GroupName, parse_minority};
 pub use hosts::{participants_of_hosts, seeds_of_hosts};
 pub use key::{

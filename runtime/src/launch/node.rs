@@ -22,6 +22,7 @@ use signal_hook::consts::SIGKILL;
 use super::bell::{Bell, FenceId};
 use super::fence::Fences;
 use super::hall::Waiting;
+use super::modex::Modex;
 use super::notices::Searching;
 use super::output::Mouths;
 use super::peers::Peers;
@@ -72,6 +73,7 @@ pub(super) struct Launcher {
     pub(super) unconfirmed: Vec<(u64, Done)>,
     /// Ranks that wait for a notice.
     pub(super) searching: Vec<Searching>,
+    pub(super) modex: Modex,
     pub(super) signal_count: u64,
     /// The last signal of each node's ranks that was heard.
     pub(super) signals_heard: BTreeMap<usize, u64>,
@@ -127,6 +129,7 @@ pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut dyn FnMut()) -> Resul
         notice_count: 0,
         unconfirmed: Vec::new(),
         searching: Vec::new(),
+        modex: Modex::default(),
         signal_count: 0,
         signals_heard: BTreeMap::new(),
         last_fence: Instant::now(),
@@ -215,7 +218,7 @@ impl Launcher {
     }
 
     /// The job's name to PMIx.
-    fn namespace(&self) -> String {
+    pub(super) fn namespace(&self) -> String {
         format!("muster-{}", self.plan.job)
     }
 
@@ -477,6 +480,7 @@ impl Launcher {
             self.tell_deaths(server)?;
             self.advance_fences()?;
             self.see_to_notices();
+            self.see_to_modex(server)?;
             self.see_to_abort();
             self.bell.done = self.ranks.is_empty();
             self.ring()?;
@@ -486,7 +490,8 @@ impl Launcher {
             let due = self.bell.abort.is_some()
                 || self.bell.done
                 || !self.waiting.is_empty()
-                || !self.searching.is_empty();
+                || !self.searching.is_empty()
+                || self.modex.is_restless();
             self.wait(if due { TICK } else { REST })?;
         }
     }
@@ -522,6 +527,8 @@ impl Launcher {
                 answer.succeed();
             }
             Upcall::Signal(signalling) => self.send(signalling),
+            Upcall::Want(want) => self.want(want),
+            Upcall::Found(found) => self.take_found(found)?,
             Upcall::Query(query) => query.give(&self.namespace()),
             Upcall::Refused { rank, what } => self.say(&format!(
                 "rank {rank} has asked for {what}, which there is not under muster run; start all ranks at once"

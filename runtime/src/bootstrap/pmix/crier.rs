@@ -82,8 +82,18 @@ impl Crier {
                 for rank in ranks_on(board, event.node) {
                     self.condemn(rank);
                     self.moved.insert(rank);
+                    // Age gossip tells nothing of ranks but where they are.
+                    if board.rank_state(rank) == RankState::Unknown {
+                        self.buried.insert(rank);
+                    }
                 }
                 self.bury(event.node, board);
+            }
+            // Of ranks that are told of, each is told by itself.
+            EventKind::NodeUp => {
+                let is_unknown = |rank: &u32| board.rank_state(*rank) == RankState::Unknown;
+                let ranks = ranks_on(board, event.node).into_iter();
+                self.moved.extend(ranks.filter(is_unknown));
             }
             EventKind::NodeSuspect | EventKind::NodeDegraded | EventKind::NodeRecovered => {
                 self.moved.extend(ranks_on(board, event.node));
@@ -250,7 +260,7 @@ fn word_for(rank: u32, board: &BoardView) -> Option<Word> {
         (RankState::Hung, _) => Some(Word::Hung),
         (_, NodeState::Suspect) => Some(Word::Suspect),
         (_, NodeState::Degraded) => Some(Word::Degraded),
-        (RankState::Alive, NodeState::Alive) => Some(Word::Back),
+        (RankState::Alive | RankState::Unknown, NodeState::Alive) => Some(Word::Back),
         _ => None,
     }
 }
@@ -387,6 +397,27 @@ mod tests {
         board.set_rank_state(2, RankState::Left);
         assert_eq!(word_for(2, &view), None);
         assert_eq!(word_for(9, &view), None, "a rank that nobody knows");
+    }
+
+    /// With age gossip a rank has a place and no state: what is said of it is what becomes of its node.
+    #[test]
+    fn ranks_without_a_state_follow_their_node() {
+        let mut board = board();
+        board.set_rank_node(4, 1);
+        let view = board.view();
+        assert_eq!(word_for(4, &view), Some(Word::Back));
+        board.set_node_state(1, NodeState::Suspect);
+        assert_eq!(word_for(4, &view), Some(Word::Suspect));
+        let mut crier = Crier::new(true, true);
+        board.set_node_state(1, NodeState::Failed);
+        let lost = event(EventKind::NodeFailed, Cause::Silence, 1, NO_RANK);
+        crier.note(&lost, &view);
+        assert!(crier.pending.contains(&4));
+        assert_eq!(crier.buried, BTreeSet::from([4]));
+        crier.moved.clear();
+        board.set_node_state(1, NodeState::Alive);
+        crier.note(&event(EventKind::NodeUp, Cause::Joined, 1, NO_RANK), &view);
+        assert_eq!(crier.moved, BTreeSet::from([4]));
     }
 
     /// Nothing is said of a rank that was always well, and nothing twice.

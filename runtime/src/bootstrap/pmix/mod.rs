@@ -265,12 +265,10 @@ impl State {
         match session.job() {
             Ok(job) => {
                 // Where it is refused the kernels and the agents are left, as with most launchers.
-                let link = self
-                    .link
-                    .clone()
-                    .filter(|_| self.is_numbered_alike(session.rank()));
+                let is_alike = self.is_numbered_alike(session.rank());
+                let link = self.link.clone().filter(|_| is_alike);
                 let _ = link.map(|link| self.hearsay.listen(&session, &job, link));
-                self.guest = Some(Guest::new(session, job));
+                self.guest = Some(Guest::new(session, job, is_alike));
             }
             Err(Error::NotInitialized) => return false,
             Err(error) => return self.give_up(&error),

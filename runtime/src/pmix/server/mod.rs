@@ -14,6 +14,7 @@ mod desk;
 mod ffi;
 mod infos;
 mod meeting;
+mod modex;
 mod upcall;
 
 use std::ffi::{CString, OsString};
@@ -25,6 +26,7 @@ use crate::sys::descriptor::EventFd;
 pub use control::Signalling;
 pub use desk::{Lookup, Publishing, Query, Value};
 pub use meeting::{Contribution, Done, Meeting};
+pub use modex::{Found, Want};
 pub use upcall::Upcall;
 
 /// Why there is no server, or it refused.
@@ -136,6 +138,15 @@ impl Server {
     /// [`Error::Refused`].
     pub fn tell_death(&self, rank: u32) -> Result<(), Error> {
         self.library.notify_death(&self.namespace, rank)
+    }
+
+    /// Asks for what a rank of this node has put for others; the answer is [`Upcall::Found`], when it has put
+    /// something.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn ask_for(&self, rank: u32) -> Result<(), Error> {
+        self.library.request(&self.namespace, rank)
     }
 
     /// Ends the server. Ranks that still run lose it, and abort.
