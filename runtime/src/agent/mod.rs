@@ -29,6 +29,7 @@ mod rails;
 mod rest;
 mod resume;
 mod seat;
+mod service;
 mod signals;
 mod status;
 mod traffic;

@@ -6,7 +6,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory};
 
 /// What an option means that was not given, and has no default of its own.
-const UNSET: [(&str, &str); 13] = [
+const UNSET: [(&str, &str); 14] = [
     ("group", "(none)"),
     ("rail", "every interface that is up"),
     ("config", "(none)"),
@@ -19,6 +19,10 @@ const UNSET: [(&str, &str); 13] = [
     ),
     ("journal", "(none: events are not written)"),
     ("readable-in", "(none: other users may not ask)"),
+    (
+        "participants",
+        "(none: the first rails of the hosts, for age gossip)",
+    ),
     ("local", "(none: groups do not matter)"),
     ("gossip-state", "(none: the state is not written)"),
     ("random-seed", "drawn"),

@@ -14,6 +14,7 @@ use super::printer;
 use super::rails::Rails;
 use super::resume::{Record, Resume};
 use super::seat::{self, Seat};
+use super::service;
 use super::signals::Signals;
 use crate::cli::agents::{MEMBER_SUFFIX, SOCKET};
 use crate::config::{
@@ -102,7 +103,10 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     let mut host = Host::new(rails, engine, None, desk, config.profile, signals)
         .map_err(|error| format!("cannot start the loop: {error}"))?;
     let ready = printer::print_ready(config.name.as_str());
-    match ready.and_then(|()| host.run()) {
+    service::tell(service::READY);
+    let ending = ready.and_then(|()| host.run());
+    service::tell(service::STOPPING);
+    match ending {
         Ok(Ending::InOrder | Ending::Asked) => Ok(()),
         Ok(Ending::NameTaken) => Err(format!(
             "another living member is named {}; give this one another name with --name",

@@ -6,8 +6,10 @@ use super::paint;
 use super::show::{Shape, array, asked, print_answer, text};
 use crate::control::{Question, ask};
 use clap::Args;
+use muster_fabric::fold;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::process::ExitCode;
 
 /// Options of `muster check`.
 #[derive(Args)]
@@ -68,7 +70,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), CliError> {
                 .into_iter()
                 .flatten()
                 .filter_map(Value::as_str);
-            lines += &format!("{state}: {}\n", paint::fold(names));
+            lines += &format!("{state}: {}\n", fold(names));
         }
         lines
     });
@@ -76,6 +78,22 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), CliError> {
         true => Ok(()),
         false => Err(CliError::silent(4)),
     }
+}
+
+/// Whether this process was started as a plugin, however wrong its other options are.
+pub(super) fn is_plugin() -> bool {
+    let mut words = std::env::args_os().skip(1);
+    words.next().is_some_and(|word| word == "check") && words.any(|word| word == "--nagios")
+}
+
+/// Says what is wrong with the options as a plugin has to: with their code of wrong usage, which is 2, a
+/// plugin would say CRITICAL.
+pub(super) fn refuse_as_plugin(error: &clap::Error) -> ExitCode {
+    let text = error.to_string();
+    let why = text.lines().next().unwrap_or_default();
+    let why = why.trim_start_matches("error: ").replace('|', " ");
+    println!("MUSTER UNKNOWN - wrong usage: {why}");
+    ExitCode::from(3)
 }
 
 fn look(args: &CheckArgs) -> Result<Value, CliError> {

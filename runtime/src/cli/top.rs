@@ -9,6 +9,7 @@ use super::paint;
 use super::show::{Shape, align, array, asked, print_answer, ranges, text};
 use crate::control::{Question, ask, story};
 use clap::Args;
+use muster_fabric::by_number;
 use serde_json::{Value, json};
 use std::io::{IsTerminal, stdout};
 use std::path::Path;
@@ -111,7 +112,10 @@ impl Look {
             "alive" => 3,
             _ => 4,
         };
-        members.sort_by(|a, b| (place(a), text(a, "name")).cmp(&(place(b), text(b, "name"))));
+        members.sort_by(|a, b| {
+            let by_name = by_number(text(a, "name"), text(b, "name"));
+            place(a).cmp(&place(b)).then(by_name)
+        });
         let counted = |state: &str| {
             members
                 .iter()

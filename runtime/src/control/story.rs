@@ -1,5 +1,6 @@
 //! What is known about a member, told for people: the same words from the command and from the C API.
 
+use muster_fabric::fold;
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -34,7 +35,7 @@ pub(crate) fn known(member: &Value) -> String {
     if reporters.is_empty() {
         cause.to_owned()
     } else {
-        format!("{cause}, by {}", reporters.join(" "))
+        format!("{cause}, by {}", fold(reporters))
     }
 }
 
@@ -46,11 +47,11 @@ mod tests {
     #[test]
     fn the_story_lists_the_evidence() {
         let member = json!({ "name": "n2", "state": "suspect", "cause": "silence on every rail",
-            "reporters": ["n1"], "evidence": [{ "ms_ago": 1500.0, "what": "was reported",
+            "reporters": ["n3", "n1", "n2"], "evidence": [{ "ms_ago": 1500.0, "what": "was reported",
             "cause": "silence on every rail", "by": "n1", "incarnation": 7, "minor": 1 }] });
         let story = tell(&member);
         assert!(
-            story.starts_with("n2 is suspect: silence on every rail, by n1\n"),
+            story.starts_with("n2 is suspect: silence on every rail, by n[1-3]\n"),
             "{story}"
         );
         assert!(

@@ -3,15 +3,18 @@
 use super::{Finding, Level};
 use crate::cli::CliError;
 use crate::cli::agents::{self, AgentArgs};
-use crate::cli::paint;
 use crate::cli::show::{array, asked, ranges, text};
-use crate::control::{Followed, Follower, Question, ask};
+use crate::control::{AskError, Followed, Follower, Question, ask};
+use muster_fabric::fold;
 use rustix::process::Pid;
 use rustix::thread::sched_getaffinity;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// NIDs that a finding names; it counts further ones.
+const NIDS_NAMED: usize = 3;
 
 /// Looks at every agent; the second is the matrix of who is heard over what.
 pub(super) fn look(args: &AgentArgs, listen_ms: u64) -> Result<(Vec<Finding>, Value), CliError> {
@@ -25,12 +28,26 @@ pub(super) fn look(args: &AgentArgs, listen_ms: u64) -> Result<(Vec<Finding>, Va
     for path in &paths {
         match ask(path, &Question::About) {
             Ok(about) => asked_ones.push((path.clone(), about)),
-            Err(error) => findings.push(Finding::bad(
-                "agents",
-                Level::Error,
-                error.to_string(),
-                "install one release on all nodes, and start the agent anew",
-            )),
+            Err(error) => {
+                let remedy = match error {
+                    AskError::NoAgent { .. } => {
+                        "start one with musterd, or name another with --agent"
+                    }
+                    AskError::Denied { .. } => "ask as its user or as root",
+                    AskError::NoAnswer { .. } => {
+                        "see whether it is stopped (ps -o stat), and its log; start it anew if so"
+                    }
+                    AskError::Skewed { .. } | AskError::Refused { .. } => {
+                        "install one release on all nodes, and start the agent anew"
+                    }
+                };
+                findings.push(Finding::bad(
+                    "agents",
+                    Level::Error,
+                    error.to_string(),
+                    remedy,
+                ));
+            }
         }
     }
     let names: Vec<&str> = asked_ones
@@ -38,11 +55,7 @@ pub(super) fn look(args: &AgentArgs, listen_ms: u64) -> Result<(Vec<Finding>, Va
         .map(|(_, about)| text(about, "node"))
         .collect();
     if !names.is_empty() {
-        let found = format!(
-            "{}, release {}",
-            paint::fold(names),
-            env!("CARGO_PKG_VERSION")
-        );
+        let found = format!("{}, release {}", fold(names), env!("CARGO_PKG_VERSION"));
         findings.push(Finding::ok("agents", found));
     }
     for (path, about) in &asked_ones {
@@ -137,7 +150,7 @@ fn refused(path: &Path, node: &str) -> Result<Vec<Finding>, CliError> {
         }
     }
     let finding = |(setting, members): (String, Vec<String>)| {
-        let members = paint::fold(members.iter().map(String::as_str));
+        let members = fold(members.iter().map(String::as_str));
         let remedy = match setting.as_str() {
             "wire version" => "install one release on all nodes",
             _ => {
@@ -199,8 +212,15 @@ fn rows(node: &str, peer: &Value, before: &Value) -> Vec<Value> {
     array(peer, "nids").iter().map(row).collect()
 }
 
+/// Pairs of a rail of ours and members that are not heard there, and whether they ever were.
+#[derive(Default)]
+struct Silence<'a> {
+    members: Vec<&'a str>,
+    nids: Vec<&'a str>,
+}
+
 /// A member that is heard over one pair and not over another: something is in between. One that is heard
-/// over none is no neighbour of ours, and others watch it.
+/// over none is no neighbour of ours, and others watch it. A rail that many are cut off from is one finding.
 fn firewall(matrix: &[Value]) -> Vec<Finding> {
     let mut members: BTreeMap<(&str, &str), Vec<&Value>> = BTreeMap::new();
     for row in matrix {
@@ -209,7 +229,7 @@ fn firewall(matrix: &[Value]) -> Vec<Finding> {
             .or_default()
             .push(row);
     }
-    let mut findings = Vec::new();
+    let mut cuts: BTreeMap<(&str, String, bool), Silence<'_>> = BTreeMap::new();
     let mut heard = 0;
     for ((at, member), rows) in members {
         let silent: Vec<&&Value> = rows.iter().filter(|row| row["heard"] == 0).collect();
@@ -222,23 +242,16 @@ fn firewall(matrix: &[Value]) -> Vec<Finding> {
                 .iter()
                 .filter_map(Value::as_str)
                 .collect();
-            let ever = if row["heard_ever"] == true {
-                "any more"
-            } else {
-                "ever"
-            };
-            findings.push(Finding::bad(
-                "rails",
-                Level::Error,
-                format!(
-                    "{at} hears {member} over other rails, and not {ever} from {} ({} here)",
-                    text(row, "nid"), if over.is_empty() { "no rail".into() } else { over.join(", ") }
-                ),
-                "open the ports of the rail, P and P+1 (7741 and 7742), UDP, and TCP P+1, in the firewall between \
-                 them; see cable, switch and route of that interface",
-            ));
+            let key = (at, over.join(", "), row["heard_ever"] == true);
+            let cut = cuts.entry(key).or_default();
+            cut.members.push(member);
+            cut.nids.push(text(row, "nid"));
         }
     }
+    let mut findings: Vec<Finding> = cuts
+        .iter()
+        .map(|((at, over, ever), cut)| cut.finding(at, over, *ever))
+        .collect();
     if findings.is_empty() && !matrix.is_empty() {
         findings.push(Finding::ok(
             "rails",
@@ -246,6 +259,28 @@ fn firewall(matrix: &[Value]) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+impl Silence<'_> {
+    fn finding(&self, at: &str, over: &str, ever: bool) -> Finding {
+        let members = fold(self.members.iter().copied());
+        let since = if ever { "any more" } else { "ever" };
+        let more = match self.nids.len().saturating_sub(NIDS_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let nids = self.nids[..self.nids.len().min(NIDS_NAMED)].join(", ");
+        let here = if over.is_empty() { "no rail" } else { over };
+        Finding::bad(
+            "rails",
+            Level::Error,
+            format!(
+                "{at} hears {members} over other rails, and not {since} from {nids}{more} ({here} here)"
+            ),
+            "open the ports of the rail, P and P+1 (7741 and 7742), UDP, and TCP P+1, in the firewall between \
+             them; see cable, switch and route of that interface",
+        )
+    }
 }
 
 #[cfg(test)]
@@ -276,6 +311,19 @@ mod tests {
             "{findings:?}"
         );
         assert!(findings[0].remedy.as_ref().unwrap().contains("7741"));
+        // A switch that is off cuts off everybody: one finding.
+        let many: Vec<Value> = (1..=9)
+            .flat_map(|number| {
+                let (member, nid) = (format!("n{number}"), format!("y{number}@udp1"));
+                [row(&member, "x@udp0", 9), row(&member, &nid, 0)]
+            })
+            .collect();
+        let findings = firewall(&many);
+        assert_eq!(findings.len(), 1);
+        let found = &findings[0].found;
+        let said =
+            "hears n[1-9] over other rails, and not ever from y1@udp1, y2@udp1, y3@udp1 and 6 more";
+        assert!(found.contains(said), "{found}");
     }
 
     #[test]
