@@ -581,6 +581,37 @@ fn the_journal_has_every_event_and_a_bad_directory_costs_nothing_else() {
     lost.signal(Signal::TERM);
 }
 
+/// A file that is full becomes the part before, and the report has both.
+#[test]
+fn a_full_journal_is_turned_over_and_the_report_has_both_parts() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = directory.path().join("journal");
+    fs::create_dir(&journal).unwrap();
+    // Of a life before, which has filled it.
+    let event = r#"{"event":"node-failed","member":"n9","node":"n1","unix_us":1,"cause":"told"}"#;
+    let file = journal.join("muster-n1.jsonl");
+    fs::write(&file, format!("{event}\n{}\n", " ".repeat(4096))).unwrap();
+    let bound = ("MUSTER_JOURNAL_KB", OsStr::new("4"));
+    let variables = [("MUSTER_JOURNAL", journal.as_os_str()), bound];
+    let _members = start(directory.path(), 11, 2, &variables);
+    let end = Instant::now() + DEADLINE;
+    let is_up = |text: &str| text.contains("\"node-up\"");
+    while !fs::read_to_string(&file).is_ok_and(|text| is_up(&text)) {
+        assert!(Instant::now() < end, "{:?}", fs::read_to_string(&file));
+    }
+    let before = fs::read_to_string(journal.join("muster-n1.jsonl.1")).unwrap();
+    assert!(before.contains(event), "{before}");
+    assert!(fs::metadata(&file).unwrap().len() <= 4096);
+    let page = directory.path().join("report.html");
+    let mut report = Command::new(program("muster"));
+    report.arg("report").arg(&file).arg("-o").arg(&page);
+    assert!(report.output().unwrap().status.success());
+    let page = fs::read_to_string(page).unwrap();
+    for there in ["<td>node-failed</td><td>n9</td>", "<td>node-up</td>"] {
+        assert!(page.contains(there), "{there}: {page}");
+    }
+}
+
 /// A page that a strict parser takes and that loads nothing: no script, no link, no picture, no address.
 fn is_whole_in_itself(page: &str) {
     for part in [
