@@ -131,6 +131,13 @@ impl GossipConfig {
             let mut nids = one.nids.iter();
             nids.any(|nid| local.iter().any(|own| own == nid))
         };
+        if participants.is_empty() {
+            return Err(
+                "age gossip has no participants: name them (--participants, MUSTER_PARTICIPANTS), or the hosts of the \
+                 job (--hosts, MUSTER_HOSTS)"
+                    .into(),
+            );
+        }
         let own: Vec<&ParticipantEntry> = participants.iter().filter(is_local).collect();
         let [own] = own[..] else {
             return Err(format!(
@@ -223,9 +230,9 @@ fn refuse(text: &str, why: &dyn ToString) -> ConfigError {
 }
 
 fn file(path: &Path) -> Result<String, ConfigError> {
-    let failed = |source| ConfigError::File {
-        path: path.to_owned(),
-        source,
+    let failed = |cause: std::io::Error| {
+        let why = format!("{cause}; name a readable list of NIDs");
+        refuse(&format!("file:{}", path.display()), &why)
     };
     let size = std::fs::metadata(path).map_err(failed)?.len();
     if size > LIST_MAX {
@@ -314,6 +321,15 @@ mod tests {
             .engine(&"10.0.0.9@udp0".parse().unwrap());
         assert!(error.unwrap_err().contains("its rails are 10.0.0.9@udp0"));
         assert!(GossipConfig::parse(&[], "soon", "1", false, None).is_err());
+        let error = parse("").unwrap().engine(&"10.0.0.9@udp0".parse().unwrap());
+        assert!(error.unwrap_err().contains("has no participants"));
+        for path in ["/nonexistent/list", "/proc/self/exe"] {
+            let error = parse(&format!("file:{path}")).unwrap_err().to_string();
+            assert!(
+                error.contains(path) && error.contains("MUSTER_PARTICIPANTS"),
+                "{error}"
+            );
+        }
     }
 
     /// What a worker leaves behind is read by the next one.

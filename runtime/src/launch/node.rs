@@ -30,7 +30,7 @@ use super::ranks::{Ranks, Start};
 use super::signals::Signals;
 use super::{Error, Plan, binding, environment, library, memory_directory, session_directory};
 use crate::client::{Client, Options};
-use crate::pmix::server::{Done, JobFacts, Server, Upcall};
+use crate::pmix::server::{Done, JobFacts, Seat, Server, Upcall};
 use crate::sys::descriptor::EventFd;
 use crate::sys::poll::Epoll;
 
@@ -235,7 +235,7 @@ impl Launcher {
         let node = self.name();
         self.epoll_add_all(signals)?;
         let files = self.find_programs()?;
-        let cores = binding::of_ranks(&self.plan, self.own)?;
+        let seats = binding::of_ranks(&self.plan, self.own)?;
         self.gather(signals)?;
         if let Some(status) = self.aborted_by_another() {
             return Ok(status);
@@ -262,6 +262,7 @@ impl Launcher {
                 .map(|program| program.ranks)
                 .collect(),
             own: self.own,
+            seats: seats.clone().unwrap_or_default(),
             directory: session.directory.clone(),
         };
         let first = files
@@ -279,7 +280,7 @@ impl Launcher {
         }
         let common = self.common_environment(session, first, &path);
         let mouths = Mouths::new(&self.plan.output, &node, &self.plan.job);
-        let started = self.start_ranks(&server, &files, &common, cores.as_deref(), &mouths);
+        let started = self.start_ranks(&server, &files, &common, seats.as_deref(), &mouths);
         let outcome =
             started.and_then(|()| self.turn_until_over(&server, &upcalls, &wake, signals));
         if outcome.is_err() {
@@ -380,13 +381,17 @@ impl Launcher {
         server: &Server,
         files: &BTreeMap<usize, PathBuf>,
         common: &[(OsString, OsString)],
-        cores: Option<&[Vec<usize>]>,
+        seats: Option<&[Seat]>,
         mouths: &Mouths,
     ) -> Result<(), Error> {
         for (place, rank) in self.plan.layout.ranks_of(self.own).enumerate() {
-            let cores = cores.map_or(&[][..], |all| &all[place]);
-            if self.plan.verbose && !cores.is_empty() {
-                self.say(&format!("rank {rank} is bound to the processors {cores:?}"));
+            let seat = seats.and_then(|all| all.get(place));
+            let cores = seat.map_or(&[][..], |seat| &seat.processors);
+            if let Some(seat) = seat.filter(|_| self.plan.verbose) {
+                self.say(&format!(
+                    "rank {rank} is bound to the processors {cores:?}: {}",
+                    seat.locality
+                ));
             }
             let mut variables = common.to_vec();
             variables.extend(server.environment(rank)?);

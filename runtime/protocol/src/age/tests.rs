@@ -485,6 +485,57 @@ fn what_cannot_be_is_refused() {
     );
 }
 
+/// AG-06, AG-09: a clock far ahead is believed; after it one far behind is not, whatever ages it brings; and a
+/// message with greater ages than an earlier one makes nobody older.
+#[test]
+fn clocks_may_leap_and_ages_do_not_go_back() {
+    let mut engine = Age::new(config(0, 3)).unwrap();
+    let now = Instant(10 * INTERVAL_US);
+    engine.handle(now, Input::Wake).unwrap();
+    let mut sequence = 0;
+    let mut ping = |engine: &mut Age, clock: u64, ages: [u8; 3]| {
+        sequence += 1;
+        let mut buffer = [0; 200];
+        // Clock, part 0 of 1, no parameters, ages.
+        let body = &mut buffer[frame::HEADER_SIZE..];
+        body[..8].copy_from_slice(&clock.to_le_bytes());
+        body[8..13].copy_from_slice(&[0, 0, 1, 0, 0]);
+        body[13..16].copy_from_slice(&ages);
+        let header = frame::Header {
+            kind: frame::Kind::Gossip,
+            sender: MemberId::of(&nid(1)),
+            incarnation: 1,
+            sequence,
+            time_us: 0,
+        };
+        let size = frame::seal(&KEY, header, &mut buffer, 16);
+        let bytes = &buffer[..size];
+        engine.handle(now, Input::Datagram { bytes })
+    };
+    let far = 1 << 40;
+    assert_eq!(ping(&mut engine, far, [9, 0, 5]), Ok(()));
+    assert_eq!(
+        (engine.clock(), engine.gossip.ages()),
+        (far + 1, &[0, 1, 6][..])
+    );
+    assert_eq!(ping(&mut engine, 3, [9, 0, 1]), Ok(()));
+    assert_eq!(
+        (engine.clock(), engine.gossip.ages()),
+        (far + 1, &[0, 1, 6][..])
+    );
+    assert_eq!(engine.counters().gossips_obsolete, 1);
+    assert_eq!(ping(&mut engine, far + 1, [9, 0, 200]), Ok(()));
+    assert_eq!(engine.gossip.ages(), [0, 1, 6]);
+    assert_eq!(ping(&mut engine, far + 1, [9, 0, 2]), Ok(()));
+    assert_eq!(engine.gossip.ages(), [0, 1, 3]);
+    // Not even who says that we are old makes us so.
+    assert_eq!(ping(&mut engine, u64::MAX, [255, 0, 255]), Ok(()));
+    assert_eq!(
+        (engine.clock(), engine.gossip.ages()),
+        (u64::MAX, &[0, 1, 3][..])
+    );
+}
+
 /// Members of two engines do not talk past each other in silence.
 #[test]
 fn the_overlay_and_the_age_engine_refuse_each_other() {

@@ -72,8 +72,21 @@ pub struct JobFacts {
     pub programs: Vec<u32>,
     /// This node's place in the lists.
     pub own: usize,
+    /// What each rank of this node is bound to; empty if they are not bound.
+    pub seats: Vec<Seat>,
     /// Where ranks and server may put files; the caller's to remove.
     pub directory: PathBuf,
+}
+
+/// What a rank is bound to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seat {
+    /// The processors, by the system's numbers.
+    pub processors: Vec<usize>,
+    /// The same as PMIx writes it: `hwloc:0-3`.
+    pub cpuset: String,
+    /// The parts of the machine that these belong to, from NUMA nodes down; empty if that is not known.
+    pub locality: String,
 }
 
 /// The server of this node's ranks.
