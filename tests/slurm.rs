@@ -58,7 +58,8 @@ fn the_plugin_gives_each_node_an_agent_and_takes_it_away() {
         signal(&process, Signal::KILL);
     }
     run.await_line(&["1: EVENT Overflow", "NewAgent"]);
-    // Where the last worker has ended the agent has, too; a new one elsewhere never heard of that node.
+    // Where the last worker has ended the agent has, too; a new one elsewhere never heard of that node, and what was
+    // told of its worker holds.
     run.await_view(
         [0, 3],
         &everybody()
@@ -69,7 +70,7 @@ fn the_plugin_gives_each_node_an_agent_and_takes_it_away() {
         [1],
         &everybody()
             .replace("n3=Alive ", "")
-            .replace("2=Alive 3", "2=Unknown 3"),
+            .replace("2=Alive 3", "2=Failed 3"),
     );
     signal(&worker(&cluster, 1), Signal::KILL);
     for rank in [1, 3] {

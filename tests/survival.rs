@@ -169,7 +169,7 @@ fn the_plugin_and_a_step_that_lives_on() {
     // What srun has said when the node was down: it has nothing to do with it any more.
     run.await_view(
         [0],
-        "n1=Alive n2=Alive n4=Failed 0=Alive 1=Alive 2=Unknown 3=Failed",
+        "n1=Alive n2=Alive n4=Failed 0=Alive 1=Alive 2=Failed 3=Failed",
     );
     assert_eq!(workers(&cluster, 2).len(), 1);
     rows.push(("slurmd of a node", DOWN));

@@ -143,8 +143,18 @@ pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError
         }
         Err(error) => {
             door.refuse_all(&error.to_string());
+            clear_away(door, place);
             Err(error)
         }
+    }
+}
+
+/// Takes away all that is at the place, its key too, when nobody is served there any more. Whoever asks for a log
+/// wants to read it afterwards.
+fn clear_away(door: Door, place: &Place) {
+    match std::env::var_os("MUSTER_LOG") {
+        None => door.clear_away(place),
+        Some(_) => door.close(),
     }
 }
 
@@ -182,6 +192,7 @@ fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(
             Err(source) => {
                 let error = system("cannot fork a worker")(source);
                 estate.door.refuse_all(&error.to_string());
+                clear_away(estate.door, place);
                 return Err(error);
             }
         };
@@ -189,17 +200,12 @@ fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(
         let wait = wait_for(worker, &mut signals);
         match wait.map_err(system("cannot wait for the worker"))? {
             End::Code(worker::ENDED) => {
-                // Whoever asks for a log wants to read it afterwards.
-                if std::env::var_os("MUSTER_LOG").is_none() {
-                    estate.door.clear_away(place);
-                }
+                clear_away(estate.door, place);
                 return Ok(());
             }
             End::Code(worker::GAVE_UP) => {
-                // Whoever started it is told why, and has no use for the place: a key would stay there.
-                if config.stay != Stay::Lingering && std::env::var_os("MUSTER_LOG").is_none() {
-                    estate.door.clear_away(place);
-                }
+                // All who came were told why, and nobody has a use for the place.
+                clear_away(estate.door, place);
                 return Err(KeeperError::Worker(estate.resume.last_words()));
             }
             End::Requested { killed } => {

@@ -117,7 +117,7 @@ fn try_start(
         let socket = try_connect(place, last)?;
         // It detaches before it listens, so the child is over or just about to be; it is waited
         // for, as it would stay a zombie in this process.
-        let detached = started.has_detached()?;
+        let detached = started.has_detached().inspect_err(|_| place.leave())?;
         if let Some(socket) = socket.filter(|_| detached) {
             return Ok(Some(socket));
         }
