@@ -408,41 +408,6 @@ fn a_death_is_not_undone_by_another_agent() {
     }
 }
 
-/// With age gossip, too, the ranks of a node are told of those that end while it has no worker, of which the next
-/// one takes over nothing but the board.
-#[test]
-fn age_gossip_tells_of_ranks_that_end_while_no_worker_runs() {
-    // Nobody comes to the second node.
-    let job = Job::new(2).with_one_rail();
-    let rails = [job.rails(1), job.rails(2)].join(",");
-    let mut ranks: Vec<Rank> = (0..3)
-        .map(|rank| {
-            let mut command = job.command(rank_program(), 1, rank);
-            command.env_remove("MUSTER_SEEDS");
-            command.env("MUSTER_PROTOCOL", "age");
-            command.env("MUSTER_PARTICIPANTS", &rails);
-            let rank = Rank::start(&mut command, &format!("rank {rank}"));
-            rank.await_words(&["ATTACHED"]);
-            rank
-        })
-        .collect();
-    ranks[0].await_view(|view| view.ends_with(" 0=Alive 1=Alive 2=Alive"));
-    let (keeper, worker) = job.agent(1).pair();
-    signal(keeper, Signal::STOP);
-    signal(worker, Signal::KILL);
-    wait_for_end(worker);
-    let mut leaving = ranks.pop().expect("rank 2");
-    leaving.tell("leave 3");
-    assert_eq!(leaving.await_end(), Some(3));
-    ranks.pop().expect("rank 1").kill();
-    signal(keeper, Signal::CONT);
-    ranks[0].await_each(&[
-        &["EVENT", "RankFailed", "rank=1"],
-        &["EVENT", "RankLeft", "rank=2", "code=3"],
-    ]);
-    ranks[0].await_view(|view| view.ends_with(" 0=Alive 1=Failed 2=Left"));
-}
-
 /// An agent that is asked to end leaves in order, and nobody is declared failed. Its ranks are told
 /// so and start no other, until somebody else has done so.
 #[test]
@@ -632,42 +597,6 @@ fn an_agent_that_cannot_start_tells_its_rank_why() {
     }
     // Nothing of all that is in the way of one that can.
     drop(start_rank(&job, 0));
-}
-
-/// What could not start leaves nothing, be it the key that an agent of the job had left there before it was killed.
-#[test]
-fn an_agent_that_cannot_start_leaves_nothing() {
-    let rank = rank_program();
-    let cases = [
-        // The configuration is refused, the keeper finds no libfabric, the worker no rail, or too few files.
-        ("MUSTER_RAILS", "nonsense", rank, false),
-        (
-            "MUSTER_LIBFABRIC",
-            "/nonexistent/libfabric.so.1",
-            rank,
-            true,
-        ),
-        ("MUSTER_RAILS", "nosuchif0@udp0", rank, true),
-        ("FILES", "16", "/bin/sh", true),
-    ];
-    for (variable, value, program, has_key) in cases {
-        let job = Job::new(1);
-        let place = job.place(1);
-        if has_key {
-            place.prepare().expect("a folder");
-            std::fs::write(place.key_file(), "5c".repeat(32)).expect("a file");
-            set_mode(&place.key_file(), 0o600);
-        }
-        let mut command = job.command(program, 1, 0);
-        if program != rank {
-            command.args(["-c", "ulimit -n $FILES; exec \"$0\"", rank]);
-        }
-        refused(command.env(variable, value).env_remove("MUSTER_LOG"));
-        assert_nothing_stays(&job, 1);
-        let left = std::fs::read_dir(place.directory());
-        let left: Vec<_> = left.into_iter().flatten().flatten().collect();
-        assert!(!place.directory().exists(), "{variable}={value}: {left:?}");
-    }
 }
 
 /// A rank is bound to one core, so another one is left where there is one: the agent's loop takes it, and

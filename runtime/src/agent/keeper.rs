@@ -7,6 +7,8 @@
 //! could kill it; if it is killed all the same the worker goes on alone, and only if both
 //! are gone does a client start a new agent.
 
+use super::desk::job_of;
+use super::printer;
 use super::resume::Resume;
 use super::seat;
 use super::signals::Signals;
@@ -14,6 +16,7 @@ use super::worker;
 use crate::board::{BoardError, BoardLimits, BoardWriter};
 use crate::config::{AgentConfig, KeySource, Stay, leave_key};
 use crate::doorman::{Door, DoorError, Place};
+use crate::launch;
 use crate::sys::daemon::{Fork, drop_inheritance, fork};
 use crate::sys::limits;
 use crate::sys::signal::keeping_handlers;
@@ -126,7 +129,11 @@ pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError
     if let (KeySource::Given(key), false) = (&config.key, config.stay == Stay::Lingering) {
         // If we are killed, the ranks start another one.
         if let Err(why) = leave_key(&place.key_file(), key) {
-            warn!(%why, "an agent that is started after us will not have the job's key");
+            let what = format!(
+                "an agent that is started after this one, should it be killed, will not have the job's key: {why}"
+            );
+            warn!("{what}");
+            printer::print_lack(&what);
         }
     }
     match furnish() {
@@ -200,6 +207,7 @@ fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(
         let wait = wait_for(worker, &mut signals);
         match wait.map_err(system("cannot wait for the worker"))? {
             End::Code(worker::ENDED) => {
+                launch::sweep(job_of(place), place.node());
                 clear_away(estate.door, place);
                 return Ok(());
             }
