@@ -224,6 +224,8 @@ fn rails_are_measured_beside_sockets_and_plain_libfabric() {
         "flow/one rail, bulk messages",
         "stream/one rail",
         "stream/two rails",
+        "stream/one rail, bulk messages",
+        "stream/two rails, bulk messages",
     ];
     for flow in flows {
         let of = |name| figure(&format!("/{flow}/{name}"));
@@ -231,7 +233,12 @@ fn rails_are_measured_beside_sockets_and_plain_libfabric() {
         of("mb_per_s");
     }
     // What is acknowledged arrives.
-    for reliable in ["flow/tcp sockets", "flow/one rail, bulk messages"] {
+    for reliable in [
+        "flow/tcp sockets",
+        "flow/one rail, bulk messages",
+        "stream/one rail, bulk messages",
+        "stream/two rails, bulk messages",
+    ] {
         let of = |name| figure(&format!("/{reliable}/{name}"));
         let behind = of("sent_bytes") - of("come_bytes");
         assert!(behind <= 2.0 * 1024.0 * 1024.0, "{reliable}: {report:#}");
@@ -262,6 +269,10 @@ fn rails_are_measured_beside_sockets_and_plain_libfabric() {
         (
             "two rails to one, stream",
             speed("stream/two rails") / speed("stream/one rail"),
+        ),
+        (
+            "two rails to one, bulk stream",
+            speed("stream/two rails, bulk messages") / speed("stream/one rail, bulk messages"),
         ),
     ];
     for (name, quotient) in ratios {

@@ -1,11 +1,13 @@
 //! Real members with age gossip: everybody comes up, dies, sleeps and returns everywhere; who is set
 //! otherwise stops, and so does who finds out.
 
+use muster_tests::launch::{Outcome, compile, job, open_mpi_5_on_two_nodes, run, venv};
 use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
 use muster_tests::{DEADLINE, Member, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::Signal;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Lines};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -44,7 +46,8 @@ fn assert_about(said: &[String], nid: &str) {
     assert!(said.iter().all(is_right), "{nid}: {said:?}");
 }
 
-/// AG-01, AG-10, BG-04: 64 members; one is killed and comes back in a new life, one is stopped and goes on.
+/// AG-01, AG-05, AG-10, BG-04: 64 members; one is killed and comes back in a new life, one is stopped and goes on; one
+/// more, which has another list, and the member that it pings name what differs, and stop.
 #[test]
 fn members_come_up_die_sleep_and_return() {
     let directory = tempfile::tempdir().unwrap();
@@ -72,7 +75,7 @@ fn members_come_up_die_sleep_and_return() {
     for member in &members {
         assert_about(&until(member, &format!("UP {stopped}")), &stopped);
     }
-    let _again = start(directory.path(), 91, 9, COUNT, &[]);
+    let again = start(directory.path(), 91, 9, COUNT, &[]);
     for member in members.iter().chain([&sleeper]) {
         let before = until(member, &format!("UP {killed}"));
         // Who slept through nobody's death accuses nobody.
@@ -85,6 +88,21 @@ fn members_come_up_die_sleep_and_return() {
         .unwrap();
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.contains("127.91.0."), "{shown}");
+    let stranger = start(directory.path(), 91, 65, COUNT + 1, &[]);
+    let said = stranger.next_line();
+    let met = said.strip_prefix("REFUSED ");
+    let met = met.and_then(|rest| rest.strip_suffix(" participants"));
+    let met = met.unwrap_or_else(|| panic!("it hears of nobody: {said}"));
+    let mut all = members.iter().chain([&sleeper, &again]);
+    let is_met = |index: usize| nid(91, index) == met;
+    let met = all.find(|one| one.name[1..].parse().is_ok_and(is_met));
+    let met = met.expect("one of the members");
+    until(met, &format!("REFUSED {} participants", nid(91, 65)));
+    for stopped in [met, &stranger] {
+        let (_, said) = ask(directory.path(), &stopped.name, &["status"]);
+        assert!(said.contains("gossip is stopped"), "{said}");
+        assert!(said.contains("has another participants"), "{said}");
+    }
 }
 
 /// AG-05: another interval, or another list: both sides name what differs.
@@ -106,9 +124,11 @@ fn who_is_set_otherwise_stops_and_so_does_who_finds_out() {
 #[test]
 fn an_operator_stops_starts_and_initialises() {
     let directory = tempfile::tempdir().unwrap();
-    let members: Vec<_> = (1..=3)
+    let log = directory.path().join("g1.log");
+    let mut members: Vec<_> = (2..=3)
         .map(|index| start(directory.path(), 95, index, 3, &[]))
         .collect();
+    members.insert(0, start_logging(directory.path(), 95, 1, 3, &log));
     for (index, member) in (1..).zip(&members) {
         let others = (1..=3).filter(|other| *other != index);
         let ups: Vec<_> = others
@@ -149,6 +169,42 @@ fn an_operator_stops_starts_and_initialises() {
     let (done, said) = ask(&["start"]);
     assert!(done, "{said}");
     until(&members[1], &format!("UP {}", nid(95, 1)));
+    // AG-17: what was logged is whole when it has ended.
+    assert!(members.remove(0).leave());
+    assert_log(&std::fs::read_to_string(&log).unwrap(), &second);
+}
+
+/// AG-17: each change of somebody's health is a line with the clock, as a warning if it is for the worse, and else with
+/// the clock of the message that brought it.
+fn assert_log(log: &str, nid: &str) {
+    let about = |event: &str| {
+        let words = [format!("peer=\"{nid}\""), format!("event={event}")];
+        let mut lines = log.lines().filter(|line| line.contains(" gossip clock="));
+        let line = lines.find(|line| words.iter().all(|word| line.contains(word)));
+        line.unwrap_or_else(|| panic!("{event}: {log}"))
+    };
+    for worse in ["NodeSuspect", "NodeFailed"] {
+        let line = about(worse);
+        assert!(
+            line.contains("WARN") && !line.contains("message_clock="),
+            "{line}"
+        );
+    }
+    let line = about("NodeUp");
+    assert!(
+        line.contains("INFO") && line.contains("message_clock="),
+        "{line}"
+    );
+}
+
+/// Starts a member that logs all events.
+fn start_logging(directory: &Path, net: u8, index: usize, count: usize, log: &Path) -> Member {
+    let rail = nid(net, index);
+    let all = format!("127.{net}.0.[1-{count}]@udp0");
+    let arguments = ["--rail", &rail, "--protocol", "age", "--participants", &all];
+    let log = std::fs::File::create(log).unwrap().into();
+    let level = [("MUSTER_LOG", OsStr::new("info"))];
+    Member::start_logging(directory, &format!("g{index}"), &arguments, &level, log)
 }
 
 /// Starts a member whose participants are told by others.
@@ -258,6 +314,36 @@ fn a_gossip_server_brings_all_together() {
     assert!(said.contains("gossip is running"), "{said}");
 }
 
+/// BG-04: an agent whose worker was killed goes on with the participants that a server had told it, though that server
+/// is gone.
+#[test]
+fn a_worker_that_takes_over_needs_no_server() {
+    let job = Job::new(2).with_one_rail();
+    let (server, told_by) = Server::start(job.directory(), 2);
+    let mut ranks = [0, 1].map(|number| {
+        let program = env!("CARGO_BIN_EXE_muster-test-rank");
+        let mut command = job.command(program, number as usize + 1, number);
+        command.env("MUSTER_PROTOCOL", "age");
+        command.env("MUSTER_PARTICIPANTS", &told_by);
+        Rank::start(&mut command, &format!("rank {number}"))
+    });
+    for (number, rank) in ranks.iter_mut().enumerate() {
+        rank.await_words(&["ATTACHED"]);
+        rank.await_view(|view| view.contains("n1=Alive n2=Alive"));
+        // What another node's rank is, is not told.
+        rank.await_view(|view| view.contains(&format!(" {number}=Alive")));
+    }
+    drop(server);
+    let (_, worker) = job.agent(2).pair();
+    signal(worker, Signal::KILL);
+    ranks[1].await_words(&["ATTACHED"]);
+    ranks[1].await_counter("pings_sent", 3);
+    // A few cycles later each has heard of the other's life, whatever was thought meanwhile.
+    for rank in &mut ranks {
+        rank.await_view(|view| view.contains("n1=Alive n2=Alive"));
+    }
+}
+
 /// BG-04: as many nodes as were expected, known by seeds, take part: each has the others' addresses.
 #[test]
 fn seeds_bring_all_together() {
@@ -271,6 +357,65 @@ fn seeds_bring_all_together() {
         })
         .collect();
     await_all_up(&members, |other| nid(98, other));
+}
+
+/// BG-03, BG-04: the nodes of an MPI job, told how many there are, find each other through PMIx; where ranks run comes
+/// from the launcher's map, and their messages carry pings, which then do not go by themselves. How many depends on
+/// how soon ranks get a core; the protocol's `riding_tests` have the proportion.
+#[test]
+fn nodes_of_a_job_meet_through_pmix_and_messages_carry_pings() {
+    job(|folder| {
+        let compiler = venv("venv").join("mpicc");
+        let program = compile(&compiler, "meets", &[], folder);
+        let mut launcher = open_mpi_5_on_two_nodes(folder);
+        launcher.args(["-n", "4", "-x", "MUSTER_PROTOCOL=age"]);
+        launcher.args(["-x", "MUSTER_PARTICIPANTS=seeds:2"]);
+        launcher.arg(&program).arg("2");
+        expect_carried(&run(&mut launcher, folder));
+    });
+}
+
+/// The same where MPI has no PMIx: addresses, and where ranks run, come by an allgather.
+#[test]
+fn nodes_of_a_job_meet_through_mpi_and_messages_carry_pings() {
+    job(|folder| {
+        let folders = venv("mpich");
+        let program = compile(&folders.join("mpicc"), "meets", &[], folder);
+        let mut launcher = Command::new(folders.join("mpiexec"));
+        launcher
+            .args(["-n", "4"])
+            .arg(&program)
+            .args(["2", "cards"]);
+        launcher.env("MUSTER_PROTOCOL", "age");
+        launcher.env("MUSTER_PARTICIPANTS", "seeds:2");
+        let pid = std::process::id();
+        let net = format!("{}.{}", 191 + pid / 250 % 60, 1 + pid % 250);
+        launcher.env("MEETS_NET", net);
+        expect_carried(&run(&mut launcher, folder));
+    });
+}
+
+/// All four ranks were ready, and on each node pings were left out, which messages took.
+fn expect_carried(outcome: &Outcome) {
+    let text = outcome.text();
+    let counts = ["READY", "CARRIED", "FAIL"].map(|word| outcome.count(word));
+    assert_eq!(counts, [4, 4, 0], "{text}");
+    println!("{text}");
+    let is_told = |line: &&String| line.starts_with("CARRIED");
+    for line in outcome.lines.iter().filter(is_told) {
+        let number = |name: &str| -> u64 {
+            let mut words = line.split([' ', '=']);
+            words.find(|word| *word == name);
+            let number = words.next().and_then(|number| number.parse().ok());
+            number.unwrap_or_else(|| panic!("{name}: {text}"))
+        };
+        // Left out are those that a message took, and no other.
+        let left_out = number("gossips_piggybacked");
+        let (taken, offered) = (number("piggyback_taken"), number("gossips_offered"));
+        let is_sound = 5 <= left_out && left_out <= taken && taken <= offered;
+        assert!(is_sound, "{line}");
+    }
+    assert!(outcome.expect_end().success(), "{text}");
 }
 
 /// Waits until a file of the watched directory has been replaced, or for a while in vain.
@@ -359,13 +504,22 @@ fn groups_and_state_files() {
 /// AG-02, AG-03, AG-04, AG-11: what cannot be is refused at the start, with the remedy.
 #[test]
 fn a_wrong_start_is_refused_with_a_remedy() {
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["--participants", "server:head"], "server:HOST:PORT"),
         (&["--participants", "seeds:1"], "number of nodes"),
         (&["--local", "0.9"], "GROUP=NIDS"),
         (&["--interval-ms", "100"], "allow_fast_interval"),
         (&["--round-trip-ms", "500"], "half the estimated round trip"),
         (&["--participants", "127.94.0.9@tcp0"], "127.94.0.9@tcp0"),
+        (
+            &["--participants", "file:/nonexistent"],
+            "file:/nonexistent",
+        ),
+        (
+            &["--participants", "10.[0-999].[0-999].[0-999]@udp0"],
+            "stands for 1000000000 names",
+        ),
+        (&["--participants", "127.94.0.2@udp0"], "listed twice"),
         (
             &["--participants", "127.94.0.[5-4]@udp0"],
             "MUSTER_PARTICIPANTS",

@@ -7,6 +7,7 @@ use muster_tests::launch::{
     Outcome, compile, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes, run, venv,
 };
 use rustix::process::Signal;
+use std::net::UdpSocket;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -50,7 +51,8 @@ fn told(compiler: &Path, folder: &Path) -> PathBuf {
     compile(compiler, "told", &[], folder)
 }
 
-/// MPICH's launcher speaks PMI-1; the agents of two nodes are brought together by an allgather.
+/// MPICH's launcher speaks PMI-1; the agents of two nodes are brought together by an allgather. On the first node
+/// somebody has the port of rails that name none: its agent takes another, and the other node's learns it.
 #[test]
 fn mpich_without_pmix() {
     job(|folder| {
@@ -61,10 +63,9 @@ fn mpich_without_pmix() {
             .arg(&program)
             .arg("cards");
         let pid = std::process::id();
-        launcher.env(
-            "TOLD_NET",
-            format!("{}.{}", 91 + pid / 250 % 100, 1 + pid % 250),
-        );
+        let net = format!("{}.{}", 91 + pid / 250 % 100, 1 + pid % 250);
+        let _taken = UdpSocket::bind(format!("127.{net}.1:7741")).expect("a free port");
+        launcher.env("TOLD_NET", net);
         // As soon as one of them has ended it ends the others.
         let outcome = job_with_death(&mut launcher, folder, true);
         expect_told(folder, "rank 3 on n1 ");
@@ -173,13 +174,16 @@ fn muster_before_and_after_open_mpi_4() {
 }
 
 /// What `MPI_Comm_spawn` starts is a job of its own on the same nodes: its ranks are told of each other, and
-/// its deaths are not its parents'.
+/// its deaths are not its parents'. Both are given the same rail, without a port.
 #[test]
 fn spawned_children_are_a_job_of_their_own() {
     job(|folder| {
         let program = told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
         launcher.args(["--with-ft", "ulfm", "-n", "2"]);
+        let pid = std::process::id();
+        let rail = format!("127.{}.{}.9@udp0", 91 + pid / 250 % 100, 1 + pid % 250);
+        launcher.env("MUSTER_RAILS", rail);
         let death = Death {
             when: ("READY", 4),
             written: ("told", 1),

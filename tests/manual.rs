@@ -1,9 +1,10 @@
-//! The manual (doc-005, doc-010, doc-015): whatever a user can call, set or type stands on a page.
+//! The manual (doc-005, doc-010, doc-015): whatever a user can call, set or type stands on a page, and pages and
+//! completions are such as their readers take.
 
-use muster_tests::{program, workspace};
+use muster_tests::{program, skipped, workspace};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The words of a text that begin with `prefix` and go on with letters of `more`.
@@ -133,8 +134,8 @@ fn every_request_and_every_schema_is_on_the_protocols_page() {
     }
 }
 
-#[test]
-fn every_command_has_a_page_and_every_shell_its_completions() {
+/// What `muster manual` writes.
+fn generated() -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a temporary folder");
     let done = Command::new(program("muster"))
         .arg("manual")
@@ -142,6 +143,12 @@ fn every_command_has_a_page_and_every_shell_its_completions() {
         .output()
         .expect("muster runs");
     assert!(done.status.success(), "{done:?}");
+    directory
+}
+
+#[test]
+fn every_command_has_a_page_and_every_shell_its_completions() {
+    let directory = generated();
     let help = Command::new(program("muster"))
         .arg("--help")
         .output()
@@ -178,6 +185,128 @@ fn every_command_has_a_page_and_every_shell_its_completions() {
     ] {
         let size = fs::metadata(directory.path().join(file)).expect(file).len();
         assert!(size > 200, "{file}: {size} bytes");
+    }
+}
+
+/// Everything that this program says of these pages, if there is such a program.
+fn said_by(program: &str, options: &[&str], pages: &[PathBuf]) -> Option<String> {
+    let mut command = Command::new(program);
+    let output = command
+        .args(options)
+        .args(pages)
+        .env("LC_ALL", "C")
+        .output();
+    let Ok(output) = output else {
+        skipped(&format!("no {program} on this machine"));
+        return None;
+    };
+    Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+/// Whoever shows a page has nothing to say against it. Style is not looked at, nor what clap's generator writes
+/// around a paragraph.
+#[test]
+fn pages_are_right_for_who_shows_them() {
+    let directory = generated();
+    let in_folder = |folder: PathBuf| {
+        let entries = fs::read_dir(folder).expect("pages").flatten();
+        entries.map(|entry| entry.path()).collect::<Vec<_>>()
+    };
+    let written = in_folder(workspace().join("docs/man"));
+    let made = ["man/man1", "man/man8"].map(|folder| in_folder(directory.path().join(folder)));
+    let made = made.concat();
+    assert!(
+        written.len() > 10 && made.len() > 20,
+        "{written:?} {made:?}"
+    );
+    let all = [&written[..], &made].concat();
+    if let Some(said) = said_by("mandoc", &["-T", "lint", "-W", "warning"], &all) {
+        let harmless = [
+            "new sentence, new line",
+            "unusual Xr order",
+            "skipping paragraph macro: br",
+            "date in the future",
+        ];
+        let is_fault = |line: &&str| !harmless.iter().any(|harmless| line.contains(harmless));
+        let faults: Vec<&str> = said.lines().filter(is_fault).collect();
+        assert!(faults.is_empty(), "{faults:#?}");
+    }
+    for (macros, pages) in [("-mdoc", &written), ("-man", &made)] {
+        let said = said_by("groff", &[macros, "-Tutf8", "-ww", "-z"], pages);
+        assert!(said.as_ref().is_none_or(String::is_empty), "{said:?}");
+    }
+}
+
+/// The completions are such as the shells take, and bash finds a command, an option and a value by them.
+#[test]
+fn shells_complete_by_them() {
+    let directory = generated();
+    for (shell, file) in [
+        ("bash", "bash-completion/completions/muster"),
+        ("bash", "bash-completion/completions/musterd"),
+        ("zsh", "zsh/site-functions/_muster"),
+        ("zsh", "zsh/site-functions/_musterd"),
+        ("fish", "fish/vendor_completions.d/muster.fish"),
+        ("fish", "fish/vendor_completions.d/musterd.fish"),
+    ] {
+        let file = directory.path().join(file);
+        if let Some(said) = said_by(shell, &["-n"], std::slice::from_ref(&file)) {
+            assert!(said.is_empty(), "{shell} {file:?}: {said}");
+        }
+    }
+    let script = "source \"$1\"; shift; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); COMP_LINE=\"$*\"; \
+                  _muster muster \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD-1]}\"; \
+                  printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let bash = directory.path().join("bash-completion/completions/muster");
+    for (typed, offered) in [
+        (&["muster", "mem"][..], "members"),
+        (&["muster", "members", "--fo"], "--fold"),
+        (&["muster", "members", "--output", "ya"], "yaml"),
+        (&["muster", "config", "sh"], "show"),
+    ] {
+        let mut command = Command::new("bash");
+        command.args(["-c", script, "bash"]).arg(&bash).args(typed);
+        let output = command.output().expect("bash");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            said.lines().any(|line| line == offered),
+            "{typed:?}: {output:?}"
+        );
+    }
+}
+
+/// Each schema of what commands print is explained.
+#[test]
+fn every_schema_of_a_command_is_on_a_page() {
+    let pages: String = pages("7").into_iter().map(|(_, text)| text).collect();
+    let mut schemas = BTreeSet::new();
+    let mut folders = ["cli", "control", "journal", "agent"]
+        .map(|folder| workspace().join("runtime/src").join(folder))
+        .to_vec();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)
+            .expect("a folder of the sources")
+            .flatten()
+        {
+            let path = entry.path();
+            // What the bench prints is for developers.
+            if path.is_dir() && !path.ends_with("bench") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).expect("a source file");
+                let more = |c: char| c.is_ascii_alphanumeric() || c == '/' || c == '-';
+                schemas.extend(words(&text, "\"muster/", more));
+            }
+        }
+    }
+    let schemas: Vec<&str> = schemas
+        .iter()
+        .map(|schema| schema.trim_start_matches('"'))
+        .filter(|schema| schema.rsplit_once("/v").is_some())
+        .collect();
+    assert!(schemas.len() > 20, "{schemas:?}");
+    for schema in schemas {
+        assert!(pages.contains(schema), "no page has {schema}");
     }
 }
 

@@ -1,12 +1,15 @@
-//! The metrics: a strict reader of OpenMetrics takes the exposition of a real agent, the text file is
-//! replaced at once, and every name in the dashboard is one that an agent tells.
+//! The metrics: a strict reader of OpenMetrics and Prometheus' own take the exposition of a real agent, the text
+//! file is in the format that node_exporter reads and replaced at once, and every name in the dashboard is one
+//! that an agent tells.
 
 use muster_tests::admin::Admin;
-use muster_tests::{Member, program, workspace};
+use muster_tests::{Member, program, skipped, workspace};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::process::Command;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// What a strict reader found: the samples by name and labels.
 #[derive(Debug, Default)]
@@ -18,6 +21,20 @@ struct Exposition {
 /// Reads OpenMetrics text 1.0, and refuses whatever the format does not allow.
 fn read(text: &str) -> Result<Exposition, String> {
     let body = text.strip_suffix("# EOF\n").ok_or("the end is not # EOF")?;
+    let suffixes = [("counter", "_total"), ("gauge", ""), ("info", "_info")];
+    read_families(body, &suffixes)
+}
+
+/// Reads the text format that node_exporter reads: no other types, no suffixes, no end.
+fn read_classic(text: &str) -> Result<Exposition, String> {
+    if text.contains("# EOF") {
+        return Err("an end as of OpenMetrics".into());
+    }
+    read_families(text, &[("counter", ""), ("gauge", "")])
+}
+
+/// Families of these types, whose samples have these suffixes.
+fn read_families(body: &str, suffixes: &[(&str, &'static str)]) -> Result<Exposition, String> {
     let mut found = Exposition::default();
     let mut family: Option<(String, String)> = None;
     let mut helped = BTreeSet::new();
@@ -31,7 +48,7 @@ fn read(text: &str) -> Result<Exposition, String> {
             is_name(name)
                 .then_some(())
                 .ok_or_else(|| fault("a bad name"))?;
-            if !["counter", "gauge", "info"].contains(&kind) {
+            if !suffixes.iter().any(|(known, _)| *known == kind) {
                 return Err(fault("an unknown type"));
             }
             if found
@@ -53,11 +70,8 @@ fn read(text: &str) -> Result<Exposition, String> {
                 .as_ref()
                 .ok_or_else(|| fault("a sample without a family"))?;
             let (name, labels, value) = sample(line).ok_or_else(|| fault("no sample"))?;
-            let suffix = match kind.as_str() {
-                "counter" => "_total",
-                "info" => "_info",
-                _ => "",
-            };
+            let suffix = suffixes.iter().find(|(known, _)| known == kind);
+            let suffix = suffix.map_or("", |(_, suffix)| suffix);
             if name != format!("{family}{suffix}") {
                 return Err(fault("a sample of another family"));
             }
@@ -166,6 +180,44 @@ fn names_in(value: &Value, names: &mut BTreeSet<String>) {
     }
 }
 
+/// The parsers of prometheus_client take both texts, and find what our reader finds. `make setup` tries to
+/// install it.
+fn as_prometheus_reads(open: &str, classic: &Path, ours: &Exposition) {
+    let python = workspace().join("target/venv/bin/python");
+    let has = |module: &str| {
+        let mut import = Command::new(&python);
+        import
+            .args(["-c", &format!("import {module}")])
+            .stderr(Stdio::null());
+        import.status().is_ok_and(|status| status.success())
+    };
+    if !has("prometheus_client") {
+        skipped(&format!("no prometheus_client in {}", python.display()));
+        return;
+    }
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(open.as_bytes()).unwrap();
+    let script = workspace().join("tests/programs/read_metrics.py");
+    let output = Command::new(&python)
+        .arg(script)
+        .arg(file.path())
+        .arg(classic)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let counted: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let samples: usize = ours.samples.values().map(BTreeMap::len).sum();
+    for format in ["open", "classic"] {
+        assert_eq!(
+            counted[format]["families"],
+            ours.kinds.len(),
+            "{format}: {counted}"
+        );
+        assert_eq!(counted[format]["samples"], samples, "{format}: {counted}");
+    }
+}
+
 #[test]
 fn a_strict_reader_takes_them_and_the_dashboard_names_no_others() {
     let directory = tempfile::tempdir().unwrap();
@@ -215,8 +267,12 @@ fn a_strict_reader_takes_them_and_the_dashboard_names_no_others() {
     for _ in 0..2 {
         let said = admin.ask(&["metrics", "--textfile", file.to_str().unwrap()]);
         assert!(said.is_empty(), "{said}");
-        read(&fs::read_to_string(&file).unwrap()).unwrap();
+        let classic = read_classic(&fs::read_to_string(&file).unwrap()).unwrap();
+        // The same samples, whatever the format.
+        let names = |of: &Exposition| of.samples.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(&classic), names(&found));
     }
+    as_prometheus_reads(&admin.ask(&["metrics"]), &file, &found);
     assert_eq!(fs::read_dir(&files).unwrap().count(), 1);
     let (code, _, error) = admin.run(&["metrics", "--textfile", "/proc/nowhere/x.prom"]);
     assert!(
@@ -227,7 +283,7 @@ fn a_strict_reader_takes_them_and_the_dashboard_names_no_others() {
     let gone = Admin(directory.path().join("nobody"));
     let (code, ..) = gone.run(&["metrics", "--textfile", file.to_str().unwrap()]);
     assert_eq!(code, Some(3));
-    assert!(read(&fs::read_to_string(&file).unwrap()).is_ok());
+    assert!(read_classic(&fs::read_to_string(&file).unwrap()).is_ok());
 
     let dashboard = workspace().join("share/grafana/muster.json");
     let dashboard: Value = serde_json::from_str(&fs::read_to_string(dashboard).unwrap()).unwrap();

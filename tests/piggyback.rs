@@ -6,7 +6,6 @@ use muster_tests::launch::{
 };
 use muster_tests::ranks::{Job, Rank, signal};
 use rustix::process::Signal;
-use std::time::{Duration, Instant};
 
 /// Until so many beats were left out on each node the ranks talk with the library.
 const ENOUGH: u64 = 50;
@@ -125,24 +124,6 @@ fn carriers(job: &Job, how: &str) -> [Rank; 2] {
     ranks
 }
 
-fn counter(rank: &mut Rank, name: &str) -> u64 {
-    rank.tell(&format!("stats {name}"));
-    let answer = rank.await_words(&["STATS", name]);
-    let number = answer.split(' ').nth(2).expect("a number");
-    number.parse().expect("a number")
-}
-
-fn await_counter(rank: &mut Rank, name: &str, least: u64) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while counter(rank, name) < least {
-        assert!(
-            Instant::now() < end,
-            "{name} stays at {}",
-            counter(rank, name)
-        );
-    }
-}
-
 /// BG-03: heartbeats go inside the messages of an application, and are not sent besides; who dies then is found.
 /// How many depends on how soon the ranks get a core; `runtime/protocol/tests/traffic.rs` has the proportion.
 #[test]
@@ -150,16 +131,16 @@ fn messages_carry_heartbeats() {
     let job = Job::new(2).with_one_rail();
     let mut ranks = carriers(&job, "whole");
     for rank in &mut ranks {
-        await_counter(rank, "beats_carried", 8);
-        await_counter(rank, "beats_left_out", 8);
+        rank.await_counter("beats_carried", 8);
+        rank.await_counter("beats_left_out", 8);
         // Left out are those that a message took, and no other.
-        let left_out = counter(rank, "beats_left_out");
-        let taken = counter(rank, "piggyback_taken");
-        let offered = counter(rank, "beats_offered");
+        let left_out = rank.counter("beats_left_out");
+        let taken = rank.counter("piggyback_taken");
+        let offered = rank.counter("beats_offered");
         assert!(left_out <= taken && taken <= offered);
-        let sent = counter(rank, "beats_sent");
+        let sent = rank.counter("beats_sent");
         println!("{left_out} beats left out, {sent} sent, {taken} of {offered} taken");
-        assert_eq!(counter(rank, "rejected_forged"), 0);
+        assert_eq!(rank.counter("rejected_forged"), 0);
     }
     ranks[0].await_states("n1=Alive n2=Alive 0=Alive 1=Alive");
     let (keeper, worker) = job.agent(2).pair();
@@ -180,9 +161,9 @@ fn what_is_carried_badly_does_no_harm() {
     let job = Job::new(2).with_one_rail();
     let mut ranks = carriers(&job, "rough");
     for rank in &mut ranks {
-        await_counter(rank, "beats_carried", 5);
-        await_counter(rank, "rejected_forged", 2);
-        await_counter(rank, "rejected_duplicate", 2);
+        rank.await_counter("beats_carried", 5);
+        rank.await_counter("rejected_forged", 2);
+        rank.await_counter("rejected_duplicate", 2);
     }
     for rank in &mut ranks {
         rank.await_states("n1=Alive n2=Alive 0=Alive 1=Alive");
@@ -197,14 +178,14 @@ fn what_is_carried_badly_does_no_harm() {
 fn another_worker_goes_on_with_what_is_carried() {
     let job = Job::new(2).with_one_rail();
     let mut ranks = carriers(&job, "whole");
-    await_counter(&mut ranks[0], "beats_carried", 5);
+    ranks[0].await_counter("beats_carried", 5);
     let (_, worker) = job.agent(2).pair();
     signal(worker, Signal::KILL);
     ranks[1].await_words(&["ATTACHED"]);
-    await_counter(&mut ranks[1], "beats_carried", 5);
-    await_counter(&mut ranks[1], "piggyback_taken", 5);
-    let before = counter(&mut ranks[0], "beats_carried");
-    await_counter(&mut ranks[0], "beats_carried", before + 5);
+    ranks[1].await_counter("beats_carried", 5);
+    ranks[1].await_counter("piggyback_taken", 5);
+    let before = ranks[0].counter("beats_carried");
+    ranks[0].await_counter("beats_carried", before + 5);
     // Where the next worker came later than the deadline, it was called failed, and is back.
     ranks[0].await_states("n1=Alive n2=Alive 0=Alive 1=Alive");
 }
@@ -215,9 +196,9 @@ fn two_rails_send_all_their_beats() {
     let job = Job::new(2);
     let mut ranks = carriers(&job, "whole");
     for rank in &mut ranks {
-        let before = counter(rank, "beats_sent");
-        await_counter(rank, "beats_sent", before + 50);
-        assert_eq!(counter(rank, "beats_offered"), 0);
-        assert_eq!(counter(rank, "beats_left_out"), 0);
+        let before = rank.counter("beats_sent");
+        rank.await_counter("beats_sent", before + 50);
+        assert_eq!(rank.counter("beats_offered"), 0);
+        assert_eq!(rank.counter("beats_left_out"), 0);
     }
 }

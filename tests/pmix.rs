@@ -309,14 +309,28 @@ fn a_silent_rail_is_told_and_that_it_is_back() {
 /// the one that never attached too, and in a process that attached only after the failure too.
 #[test]
 fn a_silent_node_is_told_to_mpi_rank_by_rank() {
+    tell_a_silent_node(true);
+}
+
+/// The same where each process connects without the feed first, as libmuster-pmpi.so makes it, and asks for it in
+/// a second call.
+#[test]
+fn who_asks_for_the_feed_late_has_it() {
+    tell_a_silent_node(false);
+}
+
+fn tell_a_silent_node(by_environment: bool) {
     job(|folder| {
         let program = cries(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5_on_two_nodes(folder);
         launcher
             .args(["--with-ft", "ulfm", "-n", "4"])
             .arg(&program)
-            .arg("node")
-            .env("MUSTER_ULFM", "1");
+            .arg("node");
+        match by_environment {
+            true => launcher.env("MUSTER_ULFM", "1"),
+            false => launcher.arg("asks"),
+        };
         let mut stopped = Vec::new();
         let outcome = run_with(&mut launcher, folder, |lines| {
             let count = |word: &str| lines.iter().filter(|line| line.starts_with(word)).count();
@@ -383,10 +397,11 @@ fn a_computation_survives_a_silent_node() {
         launcher
             .args(["--with-ft", "ulfm", "-n", "4"])
             .arg(&program)
+            .arg("--feed")
             .env("SURVIVE_LOG_DIR", folder)
             // What hangs for longer than this test waits is a failure of the test.
             .envs([("SURVIVE_READY_S", "600"), ("SURVIVE_DEADLINE_S", "600")])
-            .envs([("MUSTER_ULFM", "1"), ("MUSTER_PROFILE", "quiet")]);
+            .env("MUSTER_PROFILE", "quiet");
         let logs_show = |ranks: usize, is_shown: &dyn Fn(&str) -> bool| {
             (0..ranks).all(|rank| is_shown(&logged(folder, rank)))
         };

@@ -410,6 +410,32 @@ impl Rank {
         }
     }
 
+    /// A counter of its agent.
+    ///
+    /// # Panics
+    /// If there is none of this name.
+    pub fn counter(&mut self, name: &str) -> u64 {
+        self.tell(&format!("stats {name}"));
+        let answer = self.await_words(&["STATS", name]);
+        let number = answer.split(' ').nth(2).expect("a number");
+        number.parse().expect("a number")
+    }
+
+    /// Asks until a counter of its agent is so large.
+    ///
+    /// # Panics
+    /// If it does not become so before the deadline.
+    pub fn await_counter(&mut self, name: &str, least: u64) {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let count = self.counter(name);
+            if count >= least {
+                return;
+            }
+            assert!(Instant::now() < end, "{name} stays at {count}");
+        }
+    }
+
     /// Waits for its end; returns its exit code.
     ///
     /// # Panics

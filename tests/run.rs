@@ -3,7 +3,7 @@
 
 use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
 use muster_tests::running::{NODES, RANKS, Running, command};
-use muster_tests::{program, workspace};
+use muster_tests::{program, skipped, workspace};
 use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, Signal};
 use std::path::Path;
@@ -106,6 +106,47 @@ fn ranks_are_bound_to_cores_of_their_own() {
             );
         }
     }
+}
+
+/// MPI hears from its PMIx server what bound ranks share (run-2).
+#[test]
+fn bound_ranks_know_what_they_share() {
+    job(|folder| {
+        let binary = compile(&venv("venv").join("mpicc"), "places", &[], folder);
+        let mut run = Running::start(&["-n", "2", "--bind", "core"], &binary, &[]);
+        let status = run.expect_end();
+        let text = run.text();
+        if status.code() == Some(2) {
+            return assert!(text.contains("where 1 cores may be used"), "{text}");
+        }
+        assert!(status.success(), "{status}: {text}");
+        let places: Vec<Vec<u32>> = run
+            .lines
+            .iter()
+            .filter_map(|line| line.strip_prefix("PLACE "))
+            .map(|rest| {
+                rest.split(' ')
+                    .filter_map(|word| word.parse().ok())
+                    .collect()
+            })
+            .collect();
+        assert_eq!(places.len(), 2, "{text}");
+        let package = |place: &Vec<u32>| {
+            let path = format!(
+                "/sys/devices/system/cpu/cpu{}/topology/physical_package_id",
+                place[1]
+            );
+            std::fs::read_to_string(path).expect("Linux knows packages")
+        };
+        let sharing = if package(&places[0]) == package(&places[1]) {
+            2
+        } else {
+            1
+        };
+        for place in &places {
+            assert_eq!(place[2..], [2, sharing, 1], "{text}");
+        }
+    });
 }
 
 /// What is done to a running job.
@@ -430,7 +471,7 @@ fn mpi4py_runs_unchanged() {
         .stderr(Stdio::null())
         .status();
     if !found.is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: no mpi4py in {}", python.display());
+        skipped(&format!("no mpi4py in {}", python.display()));
         return;
     }
     job(|_| {

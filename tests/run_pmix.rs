@@ -1,9 +1,10 @@
 //! What MPI asks of its PMIx server beside fences, under `muster run` (run-3): groups for MPI Sessions, names that are
-//! published and looked up, connections; and what there is not.
+//! published and looked up, connections, what no fence has brought; and what there is not.
 
-use muster_tests::launch::{compile, job, venv};
+use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
 use muster_tests::running::Running;
 use muster_tests::workspace;
+use rustix::process::{Pid, Signal};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -116,22 +117,28 @@ fn programs_with_a_colon_between_them_are_one_job() {
     });
 }
 
-/// A program of PMIx alone, with the system's library: numbers and texts are published, signals sent.
+/// A program of PMIx alone, with the system's library.
+fn build_pmix(name: &str, folder: &Path) -> PathBuf {
+    let flags = Command::new("pkg-config")
+        .args(["--cflags", "--libs", "pmix"])
+        .output();
+    let flags = String::from_utf8(flags.expect("pkg-config").stdout).expect("flags");
+    let binary = folder.join(name);
+    let compiled = Command::new("cc")
+        .arg(workspace().join(format!("tests/programs/{name}.c")))
+        .arg("-o")
+        .arg(&binary)
+        .args(flags.split_whitespace())
+        .status();
+    assert!(compiled.is_ok_and(|status| status.success()), "cc {name}.c");
+    binary
+}
+
+/// Numbers and texts are published, signals sent.
 #[test]
 fn words_and_signals_of_pmix_programs() {
     job(|folder| {
-        let flags = Command::new("pkg-config")
-            .args(["--cflags", "--libs", "pmix"])
-            .output();
-        let flags = String::from_utf8(flags.expect("pkg-config").stdout).expect("flags");
-        let binary = folder.join("desk");
-        let compiled = Command::new("cc")
-            .arg(workspace().join("tests/programs/desk.c"))
-            .arg("-o")
-            .arg(&binary)
-            .args(flags.split_whitespace())
-            .status();
-        assert!(compiled.is_ok_and(|status| status.success()), "cc desk.c");
+        let binary = build_pmix("desk", folder);
         let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, &[]);
         let status = run.expect_end();
         let text = run.text();
@@ -143,6 +150,72 @@ fn words_and_signals_of_pmix_programs() {
             ("DONE ", 4),
         ] {
             assert_eq!(run.count(line), count, "{line}: {text}");
+        }
+    });
+}
+
+/// What ranks put and nobody collects is fetched when somebody asks, and again when it has become more.
+#[test]
+fn what_no_fence_has_brought_is_asked_for() {
+    job(|folder| {
+        let binary = build_pmix("modex", folder);
+        let mut run = Running::start(&["--nodes", "3", "-n", "6"], &binary, &[]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success(), "{status}: {text}");
+        for rank in 0..6 {
+            for from in 0..6 {
+                let line = format!("GOT {rank} {from} street-{from}");
+                assert_eq!(run.count(&line), 1, "{line}: {text}");
+            }
+        }
+        // A rank of the same node may hear from libpmix itself that it is not there yet.
+        for rank in 0..4 {
+            assert_eq!(run.count(&format!("LATE {rank} 5 house")), 1, "{text}");
+        }
+        assert_eq!(run.count("NONE 0 5 nothing"), 1, "{text}");
+        assert_eq!(run.count("DONE "), 6, "{text}");
+    });
+}
+
+/// What one node has asked for every node has, also when its owner's node is lost; what nobody has is refused.
+#[test]
+fn what_a_lost_node_had_is_known_to_the_others() {
+    job(|folder| {
+        let binary = build_pmix("modex", folder);
+        let mut run = Running::start(&["-v", "--nodes", "3", "-n", "3"], &binary, &["wait"]);
+        run.await_lines("PID ", 3);
+        run.await_lines("GOT 0 1 street-1", 1);
+        run.await_lines("muster run: n3: what rank 1 has put is here", 1);
+        let of = |rank: u32| {
+            let beginning = format!("PID {rank} ");
+            let pid = run
+                .lines
+                .iter()
+                .find_map(|line| line.strip_prefix(&beginning));
+            Pid::from_raw(pid.and_then(|pid| pid.parse().ok()).expect("a pid")).expect("a pid")
+        };
+        let last = of(2);
+        let node = processes_of("n2", &run.directory().join("m"));
+        assert!(node.len() >= 3, "launcher, agent and rank: {node:?}");
+        signal_all(&node, Signal::KILL);
+        run.await_lines(
+            "muster run: n3: the ranks of this node are told that rank 1 is dead",
+            1,
+        );
+        signal_all(&[last], Signal::USR1);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success(), "{status}: {text}");
+        assert_eq!(run.count("GOT 2 1 street-1"), 1, "{text}");
+        for node in ["n1", "n3"] {
+            let line = format!(
+                "muster run: {node}: nothing of rank 1 on n2 is wanted here, and that rank was lost"
+            );
+            assert_eq!(run.count(&line), 1, "{line}: {text}");
+        }
+        for line in ["NONE 0 1 nothing", "NONE 2 1 nothing", "DONE 0", "DONE 2"] {
+            assert_eq!(run.count(line), 1, "{line}: {text}");
         }
     });
 }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use muster::board::BoardView;
 
-use crate::boundary::{check_room, count, enter, write_text};
+use crate::boundary::{check_room, count, enter_quick as enter, write_text};
 use crate::context::{self, muster_ctx_t};
 use crate::error::{Code, Failure};
 
@@ -259,9 +259,7 @@ pub unsafe extern "C" fn muster_node_find(
         // SAFETY: not NULL, and the caller gives a terminated text that lives through the call.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         context::with_board(context, |board| {
-            let found = (0..board.node_count())
-                .find(|node| board.node_name(*node).is_some_and(|known| known == name));
-            found.map(count).ok_or_else(|| {
+            board.node_find(&name).map(count).ok_or_else(|| {
                 Failure::new(Code::NoSuchNode, format!("no node named {name:?} is known"))
             })
         })

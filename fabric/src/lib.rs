@@ -34,11 +34,13 @@
 #![deny(unsafe_code)]
 
 mod bare;
+mod bucket;
 mod bulk;
 mod config;
 mod error;
 mod fabric;
 mod fault;
+mod fold;
 mod health;
 mod lifeline;
 mod link;
@@ -65,6 +67,7 @@ pub use config::FabricConfig;
 pub use error::{CallError, NidError, OpenError, PeerError, PolicyError, RangeError, RemoveError};
 pub use fabric::{Fabric, OpenedRail, QUESTION_MAX, RailOpener};
 pub use fault::{Cut, Direction, FaultCounters, FaultPlan, Faulty};
+pub use fold::{by_number, fold};
 pub use health::{
     Blame, Finding, HEALTH_MAX, HealthConfig, HealthState, Lack, Outcome, Pace, PairReport, infer,
 };

@@ -41,6 +41,8 @@ pub(crate) struct Path {
     pub(crate) queued_bytes: u64,
     /// Sends under way on the rail's bulk lane.
     pub(crate) bulk_sends: u32,
+    /// Bytes of bulk messages that have gone by it and are not acknowledged.
+    pub(crate) bulk_bytes: u64,
     pub(crate) health: Health,
     /// The same for the bulk lane, where only the peer's acknowledgements count.
     pub(crate) bulk_health: Health,
@@ -65,6 +67,7 @@ impl Path {
             sends_most: 0,
             queued_bytes: 0,
             bulk_sends: 0,
+            bulk_bytes: 0,
             health: Health::default(),
             bulk_health: Health::default(),
             turn: 0,

@@ -3,6 +3,7 @@
 //! Opening a rail turns what the configuration says (an address or an interface, a port or none)
 //! into a pair of open lanes with a full NID, or into an error that says what to write instead.
 
+use crate::bucket::Bucket;
 use crate::bulk::{FRAGMENT_BYTES, FRAME_BYTES};
 use crate::config::FabricConfig;
 use crate::error::{CallError, OpenError};
@@ -47,6 +48,10 @@ pub(crate) struct Rail {
     pub(crate) lanes: Lanes,
     /// For messages over the datagram limit; none before it is asked for.
     pub(crate) bulk: Option<Lane>,
+    /// What that may take, where a fault limits it on purpose.
+    pub(crate) bulk_limit: Bucket,
+    /// Bytes of bulk messages that were sent on it and are not acknowledged.
+    pub(crate) bulk_bytes: u64,
     pub(crate) health: Health,
     /// Watched peers are silent on it, and on no other rail of its net: it is likely deaf or mute,
     /// though the provider takes messages.
@@ -114,6 +119,8 @@ impl Rail {
             },
             lanes,
             bulk: None,
+            bulk_limit: Bucket::default(),
+            bulk_bytes: 0,
             health: Health::default(),
             deaf: false,
             bulk_deaf: false,

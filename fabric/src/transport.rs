@@ -384,6 +384,10 @@ pub trait Transport {
     /// Ends the watch; a rail that was silent counts as healthy again.
     fn unwatch(&mut self, peer: PeerHandle);
 
+    /// Has the bulk lane of each rail take so many bytes a second and no more, for faults on purpose; 0 for
+    /// no limit.
+    fn limit_bulk(&mut self, bytes_per_s: u64);
+
     /// The next event about rails. To be called after [`poll`](Transport::poll) said that there is
     /// no more, since only then is it known who was heard on which rail.
     fn poll_event(&mut self) -> Option<FabricEvent>;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 const TYPES: &[&str] = &[
     "pmix_data_range_t",
+    "pmix_dmodex_response_fn_t",
     "pmix_event_notification_cbfunc_fn_t",
     "pmix_hdlr_reg_cbfunc_t",
     "pmix_info_t",
@@ -27,6 +28,7 @@ const CONSTANTS: &[&str] = &[
     "PMIX_APPNUM",
     "PMIX_BOOL",
     "PMIX_BYTE_OBJECT",
+    "PMIX_CPUSET",
     "PMIX_DATA_ARRAY",
     "PMIX_ERR_DUPLICATE_KEY",
     "PMIX_ERR_EXIT_NONZERO_TERM",
@@ -60,6 +62,7 @@ const CONSTANTS: &[&str] = &[
     "PMIX_JOB_CTRL_TERMINATE",
     "PMIX_JOB_NUM_APPS",
     "PMIX_JOB_SIZE",
+    "PMIX_LOCALITY_STRING",
     "PMIX_LOCAL_RANK",
     "PMIX_MAX_KEYLEN",
     "PMIX_MAX_NSLEN",
@@ -84,6 +87,7 @@ const CONSTANTS: &[&str] = &[
     "PMIX_RANGE_PROC_LOCAL",
     "PMIX_RANK",
     "PMIX_REGEX",
+    "PMIX_REQUIRED_KEY",
     "PMIX_SERVER_NSPACE",
     "PMIX_SERVER_RANK",
     "PMIX_SERVER_TMPDIR",

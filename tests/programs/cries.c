@@ -335,12 +335,24 @@ static void await_failed(int ranks)
     }
 }
 
-static void node(void)
+/* As where libmuster-pmpi.so has connected before: the application asks for the feed in a second call. */
+static void ask_for_feed(void)
+{
+    muster_ctx_t *muster = NULL;
+    muster_config_t config = MUSTER_CONFIG_INIT;
+    config.flags = MUSTER_FEED_ULFM;
+    if (muster_init(&config, &muster) < 0)
+        fail(muster_last_error_message());
+}
+
+static void node(int asks)
 {
     muster_ctx_t *muster = NULL;
     int upper = size / 2, token = 0;
     if (rank != 1 && rank != victim)
         muster = attach(size - 2);
+    if (muster && asks)
+        ask_for_feed();
     if (muster)
         listen_to_all();
     MPI_Barrier(MPI_COMM_WORLD);
@@ -354,13 +366,17 @@ static void node(void)
     } else {
         MPI_Recv(&token, 1, MPI_INT, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         muster = attach(0);
+        if (asks)
+            ask_for_feed();
     }
     await_failed(size - upper);
     say_all();
+    if (asks && muster_finalize(muster) < 0)
+        fail("muster_finalize");
     leave(muster);
 }
 #else
-static void node(void) { fail("this MPI has no ULFM"); }
+static void node(int asks) { (void)asks, fail("this MPI has no ULFM"); }
 #endif
 
 int main(int argc, char **argv)
@@ -376,7 +392,7 @@ int main(int argc, char **argv)
     else if (!strcmp(story, "gone"))
         gone();
     else if (!strcmp(story, "node"))
-        node();
+        node(argc > 2 && !strcmp(argv[2], "asks"));
     else if (!strcmp(story, "rails"))
         rails();
     else if (!strcmp(story, "rumour"))

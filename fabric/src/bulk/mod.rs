@@ -4,9 +4,9 @@
 //! refuses sends to a peer that is slow, new or gone in one and the same way: "not now". So only an
 //! acknowledgement of ours says that a message has arrived. A [`Sender`] and a [`Receiver`] are kept
 //! for each peer and each of its two streams, urgent and regular, both pure: told time and bytes, never
-//! asking. One message of a stream is under way at a time, with a bound on its fragments in flight; what
-//! is not acknowledged is sent again, by another path if there is one, a bounded number of times, and then
-//! given up as a whole.
+//! asking. One message of a stream is under way at a time, so none passes another, with a bound on its
+//! fragments in flight, which go by all rails alike; what is not acknowledged is sent again, by another path
+//! if there is one, a bounded number of times, and then given up as a whole.
 //!
 //! A frame is believed when its tag proves that it is of one who has the key; even then lengths are
 //! checked against fixed limits before anything is kept. Somebody may repeat what was said: a message
@@ -29,7 +29,7 @@ pub(crate) const FRAGMENT_BYTES: usize = 16 << 10;
 /// Messages to one peer that may wait, at most.
 pub(crate) const QUEUE_MAX: usize = 8;
 
-/// Fragments to one peer in flight, at most.
+/// Fragments of one message in flight, at most, for each rail that they are spread over.
 pub(crate) const WINDOW: u32 = 8;
 
 /// Memory for messages of all peers that are not whole yet, bytes, at most. What begins beyond it is
@@ -92,7 +92,7 @@ mod tests {
             ended.extend(sender.tick(now_us, 0, &Timeouts::default()));
             while let Some((fragment, _, bytes)) = sender.next() {
                 held.push((fragment, bytes.to_vec()));
-                sender.sent(now_us, fragment, &Timeouts::default());
+                sender.sent(now_us, fragment, None, &Timeouts::default());
             }
             for (fragment, bytes) in std::mem::take(&mut held) {
                 let roll = *dice.next().unwrap();
@@ -124,6 +124,78 @@ mod tests {
             }
         }
         (arrived, ended)
+    }
+
+    const PATHS: u32 = 3;
+
+    /// Several paths between a sender and a receiver; all but one lose and delay by dice, and are now and then
+    /// known to have failed. Of those that were not in vain the one with the least under way takes the next.
+    fn spread(messages: &[Vec<u8>], dice: &[u8], good: u32) -> Vec<Vec<u8>> {
+        let times = Timeouts::default();
+        let (mut sender, mut receiver) = (Sender::default(), Receiver::default());
+        sender.spread(PATHS);
+        for (id, message) in (1..).zip(messages) {
+            sender
+                .push(0, id, Errand::Put, None, message, &times)
+                .unwrap();
+        }
+        let mut dice = dice.iter().cycle();
+        let mut arrived = Vec::new();
+        let mut held: Vec<(u32, Fragment, Vec<u8>)> = Vec::new();
+        let (mut now_us, mut tried) = (0, Vec::new());
+        while sender.timeout().is_some() {
+            now_us += 10_000;
+            let silent: Vec<u32> = sender.outstanding().map(|(path, _)| path).collect();
+            let untaken = (0..PATHS).filter(|path| !tried.contains(path)).count() as u32;
+            match sender.tick(now_us, untaken, &times) {
+                Some(Due::Again(_)) => tried.extend(silent),
+                Some(_) => tried.clear(),
+                None => {}
+            }
+            let roll = *dice.next().unwrap();
+            if roll.is_multiple_of(5) {
+                tried.extend(sender.resend_by(|path| path == u32::from(roll) % PATHS));
+            }
+            if (0..PATHS).all(|path| tried.contains(&path)) {
+                tried.clear();
+            }
+            while let Some((fragment, _, bytes)) = sender.next() {
+                let held_by = |path: &u32| -> usize {
+                    let of_path = sender.outstanding().filter(|(one, _)| one == path);
+                    of_path.map(|(_, bytes)| bytes).sum()
+                };
+                let may = (0..PATHS).filter(|path| !tried.contains(path));
+                let path = may.min_by_key(held_by).expect("they are not all in vain");
+                held.push((path, fragment, bytes.to_vec()));
+                sender.sent(now_us, fragment, Some(path), &times);
+            }
+            for (path, fragment, bytes) in std::mem::take(&mut held) {
+                let roll = *dice.next().unwrap();
+                match roll % 4 {
+                    _ if path == good => {}
+                    0 | 1 => continue,
+                    2 => {
+                        held.push((path, fragment, bytes));
+                        continue;
+                    }
+                    _ => {}
+                }
+                let (bits, whole) = match receiver.take(now_us, 7, fragment, &bytes) {
+                    Taken::Acked { bits, whole } => (bits, whole),
+                    Taken::Past { bits } => (bits, None),
+                    Taken::Stale | Taken::Malformed => continue,
+                };
+                arrived.extend(whole);
+                // The word comes back by the path of its fragment.
+                if path == good || roll % 16 != 3 {
+                    let due = sender.acked(now_us, fragment.message, bits, &times);
+                    if due.is_some() {
+                        tried.clear();
+                    }
+                }
+            }
+        }
+        arrived
     }
 
     #[test]
@@ -162,6 +234,18 @@ mod tests {
                     prop_assert!(arrived.contains(&messages[*id as usize - 1]));
                 }
             }
+        }
+
+        /// RS-05, RS-06: fragments of one message by several paths, which lose, delay and fail as dice have it:
+        /// as long as one of them carries, every message arrives, once, in order and unchanged.
+        #[test]
+        fn spread_over_paths_that_fail_messages_arrive_as_long_as_one_carries(
+            lengths in proptest::collection::vec(0..9 * FRAGMENT_BYTES, 1..QUEUE_MAX),
+            dice in proptest::collection::vec(any::<u8>(), 1..200), good in 0..PATHS,
+        ) {
+            let messages: Vec<Vec<u8>> = (0u8..).zip(&lengths).map(|(mark, length)| vec![mark; *length]).collect();
+            let arrived = spread(&messages, &dice, good);
+            prop_assert!(arrived == messages, "lost, twice, changed or out of order");
         }
     }
 }

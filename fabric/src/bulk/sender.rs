@@ -1,4 +1,7 @@
 //! The sending side: a short queue, a window, and a clock for what is not acknowledged.
+//!
+//! Which path each piece has taken is remembered until it is acknowledged: so it is known how much is under way
+//! by each, whom a silence speaks against, and what is to be sent again when one path fails and the others go on.
 
 use super::{BULK_MESSAGE_MAX, Errand, FRAGMENT_BYTES, QUEUE_MAX, WINDOW, all, fragments};
 use crate::stats::DropReason;
@@ -33,6 +36,8 @@ pub(crate) enum Due {
 #[derive(Debug, Default)]
 pub(crate) struct Sender {
     queue: VecDeque<Message>,
+    /// Rails that pieces are spread over: the window is that of all of them.
+    rails: u32,
 }
 
 #[derive(Debug)]
@@ -45,6 +50,8 @@ struct Message {
     acked: u64,
     /// Sent since the last retry, or acknowledged.
     sent: u64,
+    /// The path that each piece has taken last, by its number; none of one that another member carries.
+    by: Vec<Option<u32>>,
     retries: u32,
     retry_us: u64,
     /// Without progress it is given up then.
@@ -52,6 +59,19 @@ struct Message {
 }
 
 impl Message {
+    /// Pieces that were sent by a path and are not acknowledged, each with its path.
+    fn outstanding(&self) -> impl Iterator<Item = (u32, u32)> {
+        let under_way = self.sent & !self.acked;
+        let is_out = move |index: &u32| under_way & (1 << index) != 0;
+        let indices = (0..self.by.len() as u32).filter(is_out);
+        indices.filter_map(|index| Some((index, self.by[index as usize]?)))
+    }
+
+    fn piece(&self, index: u32) -> std::ops::Range<usize> {
+        let start = index as usize * FRAGMENT_BYTES;
+        start..(start + FRAGMENT_BYTES).min(self.bytes.len())
+    }
+
     /// Something has come of it: all clocks anew.
     fn went_on(&mut self, now_us: u64, timeouts: &Timeouts) {
         self.retries = 0;
@@ -85,6 +105,7 @@ impl Sender {
             bytes: bytes.to_vec(),
             acked: 0,
             sent: 0,
+            by: vec![None; fragments(bytes.len()) as usize],
             retries: 0,
             retry_us: 0,
             until_us: 0,
@@ -99,30 +120,34 @@ impl Sender {
         let message = self.queue.front()?;
         let in_flight = (message.sent & !message.acked).count_ones();
         let index = (message.sent | message.acked).trailing_ones();
-        if in_flight >= WINDOW || index >= fragments(message.bytes.len()) {
+        if in_flight >= WINDOW * self.rails.max(1) || index >= fragments(message.bytes.len()) {
             return None;
         }
-        let start = index as usize * FRAGMENT_BYTES;
-        let end = (start + FRAGMENT_BYTES).min(message.bytes.len());
         let fragment = Fragment {
             message: message.id,
             length: message.bytes.len() as u32,
             index,
         };
-        Some((fragment, message.errand, &message.bytes[start..end]))
+        Some((
+            fragment,
+            message.errand,
+            &message.bytes[message.piece(index)],
+        ))
     }
 
-    /// Notes that a piece was taken by the provider. Of a message that nobody acknowledges that is all
-    /// that is waited for.
+    /// Notes that a piece was taken by the provider, and by which path it goes, if it goes by one. Of a message
+    /// that nobody acknowledges that is all that is waited for.
     pub(crate) fn sent(
         &mut self,
         now_us: u64,
         fragment: Fragment,
+        by: Option<u32>,
         timeouts: &Timeouts,
     ) -> Option<Due> {
         let message = self.queue.front_mut();
         let message = message.filter(|message| message.id == fragment.message)?;
         message.sent |= 1 << fragment.index;
+        message.by[fragment.index as usize] = by;
         if message.errand != Errand::PutUnacked {
             return None;
         }
@@ -191,6 +216,40 @@ impl Sender {
         }
     }
 
+    /// The same of what has gone by these paths only. Says by which of them something was under way.
+    pub(crate) fn resend_by(&mut self, is_meant: impl Fn(u32) -> bool) -> Vec<u32> {
+        let mut left = Vec::new();
+        let Some(message) = self.queue.front_mut() else {
+            return left;
+        };
+        let mut again = 0;
+        for (index, path) in message.outstanding().filter(|(_, path)| is_meant(*path)) {
+            again |= 1u64 << index;
+            if !left.contains(&path) {
+                left.push(path);
+            }
+        }
+        message.sent &= !again;
+        left
+    }
+
+    /// What is under way and not acknowledged: each piece's path, and its bytes.
+    pub(crate) fn outstanding(&self) -> impl Iterator<Item = (u32, usize)> {
+        let of = |message: &'_ Message, (index, path)| (path, message.piece(index).len());
+        let message = self.queue.front().into_iter();
+        message.flat_map(move |message| message.outstanding().map(move |one| of(message, one)))
+    }
+
+    /// Spreads pieces over so many rails from now on.
+    pub(crate) fn spread(&mut self, rails: u32) {
+        self.rails = rails;
+    }
+
+    /// Whether something of the message under way was acknowledged.
+    pub(crate) fn has_acked(&self) -> bool {
+        self.queue.front().is_some_and(|message| message.acked != 0)
+    }
+
     /// What is under way waits for other messages: that speaks against no path.
     pub(crate) fn hold(&mut self, now_us: u64, timeouts: &Timeouts) {
         if let Some(message) = self.queue.front_mut() {
@@ -212,6 +271,7 @@ impl Sender {
     }
 
     /// Whether nothing of the message under way was taken since it was to be sent last.
+    #[cfg(test)]
     pub(crate) fn waits(&self) -> bool {
         let message = self.queue.front();
         message.is_some_and(|message| message.sent == message.acked)
@@ -256,7 +316,7 @@ mod tests {
         let mut dues = Vec::new();
         while let Some((fragment, errand, _)) = sender.next() {
             assert_eq!(errand, Errand::PutUnacked);
-            dues.push(sender.sent(0, fragment, &TIMES));
+            dues.push(sender.sent(0, fragment, Some(1), &TIMES));
         }
         assert_eq!(dues.len(), 10);
         assert_eq!(dues.iter().flatten().collect::<Vec<_>>(), [&Due::Sent(7)]);
@@ -293,10 +353,58 @@ mod tests {
         assert_eq!(refused, Err(DropReason::Oversize));
         let mut sent = 0;
         while let Some((fragment, _, _)) = sender.next() {
-            sender.sent(0, fragment, &TIMES);
+            sender.sent(0, fragment, Some(1), &TIMES);
             sent += 1;
         }
         assert_eq!(sent, WINDOW);
+        sender.spread(3);
+        while let Some((fragment, _, _)) = sender.next() {
+            sender.sent(0, fragment, Some(1), &TIMES);
+            sent += 1;
+        }
+        assert_eq!(sent, 3 * WINDOW);
+    }
+
+    /// RS-05, RS-06: what one path fails to carry goes by another, and what others carry is left alone.
+    #[test]
+    fn what_a_path_holds_is_known_until_it_is_acknowledged_and_sent_again_alone() {
+        let mut sender = Sender::default();
+        push(&mut sender, 1, &[1; 3 * FRAGMENT_BYTES + 5]).unwrap();
+        let mut by = [7, 8, 7, 8].into_iter();
+        while let Some((fragment, _, _)) = sender.next() {
+            sender.sent(0, fragment, by.next(), &TIMES);
+        }
+        let held = |sender: &Sender, path| -> usize {
+            let of_path = sender.outstanding().filter(|(one, _)| *one == path);
+            of_path.map(|(_, bytes)| bytes).sum()
+        };
+        assert_eq!(
+            (held(&sender, 7), held(&sender, 8)),
+            (2 * FRAGMENT_BYTES, FRAGMENT_BYTES + 5)
+        );
+        // Whichever path the word comes by, it is about the pieces.
+        assert_eq!(sender.acked(0, 1, 0b0001, &TIMES), None);
+        assert_eq!(
+            (held(&sender, 7), held(&sender, 8)),
+            (FRAGMENT_BYTES, FRAGMENT_BYTES + 5)
+        );
+        let due_us = sender.timeout();
+        assert_eq!(sender.resend_by(|path| path == 7), [7]);
+        assert_eq!(
+            (held(&sender, 7), held(&sender, 8)),
+            (0, FRAGMENT_BYTES + 5)
+        );
+        assert_eq!(sender.timeout(), due_us, "its clock goes on");
+        let again = sender.next().unwrap().0;
+        assert_eq!(
+            again.index, 2,
+            "not the first, which has arrived, nor what 8 carries"
+        );
+        sender.sent(0, again, Some(8), &TIMES);
+        assert_eq!(sender.next(), None);
+        assert_eq!(sender.resend_by(|path| path == 7), []);
+        assert_eq!(sender.acked(0, 1, 0b1111, &TIMES), Some(Due::Done(1)));
+        assert_eq!(sender.outstanding().count(), 0);
     }
 
     /// RS-05: bounded in number and in time.
@@ -362,7 +470,7 @@ mod tests {
         sender.resend();
         sender.push(7, 1, Errand::Put, None, b"x", &TIMES).unwrap();
         let (fragment, _, _) = sender.next().unwrap();
-        sender.sent(0, fragment, &TIMES);
+        sender.sent(0, fragment, Some(1), &TIMES);
         let due_us = sender.timeout();
         assert_eq!(sender.next(), None);
         sender.resend();

@@ -51,12 +51,17 @@ pub(crate) struct PeerBulk {
 pub(crate) struct Stream {
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
-    /// The path of the message under way, and those that were in vain for it.
+    /// The path of the next fragment, once it was chosen and until it has taken one.
     pub(super) choice: Option<Choice>,
     /// The path is that of the message before, which nobody acknowledges and which may be on its way: by
     /// another path the next one could pass it.
     pub(super) kept: bool,
+    /// The same of the message under way, as long as nothing of it was acknowledged.
+    pub(super) follows: bool,
+    /// Paths that were in vain for the message under way.
     pub(super) tried: Tried,
+    /// Those that it has left for others, by their numbers, of which nobody was told yet.
+    pub(super) left: Vec<u32>,
     /// The member that carries it instead, and those that did so in vain.
     pub(super) through: Option<PeerHandle>,
     pub(super) through_tried: Vec<PeerHandle>,
@@ -114,6 +119,23 @@ impl Stream {
         self.next_us = 0;
     }
 
+    /// Whether all of the message under way has to go by one path, as far as is known.
+    pub(super) fn is_bound(&self, errand: Errand) -> bool {
+        errand == Errand::PutUnacked || self.follows && !self.sender.has_acked()
+    }
+
+    pub(super) fn forget_choice(&mut self) {
+        self.choice = None;
+        self.kept = false;
+        self.follows = false;
+    }
+
+    /// Notes that the message under way has been given to a path.
+    pub(super) fn note_taken(&mut self, path: Option<u32>) {
+        self.taken
+            .extend(path.filter(|id| !self.taken.contains(id)));
+    }
+
     /// Nobody carries any more: the message under way goes on by a path, if there is one.
     pub(super) fn leave_carrier(&mut self, now_us: u64) {
         if self.through.take().is_some() {
@@ -126,7 +148,8 @@ impl Stream {
 
     /// The paths are others: the message under way goes on by any of them, now.
     fn choose_anew(&mut self, now_us: u64) {
-        self.choice = None;
+        self.forget_choice();
+        self.left.clear();
         self.tried = Tried::default();
         self.through = None;
         self.through_tried.clear();
@@ -142,6 +165,8 @@ impl Stream {
         self.tried = Tried::default();
         self.through = None;
         self.through_tried.clear();
+        self.follows = false;
+        self.left.clear();
         self.kept = matches!(due, Due::Sent(_)) && self.choice.is_some();
         if !self.kept {
             self.choice = None;
@@ -319,8 +344,13 @@ impl Fabric {
         let mut handles = std::mem::take(&mut self.bulk_peers);
         handles.retain(|handle| {
             let is_busy = self.peer_bulk_timeout(*handle).is_some();
-            let peer = self.peers.get_mut(*handle);
-            if let Some(bulk) = peer.and_then(|peer| peer.bulk.as_mut()) {
+            let Some(peer) = self.peers.get_mut(*handle) else {
+                return is_busy;
+            };
+            if !is_busy {
+                peer.paths.iter_mut().for_each(|path| path.bulk_bytes = 0);
+            }
+            if let Some(bulk) = peer.bulk.as_mut() {
                 bulk.noted = is_busy;
                 for stream in &mut bulk.streams {
                     self.bulk_unfinished += std::mem::take(&mut stream.receiver.dropped);

@@ -2,7 +2,9 @@
 
 use super::Fabric;
 use super::bulk::{Back, take_frame};
-use crate::bulk::{BULK_MESSAGE_MAX, Errand, Fragment, Frame, HELD_BYTES_MAX, Kind, WINDOW};
+use crate::bulk::{
+    BULK_MESSAGE_MAX, Errand, FRAGMENT_BYTES, Fragment, Frame, HELD_BYTES_MAX, Kind, WINDOW,
+};
 use crate::health::Outcome;
 use crate::peer::PeerHandle;
 use crate::rail::Rail;
@@ -88,6 +90,156 @@ fn a_message_goes_on_when_its_rail_is_removed() {
         message: id,
     };
     drive(&mut a, &mut b, |a| a.poll_event().as_ref() == Some(&done));
+}
+
+/// Two fabrics of two rails that have their connections; the clock is that of the last call.
+fn warm(rails: [&str; 2]) -> (Fabric, Fabric, PeerHandle) {
+    let (mut a, mut b) = (open(rails[0]), open(rails[1]));
+    let (to_b, nids) = (a.peer(&b.local_nids()).unwrap(), a.local_nids());
+    b.peer(&nids).unwrap();
+    for _ in 0..2 {
+        a.send_bulk(1, to_b, b"first").unwrap();
+    }
+    let used = |a: &Fabric| {
+        let paths = a.peers.get(to_b).unwrap().paths.iter();
+        paths.filter(|path| path.bulk_address.is_some()).count()
+    };
+    let mut done = 0;
+    let start = Instant::now();
+    while done < 2 || used(&a) < 2 {
+        let now_us = start.elapsed().as_micros() as u64 + 1;
+        if done >= 2 {
+            done -= 1;
+            a.send_bulk(now_us, to_b, b"once more").unwrap();
+        }
+        for fabric in [&mut a, &mut b] {
+            fabric.poll(now_us, &mut |_: Arrival<'_>| {});
+        }
+        let events = std::iter::from_fn(|| a.poll_event());
+        done += events
+            .filter(|event| matches!(event, FabricEvent::BulkDone { .. }))
+            .count();
+        assert!(start.elapsed() < DEADLINE);
+    }
+    (a, b, to_b)
+}
+
+/// What of the regular message is under way by each rail, bytes.
+fn under_way(a: &mut Fabric, to: PeerHandle) -> [usize; 2] {
+    let peer = a.peers.get(to).unwrap();
+    let streams = peer.bulk.iter().flat_map(|bulk| bulk.streams());
+    let mut bytes = [0; 2];
+    for (id, length) in streams.flat_map(|stream| stream.sender.outstanding()) {
+        let path = peer.paths.iter().find(|path| path.id == id).unwrap();
+        bytes[path.rail] += length;
+    }
+    bytes
+}
+
+/// snd-060, RS-06: fragments of one message go by all rails, and when one fails, what it held goes by the other,
+/// which goes on with what it holds itself.
+#[test]
+fn a_message_is_spread_over_rails_and_leaves_the_one_that_fails() {
+    let (mut a, mut b, to_b) = warm([
+        "127.48.25.1:0@udp,127.48.25.2:0@udp",
+        "127.48.26.1:0@udp,127.48.26.2:0@udp",
+    ]);
+    let now_us = a.now_us;
+    let long: Vec<u8> = (0..BULK_MESSAGE_MAX).map(|at| (at % 251) as u8).collect();
+    let id = a.send_bulk(now_us, to_b, &long).unwrap();
+    let [first, second] = under_way(&mut a, to_b);
+    assert!(first > 0 && second > 0, "{first} {second}");
+    assert!(first.abs_diff(second) <= FRAGMENT_BYTES, "{first} {second}");
+    a.leave_rail(0);
+    assert_eq!(under_way(&mut a, to_b), [0, second]);
+    a.pump_bulk(now_us);
+    let after = under_way(&mut a, to_b);
+    assert!(after[0] == 0 && after[1] >= second, "{after:?}");
+    let start = Instant::now();
+    let (mut came, mut events) = (Vec::new(), Vec::new());
+    let done = FabricEvent::BulkDone {
+        peer: to_b,
+        message: id,
+    };
+    while !events.contains(&done) {
+        let now_us = now_us + start.elapsed().as_micros() as u64;
+        a.poll(now_us, &mut |_: Arrival<'_>| {});
+        b.poll(now_us, &mut |arrival: Arrival<'_>| {
+            came.push(arrival.bytes.to_vec());
+        });
+        events.extend(std::iter::from_fn(|| a.poll_event()));
+        assert!(start.elapsed() < DEADLINE);
+    }
+    assert!(came == [long], "once, whole and unchanged");
+    assert_eq!(under_way(&mut a, to_b), [0, 0]);
+    let moved = |event: &&FabricEvent| matches!(event, FabricEvent::Moved { .. });
+    assert!(events.iter().any(|event| moved(&event)), "{events:?}");
+}
+
+/// RS-08: what follows a message that nobody acknowledges passes it by no other rail, until it is known to have
+/// arrived behind it.
+#[test]
+fn what_follows_a_message_without_acknowledgement_is_spread_once_that_has_passed() {
+    let (mut a, mut b, to_b) = warm([
+        "127.48.31.1:0@udp,127.48.31.2:0@udp",
+        "127.48.32.1:0@udp,127.48.32.2:0@udp",
+    ]);
+    let now_us = a.now_us;
+    let letter = Letter {
+        acked: false,
+        ..Letter::default()
+    };
+    a.put(now_us, to_b, letter, b"nobody acknowledges this")
+        .unwrap();
+    let by = a.stream_of(to_b, false).unwrap().choice.unwrap().rail;
+    a.send_bulk(now_us, to_b, &vec![1; BULK_MESSAGE_MAX])
+        .unwrap();
+    let held = under_way(&mut a, to_b);
+    assert!(held[usize::from(by)] > 0, "{held:?}");
+    assert_eq!(held[1 - usize::from(by)], 0, "{held:?}");
+    let start = Instant::now();
+    let mut other = 0;
+    while other == 0 {
+        for fabric in [&mut a, &mut b] {
+            fabric.poll(now_us, &mut |_: Arrival<'_>| {});
+        }
+        other = under_way(&mut a, to_b)[1 - usize::from(by)];
+        assert!(start.elapsed() < DEADLINE);
+    }
+    let refused = |rail: &Rail| rail.counters.dropped(DropReason::BulkRefused);
+    assert_eq!(b.rails.iter().flatten().map(refused).sum::<u64>(), 0);
+}
+
+/// The limit of a rail is that of its bulk lane, too: a burst of one millisecond, and no more before time passes.
+#[test]
+fn a_rail_with_a_limit_takes_no_more_bulk_messages_than_that() {
+    let (mut a, _b, to_b) = warm([
+        "127.48.27.1:0@udp,127.48.27.2:0@udp",
+        "127.48.28.1:0@udp,127.48.28.2:0@udp",
+    ]);
+    a.limit_bulk(20_000_000);
+    let now_us = a.now_us + 1_000;
+    a.send_bulk(now_us, to_b, &vec![1; BULK_MESSAGE_MAX])
+        .unwrap();
+    assert_eq!(under_way(&mut a, to_b), [FRAGMENT_BYTES; 2]);
+    a.pump_bulk(now_us);
+    assert_eq!(under_way(&mut a, to_b), [FRAGMENT_BYTES; 2]);
+    a.pump_bulk(now_us + 1_000);
+    assert_eq!(under_way(&mut a, to_b), [2 * FRAGMENT_BYTES; 2]);
+}
+
+/// snd-060: of two rails that are equal otherwise the one that holds less takes the next fragment.
+#[test]
+fn the_rail_with_the_least_that_is_not_acknowledged_takes_the_next_fragment() {
+    let mut a = open("127.48.29.1:0@udp,127.48.29.2:0@udp");
+    let peer = nobody(&mut a, "127.48.30.1:7741@udp,127.48.30.2:7741@udp");
+    for (held, rail) in [([5, 4], 1), ([4, 5], 0), ([0, 1], 0), ([1, 0], 1)] {
+        for (of, bytes) in a.rails.iter_mut().flatten().zip(held) {
+            of.bulk_bytes = bytes;
+        }
+        let (chosen, _) = a.choose_bulk(peer, Tried::default(), None).unwrap();
+        assert_eq!(chosen.rail, rail, "{held:?}");
+    }
 }
 
 /// RS-05: one peer that takes nothing leaves room on the lane for the others.

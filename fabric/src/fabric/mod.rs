@@ -8,6 +8,7 @@
 mod bulk;
 #[cfg(test)]
 mod bulk_tests;
+mod bulk_way;
 mod letter;
 mod opener;
 mod paths;
@@ -456,6 +457,12 @@ impl Transport for Fabric {
 
     fn heard_through(&mut self, now_us: u64, peer: PeerHandle, relayed: Relayed) {
         self.note_heard_through(now_us, peer, relayed);
+    }
+
+    fn limit_bulk(&mut self, bytes_per_s: u64) {
+        for rail in self.rails.iter_mut().flatten() {
+            rail.bulk_limit.bytes_per_s = bytes_per_s;
+        }
     }
 
     fn watch(&mut self, now_us: u64, handle: PeerHandle, pace: Pace) {

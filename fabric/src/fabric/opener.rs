@@ -67,6 +67,14 @@ impl Fabric {
         self.check_rail(nid)
     }
 
+    /// The same, once these rails are closed.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_add_after(&self, nid: &Nid, closed: &[Nid]) -> Result<(), OpenError> {
+        self.check_beside(nid, |open| !closed.contains(open))
+    }
+
     /// Takes in a rail that was opened elsewhere.
     ///
     /// # Errors
@@ -94,7 +102,12 @@ impl Fabric {
 
     /// Whether a rail may stand beside those that are open.
     pub(super) fn check_rail(&self, nid: &Nid) -> Result<(), OpenError> {
+        self.check_beside(nid, |_| true)
+    }
+
+    fn check_beside(&self, nid: &Nid, stays: impl Fn(&Nid) -> bool) -> Result<(), OpenError> {
         let open = self.open_rails().map(|(_, rail)| rail.nid.clone());
+        let open = open.filter(|nid| stays(nid));
         let nids: Vec<Nid> = open.chain([nid.clone()]).collect();
         if nids.len() > NIDS_MAX {
             return Err(OpenError::ManyRails { given: nids.len() });

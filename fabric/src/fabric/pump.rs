@@ -1,20 +1,21 @@
 //! What goes out on the bulk lanes: what is owed, questions to paths that did not work, messages.
 //!
-//! A message stays on one path until that path is known to be in vain: no acknowledgement in time, an
-//! error, a rail that failed. Then it goes on by one that was not tried for it; when all were tried,
-//! it waits for its clock and begins anew. What follows a message that nobody acknowledges stays on its
-//! path too, as long as that works, so that it passes nothing.
+//! Each fragment takes the path that the selection says (see `bulk_way`), and waits for that if it does not
+//! take it now. What is known to be in vain (no acknowledgement in time, an error, a rail that failed) goes on
+//! by a path that was not tried for its message, while what went by others stays under way; when all were
+//! tried, the message waits for its clock and begins anew.
 
 use super::Fabric;
 use super::bulk::{Back, NO_FRAGMENT, STREAMS, Stream};
-use super::send::{input, rail_inputs};
+use super::bulk_way::{Way, bulk_input};
+use super::send::choice as choice_of;
 use crate::bulk::{Errand, Frame, Key, Kind, WINDOW};
 use crate::error::CallError;
-use crate::health::{HealthConfig, Outcome};
+use crate::health::Outcome;
 use crate::peer::{Path, Peer, PeerHandle};
 use crate::provider::{Posted, Refused, SendTag};
 use crate::rail::Rail;
-use crate::select::{self, Choice, PathInput, Request, Standing, Tried};
+use crate::select::{Choice, Standing, Tried};
 use crate::stats::DropReason;
 use std::net::SocketAddrV4;
 
@@ -24,6 +25,7 @@ const OWED_PAUSE_MAX_US: u64 = 64_000;
 impl Fabric {
     /// Sends what may be sent: to each peer what is owed to it, then what the window has room for.
     pub(super) fn pump_bulk(&mut self, now_us: u64) {
+        self.weigh_bulk();
         // None is added or taken away meanwhile; and whoever leaves a rail sees them all.
         for index in 0..self.bulk_peers.len() {
             let handle = self.bulk_peers[index];
@@ -75,25 +77,31 @@ impl Fabric {
         stream
             .receiver
             .drop_older(now_us.saturating_sub(times.reply_us));
-        let waited = stream.sender.waits();
+        let silent: Vec<u32> = stream.sender.outstanding().map(|(path, _)| path).collect();
         let Some(due) = stream.sender.tick(now_us, untaken, &times) else {
             return;
         };
-        // No word by this path. What waited here for want of room speaks against our rail, what was
-        // taken and is not acknowledged against the peer's interface.
+        // No word by these paths. What was taken and is not acknowledged speaks against the peer's interface,
+        // what waited for want of room against our rail.
+        let waited = stream.choice.take();
         let mut change = None;
-        if let Some(choice) = stream.choice.take() {
-            let rail = self.rails[usize::from(choice.rail)].as_mut();
+        for (index, path) in (0u8..).zip(paths.iter_mut()) {
+            let choice = choice_of(index, path);
+            let is_silent = silent.contains(&path.id);
+            if !is_silent && waited != Some(choice) {
+                continue;
+            }
+            stream.left.push(path.id);
+            let rail = self.rails[path.rail].as_mut();
             let lane = rail.as_ref().and_then(|rail| rail.bulk.as_ref());
-            let congested = waited && lane.is_some_and(|lane| lane.credits() == 0);
-            if congested {
+            let is_full = lane.is_some_and(|lane| lane.credits() == 0);
+            if !is_silent && is_full {
                 stream.tried.note(choice, DropReason::RailBusy);
             } else {
                 stream.tried.note(choice, DropReason::ProviderError);
-                if let Some(path) = paths.get_mut(usize::from(choice.path)) {
-                    path.counters.count_timeout();
-                    change = path.bulk_health.tell(now_us, Outcome::SendTimeout, &health);
-                }
+                path.counters.count_timeout();
+                let told = path.bulk_health.tell(now_us, Outcome::SendTimeout, &health);
+                change = told.or(change);
             }
             if let Some(rail) = rail {
                 rail.counters.count_timeout();
@@ -139,21 +147,29 @@ impl Fabric {
         else {
             return;
         };
-        let of = |choice: &Choice| {
-            let path = paths.get(usize::from(choice.path));
-            path.is_some_and(|path| meant(choice, path))
-        };
+        let numbered = (0u8..).zip(paths.iter());
+        let of_path = |(index, path): (u8, &Path)| (path.id, choice_of(index, path));
+        let is_meant = |(index, path): &(u8, &Path)| meant(&choice_of(*index, path), path);
+        let meant: Vec<(u32, Choice)> = numbered.filter(is_meant).map(of_path).collect();
         for urgent in STREAMS {
             let stream = bulk.stream(urgent);
-            let Some(choice) = stream.choice.filter(of) else {
-                continue;
-            };
-            stream.choice = None;
-            if stream.sender.timeout().is_none() {
+            let by = stream
+                .sender
+                .resend_by(|id| meant.iter().any(|(one, _)| *one == id));
+            let on_it = |(_, choice): &(u32, Choice)| stream.choice == Some(*choice);
+            let waited = meant.iter().find(|one| on_it(one)).map(|(id, _)| *id);
+            if waited.is_some() {
+                stream.forget_choice();
+            }
+            if stream.sender.timeout().is_none() || by.is_empty() && waited.is_none() {
                 continue;
             }
-            stream.tried.note(choice, reason);
-            stream.sender.resend();
+            for (id, choice) in &meant {
+                if by.contains(id) || waited == Some(*id) {
+                    stream.tried.note(*choice, reason);
+                    stream.left.push(*id);
+                }
+            }
             stream.went_on();
             // Due now: whoever waits for our time-outs comes back at once.
             stream.next_us = now_us.max(1);
@@ -173,6 +189,7 @@ impl Fabric {
         if stream.is_none_or(|stream| stream.next_us > now_us) {
             return;
         }
+        self.spread_stream(handle, urgent);
         loop {
             let goes_on = match self.bulk_way(now_us, handle, urgent) {
                 None => break,
@@ -217,12 +234,21 @@ impl Fabric {
             errand,
             urgent,
         };
-        match post(self.config.key.as_ref(), rail, handle, path, &frame, bytes) {
+        let key = self.config.key.as_ref();
+        match post(now_us, key, rail, handle, path, &frame, bytes) {
             Ok(()) => {
                 path.counters.count_send(bytes.len());
                 rail.counters.count_send(bytes.len());
+                if errand != Errand::PutUnacked {
+                    path.bulk_bytes += bytes.len() as u64;
+                    rail.bulk_bytes += bytes.len() as u64;
+                }
+                // The next one is free to go by another.
+                if !stream.is_bound(errand) {
+                    stream.choice = None;
+                }
                 let times = &self.config.timeouts;
-                let due = stream.sender.sent(now_us, fragment, times);
+                let due = stream.sender.sent(now_us, fragment, Some(path.id), times);
                 stream.went_on();
                 self.bulk_ended(handle, urgent, due);
             }
@@ -292,7 +318,8 @@ impl Fabric {
             sender: own_address(rail),
             ..frame
         };
-        let posted = post(self.config.key.as_ref(), rail, handle, path, &answer, &[]);
+        let key = self.config.key.as_ref();
+        let posted = post(self.now_us, key, rail, handle, path, &answer, &[]);
         posted.map_err(|(reason, _)| reason)
     }
 
@@ -347,168 +374,11 @@ impl Fabric {
                 urgent: true,
             };
             // What is not taken now is asked again after the pause.
-            if let Err((reason, _)) = post(key, rail, handle, path, &frame, &[]) {
+            if let Err((reason, _)) = post(now_us, key, rail, handle, path, &frame, &[]) {
                 path.counters.count_drop(reason);
                 rail.counters.count_drop(reason);
             }
         }
-    }
-
-    /// The way of the message under way: the same for all of it, until it is to be sent again. A path
-    /// that works, else a member that carries it, else a path that was not tried.
-    fn bulk_way(&mut self, now_us: u64, handle: PeerHandle, urgent: bool) -> Option<Way> {
-        self.stream_of(handle, urgent)?.sender.next()?;
-        self.keep_way(handle, urgent);
-        let stream = self.stream_of(handle, urgent)?;
-        if let Some(choice) = stream.choice {
-            return Some(Way::Path(choice));
-        }
-        if let Some(by) = stream.through {
-            return Some(Way::Through(by));
-        }
-        let anew = stream.anew;
-        let way = match self.new_bulk_way(now_us, handle, urgent) {
-            None if anew => {
-                let stream = self.stream_of(handle, urgent)?;
-                stream.tried = Tried::default();
-                stream.through_tried.clear();
-                self.new_bulk_way(now_us, handle, urgent)
-            }
-            way => way,
-        };
-        let peer = self.peers.get_mut(handle)?;
-        if let Some(Way::Path(choice)) = way {
-            peer.take(usize::from(choice.path));
-        }
-        let id = match way {
-            Some(Way::Path(choice)) => Some(peer.paths[usize::from(choice.path)].id),
-            _ => None,
-        };
-        let stream = peer.bulk.as_mut()?.stream(urgent);
-        let before = stream.taken.last().copied();
-        if let Some(id) = id {
-            // The last is the present one.
-            stream.taken.retain(|one| *one != id);
-            stream.taken.push(id);
-        }
-        stream.anew = false;
-        match way {
-            Some(Way::Path(choice)) => stream.choice = Some(choice),
-            Some(Way::Through(by)) => {
-                stream.through = Some(by);
-                stream.carriers.retain(|one| *one != by);
-                stream.carriers.push(by);
-            }
-            None => {}
-        }
-        if let (Some(before), Some(Way::Path(choice))) = (before.filter(|_| before != id), &way) {
-            self.note_moved(handle, before, usize::from(choice.path));
-        }
-        way
-    }
-
-    /// A new message takes the path of the one before, if that is to be kept and works.
-    fn keep_way(&mut self, handle: PeerHandle, urgent: bool) {
-        let Some(stream) = self.stream_of(handle, urgent) else {
-            return;
-        };
-        let kept = stream.choice.filter(|_| std::mem::take(&mut stream.kept));
-        let Some(at) = kept.map(|choice| usize::from(choice.path)) else {
-            return;
-        };
-        let Some(peer) = self.peers.get_mut(handle) else {
-            return;
-        };
-        let known = bulk_input(&self.rails, peer, &peer.paths[at], &self.config.health);
-        let id = peer.paths[at].id;
-        if known.is_usable() {
-            peer.take(at);
-        }
-        let Some(bulk) = &mut peer.bulk else {
-            return;
-        };
-        let stream = bulk.stream(urgent);
-        match known.is_usable() {
-            true => stream.taken.push(id),
-            false => stream.choice = None,
-        }
-    }
-
-    fn new_bulk_way(&mut self, now_us: u64, handle: PeerHandle, urgent: bool) -> Option<Way> {
-        let stream = self.stream_of(handle, urgent)?;
-        let (tried, through_tried) = (stream.tried, stream.through_tried.clone());
-        let back = stream.sender.back();
-        let back = back.and_then(|id| self.peers.path_by_id(handle, id));
-        let back = back.map(|path| (path.rail as u8, path.remote));
-        let path = self.choose_bulk(handle, tried, back);
-        match path {
-            Some((choice, true)) => Some(Way::Path(choice)),
-            _ => match self.bulk_carrier(now_us, handle, through_tried) {
-                Some(by) => Some(Way::Through(by)),
-                None => path.map(|(choice, _)| Way::Path(choice)),
-            },
-        }
-    }
-
-    /// The best path for bulk messages, and whether it works as far as is known.
-    pub(super) fn choose_bulk(
-        &mut self,
-        handle: PeerHandle,
-        tried: Tried,
-        back: Option<(u8, u8)>,
-    ) -> Option<(Choice, bool)> {
-        let peer = self.peers.get(handle)?;
-        let health = &self.config.health;
-        let mut inputs = std::mem::take(&mut self.inputs);
-        inputs.clear();
-        let of_path = |path: &Path| bulk_input(&self.rails, peer, path, health);
-        inputs.extend(peer.paths.iter().map(of_path));
-        let request = Request {
-            numa_range: self.config.numa_range,
-            tried,
-            back,
-        };
-        let choice = select::choose(
-            &request,
-            &rail_inputs(&self.rails, self.memory_node),
-            &inputs,
-        );
-        let choice = choice.map(|choice| (choice, inputs[usize::from(choice.path)].is_usable()));
-        self.inputs = inputs;
-        choice
-    }
-}
-
-/// How a message goes.
-enum Way {
-    /// Directly.
-    Path(Choice),
-    /// Carried by another member.
-    Through(PeerHandle),
-}
-
-/// What is known about a path for bulk messages: what holds for datagrams, and the bulk lane's own.
-fn bulk_input(
-    rails: &[Option<Rail>],
-    peer: &Peer,
-    path: &Path,
-    health: &HealthConfig,
-) -> PathInput {
-    let known = input(rails, peer, path, health);
-    let rail = rails[path.rail].as_ref();
-    let lacks_lane = rail.is_none_or(|rail| rail.bulk.is_none());
-    let deaf = rail.is_some_and(|rail| rail.bulk_deaf);
-    let own = if lacks_lane || path.bulk_health.is_blocked() {
-        Standing::Blocked
-    } else if deaf || path.bulk_health.is_failed() {
-        Standing::Avoided
-    } else {
-        Standing::Usable
-    };
-    PathInput {
-        standing: known.standing.max(own),
-        shunned_by: known.shunned_by.max(path.bulk_health.shunned_by(health)),
-        ..known
     }
 }
 
@@ -519,6 +389,7 @@ pub(super) fn own_address(rail: &Rail) -> SocketAddrV4 {
 
 /// Hands one frame to a rail's bulk lane.
 fn post(
+    now_us: u64,
     key: Option<&Key>,
     rail: &mut Rail,
     peer: PeerHandle,
@@ -533,11 +404,12 @@ fn post(
     let to = path.nid.socket_address();
     let (key, to) = key.zip(to).ok_or((DropReason::NoPath, None))?;
     let message = frame.seal(key, to, bytes);
-    post_message(rail, peer, path, &message)
+    post_message(now_us, rail, peer, path, &message)
 }
 
 /// Hands a message to a rail's bulk lane, whatever is in it.
 pub(super) fn post_message(
+    now_us: u64,
     rail: &mut Rail,
     peer: PeerHandle,
     path: &mut Path,
@@ -559,6 +431,9 @@ pub(super) fn post_message(
             *path.bulk_address.insert(inserted)
         }
     };
+    if !rail.bulk_limit.takes(now_us, message.len()) {
+        return Err((DropReason::RailBusy, None));
+    }
     let tag = SendTag {
         peer: peer.index,
         generation: peer.generation,

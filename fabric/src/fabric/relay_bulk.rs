@@ -86,7 +86,7 @@ impl Fabric {
         };
         match posted {
             Ok(()) => {
-                let due = stream.sender.sent(now_us, fragment, &times);
+                let due = stream.sender.sent(now_us, fragment, None, &times);
                 stream.went_on();
                 self.bulk_ended(handle, urgent, due);
             }
@@ -139,7 +139,7 @@ impl Fabric {
         let path = peer.and_then(|peer| peer.paths.get_mut(path));
         let path = path.ok_or(DropReason::UnknownPeer)?;
         let rail = self.rails[path.rail].as_mut().ok_or(DropReason::NoPath)?;
-        let posted = post_message(rail, handle, path, message);
+        let posted = post_message(self.now_us, rail, handle, path, message);
         match &posted {
             Ok(()) => {
                 path.counters.count_send(message.len());

@@ -417,7 +417,7 @@ fn requeue_reason(error: &CallError) -> DropReason {
     }
 }
 
-fn choice(index: u8, path: &Path) -> Choice {
+pub(super) fn choice(index: u8, path: &Path) -> Choice {
     Choice {
         path: index,
         rail: path.rail as u8,
@@ -449,7 +449,7 @@ pub(super) fn rail_inputs(
 /// How a rail's load counts in a choice, as credits and queued bytes: not at all as long as half of it is
 /// free. Some providers take a message and are done, others hold it until they are looked at next; if each
 /// credit counted, all messages of one turn would go by the former.
-fn load(credits: u32, most: u32, queued_bytes: u64) -> (u32, u64) {
+pub(super) fn load(credits: u32, most: u32, queued_bytes: u64) -> (u32, u64) {
     match 2 * u64::from(credits) < u64::from(most) {
         true => (credits, queued_bytes),
         false => (u32::MAX, 0),

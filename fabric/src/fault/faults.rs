@@ -4,15 +4,13 @@
 //! one order in which messages leave: by due time, then by the order in which they were held.
 
 use super::plan::{Direction, FaultCounters, FaultPlan};
+use crate::bucket::Bucket;
 use crate::transport::{Arrival, Relayed};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 /// Messages that are held back at once, at most; further ones are lost and counted.
 const HELD_MAX: usize = 4096;
-
-/// As much as a rail can have saved up: what it takes in a millisecond.
-const BURST_US: u64 = 1_000;
 
 /// One in a million, the unit of all shares.
 const MILLION: u32 = 1_000_000;
@@ -27,13 +25,6 @@ pub(super) struct Faults {
     order: u64,
     buckets: Vec<Bucket>,
     pub(super) counters: FaultCounters,
-}
-
-/// A token bucket: what a rail may still take, in millionths of a byte, and when that was so.
-#[derive(Debug, Clone, Copy, Default)]
-struct Bucket {
-    micro: u64,
-    at_us: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,19 +61,10 @@ impl Faults {
             self.buckets.resize(rail + 1, Bucket::default());
         }
         let bucket = &mut self.buckets[rail];
-        let earned = now_us.saturating_sub(bucket.at_us).saturating_mul(rate);
-        bucket.micro = bucket
-            .micro
-            .saturating_add(earned)
-            .min(rate.saturating_mul(BURST_US));
-        bucket.at_us = now_us;
-        let wanted = bytes as u64 * u64::from(MILLION);
-        if bucket.micro < wanted {
-            self.counters.refused += 1;
-            return false;
-        }
-        bucket.micro -= wanted;
-        true
+        bucket.bytes_per_s = rate;
+        let taken = bucket.takes(now_us, bytes);
+        self.counters.refused += u64::from(!taken);
+        taken
     }
 
     /// Takes an arrival in. The same number of dice is thrown for each, whatever comes of it, so

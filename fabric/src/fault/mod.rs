@@ -30,7 +30,8 @@ pub struct Faulty<T> {
 
 impl<T: Transport> Faulty<T> {
     /// Wraps a transport.
-    pub fn new(inner: T, plan: FaultPlan) -> Faulty<T> {
+    pub fn new(mut inner: T, plan: FaultPlan) -> Faulty<T> {
+        inner.limit_bulk(plan.rail_bytes_per_s);
         Faulty {
             inner,
             faults: Faults::new(plan),
@@ -151,6 +152,7 @@ impl<T: Transport> Transport for Faulty<T> {
 
     fn poll(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
         let faults = &mut self.faults;
+        self.inner.limit_bulk(faults.plan.rail_bytes_per_s);
         let more = self
             .inner
             .poll(now_us, &mut |arrival| faults.admit(now_us, arrival));
@@ -169,6 +171,10 @@ impl<T: Transport> Transport for Faulty<T> {
 
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
         self.inner.wait_fds()
+    }
+
+    fn limit_bulk(&mut self, bytes_per_s: u64) {
+        self.inner.limit_bulk(bytes_per_s);
     }
 
     fn may_sleep(&mut self) -> bool {

@@ -42,7 +42,8 @@ pub struct FaultPlan {
     pub delay_max_us: u32,
     /// Rails that are cut.
     pub cuts: Vec<Cut>,
-    /// What each rail takes in a second, in bytes; beyond that it is busy, and says so. 0 for no limit.
+    /// What each rail takes in a second, in bytes, of datagrams and of bulk messages each; beyond that it is
+    /// busy, and says so. 0 for no limit.
     pub rail_bytes_per_s: u64,
 }
 
@@ -72,6 +73,6 @@ pub struct FaultCounters {
     pub delayed: u64,
     /// Lost because too many were held back.
     pub overflowed: u64,
-    /// Refused because the rail was busy.
+    /// Datagrams that were refused because the rail was busy.
     pub refused: u64,
 }

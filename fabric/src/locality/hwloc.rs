@@ -3,7 +3,7 @@
 //! hwloc reads `HWLOC_XMLFILE` and `HWLOC_SYNTHETIC` by itself. A device's node is that of the first
 //! ancestor that is no I/O object; a device below a whole machine of several nodes has none.
 
-use super::{DISTANCE_REMOTE, Device, Machine, Node};
+use super::{DISTANCE_REMOTE, Device, Level, Machine, Node};
 use hwlocality::Topology;
 use hwlocality::object::TopologyObject;
 use hwlocality::object::attributes::ObjectAttributes;
@@ -13,6 +13,17 @@ use std::path::Path;
 
 /// Distances in both directions, as the system gives them (and not bandwidths).
 const LATENCY_NAME: &str = "NUMALatency";
+
+/// What a machine consists of, as strings of localities call it.
+const LEVELS: [(&str, ObjectType); 7] = [
+    ("NM", ObjectType::NUMANode),
+    ("SK", ObjectType::Package),
+    ("L3", ObjectType::L3Cache),
+    ("L2", ObjectType::L2Cache),
+    ("L1", ObjectType::L1Cache),
+    ("CR", ObjectType::Core),
+    ("HT", ObjectType::PU),
+];
 
 /// Parts of hwloc that look for accelerators through their drivers: that takes long, may start threads,
 /// and says nothing about networks.
@@ -60,7 +71,21 @@ pub fn read_file(file: &Path) -> Result<Machine, LocalityError> {
     describe(builder).map_err(refused)
 }
 
-fn describe(mut builder: TopologyBuilder) -> Result<Machine, String> {
+/// What this machine consists of, from its NUMA nodes down to its hardware threads.
+///
+/// # Errors
+/// [`LocalityError::Machine`].
+pub fn read_levels() -> Result<Vec<Level>, LocalityError> {
+    let topology = load(TopologyBuilder::new());
+    let topology = topology.map_err(|reason| LocalityError::Machine { reason })?;
+    let level = |(name, kind): &(&'static str, ObjectType)| Level {
+        name,
+        parts: topology.objects_with_type(*kind).map(threads).collect(),
+    };
+    Ok(LEVELS.iter().map(level).collect())
+}
+
+fn load(mut builder: TopologyBuilder) -> Result<Topology, String> {
     // hwloc refuses to leave out what this installation of it does not have.
     for name in UNWANTED {
         if TopologyBuilder::new().without_component(name).is_ok() {
@@ -70,7 +95,11 @@ fn describe(mut builder: TopologyBuilder) -> Result<Machine, String> {
     }
     let builder = builder.with_io_type_filter(TypeFilter::KeepImportant);
     let topology = builder.map_err(|error| error.to_string())?.build();
-    let topology = topology.map_err(|error| error.to_string())?;
+    topology.map_err(|error| error.to_string())
+}
+
+fn describe(builder: TopologyBuilder) -> Result<Machine, String> {
+    let topology = load(builder)?;
     let mut nodes: Vec<Node> = topology
         .objects_with_type(ObjectType::NUMANode)
         .map(node)

@@ -8,9 +8,11 @@
 
 #[cfg(feature = "hwloc")]
 mod hwloc;
+mod levels;
 
 #[cfg(feature = "hwloc")]
-pub use hwloc::{LocalityError, read, read_file};
+pub use hwloc::{LocalityError, read, read_file, read_levels};
+pub use levels::{Level, locality, ranges};
 
 /// The distance of a node to itself, where the machine does not say.
 pub const DISTANCE_LOCAL: u32 = 10;

@@ -49,6 +49,9 @@ pub(crate) const LATE_US: u64 = 100_000;
 pub(crate) const UNANSWERED_MAX: u32 = 4;
 pub(crate) const UNANSWERED_US: u64 = 100_000;
 
+/// And that is held against it for so long after the last piece.
+pub(crate) const UNANSWERED_FOR_US: u64 = 1_000_000;
+
 /// Messages and bytes, without envelopes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {

@@ -1,8 +1,8 @@
 //! Ways: through whom one peer is reached, why not directly, and what went through whom.
 
 use super::{
-    ASKED_US, Allowance, PAIRS_MAX, PROVED_US, SEEK_US, Tally, UNANSWERED_MAX, UNANSWERED_US,
-    WAYS_MAX,
+    ASKED_US, Allowance, PAIRS_MAX, PROVED_US, SEEK_US, Tally, UNANSWERED_FOR_US, UNANSWERED_MAX,
+    UNANSWERED_US, WAYS_MAX,
 };
 use crate::peer::PeerHandle;
 use std::collections::BTreeMap;
@@ -49,8 +49,8 @@ pub(crate) struct PeerRelay {
     /// When ways were looked for last; none: never.
     sought_us: Option<u64>,
     asked_until_us: u64,
-    /// Pieces of news that went to it since it was heard directly, and when the first did.
-    unanswered: (u32, u64),
+    /// Pieces of news that went to it since it was heard directly, and when the first and the last did.
+    unanswered: (u32, [u64; 2]),
     pub(crate) allowance: Allowance,
 }
 
@@ -60,7 +60,7 @@ impl Default for PeerRelay {
             ways: Vec::new(),
             sought_us: None,
             asked_until_us: 0,
-            unanswered: (0, 0),
+            unanswered: (0, [0; 2]),
             allowance: Allowance::ONE,
         }
     }
@@ -69,15 +69,17 @@ impl Default for PeerRelay {
 impl PeerRelay {
     /// Notes a piece of news that goes to the peer.
     pub(crate) fn told(&mut self, now_us: u64) {
-        if self.unanswered.0 == 0 {
-            self.unanswered.1 = now_us;
+        let (count, [first_us, last_us]) = &mut self.unanswered;
+        if *count == 0 {
+            *first_us = now_us;
         }
-        self.unanswered.0 = self.unanswered.0.saturating_add(1);
+        *count = count.saturating_add(1);
+        *last_us = now_us;
     }
 
     /// Notes that the peer was heard directly.
     pub(crate) fn heard(&mut self) {
-        self.unanswered = (0, 0);
+        self.unanswered = (0, [0; 2]);
     }
 
     /// Notes that it was heard through another, which it may have asked for.
@@ -106,10 +108,14 @@ impl PeerRelay {
         now_us < self.asked_until_us
     }
 
-    /// Much news went to it, and no word came back directly.
+    /// Much news went to it, the last of it lately, and no word came back directly. Not every piece of news
+    /// has an answer: who has nothing to say and is not watched would be taken for deaf for good, and
+    /// each beat for it would go through others. What it must hear of is said again.
     pub(crate) fn is_unanswered(&self, now_us: u64) -> bool {
-        let (count, since_us) = self.unanswered;
-        count >= UNANSWERED_MAX && now_us > since_us + UNANSWERED_US
+        let (count, [first_us, last_us]) = self.unanswered;
+        count >= UNANSWERED_MAX
+            && now_us > first_us + UNANSWERED_US
+            && now_us < last_us + UNANSWERED_FOR_US
     }
 
     /// Whether it is time to look for ways again; if so, the next time is later.
@@ -193,6 +199,14 @@ mod tests {
         relay.heard();
         (0..3).for_each(|at| relay.told(200_000 * at));
         assert!(!relay.is_unanswered(1_000_000), "three may be on their way");
+        relay.told(900_000);
+        assert!(relay.is_unanswered(1_000_000));
+        assert!(
+            !relay.is_unanswered(900_000 + UNANSWERED_FOR_US),
+            "nothing new for long: beats go straight"
+        );
+        relay.told(9_000_000);
+        assert!(relay.is_unanswered(9_000_000), "news was never answered");
     }
 
     #[test]

@@ -120,8 +120,12 @@ counters! {
     attributes_refused,
     /// Pings of age gossip sent alone.
     pings_sent,
-    /// Gossips that rode on messages of the application.
+    /// Gossips that rode on messages of the application, so that no ping went.
     gossips_piggybacked,
+    /// Gossips written ahead, for messages of the application to carry.
+    gossips_offered,
+    /// Gossips that came in messages of the application.
+    gossips_carried,
     /// Replies of age gossip sent, the empty ones included.
     replies_sent,
     /// Ages in them.

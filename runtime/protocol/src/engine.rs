@@ -4,6 +4,7 @@
 //! overlay's.
 
 use crate::age::Age;
+use crate::age::carried::GOSSIP_AHEAD_MEMBERS_MAX;
 use crate::attributes::KeyHandle;
 use crate::counters::Counters;
 use crate::event::Event;
@@ -190,24 +191,72 @@ impl Engine {
         self.overlay().into_iter().flat_map(Overlay::observers)
     }
 
-    /// Writes the overlay's next beat to a member ahead of its time, see [`Overlay::write_ahead`].
+    /// Writes the next beat or ping to a member ahead of its time, see [`Overlay::write_ahead`] and
+    /// [`Age::write_ahead`].
     pub fn write_ahead(&mut self, now: Instant, to: MemberId, buffer: &mut [u8]) -> Option<usize> {
+        either!(self, engine => engine.write_ahead(now, to, buffer))
+    }
+
+    /// Whom something may be written ahead for now.
+    pub fn ahead_for(&mut self, now: Instant) -> Vec<MemberId> {
         match self {
-            Self::Overlay(engine) => engine.write_ahead(now, to, buffer),
-            Self::Age(_) => None,
+            Self::Overlay(engine) => engine.observers().collect(),
+            Self::Age(engine) => engine.draw_ahead(now).into_iter().collect(),
         }
     }
 
-    /// When the overlay's next beats go; never with the other engine.
+    /// Those for whom something may be written ahead at some time.
     #[must_use]
-    pub fn next_beat(&self) -> Instant {
-        self.overlay().map_or(Instant::NEVER, Overlay::next_beat)
+    pub fn carried_to(&self) -> Vec<MemberId> {
+        match self {
+            Self::Overlay(engine) => engine.observers().collect(),
+            Self::Age(_) => self.others(),
+        }
     }
 
-    /// When they may be written ahead.
+    /// Those of whom messages may bring something.
     #[must_use]
-    pub fn next_ahead(&self) -> Instant {
-        self.overlay().map_or(Instant::NEVER, Overlay::next_ahead)
+    pub fn carried_from(&self) -> Vec<MemberId> {
+        match self {
+            Self::Overlay(engine) => engine.observing().collect(),
+            Self::Age(_) => self.others(),
+        }
+    }
+
+    /// Who is in the view of age gossip, as far as that can be carried.
+    fn others(&self) -> Vec<MemberId> {
+        let age = self.age().into_iter();
+        let fits = |age: &&Age| age.ages().count() <= GOSSIP_AHEAD_MEMBERS_MAX;
+        let members = age.filter(fits).flat_map(Age::members);
+        let is_there = |one: &MemberView<'_>| one.state().in_view() && one.id() != self.id();
+        members.filter(is_there).map(|one| one.id()).collect()
+    }
+
+    /// When the next beats or the next ping go.
+    #[must_use]
+    pub fn next_beat(&self) -> Instant {
+        match self {
+            Self::Overlay(engine) => engine.next_beat(),
+            Self::Age(engine) => engine.next_ping(),
+        }
+    }
+
+    /// When those after them may be written ahead.
+    #[must_use]
+    pub fn following_ahead(&self, now: Instant) -> Instant {
+        match self {
+            Self::Overlay(engine) => engine.next_ahead().after(self.beat_us()),
+            Self::Age(engine) => engine.following_ahead(now),
+        }
+    }
+
+    /// From one beat or ping to the next, in microseconds.
+    #[must_use]
+    pub fn beat_us(&self) -> u64 {
+        match self {
+            Self::Overlay(engine) => engine.heartbeat_us(),
+            Self::Age(engine) => engine.config().interval_us,
+        }
     }
 
     /// The value of a member's attribute.

@@ -46,6 +46,7 @@ pub(crate) enum Kind {
     Twin = 17,
     Gossip = 18,
     GossipReply = 19,
+    GossipCarried = 20,
 }
 
 impl Kind {
@@ -70,6 +71,7 @@ impl Kind {
             17 => Self::Twin,
             18 => Self::Gossip,
             19 => Self::GossipReply,
+            20 => Self::GossipCarried,
             _ => return None,
         })
     }

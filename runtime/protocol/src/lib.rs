@@ -49,6 +49,7 @@ mod time;
 mod verdict;
 mod wire;
 
+pub use age::carried::{GOSSIP_AHEAD_MAX, GOSSIP_AHEAD_MEMBERS_MAX};
 pub use age::{Age, AgeConfig};
 pub use arrivals::Arrivals;
 pub use attributes::{ENTRY_COST, KEY_MAX, KeyHandle, MAP_BYTES_MAX, MONITOR_KEY, VALUE_MAX};

@@ -367,7 +367,9 @@ impl<'a> Message<'a> {
                 }
                 Self::Hint { hints }
             }
-            Kind::Gossip | Kind::GossipReply => return Err(Malformed::Value),
+            Kind::Gossip | Kind::GossipReply | Kind::GossipCarried => {
+                return Err(Malformed::Value);
+            }
         })
     }
 }

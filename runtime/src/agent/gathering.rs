@@ -4,7 +4,7 @@
 //! served, and what asks the server is a thread of its own.
 
 use super::host::Host;
-use crate::config::{GossipConfig, GroupName, ParticipantEntry, Teller};
+use crate::config::{GossipConfig, GroupName, ParticipantEntry, Teller, read_written, written};
 use crate::roster::{Entry, join};
 use crate::sys::clock::monotonic_ns;
 use muster_fabric::{NidList, Transport};
@@ -52,6 +52,19 @@ impl Gathering {
             asking: None,
             told_us: 0,
         })
+    }
+
+    /// The same configuration with what the worker before has been told, so that nobody is asked again.
+    pub(super) fn known(gossip: &GossipConfig, kept: &str) -> GossipConfig {
+        let participants = read_written(kept).filter(|kept| !kept.is_empty());
+        match (&gossip.told_by, participants) {
+            (Some(_), Some(participants)) => GossipConfig {
+                participants,
+                told_by: None,
+                ..gossip.clone()
+            },
+            _ => gossip.clone(),
+        }
     }
 
     /// Somebody knows another node's address.
@@ -224,6 +237,9 @@ impl Host {
         self.desk.gathering = None;
         match self.init_gossip(&gossip) {
             Ok(_) => {
+                if let Some(job) = &mut self.job {
+                    job.keep_participants(written(&gossip.participants));
+                }
                 if let Engine::Age(engine) = &mut self.engine {
                     if let Some(job) = &self.job {
                         // A worker that takes over: whoever died meanwhile would never be missed.

@@ -229,9 +229,14 @@ impl Host {
             self.wake_engine(more);
             self.hear_rails();
             self.tell_events()?;
+            if let Some(job) = &mut self.job {
+                job.place_ranks(&self.engine);
+            }
             if let (Some(files), Some(age)) = (&mut self.desk.gossip_files, self.engine.age()) {
                 files.keep(age);
             }
+            // What was read since may have made a ping due that a message has carried.
+            self.settle_parcels();
             let sent_all = self.transmit();
             self.keep_snapshot();
             if let Some(ending) = self.ending.take() {

@@ -2,6 +2,7 @@
 //! they are told, and when nobody needs the agent any more.
 
 use super::host::Ending;
+use super::places::Places;
 use super::publisher::Publisher;
 use super::resume::{Record, Resume};
 use super::worker;
@@ -42,6 +43,7 @@ pub(super) struct Job {
     pub(super) watched: BTreeMap<u64, BTreeSet<u32>>,
     watch: Watch,
     publisher: Publisher,
+    places: Places,
     resume: Resume,
     record: Record,
     key_source: KeySource,
@@ -85,6 +87,7 @@ impl Job {
         let attached = attached_slots(&board);
         let mut job = Self {
             publisher,
+            places: Places::default(),
             had_clients: had_clients(&board),
             attached,
             board,
@@ -188,6 +191,8 @@ impl Job {
                 }
             },
             Request::Aborted { rank } => self.hear_launcher(rank, input),
+            Request::Placed { node, ranks } => self.places.note(node, &ranks),
+            Request::Feeds => input(Input::Policy(Policy::Stop)),
             // The watch sees the mark on the board and speaks the verdict.
             Request::Leaving { slot, .. } => self.watch.inspect(slot),
             Request::HungUp { slot, .. } => info!(slot, "a connection ended"),
@@ -262,9 +267,23 @@ impl Job {
 
     /// Writes an event on the board. True if there is news for the ranks.
     pub(super) fn tell(&mut self, engine: &Engine, event: &Event) -> bool {
+        if event.kind == EventKind::NodeUp {
+            self.places.look_again();
+        }
         match event.kind {
             EventKind::AttributeChanged { key, .. } => self.tell_attribute(engine, event, key),
             _ => self.publisher.tell(&mut self.board, engine, event),
+        }
+    }
+
+    /// Writes on the board where ranks run of which the engine does not tell it.
+    pub(super) fn place_ranks(&mut self, engine: &Engine) {
+        let placed = self.places.take(engine, |id| self.publisher.known(id));
+        for (rank, node) in placed {
+            // Of its own ranks a node knows better.
+            if self.board.view().rank_node(rank).is_none() {
+                self.board.set_rank_node(rank, node);
+            }
         }
     }
 
@@ -336,6 +355,7 @@ impl Job {
             ("keys_refused", self.keys_refused),
             ("launcher_overruled", self.launcher_overruled),
             ("piggyback_lost", self.board.view().parcels_lost()),
+            ("places_dropped", self.places.dropped),
         ];
         let others = self.doorman.counters().each().into_iter();
         own.into_iter().chain(others).chain(self.watch.counters())
@@ -350,6 +370,12 @@ impl Job {
     pub(super) fn keep(&mut self, engine: &Engine) {
         self.record.engine.clear();
         engine.snapshot(&mut self.record.engine);
+        worker::keep(&mut self.resume, &self.record);
+    }
+
+    /// Keeps the participants that others have told, so that a later worker asks nobody.
+    pub(super) fn keep_participants(&mut self, participants: String) {
+        self.record.participants = participants;
         worker::keep(&mut self.resume, &self.record);
     }
 

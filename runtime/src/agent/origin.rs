@@ -6,19 +6,26 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory};
 
 /// What an option means that was not given, and has no default of its own.
-const UNSET: [(&str, &str); 13] = [
+const UNSET: [(&str, &str); 14] = [
     ("group", "(none)"),
     ("rail", "every interface that is up"),
     ("config", "(none)"),
     ("seed", "(none)"),
     ("hosts", "(none)"),
-    ("port", "7741, or any where no rail is given"),
+    (
+        "port",
+        "7741 or the next free one, or any where no rail is given",
+    ),
     (
         "key-file",
         "from the clients, or the standing key of this user",
     ),
     ("journal", "(none: events are not written)"),
     ("readable-in", "(none: other users may not ask)"),
+    (
+        "participants",
+        "(none: the first rails of the hosts, for age gossip)",
+    ),
     ("local", "(none: groups do not matter)"),
     ("gossip-state", "(none: the state is not written)"),
     ("random-seed", "drawn"),

@@ -8,7 +8,7 @@
 use super::missing::{Missing, Opening};
 use super::seat::Seat;
 use crate::config::RailsDocument;
-use muster_fabric::{Fabric, Nid, OpenError, OpenedRail, Transport};
+use muster_fabric::{Fabric, Nid, OpenError, OpenedRail, Rule, Transport};
 use muster_protocol::ADDRESS_MAX;
 use tracing::{error, info};
 
@@ -134,6 +134,26 @@ impl Rails {
         })
     }
 
+    /// Rules that were not in force before and mean none of the rails that are open, in words.
+    pub(super) fn idle_rules(&self, fabric: &Fabric, before: &RailsDocument) -> Option<String> {
+        let rails = fabric.rails();
+        let binds = |rule: &Rule| {
+            let mut rails = rails.iter();
+            rails.any(|rail| rule.subject.concerns(&rail.nid, rail.interface.as_deref()))
+        };
+        let old = before.policy.rules();
+        let rules = self.document.policy.rules().iter();
+        let idle = rules.filter(|rule| !old.contains(rule) && !binds(rule));
+        let idle: Vec<String> = idle.map(|rule| rule.subject.to_string()).collect();
+        (!idle.is_empty()).then(|| {
+            format!(
+                "no rail of this node is meant by {}, so it binds nothing so far; its rails are {}",
+                idle.join(", nor by "),
+                fabric.local_nids()
+            )
+        })
+    }
+
     /// Whether rails are at different distances, beyond the range in which they count as equal, or serve
     /// other CPU partitions than ours.
     fn is_uneven(&self, fabric: &Fabric) -> bool {
@@ -152,13 +172,23 @@ impl Rails {
     }
 
     /// Has the rails opened that a document has and we have not, each by a thread of its own, but for those that
-    /// have to wait until another one is closed. None if there are none.
+    /// need the port of one that is to be closed. None if there are none.
     pub(super) fn begin(&self, now_us: u64, fabric: &Fabric, next: &RailsDocument) -> Vec<Opening> {
-        let is_new = |nid: &&Nid| self.document.rails.iter().all(|entry| entry.nid != **nid);
-        let new = next.rails.iter().map(|entry| &entry.nid).filter(is_new);
-        let free = new.filter(|nid| fabric.may_add(nid).is_ok());
+        let has = |document: &RailsDocument, nid: &Nid| {
+            let mut rails = document.rails.iter();
+            rails.any(|entry| entry.nid == *nid)
+        };
+        let planned = self.document.rails.iter().zip(&self.open);
+        let going = planned.filter(|(entry, _)| !has(next, &entry.nid));
+        let going: Vec<Nid> = going.map(|(_, open)| open.clone()).collect();
+        let is_free = |nid: &Nid| {
+            let apart = going.iter().all(|open| are_apart(nid.port, open.port));
+            fabric.may_add(nid).is_ok() || apart && fabric.may_add_after(nid, &going).is_ok()
+        };
+        let new = next.rails.iter().map(|entry| &entry.nid);
+        let new = new.filter(|nid| !has(&self.document, nid) && is_free(nid));
         let begin = |nid: &Nid| Opening::start(now_us, nid.clone(), vec![fabric.opener(nid)]).ok();
-        free.filter_map(begin).collect()
+        new.filter_map(begin).collect()
     }
 
     /// Puts another document in force, with rails that were opened for it. True if rails were opened or closed.
@@ -354,9 +384,13 @@ fn open_one(
     steps: &mut Vec<Step>,
 ) -> Result<Nid, String> {
     loop {
-        let added = match opened.take() {
-            Some(opened) => fabric.take_rail(opened),
-            None => fabric.add_rail(nid),
+        // What is open stays so until it can be taken in.
+        let added = match fabric.may_add(nid) {
+            Err(why) => Err(why),
+            Ok(()) => match opened.take() {
+                Some(opened) => fabric.take_rail(opened),
+                None => fabric.add_rail(nid),
+            },
         };
         let why = match added {
             Ok(index) => {
@@ -382,6 +416,14 @@ fn open_one(
         }
         steps.push(Step::Closed(gone));
     }
+}
+
+/// Ports of a rail, from its own on: for news, for beats, and maybe for bulk messages.
+const PORTS: u16 = 3;
+
+/// Whether two rails can be open on one address at once. The system gives a port that is free.
+fn are_apart(port: u16, other: u16) -> bool {
+    port == 0 || port.abs_diff(other) >= PORTS
 }
 
 /// Why members could not live with the rails that are open now.
@@ -528,6 +570,56 @@ mod tests {
         assert_eq!(ports, [two, one]);
     }
 
+    /// The loop goes on while a rail is opened at another port of its address, and the old one carries meanwhile. Only
+    /// what needs the very port of one that goes has to wait until that is closed.
+    #[test]
+    fn a_rail_moves_to_another_port_beside_the_loop() {
+        let (mut fabric, mut rails) = begin();
+        let (one, two) = (rails.open[0].clone(), rails.open[1].clone());
+        let plan = |second: &str| {
+            let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n      - nid: 127.59.1.1:0@udp0\n  \
+                - net: udp7\n    rails:\n      - nid: ";
+            RailsDocument::import(&format!("{text}{second}\n")).unwrap()
+        };
+        let moved = plan("127.59.1.2:0@udp7");
+        let beside = |rails: &Rails, fabric: &Fabric, next: &RailsDocument| -> Vec<Nid> {
+            let opening = rails.begin(1, fabric, next);
+            opening.into_iter().map(|one| one.nid).collect()
+        };
+        assert_eq!(
+            beside(&rails, &fabric, &moved),
+            ["127.59.1.2:0@udp7".parse().unwrap()]
+        );
+        let same = plan(&format!("127.59.1.2:{}@udp7", two.port));
+        assert_eq!(beside(&rails, &fabric, &same), []);
+        let opened = rails
+            .begin(1, &fabric, &moved)
+            .into_iter()
+            .map(|mut opening| {
+                loop {
+                    match opening.look(1) {
+                        Some(opened) => break (opening.nid, opened),
+                        None => std::thread::yield_now(),
+                    }
+                }
+            });
+        let opened: Vec<Opened> = opened.collect();
+        let nids: Vec<Nid> = fabric.local_nids().iter().cloned().collect();
+        assert_eq!(
+            sorted(&nids),
+            sorted(&[one.clone(), two]),
+            "both carry until then"
+        );
+        let done = rails.apply(&mut fabric, moved, 0, opened);
+        assert_eq!(done.map_err(|one| one.why), Ok(true));
+        let nets: Vec<String> = rails.open().iter().map(|nid| nid.net.to_string()).collect();
+        assert_eq!(
+            (nets, &rails.open()[0]),
+            (vec!["udp0".to_owned(), "udp7".to_owned()], &one)
+        );
+        assert_eq!(fabric.rails().len(), 2);
+    }
+
     /// Nobody has removed it, so it stays in the plan and comes back when it can, by its own port or by
     /// another one if any will do.
     #[test]
@@ -636,13 +728,13 @@ mod tests {
         assert_eq!((rails.missing().len(), rails.open()), (0, &[left][..]));
     }
 
-    /// A document's new rails are opened by threads of their own, but for one whose address another one has that
-    /// goes; what they could not open is the document's refusal.
+    /// A document's new rails are opened by threads of their own, but for one whose port another one has that goes;
+    /// what they could not open is the document's refusal.
     #[test]
     fn new_rails_are_opened_beside_the_loop() {
         let (mut fabric, mut rails) = begin();
         let [stays, new] = ["127.59.1.1:0@udp0", "127.59.1.3:0@udp0"].map(str::to_owned);
-        let moved = "127.59.1.2:0@udp1".to_owned();
+        let moved = format!("127.59.1.2:{}@udp1", rails.open()[1].port);
         let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n".to_owned()
             + &format!("      - nid: {stays}\n      - nid: {new}\n")
             + &format!("  - net: udp1\n    rails:\n      - nid: {moved}\n");

@@ -27,6 +27,8 @@ pub(crate) struct Record {
     pub(crate) document: String,
     /// What became of each of its rails, in its order: a list of NIDs.
     pub(crate) opened: String,
+    /// Participants of age gossip that others have told, a line each; empty if there are none.
+    pub(crate) participants: String,
     /// The job key, once it is known.
     pub(crate) key: Option<[u8; 32]>,
     /// The engine's own snapshot; empty before the first one.
@@ -133,7 +135,12 @@ impl Record {
 
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.engine.len() + self.document.len() + 1024);
-        for text in [&self.rails, &self.document, &self.opened] {
+        for text in [
+            &self.rails,
+            &self.document,
+            &self.opened,
+            &self.participants,
+        ] {
             bytes.extend((text.len() as u32).to_le_bytes());
             bytes.extend(text.as_bytes());
         }
@@ -147,12 +154,14 @@ impl Record {
         let (rails, rest) = text(bytes)?;
         let (document, rest) = text(rest)?;
         let (opened, rest) = text(rest)?;
+        let (participants, rest) = text(rest)?;
         let (has_key, rest) = rest.split_first()?;
         let (key, engine) = rest.split_first_chunk::<32>()?;
         Some(Self {
             rails,
             document,
             opened,
+            participants,
             key: (*has_key == 1).then_some(*key),
             engine: engine.to_vec(),
         })
@@ -199,6 +208,7 @@ mod tests {
             rails: "127.0.0.1:1@udp0".into(),
             document: "version: 1\n".into(),
             opened: "127.0.0.1:1@udp0".into(),
+            participants: "127.0.0.1:1@udp0 - n1\n".into(),
             key: Some([3; 32]),
             engine: engine.into(),
         }

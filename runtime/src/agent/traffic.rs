@@ -3,19 +3,28 @@
 //! They stand for beats where ranks say that they had them, and carry beats where ranks take these along. A beat
 //! that is to be carried is laid out for the last quarter of a heartbeat, and only where ranks look for some; if
 //! none has taken it by then, it goes by the rails as ever.
+//!
+//! The pings of age gossip are carried likewise, one in a cycle, for the member that is pinged next. A message
+//! stands for none of them: one that was taken late would make a dead member young.
 
 use super::host::{Host, instant};
 use super::job::Job;
 use crate::board::{PARCEL_MAX, Traffic};
 use crate::sys::clock::monotonic_ns;
 use muster_fabric::Transport;
-use muster_protocol::{BEAT_AHEAD_MAX, Input, Instant, MemberId};
+use muster_protocol::{BEAT_AHEAD_MAX, GOSSIP_AHEAD_MAX, Input, Instant, MemberId};
 
-const _: () = assert!(BEAT_AHEAD_MAX <= PARCEL_MAX);
-/// Ranks look for something to carry to a node for so many heartbeats after the last time.
+/// Bytes of the longest beat or ping that is carried.
+const AHEAD_MAX: usize = if BEAT_AHEAD_MAX > GOSSIP_AHEAD_MAX {
+    BEAT_AHEAD_MAX
+} else {
+    GOSSIP_AHEAD_MAX
+};
+const _: () = assert!(AHEAD_MAX <= PARCEL_MAX);
+/// Ranks look for something to carry to a node for so many heartbeats, or cycles, after the last time.
 const WANTED_BEATS: u64 = 16;
 
-/// The beats that are laid out for ranks to carry.
+/// The beats and pings that are laid out for ranks to carry.
 #[derive(Debug, Default)]
 pub(super) struct Parcels {
     /// For whom.
@@ -48,7 +57,7 @@ impl Host {
             return;
         }
         self.take_carried(now_ns);
-        if self.spares_beats() {
+        if self.spares_beats() && self.engine.overlay().is_some() {
             self.tell_traffic(now_ns);
         }
         if self.engine.next_beat() <= now {
@@ -88,11 +97,10 @@ impl Host {
         }
     }
 
-    /// What messages have brought from those whom we observe.
+    /// What messages have brought.
     fn take_carried(&mut self, now_ns: u64) {
-        let observing: Vec<MemberId> = self.engine.observing().collect();
         let mut parcel = [0; PARCEL_MAX];
-        for id in observing {
+        for id in self.engine.carried_from() {
             let job = self.job.as_mut();
             let Some((size, at_ns)) = job.and_then(|job| job.collect_parcel(id, &mut parcel))
             else {
@@ -102,15 +110,18 @@ impl Host {
                 bytes: &parcel[..size],
                 age_us: now_ns.saturating_sub(at_ns) / 1000,
             };
-            // What is no beat of a member is refused and counted inside.
+            // What is no beat and no gossip of a member is refused and counted inside.
             let _ = self.engine.handle(instant(now_ns), carried);
         }
     }
 
-    /// Lays out the next beats for those to whom ranks look for something to carry.
+    /// Lays out the next beats, or the next ping, for those to whom ranks look for something to carry.
     fn offer_beats(&mut self, now_ns: u64) {
-        let mut parcel = [0; BEAT_AHEAD_MAX];
-        for id in self.wanted(now_ns) {
+        let mut parcel = [0; AHEAD_MAX];
+        for id in self.engine.ahead_for(instant(now_ns)) {
+            if !self.is_wanted(id, now_ns) {
+                continue;
+            }
             let size = self
                 .engine
                 .write_ahead(instant(now_ns), id, &mut parcel)
@@ -122,7 +133,16 @@ impl Host {
         }
     }
 
-    /// The beats go now: what was not taken along is taken back, what was needs no other.
+    /// Just before something is sent: what was taken along meanwhile needs no ping.
+    pub(super) fn settle_parcels(&mut self) {
+        let now_ns = monotonic_ns();
+        let is_due = self.engine.next_beat() <= instant(now_ns);
+        if self.engine.age().is_some() && is_due && !self.parcels.offered.is_empty() {
+            self.end_offers(now_ns);
+        }
+    }
+
+    /// The beats, or the ping, go now: what was not taken along is taken back, what was needs no other.
     fn end_offers(&mut self, now_ns: u64) {
         let now = instant(now_ns);
         for member in std::mem::take(&mut self.parcels.offered) {
@@ -133,20 +153,15 @@ impl Host {
                 let _ = self.engine.handle(now, Input::TrafficTo { member, age_us });
             }
         }
-        let wanted = self.spares_beats() && !self.wanted(now_ns).is_empty();
-        let due = self.engine.next_ahead().after(self.heartbeat_us);
+        let all = || self.engine.carried_to().into_iter();
+        let wanted = self.spares_beats() && all().any(|id| self.is_wanted(id, now_ns));
+        let due = self.engine.following_ahead(now);
         self.parcels.due = wanted.then_some(due);
     }
 
-    fn wanted(&self, now_ns: u64) -> Vec<MemberId> {
-        let Some(job) = &self.job else {
-            return Vec::new();
-        };
-        let limit_ns = WANTED_BEATS * self.heartbeat_us * 1000;
-        let is_wanted = |id: &MemberId| {
-            let at_ns = job.parcel_wanted_ns(*id);
-            at_ns != 0 && now_ns.saturating_sub(at_ns) < limit_ns
-        };
-        self.engine.observers().filter(is_wanted).collect()
+    fn is_wanted(&self, id: MemberId, now_ns: u64) -> bool {
+        let limit_ns = WANTED_BEATS * self.engine.beat_us() * 1000;
+        let at_ns = self.job.as_ref().map_or(0, |job| job.parcel_wanted_ns(id));
+        at_ns != 0 && now_ns.saturating_sub(at_ns) < limit_ns
     }
 }

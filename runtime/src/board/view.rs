@@ -210,6 +210,11 @@ impl BoardView {
         self.0.name_words(node).map(read_text::<NAME_SIZE>)
     }
 
+    /// Index of the node of this name, if there is one.
+    pub fn node_find(&self, name: &str) -> Option<u32> {
+        (0..self.node_count()).find(|node| self.node_name(*node).is_some_and(|known| known == name))
+    }
+
     /// What a node shares with those that may fail together with it, empty if nothing was said;
     /// `None` for an index that is not on the board yet.
     pub fn node_group(&self, node: u32) -> Option<String> {

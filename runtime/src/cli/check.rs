@@ -4,10 +4,13 @@ use super::CliError;
 use super::agents::{self, AgentArgs};
 use super::paint;
 use super::show::{Shape, array, asked, print_answer, text};
+use crate::control::story::ranges;
 use crate::control::{Question, ask};
 use clap::Args;
+use muster_fabric::fold;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::process::ExitCode;
 
 /// Options of `muster check`.
 #[derive(Args)]
@@ -62,13 +65,20 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), CliError> {
         let verdict = text(found, "verdict");
         let painted = paint::state(verdict, &verdict.to_lowercase(), coloured);
         let mut lines = format!("{painted}: {}\n", text(found, "summary"));
+        for (state, ranks) in found["ranks"].as_object().into_iter().flatten() {
+            let ranks = ranks.as_array().into_iter().flatten();
+            let ranks: Vec<u64> = ranks.filter_map(Value::as_u64).collect();
+            if !ranks.is_empty() {
+                lines += &format!("ranks {state}: {}\n", ranges(&ranks));
+            }
+        }
         for (state, names) in found["others"].as_object().into_iter().flatten() {
             let names = names
                 .as_array()
                 .into_iter()
                 .flatten()
                 .filter_map(Value::as_str);
-            lines += &format!("{state}: {}\n", paint::fold(names));
+            lines += &format!("{state}: {}\n", fold(names));
         }
         lines
     });
@@ -76,6 +86,22 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), CliError> {
         true => Ok(()),
         false => Err(CliError::silent(4)),
     }
+}
+
+/// Whether this process was started as a plugin, however wrong its other options are.
+pub(super) fn is_plugin() -> bool {
+    let mut words = std::env::args_os().skip(1);
+    words.next().is_some_and(|word| word == "check") && words.any(|word| word == "--nagios")
+}
+
+/// Says what is wrong with the options as a plugin has to: with their code of wrong usage, which is 2, a
+/// plugin would say CRITICAL.
+pub(super) fn refuse_as_plugin(error: &clap::Error) -> ExitCode {
+    let text = error.to_string();
+    let why = text.lines().next().unwrap_or_default();
+    let why = why.trim_start_matches("error: ").replace('|', " ");
+    println!("MUSTER UNKNOWN - wrong usage: {why}");
+    ExitCode::from(3)
 }
 
 fn look(args: &CheckArgs) -> Result<Value, CliError> {
@@ -89,7 +115,7 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
     let states = ["alive", "degraded", "suspect", "failed", "left", "unknown"];
     let mut counts: BTreeMap<&str, u64> = states.map(|state| (state, 0)).into();
     let mut others: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let (mut failed_ranks, mut hung_ranks) = (0, 0);
+    let (mut failed, mut hung): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
     for member in array(answer, "members") {
         let (name, state) = (text(member, "name"), text(member, "state"));
         if let Some((_, count)) = counts.iter_mut().find(|(known, _)| **known == state) {
@@ -102,14 +128,18 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
                 .push(name.to_owned());
         }
         for rank in array(member, "ranks") {
+            let number = rank["rank"].as_u64();
             match text(rank, "state") {
-                "failed" => failed_ranks += 1,
-                "alive" | "hung" if state == "failed" => failed_ranks += 1,
-                "hung" => hung_ranks += 1,
+                "failed" => failed.extend(number),
+                "alive" | "hung" if state == "failed" => failed.extend(number),
+                "hung" => hung.extend(number),
                 _ => {}
             }
         }
     }
+    failed.sort_unstable();
+    hung.sort_unstable();
+    let (failed_ranks, hung_ranks) = (failed.len() as u64, hung.len() as u64);
     let there = counts["alive"] + counts["degraded"];
     let too_few = least.is_some_and(|least| there < least);
     let code = if counts["failed"] + failed_ranks > 0 {
@@ -126,10 +156,15 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
         (counts["degraded"], "degraded"),
         (counts["suspect"], "suspect"),
         (counts["failed"], "failed"),
-        (failed_ranks, "ranks failed"),
-        (hung_ranks, "ranks hung"),
+        (failed_ranks, "rank failed"),
+        (hung_ranks, "rank hung"),
     ] {
         if count > 0 {
+            let what = if count > 1 {
+                what.replace("rank ", "ranks ")
+            } else {
+                what.to_owned()
+            };
             summary += &format!(", {count} {what}");
         }
     }
@@ -144,6 +179,7 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
         "members": counts,
         "failed_ranks": failed_ranks,
         "hung_ranks": hung_ranks,
+        "ranks": { "failed": failed, "hung": hung },
         "others": others,
         "least": least,
     })
@@ -202,12 +238,12 @@ mod tests {
         for (member, code, said) in [
             (member("n1", "degraded", "alive"), 1, "1 degraded"),
             (member("n1", "suspect", "alive"), 1, "1 suspect"),
-            (member("n1", "alive", "hung"), 1, "1 ranks hung"),
-            (member("n1", "alive", "failed"), 2, "1 ranks failed"),
+            (member("n1", "alive", "hung"), 1, "1 rank hung"),
+            (member("n1", "alive", "failed"), 2, "1 rank failed"),
             (
                 member("n1", "failed", "alive"),
                 2,
-                "1 failed, 1 ranks failed",
+                "1 failed, 1 rank failed",
             ),
         ] {
             let (found, line) = judged(&json!([member]), None);

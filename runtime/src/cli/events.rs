@@ -7,6 +7,7 @@ use super::show::{Shape, ShowArgs, asked, text};
 use super::yaml::Yaml;
 use crate::control::{Followed, Follower};
 use clap::Args;
+use muster_fabric::fold;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
@@ -121,11 +122,11 @@ pub(crate) fn known(event: &Value) -> String {
     }
     let reporters = names("reporters");
     if !reporters.is_empty() {
-        parts.push(format!("by {}", paint::fold(reporters)));
+        parts.push(format!("by {}", fold(reporters)));
     }
     let members = names("members");
     if !members.is_empty() {
-        parts.push(format!("all of {}", paint::fold(members)));
+        parts.push(format!("all of {}", fold(members)));
     }
     if let (Some(reached), Some(of)) = (event["reached"].as_u64(), event["of"].as_u64()) {
         parts.push(format!("{reached} of {of} members"));

@@ -30,7 +30,9 @@ enum Command {
     /// Show parameters, clock, and each participant's age and state.
     Status(ShowArgs),
     /// Be the gossip server at which participants find each other, until ended: whoever is told
-    /// server:HOST:PORT joins here, and when all have come each is told all of them.
+    /// server:HOST:PORT joins here, and when all have come each is told all of them. It keeps the list in memory: one
+    /// that is started again waits for all to come again. So it has to be there whenever an agent may start; agents
+    /// that run, and those that replace a worker which crashed, need none.
     Serve(ServeArgs),
 }
 

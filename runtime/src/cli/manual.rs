@@ -45,6 +45,9 @@ const EXIT_CODES: [(&str, &str); 12] = [
     ),
 ];
 
+/// When the pages were last looked through: without a date the next field would stand in its place.
+const DATE: &str = "2026-11-22";
+
 /// Options of `muster manual`.
 #[derive(Args)]
 pub(crate) struct ManualArgs {
@@ -100,6 +103,7 @@ fn page_of(command: &Command, name: &str, section: &str) -> io::Result<Vec<u8>> 
     let man = Man::new(command.clone().disable_help_subcommand(true))
         .title(name)
         .section(section)
+        .date(DATE)
         .source(format!("Muster {}", env!("CARGO_PKG_VERSION")))
         .manual("Muster Manual");
     let mut page = Vec::new();

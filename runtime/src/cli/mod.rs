@@ -122,7 +122,13 @@ enum Command {
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> ExitCode {
     crate::sys::process::forget_empty_settings();
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() && check::is_plugin() => {
+            return check::refuse_as_plugin(&error);
+        }
+        Err(error) => error.exit(),
+    };
     let outcome = match cli.command {
         Command::Members(args) => show::members(&args),
         Command::Why(args) => show::why(&args),

@@ -6,7 +6,7 @@ use super::show::{ShowArgs, align, array, ask, change, print_answer, text};
 use crate::config::{Change, PEERS_AT_ONCE_MAX, peers_of};
 use crate::control::{Question, Request};
 use clap::{Args, Subcommand};
-use muster_fabric::{Nid, NidPattern, expand};
+use muster_fabric::{Nid, NidPattern, by_number, expand};
 use serde_json::Value;
 
 /// Options of `muster peers`.
@@ -81,6 +81,7 @@ fn show(args: &ShownArgs) -> Result<(), CliError> {
     let mut answer = ask(&args.show, &Request::Ask(question))?;
     if let Some(peers) = answer["peers"].as_array_mut() {
         peers.retain(|peer| only.names(peer));
+        peers.sort_by(|one, other| by_number(text(one, "name"), text(other, "name")));
     }
     print_answer(args.show.output, &answer, table);
     Ok(())

@@ -5,12 +5,17 @@ use super::CliError;
 use super::agents::{self, AgentArgs};
 use super::paint;
 use super::yaml::Yaml;
-use crate::control::{AskError, Question, Request, request, story};
+use crate::control::story::{self, ranges};
+use crate::control::{AskError, Question, Request, request};
 use clap::{Args, ValueEnum};
+use muster_fabric::{by_number, expand, fold};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::ErrorKind;
+
+/// Members that are named in one command.
+pub(super) const NAMED_MAX: usize = 65_536;
 
 /// Options of every command that shows something.
 #[derive(Args)]
@@ -25,6 +30,12 @@ pub(crate) struct ShowArgs {
 /// Options of `muster members`.
 #[derive(Args)]
 pub(crate) struct MembersArgs {
+    /// Only these, such as n[1-4].
+    only: Vec<String>,
+    /// Only those in one of these states, with commas between them.
+    #[arg(short, long, value_name = "STATES", value_delimiter = ',',
+        value_parser = ["alive", "degraded", "suspect", "failed", "left", "unknown"])]
+    state: Vec<String>,
     /// One row for each state, with the names folded: n[01-04,07].
     #[arg(short, long)]
     fold: bool,
@@ -63,7 +74,8 @@ pub(crate) enum Format {
 
 /// Runs `muster members`.
 pub(crate) fn members(args: &MembersArgs) -> Result<(), CliError> {
-    let answer = ask(&args.show, &Request::Ask(Question::Members))?;
+    let mut answer = ask(&args.show, &Request::Ask(Question::Members))?;
+    args.choose(&mut answer)?;
     let table = if args.fold {
         folded_table
     } else {
@@ -73,6 +85,34 @@ pub(crate) fn members(args: &MembersArgs) -> Result<(), CliError> {
         paint::table(&table(answer), &paint::STATES, paint::is_coloured())
     });
     Ok(())
+}
+
+impl MembersArgs {
+    /// Those that were asked for, in the order in which people look for them.
+    fn choose(&self, answer: &mut Value) -> Result<(), CliError> {
+        let mut names = Vec::new();
+        for text in &self.only {
+            let more = expand(text, NAMED_MAX);
+            names.extend(more.map_err(|error| CliError::usage("members", error))?);
+        }
+        let Some(members) = answer["members"].as_array_mut() else {
+            return Ok(());
+        };
+        let is_known = |name: &&String| members.iter().any(|one| text(one, "name") == *name);
+        let strangers = names.iter().filter(|name| !is_known(name));
+        let strangers: Vec<&str> = strangers.map(String::as_str).collect();
+        if !strangers.is_empty() {
+            let why = format!("no member named {} is known", fold(strangers));
+            return Err(CliError::new("members", why).hint("muster members"));
+        }
+        members.retain(|member| {
+            let (name, state) = (text(member, "name"), text(member, "state"));
+            let is_named = names.is_empty() || names.iter().any(|one| one == name);
+            is_named && (self.state.is_empty() || self.state.iter().any(|one| one == state))
+        });
+        members.sort_by(|one, other| by_number(text(one, "name"), text(other, "name")));
+        Ok(())
+    }
 }
 
 fn folded_table(answer: &Value) -> String {
@@ -87,7 +127,7 @@ fn folded_table(answer: &Value) -> String {
         let mut ranks: Vec<u64> = ranks.filter_map(|fact| fact["rank"].as_u64()).collect();
         ranks.sort_unstable();
         rows.push([
-            paint::fold(members.iter().map(|member| text(member, "name"))),
+            fold(members.iter().map(|member| text(member, "name"))),
             state.to_owned(),
             members.len().to_string(),
             ranges(&ranks),
@@ -161,14 +201,10 @@ fn members_table(answer: &Value) -> String {
             .as_f64()
             .map_or("-".into(), |ms| format!("{ms:.0} ms"));
         let marker = if member["self"] == true { " *" } else { "" };
-        let ranks: Vec<u64> = array(member, "ranks")
-            .iter()
-            .filter_map(|fact| fact["rank"].as_u64())
-            .collect();
         rows.push([
             format!("{}{marker}", text(member, "name")),
             text(member, "state").to_owned(),
-            ranges(&ranks),
+            story::ranks(member),
             heard,
             story::known(member),
             text(member, "address").to_owned(),
@@ -185,23 +221,11 @@ pub(super) fn array<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// `0-3,7` for 0, 1, 2, 3 and 7; `-` for none.
-pub(super) fn ranges(sorted: &[u64]) -> String {
-    let mut parts: Vec<(u64, u64)> = Vec::new();
-    for &number in sorted {
-        match parts.last_mut() {
-            Some((_, end)) if *end + 1 == number => *end = number,
-            _ => parts.push((number, number)),
-        }
-    }
-    let part = |(start, end): &(u64, u64)| match start == end {
-        true => start.to_string(),
-        false => format!("{start}-{end}"),
-    };
-    if parts.is_empty() {
-        "-".into()
-    } else {
-        parts.iter().map(part).collect::<Vec<_>>().join(",")
+/// `1 error`, `2 errors`.
+pub(super) fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
     }
 }
 
@@ -227,24 +251,17 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn ranks_are_folded() {
-        assert_eq!(ranges(&[0, 1, 2, 3, 7]), "0-3,7");
-        assert_eq!(ranges(&[5]), "5");
-        assert_eq!(ranges(&[]), "-");
-    }
-
-    #[test]
     fn the_table_says_who_and_how_it_is_known() {
         let answer = json!({ "members": [
             { "name": "n1", "self": true, "state": "alive", "cause": "joined", "address": "a@udp0",
               "ranks": [{"rank": 0}, {"rank": 1}], "reporters": [] },
             { "name": "n22", "self": false, "state": "failed", "cause": "silence on every rail",
-              "heard_ms_ago": 61.2, "address": "b@udp0", "ranks": [], "reporters": ["n1", "n3"] },
+              "heard_ms_ago": 61.2, "address": "b@udp0", "ranks": [], "reporters": ["n1", "n2", "n3"] },
         ]});
         let expected = "\
 NAME  STATE   RANKS  HEARD  HOW KNOWN                         RAILS
 n1 *  alive   0-1    -      joined                            a@udp0
-n22   failed  -      61 ms  silence on every rail, by n1 n3  b@udp0
+n22   failed  -      61 ms  silence on every rail, by n[1-3]  b@udp0
 ";
         let folded = |text: &str| {
             text.lines()

@@ -6,9 +6,10 @@
 use super::CliError;
 use super::agents::{self, AgentArgs};
 use super::paint;
-use super::show::{Shape, align, array, asked, print_answer, ranges, text};
+use super::show::{Shape, align, array, asked, print_answer, text};
 use crate::control::{Question, ask, story};
 use clap::Args;
+use muster_fabric::by_number;
 use serde_json::{Value, json};
 use std::io::{IsTerminal, stdout};
 use std::path::Path;
@@ -111,7 +112,10 @@ impl Look {
             "alive" => 3,
             _ => 4,
         };
-        members.sort_by(|a, b| (place(a), text(a, "name")).cmp(&(place(b), text(b, "name"))));
+        members.sort_by(|a, b| {
+            let by_name = by_number(text(a, "name"), text(b, "name"));
+            place(a).cmp(&place(b)).then(by_name)
+        });
         let counted = |state: &str| {
             members
                 .iter()
@@ -163,14 +167,10 @@ fn draw(picture: &Value, coloured: bool) -> String {
                 .map_or("-".into(), |ms| format!("{ms:.0} ms"))
         };
         let marker = if member["self"] == true { " *" } else { "" };
-        let ranks: Vec<u64> = array(member, "ranks")
-            .iter()
-            .filter_map(|fact| fact["rank"].as_u64())
-            .collect();
         rows.push([
             format!("{}{marker}", text(member, "name")),
             text(member, "state").to_owned(),
-            ranges(&ranks),
+            story::ranks(member),
             ms("heard_ms_ago"),
             ms("deadline_ms"),
             story::known(member),

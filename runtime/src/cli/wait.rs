@@ -2,18 +2,14 @@
 
 use super::CliError;
 use super::agents;
-use super::paint;
-use super::show::{Shape, ShowArgs, array, asked, text};
+use super::show::{NAMED_MAX, Shape, ShowArgs, array, asked, text};
 use super::yaml::Yaml;
 use crate::control::{Followed, Follower, Question, ask};
 use clap::{Args, ValueEnum};
-use muster_fabric::expand;
+use muster_fabric::{expand, fold};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// Members or ranks that are named in one command.
-const NAMED_MAX: usize = 65_536;
 
 /// Options of `muster wait`.
 #[derive(Args)]
@@ -92,13 +88,12 @@ pub(crate) fn run(args: &WaitArgs) -> Result<(), CliError> {
             return Ok(());
         }
         if wanted.is_lost(&standing) {
-            let why = format!(
-                "{} failed or left",
-                paint::fold(standing.lost.iter().map(String::as_str))
-            );
-            return Err(CliError::new(wanted.what(), why)
-                .exit_code(4)
-                .hint("muster why NAME"));
+            let why = format!("{} failed or left", wanted.folded(&standing.lost));
+            let hint = match wanted.of_ranks {
+                true => "muster members".to_owned(),
+                false => format!("muster why {}", standing.lost[0]),
+            };
+            return Err(CliError::new(wanted.what(), why).exit_code(4).hint(hint));
         }
         match ear.next(Some(end)).map_err(asked)? {
             Followed::Event(_) => {}
@@ -174,14 +169,20 @@ impl Wanted {
         self.state == State::Alive && !self.names.is_empty() && left < self.count
     }
 
+    /// Names as they are typed: ranks without brackets, 0-3.
+    fn folded(&self, names: &[String]) -> String {
+        let folded = fold(names.iter().map(String::as_str));
+        match self.of_ranks {
+            true => folded.trim_matches(['[', ']']).to_owned(),
+            false => folded,
+        }
+    }
+
     fn what(&self) -> String {
         let whom = match self.names.is_empty() {
             true => "members".to_owned(),
-            false if self.of_ranks => format!(
-                "ranks {}",
-                paint::fold(self.names.iter().map(String::as_str))
-            ),
-            false => paint::fold(self.names.iter().map(String::as_str)),
+            false if self.of_ranks => format!("ranks {}", self.folded(&self.names)),
+            false => self.folded(&self.names),
         };
         format!(
             "wait for {} of {whom} to be {}",
@@ -193,8 +194,7 @@ impl Wanted {
     fn late(&self, standing: &Standing, seconds: u64) -> CliError {
         let mut why = format!("{} after {seconds} s", standing.reached.len());
         if !standing.missing.is_empty() {
-            let missing = paint::fold(standing.missing.iter().map(String::as_str));
-            why += &format!("; not {missing}");
+            why += &format!("; not {}", self.folded(&standing.missing));
         }
         CliError::timed_out(self.what(), why).hint("muster members")
     }
@@ -223,7 +223,7 @@ fn print(wanted: &Wanted, standing: &Standing, output: Shape) {
         "state": wanted.state.word(),
         "reached": standing.reached,
     });
-    let names = paint::fold(standing.reached.iter().map(String::as_str));
+    let names = wanted.folded(&standing.reached);
     match output {
         Shape::Table => println!("{names} {}", wanted.state.word()),
         Shape::Json => println!("{answer:#}"),

@@ -5,7 +5,7 @@
 //! process of each node hands to its agent what is on them. The same that the PMIx porch does, for a
 //! process whose MPI has no PMIx.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::{Client, Error, Inner, lock};
@@ -20,6 +20,9 @@ const KEY: std::ops::Range<usize> = 3..35;
 const ADDRESS: usize = KEY.end;
 /// Seeds that one agent is told of in a large job: any that answers leads to all others.
 const SEEDS_MOST: usize = 64;
+/// Of jobs of at most so many nodes the agent is told which ranks run where: where messages carry gossip, there
+/// are no more.
+const PLACED_NODES: usize = 128;
 /// How long the first rank waits for a key that its agent may have from elsewhere.
 const KEY_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a message may wait for room in the agent's socket.
@@ -34,6 +37,8 @@ const _: () = assert!(ADDRESS + ADDRESS_MAX <= CARD_SIZE);
 pub(super) struct Learned {
     key: Option<[u8; 32]>,
     seeds: Vec<String>,
+    /// The other nodes' addresses, each with its ranks; none of a large job.
+    placed: Vec<(String, Vec<u32>)>,
 }
 
 impl Client {
@@ -80,6 +85,7 @@ impl Client {
         let learned = Learned {
             key: read.iter().find_map(|card| card.key),
             seeds: choose(&read, &own),
+            placed: place(&read, &own),
         };
         let told = learned.seeds.len();
         *lock(&inner.learned) = learned;
@@ -123,6 +129,7 @@ impl Inner {
         let learned = lock(&self.learned);
         learned.key.is_none_or(|key| self.link.send_key(key))
             && learned.seeds.iter().all(|seed| self.link.send_seed(seed))
+            && (learned.placed.iter()).all(|(node, ranks)| self.link.send_placed(node, ranks))
     }
 }
 
@@ -189,6 +196,23 @@ fn choose(cards: &[Card], own: &str) -> Vec<String> {
         .collect()
 }
 
+/// The other nodes, each with its ranks, where they are not too many.
+fn place(cards: &[Card], own: &str) -> Vec<(String, Vec<u32>)> {
+    let mut nodes: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for (rank, card) in (0..).zip(cards) {
+        if !card.address.is_empty() && card.address != own {
+            nodes.entry(&card.address).or_default().push(rank);
+        }
+    }
+    match nodes.len() < PLACED_NODES {
+        true => nodes
+            .into_iter()
+            .map(|(node, ranks)| (node.to_owned(), ranks))
+            .collect(),
+        false => Vec::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,6 +237,22 @@ mod tests {
             assert!(error.starts_with("card 7 "), "{error}");
         }
         assert!(read(0, &good[1..]).is_err());
+    }
+
+    #[test]
+    fn ranks_are_placed_where_their_cards_are_from() {
+        let card = |address: &str| Card {
+            key: None,
+            address: address.to_owned(),
+        };
+        let cards = ["a", "b", "", "b", "a", "c"].map(card);
+        let placed = [("b".to_owned(), vec![1, 3]), ("c".to_owned(), vec![5])];
+        assert_eq!(place(&cards, "a"), placed);
+        let many: Vec<Card> = (0..=PLACED_NODES)
+            .map(|node| card(&node.to_string()))
+            .collect();
+        assert!(place(&many, "0").is_empty());
+        assert_eq!(place(&many[1..], "1").len(), PLACED_NODES - 1);
     }
 
     #[test]

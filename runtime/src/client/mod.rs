@@ -77,6 +77,8 @@ struct Setting {
     rank: Option<u32>,
     /// Raised while there may be events for the application.
     event: EventFd,
+    /// Failures are fed to MPI: asked for by the options, or later.
+    feeds_mpi: AtomicBool,
     /// Wakes whoever deals with the agent: to leave, or to look for a lost agent again.
     command: Arc<EventFd>,
     stopping: AtomicBool,
@@ -148,12 +150,14 @@ impl Client {
         let event = EventFd::new().map_err(Error::system("create an eventfd"))?;
         let command = EventFd::new().map_err(Error::system("create an eventfd"))?;
         let stopping = AtomicBool::new(false);
+        let feeds_mpi = AtomicBool::new(options.ulfm);
         let setting = Setting {
             place,
             rank,
             options,
             environment,
             event,
+            feeds_mpi,
             command: Arc::new(command),
             stopping,
         };
@@ -339,6 +343,44 @@ impl Client {
         // While an agent is looked for the thread comes round by itself.
         if wanted && self.inner.link.is_connected() {
             setting.command.raise();
+        }
+    }
+
+    /// Has confirmed failures told to this process's MPI from now on, those of before included; MPI cannot take
+    /// them back. Without a library thread that is done at the next [`Client::dispatch`]. Nothing changes where it
+    /// was asked for before.
+    ///
+    /// # Errors
+    /// That nobody in this process could tell MPI; or that the agent takes no message now, so ask again.
+    pub fn feed_mpi(&self) -> Result<(), Error> {
+        self.board()?;
+        let setting = &self.inner.setting;
+        if setting.feeds_mpi.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let porch = setting.options.porch.as_ref();
+        let fed = match porch.is_some_and(|porch| porch.feed_mpi()) {
+            true => self.tell_feed(),
+            false => Err(Error::Setting {
+                variable: "the feed to MPI",
+                value: "asked for late".into(),
+                why: "this process was connected without it before, and no PMIx launcher started it; ask for it at \
+                      the first connection, or set MUSTER_ULFM=1",
+            }),
+        };
+        match &fed {
+            Ok(()) => setting.command.raise(),
+            Err(_) => setting.feeds_mpi.store(false, Ordering::Release),
+        }
+        fed
+    }
+
+    /// Tells the agent, which must not take a death back from now on; one that comes later hears it in the greeting.
+    fn tell_feed(&self) -> Result<(), Error> {
+        let link = &self.inner.link;
+        match link.0.send(&ToAgent::Feeds) {
+            Err(error) if link.is_connected() => Err(error),
+            _ => Ok(()),
         }
     }
 

@@ -51,6 +51,10 @@ pub struct ParticipantEntry {
     pub name: Option<String>,
 }
 
+/// BG-12: the part of a cycle after which a message of the application may carry the next ping, in thousandths.
+const PIGGYBACK_PERMILLE: u16 = 750;
+/// Stands for no group, and for no name, in a line of [`written`].
+const NONE: &str = "-";
 /// Most bytes of a list of participants.
 const LIST_MAX: u64 = 64 << 20;
 
@@ -127,6 +131,13 @@ impl GossipConfig {
             let mut nids = one.nids.iter();
             nids.any(|nid| local.iter().any(|own| own == nid))
         };
+        if participants.is_empty() {
+            return Err(
+                "age gossip has no participants: name them (--participants, MUSTER_PARTICIPANTS), or the hosts of the \
+                 job (--hosts, MUSTER_HOSTS)"
+                    .into(),
+            );
+        }
         let own: Vec<&ParticipantEntry> = participants.iter().filter(is_local).collect();
         let [own] = own[..] else {
             return Err(format!(
@@ -152,8 +163,37 @@ impl GossipConfig {
         if let Some(permille) = self.local_permille {
             config.choice = Choice::Local { permille };
         }
+        config.piggyback_permille = Some(PIGGYBACK_PERMILLE);
         Ok(config)
     }
+}
+
+/// Participants as lines of their NIDs, group and name, for a later worker.
+pub(crate) fn written(participants: &[ParticipantEntry]) -> String {
+    let or_none = |text: &str| if text.is_empty() { NONE } else { text }.to_owned();
+    let line = |one: &ParticipantEntry| {
+        let (group, name) = (one.group.as_str(), one.name.as_deref());
+        let (group, name) = (or_none(group), or_none(name.unwrap_or("")));
+        format!("{} {group} {name}\n", one.nids)
+    };
+    participants.iter().map(line).collect()
+}
+
+/// Reads what [`written`] has written; `None` if it is something else.
+pub(crate) fn read_written(text: &str) -> Option<Vec<ParticipantEntry>> {
+    let read = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [nids, group, name] = words[..] else {
+            return None;
+        };
+        let group = if group == NONE { "" } else { group };
+        Some(ParticipantEntry {
+            nids: nids.parse().ok()?,
+            group: GroupName::new(group).ok()?,
+            name: (name != NONE).then(|| name.to_owned()),
+        })
+    };
+    text.lines().map(read).collect()
 }
 
 impl Teller {
@@ -190,9 +230,9 @@ fn refuse(text: &str, why: &dyn ToString) -> ConfigError {
 }
 
 fn file(path: &Path) -> Result<String, ConfigError> {
-    let failed = |source| ConfigError::File {
-        path: path.to_owned(),
-        source,
+    let failed = |cause: std::io::Error| {
+        let why = format!("{cause}; name a readable list of NIDs");
+        refuse(&format!("file:{}", path.display()), &why)
     };
     let size = std::fs::metadata(path).map_err(failed)?.len();
     if size > LIST_MAX {
@@ -281,6 +321,30 @@ mod tests {
             .engine(&"10.0.0.9@udp0".parse().unwrap());
         assert!(error.unwrap_err().contains("its rails are 10.0.0.9@udp0"));
         assert!(GossipConfig::parse(&[], "soon", "1", false, None).is_err());
+        let error = parse("").unwrap().engine(&"10.0.0.9@udp0".parse().unwrap());
+        assert!(error.unwrap_err().contains("has no participants"));
+        for path in ["/nonexistent/list", "/proc/self/exe"] {
+            let error = parse(&format!("file:{path}")).unwrap_err().to_string();
+            assert!(
+                error.contains(path) && error.contains("MUSTER_PARTICIPANTS"),
+                "{error}"
+            );
+        }
+    }
+
+    /// What a worker leaves behind is read by the next one.
+    #[test]
+    fn participants_that_were_told_are_kept() {
+        let list = "a=10.0.0.[1-2]@udp0 10.0.1.1:7000@udp0";
+        let mut participants = parse(list).unwrap().participants;
+        participants[1].name = Some("n2".into());
+        participants[2].nids = "10.0.1.1:7000@udp0,10.1.1.1@udp1".parse().unwrap();
+        let text = written(&participants);
+        assert_eq!(read_written(&text), Some(participants));
+        assert_eq!(read_written(""), Some(Vec::new()));
+        for text in ["10.0.0.1@udp0 -", "nonsense - n1", "10.0.0.1@udp0 - n1 x"] {
+            assert_eq!(read_written(text), None, "{text}");
+        }
     }
 
     /// BG-04: who tells the participants stands alone, and the node waits with itself.

@@ -15,6 +15,7 @@ mod yaml;
 
 pub use change::{Change, ChangeError, Limit, PEERS_AT_ONCE_MAX, RuleChoice, peers_of};
 pub use gossip::{GossipConfig, ParticipantEntry, Teller};
+pub(crate) use gossip::{read_written, written};
 pub use group::{GroupName, parse_minority};
 pub use hosts::{participants_of_hosts, seeds_of_hosts};
 pub use key::{
@@ -76,6 +77,9 @@ pub struct AgentConfig {
     pub stay: Stay,
     /// The port of rails that are given none.
     pub port: u16,
+    /// A rail that names no port takes the next free one where its own is taken: the others hear of it
+    /// from PMIx or MPI, nobody was told to expect it at one.
+    pub port_may_move: bool,
     /// Seed of all randomness in this agent; printed in its log.
     pub random_seed: u64,
     /// Where its events are written to, if they are.

@@ -366,7 +366,7 @@ fn describe_peer(
     let paths = fabric.paths(peer);
     let rails = fabric.rails();
     let view = PeerView::of(&paths);
-    let mut value = counters(&view.counters);
+    let mut value = path_counters(&view.counters);
     value["name"] = name_of(names, &nids).into();
     value["nids"] = nids
         .iter()
@@ -382,7 +382,7 @@ fn describe_peer(
 fn peer_nid(rails: &[RailView], paths: &[PathView], view: &PeerNidView) -> Value {
     let local = |index: &usize| rails.iter().find(|rail| rail.index == *index);
     let health = paths.iter().filter(|path| path.nid == view.nid);
-    let mut value = counters(&view.counters);
+    let mut value = path_counters(&view.counters);
     let own = json!({
         "nid": view.nid.to_string(),
         "state": view.state.word(),
@@ -409,6 +409,13 @@ fn counters(counters: &Counters) -> Value {
         "timeouts": counters.timeouts,
         "drops": drops,
     })
+}
+
+/// Of a peer or one of its NIDs, of which the fabric does not keep how many bytes came.
+fn path_counters(of: &Counters) -> Value {
+    let mut value = counters(of);
+    value["receive_bytes"] = Value::Null;
+    value
 }
 
 fn credits(credits: Credits) -> Value {

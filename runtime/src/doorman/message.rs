@@ -10,7 +10,7 @@ use super::place::KEY_MAX;
 use crate::board::LAYOUT_VERSION;
 
 /// The version of this protocol.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 5;
 /// The layout of the board that goes with it.
 const LAYOUT: u8 = LAYOUT_VERSION as u8;
 const _: () = assert!(LAYOUT as u32 == LAYOUT_VERSION);
@@ -18,6 +18,8 @@ const _: () = assert!(LAYOUT as u32 == LAYOUT_VERSION);
 pub const MESSAGE_MAX: usize = 1024;
 /// The longest address text, in bytes.
 pub const ADDRESS_MAX: usize = 255;
+/// Most ranks of one message that places them.
+pub const PLACED_MAX: usize = 160;
 /// The longest text of a refusal, in bytes.
 pub const REASON_MAX: usize = 512;
 const MAGIC: [u8; 4] = *b"MSTR";
@@ -154,6 +156,11 @@ pub enum ToAgent {
     Ask,
     /// Its launcher says that this rank ended badly.
     Aborted(u32),
+    /// Its bootstrap says that these ranks run on the node of this name, or of these NIDs; at most
+    /// [`PLACED_MAX`] of them.
+    Placed(String, Vec<u32>),
+    /// Its application wants failures to be fed to MPI, which it did not when it was let in.
+    Feeds,
 }
 
 /// From the agent to a client.
@@ -221,6 +228,13 @@ impl ToAgent {
                 out.push(7);
                 out.extend(rank.to_le_bytes());
             }
+            Self::Placed(node, ranks) => {
+                out.push(8);
+                put_text(&mut out, node);
+                out.extend((ranks.len() as u32).to_le_bytes());
+                ranks.iter().for_each(|rank| out.extend(rank.to_le_bytes()));
+            }
+            Self::Feeds => out.push(9),
         }
         out
     }
@@ -265,6 +279,16 @@ impl ToAgent {
             5 => Self::Leaving(i32::from_le_bytes(reader.array()?)),
             6 => Self::Ask,
             7 => Self::Aborted(reader.word()?),
+            8 => {
+                let (node, count) = (reader.text(ADDRESS_MAX)?, reader.word()?);
+                if count as usize > PLACED_MAX {
+                    return Err(reader.malformed());
+                }
+                let ranks: Result<Vec<u32>, DecodeError> =
+                    (0..count).map(|_| reader.word()).collect();
+                Self::Placed(node, ranks?)
+            }
+            9 => Self::Feeds,
             _ => return Err(reader.malformed()),
         };
         reader.end(message)
@@ -429,7 +453,11 @@ mod tests {
             ToAgent::Leaving(-9),
             ToAgent::Ask,
             ToAgent::Aborted(4711),
+            ToAgent::Placed("n2".into(), vec![2, 3]),
+            ToAgent::Placed("x".repeat(ADDRESS_MAX), vec![7; PLACED_MAX]),
+            ToAgent::Feeds,
         ] {
+            assert!(message.encode().len() <= MESSAGE_MAX);
             assert_eq!(ToAgent::decode(&message.encode()), Ok(message));
         }
         let welcome = Welcome {

@@ -41,8 +41,8 @@ pub use ask::{
 };
 pub use door::{Door, DoorError};
 pub use message::{
-    ADDRESS_MAX, DecodeError, Held, Hello, MESSAGE_MAX, REASON_MAX, RefusalCode, ToAgent, ToClient,
-    VERSION, Welcome,
+    ADDRESS_MAX, DecodeError, Held, Hello, MESSAGE_MAX, PLACED_MAX, REASON_MAX, RefusalCode,
+    ToAgent, ToClient, VERSION, Welcome,
 };
 pub use place::{JOB_MAX, KEY_MAX, Place, PlaceError, base_directory};
 
@@ -97,6 +97,15 @@ pub enum Request {
         /// The rank.
         rank: u32,
     },
+    /// Its bootstrap says where ranks run.
+    Placed {
+        /// The node's name, or its NIDs.
+        node: String,
+        /// The ranks on it.
+        ranks: Vec<u32>,
+    },
+    /// Its application asks from now on for failures to be fed to MPI.
+    Feeds,
     /// It announced that it leaves; the watch will say `Left`.
     Leaving {
         /// Its slot.
@@ -477,6 +486,10 @@ impl Doorman {
             }
             (Ok(ToAgent::Key(key)), Some((slot, _))) => requests.push(Request::Key { slot, key }),
             (Ok(ToAgent::Aborted(rank)), Some(_)) => requests.push(Request::Aborted { rank }),
+            (Ok(ToAgent::Placed(node, ranks)), Some(_)) => {
+                requests.push(Request::Placed { node, ranks });
+            }
+            (Ok(ToAgent::Feeds), Some(_)) => requests.push(Request::Feeds),
             (Ok(ToAgent::Ask), Some((slot, _))) => {
                 let socket = descriptors.into_iter().next().map(Packets::from);
                 match socket.filter(|_| self.asks.len() < ASKS_MAX) {

@@ -3,6 +3,7 @@
 //! The others read the whole of it each time, so nothing is lost with a lost event and nothing has to come in
 //! order. What the ranks put into a fence lies beside it, in attributes of its own, if there is much of it.
 
+use super::modex::{Blob, Wanted};
 use super::notices::Notice;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -46,6 +47,15 @@ pub(super) struct Bell {
     pub(super) noticed: BTreeMap<usize, u64>,
     /// Signals that its ranks have sent to others; the last ones.
     pub(super) signals: Vec<Signal>,
+    /// Ranks elsewhere whose data its own ranks want without a fence.
+    #[serde(default)]
+    pub(super) wanted: Vec<Wanted>,
+    /// Data of its ranks that lies beside.
+    #[serde(default)]
+    pub(super) blobs: Vec<Blob>,
+    /// Grows whenever these change.
+    #[serde(default)]
+    pub(super) blob_turn: u64,
 }
 
 /// A signal on its way.
@@ -146,9 +156,24 @@ impl Put {
     }
 }
 
-/// The attribute in which a part of a node's data for a fence lies.
-pub(super) fn data_key(id: FenceId, part: usize) -> Vec<u8> {
-    format!("run.f.{:x}.{}.{part}", id.group, id.turn).into_bytes()
+/// Data that lies beside the bell.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Parcel {
+    /// What the ranks of a node have put into a fence.
+    Fence(FenceId),
+    /// What a rank has put for whoever asks, in this version.
+    Rank(u32, u32),
+}
+
+impl Parcel {
+    /// The attribute in which a part of it lies.
+    pub(super) fn key(self, part: usize) -> Vec<u8> {
+        let key = match self {
+            Self::Fence(id) => format!("run.f.{:x}.{}.{part}", id.group, id.turn),
+            Self::Rank(rank, version) => format!("run.d.{rank}.{version}.{part}"),
+        };
+        key.into_bytes()
+    }
 }
 
 impl Bell {
@@ -202,6 +227,7 @@ mod tests {
         assert_eq!(Bell::decode(&bell.encode()), Some(bell));
         assert_eq!(Bell::decode(b"{}"), None);
         assert_eq!(Bell::decode(b"\xff"), None);
-        assert_eq!(data_key(id, 1), b"run.f.0.3.1");
+        assert_eq!(Parcel::Fence(id).key(1), b"run.f.0.3.1");
+        assert_eq!(Parcel::Rank(7, 2).key(0), b"run.d.7.2.0");
     }
 }

@@ -2,12 +2,15 @@
 //!
 //! Picture a long table: the seats that this launcher may use are dealt out to the node's ranks in order, so that
 //! neighbours sit together and nobody sits on two chairs of another. A core goes as a whole, with all its threads.
-//! What the launcher itself was bound to (by Slurm, by a cpuset) is all there is to deal out.
+//! What the launcher itself was bound to (by Slurm, by a cpuset) is all there is to deal out. Each rank is told by its
+//! PMIx server what it sits on, and MPI sees who shares a core, a cache or a package.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use super::{Error, Plan};
+use crate::pmix::server::Seat;
+use muster_fabric::locality::{self, Level};
 
 /// How ranks are bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -19,15 +22,16 @@ pub enum Bind {
     Core,
 }
 
-/// The processors of each rank of this node, in order; none if they are not bound.
+/// The seat of each rank of this node, in order; none if they are not bound.
 ///
 /// # Errors
 /// There are more ranks than cores.
-pub(super) fn of_ranks(plan: &Plan, own: usize) -> Result<Option<Vec<Vec<usize>>>, Error> {
+pub(super) fn of_ranks(plan: &Plan, own: usize) -> Result<Option<Vec<Seat>>, Error> {
     if plan.bind == Bind::None {
         return Ok(None);
     }
-    let cores = cores()?;
+    let levels = levels();
+    let cores = cores(&levels)?;
     let ranks = plan.layout.ranks_of(own);
     // Emulated nodes share the cores of one machine.
     let (skipped, parts) = match plan.neighbours {
@@ -39,15 +43,47 @@ pub(super) fn of_ranks(plan: &Plan, own: usize) -> Result<Option<Vec<Vec<usize>>
         ranks: parts,
         cores: cores.len(),
     })?;
-    Ok(Some(
-        dealt.into_iter().skip(skipped).take(ranks.len()).collect(),
-    ))
+    let own = dealt.into_iter().skip(skipped).take(ranks.len());
+    Ok(Some(own.map(|mine| seat(mine, &levels)).collect()))
+}
+
+fn seat(processors: Vec<usize>, levels: &[Level]) -> Seat {
+    let mut threads: Vec<u32> = processors.iter().map(|one| *one as u32).collect();
+    threads.sort_unstable();
+    Seat {
+        cpuset: format!("hwloc:{}", locality::ranges(&threads)),
+        locality: locality::locality(levels, &threads),
+        processors,
+    }
+}
+
+/// The machine as hwloc sees it; nothing if it cannot, or was left out of the build.
+fn levels() -> Vec<Level> {
+    #[cfg(feature = "hwloc")]
+    let levels = locality::read_levels().unwrap_or_default();
+    #[cfg(not(feature = "hwloc"))]
+    let levels = Vec::new();
+    levels
 }
 
 /// The cores that this process may use, each with its processors, those of one package together.
-fn cores() -> Result<Vec<Vec<usize>>, Error> {
+fn cores(levels: &[Level]) -> Result<Vec<Vec<usize>>, Error> {
     let set = rustix::thread::sched_getaffinity(None)
         .map_err(|cause| Error::system("ask for the own cores")(cause.into()))?;
+    let mut known: Vec<Vec<usize>> = Vec::new();
+    for core in levels
+        .iter()
+        .filter(|level| level.name == "CR")
+        .flat_map(|level| &level.parts)
+    {
+        let allowed = core.iter().map(|thread| *thread as usize);
+        known.push(allowed.filter(|thread| set.is_set(*thread)).collect());
+    }
+    known.retain(|core| !core.is_empty());
+    if known.concat().len() == set.count() as usize {
+        return Ok(known);
+    }
+    // What hwloc does not know the kernel may.
     let processors = (0..rustix::thread::CpuSet::MAX_CPU).filter(|one| set.is_set(*one));
     let mut cores: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
     for processor in processors {
@@ -90,20 +126,22 @@ mod tests {
 
     #[test]
     fn the_own_cores_are_those_that_the_kernel_names() {
-        let own = cores().unwrap();
-        let mut processors = own.concat();
-        processors.sort_unstable();
-        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-        let ranges = line.unwrap().trim().split(',');
-        let listed: Vec<usize> = ranges
-            .flat_map(|range| {
-                let (from, to) = range.split_once('-').unwrap_or((range, range));
-                from.parse().unwrap()..=to.parse().unwrap()
-            })
-            .collect();
-        assert_eq!(processors, listed);
+        for levels in [levels(), Vec::new()] {
+            let own = cores(&levels).unwrap();
+            let mut processors = own.concat();
+            processors.sort_unstable();
+            let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            let ranges = line.unwrap().trim().split(',');
+            let listed: Vec<usize> = ranges
+                .flat_map(|range| {
+                    let (from, to) = range.split_once('-').unwrap_or((range, range));
+                    from.parse().unwrap()..=to.parse().unwrap()
+                })
+                .collect();
+            assert_eq!(processors, listed);
+        }
     }
 }

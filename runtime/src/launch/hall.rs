@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::Error;
-use super::bell::{FenceId, Put};
+use super::bell::{FenceId, Parcel, Put};
 use super::fence::{Outcome, Standing};
 use super::node::{Launcher, say};
 use crate::pmix::server::{Contribution, Meeting};
@@ -34,7 +34,7 @@ impl Launcher {
             .fences
             .contribute(&tag, &contribution.ranks, data.clone());
         if let Put::Beside(size) = Put::new(&data) {
-            self.peers.put(id, &data)?;
+            self.peers.put(Parcel::Fence(id), &data)?;
             self.beside.insert(id, size);
         }
         let since = Instant::now();
@@ -65,7 +65,7 @@ impl Launcher {
             }
         }
         for (id, node, size) in self.fences.awaited() {
-            if let Some(data) = self.peers.fetch(id, node, size)? {
+            if let Some(data) = self.peers.fetch(Parcel::Fence(id), node, size)? {
                 self.fences.fetched(id, node, data);
             }
         }
@@ -170,7 +170,7 @@ impl Launcher {
             .map(|(id, size)| (*id, *size))
             .collect();
         for (id, size) in old {
-            self.peers.clear(id, size)?;
+            self.peers.clear(Parcel::Fence(id), size)?;
             self.beside.remove(&id);
         }
         Ok(())

@@ -12,7 +12,7 @@
 //! `layout` says which rank is where; `fence` agrees on who took part in a fence; `ranks` are the processes;
 //! `node` is the loop. Emulated nodes, one launcher each, are started by the command (`cli::run`).
 //!
-//! What is absent: `MPI_Comm_spawn` (which is refused), tools, and data by direct modex.
+//! What is absent: `MPI_Comm_spawn` (which is refused) and tools.
 
 mod bell;
 mod binding;
@@ -23,6 +23,7 @@ mod hall;
 mod hosts;
 mod layout;
 mod library;
+mod modex;
 pub mod node;
 mod notices;
 mod output;

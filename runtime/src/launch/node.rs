@@ -22,6 +22,7 @@ use signal_hook::consts::SIGKILL;
 use super::bell::{Bell, FenceId};
 use super::fence::Fences;
 use super::hall::Waiting;
+use super::modex::Modex;
 use super::notices::Searching;
 use super::output::Mouths;
 use super::peers::Peers;
@@ -29,7 +30,7 @@ use super::ranks::{Ranks, Start};
 use super::signals::Signals;
 use super::{Error, Plan, binding, environment, library, memory_directory, session_directory};
 use crate::client::{Client, Options};
-use crate::pmix::server::{Done, JobFacts, Server, Upcall};
+use crate::pmix::server::{Done, JobFacts, Seat, Server, Upcall};
 use crate::sys::descriptor::EventFd;
 use crate::sys::poll::Epoll;
 
@@ -72,6 +73,7 @@ pub(super) struct Launcher {
     pub(super) unconfirmed: Vec<(u64, Done)>,
     /// Ranks that wait for a notice.
     pub(super) searching: Vec<Searching>,
+    pub(super) modex: Modex,
     pub(super) signal_count: u64,
     /// The last signal of each node's ranks that was heard.
     pub(super) signals_heard: BTreeMap<usize, u64>,
@@ -127,6 +129,7 @@ pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut dyn FnMut()) -> Resul
         notice_count: 0,
         unconfirmed: Vec::new(),
         searching: Vec::new(),
+        modex: Modex::default(),
         signal_count: 0,
         signals_heard: BTreeMap::new(),
         last_fence: Instant::now(),
@@ -215,7 +218,7 @@ impl Launcher {
     }
 
     /// The job's name to PMIx.
-    fn namespace(&self) -> String {
+    pub(super) fn namespace(&self) -> String {
         format!("muster-{}", self.plan.job)
     }
 
@@ -232,7 +235,7 @@ impl Launcher {
         let node = self.name();
         self.epoll_add_all(signals)?;
         let files = self.find_programs()?;
-        let cores = binding::of_ranks(&self.plan, self.own)?;
+        let seats = binding::of_ranks(&self.plan, self.own)?;
         self.gather(signals)?;
         if let Some(status) = self.aborted_by_another() {
             return Ok(status);
@@ -259,6 +262,7 @@ impl Launcher {
                 .map(|program| program.ranks)
                 .collect(),
             own: self.own,
+            seats: seats.clone().unwrap_or_default(),
             directory: session.directory.clone(),
         };
         let first = files
@@ -276,7 +280,7 @@ impl Launcher {
         }
         let common = self.common_environment(session, first, &path);
         let mouths = Mouths::new(&self.plan.output, &node, &self.plan.job);
-        let started = self.start_ranks(&server, &files, &common, cores.as_deref(), &mouths);
+        let started = self.start_ranks(&server, &files, &common, seats.as_deref(), &mouths);
         let outcome =
             started.and_then(|()| self.turn_until_over(&server, &upcalls, &wake, signals));
         if outcome.is_err() {
@@ -377,13 +381,17 @@ impl Launcher {
         server: &Server,
         files: &BTreeMap<usize, PathBuf>,
         common: &[(OsString, OsString)],
-        cores: Option<&[Vec<usize>]>,
+        seats: Option<&[Seat]>,
         mouths: &Mouths,
     ) -> Result<(), Error> {
         for (place, rank) in self.plan.layout.ranks_of(self.own).enumerate() {
-            let cores = cores.map_or(&[][..], |all| &all[place]);
-            if self.plan.verbose && !cores.is_empty() {
-                self.say(&format!("rank {rank} is bound to the processors {cores:?}"));
+            let seat = seats.and_then(|all| all.get(place));
+            let cores = seat.map_or(&[][..], |seat| &seat.processors);
+            if let Some(seat) = seat.filter(|_| self.plan.verbose) {
+                self.say(&format!(
+                    "rank {rank} is bound to the processors {cores:?}: {}",
+                    seat.locality
+                ));
             }
             let mut variables = common.to_vec();
             variables.extend(server.environment(rank)?);
@@ -477,6 +485,7 @@ impl Launcher {
             self.tell_deaths(server)?;
             self.advance_fences()?;
             self.see_to_notices();
+            self.see_to_modex(server)?;
             self.see_to_abort();
             self.bell.done = self.ranks.is_empty();
             self.ring()?;
@@ -486,7 +495,8 @@ impl Launcher {
             let due = self.bell.abort.is_some()
                 || self.bell.done
                 || !self.waiting.is_empty()
-                || !self.searching.is_empty();
+                || !self.searching.is_empty()
+                || self.modex.is_restless();
             self.wait(if due { TICK } else { REST })?;
         }
     }
@@ -522,6 +532,8 @@ impl Launcher {
                 answer.succeed();
             }
             Upcall::Signal(signalling) => self.send(signalling),
+            Upcall::Want(want) => self.want(want),
+            Upcall::Found(found) => self.take_found(found)?,
             Upcall::Query(query) => query.give(&self.namespace()),
             Upcall::Refused { rank, what } => self.say(&format!(
                 "rank {rank} has asked for {what}, which there is not under muster run; start all ranks at once"

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::Error;
-use super::bell::{self, Bell, FenceId, PART};
+use super::bell::{self, Bell, PART, Parcel};
 use super::layout::Layout;
 use crate::board::{Event, EventKind, NO_RANK, NodeState, RankState};
 use crate::client::Client;
@@ -176,25 +176,25 @@ impl Peers {
     }
 
     /// Writes what the own ranks have put, where it is much; to be called before [`Peers::ring`].
-    pub(super) fn put(&self, id: FenceId, data: &[u8]) -> Result<(), Error> {
+    pub(super) fn put(&self, parcel: Parcel, data: &[u8]) -> Result<(), Error> {
         for (part, bytes) in data.chunks(PART).enumerate() {
-            self.client.publish(&bell::data_key(id, part), bytes)?;
+            self.client.publish(&parcel.key(part), bytes)?;
         }
         Ok(())
     }
 
     /// Takes away what nobody needs any more.
-    pub(super) fn clear(&self, id: FenceId, size: usize) -> Result<(), Error> {
+    pub(super) fn clear(&self, parcel: Parcel, size: usize) -> Result<(), Error> {
         for part in 0..size.div_ceil(PART) {
-            self.client.withdraw(&bell::data_key(id, part))?;
+            self.client.withdraw(&parcel.key(part))?;
         }
         Ok(())
     }
 
-    /// What the ranks of a node have put; none if not all of it is there (any more).
+    /// What lies beside the bell of a node; none if not all of it is there (any more).
     pub(super) fn fetch(
         &self,
-        id: FenceId,
+        parcel: Parcel,
         node: usize,
         size: usize,
     ) -> Result<Option<Vec<u8>>, Error> {
@@ -203,10 +203,7 @@ impl Peers {
         };
         let mut data = Vec::new();
         for part in 0..size.div_ceil(PART) {
-            match self
-                .client
-                .attribute_get(index, &bell::data_key(id, part))?
-            {
+            match self.client.attribute_get(index, &parcel.key(part))? {
                 Some(bytes) => data.extend(bytes),
                 None => return Ok(None),
             }

@@ -79,6 +79,18 @@ impl Job {
     }
 }
 
+impl Job {
+    /// The ranks on the node of this one, itself among them.
+    pub fn ranks_with(&self, rank: u32) -> Vec<u32> {
+        let node = self.node_of_rank.get(rank as usize);
+        let on_it = self.node_of_rank.iter().zip(0u32..);
+        on_it
+            .filter(|(one, _)| Some(*one) == node)
+            .map(|(_, rank)| rank)
+            .collect()
+    }
+}
+
 /// From what tells each rank's node: the lowest rank of each node, and each rank's node.
 fn arrange<Id: Ord>(ids: &[Id]) -> (Vec<u32>, Vec<u32>) {
     let mut index_of_id = std::collections::BTreeMap::new();
@@ -106,5 +118,18 @@ mod tests {
         assert_eq!(arrange(&[5]), (vec![0], vec![0]));
         assert_eq!(arrange(&["b", "a", "b"]), (vec![0, 1], vec![0, 1, 0]));
         assert_eq!(arrange::<u32>(&[]), (vec![], vec![]));
+    }
+
+    #[test]
+    fn ranks_of_a_node_are_found_by_one_of_them() {
+        let job = Job {
+            namespace: "job".into(),
+            size: 4,
+            nodes: Vec::new(),
+            node_of_rank: vec![0, 1, 0, 1],
+        };
+        assert_eq!(job.ranks_with(2), [0, 2]);
+        assert_eq!(job.ranks_with(1), [1, 3]);
+        assert!(job.ranks_with(9).is_empty());
     }
 }

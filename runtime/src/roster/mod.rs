@@ -2,8 +2,9 @@
 //! (BG-04).
 //!
 //! Whoever takes part says its NIDs there and waits. When as many as were expected have come, each is told all
-//! of them, the same list in the same order; from then on only an agent that starts needs the server, also one
-//! that takes over from a worker that crashed: it is told the list again. It has no word in who is alive.
+//! of them, the same list in the same order; from then on only an agent that starts needs the server, and not one
+//! that takes over from a worker that crashed: that worker has left it the list. The server keeps its list in memory
+//! alone: one that is started again waits for all of them to come again. It has no word in who is alive.
 //!
 //! ```text
 //! server: roster 1 NONCE

@@ -286,7 +286,7 @@ impl AgeConfig {
             return refuse(
                 "interval_us",
                 &self.interval_us,
-                "an interval has at most 10 minutes",
+                "an interval has more than 0 and at most 600000000 (10 minutes)",
                 "use 200000",
             );
         }

@@ -138,6 +138,7 @@ impl Gossip {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::carried::told;
     use super::*;
 
     const RULES: Rules = Rules {
@@ -179,13 +180,65 @@ mod tests {
         assert_eq!(gossip.clock(), u64::MAX);
     }
 
-    fn message() -> impl Strategy<Value = (u64, Vec<u8>)> {
+    /// What came: all ages, those that a message of the application could carry, or those of a reply.
+    #[derive(Clone, Debug)]
+    enum Came {
+        Whole(Vec<u8>),
+        Entries(Vec<(usize, u8)>),
+    }
+
+    fn message() -> impl Strategy<Value = (u64, Came)> {
+        // Many are of the ages that a message of the application can carry.
+        let age = prop_oneof![0_u8..20, any::<u8>()];
         // None is so far ahead that another one becomes obsolete by it.
-        (100_u64..107, proptest::collection::vec(any::<u8>(), 20))
+        (
+            100_u64..107,
+            proptest::collection::vec(age, 20),
+            0..3,
+            any::<u32>(),
+        )
+            .prop_map(|(clock, ages, kind, which)| {
+                let came = match kind {
+                    0 => Came::Whole(ages),
+                    1 => Came::Whole(told(&ages)),
+                    _ => {
+                        let entries = ages.into_iter().enumerate();
+                        let is_there = |(index, _): &(usize, u8)| which >> index & 1 == 1;
+                        Came::Entries(entries.filter(is_there).collect())
+                    }
+                };
+                (clock, came)
+            })
     }
 
     proptest! {
-        /// AG-07: within a cycle neither the order of messages nor their repetition matters.
+        /// BG-03: what a message of the application has carried makes the same of a vector as the whole would, but
+        /// for what is too old to be told, of which it says nothing.
+        #[test]
+        fn what_was_carried_is_merged_like_the_whole(
+            own in proptest::collection::vec(any::<u8>(), 20),
+            theirs in proptest::collection::vec(prop_oneof![0_u8..20, any::<u8>()], 20),
+        ) {
+            let start = |ages: &[u8]| {
+                let mut gossip = Gossip::new(20, None, RULES);
+                gossip.merge(&ages.iter().map(|age| age.saturating_sub(1)).collect::<Vec<u8>>());
+                gossip
+            };
+            let (mut whole, mut carried) = (start(&own), start(&own));
+            let before = carried.ages().to_vec();
+            whole.merge(&theirs);
+            carried.merge(&told(&theirs));
+            for index in 0..20 {
+                let expected = match theirs[index] < 15 {
+                    true => whole.ages()[index],
+                    false => before[index],
+                };
+                prop_assert_eq!(carried.ages()[index], expected);
+                prop_assert!(carried.ages()[index] >= whole.ages()[index]);
+            }
+        }
+
+        /// AG-07, BG-03: within a cycle neither the order of messages nor their repetition matters, however they came.
         #[test]
         fn order_and_repetition_change_nothing(
             start in 99_u64..104,
@@ -204,9 +257,14 @@ mod tests {
                 random
             });
             for (gossip, messages) in [(&mut first, &messages), (&mut second, &shuffled)] {
-                for (clock, ages) in messages {
+                for (clock, came) in messages {
                     prop_assert_eq!(gossip.hear_clock(*clock), Freshness::Current);
-                    gossip.merge(ages);
+                    match came {
+                        Came::Whole(ages) => gossip.merge(ages),
+                        Came::Entries(entries) => {
+                            entries.iter().for_each(|(index, age)| gossip.merge_one(*index, *age));
+                        }
+                    }
                 }
             }
             prop_assert_eq!(first.clock(), second.clock());

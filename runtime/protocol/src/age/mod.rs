@@ -7,19 +7,23 @@
 //!
 //! The doors are here, and what the engine holds. One noun a file: `gossip` (the rules themselves),
 //! `vector` (their loops), `config` (what is told at the start), `message` (on the wire),
-//! `receive` and `send`, `health` (from ages to events), `interface` (getters).
+//! `receive` and `send`, `carried` (inside the application's messages), `health` (from ages to
+//! events), `interface` (getters).
 //!
 //! Named deviations. Ages start at 255, not 0: a participant that starts would tell everybody that
 //! the dead live. Who slept counts the cycles that it missed, so that what it holds does not
 //! rejuvenate, and judges nobody until it can have heard of them again. A reply is a sign of life
 //! of its sender. Ranks and attributes do not travel.
 
+pub mod carried;
 pub mod config;
 pub mod gossip;
 mod health;
 mod interface;
 mod message;
 mod receive;
+#[cfg(test)]
+mod riding_tests;
 mod send;
 #[cfg(test)]
 mod tests;
@@ -78,6 +82,8 @@ pub struct Age {
     rng: ChaCha8Rng,
     outgoing: VecDeque<Outgoing>,
     ping_due: bool,
+    /// Whom the next ping goes to, where it was drawn ahead of its time.
+    ahead: Option<u32>,
     /// Whom the host misses on a rail: the next ping goes there.
     asked_for: Option<u32>,
     /// Where one who is refused can be told so.
@@ -157,6 +163,7 @@ impl Age {
             rng: ChaCha8Rng::from_seed(seed),
             outgoing: VecDeque::new(),
             ping_due: false,
+            ahead: None,
             asked_for: None,
             stray: Vec::new(),
             refused: None,
@@ -229,9 +236,12 @@ impl Age {
                 self.judge_up();
                 Ok(())
             }
-            Input::TrafficTo { member, .. } => self.place_of(member).map(drop),
-            // Beats are the overlay's.
-            Input::Carried { .. } => Err(Reject::Malformed),
+            Input::TrafficTo { member, .. } => {
+                let at = self.place_of(member)?;
+                self.leave_out_ping(at);
+                Ok(())
+            }
+            Input::Carried { bytes, age_us } => self.carried(bytes, age_us),
             Input::Told(told) => self.told(told),
             // The list of participants is the same everywhere: nobody is added on the way.
             Input::Seed { .. } | Input::Unseed { .. } => Ok(()),
@@ -290,6 +300,7 @@ impl Age {
     pub fn halt(&mut self) {
         self.is_running = false;
         self.ping_due = false;
+        self.ahead = None;
         self.outgoing.clear();
         self.assemblies.clear();
     }

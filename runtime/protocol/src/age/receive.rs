@@ -33,6 +33,10 @@ impl Age {
         if header.sender == self.own {
             return Err(Reject::Own);
         }
+        if header.kind == Kind::GossipCarried {
+            // It belongs into a message of the application.
+            return Err(Reject::Malformed);
+        }
         if !matches!(header.kind, Kind::Gossip | Kind::GossipReply) {
             self.refuse(header.sender, "", Parameter::Protocol);
             return Err(Reject::Parameters);
@@ -115,16 +119,9 @@ impl Age {
     ) -> Result<(), Reject> {
         let is_ping = header.kind == Kind::Gossip;
         self.check_payload(is_ping, place, payload)?;
-        if self.gossip.hear_clock(clock) == Freshness::Obsolete {
-            self.counters.gossips_obsolete += 1;
-            if is_ping {
-                // Its clock brings one who has just begun into step.
-                self.reply(place, Vec::new());
-            }
+        if !self.admit(header, place, clock, is_ping) {
             return Ok(());
         }
-        self.message_clock = Some(clock);
-        self.heard(place, header.incarnation);
         if is_ping {
             self.gossip.merge(payload);
             if self.config.exchange == Exchange::Reply {
@@ -143,6 +140,27 @@ impl Age {
         Ok(())
     }
 
+    /// AG-09: whether a message with this clock counts.
+    pub(super) fn admit(
+        &mut self,
+        header: &Header,
+        place: usize,
+        clock: u64,
+        is_ping: bool,
+    ) -> bool {
+        if self.gossip.hear_clock(clock) == Freshness::Obsolete {
+            self.counters.gossips_obsolete += 1;
+            if is_ping {
+                // Its clock brings one who has just begun into step.
+                self.reply(place, Vec::new());
+            }
+            return false;
+        }
+        self.message_clock = Some(clock);
+        self.heard(place, header.incarnation);
+        true
+    }
+
     /// A ping has an age for everybody, and 0 for its sender; a reply has whole entries of
     /// participants.
     fn check_payload(&self, is_ping: bool, place: usize, payload: &[u8]) -> Result<(), Reject> {
@@ -156,7 +174,7 @@ impl Age {
         is_right.then_some(()).ok_or(Reject::Malformed)
     }
 
-    fn reply(&mut self, to: usize, entries: Vec<u32>) {
+    pub(super) fn reply(&mut self, to: usize, entries: Vec<u32>) {
         if self.outgoing.len() >= REPLIES_MAX {
             self.counters.outbox_dropped += 1;
             return;

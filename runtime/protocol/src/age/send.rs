@@ -36,7 +36,7 @@ impl Age {
         self.now = self.now.max(now);
         self.config.key?;
         if std::mem::take(&mut self.ping_due)
-            && let Some(to) = self.choose()
+            && let Some(to) = self.next_target()
         {
             self.last_gossip = self.now;
             self.counters.pings_sent += 1;
@@ -81,7 +81,7 @@ impl Age {
     }
 
     /// AG-05: in as many cycles as there are participants.
-    fn carries_parameters(&self) -> bool {
+    pub(super) fn carries_parameters(&self) -> bool {
         self.gossip_cycles <= self.ids.len() as u64
     }
 
@@ -95,8 +95,14 @@ impl Age {
         }
     }
 
+    /// Whom the ping that is due goes to.
+    fn next_target(&mut self) -> Option<u32> {
+        let ahead = self.ahead.take().filter(|_| self.asked_for.is_none());
+        ahead.or_else(|| self.choose())
+    }
+
     /// AG-08, BG-01, BG-02: somebody else at random.
-    fn choose(&mut self) -> Option<u32> {
+    pub(super) fn choose(&mut self) -> Option<u32> {
         if let Some(asked) = self.asked_for.take() {
             return Some(asked);
         }

@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 
+use super::carried::told;
 use super::gossip::{Freshness, Gossip, NEVER, Rules};
 use super::{Age, AgeConfig, Choice, Exchange, Participant};
 use crate::event::EventKind;
@@ -15,14 +16,14 @@ use crate::state::NodeState;
 use crate::table::mix;
 use crate::time::Instant;
 
-const KEY: [u8; 32] = [5; 32];
-const INTERVAL_US: u64 = 200_000;
+pub(super) const KEY: [u8; 32] = [5; 32];
+pub(super) const INTERVAL_US: u64 = 200_000;
 
-fn nid(number: usize) -> String {
+pub(super) fn nid(number: usize) -> String {
     format!("10.0.{}.{}@tcp0", number / 250, number % 250 + 1)
 }
 
-fn config(own: usize, count: usize) -> AgeConfig {
+pub(super) fn config(own: usize, count: usize) -> AgeConfig {
     let participants = (0..count).map(|number| Participant::new(&nid(number)));
     AgeConfig {
         key: Some(KEY),
@@ -32,15 +33,15 @@ fn config(own: usize, count: usize) -> AgeConfig {
 }
 
 /// Some engines, of which some may be down.
-struct World {
-    now: Instant,
-    engines: Vec<Option<Age>>,
-    events: Vec<(usize, EventKind, MemberId)>,
+pub(super) struct World {
+    pub(super) now: Instant,
+    pub(super) engines: Vec<Option<Age>>,
+    pub(super) events: Vec<(usize, EventKind, MemberId)>,
     frames: u64,
 }
 
 impl World {
-    fn new(engines: impl IntoIterator<Item = AgeConfig>) -> Self {
+    pub(super) fn new(engines: impl IntoIterator<Item = AgeConfig>) -> Self {
         let start = |config| Some(Age::new(config).unwrap());
         Self {
             now: Instant(1_000_000),
@@ -54,7 +55,7 @@ impl World {
         Self::new((0..count).map(|own| config(own, count)))
     }
 
-    fn engine(&mut self, index: usize) -> &mut Age {
+    pub(super) fn engine(&mut self, index: usize) -> &mut Age {
         self.engines[index].as_mut().expect("it runs")
     }
 
@@ -79,7 +80,7 @@ impl World {
         }
     }
 
-    fn input(&mut self, index: usize, input: Input<'_>) -> Result<(), Reject> {
+    pub(super) fn input(&mut self, index: usize, input: Input<'_>) -> Result<(), Reject> {
         let now = self.now;
         let result = self.engine(index).handle(now, input);
         while let Some(event) = self.engine(index).poll_event() {
@@ -88,7 +89,7 @@ impl World {
         result
     }
 
-    fn drain(&mut self, index: usize) {
+    pub(super) fn drain(&mut self, index: usize) {
         let mut buffer = vec![0; 2000];
         let now = self.now;
         while let Some(transmit) = self.engine(index).poll_transmit(now, &mut buffer) {
@@ -112,7 +113,7 @@ impl World {
         }
     }
 
-    fn told(&self, by: usize, kind: EventKind, about: usize) -> usize {
+    pub(super) fn told(&self, by: usize, kind: EventKind, about: usize) -> usize {
         let event = (by, kind, MemberId::of(&nid(about)));
         self.events.iter().filter(|told| **told == event).count()
     }
@@ -484,6 +485,57 @@ fn what_cannot_be_is_refused() {
     );
 }
 
+/// AG-06, AG-09: a clock far ahead is believed; after it one far behind is not, whatever ages it brings; and a
+/// message with greater ages than an earlier one makes nobody older.
+#[test]
+fn clocks_may_leap_and_ages_do_not_go_back() {
+    let mut engine = Age::new(config(0, 3)).unwrap();
+    let now = Instant(10 * INTERVAL_US);
+    engine.handle(now, Input::Wake).unwrap();
+    let mut sequence = 0;
+    let mut ping = |engine: &mut Age, clock: u64, ages: [u8; 3]| {
+        sequence += 1;
+        let mut buffer = [0; 200];
+        // Clock, part 0 of 1, no parameters, ages.
+        let body = &mut buffer[frame::HEADER_SIZE..];
+        body[..8].copy_from_slice(&clock.to_le_bytes());
+        body[8..13].copy_from_slice(&[0, 0, 1, 0, 0]);
+        body[13..16].copy_from_slice(&ages);
+        let header = frame::Header {
+            kind: frame::Kind::Gossip,
+            sender: MemberId::of(&nid(1)),
+            incarnation: 1,
+            sequence,
+            time_us: 0,
+        };
+        let size = frame::seal(&KEY, header, &mut buffer, 16);
+        let bytes = &buffer[..size];
+        engine.handle(now, Input::Datagram { bytes })
+    };
+    let far = 1 << 40;
+    assert_eq!(ping(&mut engine, far, [9, 0, 5]), Ok(()));
+    assert_eq!(
+        (engine.clock(), engine.gossip.ages()),
+        (far + 1, &[0, 1, 6][..])
+    );
+    assert_eq!(ping(&mut engine, 3, [9, 0, 1]), Ok(()));
+    assert_eq!(
+        (engine.clock(), engine.gossip.ages()),
+        (far + 1, &[0, 1, 6][..])
+    );
+    assert_eq!(engine.counters().gossips_obsolete, 1);
+    assert_eq!(ping(&mut engine, far + 1, [9, 0, 200]), Ok(()));
+    assert_eq!(engine.gossip.ages(), [0, 1, 6]);
+    assert_eq!(ping(&mut engine, far + 1, [9, 0, 2]), Ok(()));
+    assert_eq!(engine.gossip.ages(), [0, 1, 3]);
+    // Not even who says that we are old makes us so.
+    assert_eq!(ping(&mut engine, u64::MAX, [255, 0, 255]), Ok(()));
+    assert_eq!(
+        (engine.clock(), engine.gossip.ages()),
+        (u64::MAX, &[0, 1, 3][..])
+    );
+}
+
 /// Members of two engines do not talk past each other in silence.
 #[test]
 fn the_overlay_and_the_age_engine_refuse_each_other() {
@@ -531,8 +583,9 @@ struct Stalled {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// AG-09, AG-10: with a tenth of the datagrams stalled for up to 60 cycles, what anybody holds of a
-    /// dead member is never younger than its death, less one threshold for each relay.
+    /// AG-09, AG-10, BG-03: with a tenth of the datagrams stalled for up to 60 cycles, and a third of all messages
+    /// carried by the application's, what anybody holds of a dead member is never younger than its death, less one
+    /// threshold for each relay.
     #[test]
     fn stalled_datagrams_rejuvenate_by_a_threshold_a_hop_at_most(seed: u64, count in 8_usize..40) {
         let log2 = u64::from(super::config::log2(count));
@@ -560,7 +613,11 @@ proptest! {
                     due: cycle + stall,
                     to,
                     clock: nodes[node].clock(),
-                    ages: nodes[node].ages().to_vec(),
+                    ages: if draw(3) == 0 {
+                        told(nodes[node].ages())
+                    } else {
+                        nodes[node].ages().to_vec()
+                    },
                     hops: hops[node],
                 });
                 let due: Vec<Stalled> = under_way.extract_if(.., |one| one.due <= cycle).collect();

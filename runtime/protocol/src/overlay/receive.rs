@@ -30,7 +30,10 @@ impl Overlay {
             self.refuse_release(sender);
         }
         let (header, body) = opened?;
-        if matches!(header.kind, Kind::Gossip | Kind::GossipReply) {
+        if matches!(
+            header.kind,
+            Kind::Gossip | Kind::GossipReply | Kind::GossipCarried
+        ) {
             self.refuse_engine(header.sender);
             return Err(Reject::Parameters);
         }

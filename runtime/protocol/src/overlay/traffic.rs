@@ -119,6 +119,12 @@ impl Overlay {
         Some(frame::seal(&key, header, buffer, size))
     }
 
+    /// From one beat to the next, in microseconds.
+    #[must_use]
+    pub fn heartbeat_us(&self) -> u64 {
+        self.config.heartbeat_us
+    }
+
     /// How long before it is due a beat may be written ahead.
     fn ahead_us(&self) -> u64 {
         self.config.heartbeat_us / 4

@@ -20,6 +20,8 @@ use crate::pmix::{Error, Job, Session, Word};
 pub(super) struct Crier {
     feed_mpi: bool,
     say_words: bool,
+    /// Nothing is said, whoever asks.
+    is_silent: bool,
     /// Ranks that are dead for MPI: it was told of them or shall be, or has told us.
     dead: BTreeSet<u32>,
     /// Those of them of whom it is still to be told.
@@ -80,8 +82,18 @@ impl Crier {
                 for rank in ranks_on(board, event.node) {
                     self.condemn(rank);
                     self.moved.insert(rank);
+                    // Age gossip tells nothing of ranks but where they are.
+                    if board.rank_state(rank) == RankState::Unknown {
+                        self.buried.insert(rank);
+                    }
                 }
                 self.bury(event.node, board);
+            }
+            // Of ranks that are told of, each is told by itself.
+            EventKind::NodeUp => {
+                let is_unknown = |rank: &u32| board.rank_state(*rank) == RankState::Unknown;
+                let ranks = ranks_on(board, event.node).into_iter();
+                self.moved.extend(ranks.filter(is_unknown));
             }
             EventKind::NodeSuspect | EventKind::NodeDegraded | EventKind::NodeRecovered => {
                 self.moved.extend(ranks_on(board, event.node));
@@ -92,11 +104,24 @@ impl Crier {
         }
     }
 
+    /// Has MPI told of the dead from now on, of those on the board first. `false` if nothing may be said.
+    pub(super) fn feed_mpi(&mut self, board: Option<&BoardView>) -> bool {
+        if self.is_silent || self.feed_mpi {
+            return !self.is_silent;
+        }
+        self.feed_mpi = true;
+        if let Some(board) = board {
+            self.look_at_all(board);
+        }
+        true
+    }
+
     /// Says nothing any more, and forgets what it was about to. Says whether MPI was to be fed.
     pub(super) fn fall_silent(&mut self) -> bool {
         let was_fed = self.feed_mpi;
         *self = Self {
             counts: self.counts(),
+            is_silent: true,
             ..Self::default()
         };
         was_fed
@@ -235,7 +260,7 @@ fn word_for(rank: u32, board: &BoardView) -> Option<Word> {
         (RankState::Hung, _) => Some(Word::Hung),
         (_, NodeState::Suspect) => Some(Word::Suspect),
         (_, NodeState::Degraded) => Some(Word::Degraded),
-        (RankState::Alive, NodeState::Alive) => Some(Word::Back),
+        (RankState::Alive | RankState::Unknown, NodeState::Alive) => Some(Word::Back),
         _ => None,
     }
 }
@@ -326,6 +351,33 @@ mod tests {
         assert_eq!((late.dead_nodes.len(), &late.pending[..]), (1, &[2][..]));
     }
 
+    /// MPI is told of who died before it was asked for, once; who fell silent stays that.
+    #[test]
+    fn who_asks_late_is_told_of_all() {
+        let mut board = board();
+        let mut crier = Crier::new(false, true);
+        crier.note(
+            &event(EventKind::NodeFailed, Cause::Silence, 1, NO_RANK),
+            &board.view(),
+        );
+        assert!(crier.pending.is_empty());
+        board.set_node_state(1, NodeState::Failed);
+        board.set_rank_state(2, RankState::Failed);
+        board.set_rank_state(3, RankState::Failed);
+        for _ in 0..2 {
+            assert!(crier.feed_mpi(Some(&board.view())));
+            assert_eq!(crier.pending, [2, 3]);
+            assert_eq!(crier.dead_nodes[1..].len(), 1, "looked up for MPI as well");
+        }
+        crier.note(
+            &event(EventKind::RankFailed, Cause::KernelFutex, 0, 1),
+            &board.view(),
+        );
+        assert_eq!(crier.pending, [2, 3, 1]);
+        assert!(crier.fall_silent() && !crier.feed_mpi(Some(&board.view())));
+        assert!(crier.pending.is_empty());
+    }
+
     /// A word follows from the states, and is the worst that can be said.
     #[test]
     fn words_follow_the_states() {
@@ -345,6 +397,27 @@ mod tests {
         board.set_rank_state(2, RankState::Left);
         assert_eq!(word_for(2, &view), None);
         assert_eq!(word_for(9, &view), None, "a rank that nobody knows");
+    }
+
+    /// With age gossip a rank has a place and no state: what is said of it is what becomes of its node.
+    #[test]
+    fn ranks_without_a_state_follow_their_node() {
+        let mut board = board();
+        board.set_rank_node(4, 1);
+        let view = board.view();
+        assert_eq!(word_for(4, &view), Some(Word::Back));
+        board.set_node_state(1, NodeState::Suspect);
+        assert_eq!(word_for(4, &view), Some(Word::Suspect));
+        let mut crier = Crier::new(true, true);
+        board.set_node_state(1, NodeState::Failed);
+        let lost = event(EventKind::NodeFailed, Cause::Silence, 1, NO_RANK);
+        crier.note(&lost, &view);
+        assert!(crier.pending.contains(&4));
+        assert_eq!(crier.buried, BTreeSet::from([4]));
+        crier.moved.clear();
+        board.set_node_state(1, NodeState::Alive);
+        crier.note(&event(EventKind::NodeUp, Cause::Joined, 1, NO_RANK), &view);
+        assert_eq!(crier.moved, BTreeSet::from([4]));
     }
 
     /// Nothing is said of a rank that was always well, and nothing twice.

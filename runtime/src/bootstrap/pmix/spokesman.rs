@@ -26,6 +26,10 @@ const ASK_ALL_NODES: usize = 64;
 /// answers leads to all others, so this is for the case that the others are dead.
 const SAMPLE_NODES: usize = 16;
 
+/// Of jobs of at most so many nodes the agent is told which ranks run where: where messages carry gossip, there
+/// are no more.
+const PLACED_NODES: usize = 128;
+
 /// The first pause before asking again, and the longest.
 const PAUSE_FIRST_US: u64 = 2_000;
 const PAUSE_MOST_US: u64 = 2_000_000;
@@ -45,6 +49,8 @@ enum Delivery {
     Seed(String),
     /// The job's key.
     Key([u8; 32]),
+    /// The ranks on the node of this name, or of these rails.
+    Placed(String, Vec<u32>),
 }
 
 /// What the job shall know of this node's agent.
@@ -80,6 +86,8 @@ pub(super) struct Guest {
     published: Option<Notice>,
     questions: Vec<Question>,
     asked: bool,
+    /// Whether PMIx numbers ranks as Muster does, and the agent is told where they run.
+    places: bool,
     look_us: u64,
     /// Until the agent is asked again for what is to be published.
     pause_us: u64,
@@ -89,13 +97,16 @@ pub(super) struct Guest {
     pub(super) told_agent: usize,
 }
 impl Guest {
-    pub(super) fn new(session: Session, job: Job) -> Self {
+    /// `is_alike`: ranks have one number in MPI and in Muster.
+    pub(super) fn new(session: Session, job: Job, is_alike: bool) -> Self {
         // A question at a time to each node, and one for the key.
-        let inbox = Inbox::new(job.nodes.len().min(ASK_ALL_NODES) + 1);
+        let nodes = job.nodes.len();
+        let inbox = Inbox::new(nodes.min(ASK_ALL_NODES) + 1);
         Self {
             session,
             job,
             inbox,
+            places: is_alike && nodes <= PLACED_NODES,
             published: None,
             questions: Vec::new(),
             asked: false,
@@ -171,6 +182,8 @@ impl Guest {
                 Delivery::Seed(rails) if rails.len() > ADDRESS_MAX => true,
                 Delivery::Seed(rails) => link.send_seed(rails),
                 Delivery::Key(key) => link.send_key(*key),
+                Delivery::Placed(node, _) if node.len() > ADDRESS_MAX => true,
+                Delivery::Placed(node, ranks) => link.send_placed(node, ranks),
             };
             if !taken {
                 return false;
@@ -204,6 +217,18 @@ impl Guest {
                 .into_iter()
                 .map(|rank| question(rank, Subject::Rails)),
         );
+        for node in self
+            .job
+            .nodes
+            .iter()
+            .filter(|node| self.places && node.spokesman != own)
+        {
+            if !node.name.is_empty() {
+                let ranks = self.job.ranks_with(node.spokesman);
+                self.learned
+                    .push(Delivery::Placed(node.name.clone(), ranks));
+            }
+        }
     }
 
     /// Takes what has come; what came to nothing is asked again after a pause.
@@ -218,7 +243,14 @@ impl Guest {
             };
             let question = &mut self.questions[index];
             let delivery = match (value, question.subject) {
-                (Ok(rails), Subject::Rails) => Some(Delivery::Seed(rails)),
+                (Ok(rails), Subject::Rails) => {
+                    if self.places {
+                        let ranks = self.job.ranks_with(question.rank);
+                        let placed = Delivery::Placed(rails.clone(), ranks);
+                        self.learned.push(placed);
+                    }
+                    Some(Delivery::Seed(rails))
+                }
                 (Ok(hex), Subject::Key) => from_hex(&hex).map(Delivery::Key),
                 (Err(_), _) => None,
             };
@@ -289,7 +321,7 @@ impl Delivery {
     fn key(&self) -> Option<[u8; 32]> {
         match self {
             Self::Key(key) => Some(*key),
-            Self::Seed(_) => None,
+            Self::Seed(_) | Self::Placed(..) => None,
         }
     }
 }

@@ -98,11 +98,7 @@ pub(super) fn rail_flow(rails: usize, rail_mb: Option<u64>) -> Result<Flow, CliE
         to_far,
         ..
     } = open(rails)?;
-    let plan = FaultPlan {
-        rail_bytes_per_s: rail_mb.unwrap_or(0) * 1_000_000,
-        ..FaultPlan::default()
-    };
-    let mut near = Faulty::new(near, plan);
+    let mut near = Faulty::new(near, limit(rail_mb));
     Ok(flow(
         || {
             let sent = near.send(now_us(), to_far, Class::News, Route::Next, &[7; STREAMED]);
@@ -117,25 +113,28 @@ pub(super) fn rail_flow(rails: usize, rail_mb: Option<u64>) -> Result<Flow, CliE
     ))
 }
 
-/// Bulk messages of the largest size over one rail, each proven with the job's key and acknowledged.
-pub(super) fn bulk_flow() -> Result<Flow, CliError> {
+/// Bulk messages of the largest size, each proven with the job's key and acknowledged, over rails that take so
+/// many megabytes a second each; as many as they can if none is said.
+pub(super) fn bulk_flow(rails: usize, rail_mb: Option<u64>) -> Result<Flow, CliError> {
     let Ends {
         mut near,
         mut far,
         to_far,
         ..
-    } = open(1)?;
+    } = open(rails)?;
     for end in [&mut near, &mut far] {
         end.set_key([7; 32]);
         end.open_bulk()
             .map_err(|e| CliError::new("bench rails: the bulk lane", e))?;
     }
+    let mut near = Faulty::new(near, limit(rail_mb));
     let message = vec![7; BULK_MESSAGE_MAX];
     let mut under_way = 0;
     Ok(flow(
         || {
             let mut sent = 0;
-            if under_way < BULK_UNDER_WAY && near.send_bulk(now_us(), to_far, &message).is_ok() {
+            let fabric = near.inner_mut();
+            if under_way < BULK_UNDER_WAY && fabric.send_bulk(now_us(), to_far, &message).is_ok() {
                 under_way += 1;
                 sent = message.len() as u64;
             }
@@ -156,4 +155,12 @@ pub(super) fn bulk_flow() -> Result<Flow, CliError> {
             come
         },
     ))
+}
+
+/// A plan by which each rail takes so many megabytes a second.
+fn limit(rail_mb: Option<u64>) -> FaultPlan {
+    FaultPlan {
+        rail_bytes_per_s: rail_mb.unwrap_or(0) * 1_000_000,
+        ..FaultPlan::default()
+    }
 }

@@ -2,12 +2,11 @@
 
 use super::{Finding, Level};
 use crate::cli::agents;
-use crate::cli::paint;
 use crate::doorman::base_directory;
 use crate::sys::limits::{self, Limit};
 use crate::sys::lock::try_lock;
 use crate::watch::procfs;
-use muster_fabric::{Libfabric, NetKind};
+use muster_fabric::{Libfabric, NetKind, fold};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -93,22 +92,26 @@ fn providers(library: &Libfabric, devices: &[String]) -> Vec<Finding> {
         None if !devices.is_empty() && !served.contains(&"o2ib") && !served.contains(&"psm") => Finding::bad(
             "providers",
             Level::Warning,
-            format!("{found}, and none for the devices {}", paint::fold(devices.iter().map(String::as_str))),
+            format!("{found}, and none for the devices {}", fold(devices.iter().map(String::as_str))),
             "install a libfabric with verbs or psm, and see that a device is up (ibv_devinfo)",
         ),
         None => Finding::ok("providers", found),
     });
-    findings.push(
-        match interfaces.iter().any(|name| !name.starts_with("lo ")) {
-            true => Finding::ok("interfaces", interfaces.join(", ")),
-            false => Finding::bad(
-                "interfaces",
-                Level::Warning,
-                "none is up but the loopback: agents of other nodes cannot be reached",
-                "bring an interface with an IPv4 address up (ip link, ip address)",
-            ),
-        },
-    );
+    // They are those of the providers: without one nothing is known of them.
+    let is_known = !interfaces.is_empty() || missing_ip.is_none();
+    let of_interfaces =
+        is_known.then(
+            || match interfaces.iter().any(|name| !name.starts_with("lo ")) {
+                true => Finding::ok("interfaces", interfaces.join(", ")),
+                false => Finding::bad(
+                    "interfaces",
+                    Level::Warning,
+                    "none is up but the loopback: agents of other nodes cannot be reached",
+                    "bring an interface with an IPv4 address up (ip link, ip address)",
+                ),
+            },
+        );
+    findings.extend(of_interfaces);
     findings
 }
 

@@ -9,7 +9,7 @@ mod running;
 use super::CliError;
 use super::agents::AgentArgs;
 use super::paint;
-use super::show::{Shape, array, print_answer, text};
+use super::show::{Shape, array, counted, print_answer, text};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -129,5 +129,11 @@ fn draw(answer: &Value, coloured: bool) -> String {
             .filter(|finding| text(finding, "level") == level)
             .count()
     };
-    lines + &format!("{} errors, {} warnings\n", of("error"), of("warning"))
+    let (errors, warnings) = (of("error"), of("warning"));
+    lines
+        + &format!(
+            "{}, {}\n",
+            counted(errors, "error"),
+            counted(warnings, "warning")
+        )
 }

@@ -3,15 +3,19 @@
 use super::{Finding, Level};
 use crate::cli::CliError;
 use crate::cli::agents::{self, AgentArgs};
-use crate::cli::paint;
-use crate::cli::show::{array, asked, ranges, text};
-use crate::control::{Followed, Follower, Question, ask};
+use crate::cli::show::{array, text};
+use crate::control::story::ranges;
+use crate::control::{AskError, Followed, Follower, Question, ask};
+use muster_fabric::fold;
 use rustix::process::Pid;
 use rustix::thread::sched_getaffinity;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// NIDs that a finding names; it counts further ones.
+const NIDS_NAMED: usize = 3;
 
 /// Looks at every agent; the second is the matrix of who is heard over what.
 pub(super) fn look(args: &AgentArgs, listen_ms: u64) -> Result<(Vec<Finding>, Value), CliError> {
@@ -25,12 +29,9 @@ pub(super) fn look(args: &AgentArgs, listen_ms: u64) -> Result<(Vec<Finding>, Va
     for path in &paths {
         match ask(path, &Question::About) {
             Ok(about) => asked_ones.push((path.clone(), about)),
-            Err(error) => findings.push(Finding::bad(
-                "agents",
-                Level::Error,
-                error.to_string(),
-                "install one release on all nodes, and start the agent anew",
-            )),
+            Err(error) => {
+                findings.push(unasked(&error));
+            }
         }
     }
     let names: Vec<&str> = asked_ones
@@ -38,21 +39,32 @@ pub(super) fn look(args: &AgentArgs, listen_ms: u64) -> Result<(Vec<Finding>, Va
         .map(|(_, about)| text(about, "node"))
         .collect();
     if !names.is_empty() {
-        let found = format!(
-            "{}, release {}",
-            paint::fold(names),
-            env!("CARGO_PKG_VERSION")
-        );
+        let found = format!("{}, release {}", fold(names), env!("CARGO_PKG_VERSION"));
         findings.push(Finding::ok("agents", found));
     }
     for (path, about) in &asked_ones {
         findings.push(priority(about));
         findings.extend(cores(about, &affinity));
-        findings.extend(refused(path, text(about, "node"))?);
+        findings.extend(refused(path, text(about, "node")));
     }
-    let matrix = listen(&asked_ones, listen_ms)?;
+    let matrix = listen(&asked_ones, listen_ms, &mut findings);
     findings.extend(firewall(&matrix));
     Ok((findings, matrix.into()))
+}
+
+/// An agent that gives no answer, or none any more: what the others say counts all the same.
+fn unasked(error: &AskError) -> Finding {
+    let remedy = match error {
+        AskError::NoAgent { .. } => "start one with musterd, or name another with --agent",
+        AskError::Denied { .. } => "ask as its user or as root",
+        AskError::NoAnswer { .. } => {
+            "see whether it is stopped (ps -o stat), and its log; start it anew if so"
+        }
+        AskError::Skewed { .. } | AskError::Refused { .. } => {
+            "install one release on all nodes, and start the agent anew"
+        }
+    };
+    Finding::bad("agents", Level::Error, error.to_string(), remedy)
 }
 
 fn priority(about: &Value) -> Finding {
@@ -120,24 +132,33 @@ fn cores(about: &Value, affinity: &dyn Fn(i32) -> Option<Vec<u64>>) -> Option<Fi
     })
 }
 
-/// Members that were refused since the agent began: of another release, or set otherwise.
-fn refused(path: &Path, node: &str) -> Result<Vec<Finding>, CliError> {
+/// Members that are refused: of another release, or set otherwise. Who was let in since is not.
+fn refused(path: &Path, node: &str) -> Vec<Finding> {
     let mut follower = match Follower::open(path, 0, false) {
         Ok(follower) => follower,
         // One that keeps no journal says so elsewhere.
-        Err(_) => return Ok(Vec::new()),
+        Err(_) => return Vec::new(),
     };
-    let mut settings: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    while let Followed::Event(event) = follower.next(None).map_err(asked)? {
-        if event["event"] == "node-refused" {
-            let members = settings
-                .entry(text(&event, "setting").to_owned())
-                .or_default();
-            members.push(text(&event, "member").to_owned());
+    let mut of_member: BTreeMap<String, String> = BTreeMap::new();
+    // An agent that ends meanwhile refuses nobody.
+    while let Ok(Followed::Event(event)) = follower.next(None) {
+        let member = text(&event, "member").to_owned();
+        match text(&event, "event") {
+            "node-refused" => {
+                of_member.insert(member, text(&event, "setting").to_owned());
+            }
+            "node-up" => {
+                of_member.remove(&member);
+            }
+            _ => {}
         }
     }
+    let mut settings: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (member, setting) in of_member {
+        settings.entry(setting).or_default().push(member);
+    }
     let finding = |(setting, members): (String, Vec<String>)| {
-        let members = paint::fold(members.iter().map(String::as_str));
+        let members = fold(members.iter().map(String::as_str));
         let remedy = match setting.as_str() {
             "wire version" => "install one release on all nodes",
             _ => {
@@ -147,23 +168,32 @@ fn refused(path: &Path, node: &str) -> Result<Vec<Finding>, CliError> {
         let found = format!("{node} and {members} do not listen to each other: {setting} differs");
         Finding::bad("versions", Level::Error, found, remedy)
     };
-    Ok(settings.into_iter().map(finding).collect())
+    settings.into_iter().map(finding).collect()
 }
 
 /// Who is heard over which pair within the time: a row for each NID of each living member.
-fn listen(agents: &[(PathBuf, Value)], listen_ms: u64) -> Result<Vec<Value>, CliError> {
-    let peers = |path: &Path| ask(path, &Question::peers()).map_err(asked);
-    let before: Vec<Value> = agents
-        .iter()
-        .map(|(path, _)| peers(path))
-        .collect::<Result<_, _>>()?;
-    if agents.is_empty() {
-        return Ok(Vec::new());
+/// An agent that ends meanwhile is a finding.
+fn listen(agents: &[(PathBuf, Value)], listen_ms: u64, findings: &mut Vec<Finding>) -> Vec<Value> {
+    let mut said = |path: &Path, question: &Question| {
+        let answer = ask(path, question);
+        answer.map_err(|error| findings.push(unasked(&error))).ok()
+    };
+    let mut before = Vec::new();
+    for (path, about) in agents {
+        before.extend(said(path, &Question::peers()).map(|peers| (path, about, peers)));
+    }
+    if before.is_empty() {
+        return Vec::new();
     }
     std::thread::sleep(Duration::from_millis(listen_ms));
     let mut matrix = Vec::new();
-    for ((path, about), before) in agents.iter().zip(&before) {
-        let (now, members) = (peers(path)?, ask(path, &Question::Members).map_err(asked)?);
+    for (path, about, before) in &before {
+        let Some(now) = said(path, &Question::peers()) else {
+            continue;
+        };
+        let Some(members) = said(path, &Question::Members) else {
+            continue;
+        };
         let living = |name: &str| {
             array(&members, "members").iter().any(|member| {
                 text(member, "name") == name
@@ -178,7 +208,7 @@ fn listen(agents: &[(PathBuf, Value)], listen_ms: u64) -> Result<Vec<Value>, Cli
             matrix.extend(rows(text(about, "node"), peer, before));
         }
     }
-    Ok(matrix)
+    matrix
 }
 
 fn rows(node: &str, peer: &Value, before: &Value) -> Vec<Value> {
@@ -199,17 +229,26 @@ fn rows(node: &str, peer: &Value, before: &Value) -> Vec<Value> {
     array(peer, "nids").iter().map(row).collect()
 }
 
+/// Pairs of a rail of ours and members that are not heard there, and whether they ever were.
+#[derive(Default)]
+struct Silence<'a> {
+    members: Vec<&'a str>,
+    nids: Vec<&'a str>,
+}
+
 /// A member that is heard over one pair and not over another: something is in between. One that is heard
-/// over none is no neighbour of ours, and others watch it.
+/// over none is no neighbour of ours, and others watch it. A rail that many are cut off from is one finding.
 fn firewall(matrix: &[Value]) -> Vec<Finding> {
     let mut members: BTreeMap<(&str, &str), Vec<&Value>> = BTreeMap::new();
-    for row in matrix {
+    // A net that this node is not on is not cut.
+    let shared = matrix.iter().filter(|row| !array(row, "over").is_empty());
+    for row in shared {
         members
             .entry((text(row, "at"), text(row, "member")))
             .or_default()
             .push(row);
     }
-    let mut findings = Vec::new();
+    let mut cuts: BTreeMap<(&str, String, bool), Silence<'_>> = BTreeMap::new();
     let mut heard = 0;
     for ((at, member), rows) in members {
         let silent: Vec<&&Value> = rows.iter().filter(|row| row["heard"] == 0).collect();
@@ -222,23 +261,16 @@ fn firewall(matrix: &[Value]) -> Vec<Finding> {
                 .iter()
                 .filter_map(Value::as_str)
                 .collect();
-            let ever = if row["heard_ever"] == true {
-                "any more"
-            } else {
-                "ever"
-            };
-            findings.push(Finding::bad(
-                "rails",
-                Level::Error,
-                format!(
-                    "{at} hears {member} over other rails, and not {ever} from {} ({} here)",
-                    text(row, "nid"), if over.is_empty() { "no rail".into() } else { over.join(", ") }
-                ),
-                "open the ports of the rail, P and P+1 (7741 and 7742), UDP, and TCP P+1, in the firewall between \
-                 them; see cable, switch and route of that interface",
-            ));
+            let key = (at, over.join(", "), row["heard_ever"] == true);
+            let cut = cuts.entry(key).or_default();
+            cut.members.push(member);
+            cut.nids.push(text(row, "nid"));
         }
     }
+    let mut findings: Vec<Finding> = cuts
+        .iter()
+        .map(|((at, over, ever), cut)| cut.finding(at, over, *ever))
+        .collect();
     if findings.is_empty() && !matrix.is_empty() {
         findings.push(Finding::ok(
             "rails",
@@ -246,6 +278,28 @@ fn firewall(matrix: &[Value]) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+impl Silence<'_> {
+    fn finding(&self, at: &str, over: &str, ever: bool) -> Finding {
+        let members = fold(self.members.iter().copied());
+        let since = if ever { "any more" } else { "ever" };
+        let more = match self.nids.len().saturating_sub(NIDS_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let nids = self.nids[..self.nids.len().min(NIDS_NAMED)].join(", ");
+        let here = if over.is_empty() { "no rail" } else { over };
+        Finding::bad(
+            "rails",
+            Level::Error,
+            format!(
+                "{at} hears {members} over other rails, and not {since} from {nids}{more} ({here} here)"
+            ),
+            "open the ports of the rail, P and P+1 (7741 and 7742), UDP, and TCP P+1, in the firewall between \
+             them; see cable, switch and route of that interface",
+        )
+    }
 }
 
 #[cfg(test)]
@@ -276,6 +330,19 @@ mod tests {
             "{findings:?}"
         );
         assert!(findings[0].remedy.as_ref().unwrap().contains("7741"));
+        // A switch that is off cuts off everybody: one finding.
+        let many: Vec<Value> = (1..=9)
+            .flat_map(|number| {
+                let (member, nid) = (format!("n{number}"), format!("y{number}@udp1"));
+                [row(&member, "x@udp0", 9), row(&member, &nid, 0)]
+            })
+            .collect();
+        let findings = firewall(&many);
+        assert_eq!(findings.len(), 1);
+        let found = &findings[0].found;
+        let said =
+            "hears n[1-9] over other rails, and not ever from y1@udp1, y2@udp1, y3@udp1 and 6 more";
+        assert!(found.contains(said), "{found}");
     }
 
     #[test]

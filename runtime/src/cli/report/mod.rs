@@ -5,10 +5,11 @@
 
 mod incident;
 mod page;
+mod timeline;
 
 use super::CliError;
 use super::agents::{self, AgentArgs};
-use super::show::asked;
+use super::show::{asked, counted};
 use crate::control::{Followed, Follower};
 use clap::Args;
 use incident::{Incident, gather};
@@ -71,17 +72,20 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), CliError> {
         material.unread,
         material.left_out,
     );
-    fs::write(&args.output, text)
-        .map_err(|cause| CliError::new(format!("write {}", args.output.display()), cause))?;
+    fs::write(&args.output, text).map_err(|cause| {
+        CliError::new(format!("write {}", args.output.display()), cause)
+            .hint("name a file in a directory that can be written, with -o FILE")
+    })?;
     let failures = incidents
         .iter()
         .filter(|incident| incident.is_failure())
         .count();
     println!(
-        "{}: {} events, {} incidents, {failures} failures",
+        "{}: {}, {}, {}",
         args.output.display(),
-        material.events.len(),
-        incidents.len()
+        counted(material.events.len(), "event"),
+        counted(incidents.len(), "incident"),
+        counted(failures, "failure")
     );
     Ok(())
 }

@@ -1,19 +1,14 @@
 //! The page: a summary, the timeline as a drawing, and every incident in a table.
 
-use super::Incident;
-use crate::cli::paint::fold;
+use super::{Incident, timeline};
+use crate::cli::show::counted;
 use crate::journal::rfc3339;
+use muster_fabric::fold;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Lanes of the drawing; members with failures come first.
-const LANES_MAX: usize = 64;
 /// Incidents that are drawn and listed; the table says how many more there are.
-const ROWS_MAX: usize = 5000;
-const WIDTH: f64 = 1000.0;
-const LEFT: f64 = 140.0;
-const LANE: f64 = 22.0;
+pub(super) const ROWS_MAX: usize = 5000;
 
 const STYLE: &str = "body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1100px;padding:0 1em;\
 color:#1d2430}h1{font-size:1.5em}table{border-collapse:collapse;width:100%}th,td{text-align:left;\
@@ -28,7 +23,7 @@ pub(super) fn page(
     left_out: usize,
 ) -> String {
     let mut page =
-        String::from("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
+        String::from("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>");
     let jobs = names(events, "job");
     let nodes = names(events, "node");
     let title = format!("Muster: job {}", jobs.join(", "));
@@ -44,10 +39,11 @@ pub(super) fn page(
     let span = incidents.first().zip(incidents.last());
     let _ = write!(
         page,
-        "<h1>{}</h1><p>{failures} failures in {} incidents, from {} events in the journals of {}.",
+        "<h1>{}</h1><p>{} in {}, from {} in the journals of {}.",
         escaped(&title),
-        incidents.len(),
-        events.len(),
+        counted(failures, "failure"),
+        counted(incidents.len(), "incident"),
+        counted(events.len(), "event"),
         escaped(&fold(nodes.iter().map(String::as_str)))
     );
     if let Some((first, last)) = span {
@@ -77,7 +73,7 @@ pub(super) fn page(
         "</p><p class=\"n\">Times are those of the clocks of the nodes: between nodes they are as \
         alike as these are.</p>",
     );
-    timeline(&mut page, incidents);
+    timeline::draw(&mut page, incidents);
     table(&mut page, incidents);
     page.push_str("</body></html>\n");
     page
@@ -101,84 +97,6 @@ fn gaps(events: &[Value]) -> usize {
         .filter(|event| event["event"] == "journal-gap");
     gaps.filter_map(|event| event["lines"].as_u64())
         .sum::<u64>() as usize
-}
-
-fn colour(event: &str) -> &'static str {
-    match event {
-        "node-failed" | "rank-failed" | "group-failed" | "outcast" => "#c62828",
-        "node-suspect" | "node-degraded" | "rank-hung" | "minority" | "node-refused" => "#e69100",
-        "node-up" | "node-recovered" | "rank-up" | "majority" => "#2e7d32",
-        _ => "#5b6675",
-    }
-}
-
-/// A lane a member; a mark where the first agent knew, and a line to where the last one did.
-fn timeline(page: &mut String, incidents: &[Incident<'_>]) {
-    let mut lanes: BTreeMap<&str, (bool, usize)> = BTreeMap::new();
-    for incident in incidents {
-        let lane = lanes.entry(incident.member).or_default();
-        lane.0 |= incident.is_failure();
-        lane.1 += 1;
-    }
-    let mut order: Vec<&str> = lanes.keys().copied().collect();
-    order.sort_by_key(|member| (!lanes[member].0, *member));
-    let hidden = order.len().saturating_sub(LANES_MAX);
-    order.truncate(LANES_MAX);
-    let first = incidents.first().map_or(0, |incident| incident.first_us);
-    let last = incidents
-        .iter()
-        .map(|incident| incident.last_us)
-        .max()
-        .unwrap_or(first);
-    let span = (last - first).max(1) as f64;
-    let x = |at: u64| LEFT + (WIDTH - LEFT - 20.0) * (at - first) as f64 / span;
-    let height = LANE * (order.len() as f64 + 2.0);
-    let _ = write!(
-        page,
-        "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"timeline\">"
-    );
-    for tick in 0..=5 {
-        let at = first + (span * f64::from(tick) / 5.0) as u64;
-        let seconds = (at - first) as f64 / 1e6;
-        let _ = write!(
-            page,
-            "<line x1=\"{0:.1}\" x2=\"{0:.1}\" y1=\"0\" y2=\"{1}\" stroke=\"#dde2ea\"/><text x=\"{0:.1}\" \
-             y=\"{2}\" font-size=\"11\" text-anchor=\"middle\">+{seconds:.3} s</text>",
-            x(at),
-            height - LANE,
-            height - 6.0
-        );
-    }
-    for (number, member) in order.iter().enumerate() {
-        let y = LANE * (number as f64 + 1.0);
-        let _ = write!(
-            page,
-            "<text x=\"8\" y=\"{:.1}\" font-size=\"12\">{}</text><line x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{y}\" \
-             y2=\"{y}\" stroke=\"#eceff4\"/>",
-            y + 4.0,
-            escaped(member)
-        );
-        let own = incidents
-            .iter()
-            .filter(|incident| incident.member == *member);
-        for incident in own.take(ROWS_MAX) {
-            let (from, to) = (x(incident.first_us), x(incident.last_us));
-            let what = format!("{} {}: {}", incident.event, incident.whom(), incident.known);
-            let colour = colour(incident.event);
-            let _ = write!(
-                page,
-                "<g><title>{}</title><line x1=\"{from:.1}\" x2=\"{to:.1}\" y1=\"{y}\" y2=\"{y}\" \
-                 stroke=\"{colour}\" stroke-width=\"3\"/><circle cx=\"{from:.1}\" cy=\"{y}\" r=\"{}\" \
-                 fill=\"{colour}\"/></g>",
-                escaped(&what),
-                if incident.is_failure() { 6 } else { 4 }
-            );
-        }
-    }
-    page.push_str("</svg>");
-    if hidden > 0 {
-        let _ = write!(page, "<p>{hidden} more members are in the table only.</p>");
-    }
 }
 
 fn table(page: &mut String, incidents: &[Incident<'_>]) {
@@ -224,8 +142,10 @@ fn table(page: &mut String, incidents: &[Incident<'_>]) {
     }
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
+/// As text of a page, whatever is in it: what is no letter at all has a sign in its place.
+pub(super) fn escaped(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+        .replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
         .replace('"', "&quot;")
@@ -250,7 +170,7 @@ mod tests {
         ];
         let page = page(&gather(&events), &events, 2, 0);
         for there in [
-            "1 failures in 1 incidents",
+            "1 failure in 1 incident, from 3 events",
             "&lt;script&gt;&amp;&quot; with ranks 3",
             "60.0 ms",
             "1.50 ms",

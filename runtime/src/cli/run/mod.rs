@@ -113,7 +113,7 @@ program are at the same path everywhere.
 Of several programs each has its ranks: muster run --nodes 2 -n 2 -- ./a : -n 6 ./b. A word : of its own always \
 separates programs.
 
-Not there: MPI_Comm_spawn and MPI_Comm_spawn_multiple (refused, with a line that says so), PMIx tools, direct modex.";
+Not there: MPI_Comm_spawn and MPI_Comm_spawn_multiple (refused, with a line that says so), PMIx tools.";
 
 /// Runs the job; the exit status is the job's.
 pub(crate) fn run(args: &RunArgs) -> ExitCode {

@@ -8,7 +8,7 @@ use pmix_sys as sys;
 
 use super::super::ffi::process;
 use super::infos::Infos;
-use super::{Error, control, desk, meeting, upcall};
+use super::{Error, control, desk, meeting, modex, upcall};
 
 // SAFETY of a call: none.
 type Version = unsafe extern "C" fn() -> *const c_char;
@@ -50,6 +50,13 @@ type NotifyEvent = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
+// SAFETY of a call: the process is valid for the call; the number is handed back to the callback.
+type Request = unsafe extern "C" fn(
+    *const sys::pmix_proc_t,
+    sys::pmix_dmodex_response_fn_t,
+    *mut c_void,
+) -> c_int;
+
 /// The server functions of one libpmix, which is never unloaded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Library {
@@ -62,6 +69,7 @@ pub(super) struct Library {
     register_client: RegisterClient,
     setup_fork: SetupFork,
     notify_event: NotifyEvent,
+    request: Request,
 }
 
 /// A library of a later release copies more pointers than our header declares: it finds zeros.
@@ -121,6 +129,9 @@ impl Library {
                 notify_event: std::mem::transmute::<*mut c_void, NotifyEvent>(find(
                     c"PMIx_Notify_event",
                 )?),
+                request: std::mem::transmute::<*mut c_void, Request>(find(
+                    c"PMIx_server_dmodex_request",
+                )?),
             })
         }
     }
@@ -137,7 +148,7 @@ impl Library {
             client_finalized: Some(upcall::finalized),
             abort: Some(upcall::aborted),
             fence_nb: Some(meeting::fence),
-            direct_modex: Some(upcall::direct_modex),
+            direct_modex: Some(modex::direct_modex),
             publish: Some(desk::publish),
             lookup: Some(desk::lookup),
             unpublish: Some(desk::unpublish),
@@ -267,6 +278,21 @@ impl Library {
             )
         };
         succeeded("PMIx_Notify_event", status)
+    }
+}
+
+impl Library {
+    pub(super) fn request(&self, namespace: &CStr, rank: u32) -> Result<(), Error> {
+        let who = process(namespace, rank);
+        // SAFETY: the process outlives the call, which copies it; the rank goes as a number, not as a place.
+        let status = unsafe {
+            (self.request)(
+                &raw const who,
+                Some(modex::found),
+                rank as usize as *mut c_void,
+            )
+        };
+        succeeded("PMIx_server_dmodex_request", status)
     }
 }
 

@@ -153,7 +153,7 @@ pub(super) fn of_job(facts: &JobFacts, nodes: Vec<u8>, ranks: Vec<u8>) -> Result
         infos.number(key, size);
     }
     infos.number(sys::PMIX_JOB_NUM_APPS, facts.programs.len() as u32);
-    if facts.programs.len() > 1 {
+    if facts.programs.len() > 1 || !facts.seats.is_empty() {
         add_ranks(&mut infos, facts)?;
     }
     infos.text(sys::PMIX_JOBID, text(&facts.namespace)?);
@@ -162,8 +162,8 @@ pub(super) fn of_job(facts: &JobFacts, nodes: Vec<u8>, ranks: Vec<u8>) -> Result
     Ok(infos)
 }
 
-/// Each rank with the number of its program. Whoever says one thing of a rank has to say all: libpmix works out
-/// nothing by itself then.
+/// Each rank with the number of its program and what it is bound to. Whoever says one thing of a rank has to say
+/// all: libpmix works out nothing by itself then.
 fn add_ranks(infos: &mut Infos, facts: &JobFacts) -> Result<(), Error> {
     let programs = facts.programs.iter().enumerate();
     let of_ranks: Vec<u32> = programs
@@ -181,6 +181,13 @@ fn add_ranks(infos: &mut Infos, facts: &JobFacts) -> Result<(), Error> {
             one.number(sys::PMIX_NODEID, node as u32);
             one.place(sys::PMIX_LOCAL_RANK, place as u16);
             one.place(sys::PMIX_NODE_RANK, place as u16);
+            // Ranks of other nodes share nothing with those of this one.
+            if let Some(seat) = facts.seats.get(place).filter(|_| node == facts.own) {
+                one.text(sys::PMIX_CPUSET, text(&seat.cpuset)?);
+                if !seat.locality.is_empty() {
+                    one.text(sys::PMIX_LOCALITY_STRING, text(&seat.locality)?);
+                }
+            }
             infos.nest(sys::PMIX_PROC_INFO_ARRAY, one);
         }
     }

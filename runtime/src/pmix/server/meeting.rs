@@ -181,7 +181,12 @@ extern "C" fn release_infos(data: *mut c_void) {
     drop(unsafe { Box::from_raw(data.cast::<Infos>()) });
 }
 
-fn give(function: sys::pmix_modex_cbfunc_t, data: *mut c_void, status: i32, bytes: &[u8]) {
+pub(super) fn give(
+    function: sys::pmix_modex_cbfunc_t,
+    data: *mut c_void,
+    status: i32,
+    bytes: &[u8],
+) {
     let Some(function) = function else {
         return;
     };

@@ -14,6 +14,7 @@ mod desk;
 mod ffi;
 mod infos;
 mod meeting;
+mod modex;
 mod upcall;
 
 use std::ffi::{CString, OsString};
@@ -25,6 +26,7 @@ use crate::sys::descriptor::EventFd;
 pub use control::Signalling;
 pub use desk::{Lookup, Publishing, Query, Value};
 pub use meeting::{Contribution, Done, Meeting};
+pub use modex::{Found, Want};
 pub use upcall::Upcall;
 
 /// Why there is no server, or it refused.
@@ -70,8 +72,21 @@ pub struct JobFacts {
     pub programs: Vec<u32>,
     /// This node's place in the lists.
     pub own: usize,
+    /// What each rank of this node is bound to; empty if they are not bound.
+    pub seats: Vec<Seat>,
     /// Where ranks and server may put files; the caller's to remove.
     pub directory: PathBuf,
+}
+
+/// What a rank is bound to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seat {
+    /// The processors, by the system's numbers.
+    pub processors: Vec<usize>,
+    /// The same as PMIx writes it: `hwloc:0-3`.
+    pub cpuset: String,
+    /// The parts of the machine that these belong to, from NUMA nodes down; empty if that is not known.
+    pub locality: String,
 }
 
 /// The server of this node's ranks.
@@ -136,6 +151,15 @@ impl Server {
     /// [`Error::Refused`].
     pub fn tell_death(&self, rank: u32) -> Result<(), Error> {
         self.library.notify_death(&self.namespace, rank)
+    }
+
+    /// Asks for what a rank of this node has put for others; the answer is [`Upcall::Found`], when it has put
+    /// something.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn ask_for(&self, rank: u32) -> Result<(), Error> {
+        self.library.request(&self.namespace, rank)
     }
 
     /// Ends the server. Ranks that still run lose it, and abort.

@@ -11,6 +11,7 @@ use super::Error;
 use super::control::Signalling;
 use super::desk::{Lookup, Publishing, Query};
 use super::meeting::{Contribution, Done};
+use super::modex::{Found, Want};
 use crate::sys::descriptor::EventFd;
 
 /// Upcalls that may wait: each local rank has a few at most.
@@ -49,6 +50,10 @@ pub enum Upcall {
     },
     /// It asks what there is.
     Query(Query),
+    /// It wants what a rank of another node has put.
+    Want(Want),
+    /// What a rank of this node has put, as the server was asked.
+    Found(Found),
     /// It wants a signal sent.
     Signal(Signalling),
     /// It wants something that there is not, and has been refused.
@@ -167,17 +172,6 @@ pub(super) extern "C" fn spawn(
         });
     }
     sys::PMIX_ERR_NOT_SUPPORTED
-}
-
-/// Data of a rank that came to no fence: nobody has it.
-pub(super) extern "C" fn direct_modex(
-    _process: *const sys::pmix_proc_t,
-    _infos: *const sys::pmix_info_t,
-    _count: usize,
-    _answer: sys::pmix_modex_cbfunc_t,
-    _data: *mut c_void,
-) -> sys::pmix_status_t {
-    sys::PMIX_ERR_NOT_FOUND
 }
 
 /// # Safety

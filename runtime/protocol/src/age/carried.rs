@@ -1,0 +1,255 @@
+//! Gossip inside a message of the application: what a ping says, in half a byte for each participant (BG-03).
+//!
+//! Intuition: a message that goes to the node anyway that is pinged next can take the ping along.
+//!
+//! ```text
+//!  0       8      12                                          (N + 1) / 2 bytes
+//!  | clock | list | ages, half a byte each, the lower half first | ...
+//! ```
+//! In a frame of a kind of its own. `list` is the head of the participants' digest. Ages stand in the order of
+//! the participants, 0 to 14; 15 says "older, or never heard of", and counts as never heard of: so whatever was left
+//! out makes nobody young, and a window of a vector is merged like the vector.
+//!
+//! The rules:
+//!
+//! - Who is pinged next is drawn as ever, and P of an interval after the last ping was due instead of when the next
+//!   one is. A message to that member, from then until the ping is due, carries it; then no ping goes. Without such a
+//!   message the ping goes, to the same member. Messages to others carry nothing: gossip would spread as the
+//!   application's messages do, and two halves of a job that do not talk to each other would hold each other dead,
+//!   with thresholds that are safe where whom one pings is chance. So these stand as they are.
+//! - It is answered like a ping.
+//! - A message may lie for long before somebody takes it; its clock is behind by then, and it is obsolete like
+//!   any other. How long it has lain at the receiver's agent is added to its ages.
+//! - It carries no parameters, so for the first cycles, in which these travel, all pings go by themselves. A vector
+//!   that does not fit whole goes by itself always: a part of it for all of it would be a slower gossip.
+
+use super::gossip::NEVER;
+use super::{Age, Exchange, vector};
+use crate::codec::{Full, Malformed, Reader, Writer};
+use crate::frame::{self, FRAME_OVERHEAD, HEADER_SIZE, Header, Kind, TAG_SIZE};
+use crate::identity::{MemberId, is_plausible};
+use crate::overlay::Phase;
+use crate::reject::Reject;
+use crate::time::Instant;
+
+/// Bytes of the longest frame for a message of the application.
+pub const GOSSIP_AHEAD_MAX: usize = 112;
+/// Most participants whose ages fit into it.
+pub const GOSSIP_AHEAD_MEMBERS_MAX: usize = (GOSSIP_AHEAD_MAX - FRAME_OVERHEAD - HEAD_SIZE) * 2;
+
+const HEAD_SIZE: usize = 8 + 4;
+/// Says of an age that it is greater than can be told.
+const OLDER: u8 = 15;
+
+/// What a message carries, taken apart.
+#[derive(Debug, PartialEq, Eq)]
+struct Carried {
+    clock: u64,
+    list: u32,
+    /// What is older than can be told is as old as can be.
+    ages: Vec<u8>,
+}
+
+impl Carried {
+    fn read(body: &[u8], participants: usize) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(body);
+        let (clock, list) = (reader.u64()?, reader.u32()?);
+        let packed = reader.rest();
+        if packed.len() != participants.div_ceil(2) {
+            return Err(Malformed::Value);
+        }
+        let halves = packed.iter().flat_map(|byte| [byte & 0xf, byte >> 4]);
+        let ages = halves.map(|age| if age == OLDER { NEVER } else { age });
+        Ok(Self {
+            clock,
+            list,
+            ages: ages.take(participants).collect(),
+        })
+    }
+
+    fn write(writer: &mut Writer<'_>, clock: u64, list: u32, ages: &[u8]) -> Result<(), Full> {
+        writer.u64(clock)?;
+        writer.u32(list)?;
+        for pair in ages.chunks(2) {
+            let [low, high] =
+                [0, 1].map(|half| pair.get(half).map_or(OLDER, |age| OLDER.min(*age)));
+            writer.u8(low | high << 4)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is left of ages that a message has carried.
+#[cfg(test)]
+pub(super) fn told(ages: &[u8]) -> Vec<u8> {
+    let mut body = vec![0; HEAD_SIZE + ages.len().div_ceil(2)];
+    Carried::write(&mut Writer::new(&mut body), 0, 0, ages).expect("room for all");
+    Carried::read(&body, ages.len()).expect("its length").ages
+}
+
+impl Age {
+    /// Whom the next ping goes to, if a message to it may carry the ping now.
+    pub fn draw_ahead(&mut self, now: Instant) -> Option<MemberId> {
+        if !self.may_ride(now) {
+            return None;
+        }
+        if self.ahead.is_none() {
+            self.ahead = self.choose();
+        }
+        self.ahead.map(|at| self.ids[at as usize])
+    }
+
+    /// Writes the next ping for a message of the application to `to`, whom [`Age::draw_ahead`] named, and says
+    /// its size. Say `Input::TrafficTo` when the ping is due and a message has taken it: then none goes. The buffer
+    /// has [`GOSSIP_AHEAD_MAX`] bytes.
+    pub fn write_ahead(&mut self, now: Instant, to: MemberId, buffer: &mut [u8]) -> Option<usize> {
+        let key = self.config.key?;
+        let to = self.place_of(to).ok()? as u32;
+        if self.ahead != Some(to) || !self.may_ride(now) {
+            return None;
+        }
+        let body_end = buffer.len().checked_sub(TAG_SIZE)?;
+        let mut writer = Writer::new(buffer.get_mut(HEADER_SIZE..body_end)?);
+        let (clock, list) = (self.gossip.clock(), self.list());
+        Carried::write(&mut writer, clock, list, self.gossip.ages()).ok()?;
+        let size = writer.used();
+        self.sequence += 1;
+        self.counters.gossips_offered += 1;
+        let header = Header {
+            kind: Kind::GossipCarried,
+            sender: self.own,
+            incarnation: self.config.incarnation,
+            sequence: self.sequence,
+            time_us: now.0 as u32,
+        };
+        Some(frame::seal(&key, header, buffer, size))
+    }
+
+    /// When the next ping goes by itself, if nothing carries it.
+    #[must_use]
+    pub fn next_ping(&self) -> Instant {
+        match self.ping_due {
+            true => self.now,
+            false => self.ping_at,
+        }
+    }
+
+    /// From when on the ping after the one that is due may be carried.
+    #[must_use]
+    pub fn following_ahead(&self, now: Instant) -> Instant {
+        let next = match self.ping_at <= now {
+            true => self.ping_at.after(self.config.interval_us),
+            false => self.ping_at,
+        };
+        Instant(next.0.saturating_sub(self.ahead_us()))
+    }
+
+    /// How long before it is due a ping may be carried.
+    fn ahead_us(&self) -> u64 {
+        let factor = self.config.piggyback_permille.unwrap_or(1000).min(1000);
+        self.config.interval_us * u64::from(1000 - factor) / 1000
+    }
+
+    /// Whether a message may carry the next ping now. Where a host misses somebody on a rail, that ping has to go by
+    /// the rails.
+    fn may_ride(&self, now: Instant) -> bool {
+        let is_time = !self.ping_due && now.after(self.ahead_us()) >= self.ping_at;
+        let fits = self.ids.len() <= GOSSIP_AHEAD_MEMBERS_MAX;
+        let is_sound = self.started && self.is_running && self.phase == Phase::Running;
+        let is_asked = self.config.piggyback_permille.is_some() && self.config.key.is_some();
+        is_asked
+            && is_time
+            && fits
+            && is_sound
+            && !self.carries_parameters()
+            && self.asked_for.is_none()
+    }
+
+    /// A message has carried the ping that is due.
+    pub(super) fn leave_out_ping(&mut self, to: usize) {
+        if self.ping_due && self.ahead == Some(to as u32) && self.asked_for.is_none() {
+            (self.ping_due, self.ahead) = (false, None);
+            self.last_gossip = self.now;
+            self.counters.gossips_piggybacked += 1;
+        }
+    }
+
+    /// A message of the application, had so long ago, carried these bytes: gossip of a participant, or nothing.
+    pub(super) fn carried(&mut self, bytes: &[u8], age_us: u64) -> Result<(), Reject> {
+        let key = self.config.key.ok_or(Reject::NoKey)?;
+        let (header, body) = frame::open(&key, bytes)?;
+        if header.kind != Kind::GossipCarried {
+            return Err(Reject::Malformed);
+        }
+        let place = self.place_of(header.sender).map_err(|_| Reject::Stranger)?;
+        if !is_plausible(header.incarnation, self.lives[place]) {
+            self.counters.incarnations_refused += 1;
+            return Err(Reject::Malformed);
+        }
+        let message = Carried::read(body, self.ids.len()).map_err(|_| Reject::Malformed)?;
+        self.replay
+            .accept(header.sender, header.incarnation, header.sequence)?;
+        if !self.is_running {
+            return Err(Reject::Stopped);
+        }
+        if message.list != self.list() {
+            // A ping of either side says what differs.
+            return Err(Reject::Parameters);
+        }
+        if message.ages[place] != 0 {
+            return Err(Reject::Malformed);
+        }
+        self.counters.gossips_carried += 1;
+        if !self.admit(&header, place, message.clock, true) {
+            return Ok(());
+        }
+        let mut ages = message.ages;
+        // An answer has what is younger for certain.
+        let least: Vec<u8> = ages.iter().map(|age| OLDER.min(*age)).collect();
+        let lain = u8::try_from(age_us / self.config.interval_us).unwrap_or(u8::MAX);
+        vector::grow_older(&mut ages, lain);
+        self.gossip.merge(&ages);
+        if self.config.exchange == Exchange::Reply {
+            let younger = self.gossip.younger(&least).map(|index| index as u32);
+            let younger = younger.collect();
+            self.reply(place, younger);
+        }
+        self.gossip.merge_one(place, lain);
+        self.judge_up();
+        Ok(())
+    }
+
+    /// The head of the digest.
+    fn list(&self) -> u32 {
+        let [a, b, c, d, ..] = self.digest;
+        u32::from_le_bytes([a, b, c, d])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// What was written reads back, but for what is too old to be told; any bytes are read or refused.
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            clock: u64, list: u32, garbage in proptest::collection::vec(any::<u8>(), 0..100),
+            ages in proptest::collection::vec(any::<u8>(), 2..=GOSSIP_AHEAD_MEMBERS_MAX),
+        ) {
+            let mut body = [0; GOSSIP_AHEAD_MAX - FRAME_OVERHEAD];
+            let mut writer = Writer::new(&mut body);
+            Carried::write(&mut writer, clock, list, &ages).expect("it fits");
+            let used = writer.used();
+            let kept = ages.iter().map(|age| if *age < OLDER { *age } else { NEVER }).collect();
+            let carried = Carried { clock, list, ages: kept };
+            prop_assert_eq!(Carried::read(&body[..used], ages.len()), Ok(carried));
+            // A vector of another length.
+            prop_assert!(Carried::read(&body[..used - 1], ages.len()).is_err());
+            prop_assert!(Carried::read(&body[..used], ages.len() + 2).is_err());
+            let _ = Carried::read(&garbage, ages.len());
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Gossip that rides on messages of the application, from the engine's doors (BG-03): a host lays out what
+//! is written ahead, messages take it along, and what is not taken goes by itself.
+
+use super::carried::{GOSSIP_AHEAD_MAX, GOSSIP_AHEAD_MEMBERS_MAX};
+use super::tests::{INTERVAL_US, KEY, World, config, nid};
+use super::{Age, AgeConfig};
+use crate::event::EventKind;
+use crate::frame::{self, Kind};
+use crate::identity::MemberId;
+use crate::overlay::Input;
+use crate::reject::Reject;
+
+/// Steps of a cycle.
+const STEPS: u64 = 40;
+
+/// What a host has laid out for a member, and whether a message has taken it.
+#[derive(Clone, Default)]
+struct Parcel {
+    to: Option<MemberId>,
+    bytes: Vec<u8>,
+    is_taken: bool,
+}
+
+fn riders(count: usize, permille: u16) -> World {
+    World::new((0..count).map(|own| AgeConfig {
+        piggyback_permille: Some(permille),
+        ..config(own, count)
+    }))
+}
+
+/// Goes on for some cycles; `talk` says who sends a message to whom in each step.
+fn ride(world: &mut World, cycles: u64, talk: impl Fn(&World) -> Vec<(usize, usize)>) {
+    let mut parcels = vec![Parcel::default(); world.engines.len()];
+    for _ in 0..cycles * STEPS {
+        world.now = world.now.after(INTERVAL_US / STEPS);
+        for (own, parcel) in parcels.iter_mut().enumerate() {
+            if world.engines[own].is_some() {
+                step_of(world, own, parcel);
+            }
+        }
+        for (from, to) in talk(world) {
+            if world.engines[from].is_some() && world.engines[to].is_some() {
+                message(world, &mut parcels[from], to);
+            }
+        }
+    }
+}
+
+/// What the host of this engine does in a step.
+fn step_of(world: &mut World, own: usize, parcel: &mut Parcel) {
+    let now = world.now;
+    if world.engine(own).next_ping() <= now {
+        if let Some(member) = parcel.to.take().filter(|_| parcel.is_taken) {
+            let age_us = 0;
+            world
+                .input(own, Input::TrafficTo { member, age_us })
+                .unwrap();
+        }
+        *parcel = Parcel::default();
+    }
+    world.input(own, Input::Wake).unwrap();
+    world.drain(own);
+    if parcel.to.is_some() {
+        return;
+    }
+    if let Some(to) = world.engine(own).draw_ahead(now) {
+        let mut buffer = [0; GOSSIP_AHEAD_MAX];
+        let size = world.engine(own).write_ahead(now, to, &mut buffer).unwrap();
+        *parcel = Parcel {
+            to: Some(to),
+            bytes: buffer[..size].to_vec(),
+            is_taken: false,
+        };
+    }
+}
+
+/// A message takes along what is for its receiver.
+fn message(world: &mut World, parcel: &mut Parcel, to: usize) {
+    if parcel.to == Some(MemberId::of(&nid(to))) && !parcel.is_taken {
+        parcel.is_taken = true;
+        let bytes = &parcel.bytes;
+        world
+            .input(to, Input::Carried { bytes, age_us: 0 })
+            .unwrap();
+        world.drain(to);
+    }
+}
+
+fn sum(world: &World, of: impl Fn(&Age) -> u64) -> u64 {
+    world.engines.iter().flatten().map(of).sum()
+}
+
+/// Pings that went, and those that were carried.
+fn pings(world: &World) -> (u64, u64) {
+    let sent = sum(world, |one| one.counters().pings_sent);
+    let carried = sum(world, |one| one.counters().gossips_piggybacked);
+    (sent, carried)
+}
+
+/// Two nodes of which each sends one message in every cycle, at all moments of it alike: the part 1 - P of the
+/// pings is carried, the others go, and in each cycle there is one or the other.
+#[test]
+fn pings_fall_by_what_p_says() {
+    for permille in [0, 250, 500, 750, 1000] {
+        let mut world = riders(2, permille);
+        let cycles = 400;
+        ride(&mut world, cycles, |world| {
+            // How long before its ping somebody talks walks through the cycle.
+            let talks = |own: &usize| {
+                let engine = world.engines[*own].as_ref().expect("it runs");
+                let left_us = engine.next_ping().since(world.now);
+                let left = left_us.div_ceil(INTERVAL_US / STEPS);
+                left == 1 + engine.cycles() * 17 % STEPS
+            };
+            let from = (0..2).filter(talks);
+            from.map(|own| (own, 1 - own)).collect()
+        });
+        let (sent, carried) = pings(&world);
+        let in_all = sent + carried;
+        assert!((2 * cycles - 4..=2 * cycles).contains(&in_all), "{in_all}");
+        let expected = 2 * cycles * u64::from(1000 - permille) / 1000;
+        let of_few = 2 * cycles / 20;
+        assert!(
+            carried.abs_diff(expected) <= of_few,
+            "P = {permille} of 1000: {carried} carried, {sent} sent"
+        );
+        assert_eq!(sum(&world, |one| one.counters().gossips_carried), carried);
+        assert_eq!(sum(&world, |one| one.counters().gossips_obsolete), 0);
+        let torn = |told: &&(usize, EventKind, MemberId)| told.1 == EventKind::NodeSuspect;
+        assert_eq!(world.events.iter().find(torn), None);
+    }
+}
+
+/// Eight nodes of which each talks to one other all the time: a seventh of the pings is carried, the others
+/// go where chance sends them; nobody is suspected, and one who dies is found everywhere.
+#[test]
+fn who_talks_to_one_gossips_with_all() {
+    let count = 8;
+    let mut world = riders(count, 750);
+    let talk = |_: &World| (0..count).map(|own| (own, own ^ 1)).collect();
+    ride(&mut world, 300, talk);
+    let (sent, carried) = pings(&world);
+    let part = (sent + carried) / 7;
+    assert!(
+        carried.abs_diff(part) < part / 4,
+        "{carried} carried, {sent} sent"
+    );
+    let is_up = |told: &(usize, EventKind, MemberId)| told.1 == EventKind::NodeUp;
+    assert!(world.events.iter().all(is_up), "{:?}", world.events);
+    for index in 0..count {
+        assert_eq!(world.engine(index).live(), count);
+    }
+    world.engines[5] = None;
+    ride(&mut world, 40, talk);
+    for index in (0..count).filter(|index| *index != 5) {
+        assert_eq!(world.told(index, EventKind::NodeFailed, 5), 1);
+    }
+}
+
+/// What was carried is believed as a ping is: once, from a participant, of the same list, and not when it lay for long.
+#[test]
+fn what_was_carried_has_to_be_sound() {
+    let mut world = riders(2, 750);
+    ride(&mut world, 10, |_| vec![]);
+    let (first, second) = (MemberId::of(&nid(0)), MemberId::of(&nid(1)));
+    let mut buffer = [0; GOSSIP_AHEAD_MAX];
+    let size = loop {
+        world.now = world.now.after(INTERVAL_US / STEPS);
+        let now = world.now;
+        world.input(0, Input::Wake).unwrap();
+        world.drain(0);
+        if world.engine(0).draw_ahead(now) == Some(second) {
+            break world
+                .engine(0)
+                .write_ahead(now, second, &mut buffer)
+                .unwrap();
+        }
+    };
+    let bytes = &buffer[..size];
+    // By a datagram it makes no sense.
+    assert_eq!(
+        world.input(1, Input::Datagram { bytes }),
+        Err(Reject::Malformed)
+    );
+    let carried = |world: &mut World, bytes: &[u8]| {
+        let age_us = 0;
+        world.input(1, Input::Carried { bytes, age_us })
+    };
+    assert_eq!(carried(&mut world, &bytes[..size - 1]), Err(Reject::Forged));
+    assert_eq!(carried(&mut world, bytes), Ok(()));
+    assert_eq!(carried(&mut world, bytes), Err(Reject::Duplicate));
+    // Another list of the same length, an age of the sender that is not 0, and one participant too few.
+    let body = size - frame::FRAME_OVERHEAD;
+    let mut sequence = world.engine(0).sequence;
+    let mut sealed = |change: &dyn Fn(&mut [u8]), body: usize| {
+        sequence += 1000;
+        let mut changed = buffer;
+        change(&mut changed[frame::HEADER_SIZE..]);
+        let header = frame::Header {
+            kind: Kind::GossipCarried,
+            sender: first,
+            incarnation: 1,
+            sequence,
+            time_us: 0,
+        };
+        let size = frame::seal(&KEY, header, &mut changed, body);
+        changed[..size].to_vec()
+    };
+    let other_list = sealed(&|bytes| bytes[8] ^= 1, body);
+    let not_there = sealed(&|bytes| bytes[12] |= 0xf, body);
+    let too_few = sealed(&|_| {}, body - 1);
+    let late = sealed(&|_| {}, body);
+    let refused = carried(&mut world, &other_list);
+    assert_eq!(refused, Err(Reject::Parameters));
+    assert_eq!(carried(&mut world, &not_there), Err(Reject::Malformed));
+    assert_eq!(carried(&mut world, &too_few), Err(Reject::Malformed));
+    // A message that somebody took out late: its clock is behind.
+    world.engines[0] = None;
+    ride(&mut world, 30, |_| vec![]);
+    assert_eq!(world.told(1, EventKind::NodeFailed, 0), 1);
+    let obsolete = world.engine(1).counters().gossips_obsolete;
+    assert_eq!(carried(&mut world, &late), Ok(()));
+    assert_eq!(world.engine(1).counters().gossips_obsolete, obsolete + 1);
+    assert_eq!(world.told(1, EventKind::NodeUp, 0), 1, "it stays dead");
+}
+
+/// Of more participants than fit nothing is written ahead: a part of a vector is no ping.
+#[test]
+fn a_vector_that_does_not_fit_goes_by_itself() {
+    for (count, fits) in [
+        (GOSSIP_AHEAD_MEMBERS_MAX, true),
+        (GOSSIP_AHEAD_MEMBERS_MAX + 1, false),
+    ] {
+        let mut engine = Age::new(AgeConfig {
+            piggyback_permille: Some(0),
+            ..config(0, count)
+        })
+        .unwrap();
+        let (mut buffer, mut written) = ([0; 1500], 0);
+        // Before the first cycles are over, parameters travel.
+        let cycles = count as u64 + 20;
+        for cycle in 1..cycles {
+            let now = crate::time::Instant(INTERVAL_US * cycle);
+            engine.handle(now, Input::Wake).unwrap();
+            while engine.poll_transmit(now, &mut buffer).is_some() {}
+            if let Some(to) = engine.draw_ahead(now) {
+                let mut parcel = [0; GOSSIP_AHEAD_MAX];
+                let size = engine.write_ahead(now, to, &mut parcel).unwrap();
+                assert!(size <= GOSSIP_AHEAD_MAX && cycle > count as u64);
+                written += 1;
+            }
+        }
+        assert_eq!(written > 10, fits, "{count}: {written}");
+    }
+}

@@ -1,0 +1,128 @@
+//! Which ranks run where, as a launcher or an allgather says it: age gossip carries no ranks.
+//!
+//! A rank's process knows its job's map and says which ranks run on the node of a name, or of some NIDs. A
+//! participant is called by the one or the other; as soon as it is on the board, so are its ranks' places. Where
+//! the engine itself tells where ranks are, nothing of this is looked at.
+
+use muster_protocol::age::Participant;
+use muster_protocol::{Engine, MemberId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most nodes, and ranks of all of them, that wait for a participant who is called so.
+const NODES_MAX: usize = 512;
+const RANKS_MAX: usize = 1 << 16;
+
+/// What was said, until the node is known.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    waiting: BTreeMap<String, BTreeSet<u32>>,
+    ranks: usize,
+    is_due: bool,
+    /// So many ranks found no room here.
+    pub(super) dropped: u64,
+}
+
+impl Places {
+    pub(super) fn note(&mut self, node: String, ranks: &[u32]) {
+        let has_room = self.waiting.len() < NODES_MAX || self.waiting.contains_key(&node);
+        if !has_room || self.ranks + ranks.len() > RANKS_MAX {
+            self.dropped += ranks.len() as u64;
+            return;
+        }
+        let waiting = self.waiting.entry(node).or_default();
+        let before = waiting.len();
+        waiting.extend(ranks);
+        self.ranks += waiting.len() - before;
+        self.is_due = true;
+    }
+
+    /// A node may have become known.
+    pub(super) fn look_again(&mut self) {
+        self.is_due = !self.waiting.is_empty();
+    }
+
+    /// Those whose node is known by now, each with its node.
+    pub(super) fn take(
+        &mut self,
+        engine: &Engine,
+        index: impl Fn(MemberId) -> Option<u32>,
+    ) -> Vec<(u32, u32)> {
+        if !std::mem::take(&mut self.is_due) {
+            return Vec::new();
+        }
+        let Some(age) = engine.age() else {
+            *self = Self::default();
+            return Vec::new();
+        };
+        let mut placed = Vec::new();
+        let participants = &age.config().participants;
+        self.waiting.retain(|node, ranks| {
+            let found = participants.iter().find(|one| is_called(one, node));
+            let found = found.and_then(|one| index(MemberId::of(&one.name)));
+            if let Some(found) = found {
+                placed.extend(ranks.iter().map(|rank| (*rank, found)));
+                self.ranks -= ranks.len();
+            }
+            found.is_none()
+        });
+        placed
+    }
+}
+
+/// Whether this is the participant's name, or one of these NIDs is its.
+fn is_called(participant: &Participant, node: &str) -> bool {
+    let mut nids = participant.address.split(',');
+    participant.name == node || nids.any(|nid| node.split(',').any(|one| one == nid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muster_protocol::{Age, AgeConfig, Config, Overlay, Profile};
+
+    fn engine() -> Engine {
+        let mut participants: Vec<Participant> = ["10.0.0.1@udp0", "10.0.0.2@udp0,10.1.0.2@udp1"]
+            .map(Participant::new)
+            .into();
+        participants.push(Participant::new("10.0.0.3@udp0"));
+        participants[2].name = "n3".into();
+        let config = AgeConfig::new("10.0.0.1@udp0", participants);
+        Age::new(config).unwrap().into()
+    }
+
+    /// By a name and by any NID; whoever is not on the board yet waits, and is placed once.
+    #[test]
+    fn ranks_are_placed_when_their_node_is_known() {
+        let (engine, mut places) = (engine(), Places::default());
+        places.note("10.1.0.2@udp1".into(), &[2, 3]);
+        places.note("n3".into(), &[4]);
+        places.note("elsewhere".into(), &[9]);
+        assert_eq!(places.take(&engine, |_| None), []);
+        assert_eq!(places.take(&engine, |_| Some(1)), [], "nothing is new");
+        places.look_again();
+        let third = MemberId::of("n3");
+        let only_third = |id: MemberId| (id == third).then_some(7);
+        assert_eq!(places.take(&engine, only_third), [(4, 7)]);
+        places.look_again();
+        assert_eq!(places.take(&engine, |_| Some(1)), [(2, 1), (3, 1)]);
+        places.look_again();
+        assert_eq!(places.take(&engine, |_| Some(1)), []);
+        assert_eq!(places.ranks, 1);
+    }
+
+    #[test]
+    fn there_is_a_bound_and_the_overlay_needs_none_of_it() {
+        let mut places = Places::default();
+        for node in 0..NODES_MAX + 2 {
+            places.note(format!("n{node}"), &[node as u32]);
+        }
+        assert_eq!((places.ranks, places.dropped), (NODES_MAX, 2));
+        let all: Vec<u32> = (0..RANKS_MAX as u32).collect();
+        places.note("n1".into(), &all);
+        assert_eq!(places.dropped, 2 + RANKS_MAX as u64);
+        let config = Config::new("n1", b"address", Profile::Standard);
+        let overlay = Engine::from(Overlay::new(config).unwrap());
+        assert_eq!(places.take(&overlay, |_| Some(0)), []);
+        assert!(places.waiting.is_empty());
+    }
+}

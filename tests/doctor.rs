@@ -1,0 +1,396 @@
+//! `muster doctor` finds what keeps agents from working well, each with the real thing: limits and privileges
+//! that are taken away, a libfabric without a provider, agents that were killed, of another release or set
+//! otherwise, ranks on the agent's cores, and a rail that something in between cuts.
+
+use muster_tests::admin::Admin;
+use muster_tests::hosts::{Fault, Hosts, nids};
+use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
+use muster_tests::{DEADLINE, Member, can, program};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// What runs a program without the right to real-time priority, whoever we are.
+const WITHOUT_REAL_TIME: [&str; 2] = ["prlimit", "--rtprio=0:0"];
+const WITHOUT_CAPABILITY: [&str; 3] = [
+    "setpriv",
+    "--bounding-set=-sys_nice",
+    "--inh-caps=-sys_nice",
+];
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The words before a program that take the right to real-time priority away.
+fn without_real_time() -> Vec<&'static str> {
+    // Who may not give it away does not have it.
+    let capability = if is_root() && can(&WITHOUT_CAPABILITY) {
+        &WITHOUT_CAPABILITY[..]
+    } else {
+        &[]
+    };
+    [&WITHOUT_REAL_TIME[..], capability].concat()
+}
+
+/// What the doctor says of this directory's agents, started by the words before.
+fn examine(directory: &Path, before: &[&str], variables: &[(&str, &str)]) -> Value {
+    let muster = program("muster");
+    let words = before.iter().map(OsStr::new).chain([muster.as_os_str()]);
+    let words: Vec<&OsStr> = words.collect();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
+    command.args(["doctor", "--listen", "500", "-o", "json"]);
+    command
+        .env("MUSTER_DIR", directory)
+        .env_remove("MUSTER_CONTROL");
+    let output = command.envs(variables.iter().copied()).output().unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!(
+            "{before:?}: {error}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        )
+    });
+    assert_eq!(answer["schema"], "muster/doctor/v1");
+    let expected = if answer["verdict"] == "ok" { 0 } else { 4 };
+    assert_eq!(output.status.code(), Some(expected), "{answer}");
+    for finding in answer["findings"].as_array().unwrap() {
+        let is_bad = finding["level"] != "ok";
+        assert_eq!(finding["remedy"].is_string(), is_bad, "{finding}");
+    }
+    answer
+}
+
+/// The findings about one thing: level, what was found, the remedy.
+fn found(answer: &Value, what: &str) -> Vec<[String; 3]> {
+    let findings = answer["findings"].as_array().unwrap().iter();
+    let of = findings.filter(|finding| finding["what"] == what);
+    let words = |finding: &Value| {
+        ["level", "found", "remedy"].map(|key| finding[key].as_str().unwrap_or("").to_owned())
+    };
+    of.map(words).collect()
+}
+
+/// There is such a finding, and its words are these.
+fn expect(answer: &Value, what: &str, level: &str, words: &[&str]) {
+    let found = found(answer, what);
+    let is_it = |[is, said, remedy]: &[String; 3]| {
+        is == level
+            && words
+                .iter()
+                .all(|word| said.contains(word) || remedy.contains(word))
+    };
+    assert!(
+        found.iter().any(is_it),
+        "no {level} of {what} with {words:?}: {answer}"
+    );
+}
+
+/// So many members that know each other.
+fn start(directory: &Path, net: u8, count: usize) -> Vec<Member> {
+    let start = |index| {
+        let rail = format!("127.73.{net}.{index}@udp0");
+        let seed = format!("127.73.{net}.1@udp0");
+        let arguments = ["--rail", &rail, "--seed", &seed];
+        Member::start(directory, &format!("n{index}"), &arguments)
+    };
+    let members: Vec<_> = (1..=count).map(start).collect();
+    for member in &members {
+        let others = members.iter().filter(|other| other.name != member.name);
+        let ups: Vec<String> = others.map(|other| format!("UP {}", other.name)).collect();
+        member.wait_for(&ups);
+    }
+    members
+}
+
+/// Every agent of the node is looked at, who is heard is heard, and what a killed one left is found.
+#[test]
+fn agents_that_live_and_one_that_was_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut members = start(directory.path(), 1, 2);
+    let end = Instant::now() + DEADLINE;
+    let answer = loop {
+        let answer = examine(directory.path(), &[], &[]);
+        // On a busy machine a beat may be late by more than the doctor listens.
+        if found(&answer, "rails")
+            .iter()
+            .any(|rails| rails[1].contains("2 of 2"))
+        {
+            break answer;
+        }
+        assert!(Instant::now() < end, "{answer}");
+    };
+    expect(&answer, "agents", "ok", &["n[1-2], release"]);
+    expect(
+        &answer,
+        "rails",
+        "ok",
+        &["heard over 2 of 2 pairs, none is cut"],
+    );
+    expect(&answer, "leftovers", "ok", &["none"]);
+    assert_eq!(found(&answer, "priority").len(), 2, "{answer}");
+    assert_eq!(answer["matrix"].as_array().unwrap().len(), 2, "{answer}");
+
+    members.remove(1).kill();
+    let answer = examine(directory.path(), &[], &[]);
+    expect(
+        &answer,
+        "leftovers",
+        "warning",
+        &["1 of agents", "rm -r", "n2.control"],
+    );
+    expect(&answer, "agents", "ok", &["n1, release"]);
+}
+
+/// What agents need of the machine, taken away piece by piece.
+#[test]
+fn what_the_machine_lacks_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    let answer = examine(place, &["prlimit", "--nofile=32:32"], &[]);
+    expect(
+        &answer,
+        "open files",
+        "error",
+        &["32; an agent needs 64", "nofile", "LimitNOFILE"],
+    );
+    let answer = examine(place, &without_real_time(), &[]);
+    let words = ["may not be had", "rtprio limit of 1", "CAP_SYS_NICE"];
+    expect(&answer, "real time", "warning", &words);
+    let answer = examine(place, &[], &[("FI_PROVIDER", "tcp")]);
+    expect(
+        &answer,
+        "providers",
+        "error",
+        &["none for udp", "FI_PROVIDER"],
+    );
+    let nowhere = [("MUSTER_LIBFABRIC", "/nonexistent/libfabric.so.1")];
+    let answer = examine(place, &[], &nowhere);
+    let words = ["/nonexistent/libfabric.so.1", "MUSTER_LIBFABRIC"];
+    expect(&answer, "libfabric", "error", &words);
+    let open = place.join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    let answer = examine(&open, &[], &[]);
+    expect(&answer, "directory", "error", &["0700", "MUSTER_DIR"]);
+}
+
+/// What only namespaces can show: a /proc of somebody else, a network without interfaces, and a device whose
+/// memory may not be locked.
+#[test]
+fn what_namespaces_lack_is_found() {
+    let all = [
+        ["unshare", "--pid"],
+        ["unshare", "--net"],
+        ["unshare", "--mount"],
+    ];
+    if !all.iter().all(|words| can(words)) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let answer = examine(directory.path(), &["unshare", "--pid", "--fork"], &[]);
+    expect(
+        &answer,
+        "/proc",
+        "error",
+        &["another pid namespace", "--mount-proc"],
+    );
+    let answer = examine(directory.path(), &["unshare", "--net"], &[]);
+    expect(&answer, "interfaces", "warning", &["loopback", "ip link"]);
+    let device = "mount -t tmpfs none /sys/class && mkdir -p /sys/class/infiniband/mlx5_0 && \
+                  exec prlimit --memlock=65536:65536 \"$@\"";
+    let words = ["unshare", "--mount", "sh", "-c", device, "sh"];
+    let answer = examine(directory.path(), &words, &[]);
+    expect(
+        &answer,
+        "memlock",
+        "warning",
+        &["64 KiB", "memlock to unlimited"],
+    );
+    expect(
+        &answer,
+        "providers",
+        "warning",
+        &["none for the devices mlx5_0", "verbs"],
+    );
+}
+
+/// An agent that is stopped gives no answer; the others are heard all the same.
+#[test]
+fn an_agent_that_is_stopped_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = |index: usize| {
+        let rail = format!("127.73.6.{index}@udp0");
+        let arguments = ["--rail", &rail, "--seed", "127.73.6.1@udp0"];
+        Member::start(directory.path(), &format!("n{index}"), &arguments)
+    };
+    let members = [start(1), start(2)];
+    members[0].wait_for(&["UP n2".to_owned()]);
+    members[1].wait_for(&["UP n1".to_owned()]);
+    members[1].signal(Signal::STOP);
+    let answer = examine(directory.path(), &[], &[]);
+    expect(&answer, "agents", "error", &["n2", "ps -o stat"]);
+    expect(&answer, "agents", "ok", &["n1, release"]);
+    members[1].signal(Signal::CONT);
+}
+
+/// An agent of another release at a socket of ours.
+#[test]
+fn an_agent_of_another_release_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(directory.path().join("n9.control")).unwrap();
+    std::thread::spawn(move || {
+        // The one who only knocks says nothing.
+        for stream in listener.incoming().flatten() {
+            let mut line = String::new();
+            if BufReader::new(&stream).read_line(&mut line).is_ok() && !line.is_empty() {
+                let _ = (&stream).write_all(b"{\"protocol\":2,\"release\":\"9.1.0\"}\n");
+            }
+        }
+    });
+    let answer = examine(directory.path(), &[], &[]);
+    let words = ["release 9.1.0", "one release on all nodes"];
+    expect(&answer, "agents", "error", &words);
+}
+
+/// Two members that are set otherwise do not listen to each other; each says so.
+#[test]
+fn settings_that_are_not_alike_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = |index: usize, minority: &str| {
+        let rail = format!("127.73.5.{index}@udp0");
+        let arguments = [
+            "--rail",
+            &rail,
+            "--seed",
+            "127.73.5.1@udp0",
+            "--minority",
+            minority,
+        ];
+        Member::start(directory.path(), &format!("n{index}"), &arguments)
+    };
+    let _members = [start(1, "hold"), start(2, "continue")];
+    let end = Instant::now() + DEADLINE;
+    let answer = loop {
+        let answer = examine(directory.path(), &[], &[]);
+        if !found(&answer, "versions").is_empty() {
+            break answer;
+        }
+        assert!(Instant::now() < end, "{answer}");
+    };
+    let words = [
+        "do not listen to each other",
+        "minority",
+        "muster config show --origin",
+    ];
+    expect(&answer, "versions", "error", &words);
+}
+
+/// A rank may run on every core that its agent has, and the agent goes first on none. Then both are lost at
+/// once, and the lock that is left has no holder.
+#[test]
+fn an_agent_among_ranks_and_the_lock_that_it_leaves() {
+    let job = Job::new(1);
+    let rank_program = env!("CARGO_BIN_EXE_muster-test-rank");
+    let words = without_real_time();
+    let example = job.command(rank_program, 1, 0);
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).arg(rank_program);
+    command.envs(
+        example
+            .get_envs()
+            .filter_map(|(key, value)| Some((key, value?))),
+    );
+    let rank = Rank::start(&mut command, "rank 0");
+    rank.await_words(&["ATTACHED"]);
+    let answer = examine(job.directory(), &[], &[]);
+    let words = ["runs without real-time priority", "rtprio limit"];
+    expect(&answer, "priority", "warning", &words);
+    let words = ["shares all of its cores", "core-spec"];
+    expect(&answer, "cores", "warning", &words);
+    expect(&answer, "leftovers", "ok", &["none"]);
+
+    // Who is stopped neither ends in order nor is started again.
+    let (keeper, worker) = job.agent(1).pair();
+    let both = [keeper, worker];
+    for pid in both {
+        signal(pid, Signal::STOP);
+    }
+    rank.kill();
+    for pid in both {
+        signal(pid, Signal::KILL);
+        wait_for_end(pid);
+    }
+    let answer = examine(job.directory(), &[], &[]);
+    let place = job.place(1).directory().display().to_string();
+    expect(
+        &answer,
+        "leftovers",
+        "warning",
+        &["1 of agents", &place, "rm -r"],
+    );
+}
+
+/// A rail that something in between cuts: who runs the doctor hears which, and what to open.
+#[test]
+fn a_firewall_between_rails_is_found() {
+    let Some(hosts) = Hosts::open(2, 2) else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let nets = ["udp0", "udp1"];
+    let mut agents: Vec<_> = (1..=2)
+        .map(|index| {
+            let rails = nids(index, &nets, 7741);
+            let mut command = hosts.command(index, &program("musterd"));
+            command.args(["--name", &format!("n{index}"), "--print-events", "plain"]);
+            command.args(["--rail", &rails, "--seed", &nids(1, &nets, 7741)]);
+            command
+                .env("MUSTER_DIR", directory.path())
+                .stdout(Stdio::null());
+            command.spawn().unwrap()
+        })
+        .collect();
+    let admin = Admin::of(directory.path(), "n1");
+    admin.await_answer(&["wait", "n[1-2]"], |answer| answer == "n[1-2] alive\n");
+    let rails = |level: &str| {
+        let (code, answer, _) = admin.run(&["doctor", "--listen", "1000", "-o", "json"]);
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(
+            code,
+            Some(if answer["verdict"] == "ok" { 0 } else { 4 }),
+            "{answer}"
+        );
+        let findings = answer["findings"].as_array().unwrap().clone();
+        let is_wanted = |one: &Value| one["what"] == "rails" && one["level"] == level;
+        findings.into_iter().find(is_wanted)
+    };
+    let end = Instant::now() + DEADLINE;
+    while rails("ok").is_none() {
+        assert!(Instant::now() < end, "not all pairs are heard");
+    }
+    hosts.hurt(2, 1, Fault::Black);
+    let cut = loop {
+        match rails("error") {
+            Some(cut) => break cut,
+            None => assert!(Instant::now() < end, "the cut is not found"),
+        }
+    };
+    let found = cut["found"].as_str().unwrap();
+    assert!(
+        found.starts_with("n1 hears n2 over other rails") && found.contains("10.77.1.2"),
+        "{cut}"
+    );
+    assert!(cut["remedy"].as_str().unwrap().contains("7741"), "{cut}");
+    for agent in &mut agents {
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+    }
+}
