@@ -73,6 +73,27 @@ fn mpich_without_pmix() {
     });
 }
 
+/// `muster_mpi_init` also does where there is PMIx, which names the job then, and sees one node where there are two.
+#[test]
+fn open_mpi_5_by_an_allgather() {
+    job(|folder| {
+        let program = told(&venv("venv").join("mpicc"), folder);
+        let mut launcher = open_mpi_5();
+        let pid = std::process::id();
+        launcher
+            .args(["--with-ft", "ulfm", "-n", "4"])
+            .arg(&program)
+            .arg("cards")
+            .env(
+                "TOLD_NET",
+                format!("{}.{}", 91 + pid / 250 % 100, 1 + pid % 250),
+            );
+        let outcome = job_with_death(&mut launcher, folder, false);
+        expect_told(folder, "rank 3 on n1 ");
+        outcome.expect_end();
+    });
+}
+
 /// Debian's Open MPI 4.1 kills the job when a rank dies; it ends as it does without us, and before
 /// that everybody is told.
 #[test]
