@@ -182,7 +182,7 @@ pub fn role() {
                 let client = client.clone();
                 std::thread::spawn(move || {
                     while client.tick().is_ok() {
-                        std::thread::sleep(std::time::Duration::from_millis(5));
+                        std::thread::park_timeout(std::time::Duration::from_millis(5));
                     }
                 });
                 say("ticking");
