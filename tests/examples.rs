@@ -68,6 +68,44 @@ fn nothing_is_installed_under_the_name_of_somebody_else() {
     assert!(unit.contains(&starts), "{unit}");
 }
 
+/// Every function of the C API has a page of the manual that man finds under its own name, and every command its page
+/// and its completions.
+#[test]
+fn what_is_installed_is_explained() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let prefix = folder.path().join("prefix");
+    install(&prefix);
+    let man = prefix.join("share/man");
+    let map = fs::read_to_string(workspace().join("bindings-c/muster.map")).expect("the map");
+    let functions = map
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix(';'))
+        .filter(|name| name.starts_with("muster_"));
+    let mut count = 0;
+    for name in functions {
+        let page = fs::read_to_string(man.join(format!("man3/{name}.3"))).unwrap_or_default();
+        // A page of its own, or a pointer to one.
+        let page = match page.trim().strip_prefix(".so ") {
+            Some(other) => fs::read_to_string(man.join(other)).unwrap_or_default(),
+            None => page,
+        };
+        assert!(page.contains(&format!(".Fn {name} ")), "{name}.3");
+        count += 1;
+    }
+    assert!(count > 50, "{map}");
+    for page in ["man1/muster.1", "man8/musterd.8", "man7/muster.7"] {
+        assert!(man.join(page).is_file(), "{page}");
+    }
+    for file in [
+        "bash-completion/completions/muster",
+        "zsh/site-functions/_muster",
+        "fish/vendor_completions.d/muster.fish",
+    ] {
+        let text = fs::read_to_string(prefix.join("share").join(file)).unwrap_or_default();
+        assert!(text.contains("muster"), "{file}");
+    }
+}
+
 #[test]
 fn the_examples_page_works_as_it_stands() {
     let folder = tempfile::tempdir().expect("a folder");
