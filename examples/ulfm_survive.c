@@ -18,7 +18,7 @@
  * how long: then the first living rank of its node kills it, and so it is a killed rank like others.
  *
  * Build:  mpicc -std=c11 -D_GNU_SOURCE ulfm_survive.c $(pkg-config --cflags --libs muster) -lpthread -lm
- * Run:    mpirun --with-ft ulfm -x MUSTER_ULFM=1 -n 8 ./ulfm_survive [--no-muster] [--cells N]
+ * Run:    mpirun --with-ft ulfm -n 8 ./ulfm_survive --feed [--no-muster] [--cells N]
  *         --iterations N ends it after so many, --hang R has rank R stop itself (SIGSTOP) on the way
  * Stop:   touch $SURVIVE_LOG_DIR/stop
  *
@@ -275,6 +275,7 @@ static void *watchdog(void *unused)
 
 static struct {
     muster_ctx_t *context; /* NULL with --no-muster */
+    uint32_t flags;
     pthread_t thread;
     atomic_bool ending;
 } listener;
@@ -371,6 +372,7 @@ static void connect_to_muster(int rank, int ranks)
     muster_config_t config = MUSTER_CONFIG_INIT;
     config.rank = rank;
     config.ranks = ranks;
+    config.flags = listener.flags;
     int status = muster_init(&config, &listener.context);
     if (status < 0) {
         fprintf(stderr, "rank %d: muster_init: %s: %s\n", rank, muster_strerror(status),
@@ -617,6 +619,9 @@ static bool read_arguments(int count, char **words, int *hanging)
         int number = i + 1 < count ? atoi(words[i + 1]) : 0;
         if (strcmp(words[i], "--no-muster") == 0) {
             with_muster = false;
+        } else if (strcmp(words[i], "--feed") == 0) {
+            /* What Muster confirms is told to ULFM; MUSTER_ULFM=1 in the environment does the same. */
+            listener.flags = MUSTER_FEED_ULFM;
         } else if (strcmp(words[i], "--cells") == 0 && number > 0) {
             state.count = number;
             i++;
@@ -627,7 +632,7 @@ static bool read_arguments(int count, char **words, int *hanging)
             *hanging = number;
             i++;
         } else {
-            fprintf(stderr, "usage: ulfm_survive [--no-muster] [--cells N] [--iterations N] "
+            fprintf(stderr, "usage: ulfm_survive [--feed] [--no-muster] [--cells N] [--iterations N] "
                             "[--hang R, from 1]\n");
             exit(2);
         }

@@ -2,7 +2,7 @@
 //! cannot is told why; nobody hangs, and nobody is followed under somebody else's number.
 
 use muster_tests::ranks::{Job, Rank, as_user, wait_for_end};
-use std::io::Write;
+use muster_tests::skipped;
 use std::process::Stdio;
 
 /// Somebody else than root.
@@ -54,8 +54,7 @@ fn may_unshare(user: u32, options: &[&str]) -> bool {
         Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         Err(error) => error.to_string(),
     };
-    let text = format!("SKIPPED: no unshare {options:?} for user {user}: {why}\n");
-    std::io::stderr().write_all(text.as_bytes()).ok();
+    skipped(&format!("no unshare {options:?} for user {user}: {why}"));
     false
 }
 

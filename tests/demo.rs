@@ -54,4 +54,10 @@ fn a_real_mpi_job_survives_a_hung_and_a_killed_rank_and_a_silent_node() {
     );
     assert_eq!(result["false_failures"], 0);
     assert_eq!(result["survivors_finished"], true);
+    assert_eq!(result["shrunk_with_mpi"], true);
+    // After the silence MPI goes on with those whom it spared, and each of them says so in the story.
+    let survivors = faults[2]["told"].as_array().unwrap().len();
+    let shrunk = format!("{survivors} ranks have shrunk MPI_COMM_WORLD to ");
+    let is_clean = result["crashed"].as_array().unwrap().is_empty();
+    assert!(!is_clean || text.contains(&shrunk), "no line: {shrunk}");
 }

@@ -1,7 +1,7 @@
 //! Real members with age gossip: everybody comes up, dies, sleeps and returns everywhere; who is set
 //! otherwise stops, and so does who finds out.
 
-use muster_tests::launch::{compile, job, open_mpi_5_on_two_nodes, run_with, venv};
+use muster_tests::launch::{Outcome, compile, job, open_mpi_5_on_two_nodes, run, venv};
 use muster_tests::ranks::{Job, Rank, signal};
 use muster_tests::{DEADLINE, Member, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -371,32 +371,51 @@ fn nodes_of_a_job_meet_through_pmix_and_messages_carry_pings() {
         launcher.args(["-n", "4", "-x", "MUSTER_PROTOCOL=age"]);
         launcher.args(["-x", "MUSTER_PARTICIPANTS=seeds:2"]);
         launcher.arg(&program).arg("2");
-        let outcome = run_with(&mut launcher, folder, |_| true);
-        let text = outcome.text();
-        let counts = ["READY", "CARRIED", "FAIL"].map(|word| outcome.count(word));
-        assert_eq!(counts, [4, 4, 0], "{text}");
-        println!("{text}");
-        for line in outcome
-            .lines
-            .iter()
-            .filter(|line| line.starts_with("CARRIED"))
-        {
-            let number = |name: &str| -> u64 {
-                let mut words = line.split([' ', '=']);
-                words.find(|word| *word == name);
-                let number = words.next().and_then(|number| number.parse().ok());
-                number.unwrap_or_else(|| panic!("{name}: {text}"))
-            };
-            // Left out are those that a message took, and no other.
-            let left_out = number("gossips_piggybacked");
-            let (taken, offered) = (number("piggyback_taken"), number("gossips_offered"));
-            assert!(
-                5 <= left_out && left_out <= taken && taken <= offered,
-                "{line}"
-            );
-        }
-        assert!(outcome.expect_end().success(), "{text}");
+        expect_carried(&run(&mut launcher, folder));
     });
+}
+
+/// The same where MPI has no PMIx: addresses, and where ranks run, come by an allgather.
+#[test]
+fn nodes_of_a_job_meet_through_mpi_and_messages_carry_pings() {
+    job(|folder| {
+        let folders = venv("mpich");
+        let program = compile(&folders.join("mpicc"), "meets", &[], folder);
+        let mut launcher = Command::new(folders.join("mpiexec"));
+        launcher
+            .args(["-n", "4"])
+            .arg(&program)
+            .args(["2", "cards"]);
+        launcher.env("MUSTER_PROTOCOL", "age");
+        launcher.env("MUSTER_PARTICIPANTS", "seeds:2");
+        let pid = std::process::id();
+        let net = format!("{}.{}", 191 + pid / 250 % 60, 1 + pid % 250);
+        launcher.env("MEETS_NET", net);
+        expect_carried(&run(&mut launcher, folder));
+    });
+}
+
+/// All four ranks were ready, and on each node pings were left out, which messages took.
+fn expect_carried(outcome: &Outcome) {
+    let text = outcome.text();
+    let counts = ["READY", "CARRIED", "FAIL"].map(|word| outcome.count(word));
+    assert_eq!(counts, [4, 4, 0], "{text}");
+    println!("{text}");
+    let is_told = |line: &&String| line.starts_with("CARRIED");
+    for line in outcome.lines.iter().filter(is_told) {
+        let number = |name: &str| -> u64 {
+            let mut words = line.split([' ', '=']);
+            words.find(|word| *word == name);
+            let number = words.next().and_then(|number| number.parse().ok());
+            number.unwrap_or_else(|| panic!("{name}: {text}"))
+        };
+        // Left out are those that a message took, and no other.
+        let left_out = number("gossips_piggybacked");
+        let (taken, offered) = (number("piggyback_taken"), number("gossips_offered"));
+        let is_sound = 5 <= left_out && left_out <= taken && taken <= offered;
+        assert!(is_sound, "{line}");
+    }
+    assert!(outcome.expect_end().success(), "{text}");
 }
 
 /// Waits until a file of the watched directory has been replaced, or for a while in vain.

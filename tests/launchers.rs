@@ -7,9 +7,11 @@ use muster_tests::launch::{
     Outcome, compile, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes, run, venv,
 };
 use rustix::process::Signal;
+use std::net::UdpSocket;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A job of four ranks, of which the last one dies; every survivor is told. `held`: while they are, their
 /// launcher is stopped, since it would end them.
@@ -50,7 +52,15 @@ fn told(compiler: &Path, folder: &Path) -> PathBuf {
     compile(compiler, "told", &[], folder)
 }
 
-/// MPICH's launcher speaks PMI-1; the agents of two nodes are brought together by an allgather.
+/// Addresses of a test's own: the agents of another one may still be there.
+fn net() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = std::process::id() * 4 + COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("{}.{}", 91 + number / 250 % 100, 1 + number % 250)
+}
+
+/// MPICH's launcher speaks PMI-1; the agents of two nodes are brought together by an allgather. On the first node
+/// somebody has the port of rails that name none: its agent takes another, and the other node's learns it.
 #[test]
 fn mpich_without_pmix() {
     job(|folder| {
@@ -60,13 +70,28 @@ fn mpich_without_pmix() {
             .args(["-disable-auto-cleanup", "-n", "4"])
             .arg(&program)
             .arg("cards");
-        let pid = std::process::id();
-        launcher.env(
-            "TOLD_NET",
-            format!("{}.{}", 91 + pid / 250 % 100, 1 + pid % 250),
-        );
+        let net = net();
+        let _taken = UdpSocket::bind(format!("127.{net}.1:7741")).expect("a free port");
+        launcher.env("TOLD_NET", net);
         // As soon as one of them has ended it ends the others.
         let outcome = job_with_death(&mut launcher, folder, true);
+        expect_told(folder, "rank 3 on n1 ");
+        outcome.expect_end();
+    });
+}
+
+/// `muster_mpi_init` also does where there is PMIx, which names the job then, and sees one node where there are two.
+#[test]
+fn open_mpi_5_by_an_allgather() {
+    job(|folder| {
+        let program = told(&venv("venv").join("mpicc"), folder);
+        let mut launcher = open_mpi_5();
+        launcher
+            .args(["--with-ft", "ulfm", "-n", "4"])
+            .arg(&program)
+            .arg("cards")
+            .env("TOLD_NET", net());
+        let outcome = job_with_death(&mut launcher, folder, false);
         expect_told(folder, "rank 3 on n1 ");
         outcome.expect_end();
     });
@@ -173,13 +198,14 @@ fn muster_before_and_after_open_mpi_4() {
 }
 
 /// What `MPI_Comm_spawn` starts is a job of its own on the same nodes: its ranks are told of each other, and
-/// its deaths are not its parents'.
+/// its deaths are not its parents'. Both are given the same rail, without a port.
 #[test]
 fn spawned_children_are_a_job_of_their_own() {
     job(|folder| {
         let program = told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
         launcher.args(["--with-ft", "ulfm", "-n", "2"]);
+        launcher.env("MUSTER_RAILS", format!("127.{}.1@udp0", net()));
         let death = Death {
             when: ("READY", 4),
             written: ("told", 1),

@@ -15,7 +15,7 @@ pub mod steps;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -46,6 +46,25 @@ pub fn program(name: &str) -> PathBuf {
             .to_owned()
     });
     directory.join(name)
+}
+
+/// Says that a test did not run, past the capture: it must not look as if it had.
+pub fn skipped(why: &str) {
+    let text = format!("SKIPPED: {why}\n");
+    std::io::stderr().write_all(text.as_bytes()).ok();
+}
+
+/// Whether a program can be run after these words here; why not is said.
+pub fn can(words: &[&str]) -> bool {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).arg("true").stdin(Stdio::null());
+    let why = match command.output() {
+        Ok(output) if output.status.success() => return true,
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    skipped(&format!("no {}: {why}", words.join(" ")));
+    false
 }
 
 /// The root of the workspace.

@@ -4,7 +4,7 @@
 //! Real ranks and real agents, as in `agents.rs`; every wait is for an event.
 
 use muster_tests::ranks::{Job, Rank, as_user, signal, wait_for_end};
-use muster_tests::{DEADLINE, program};
+use muster_tests::{DEADLINE, program, skipped};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::process::Signal;
@@ -129,7 +129,7 @@ fn the_jobs_of_two_users_on_the_same_nodes_do_not_meet() {
     let other = job.of_user(NOBODY);
     if let Err(why) = may_run_as(NOBODY) {
         assert!(!rustix::process::getuid().is_root(), "{why}");
-        eprintln!("SKIPPED: this user may not start ranks of another: {why}");
+        skipped(&format!("this user may not start ranks of another: {why}"));
         return;
     }
     two_jobs(&job, &other);

@@ -1,7 +1,7 @@
 //! The manual (doc-005, doc-010, doc-015): whatever a user can call, set or type stands on a page, and pages and
 //! completions are such as their readers take.
 
-use muster_tests::{program, workspace};
+use muster_tests::{program, skipped, workspace};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -191,9 +191,13 @@ fn every_command_has_a_page_and_every_shell_its_completions() {
 /// Everything that this program says of these pages, if there is such a program.
 fn said_by(program: &str, options: &[&str], pages: &[PathBuf]) -> Option<String> {
     let mut command = Command::new(program);
-    let output = command.args(options).args(pages).output();
+    let output = command
+        .args(options)
+        .args(pages)
+        .env("LC_ALL", "C")
+        .output();
     let Ok(output) = output else {
-        eprintln!("SKIPPED: no {program} on this machine");
+        skipped(&format!("no {program} on this machine"));
         return None;
     };
     Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
@@ -221,20 +225,15 @@ fn pages_are_right_for_who_shows_them() {
             "new sentence, new line",
             "unusual Xr order",
             "skipping paragraph macro: br",
+            "date in the future",
         ];
         let is_fault = |line: &&str| !harmless.iter().any(|harmless| line.contains(harmless));
         let faults: Vec<&str> = said.lines().filter(is_fault).collect();
         assert!(faults.is_empty(), "{faults:#?}");
     }
     for (macros, pages) in [("-mdoc", &written), ("-man", &made)] {
-        for page in pages {
-            let page = std::slice::from_ref(page);
-            let said = said_by("groff", &[macros, "-Tutf8", "-ww", "-z"], page);
-            assert!(
-                said.as_ref().is_none_or(String::is_empty),
-                "{page:?}: {said:?}"
-            );
-        }
+        let said = said_by("groff", &[macros, "-Tutf8", "-ww", "-z"], pages);
+        assert!(said.as_ref().is_none_or(String::is_empty), "{said:?}");
     }
 }
 

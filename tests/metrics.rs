@@ -3,7 +3,7 @@
 //! that an agent tells.
 
 use muster_tests::admin::Admin;
-use muster_tests::{Member, program, workspace};
+use muster_tests::{Member, program, skipped, workspace};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -192,7 +192,7 @@ fn as_prometheus_reads(open: &str, classic: &Path, ours: &Exposition) {
         import.status().is_ok_and(|status| status.success())
     };
     if !has("prometheus_client") {
-        eprintln!("SKIPPED: no prometheus_client in {}", python.display());
+        skipped(&format!("no prometheus_client in {}", python.display()));
         return;
     }
     let mut file = tempfile::NamedTempFile::new().unwrap();

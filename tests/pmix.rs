@@ -8,7 +8,7 @@ use muster_tests::launch::{
     open_mpi_5_on_two_rails, processes_of, run, run_with, second_rail, signal_all, venv,
 };
 use muster_tests::workspace;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -305,18 +305,78 @@ fn a_silent_rail_is_told_and_that_it_is_back() {
     });
 }
 
-/// A whole node falls silent, which Open MPI by itself never notices: all of its ranks are failed for MPI,
-/// the one that never attached too, and in a process that attached only after the failure too.
+/// A node is suspected, and answers. Of two nodes that hold their verdicts none can call the other one failed, so the
+/// suspicion lasts until the agent that was stopped goes on.
 #[test]
-fn a_silent_node_is_told_to_mpi_rank_by_rank() {
+fn a_suspicion_is_told_and_that_it_is_over() {
     job(|folder| {
         let program = cries(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5_on_two_nodes(folder);
         launcher
             .args(["--with-ft", "ulfm", "-n", "4"])
             .arg(&program)
-            .arg("node")
-            .env("MUSTER_ULFM", "1");
+            .arg("suspected")
+            .envs([("MUSTER_MINORITY", "hold"), ("MUSTER_PROFILE", "quiet")]);
+        let mut agent = Vec::new();
+        let outcome = run_with(&mut launcher, folder, |lines| {
+            let count = |word: &str| lines.iter().filter(|line| line.starts_with(word)).count();
+            if count("READY") == 4 && agent.is_empty() {
+                agent = processes_of("n2", folder);
+                agent.retain(is_agent);
+                signal_all(&agent, Signal::STOP);
+            }
+            if lines.last().is_some_and(|line| line == "SUSPECTED") {
+                signal_all(&agent, Signal::CONT);
+            }
+            count("FAIL") == 0
+        });
+        signal_all(&agent, Signal::CONT);
+        assert_eq!(agent.len(), 2, "keeper and worker");
+        expect_no_complaint(&outcome, 4);
+        expect_done(&outcome, 4);
+        let told = heard(folder, 0);
+        for rank in [2, 3] {
+            let about = told.iter().filter(|(_, about)| *about == rank);
+            let codes: Vec<i32> = about.map(|(code, _)| *code).collect();
+            // On a busy machine it may be suspected more than once.
+            let turns = codes.chunks(2).all(|turn| turn == [SUSPECT, BACK]);
+            assert!(!codes.is_empty() && turns, "{codes:?} {}", outcome.text());
+        }
+        assert!(outcome.expect_end().success());
+    });
+}
+
+fn is_agent(pid: &Pid) -> bool {
+    let line = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero()));
+    line.is_ok_and(|line| line.starts_with(b"musterd\0"))
+}
+
+/// A whole node falls silent, which Open MPI by itself never notices: all of its ranks are failed for MPI,
+/// the one that never attached too, and in a process that attached only after the failure too.
+#[test]
+fn a_silent_node_is_told_to_mpi_rank_by_rank() {
+    tell_a_silent_node(true);
+}
+
+/// The same where each process connects without the feed first, as libmuster-pmpi.so makes it, and asks for it in
+/// a second call.
+#[test]
+fn who_asks_for_the_feed_late_has_it() {
+    tell_a_silent_node(false);
+}
+
+fn tell_a_silent_node(by_environment: bool) {
+    job(|folder| {
+        let program = cries(&venv("venv").join("mpicc"), folder);
+        let mut launcher = open_mpi_5_on_two_nodes(folder);
+        launcher
+            .args(["--with-ft", "ulfm", "-n", "4"])
+            .arg(&program)
+            .arg("node");
+        match by_environment {
+            true => launcher.env("MUSTER_ULFM", "1"),
+            false => launcher.arg("asks"),
+        };
         let mut stopped = Vec::new();
         let outcome = run_with(&mut launcher, folder, |lines| {
             let count = |word: &str| lines.iter().filter(|line| line.starts_with(word)).count();
@@ -383,10 +443,11 @@ fn a_computation_survives_a_silent_node() {
         launcher
             .args(["--with-ft", "ulfm", "-n", "4"])
             .arg(&program)
+            .arg("--feed")
             .env("SURVIVE_LOG_DIR", folder)
             // What hangs for longer than this test waits is a failure of the test.
             .envs([("SURVIVE_READY_S", "600"), ("SURVIVE_DEADLINE_S", "600")])
-            .envs([("MUSTER_ULFM", "1"), ("MUSTER_PROFILE", "quiet")]);
+            .env("MUSTER_PROFILE", "quiet");
         let logs_show = |ranks: usize, is_shown: &dyn Fn(&str) -> bool| {
             (0..ranks).all(|rank| is_shown(&logged(folder, rank)))
         };

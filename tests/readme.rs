@@ -8,8 +8,10 @@ use muster_tests::{DEADLINE, Member, program, workspace};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 /// Commands of which the README shows the output.
@@ -107,26 +109,96 @@ fn essence(command: &str, text: &str) -> BTreeSet<String> {
     }
 }
 
-fn run(command: &str, directory: &Path) -> (Option<i32>, String, String) {
+/// A command of the README, with the programs under test.
+fn shell(command: &str, directory: &Path) -> Command {
     let programs = program("muster");
     let path = std::env::var("PATH").unwrap_or_default();
-    let output = Command::new("sh")
-        .args(["-c", command])
-        .current_dir(directory)
-        .env(
-            "PATH",
-            format!("{}:{path}", programs.parent().unwrap().display()),
-        )
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).current_dir(directory);
+    let programs = programs.parent().unwrap().display();
+    shell
+        .env("PATH", format!("{programs}:{path}"))
+        .env("MUSTER_AGENT", program("musterd"))
         .env("MUSTER_DIR", directory)
-        .env("MUSTER_CONTROL", directory.join("n1.control"))
-        .output()
-        .expect("sh");
+        .env("MUSTER_CONTROL", directory.join("n1.control"));
+    shell
+}
+
+fn run(command: &str, directory: &Path) -> (Option<i32>, String, String) {
+    let output = shell(command, directory).output().expect("sh");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (
         output.status.code(),
         text(&output.stdout),
         text(&output.stderr),
     )
+}
+
+/// Commands elsewhere that need no cluster; `./app` is a program.
+const ELSEWHERE: [&str; 3] = [
+    "muster run --nodes 4 -n 8 -- ./app",
+    "muster run -n 2 -- ./a : -n 6 ./b",
+    "muster sim run tests/scenarios/zone-all-faults.toml",
+];
+/// Two members without a job.
+const MEMBERS: [&str; 2] = [
+    "musterd --name a --rail 127.0.1.1@udp0 --seed 127.0.1.1@udp0 --print-events plain",
+    "musterd --name b --rail 127.0.1.2@udp0 --seed 127.0.1.1@udp0 --print-events plain",
+];
+
+/// A job of `muster run` and a simulated world, as the README has them.
+#[test]
+fn the_other_commands_of_the_readme_work() {
+    let directory = tempfile::tempdir().unwrap();
+    let readme = fs::read_to_string(workspace().join("README.md")).unwrap();
+    let app = ["/usr/bin/true", "/bin/true"].map(Path::new);
+    let app = app.into_iter().find(|path| path.exists()).expect("true");
+    for name in ["app", "a", "b"] {
+        symlink(app, directory.path().join(name)).unwrap();
+    }
+    symlink(workspace().join("tests"), directory.path().join("tests")).unwrap();
+    for command in ELSEWHERE {
+        assert!(readme.contains(command), "the README has no {command}");
+        let (code, said, error) = run(command, directory.path());
+        assert_eq!(code, Some(0), "{command}: {said}{error}");
+    }
+}
+
+/// Killed when it is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn members_without_a_job_find_each_other_as_the_readme_starts_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let readme = fs::read_to_string(workspace().join("README.md")).unwrap();
+    let start = |command: &str| {
+        assert!(readme.contains(command), "the README has no {command}");
+        let mut shell = shell(&format!("exec {command}"), directory.path());
+        let mut child = shell.stdout(Stdio::piped()).spawn().expect("sh");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        (Running(child), output.lines().map_while(Result::ok))
+    };
+    let (_a, mut first) = start(MEMBERS[0]);
+    assert!(
+        first
+            .next()
+            .is_some_and(|line| line.starts_with("READY a "))
+    );
+    let (_b, mut second) = start(MEMBERS[1]);
+    assert!(
+        second
+            .next()
+            .is_some_and(|line| line.starts_with("READY b "))
+    );
+    assert!(first.any(|line| line.starts_with("UP b ")));
+    assert!(second.any(|line| line.starts_with("UP a ")));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
 use muster_tests::running::{NODES, RANKS, Running, command};
-use muster_tests::{program, workspace};
+use muster_tests::{program, skipped, workspace};
 use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, Signal};
 use std::path::Path;
@@ -482,7 +482,7 @@ fn mpi4py_runs_unchanged() {
         .stderr(Stdio::null())
         .status();
     if !found.is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: no mpi4py in {}", python.display());
+        skipped(&format!("no mpi4py in {}", python.display()));
         return;
     }
     job(|_| {

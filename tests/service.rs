@@ -2,7 +2,7 @@
 //! it ends, and the log goes to the journal's socket. Without systemd as the first process: its own verifier, and
 //! its sockets played by the test.
 
-use muster_tests::{DEADLINE, program, workspace};
+use muster_tests::{DEADLINE, can, program, skipped, workspace};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -39,7 +39,7 @@ fn systemd_takes_the_unit() {
     let directory = tempfile::tempdir().unwrap();
     let Some((is_right, said)) = verify(&unit(directory.path(), "Type=notify", "Type=notify"))
     else {
-        eprintln!("SKIPPED: no systemd-analyze on this machine");
+        skipped("no systemd-analyze on this machine");
         return;
     };
     assert!(is_right && said.is_empty(), "{said}");
@@ -110,8 +110,7 @@ fn systemd_is_told_when_it_serves_and_when_it_ends() {
 /// The journal's own socket, of a machine that the agent alone sees: the log goes there, and the level is obeyed.
 #[test]
 fn the_log_goes_to_the_journal() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: mounts are root's");
+    if !can(&["unshare", "--mount"]) {
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -32,10 +32,12 @@
  * Threads: every call may be made from any thread, but none from a signal handler. Each event is handed
  * out once, whichever thread asks for it. Nothing is called back from a thread of the library, unless
  * muster_set_callback asks for that. The library installs no signal handler, and its threads (one, none
- * with MUSTER_NO_THREAD, two with muster_set_callback) block all signals.
+ * with MUSTER_NO_THREAD, two with muster_set_callback) block all signals. A thread that is cancelled
+ * (pthread_cancel) during a call, or in a callback, ends after the call: give waits a timeout.
  *
  * Fork: a forked child has no connection; there, every call with a context returns
- * MUSTER_ERR_FORKED. A program that was started by exec connects anew.
+ * MUSTER_ERR_FORKED. A program that was started by exec connects anew. A child that was made by _Fork or by
+ * the system call alone, past the C library's handlers, looks like its parent: no call is to be made there.
  */
 #ifndef MUSTER_H
 #define MUSTER_H
@@ -120,12 +122,13 @@ enum {
      * ticks is over. */
     MUSTER_NO_THREAD = 1,
     /* Tell Open MPI's ULFM, in this process, of every rank that is confirmed dead (as MUSTER_ULFM=1
-     * in the environment does). MPI cannot take a death back. */
+     * in the environment does). MPI cannot take a death back. A later muster_init may ask for it, too: then
+     * MPI is also told of those that died before. */
     MUSTER_FEED_ULFM = 2
 };
 
 /* Start from MUSTER_CONFIG_INIT and change what matters; NULL strings and MUSTER_AUTO mean "find
- * it out". The environment variable in parentheses gives the value that is found first. */
+ * it out". A setting that this library is too old to know is MUSTER_ERR_CONFIG, unless it is left as it was. The environment variable in parentheses gives the value that is found first. */
 typedef struct muster_config {
     size_t struct_size;     /* set by MUSTER_CONFIG_INIT */
     const char *job;        /* the job (MUSTER_JOB; else PMIx, else Slurm) */
@@ -141,15 +144,17 @@ typedef struct muster_config {
     { sizeof(muster_config_t), NULL, NULL, NULL, MUSTER_AUTO, MUSTER_AUTO, 0, 0 }
 
 /* Connects this process to its node's agent, and starts the agent if there is none. `config` may
- * be NULL for the defaults. Counted: a further call returns the same context (its config is
- * checked but otherwise ignored, except for timeout_ms while another thread connects or leaves) and
- * wants a further muster_finalize. An agent that is started is a child of this process for a moment,
+ * be NULL for the defaults. Counted: a further call returns the same context and wants a further
+ * muster_finalize. Its config is checked but otherwise ignored, except for MUSTER_FEED_ULFM, and for
+ * timeout_ms while another thread connects or leaves. An agent that is started is a child of this process for a moment,
  * which is waited for by who starts it: this call, and after an agent was lost for good the library's
  * thread at any time, or without one muster_dispatch and waits. So a SIGCHLD may come, and a wait for any
  * child (pid -1) in another thread may see its end.
  *
  * Returns 0, or MUSTER_ERR_ARGUMENT, _STRUCT_SIZE, _CONFIG, _FORKED, _AGENT_START, _AGENT_REFUSED,
- * _TIMEOUT, _SYSTEM, _PERMISSION, _BUSY; `*context` is NULL then. */
+ * _TIMEOUT, _SYSTEM, _PERMISSION, _BUSY; `*context` is NULL then. A further call with MUSTER_FEED_ULFM also
+ * MUSTER_ERR_CONFIG where the first one was without it and no PMIx launcher started this process, and
+ * _AGENT_LOST if the agent takes no message now: it then counts for nothing. */
 int muster_init(const muster_config_t *config, muster_ctx_t **context);
 
 /* Undoes one muster_init. The last one announces that this rank leaves in order (the others see
@@ -213,7 +218,9 @@ int muster_rank_state(muster_ctx_t *context, uint32_t rank);
 
 /* The index of the node that a rank runs on. Returns the index, or as muster_rank_state; a rank
  * that never connected has no node (MUSTER_ERR_NO_SUCH_NODE). Node indices belong to this process:
- * two processes may number the same nodes differently; names are the same everywhere. */
+ * two processes may number the same nodes differently; names are the same everywhere. An agent that was
+ * started anew (MUSTER_EVENT_OVERFLOW with MUSTER_CAUSE_NEW_AGENT) may number them anew, too: find them again
+ * by name. Where muster_epoch is the same before and after some calls they saw one numbering. */
 int muster_rank_node(muster_ctx_t *context, uint32_t rank);
 
 /* The name of a node, cut to fit and always terminated. As snprintf: returns the length of the
@@ -263,7 +270,8 @@ int muster_node_ranks(muster_ctx_t *context, uint32_t node, uint32_t *ranks, siz
 #define MUSTER_STATE(state) (1u << (state))
 
 /* Waits until the node, or rank, is in one of these states, for `timeout_ms` at most, on this thread
- * and without taking events. An index that is not known yet is Unknown. Any number of threads may
+ * and without taking events. An index that is not known yet is Unknown; the node that has it is waited for by its
+ * name, which another agent may give another index. Any number of threads may
  * wait. Without a library thread this dispatches, too. A lost agent ends no wait: another may come.
  * UINT32_MAX is 49 days. Returns the state, or MUSTER_ERR_TIMEOUT, _ARGUMENT, _NOT_INITIALIZED, _FORKED. */
 int muster_wait_node(muster_ctx_t *context, uint32_t node, uint32_t states, uint32_t timeout_ms);
@@ -283,8 +291,8 @@ int muster_why(muster_ctx_t *context, uint32_t node, char *buffer, size_t size);
  * takes that back. While it breaks the promise it is MUSTER_RANK_HUNG for the whole job, with the
  * cause MUSTER_CAUSE_NO_TICK (or _STOPPED, _STUCK where the kernel says why); its next tick, or the end
  * of the promise, is MUSTER_EVENT_RANK_RESUMED. Nothing else follows. The agent looks four times in the
- * shortest period of its node, every 5 ms at most and every 500 ms at least. A process that a debugger holds
- * breaks no promise.
+ * shortest period of its node, every 5 ms at most and every 500 ms at least. A process that a debugger holds, or
+ * that its control group has frozen (a suspended job), breaks no promise.
  * Errors of both: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED. */
 int muster_tick_every(muster_ctx_t *context, uint32_t period_ms);
 
@@ -294,7 +302,8 @@ int muster_tick(muster_ctx_t *context);
 /* Messages of the application stand for heartbeats. The one says that this process has received a message
  * from `rank`: its node lives, as if it had sent one heartbeat. The other, that it has sent one to `rank`: of
  * two heartbeats in a row to that node one is left out. Say both, on both sides, or none: a node that is not
- * told what its ranks receive asks for the heartbeats that it misses, and gets them. A load and a store, no
+ * told what its ranks receive asks for the heartbeats that it misses, and gets them. Where a node has several rails
+ * nothing is left out: heartbeats watch the rails, too. A load and a store, no
  * system call. libmuster-pmpi.so says it for the messages of an MPI program in C: its man page,
  * muster_heard_from(3), has those that are left alone. Errors of both:
  * MUSTER_ERR_NO_SUCH_RANK (nobody knows yet where it runs), _ARGUMENT, _NOT_INITIALIZED, _FORKED. */
@@ -378,7 +387,8 @@ enum {
     MUSTER_CAUSE_SILENCE = 1,      /* no heartbeat on any rail before the deadline */
     MUSTER_CAUSE_FUTEX = 2,        /* the node's kernel, at once: the process is being torn down */
     MUSTER_CAUSE_PIDFD = 3,        /* the node's kernel: the process has ended */
-    MUSTER_CAUSE_CORE_DUMP = 4,    /* the process is writing a core dump */
+    MUSTER_CAUSE_CORE_DUMP = 4,    /* the process is writing a core dump: seen when the agent looks, twice a
+                                      second; a shorter one is told by its signal */
     MUSTER_CAUSE_STOPPED = 5,      /* the process is stopped by a signal */
     MUSTER_CAUSE_ANNOUNCED = 6,    /* it said so itself */
     MUSTER_CAUSE_UNREACHABLE = 7,  /* the network refuses to reach it */

@@ -1,16 +1,25 @@
 //! The door between C and Rust: nothing unwinds through it.
 //!
 //! Every function of the C API runs its body here. A failure becomes a code (and words for
-//! `muster_last_error_message`), a panic becomes `MUSTER_ERR_INTERNAL`.
+//! `muster_last_error_message`), a panic becomes `MUSTER_ERR_INTERNAL`. A thread that is cancelled
+//! (`pthread_cancel`) meanwhile ends once the call has returned: its stack would be unwound in the middle of it.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{Code, Failure, remember};
+use muster::sys::cancel::Shield;
 
 /// Runs the body of a call.
 #[inline]
 pub(crate) fn enter(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
+    let _shield = Shield::raise();
+    enter_quick(body)
+}
+
+/// Runs the body of a call that looks at memory and makes no system call, so that nobody is cancelled in it.
+#[inline]
+pub(crate) fn enter_quick(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
     // After a panic the caller is told not to use the context again, so nobody sees what it left.
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return value,

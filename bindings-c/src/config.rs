@@ -29,6 +29,8 @@ pub struct muster_config_t {
 
 /// The size of the struct in version 0.1: the least that a caller can have.
 const FIRST_SIZE: usize = size_of::<muster_config_t>();
+/// No version will have a larger one: it is no size that MUSTER_CONFIG_INIT has set.
+const LAST_SIZE: usize = 4096;
 const NO_THREAD: u32 = 1;
 const FEED_ULFM: u32 = 2;
 
@@ -60,6 +62,26 @@ impl Settings {
                     "config->struct_size is {size}, at least {FIRST_SIZE}; use MUSTER_CONFIG_INIT"
                 ),
             ));
+        }
+        if size > LAST_SIZE {
+            return Err(Failure::new(
+                Code::StructSize,
+                format!(
+                    "config->struct_size is {size}, which no version has; use MUSTER_CONFIG_INIT"
+                ),
+            ));
+        }
+        // SAFETY: the caller's struct has so many bytes, by its size, and MUSTER_CONFIG_INIT has set all of them.
+        let further = unsafe {
+            let bytes = config.cast::<u8>().add(FIRST_SIZE);
+            std::slice::from_raw_parts(bytes, size - FIRST_SIZE)
+        };
+        if further.iter().any(|byte| *byte != 0) {
+            return Err(wrong(format!(
+                "config has settings beyond its first {FIRST_SIZE} bytes, of a newer muster.h, which version {} \
+                 does not know; leave them as MUSTER_CONFIG_INIT sets them, or use a newer library",
+                env!("CARGO_PKG_VERSION")
+            )));
         }
         // SAFETY: the caller's struct has all members of this version, by its size.
         let config = unsafe { &*config };
@@ -152,6 +174,33 @@ mod tests {
             Settings::read(std::ptr::null()).ok(),
             Some(Settings::default())
         );
+    }
+
+    /// A caller with a newer header is served as long as it wants nothing that is not known here.
+    #[test]
+    fn settings_of_a_newer_header_are_refused_unless_they_are_unset() {
+        #[repr(C)]
+        struct Newer {
+            known: muster_config_t,
+            further: [u32; 2],
+        }
+        let mut newer = Newer {
+            known: config(),
+            further: [0; 2],
+        };
+        newer.known.struct_size = size_of::<Newer>();
+        let read = |newer: &Newer| Settings::read((&raw const *newer).cast());
+        assert_eq!(
+            read(&newer).ok(),
+            Settings::read(&raw const newer.known).ok()
+        );
+        newer.further[1] = 1;
+        let failure = read(&newer).expect_err("a setting that nobody here knows");
+        assert_eq!(failure.code, Code::Config);
+        assert!(failure.message.contains("newer"), "{}", failure.message);
+        newer.known.struct_size = LAST_SIZE + 1;
+        let failure = read(&newer).expect_err("no size");
+        assert_eq!(failure.code, Code::StructSize);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use muster::board::BoardView;
 use muster::bootstrap;
 use muster::client::{Client, Error, Options, shared};
 use muster::doorman::{PlaceError, RefusalCode};
+use muster::sys::cancel::Shield;
 use muster::sys::fork;
 
 use crate::boundary::enter;
@@ -238,6 +239,8 @@ pub(crate) fn with_client(
         // Looked at before the lock is: a change in between is then found at the next call.
         let changes = CHANGES.load(Ordering::Acquire);
         if seen.borrow().0 != changes {
+            // The last who used a client that has left closes what is its own.
+            let _shield = Shield::raise();
             let client = CLIENT
                 .read()
                 .unwrap_or_else(PoisonError::into_inner)

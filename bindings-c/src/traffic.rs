@@ -4,20 +4,20 @@ use std::ffi::{c_int, c_void};
 
 use muster::client::PIGGYBACK_MAX;
 
-use crate::boundary::{check_room, count, enter};
+use crate::boundary::{check_room, count, enter, enter_quick};
 use crate::context::{self, muster_ctx_t};
 use crate::error::{Code, Failure};
 
 /// A message of this rank was received.
 #[unsafe(no_mangle)]
 pub extern "C" fn muster_heard_from(context: *mut muster_ctx_t, rank: u32) -> c_int {
-    enter(|| context::with_client(context, |client| answer(client.heard_from(rank)?, rank)))
+    enter_quick(|| context::with_client(context, |client| answer(client.heard_from(rank)?, rank)))
 }
 
 /// A message to this rank was sent.
 #[unsafe(no_mangle)]
 pub extern "C" fn muster_sent_to(context: *mut muster_ctx_t, rank: u32) -> c_int {
-    enter(|| context::with_client(context, |client| answer(client.sent_to(rank)?, rank)))
+    enter_quick(|| context::with_client(context, |client| answer(client.sent_to(rank)?, rank)))
 }
 
 const _: () = assert!(PIGGYBACK_MAX == 112, "the header and the module say so");

@@ -282,6 +282,50 @@ fn without_a_thread_dispatch_sees_to_restarts() {
     assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
 }
 
+/// A new agent numbers the nodes otherwise. Whoever waits for a node is told of that one, not of the one that has its
+/// number now, and not before it is known there.
+#[test]
+fn a_wait_for_a_node_follows_its_name_to_another_board() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    agent.order(Order::Board(|board| {
+        for name in ["alfa", "bravo"] {
+            let node = board.add_node(name).unwrap();
+            board.set_node_state(node, NodeState::Alive);
+        }
+    }));
+    // It sees to the agent while it waits, and so not before it has looked at the first board.
+    let client = Client::attach(Options {
+        thread: false,
+        ..options(base.path())
+    })
+    .unwrap();
+    agent.await_armed();
+    let named = |name: &str| client.board().unwrap().node_find(name);
+    assert_eq!((named("alfa"), named("bravo")), (Some(1), Some(2)));
+    drop(agent);
+    let agent = Agent::start(base.path());
+    agent.order(Order::Board(|board| {
+        let bravo = board.add_node("bravo").unwrap();
+        board.set_node_state(bravo, NodeState::Failed);
+        let alfa = board.add_node("alfa").unwrap();
+        board.set_node_state(alfa, NodeState::Left);
+    }));
+    let ended = [NodeState::Failed, NodeState::Left];
+    let found = client.wait_node(1, &ended, DEADLINE).unwrap();
+    assert_eq!(found, Some(NodeState::Left));
+    assert_eq!((named("alfa"), named("bravo")), (Some(2), Some(1)));
+    // An index that nobody had yet is that of whoever has it first.
+    agent.order(Order::Board(|board| {
+        let node = board.add_node("charlie").unwrap();
+        board.set_node_state(node, NodeState::Alive);
+    }));
+    let alive = [NodeState::Alive];
+    let found = client.wait_node(3, &alive, DEADLINE).unwrap();
+    assert_eq!(found, Some(NodeState::Alive));
+    client.finalize(0).unwrap();
+}
+
 /// A client that looks for another agent for a short time: on a busy machine too short for the first one, too.
 fn impatient(base: &std::path::Path) -> Client {
     loop {

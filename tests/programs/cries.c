@@ -6,6 +6,9 @@
  * cries gone      PMIx is finalized behind Muster's back before the victim dies
  * cries node      the node of the upper half of the ranks falls silent (the test stops it); the last rank
  *                 never attaches, rank 1 attaches after the failure, and MPI knows both ranks failed
+ *                 With "asks" behind it they ask for the feed to MPI in a second call
+ * cries suspected the agent of the node of the upper half of the ranks stands still, and goes on when rank 0 has
+ *                 said "SUSPECTED" (the test sees to both)
  * cries rails     a rail of the node of the upper half of the ranks falls silent and works again (the test sees to
  *                 it, to the second when rank 0 says "DEGRADED")
  * cries rumour MS the victim never attaches and is killed: only the launcher can tell of it, within so long; with
@@ -289,6 +292,27 @@ static void rails(void)
     leave(muster);
 }
 
+/* The agent of the upper ranks stands still, which alone may not be called a failure, and goes on. */
+static void suspected(void)
+{
+    muster_ctx_t *muster = attach(size);
+    unsigned upper = (unsigned)size / 2, other;
+    listen_to_all();
+    MPI_Barrier(MPI_COMM_WORLD);
+    ready();
+    if (rank == 0) {
+        for (other = upper; other < (unsigned)size; other++)
+            await_word(MUSTER_PMIX_SUSPECT, other);
+        printf("SUSPECTED\n");
+        fflush(stdout);
+        for (other = upper; other < (unsigned)size; other++)
+            await_word(MUSTER_PMIX_BACK, other);
+        say_all();
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    leave(muster);
+}
+
 static void rumour(uint32_t patience_ms, int asks)
 {
     muster_ctx_t *muster = NULL;
@@ -335,12 +359,24 @@ static void await_failed(int ranks)
     }
 }
 
-static void node(void)
+/* As where libmuster-pmpi.so has connected before: the application asks for the feed in a second call. */
+static void ask_for_feed(void)
+{
+    muster_ctx_t *muster = NULL;
+    muster_config_t config = MUSTER_CONFIG_INIT;
+    config.flags = MUSTER_FEED_ULFM;
+    if (muster_init(&config, &muster) < 0)
+        fail(muster_last_error_message());
+}
+
+static void node(int asks)
 {
     muster_ctx_t *muster = NULL;
     int upper = size / 2, token = 0;
     if (rank != 1 && rank != victim)
         muster = attach(size - 2);
+    if (muster && asks)
+        ask_for_feed();
     if (muster)
         listen_to_all();
     MPI_Barrier(MPI_COMM_WORLD);
@@ -354,13 +390,17 @@ static void node(void)
     } else {
         MPI_Recv(&token, 1, MPI_INT, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         muster = attach(0);
+        if (asks)
+            ask_for_feed();
     }
     await_failed(size - upper);
     say_all();
+    if (asks && muster_finalize(muster) < 0)
+        fail("muster_finalize");
     leave(muster);
 }
 #else
-static void node(void) { fail("this MPI has no ULFM"); }
+static void node(int asks) { (void)asks, fail("this MPI has no ULFM"); }
 #endif
 
 int main(int argc, char **argv)
@@ -376,7 +416,9 @@ int main(int argc, char **argv)
     else if (!strcmp(story, "gone"))
         gone();
     else if (!strcmp(story, "node"))
-        node();
+        node(argc > 2 && !strcmp(argv[2], "asks"));
+    else if (!strcmp(story, "suspected"))
+        suspected();
     else if (!strcmp(story, "rails"))
         rails();
     else if (!strcmp(story, "rumour"))

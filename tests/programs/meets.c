@@ -1,11 +1,13 @@
 /* An MPI program whose agents run age gossip and know nothing but how many nodes there are: the addresses of the
- * others come through PMIx. Then its ranks talk to the rank half of the job away, and their messages carry gossip,
+ * others come through PMIx or, with "cards" as second argument, by muster_mpi_init, on emulated nodes of two ranks in
+ * the net of the variable MEETS_NET. Then its ranks talk to the rank half of the job away, and their messages carry gossip,
  * until some has come on every node.
  *
  * Lines on standard output: "READY rank" once all nodes are alive, "CARRIED rank name=number ...", "FAIL rank: what". */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <muster.h>
+#include <muster_mpi.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,17 +74,31 @@ static int is_enough(muster_ctx_t *muster)
     return all;
 }
 
+/* Two ranks a node, each node with an address of its own. */
+static void emulate_nodes(const char *net)
+{
+    char text[64];
+    snprintf(text, sizeof text, "n%d", rank / 2);
+    setenv("MUSTER_NODE", text, 1);
+    snprintf(text, sizeof text, "127.%s.%d:7951@udp0", net, rank / 2 + 1);
+    setenv("MUSTER_RAILS", text, 1);
+}
+
 int main(int argc, char **argv)
 {
     static const char *const names[] = {"gossips_offered", "piggyback_taken", "gossips_piggybacked", "pings_sent"};
     muster_ctx_t *muster = NULL;
     uint32_t nodes = argc > 1 ? (uint32_t)atoi(argv[1]) : 1;
-    int partner, tries = 0;
+    const char *net = getenv("MEETS_NET");
+    int cards = argc > 2 && net && strcmp(argv[2], "cards") == 0, partner, status, tries = 0;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (muster_init(NULL, &muster) < 0)
-        fail("muster_init");
+    if (cards)
+        emulate_nodes(net);
+    status = cards ? muster_mpi_init(MPI_COMM_WORLD, NULL, &muster) : muster_init(NULL, &muster);
+    if (status < 0)
+        fail(muster_strerror(status));
     while (muster_node_count(muster) < (int)nodes && ++tries < DEADLINE_MS / 10)
         usleep(10000);
     for (uint32_t node = 0; node < nodes; node++)

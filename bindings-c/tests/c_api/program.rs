@@ -74,6 +74,33 @@ fn wrong_use_beside_an_agent_that_goes_on() {
     check("bad_use", SHARED, Some(&musterd()));
 }
 
+/// The agent is killed, keeper and worker, and no other can be started for a while.
+fn lose_the_agent(words: &[&str]) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let agent = folder.path().join("agent");
+    std::os::unix::fs::symlink(musterd(), &agent).expect("a link");
+    check_with("agent_lost", SHARED, Some(&agent), |command| {
+        command.args(words)
+    });
+}
+
+#[test]
+fn an_agent_lost_and_found() {
+    lose_the_agent(&[]);
+}
+
+#[test]
+fn an_agent_lost_and_found_without_a_thread() {
+    lose_the_agent(&["alone"]);
+}
+
+#[test]
+fn nodes_refused_outcast_and_failed_together() {
+    check_with("nodes", SHARED, Some(&musterd()), |command| {
+        command.arg("127.97.1")
+    });
+}
+
 #[test]
 fn many_threads_connect_ask_and_disconnect() {
     check("many_threads", SHARED, Some(&musterd()));

@@ -43,7 +43,8 @@ pub(super) struct Args {
     /// of the first rail.
     #[arg(long, value_name = "LIST", env = "MUSTER_HOSTS")]
     hosts: Option<String>,
-    /// The port of rails that name none [default: 7741, and any where no rail is given].
+    /// The port of rails that name none [default: any where no rail is given, else 7741; in a job whose
+    /// agents find each other by PMIx or MPI, the first of 7741, 7743 and so on up to 7867 that is free].
     #[arg(long, env = "MUSTER_PORT")]
     port: Option<u16>,
     /// Timing: fast (10/40 ms), standard (20/60 ms) or quiet (200/1000 ms).
@@ -205,6 +206,15 @@ impl Args {
             let first = rails.rails.first().map(|entry| &entry.nid);
             gossip.participants = participants_of_hosts(hosts, first, port)?;
         }
+        // Whoever is named to others beforehand has to be where they look.
+        let is_expected = self.port.is_some()
+            || self.hosts.is_some()
+            || !seeds.is_empty()
+            || !rails.peers.is_empty()
+            || gossip
+                .as_ref()
+                .is_some_and(|gossip| !gossip.participants.is_empty());
+        let port_may_move = !is_expected && !matches!(mode, Mode::Foreground);
         let kilobytes_max = parse_journal_kb(&self.journal_kb)?;
         let config = AgentConfig {
             gossip,
@@ -225,6 +235,7 @@ impl Args {
             linger: parse_linger(&self.linger_ms)?,
             stay,
             port,
+            port_may_move,
             random_seed: self.random_seed.unwrap_or_else(draw_seed),
         };
         Ok((config, mode))

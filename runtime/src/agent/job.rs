@@ -193,6 +193,7 @@ impl Job {
             },
             Request::Aborted { rank } => self.hear_launcher(rank, input),
             Request::Placed { node, ranks } => self.places.note(node, &ranks),
+            Request::Feeds => input(Input::Policy(Policy::Stop)),
             // The watch sees the mark on the board and speaks the verdict.
             Request::Leaving { slot, .. } => self.watch.inspect(slot),
             Request::HungUp { slot, .. } => info!(slot, "a connection ended"),

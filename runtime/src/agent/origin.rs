@@ -12,7 +12,10 @@ const UNSET: [(&str, &str); 14] = [
     ("config", "(none)"),
     ("seed", "(none)"),
     ("hosts", "(none)"),
-    ("port", "7741, or any where no rail is given"),
+    (
+        "port",
+        "7741 or the next free one, or any where no rail is given",
+    ),
     (
         "key-file",
         "from the clients, or the standing key of this user",

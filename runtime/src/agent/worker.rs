@@ -24,7 +24,10 @@ use crate::doorman::{Place, base_directory};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::limits::remedy;
 use crate::sys::signal::keeping_handlers;
-use muster_fabric::{Fabric, FabricConfig, Libfabric, Lifeline, Nid, NidError, NidList, Transport};
+use muster_fabric::{
+    Fabric, FabricConfig, Libfabric, Lifeline, Nid, NidError, NidList, OpenError, PORT_DEFAULT,
+    Transport,
+};
 use muster_protocol::{Age, Config, Engine, Instant, Overlay};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
@@ -34,6 +37,10 @@ use tracing::{error, info, warn};
 pub(super) const ENDED: i32 = 0;
 /// Exit code of a worker that cannot start, and never will.
 pub(super) const GAVE_UP: i32 = 70;
+
+/// How many ports are tried for rails that name none, and how far apart: agents of so many jobs of a node.
+const PORT_TRIES: usize = 64;
+const PORT_STEP: usize = 2;
 
 /// Runs a job's worker; returns its exit code.
 pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i32 {
@@ -172,7 +179,12 @@ fn start(
 ) -> Result<((Fabric, Rails), Engine, Record), String> {
     let (mut fabric, rails) = match &record {
         Some(record) => open_again(ground, record)?,
-        None => open_rails(ground, &config.rails, config.port)?,
+        None => {
+            let ports = (config.port, config.port_may_move);
+            let opened = open_rails(ground, &config.rails, ports)?;
+            warn_of_seeds(&config.seeds, &opened.0.local_nids());
+            opened
+        }
     };
     let address = fabric.local_nids().to_string();
     let mut record = record.unwrap_or_default();
@@ -216,11 +228,27 @@ fn start_gossip(gossip: &GossipConfig, like: &Config, local: &NidList) -> Result
     Ok(engine.into())
 }
 
+/// Says of seeds that no rail leads to them: others may, so that it is no error.
+fn warn_of_seeds(seeds: &[NidList], own: &NidList) {
+    let shares = |seed: &&NidList| {
+        let mut nids = seed.iter();
+        nids.any(|nid| own.iter().any(|rail| rail.net == nid.net))
+    };
+    for seed in seeds.iter().filter(|seed| !shares(seed)) {
+        warn!(
+            %seed,
+            rails = %own,
+            "a seed is on none of the nets of this node's rails: it is reached through other members, if at all; \
+             give both a rail on one net (--rail)"
+        );
+    }
+}
+
 /// Opens the rails that are configured, or all there are.
 fn open_rails(
     ground: Ground,
     configured: &RailsDocument,
-    port: u16,
+    (port, may_move): (u16, bool),
 ) -> Result<(Fabric, Rails), String> {
     let mut document = configured.clone();
     if document.rails.is_empty() {
@@ -232,7 +260,7 @@ fn open_rails(
         document.rails = nids.into_iter().map(entry).collect();
     }
     let nids = document.rails.iter().map(|entry| entry.nid.clone());
-    let mut fabric = open(&ground, &document, nids.collect())?;
+    let mut fabric = open_where_free(&ground, &document, nids.collect(), may_move)?;
     // In the order in which they were given.
     let opened = fabric.local_nids().iter().cloned().collect();
     let mut rails = Rails::new(document, opened, ground.seat);
@@ -287,7 +315,57 @@ fn open_what_opens(
     Ok((opened.ok_or(why)?, lost))
 }
 
+/// Opens rails; those that name no port at the first port that is free for all of them, if they may have
+/// another: the agent of another job on this node may have the first.
+fn open_where_free(
+    ground: &Ground,
+    document: &RailsDocument,
+    mut nids: Vec<Nid>,
+    may_move: bool,
+) -> Result<Fabric, String> {
+    let is_unnamed = |nid: &Nid| nid.port == PORT_DEFAULT;
+    let unnamed: Vec<bool> = nids.iter().map(is_unnamed).collect();
+    let tries = if may_move { PORT_TRIES } else { 1 };
+    let mut refused = String::new();
+    for port in (PORT_DEFAULT..).step_by(PORT_STEP).take(tries) {
+        let moved = nids
+            .iter_mut()
+            .zip(&unnamed)
+            .filter(|(_, unnamed)| **unnamed);
+        moved.for_each(|(nid, _)| nid.port = port);
+        let error = match try_open(ground, document, nids.clone()) {
+            Ok(fabric) => return Ok(fabric),
+            Err(error) => error,
+        };
+        let (OpenError::PortInUse { nid, .. } | OpenError::NextPortInUse { nid, .. }) = &error
+        else {
+            return Err(error.to_string());
+        };
+        let mut own = nids.iter().zip(&unnamed);
+        if !own.any(|(one, unnamed)| *unnamed && one.to_string() == *nid) {
+            return Err(error.to_string());
+        }
+        refused = error.to_string();
+    }
+    let remedy = match may_move {
+        true => format!("; so are all that were tried, from {PORT_DEFAULT} on"),
+        false => {
+            "; if it is the agent of another job, MUSTER_PORT gives all nodes of this one another"
+                .into()
+        }
+    };
+    Err(refused + &remedy)
+}
+
 fn open(ground: &Ground, document: &RailsDocument, nids: Vec<Nid>) -> Result<Fabric, String> {
+    try_open(ground, document, nids).map_err(|error| error.to_string())
+}
+
+fn try_open(
+    ground: &Ground,
+    document: &RailsDocument,
+    nids: Vec<Nid>,
+) -> Result<Fabric, OpenError> {
     let config = FabricConfig {
         health: document.health,
         relay: document.relay,
@@ -295,7 +373,7 @@ fn open(ground: &Ground, document: &RailsDocument, nids: Vec<Nid>) -> Result<Fab
         lifeline: ground.lifeline.clone(),
         ..FabricConfig::new(ground.libfabric, nids)
     };
-    Fabric::open(&config).map_err(|error| error.to_string())
+    Fabric::open(&config)
 }
 
 fn engine_config(
@@ -384,7 +462,7 @@ mod tests {
         let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n      - nid: 127.59.4.1:0@udp0\n      \
                     - nid: 127.59.4.2:0@udp0\n";
         let document = RailsDocument::import(text).unwrap();
-        let (fabric, rails) = open_rails(ground(), &document, 0).unwrap();
+        let (fabric, rails) = open_rails(ground(), &document, (0, false)).unwrap();
         let record = record(&fabric, &rails);
         let (dead, left) = (rails.open()[0].clone(), rails.open()[1].clone());
         drop(fabric);
@@ -407,5 +485,50 @@ mod tests {
         assert!(taken.iter().all(Result::is_ok));
         let why = open_again(ground(), &record).map(drop).unwrap_err();
         assert!(why.contains("in use"), "{why}");
+    }
+
+    /// Jobs of one node are given the same rails, without a port. The second agent takes the next one; where
+    /// others expect it at the first, it says how a job is given another.
+    #[test]
+    fn a_rail_without_a_port_takes_the_next_free_one() {
+        let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n      - nid: 127.59.5.1@udp0\n      \
+                    - nid: 127.59.5.2@udp0\n";
+        let document = RailsDocument::import(text).unwrap();
+        let ports =
+            |rails: &Rails| -> Vec<u16> { rails.open().iter().map(|nid| nid.port).collect() };
+        let (first, rails) = open_rails(ground(), &document, (0, true)).unwrap();
+        assert_eq!(ports(&rails), [PORT_DEFAULT; 2]);
+        // One rail's port for beats is taken: both have the one after.
+        let other = UdpSocket::bind(("127.59.5.2", PORT_DEFAULT + 3)).unwrap();
+        let (second, rails) = open_rails(ground(), &document, (0, true)).unwrap();
+        assert_eq!(ports(&rails), [PORT_DEFAULT + 4; 2]);
+        assert_eq!(
+            rails.document().rails[0].nid.port,
+            PORT_DEFAULT,
+            "as it was configured"
+        );
+        let record = record(&second, &rails);
+        drop((first, second, other));
+        // A later worker is where the first one was.
+        let (_, rails) = open_again(ground(), &record).unwrap();
+        assert_eq!(ports(&rails), [PORT_DEFAULT + 4; 2]);
+
+        let taken = UdpSocket::bind(("127.59.5.1", PORT_DEFAULT)).unwrap();
+        let why = open_rails(ground(), &document, (0, false))
+            .map(drop)
+            .unwrap_err();
+        assert!(
+            why.contains("in use") && why.contains("MUSTER_PORT"),
+            "{why}"
+        );
+        // A port that was named is not another one.
+        let named = text.replace("5.1@", "5.1:7745@");
+        let named = RailsDocument::import(&named).unwrap();
+        let also = UdpSocket::bind(("127.59.5.1", 7745)).unwrap();
+        let why = open_rails(ground(), &named, (0, true))
+            .map(drop)
+            .unwrap_err();
+        assert!(why.contains("7745") && why.contains("in use"), "{why}");
+        drop((taken, also));
     }
 }

@@ -4,6 +4,7 @@ use super::CliError;
 use super::show::{ShowArgs, align, array, show, text};
 use crate::control::Question;
 use clap::Args;
+use muster_fabric::by_number;
 use serde_json::Value;
 
 /// Options of `muster attrs`.
@@ -21,15 +22,21 @@ pub(crate) fn run(args: &AttrsArgs) -> Result<(), CliError> {
 }
 
 fn table(answer: &Value) -> String {
-    let mut rows = vec![["NODE", "KEY", "VALUE", "VERSION"].map(String::from)];
-    for one in array(answer, "attributes") {
+    // A value may be long: it stands at the end of the line.
+    let mut rows = vec![["NODE", "KEY", "VERSION", "VALUE"].map(String::from)];
+    let mut attributes: Vec<&Value> = array(answer, "attributes").iter().collect();
+    attributes.sort_by(|one, other| {
+        let by_node = by_number(text(one, "node"), text(other, "node"));
+        by_node.then_with(|| text(one, "key").cmp(text(other, "key")))
+    });
+    for one in attributes {
         let value = match (one["value"].as_str(), one["value_hex"].as_str()) {
             (Some(value), _) => value.to_owned(),
             (None, Some(hex)) => format!("0x{hex}"),
             (None, None) => "-".to_owned(),
         };
         let (node, key) = (text(one, "node").to_owned(), text(one, "key").to_owned());
-        rows.push([node, key, value, one["version"].to_string()]);
+        rows.push([node, key, one["version"].to_string(), value]);
     }
     align(&rows)
 }

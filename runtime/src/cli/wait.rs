@@ -88,10 +88,7 @@ pub(crate) fn run(args: &WaitArgs) -> Result<(), CliError> {
             return Ok(());
         }
         if wanted.is_lost(&standing) {
-            let why = format!(
-                "{} failed or left",
-                fold(standing.lost.iter().map(String::as_str))
-            );
+            let why = format!("{} failed or left", wanted.folded(&standing.lost));
             let hint = match wanted.of_ranks {
                 true => "muster members".to_owned(),
                 false => format!("muster why {}", standing.lost[0]),
@@ -172,15 +169,20 @@ impl Wanted {
         self.state == State::Alive && !self.names.is_empty() && left < self.count
     }
 
+    /// Names as they are typed: ranks without brackets, 0-3.
+    fn folded(&self, names: &[String]) -> String {
+        let folded = fold(names.iter().map(String::as_str));
+        match self.of_ranks {
+            true => folded.trim_matches(['[', ']']).to_owned(),
+            false => folded,
+        }
+    }
+
     fn what(&self) -> String {
         let whom = match self.names.is_empty() {
             true => "members".to_owned(),
-            false if self.of_ranks => {
-                // 0-3, not [0-3]: as it was typed.
-                let ranks = fold(self.names.iter().map(String::as_str));
-                format!("ranks {}", ranks.trim_matches(['[', ']']))
-            }
-            false => fold(self.names.iter().map(String::as_str)),
+            false if self.of_ranks => format!("ranks {}", self.folded(&self.names)),
+            false => self.folded(&self.names),
         };
         format!(
             "wait for {} of {whom} to be {}",
@@ -192,8 +194,7 @@ impl Wanted {
     fn late(&self, standing: &Standing, seconds: u64) -> CliError {
         let mut why = format!("{} after {seconds} s", standing.reached.len());
         if !standing.missing.is_empty() {
-            let missing = fold(standing.missing.iter().map(String::as_str));
-            why += &format!("; not {missing}");
+            why += &format!("; not {}", self.folded(&standing.missing));
         }
         CliError::timed_out(self.what(), why).hint("muster members")
     }
@@ -222,7 +223,7 @@ fn print(wanted: &Wanted, standing: &Standing, output: Shape) {
         "state": wanted.state.word(),
         "reached": standing.reached,
     });
-    let names = fold(standing.reached.iter().map(String::as_str));
+    let names = wanted.folded(&standing.reached);
     match output {
         Shape::Table => println!("{names} {}", wanted.state.word()),
         Shape::Json => println!("{answer:#}"),

@@ -19,12 +19,18 @@
 //! Dropping a client does not leave: a process that ends without `finalize` counts as failed,
 //! which is the point. Nothing here needs anything but the C library.
 //!
+//! Methods have the words of the C API, whose pages in section 3 of the manual are theirs too. Other words are
+//! Rust's own: `attach` and `Options` (`deadline`, `job_size`) for `muster_init` and its settings, `descriptor` for
+//! `muster_get_fd`, `name()` of kinds, causes and states, `Error` for codes and messages. An index that is not known is
+//! `Unknown` or `None`, where C has an error. Callbacks are a thread of yours with [`Client::wait_event`].
+//!
 //! **What is absent on purpose:** no callback on a thread of the library but the porch's, no
 //! signal handler, no exit handler, no environment variable is set.
 
 mod attributes;
 mod boards;
 pub(crate) mod control;
+pub mod describe;
 mod error;
 mod exchange;
 mod link;
@@ -35,6 +41,7 @@ pub mod shared;
 mod start;
 mod thread;
 mod traffic;
+mod view;
 mod wait;
 
 use std::collections::BTreeSet;
@@ -58,6 +65,7 @@ pub use options::Options;
 use session::Session;
 use start::Environment;
 pub use traffic::PIGGYBACK_MAX;
+pub use view::Snapshot;
 
 /// How long `finalize` waits for the library thread, whose own waits are shorter.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(10);
@@ -77,6 +85,8 @@ struct Setting {
     rank: Option<u32>,
     /// Raised while there may be events for the application.
     event: EventFd,
+    /// Failures are fed to MPI: asked for by the options, or later.
+    feeds_mpi: AtomicBool,
     /// Wakes whoever deals with the agent: to leave, or to look for a lost agent again.
     command: Arc<EventFd>,
     stopping: AtomicBool,
@@ -148,12 +158,14 @@ impl Client {
         let event = EventFd::new().map_err(Error::system("create an eventfd"))?;
         let command = EventFd::new().map_err(Error::system("create an eventfd"))?;
         let stopping = AtomicBool::new(false);
+        let feeds_mpi = AtomicBool::new(options.ulfm);
         let setting = Setting {
             place,
             rank,
             options,
             environment,
             event,
+            feeds_mpi,
             command: Arc::new(command),
             stopping,
         };
@@ -339,6 +351,44 @@ impl Client {
         // While an agent is looked for the thread comes round by itself.
         if wanted && self.inner.link.is_connected() {
             setting.command.raise();
+        }
+    }
+
+    /// Has confirmed failures told to this process's MPI from now on, those of before included; MPI cannot take
+    /// them back. Without a library thread that is done at the next [`Client::dispatch`]. Nothing changes where it
+    /// was asked for before.
+    ///
+    /// # Errors
+    /// That nobody in this process could tell MPI; or that the agent takes no message now, so ask again.
+    pub fn feed_mpi(&self) -> Result<(), Error> {
+        self.board()?;
+        let setting = &self.inner.setting;
+        if setting.feeds_mpi.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let porch = setting.options.porch.as_ref();
+        let fed = match porch.is_some_and(|porch| porch.feed_mpi()) {
+            true => self.tell_feed(),
+            false => Err(Error::Setting {
+                variable: "the feed to MPI",
+                value: "asked for late".into(),
+                why: "this process was connected without it before, and no PMIx launcher started it; ask for it at \
+                      the first connection, or set MUSTER_ULFM=1",
+            }),
+        };
+        match &fed {
+            Ok(()) => setting.command.raise(),
+            Err(_) => setting.feeds_mpi.store(false, Ordering::Release),
+        }
+        fed
+    }
+
+    /// Tells the agent, which must not take a death back from now on; one that comes later hears it in the greeting.
+    fn tell_feed(&self) -> Result<(), Error> {
+        let link = &self.inner.link;
+        match link.0.send(&ToAgent::Feeds) {
+            Err(error) if link.is_connected() => Err(error),
+            _ => Ok(()),
         }
     }
 

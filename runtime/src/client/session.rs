@@ -5,6 +5,7 @@
 //! the agent that something is wrong while the process lives (`Detached`).
 
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::error::Error;
@@ -90,7 +91,7 @@ fn greet_on(
         rank: setting.rank,
         job_size: setting.options.job_size,
         threadless: !setting.options.thread,
-        ulfm: setting.options.ulfm,
+        ulfm: setting.feeds_mpi.load(Ordering::Acquire),
         wants_nudge: setting.options.thread && setting.options.porch.is_some(),
         held,
     };

@@ -41,8 +41,8 @@ static SHARED: [Shared; GENERATIONS] = [const {
 /// The fork generation that is attached, plus one; zero if none is.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// Attaches, or counts one more user of what is attached (then the options are not looked at but for
-/// the deadline).
+/// Attaches, or counts one more user of what is attached. Then of the options only the deadline is looked at,
+/// and `ulfm`: what one user asks for is done for the process.
 pub fn init(options: Options) -> Result<Client, Error> {
     let shared = shared()?;
     let begun = Instant::now();
@@ -50,6 +50,9 @@ pub fn init(options: Options) -> Result<Client, Error> {
     loop {
         match &mut *state {
             State::In(client, users) => {
+                if options.ulfm {
+                    client.feed_mpi()?;
+                }
                 *users += 1;
                 return Ok(client.clone());
             }

@@ -15,7 +15,9 @@ const STIR_DEADLINE: Duration = Duration::from_secs(1);
 
 impl Client {
     /// Waits until the node of this index is in one of these states, and says in which. `None` if it
-    /// was in none of them before the deadline; an index that is not known yet is `Unknown`.
+    /// was in none of them before the deadline; an index that is not known yet is `Unknown`. Another agent that
+    /// comes meanwhile may number the nodes otherwise: it is waited for the node that had the index at first, by
+    /// its name.
     ///
     /// Without a library thread this dispatches as well. A lost agent is no error here: another one
     /// may come before the deadline.
@@ -25,8 +27,10 @@ impl Client {
         states: &[NodeState],
         deadline: Duration,
     ) -> Result<Option<NodeState>, Error> {
+        let mut meant = Meant::new(node);
         self.await_board(deadline, |board| {
-            Some(board.node_state(node)).filter(|state| states.contains(state))
+            let state = meant.on(board).map(|node| board.node_state(node));
+            Some(state.unwrap_or(NodeState::Unknown)).filter(|state| states.contains(state))
         })
     }
 
@@ -150,6 +154,42 @@ impl Client {
                 let _ = self.dispatch_until(Some(until));
             }
         }
+    }
+}
+
+/// The node that somebody means by an index.
+struct Meant {
+    /// Its name, once there was a node of that index.
+    name: Option<String>,
+    /// Where it is, and on which board; none if it is not on that one yet.
+    found: Option<(u64, u32)>,
+    index: u32,
+}
+
+impl Meant {
+    fn new(index: u32) -> Self {
+        Self {
+            name: None,
+            found: None,
+            index,
+        }
+    }
+
+    /// Its index on this board.
+    fn on(&mut self, board: &BoardView) -> Option<u32> {
+        let identity = board.identity();
+        if let Some((_, node)) = self.found.filter(|(of, _)| *of == identity) {
+            return Some(node);
+        }
+        let node = match &self.name {
+            Some(name) => board.node_find(name),
+            None => {
+                self.name = board.node_name(self.index);
+                self.name.as_ref().map(|_| self.index)
+            }
+        };
+        self.found = node.map(|node| (identity, node));
+        node
     }
 }
 

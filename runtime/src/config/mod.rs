@@ -77,6 +77,9 @@ pub struct AgentConfig {
     pub stay: Stay,
     /// The port of rails that are given none.
     pub port: u16,
+    /// A rail that names no port takes the next free one where its own is taken: the others hear of it
+    /// from PMIx or MPI, nobody was told to expect it at one.
+    pub port_may_move: bool,
     /// Seed of all randomness in this agent; printed in its log.
     pub random_seed: u64,
     /// Where its events are written to, if they are.

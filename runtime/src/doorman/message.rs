@@ -10,7 +10,7 @@ use super::place::KEY_MAX;
 use crate::board::LAYOUT_VERSION;
 
 /// The version of this protocol.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 /// The layout of the board that goes with it.
 const LAYOUT: u8 = LAYOUT_VERSION as u8;
 const _: () = assert!(LAYOUT as u32 == LAYOUT_VERSION);
@@ -159,6 +159,8 @@ pub enum ToAgent {
     /// Its bootstrap says that these ranks run on the node of this name, or of these NIDs; at most
     /// [`PLACED_MAX`] of them.
     Placed(String, Vec<u32>),
+    /// Its application wants failures to be fed to MPI, which it did not when it was let in.
+    Feeds,
 }
 
 /// From the agent to a client.
@@ -232,6 +234,7 @@ impl ToAgent {
                 out.extend((ranks.len() as u32).to_le_bytes());
                 ranks.iter().for_each(|rank| out.extend(rank.to_le_bytes()));
             }
+            Self::Feeds => out.push(9),
         }
         out
     }
@@ -285,6 +288,7 @@ impl ToAgent {
                     (0..count).map(|_| reader.word()).collect();
                 Self::Placed(node, ranks?)
             }
+            9 => Self::Feeds,
             _ => return Err(reader.malformed()),
         };
         reader.end(message)
@@ -451,6 +455,7 @@ mod tests {
             ToAgent::Aborted(4711),
             ToAgent::Placed("n2".into(), vec![2, 3]),
             ToAgent::Placed("x".repeat(ADDRESS_MAX), vec![7; PLACED_MAX]),
+            ToAgent::Feeds,
         ] {
             assert!(message.encode().len() <= MESSAGE_MAX);
             assert_eq!(ToAgent::decode(&message.encode()), Ok(message));

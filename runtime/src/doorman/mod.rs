@@ -104,6 +104,8 @@ pub enum Request {
         /// The ranks on it.
         ranks: Vec<u32>,
     },
+    /// Its application asks from now on for failures to be fed to MPI.
+    Feeds,
     /// It announced that it leaves; the watch will say `Left`.
     Leaving {
         /// Its slot.
@@ -487,6 +489,7 @@ impl Doorman {
             (Ok(ToAgent::Placed(node, ranks)), Some(_)) => {
                 requests.push(Request::Placed { node, ranks });
             }
+            (Ok(ToAgent::Feeds), Some(_)) => requests.push(Request::Feeds),
             (Ok(ToAgent::Ask), Some((slot, _))) => {
                 let socket = descriptors.into_iter().next().map(Packets::from);
                 match socket.filter(|_| self.asks.len() < ASKS_MAX) {

@@ -5,6 +5,7 @@
 //! scheduling. Each file wraps one mechanism and says what the kernel promises about it.
 //! What is not here: any decision. Nobody in this room knows what a rank or a node is.
 
+pub mod cancel;
 #[cfg(feature = "agent")]
 pub mod child;
 pub mod clock;

@@ -45,6 +45,7 @@ pub struct Agent {
 pub enum Order {
     Event(Event),
     Address(String),
+    Board(fn(&mut BoardWriter)),
     SendKey(u32, [u8; 32]),
     Shut,
 }
@@ -213,6 +214,7 @@ fn serve(
                     board.push_event(&event);
                     doorman.nudge();
                 }
+                Order::Board(change) => change(&mut board),
                 Order::Address(address) => assert!(doorman.set_address(&address)),
                 Order::Shut => doorman.shut(),
                 Order::SendKey(slot, key) => assert!(doorman.send_key(slot, key)),

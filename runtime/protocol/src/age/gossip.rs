@@ -180,18 +180,34 @@ mod tests {
         assert_eq!(gossip.clock(), u64::MAX);
     }
 
-    fn message() -> impl Strategy<Value = (u64, Vec<u8>)> {
+    /// What came: all ages, those that a message of the application could carry, or those of a reply.
+    #[derive(Clone, Debug)]
+    enum Came {
+        Whole(Vec<u8>),
+        Entries(Vec<(usize, u8)>),
+    }
+
+    fn message() -> impl Strategy<Value = (u64, Came)> {
         // Many are of the ages that a message of the application can carry.
         let age = prop_oneof![0_u8..20, any::<u8>()];
         // None is so far ahead that another one becomes obsolete by it.
         (
             100_u64..107,
             proptest::collection::vec(age, 20),
-            any::<bool>(),
+            0..3,
+            any::<u32>(),
         )
-            .prop_map(|(clock, ages, is_carried)| match is_carried {
-                true => (clock, told(&ages)),
-                false => (clock, ages),
+            .prop_map(|(clock, ages, kind, which)| {
+                let came = match kind {
+                    0 => Came::Whole(ages),
+                    1 => Came::Whole(told(&ages)),
+                    _ => {
+                        let entries = ages.into_iter().enumerate();
+                        let is_there = |(index, _): &(usize, u8)| which >> index & 1 == 1;
+                        Came::Entries(entries.filter(is_there).collect())
+                    }
+                };
+                (clock, came)
             })
     }
 
@@ -241,9 +257,14 @@ mod tests {
                 random
             });
             for (gossip, messages) in [(&mut first, &messages), (&mut second, &shuffled)] {
-                for (clock, ages) in messages {
+                for (clock, came) in messages {
                     prop_assert_eq!(gossip.hear_clock(*clock), Freshness::Current);
-                    gossip.merge(ages);
+                    match came {
+                        Came::Whole(ages) => gossip.merge(ages),
+                        Came::Entries(entries) => {
+                            entries.iter().for_each(|(index, age)| gossip.merge_one(*index, *age));
+                        }
+                    }
                 }
             }
             prop_assert_eq!(first.clock(), second.clock());

@@ -20,6 +20,8 @@ use crate::pmix::{Error, Job, Session, Word};
 pub(super) struct Crier {
     feed_mpi: bool,
     say_words: bool,
+    /// Nothing is said, whoever asks.
+    is_silent: bool,
     /// Ranks that are dead for MPI: it was told of them or shall be, or has told us.
     dead: BTreeSet<u32>,
     /// Those of them of whom it is still to be told.
@@ -102,11 +104,24 @@ impl Crier {
         }
     }
 
+    /// Has MPI told of the dead from now on, of those on the board first. `false` if nothing may be said.
+    pub(super) fn feed_mpi(&mut self, board: Option<&BoardView>) -> bool {
+        if self.is_silent || self.feed_mpi {
+            return !self.is_silent;
+        }
+        self.feed_mpi = true;
+        if let Some(board) = board {
+            self.look_at_all(board);
+        }
+        true
+    }
+
     /// Says nothing any more, and forgets what it was about to. Says whether MPI was to be fed.
     pub(super) fn fall_silent(&mut self) -> bool {
         let was_fed = self.feed_mpi;
         *self = Self {
             counts: self.counts(),
+            is_silent: true,
             ..Self::default()
         };
         was_fed
@@ -334,6 +349,33 @@ mod tests {
         board.set_rank_state(2, RankState::Failed);
         late.note(&attached, &view);
         assert_eq!((late.dead_nodes.len(), &late.pending[..]), (1, &[2][..]));
+    }
+
+    /// MPI is told of who died before it was asked for, once; who fell silent stays that.
+    #[test]
+    fn who_asks_late_is_told_of_all() {
+        let mut board = board();
+        let mut crier = Crier::new(false, true);
+        crier.note(
+            &event(EventKind::NodeFailed, Cause::Silence, 1, NO_RANK),
+            &board.view(),
+        );
+        assert!(crier.pending.is_empty());
+        board.set_node_state(1, NodeState::Failed);
+        board.set_rank_state(2, RankState::Failed);
+        board.set_rank_state(3, RankState::Failed);
+        for _ in 0..2 {
+            assert!(crier.feed_mpi(Some(&board.view())));
+            assert_eq!(crier.pending, [2, 3]);
+            assert_eq!(crier.dead_nodes[1..].len(), 1, "looked up for MPI as well");
+        }
+        crier.note(
+            &event(EventKind::RankFailed, Cause::KernelFutex, 0, 1),
+            &board.view(),
+        );
+        assert_eq!(crier.pending, [2, 3, 1]);
+        assert!(crier.fall_silent() && !crier.feed_mpi(Some(&board.view())));
+        assert!(crier.pending.is_empty());
     }
 
     /// A word follows from the states, and is the worst that can be said.

@@ -20,7 +20,7 @@ mod hearsay;
 mod spokesman;
 
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -52,6 +52,8 @@ pub struct PmixPorch {
     heard: Arc<hearsay::Counts>,
     /// Up to this time on the monotonic clock a call of the application is of no use.
     quiet_until_us: AtomicU64,
+    /// The application asked late for deaths to be told to MPI, which was not seen to yet.
+    feed_wanted: AtomicBool,
 }
 
 struct State {
@@ -83,6 +85,7 @@ impl PmixPorch {
             heard: state.hearsay.counts(),
             state: Mutex::new(state),
             quiet_until_us: AtomicU64::new(0),
+            feed_wanted: AtomicBool::new(false),
         }
     }
 
@@ -119,6 +122,9 @@ impl Porch for PmixPorch {
     fn on_call(&self) {
         // Whoever is in there does what there is to do; an application is not kept waiting.
         if let Ok(mut state) = self.state.try_lock() {
+            if self.feed_wanted.swap(false, Ordering::AcqRel) {
+                state.feed_mpi();
+            }
             state.advance(clock::monotonic_ns() / 1000);
             self.quiet_until_us
                 .store(state.quiet_until_us(), Ordering::Relaxed);
@@ -128,6 +134,11 @@ impl Porch for PmixPorch {
     fn wants_call(&self) -> bool {
         let quiet_until_us = self.quiet_until_us.load(Ordering::Relaxed);
         quiet_until_us != u64::MAX && clock::monotonic_ns() / 1000 >= quiet_until_us
+    }
+
+    fn feed_mpi(&self) -> bool {
+        self.feed_wanted.store(true, Ordering::Release);
+        true
     }
 
     fn next_wake(&self) -> Option<Duration> {
@@ -170,6 +181,19 @@ impl State {
             not_before_us: 0,
             look_us: LOOK_FIRST_US,
             looking_since_us: Some(u64::MAX),
+        }
+    }
+
+    /// Has MPI told of deaths, late.
+    fn feed_mpi(&mut self) {
+        if self.crier.feed_mpi(self.board.as_ref()) {
+            self.cry();
+            return;
+        }
+        let link = self.link.as_ref().and_then(AgentLink::rank);
+        let in_mpi = self.guest.as_ref().map(|guest| guest.session.rank());
+        if let (Some(ours), Some(in_mpi)) = (link, in_mpi) {
+            complain_of_numbers(ours, in_mpi);
         }
     }
 
@@ -260,12 +284,7 @@ impl State {
             return true;
         };
         if self.crier.fall_silent() {
-            // Nobody may be reading, which must not end the library thread.
-            let _ = writeln!(
-                io::stderr(),
-                "muster: this process is rank {ours} of its job (MUSTER_RANK) and rank {in_mpi} to MPI: \
-                 MPI is not told of failures; unset MUSTER_RANK, and MUSTER_JOB if the job is not MPI's"
-            );
+            complain_of_numbers(ours, in_mpi);
         }
         false
     }
@@ -292,6 +311,16 @@ impl State {
             }
         }
     }
+}
+
+/// MPI was to be told of failures, and numbers its ranks otherwise.
+fn complain_of_numbers(ours: u32, in_mpi: u32) {
+    // Nobody may be reading, which must not end the library thread.
+    let _ = writeln!(
+        io::stderr(),
+        "muster: this process is rank {ours} of its job (MUSTER_RANK) and rank {in_mpi} to MPI: \
+         MPI is not told of failures; unset MUSTER_RANK, and MUSTER_JOB if the job is not MPI's"
+    );
 }
 
 /// The one thing that a library may say on standard error: the job is split into single nodes.

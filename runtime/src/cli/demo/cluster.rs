@@ -14,6 +14,9 @@ use std::time::Duration;
 /// How long `muster run` may take to end a job that is not to go on.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// How long a rank waits for one call of MPI: a slow machine is no MPI that hangs.
+const DEADLINE_S: &str = "60";
+
 /// A running job and everything that belongs to it.
 pub(crate) struct Cluster {
     starter: Child,
@@ -119,6 +122,8 @@ fn command(args: &DemoArgs, directory: &Path) -> Result<Command, CliError> {
         .arg(&args.program)
         .env("MUSTER_PROFILE", &args.profile)
         .env("SURVIVE_LOG_DIR", directory.join("logs"))
+        // A rank that gives MPI up goes on alone, which is not what is shown here.
+        .env("SURVIVE_DEADLINE_S", DEADLINE_S)
         .stdin(Stdio::null())
         .stdout(log)
         .stderr(log_too)

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// How long the job may take to start, and how long each later step may take.
 const START_DEADLINE: Duration = Duration::from_secs(120);
-const STEP_DEADLINE: Duration = Duration::from_secs(60);
+const STEP_DEADLINE: Duration = Duration::from_secs(120);
 const END_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Options of `muster demo`.

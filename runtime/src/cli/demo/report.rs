@@ -96,11 +96,12 @@ impl Report {
         } = run;
         let facts_of = |rank: &u32| all.get(rank).map_or(&[][..], Vec::as_slice);
         let reports: Vec<_> = faults.iter().map(|fault| judge(fault, all)).collect();
-        let shrunk_with_mpi = survivors.iter().all(|rank| {
-            !facts_of(rank)
-                .iter()
-                .any(|fact| matches!(fact, Fact::NotShrunk { .. }))
-        });
+        let living = survivors.iter().filter(|rank| !run.crashed.contains(rank));
+        let deadly = faults.iter().filter(|fault| fault.kind != FaultKind::Hung);
+        let last_ns = deadly.map(|fault| fault.t0_ns).max();
+        let shrunk_with_mpi = living
+            .map(facts_of)
+            .all(|facts| last_ns.is_none_or(|last_ns| has_shrunk(facts, last_ns, survivors.len())));
         let mut report = Self {
             schema: "muster/demo/v1",
             seed: run.seed,
@@ -142,6 +143,12 @@ impl Report {
         }
         if !self.survivors_finished {
             return Err("not every survivor finished its computation".into());
+        }
+        if !self.shrunk_with_mpi {
+            return Err(
+                "not every survivor went on with MPI: see SHRUNK and NOSHRINK in the ranks' logs"
+                    .into(),
+            );
         }
         Ok(())
     }
@@ -209,6 +216,16 @@ impl Report {
         );
         story
     }
+}
+
+/// Whether a rank went on with MPI after each fault, and after the last one with no more than the survivors.
+fn has_shrunk(facts: &[Fact], last_ns: u64, survivors: usize) -> bool {
+    let is_alone = |fact: &Fact| matches!(fact, Fact::NotShrunk { .. });
+    let fits = |fact: &Fact| {
+        matches!(fact, Fact::Shrunk { at_ns, size }
+            if *at_ns >= last_ns && (1..=survivors).contains(&(*size as usize)))
+    };
+    !facts.iter().any(is_alone) && facts.iter().any(fits)
 }
 
 /// When the survivors had shrunk MPI after a fault.
@@ -343,6 +360,10 @@ mod tests {
         }
     }
 
+    fn shrunk(at_ns: u64, size: u32) -> Fact {
+        Fact::Shrunk { at_ns, size }
+    }
+
     fn report(all: Vec<(u32, Vec<Fact>)>, crashed: Vec<u32>) -> Report {
         Report::new(&Run {
             seed: 1,
@@ -369,14 +390,49 @@ mod tests {
     #[test]
     fn times_are_from_the_signal_to_the_stamp_of_each_rank() {
         let all = vec![
-            (0, vec![told(2_000_000, "RANK_FAILED", "2")]),
-            (1, vec![told(4_500_000, "RANK_FAILED", "2")]),
+            (
+                0,
+                vec![told(2_000_000, "RANK_FAILED", "2"), shrunk(6_000_000, 2)],
+            ),
+            (
+                1,
+                vec![told(4_500_000, "RANK_FAILED", "2"), shrunk(6_000_000, 2)],
+            ),
         ];
         let report = report(all, vec![]);
         assert_eq!(report.faults[0].p50_ms, 1.0);
         assert_eq!(report.faults[0].max_ms, 3.5);
         assert_eq!(report.faults[0].missing, 0);
         assert_eq!(report.verdict(), Ok(()));
+    }
+
+    /// Going on without MPI is no recovery, nor is a shrink of before, nor one that has the dead in it.
+    #[test]
+    fn who_did_not_shrink_mpi_is_found() {
+        let heard = || told(2_000_000, "RANK_FAILED", "2");
+        let other = |facts: Vec<Fact>| {
+            let facts = [vec![heard()], facts].concat();
+            report(
+                vec![(0, vec![heard(), shrunk(6_000_000, 2)]), (1, facts)],
+                vec![],
+            )
+        };
+        assert_eq!(other(vec![shrunk(6_000_000, 2)]).verdict(), Ok(()));
+        let alone = Fact::NotShrunk { why: "late".into() };
+        for facts in [
+            vec![],
+            vec![alone.clone()],
+            vec![shrunk(6_000_000, 2), alone],
+            vec![shrunk(900_000, 2)],
+            vec![shrunk(6_000_000, 3)],
+        ] {
+            let report = other(facts);
+            assert!(!report.shrunk_with_mpi && report.verdict().is_err());
+            assert!(report.timeline().contains("could not shrink everywhere"));
+        }
+        // One that Open MPI has crashed needs none.
+        let all = vec![(0, vec![heard(), shrunk(6_000_000, 2)]), (1, vec![heard()])];
+        assert!(report(all, vec![1]).shrunk_with_mpi);
     }
 
     #[test]

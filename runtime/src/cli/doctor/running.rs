@@ -3,7 +3,8 @@
 use super::{Finding, Level};
 use crate::cli::CliError;
 use crate::cli::agents::{self, AgentArgs};
-use crate::cli::show::{array, asked, ranges, text};
+use crate::cli::show::{array, text};
+use crate::control::story::ranges;
 use crate::control::{AskError, Followed, Follower, Question, ask};
 use muster_fabric::fold;
 use rustix::process::Pid;
@@ -29,24 +30,7 @@ pub(super) fn look(args: &AgentArgs, listen_ms: u64) -> Result<(Vec<Finding>, Va
         match ask(path, &Question::About) {
             Ok(about) => asked_ones.push((path.clone(), about)),
             Err(error) => {
-                let remedy = match error {
-                    AskError::NoAgent { .. } => {
-                        "start one with musterd, or name another with --agent"
-                    }
-                    AskError::Denied { .. } => "ask as its user or as root",
-                    AskError::NoAnswer { .. } => {
-                        "see whether it is stopped (ps -o stat), and its log; start it anew if so"
-                    }
-                    AskError::Skewed { .. } | AskError::Refused { .. } => {
-                        "install one release on all nodes, and start the agent anew"
-                    }
-                };
-                findings.push(Finding::bad(
-                    "agents",
-                    Level::Error,
-                    error.to_string(),
-                    remedy,
-                ));
+                findings.push(unasked(&error));
             }
         }
     }
@@ -61,11 +45,26 @@ pub(super) fn look(args: &AgentArgs, listen_ms: u64) -> Result<(Vec<Finding>, Va
     for (path, about) in &asked_ones {
         findings.push(priority(about));
         findings.extend(cores(about, &affinity));
-        findings.extend(refused(path, text(about, "node"))?);
+        findings.extend(refused(path, text(about, "node")));
     }
-    let matrix = listen(&asked_ones, listen_ms)?;
+    let matrix = listen(&asked_ones, listen_ms, &mut findings);
     findings.extend(firewall(&matrix));
     Ok((findings, matrix.into()))
+}
+
+/// An agent that gives no answer, or none any more: what the others say counts all the same.
+fn unasked(error: &AskError) -> Finding {
+    let remedy = match error {
+        AskError::NoAgent { .. } => "start one with musterd, or name another with --agent",
+        AskError::Denied { .. } => "ask as its user or as root",
+        AskError::NoAnswer { .. } => {
+            "see whether it is stopped (ps -o stat), and its log; start it anew if so"
+        }
+        AskError::Skewed { .. } | AskError::Refused { .. } => {
+            "install one release on all nodes, and start the agent anew"
+        }
+    };
+    Finding::bad("agents", Level::Error, error.to_string(), remedy)
 }
 
 fn priority(about: &Value) -> Finding {
@@ -133,21 +132,30 @@ fn cores(about: &Value, affinity: &dyn Fn(i32) -> Option<Vec<u64>>) -> Option<Fi
     })
 }
 
-/// Members that were refused since the agent began: of another release, or set otherwise.
-fn refused(path: &Path, node: &str) -> Result<Vec<Finding>, CliError> {
+/// Members that are refused: of another release, or set otherwise. Who was let in since is not.
+fn refused(path: &Path, node: &str) -> Vec<Finding> {
     let mut follower = match Follower::open(path, 0, false) {
         Ok(follower) => follower,
         // One that keeps no journal says so elsewhere.
-        Err(_) => return Ok(Vec::new()),
+        Err(_) => return Vec::new(),
     };
-    let mut settings: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    while let Followed::Event(event) = follower.next(None).map_err(asked)? {
-        if event["event"] == "node-refused" {
-            let members = settings
-                .entry(text(&event, "setting").to_owned())
-                .or_default();
-            members.push(text(&event, "member").to_owned());
+    let mut of_member: BTreeMap<String, String> = BTreeMap::new();
+    // An agent that ends meanwhile refuses nobody.
+    while let Ok(Followed::Event(event)) = follower.next(None) {
+        let member = text(&event, "member").to_owned();
+        match text(&event, "event") {
+            "node-refused" => {
+                of_member.insert(member, text(&event, "setting").to_owned());
+            }
+            "node-up" => {
+                of_member.remove(&member);
+            }
+            _ => {}
         }
+    }
+    let mut settings: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (member, setting) in of_member {
+        settings.entry(setting).or_default().push(member);
     }
     let finding = |(setting, members): (String, Vec<String>)| {
         let members = fold(members.iter().map(String::as_str));
@@ -160,23 +168,32 @@ fn refused(path: &Path, node: &str) -> Result<Vec<Finding>, CliError> {
         let found = format!("{node} and {members} do not listen to each other: {setting} differs");
         Finding::bad("versions", Level::Error, found, remedy)
     };
-    Ok(settings.into_iter().map(finding).collect())
+    settings.into_iter().map(finding).collect()
 }
 
 /// Who is heard over which pair within the time: a row for each NID of each living member.
-fn listen(agents: &[(PathBuf, Value)], listen_ms: u64) -> Result<Vec<Value>, CliError> {
-    let peers = |path: &Path| ask(path, &Question::peers()).map_err(asked);
-    let before: Vec<Value> = agents
-        .iter()
-        .map(|(path, _)| peers(path))
-        .collect::<Result<_, _>>()?;
-    if agents.is_empty() {
-        return Ok(Vec::new());
+/// An agent that ends meanwhile is a finding.
+fn listen(agents: &[(PathBuf, Value)], listen_ms: u64, findings: &mut Vec<Finding>) -> Vec<Value> {
+    let mut said = |path: &Path, question: &Question| {
+        let answer = ask(path, question);
+        answer.map_err(|error| findings.push(unasked(&error))).ok()
+    };
+    let mut before = Vec::new();
+    for (path, about) in agents {
+        before.extend(said(path, &Question::peers()).map(|peers| (path, about, peers)));
+    }
+    if before.is_empty() {
+        return Vec::new();
     }
     std::thread::sleep(Duration::from_millis(listen_ms));
     let mut matrix = Vec::new();
-    for ((path, about), before) in agents.iter().zip(&before) {
-        let (now, members) = (peers(path)?, ask(path, &Question::Members).map_err(asked)?);
+    for (path, about, before) in &before {
+        let Some(now) = said(path, &Question::peers()) else {
+            continue;
+        };
+        let Some(members) = said(path, &Question::Members) else {
+            continue;
+        };
         let living = |name: &str| {
             array(&members, "members").iter().any(|member| {
                 text(member, "name") == name
@@ -191,7 +208,7 @@ fn listen(agents: &[(PathBuf, Value)], listen_ms: u64) -> Result<Vec<Value>, Cli
             matrix.extend(rows(text(about, "node"), peer, before));
         }
     }
-    Ok(matrix)
+    matrix
 }
 
 fn rows(node: &str, peer: &Value, before: &Value) -> Vec<Value> {
@@ -223,7 +240,9 @@ struct Silence<'a> {
 /// over none is no neighbour of ours, and others watch it. A rail that many are cut off from is one finding.
 fn firewall(matrix: &[Value]) -> Vec<Finding> {
     let mut members: BTreeMap<(&str, &str), Vec<&Value>> = BTreeMap::new();
-    for row in matrix {
+    // A net that this node is not on is not cut.
+    let shared = matrix.iter().filter(|row| !array(row, "over").is_empty());
+    for row in shared {
         members
             .entry((text(row, "at"), text(row, "member")))
             .or_default()

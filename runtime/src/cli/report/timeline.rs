@@ -50,15 +50,24 @@ impl Scale {
         LEFT + (WIDTH - LEFT - RIGHT) * part
     }
 
-    /// Round distances of grid lines: 1, 2 or 5, and zeros.
+    /// Round distances of grid lines: 1, 2 or 5, and zeros, of seconds, and of minutes from there on.
     fn step_us(&self) -> u64 {
+        let minute = 60e6;
         let wished = self.span_us as f64 / TICKS;
-        let power = 10_f64.powf(wished.max(1.0).log10().floor());
+        if wished > 0.5 * minute {
+            let minutes = (wished / minute).max(1.0);
+            return (Self::round(minutes) * minute) as u64;
+        }
+        Self::round(wished.max(1.0)) as u64
+    }
+
+    /// The next round number, of one or more.
+    fn round(wished: f64) -> f64 {
+        let power = 10_f64.powf(wished.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|times| times * power);
         step.into_iter()
             .find(|step| *step >= wished)
             .unwrap_or(wished)
-            .max(1.0) as u64
     }
 }
 
@@ -101,9 +110,9 @@ pub(super) fn draw(page: &mut String, incidents: &[Incident<'_>]) {
 
 fn grid(page: &mut String, scale: &Scale, height: f64) {
     let step = scale.step_us();
-    let mut after = 0;
-    while after <= scale.span_us {
-        let x = scale.x(scale.first_us + after);
+    for number in 0..=scale.span_us / step {
+        let after = number * step;
+        let x = scale.x(scale.first_us.saturating_add(after));
         let _ = write!(
             page,
             "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"0\" y2=\"{}\" stroke=\"#dde2ea\"/><text x=\"{x:.1}\" \
@@ -112,7 +121,6 @@ fn grid(page: &mut String, scale: &Scale, height: f64) {
             height - 1.4 * LANE,
             moment(after, step)
         );
-        after += step;
     }
 }
 
@@ -123,8 +131,8 @@ fn moment(after_us: u64, step_us: u64) -> String {
         0..1_000 => format!("+{:.3} ms", after_us as f64 / 1e3),
         1_000..100_000 => format!("+{:.0} ms", after_us as f64 / 1e3),
         100_000..1_000_000 => format!("+{seconds:.1} s"),
-        1_000_000..100_000_000 => format!("+{seconds:.0} s"),
-        _ => format!("+{:.1} min", seconds / 60.0),
+        1_000_000..60_000_000 => format!("+{seconds:.0} s"),
+        _ => format!("+{:.0} min", seconds / 60.0),
     }
 }
 
@@ -146,8 +154,8 @@ fn lane(page: &mut String, scale: &Scale, member: &str, incidents: &[&Incident<'
         escaped(member),
         escaped(&shown)
     );
-    let states: Vec<&&Incident<'_>> = incidents.iter().filter(|one| one.rank.is_none()).collect();
-    let end = scale.first_us + scale.span_us;
+    let states: Vec<&&Incident<'_>> = incidents.iter().filter(|one| is_state(one)).collect();
+    let end = scale.first_us.saturating_add(scale.span_us);
     for (at, incident) in states.iter().enumerate().take(ROWS_MAX) {
         let until = states.get(at + 1).map_or(end, |next| next.first_us);
         let (from, to) = (scale.x(incident.first_us), scale.x(until));
@@ -171,6 +179,21 @@ fn lane(page: &mut String, scale: &Scale, member: &str, incidents: &[&Incident<'
             if incident.is_failure() { 6 } else { 4 }
         );
     }
+}
+
+/// Whether the member is in another state from here on.
+fn is_state(incident: &Incident<'_>) -> bool {
+    let event = incident.event;
+    let words = [
+        "node-up",
+        "node-recovered",
+        "node-degraded",
+        "node-suspect",
+        "node-failed",
+        "node-left",
+        "outcast",
+    ];
+    incident.rank.is_none() && words.contains(&event)
 }
 
 fn legend(page: &mut String, y: f64) {
@@ -208,7 +231,7 @@ mod tests {
             (1, 1),
             (941_000, 200_000),
             (60_000_000, 10_000_000),
-            (7_200_000_000, 2_000_000_000),
+            (7_200_000_000, 1_200_000_000),
         ] {
             let scale = Scale {
                 first_us: 5,
@@ -219,7 +242,19 @@ mod tests {
         }
         assert_eq!(moment(400_000, 200_000), "+0.4 s");
         assert_eq!(moment(20_000, 5_000), "+20 ms");
-        assert_eq!(moment(4_000_000_000, 2_000_000_000), "+66.7 min");
+        assert_eq!(moment(3_600_000_000, 1_200_000_000), "+60 min");
+    }
+
+    /// One broken line of a journal must not make it endless.
+    #[test]
+    fn a_grid_over_all_time_is_drawn() {
+        let scale = Scale {
+            first_us: u64::MAX - 5,
+            span_us: u64::MAX,
+        };
+        let mut page = String::new();
+        grid(&mut page, &scale, 100.0);
+        assert!(page.matches("<line").count() < 12, "{page}");
     }
 
     #[test]

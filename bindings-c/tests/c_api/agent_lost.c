@@ -1,0 +1,173 @@
+/* A rank whose agent is killed, keeper and worker, where no other can be started for a while; with a thread of the
+ * library or, with the word "alone", without one. Then one whose agent's worker is killed until the keeper gives up.
+ * MUSTER_AGENT is a symbolic link, which this program takes away and puts back. Exit code 0 if all checks held. */
+#include "agents.h"
+
+#define DEADLINE_MS 60000
+#define ALIVE MUSTER_STATE(MUSTER_RANK_ALIVE)
+
+static const char *program;
+static int is_alone;
+
+static muster_ctx_t *attach(int rank)
+{
+    muster_ctx_t *context = NULL;
+    muster_config_t config = MUSTER_CONFIG_INIT;
+    config.job = "agent_lost.c";
+    config.node = "here";
+    config.rank = rank;
+    config.ranks = 2;
+    config.flags = is_alone ? MUSTER_NO_THREAD : 0;
+    int status = muster_init(&config, &context);
+    if (status < 0 && status != MUSTER_ERR_AGENT_REFUSED)
+        printf("rank %d: %s: %s\n", rank, muster_strerror(status), muster_last_error_message());
+    return context;
+}
+
+/* --------------------------------------------------------------------------------- lost and found */
+
+static void expect_words(const char *what, const char *words)
+{
+    if (!strstr(what, words)) {
+        printf("%s: misses \"%s\"\n", what, words);
+        failures++;
+    }
+}
+
+/* Takes events until the agent is called lost; what is done meanwhile comes between two looks. */
+static void await_lost(muster_ctx_t *context, void (*meanwhile)(void))
+{
+    muster_event_t event = MUSTER_EVENT_INIT;
+    int status = 0;
+    for (int looks = 0; status >= 0 && looks < DEADLINE_MS / 50; looks++) {
+        if (meanwhile)
+            meanwhile();
+        status = muster_poll_events(context, &event, 1, 50);
+    }
+    CHECK(status == MUSTER_ERR_AGENT_LOST);
+    CHECK(strcmp(muster_error_name(status), "MUSTER_ERR_AGENT_LOST") == 0);
+}
+
+static void note(muster_ctx_t *context, const muster_event_t *event, void *found)
+{
+    (void)context;
+    if (event->kind == MUSTER_EVENT_OVERFLOW && event->cause == MUSTER_CAUSE_NEW_AGENT) {
+        CHECK(event->lost == 0);
+        ++*(int *)found;
+    }
+}
+
+/* Looks for another agent until there is one, which is told by an event, once. */
+static void await_found(muster_ctx_t *context)
+{
+    int found = 0;
+    for (int looks = 0; !found && looks < DEADLINE_MS / 50; looks++) {
+        muster_event_t event = MUSTER_EVENT_INIT;
+        (void)muster_dispatch(context, note, &found);
+        if (!found && muster_poll_events(context, &event, 1, 50) == 1)
+            note(context, &event, &found);
+    }
+    CHECK(found == 1);
+    CHECK(muster_wait_node(context, 0, MUSTER_STATE(MUSTER_NODE_ALIVE), DEADLINE_MS) == MUSTER_NODE_ALIVE);
+    CHECK(muster_node_find(context, "here") == muster_my_node(context));
+}
+
+/* While there is no agent: all that can be said is said, and what needs one says so. */
+static void check_lost(muster_ctx_t *context, const char *reason, const char *hint)
+{
+    muster_event_t event = MUSTER_EVENT_INIT;
+    char text[64];
+    CHECK(muster_next_event(context, &event) == MUSTER_ERR_AGENT_LOST);
+    expect_words(muster_last_error_message(), reason);
+    expect_words(muster_last_error_message(), hint);
+    CHECK(muster_poll_events(context, &event, 1, 0) == MUSTER_ERR_AGENT_LOST);
+    CHECK(muster_dispatch(context, note, NULL) == MUSTER_ERR_AGENT_LOST);
+    CHECK(muster_publish(context, "k", "v", 1) == MUSTER_ERR_AGENT_LOST);
+    CHECK(muster_why(context, 0, text, sizeof text) == MUSTER_ERR_AGENT_LOST);
+    CHECK(muster_rank_state(context, 0) >= MUSTER_RANK_ALIVE && muster_my_node(context) == 0);
+    CHECK(muster_wait_rank(context, 1, MUSTER_STATE(MUSTER_RANK_FAILED), 0) == MUSTER_ERR_TIMEOUT);
+    CHECK(muster_tick(context) == MUSTER_OK && muster_get_fd(context) >= 0);
+}
+
+/* The promise of ticks that was given to the first agent is known to the second. */
+static void check_promise(muster_ctx_t *context)
+{
+    CHECK(muster_wait_rank(context, 0, MUSTER_STATE(MUSTER_RANK_HUNG), DEADLINE_MS) == MUSTER_RANK_HUNG);
+    CHECK(muster_tick_every(context, 0) == MUSTER_OK);
+    CHECK(muster_wait_rank(context, 0, ALIVE, DEADLINE_MS) == MUSTER_RANK_ALIVE);
+}
+
+static void kill_worker(void)
+{
+    pid_t worker;
+    if (find_agent("here", &worker, 1, 1) == 1)
+        kill(worker, SIGKILL);
+}
+
+/* Another rank, whose start finds no agent and starts one. */
+static pid_t start_other(void)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        execl(program, program, "other", (char *)NULL);
+        _exit(127);
+    }
+    CHECK(child > 0);
+    return child;
+}
+
+static int be_the_other(void)
+{
+    muster_ctx_t *context = NULL;
+    /* The keeper that gave up says so for a while to whoever comes. */
+    for (int looks = 0; !context && looks < DEADLINE_MS / 50; looks++, usleep(50000))
+        context = attach(1);
+    CHECK(context && muster_wait_ranks(context, 2, ALIVE, DEADLINE_MS) == 2);
+    CHECK(context && muster_finalize(context) == MUSTER_OK);
+    return failures != 0;
+}
+
+/* An agent that keeps crashing is not started again by its ranks, who say why; one of somebody else's is found. */
+static void check_crashing(muster_ctx_t *context)
+{
+    int status = -1;
+    await_lost(context, kill_worker);
+    check_lost(context, "the worker died 5 times", "its log is");
+    pid_t other = start_other();
+    await_found(context);
+    CHECK(waitpid(other, &status, 0) == other && status == 0);
+}
+
+int main(int count, char **words)
+{
+    const char *link = getenv("MUSTER_AGENT");
+    char agent[4096] = "";
+    uint64_t again = 0;
+    program = words[0];
+    if (count > 1 && strcmp(words[1], "other") == 0)
+        return be_the_other();
+    is_alone = count > 1;
+    CHECK(link && readlink(link, agent, sizeof agent - 1) > 0);
+    muster_ctx_t *context = attach(0);
+    if (!context || failures)
+        return 1;
+    CHECK(muster_wait_rank(context, 0, ALIVE, DEADLINE_MS) == MUSTER_RANK_ALIVE);
+    CHECK(muster_tick_every(context, 100) == MUSTER_OK);
+
+    CHECK(unlink(link) == 0);
+    kill_agent("here");
+    await_lost(context, NULL);
+    check_lost(context, link, "is lost after");
+    CHECK(symlink(agent, link) == 0);
+    await_found(context);
+    CHECK(muster_counter(context, "agents_found_again", &again) == MUSTER_OK && again == 1);
+    check_promise(context);
+    if (!is_alone)
+        check_crashing(context);
+    CHECK(muster_finalize(context) == MUSTER_OK);
+    check_context(context, MUSTER_ERR_NOT_INITIALIZED);
+    if (failures)
+        printf("%d checks failed\n", failures);
+    return failures != 0;
+}
