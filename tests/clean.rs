@@ -2,22 +2,12 @@
 //! everything on it, and what shows that.
 
 use crate::DEADLINE;
-use crate::cluster::{Cluster, NODES, Process};
+use crate::cluster::{Cluster, DAEMONS, NODES, Process};
 use crate::ranks::wait_for_end;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-
-/// The daemons of the cluster itself.
-const DAEMONS: [&str; 6] = [
-    "bash",
-    "sleep",
-    "munged",
-    "slurmctld",
-    "slurmscriptd",
-    "slurmd",
-];
 
 /// What is left of jobs: nothing, if all of it is empty.
 #[derive(Debug)]

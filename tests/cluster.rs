@@ -30,6 +30,16 @@ const PROGRAMS: [&str; 8] = [
     "ip",
 ];
 
+/// The daemons of the cluster itself.
+pub const DAEMONS: [&str; 6] = [
+    "bash",
+    "sleep",
+    "munged",
+    "slurmctld",
+    "slurmscriptd",
+    "slurmd",
+];
+
 /// Hosts that run tasks: `n1` to `n4`.
 pub const NODES: usize = 4;
 

@@ -11,6 +11,7 @@ use std::net::UdpSocket;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A job of four ranks, of which the last one dies; every survivor is told. `held`: while they are, their
 /// launcher is stopped, since it would end them.
@@ -51,6 +52,13 @@ fn told(compiler: &Path, folder: &Path) -> PathBuf {
     compile(compiler, "told", &[], folder)
 }
 
+/// Addresses of a test's own: the agents of another one may still be there.
+fn net() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = std::process::id() * 4 + COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("{}.{}", 91 + number / 250 % 100, 1 + number % 250)
+}
+
 /// MPICH's launcher speaks PMI-1; the agents of two nodes are brought together by an allgather. On the first node
 /// somebody has the port of rails that name none: its agent takes another, and the other node's learns it.
 #[test]
@@ -62,12 +70,28 @@ fn mpich_without_pmix() {
             .args(["-disable-auto-cleanup", "-n", "4"])
             .arg(&program)
             .arg("cards");
-        let pid = std::process::id();
-        let net = format!("{}.{}", 91 + pid / 250 % 100, 1 + pid % 250);
+        let net = net();
         let _taken = UdpSocket::bind(format!("127.{net}.1:7741")).expect("a free port");
         launcher.env("TOLD_NET", net);
         // As soon as one of them has ended it ends the others.
         let outcome = job_with_death(&mut launcher, folder, true);
+        expect_told(folder, "rank 3 on n1 ");
+        outcome.expect_end();
+    });
+}
+
+/// `muster_mpi_init` also does where there is PMIx, which names the job then, and sees one node where there are two.
+#[test]
+fn open_mpi_5_by_an_allgather() {
+    job(|folder| {
+        let program = told(&venv("venv").join("mpicc"), folder);
+        let mut launcher = open_mpi_5();
+        launcher
+            .args(["--with-ft", "ulfm", "-n", "4"])
+            .arg(&program)
+            .arg("cards")
+            .env("TOLD_NET", net());
+        let outcome = job_with_death(&mut launcher, folder, false);
         expect_told(folder, "rank 3 on n1 ");
         outcome.expect_end();
     });
@@ -181,9 +205,7 @@ fn spawned_children_are_a_job_of_their_own() {
         let program = told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
         launcher.args(["--with-ft", "ulfm", "-n", "2"]);
-        let pid = std::process::id();
-        let rail = format!("127.{}.{}.9@udp0", 91 + pid / 250 % 100, 1 + pid % 250);
-        launcher.env("MUSTER_RAILS", rail);
+        launcher.env("MUSTER_RAILS", format!("127.{}.1@udp0", net()));
         let death = Death {
             when: ("READY", 4),
             written: ("told", 1),
