@@ -47,6 +47,27 @@ fn follow(folder: &Path, prefix: &Path, commands: &str) -> Output {
         .expect("timeout")
 }
 
+/// Pages stand for commands and functions of ours alone, and the unit starts what was installed beside it.
+#[test]
+fn nothing_is_installed_under_the_name_of_somebody_else() {
+    let prefix = tempfile::tempdir().expect("a folder");
+    install(prefix.path());
+    let pages = prefix.path().join("share/man");
+    let mut seen = 0;
+    for section in fs::read_dir(pages).expect("sections").flatten() {
+        for page in fs::read_dir(section.path()).expect("pages").flatten() {
+            let name = page.file_name().to_string_lossy().into_owned();
+            assert!(name.starts_with("muster"), "{section:?} {name}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 80, "{seen} pages");
+    let unit = prefix.path().join("lib/systemd/system/musterd.service");
+    let unit = fs::read_to_string(unit).expect("the unit");
+    let starts = format!("ExecStart={}/bin/musterd ", prefix.path().display());
+    assert!(unit.contains(&starts), "{unit}");
+}
+
 /// Every function of the C API has a page of the manual that man finds under its own name, and every command its page
 /// and its completions.
 #[test]
