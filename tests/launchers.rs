@@ -4,8 +4,9 @@
 use muster_tests::cluster::{Cluster, Run, signal};
 use muster_tests::death::{Death, await_written, run_with_death, say_die, written};
 use muster_tests::launch::{
-    Outcome, compile, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes, run, venv,
+    Outcome, compile, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes, run, run_with, venv,
 };
+use muster_tests::workspace;
 use rustix::process::Signal;
 use std::net::UdpSocket;
 use std::os::unix::process::ExitStatusExt;
@@ -94,6 +95,50 @@ fn open_mpi_5_by_an_allgather() {
         let outcome = job_with_death(&mut launcher, folder, false);
         expect_told(folder, "rank 3 on n1 ");
         outcome.expect_end();
+    });
+}
+
+/// A program of `tests/programs` in Fortran, with both modules, for Debian's Open MPI: those of PyPI have no
+/// Fortran.
+fn in_fortran(name: &str, folder: &Path) -> PathBuf {
+    let modules = ["muster", "muster_mpi"].map(|name| format!("bindings-c/fortran/{name}.f90"));
+    let program = format!("tests/programs/{name}.f90");
+    let library = workspace().join("target/release/c/lib");
+    let binary = folder.join(name);
+    let output = Command::new("mpifort.openmpi")
+        .args(["-std=f2018", "-Wall", "-Wextra", "-Werror"])
+        .args(modules.iter().map(|path| workspace().join(path)))
+        .arg(workspace().join(program))
+        .arg("-o")
+        .arg(&binary)
+        .arg(format!("-L{}", library.display()))
+        .arg(format!("-Wl,-rpath,{}", library.display()))
+        .arg("-lmuster")
+        .current_dir(folder)
+        .output()
+        .expect("mpifort");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}");
+    binary
+}
+
+/// `muster_mpi.f90` does what `muster_mpi.h` does: agents of two nodes meet, and groups of the dead are made.
+#[test]
+fn fortran_by_an_allgather() {
+    job(|folder| {
+        let program = in_fortran("cards", folder);
+        let mut launcher = open_mpi_4();
+        launcher
+            .args(["--enable-recovery", "-n", "4"])
+            .arg(&program)
+            .env("TOLD_NET", net());
+        // With recovery mpirun does not always end by itself.
+        let outcome = run_with(&mut launcher, folder, |lines| {
+            let count = |word: &str| lines.iter().filter(|line| line.starts_with(word)).count();
+            count("FAIL") == 0 && count("DONE") < 3
+        });
+        let counts = ["FAIL", "DONE"].map(|word| outcome.count(word));
+        assert_eq!(counts, [0, 3], "{}", outcome.text());
     });
 }
 
