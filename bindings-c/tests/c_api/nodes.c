@@ -153,6 +153,9 @@ static void check_rack(muster_ctx_t *context, pid_t second, pid_t third)
     char name[16];
     while (muster_next_event(context, &event) > 0)
         ;
+    /* A rank that goes on would start its agent again. */
+    kill(second, SIGSTOP);
+    kill(third, SIGSTOP);
     signal_agent("n2", SIGKILL);
     signal_agent("n3", SIGKILL);
     end(second, "n2");

@@ -78,6 +78,11 @@ pub fn read_file(file: &Path) -> Result<Machine, LocalityError> {
 pub fn read_levels() -> Result<Vec<Level>, LocalityError> {
     let topology = load(TopologyBuilder::new());
     let topology = topology.map_err(|reason| LocalityError::Machine { reason })?;
+    // HWLOC_XMLFILE may describe another machine: nobody is bound to cores of that.
+    if !topology.is_this_system() {
+        let reason = "what hwloc was told to read is no description of this machine".to_owned();
+        return Err(LocalityError::Machine { reason });
+    }
     let level = |(name, kind): &(&'static str, ObjectType)| Level {
         name,
         parts: topology.objects_with_type(*kind).map(threads).collect(),

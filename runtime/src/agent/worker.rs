@@ -341,7 +341,15 @@ fn open_where_free(
             .filter(|(_, unnamed)| **unnamed);
         moved.for_each(|(nid, _)| nid.port = port);
         let error = match try_open(ground, document, nids.clone()) {
-            Ok(fabric) => return Ok(fabric),
+            Ok(fabric) => {
+                if port != PORT_DEFAULT {
+                    warn!(
+                        port,
+                        "rails that name no port have this one: the first is in use on this node"
+                    );
+                }
+                return Ok(fabric);
+            }
             Err(error) => error,
         };
         let (OpenError::PortInUse { nid, .. } | OpenError::NextPortInUse { nid, .. }) = &error

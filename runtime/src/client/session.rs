@@ -329,6 +329,10 @@ impl Session {
         } else {
             self.hold(inner)?;
         }
+        if inner.setting.feeds_mpi.load(Ordering::Acquire) {
+            // It may have been asked for after the greeting was written.
+            let _ = inner.link.0.send(&ToAgent::Feeds);
+        }
         inner.watch_again();
         // A socket that is full so soon is that of an agent in trouble; others find it all the same.
         let _ = inner.tell_learned();
