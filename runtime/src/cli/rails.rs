@@ -1,8 +1,9 @@
 //! `muster rails`: the local interfaces, shown, opened, closed and set while the agent runs.
 
 use super::CliError;
-use super::show::{ShowArgs, align, array, change, ranges, show, text};
+use super::show::{ShowArgs, align, array, change, show, text};
 use crate::config::{Change, Limit, RailEntry};
+use crate::control::story::ranges;
 use crate::control::{Question, Request};
 use clap::{Args, Subcommand};
 use muster_fabric::{Net, Nid};
