@@ -1,4 +1,4 @@
-//! What the ranks of a node have put, and which of it lies beside the bell.
+//! What the ranks of a node have put, and which of it lies beside the bell (run-3).
 //!
 //! There is not room for all of it always. What somebody lacks goes first, and what nobody lacks at the moment is taken
 //! away for it: whoever wants it later says so, and it is laid out again.
