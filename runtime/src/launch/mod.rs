@@ -64,7 +64,8 @@ pub struct Plan {
     pub policy: ExitPolicy,
     /// Where the ranks' words go.
     pub output: Output,
-    /// How long the launchers of all nodes, and then their ranks, may take to come.
+    /// How long the launchers of all nodes, and then their ranks, may take to come; and how long a rank waits for what
+    /// another has not put, if it sets no limit.
     pub patience: Duration,
     /// Which cores each rank may use.
     pub bind: Bind,
