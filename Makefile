@@ -113,7 +113,8 @@ bench-calm: bench-build
 
 # A job that loses ranks and nodes: muster run, mpirun and srun --mpi=pmix, in a real Slurm; root. One part:
 # make bench-run RUN='--faults node --launchers muster --rounds 20'
-RUN        ?= --rounds 20
+# Other launchers run --others times: where they do not survive each run takes until it is given up.
+RUN        ?= --rounds 20 --others 2
 bench-run: build
 	$(CARGO) run -q -p muster-tests --example bench-run -- $(RUN)
 

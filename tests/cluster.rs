@@ -31,7 +31,7 @@ const PROGRAMS: [&str; 8] = [
 ];
 
 /// The daemons of the cluster itself.
-const DAEMONS: [&str; 6] = [
+pub const DAEMONS: [&str; 6] = [
     "bash",
     "sleep",
     "munged",

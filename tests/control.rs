@@ -403,7 +403,7 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
         "half.yaml",
         &busy.replace("127.66.50.1@udp0", "127.66.50.9@udp0"),
     );
-    let cases: [(&[&str], &[&str]); 15] = [
+    let cases: [(&[&str], &[&str]); 21] = [
         (
             &["rails", "add", "nonsense"],
             &["nonsense", "write address@net"],
@@ -427,7 +427,35 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
         ),
         (
             &["peers", "add", "127.66.[0-255].[0-255]@udp0"],
-            &["65536 names", "4096"],
+            &["65536 names", "4096", "give fewer at a time"],
+        ),
+        (
+            &["peers", "add", "10.0.0.[5-2]@udp0"],
+            &["10.0.0.[5-2]@udp0", "write the lower number first"],
+        ),
+        (
+            &["peers", "add", "10.0.0.1@udp0,10.0.0.1@udp0"],
+            &[
+                "10.0.0.1@udp0",
+                "is in the list twice",
+                "name each interface once",
+            ],
+        ),
+        (
+            &["rails", "set", "--numa-range=-1"],
+            &["'-1'", "--numa-range", "give a whole number from 0"],
+        ),
+        (
+            &["rails", "del", "127.66.50.9@udp0"],
+            &["127.66.50.9@udp0 is no rail of this node", "127.66.51.1"],
+        ),
+        (
+            &["policy", "add", "--net", "quantum0"],
+            &["quantum0", "nets are udp, tcp"],
+        ),
+        (
+            &["policy", "add", "--net", "udp0", "--messages", "0"],
+            &["0 messages in a row", "give 1 to"],
         ),
         (
             &["peers", "add", "10.0.0.1@o2ib0"],
@@ -469,7 +497,20 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
     admin.ask(&["policy", "add", "--net", "udp0", "--priority", "1"]);
     let (_, _, error) = admin.run(&["policy", "add", "--net", "udp0", "--priority", "2"]);
     assert!(
-        error.contains("two rules are about \"net udp0\""),
+        error.contains("two rules are about \"net udp0\"")
+            && error.contains("leave one of them out"),
+        "{error}"
+    );
+    // One that means nothing here may do so later: it is taken, and said to.
+    let idle = admin.ask(&["policy", "add", "--local", "ib9@udp0"]);
+    for word in ["local ib9@udp0", "binds nothing so far", "127.66.50.1"] {
+        assert!(idle.contains(word), "{word:?} is missing in:\n{idle}");
+    }
+    let (first, second) = ("127.66.50.8@udp0,127.66.51.8@udp1", "127.66.51.8@udp1");
+    admin.ask(&["peers", "add", first]);
+    let (_, _, error) = admin.run(&["peers", "add", second]);
+    assert!(
+        error.contains(second) && error.contains("a NID has one owner"),
         "{error}"
     );
     let rails = admin.json(&["rails"]);

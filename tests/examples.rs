@@ -47,6 +47,65 @@ fn follow(folder: &Path, prefix: &Path, commands: &str) -> Output {
         .expect("timeout")
 }
 
+/// Pages stand for commands and functions of ours alone, and the unit starts what was installed beside it.
+#[test]
+fn nothing_is_installed_under_the_name_of_somebody_else() {
+    let prefix = tempfile::tempdir().expect("a folder");
+    install(prefix.path());
+    let pages = prefix.path().join("share/man");
+    let mut seen = 0;
+    for section in fs::read_dir(pages).expect("sections").flatten() {
+        for page in fs::read_dir(section.path()).expect("pages").flatten() {
+            let name = page.file_name().to_string_lossy().into_owned();
+            assert!(name.starts_with("muster"), "{section:?} {name}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 80, "{seen} pages");
+    let unit = prefix.path().join("lib/systemd/system/musterd.service");
+    let unit = fs::read_to_string(unit).expect("the unit");
+    let starts = format!("ExecStart={}/bin/musterd ", prefix.path().display());
+    assert!(unit.contains(&starts), "{unit}");
+}
+
+/// Every function of the C API has a page of the manual that man finds under its own name, and every command its page
+/// and its completions.
+#[test]
+fn what_is_installed_is_explained() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let prefix = folder.path().join("prefix");
+    install(&prefix);
+    let man = prefix.join("share/man");
+    let map = fs::read_to_string(workspace().join("bindings-c/muster.map")).expect("the map");
+    let functions = map
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix(';'))
+        .filter(|name| name.starts_with("muster_"));
+    let mut count = 0;
+    for name in functions {
+        let page = fs::read_to_string(man.join(format!("man3/{name}.3"))).unwrap_or_default();
+        // A page of its own, or a pointer to one.
+        let page = match page.trim().strip_prefix(".so ") {
+            Some(other) => fs::read_to_string(man.join(other)).unwrap_or_default(),
+            None => page,
+        };
+        assert!(page.contains(&format!(".Fn {name} ")), "{name}.3");
+        count += 1;
+    }
+    assert!(count > 50, "{map}");
+    for page in ["man1/muster.1", "man8/musterd.8", "man7/muster.7"] {
+        assert!(man.join(page).is_file(), "{page}");
+    }
+    for file in [
+        "bash-completion/completions/muster",
+        "zsh/site-functions/_muster",
+        "fish/vendor_completions.d/muster.fish",
+    ] {
+        let text = fs::read_to_string(prefix.join("share").join(file)).unwrap_or_default();
+        assert!(text.contains("muster"), "{file}");
+    }
+}
+
 #[test]
 fn the_examples_page_works_as_it_stands() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -4,13 +4,15 @@
 use muster_tests::cluster::{Cluster, Run, signal};
 use muster_tests::death::{Death, await_written, run_with_death, say_die, written};
 use muster_tests::launch::{
-    Outcome, compile, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes, run, venv,
+    Outcome, compile, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes, run, run_with, venv,
 };
+use muster_tests::workspace;
 use rustix::process::Signal;
 use std::net::UdpSocket;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A job of four ranks, of which the last one dies; every survivor is told. `held`: while they are, their
 /// launcher is stopped, since it would end them.
@@ -51,6 +53,13 @@ fn told(compiler: &Path, folder: &Path) -> PathBuf {
     compile(compiler, "told", &[], folder)
 }
 
+/// Addresses of a test's own: the agents of another one may still be there.
+fn net() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = std::process::id() * 4 + COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("{}.{}", 91 + number / 250 % 100, 1 + number % 250)
+}
+
 /// MPICH's launcher speaks PMI-1; the agents of two nodes are brought together by an allgather. On the first node
 /// somebody has the port of rails that name none: its agent takes another, and the other node's learns it.
 #[test]
@@ -62,14 +71,73 @@ fn mpich_without_pmix() {
             .args(["-disable-auto-cleanup", "-n", "4"])
             .arg(&program)
             .arg("cards");
-        let pid = std::process::id();
-        let net = format!("{}.{}", 91 + pid / 250 % 100, 1 + pid % 250);
+        let net = net();
         let _taken = UdpSocket::bind(format!("127.{net}.1:7741")).expect("a free port");
         launcher.env("TOLD_NET", net);
         // As soon as one of them has ended it ends the others.
         let outcome = job_with_death(&mut launcher, folder, true);
         expect_told(folder, "rank 3 on n1 ");
         outcome.expect_end();
+    });
+}
+
+/// `muster_mpi_init` also does where there is PMIx, which names the job then, and sees one node where there are two.
+#[test]
+fn open_mpi_5_by_an_allgather() {
+    job(|folder| {
+        let program = told(&venv("venv").join("mpicc"), folder);
+        let mut launcher = open_mpi_5();
+        launcher
+            .args(["--with-ft", "ulfm", "-n", "4"])
+            .arg(&program)
+            .arg("cards")
+            .env("TOLD_NET", net());
+        let outcome = job_with_death(&mut launcher, folder, false);
+        expect_told(folder, "rank 3 on n1 ");
+        outcome.expect_end();
+    });
+}
+
+/// A program of `tests/programs` in Fortran, with both modules, for Debian's Open MPI: the MPIs of PyPI have no Fortran.
+fn in_fortran(name: &str, folder: &Path) -> PathBuf {
+    let modules = ["muster", "muster_mpi"].map(|name| format!("bindings-c/fortran/{name}.f90"));
+    let program = format!("tests/programs/{name}.f90");
+    let library = workspace().join("target/release/c/lib");
+    let binary = folder.join(name);
+    let output = Command::new("mpifort.openmpi")
+        .args(["-std=f2018", "-Wall", "-Wextra", "-Werror"])
+        .args(modules.iter().map(|path| workspace().join(path)))
+        .arg(workspace().join(program))
+        .arg("-o")
+        .arg(&binary)
+        .arg(format!("-L{}", library.display()))
+        .arg(format!("-Wl,-rpath,{}", library.display()))
+        .arg("-lmuster")
+        .current_dir(folder)
+        .output()
+        .expect("mpifort");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}");
+    binary
+}
+
+/// `muster_mpi.f90` does what `muster_mpi.h` does: agents of two nodes meet, and groups of the dead are made.
+#[test]
+fn fortran_by_an_allgather() {
+    job(|folder| {
+        let program = in_fortran("cards", folder);
+        let mut launcher = open_mpi_4();
+        launcher
+            .args(["--enable-recovery", "-n", "4"])
+            .arg(&program)
+            .env("TOLD_NET", net());
+        // With recovery mpirun does not always end by itself.
+        let outcome = run_with(&mut launcher, folder, |lines| {
+            let count = |word: &str| lines.iter().filter(|line| line.starts_with(word)).count();
+            count("FAIL") == 0 && count("DONE") < 3
+        });
+        let counts = ["FAIL", "DONE"].map(|word| outcome.count(word));
+        assert_eq!(counts, [0, 3], "{}", outcome.text());
     });
 }
 
@@ -181,9 +249,7 @@ fn spawned_children_are_a_job_of_their_own() {
         let program = told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
         launcher.args(["--with-ft", "ulfm", "-n", "2"]);
-        let pid = std::process::id();
-        let rail = format!("127.{}.{}.9@udp0", 91 + pid / 250 % 100, 1 + pid % 250);
-        launcher.env("MUSTER_RAILS", rail);
+        launcher.env("MUSTER_RAILS", format!("127.{}.1@udp0", net()));
         let death = Death {
             when: ("READY", 4),
             written: ("told", 1),

@@ -1,6 +1,7 @@
 //! What `musterd` answers to wrong input: the value, the reason, the remedy, and no panic.
 
-use muster_tests::program;
+use muster_tests::{Member, program};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -51,6 +52,24 @@ fn each_wrong_input_is_named_with_its_reason() {
                 "{arguments:?}: {word:?} is missing in:\n{text}"
             );
         }
+    }
+}
+
+/// It may be reached through others, so it is no error; but whoever mistyped a net is told.
+#[test]
+fn a_seed_that_no_rail_leads_to_is_named_in_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let arguments = ["--rail", "127.66.90.1:0@udp0", "--seed", "192.0.2.9@o2ib0"];
+    let _member = Member::start_logging(directory.path(), "n1", &arguments, &[], writer.into());
+    // Behind it come lines about messages that no pair took, one a second.
+    let lines = BufReader::new(reader).lines().map_while(Result::ok);
+    let told = lines
+        .take(5)
+        .find(|line| line.contains("192.0.2.9@o2ib0"))
+        .expect("it is named");
+    for word in ["none of the nets", "127.66.90.1:", "@udp0", "--rail"] {
+        assert!(told.contains(word), "{word:?} is missing in {told}");
     }
 }
 

@@ -2,6 +2,7 @@
 //! and the protocol of the control socket, with versions that are not alike and users that may only ask.
 
 use muster_tests::admin::Admin;
+use muster_tests::ranks::{Job, Rank};
 use muster_tests::{DEADLINE, Member, program, skipped, workspace};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -338,6 +339,31 @@ fn members_are_chosen_and_a_plugin_never_cries_wolf() {
     );
     let (code, ..) = admin.run(&["check", "--member", "x"]);
     assert_eq!(code, Some(2));
+}
+
+/// A rank that was killed is named wherever its node is shown.
+#[test]
+fn a_killed_rank_is_named() {
+    let job = Job::new(1);
+    let start = |rank| {
+        let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), 1, rank);
+        let started = Rank::start(&mut command, &format!("rank {rank}"));
+        started.await_words(&["ATTACHED"]);
+        started
+    };
+    let (_first, second) = (start(0), start(1));
+    let admin = Admin(job.place(1).directory().join("control"));
+    second.kill();
+    let table = admin.await_answer(&["members"], |answer| answer.contains("(failed 1)"));
+    assert!(table.contains("0-1 (failed 1)"), "{table}");
+    let story = admin.ask(&["why", "n1"]);
+    assert!(story.contains("\nranks 0-1 (failed 1)\n"), "{story}");
+    let (code, verdict, _) = admin.run(&["check"]);
+    let said = "CRITICAL: 1 of 1 members alive, 1 rank failed\nranks failed: 1\n";
+    assert_eq!((code, verdict.as_str()), (Some(4), said));
+    let (_, answer, _) = admin.run(&["check", "-o", "json"]);
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(answer["ranks"]["failed"], serde_json::json!([1]));
 }
 
 /// Where each setting came from: option, variable, file, default.

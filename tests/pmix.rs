@@ -8,7 +8,7 @@ use muster_tests::launch::{
     open_mpi_5_on_two_rails, processes_of, run, run_with, second_rail, signal_all, venv,
 };
 use muster_tests::workspace;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -303,6 +303,52 @@ fn a_silent_rail_is_told_and_that_it_is_back() {
         }
         assert!(outcome.expect_end().success());
     });
+}
+
+/// A node is suspected, and answers. Of two nodes that hold their verdicts none can call the other one failed, so the
+/// suspicion lasts until the agent that was stopped goes on.
+#[test]
+fn a_suspicion_is_told_and_that_it_is_over() {
+    job(|folder| {
+        let program = cries(&venv("venv").join("mpicc"), folder);
+        let mut launcher = open_mpi_5_on_two_nodes(folder);
+        launcher
+            .args(["--with-ft", "ulfm", "-n", "4"])
+            .arg(&program)
+            .arg("suspected")
+            .envs([("MUSTER_MINORITY", "hold"), ("MUSTER_PROFILE", "quiet")]);
+        let mut agent = Vec::new();
+        let outcome = run_with(&mut launcher, folder, |lines| {
+            let count = |word: &str| lines.iter().filter(|line| line.starts_with(word)).count();
+            if count("READY") == 4 && agent.is_empty() {
+                agent = processes_of("n2", folder);
+                agent.retain(is_agent);
+                signal_all(&agent, Signal::STOP);
+            }
+            if lines.last().is_some_and(|line| line == "SUSPECTED") {
+                signal_all(&agent, Signal::CONT);
+            }
+            count("FAIL") == 0
+        });
+        signal_all(&agent, Signal::CONT);
+        assert_eq!(agent.len(), 2, "keeper and worker");
+        expect_no_complaint(&outcome, 4);
+        expect_done(&outcome, 4);
+        let told = heard(folder, 0);
+        for rank in [2, 3] {
+            let about = told.iter().filter(|(_, about)| *about == rank);
+            let codes: Vec<i32> = about.map(|(code, _)| *code).collect();
+            // On a busy machine it may be suspected more than once.
+            let turns = codes.chunks(2).all(|turn| turn == [SUSPECT, BACK]);
+            assert!(!codes.is_empty() && turns, "{codes:?} {}", outcome.text());
+        }
+        assert!(outcome.expect_end().success());
+    });
+}
+
+fn is_agent(pid: &Pid) -> bool {
+    let line = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero()));
+    line.is_ok_and(|line| line.starts_with(b"musterd\0"))
 }
 
 /// A whole node falls silent, which Open MPI by itself never notices: all of its ranks are failed for MPI,

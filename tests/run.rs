@@ -46,6 +46,17 @@ fn a_program_that_is_no_mpi_program() {
     );
 }
 
+/// Whatever a job ends with, it is not taken for the end of a launcher.
+#[test]
+fn the_status_of_a_job_is_its_own() {
+    for (status, expected) in [(71, 71), (254, 254), (255, 254)] {
+        let script = format!("exit {status}");
+        let mut run = Running::start(&["--nodes", "2"], Path::new("sh"), &["-c", &script]);
+        let ended = run.expect_end();
+        assert_eq!(ended.code(), Some(expected), "{status}: {}", run.text());
+    }
+}
+
 /// With `--label` each line says whose it is; with `--output` each rank has a file.
 #[test]
 fn words_of_ranks_are_told_apart() {

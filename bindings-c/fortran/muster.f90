@@ -538,8 +538,16 @@ contains
     type(c_ptr), intent(in) :: context
     type(muster_event_t), intent(in) :: event
     character(:), allocatable :: text
-    character(kind=c_char) :: buffer(512)
-    text = muster_cut(buffer, muster_event_describe(context, event, buffer, size(buffer, kind=c_size_t)))
+    character(kind=c_char), allocatable :: buffer(:)
+    integer(c_int) :: length
+    allocate(buffer(512))
+    do
+      length = muster_event_describe(context, event, buffer, size(buffer, kind=c_size_t))
+      if (length < size(buffer)) exit
+      deallocate(buffer)
+      allocate(buffer(length + 1))
+    end do
+    text = muster_cut(buffer, length)
   end function
 
   ! What muster_node_name says; empty if there is no such node.
@@ -556,8 +564,17 @@ contains
     type(c_ptr), intent(in) :: context
     integer(c_int32_t), intent(in) :: node
     character(:), allocatable :: text
-    character(kind=c_char) :: buffer(8192)
-    text = muster_cut(buffer, muster_why(context, node, buffer, size(buffer, kind=c_size_t)))
+    character(kind=c_char), allocatable :: buffer(:)
+    integer(c_int) :: length
+    allocate(buffer(8192))
+    do
+      ! More may be known of it at the next call.
+      length = muster_why(context, node, buffer, size(buffer, kind=c_size_t))
+      if (length < size(buffer)) exit
+      deallocate(buffer)
+      allocate(buffer(length + 1))
+    end do
+    text = muster_cut(buffer, length)
   end function
 
   ! A buffer that was written as by snprintf, as a string.

@@ -36,7 +36,8 @@
  * (pthread_cancel) during a call, or in a callback, ends after the call: give waits a timeout.
  *
  * Fork: a forked child has no connection; there, every call with a context returns
- * MUSTER_ERR_FORKED. A program that was started by exec connects anew.
+ * MUSTER_ERR_FORKED. A program that was started by exec connects anew. A child that was made by _Fork or by
+ * the system call alone, past the C library's handlers, looks like its parent: no call is to be made there.
  */
 #ifndef MUSTER_H
 #define MUSTER_H
@@ -290,8 +291,8 @@ int muster_why(muster_ctx_t *context, uint32_t node, char *buffer, size_t size);
  * takes that back. While it breaks the promise it is MUSTER_RANK_HUNG for the whole job, with the
  * cause MUSTER_CAUSE_NO_TICK (or _STOPPED, _STUCK where the kernel says why); its next tick, or the end
  * of the promise, is MUSTER_EVENT_RANK_RESUMED. Nothing else follows. The agent looks four times in the
- * shortest period of its node, every 5 ms at most and every 500 ms at least. A process that a debugger holds
- * breaks no promise.
+ * shortest period of its node, every 5 ms at most and every 500 ms at least. A process that a debugger holds, or
+ * that its control group has frozen (a suspended job), breaks no promise.
  * Errors of both: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED. */
 int muster_tick_every(muster_ctx_t *context, uint32_t period_ms);
 
@@ -301,7 +302,8 @@ int muster_tick(muster_ctx_t *context);
 /* Messages of the application stand for heartbeats. The one says that this process has received a message
  * from `rank`: its node lives, as if it had sent one heartbeat. The other, that it has sent one to `rank`: of
  * two heartbeats in a row to that node one is left out. Say both, on both sides, or none: a node that is not
- * told what its ranks receive asks for the heartbeats that it misses, and gets them. A load and a store, no
+ * told what its ranks receive asks for the heartbeats that it misses, and gets them. Where a node has several rails
+ * nothing is left out: heartbeats watch the rails, too. A load and a store, no
  * system call. libmuster-pmpi.so says it for the messages of an MPI program in C: its man page,
  * muster_heard_from(3), has those that are left alone. Errors of both:
  * MUSTER_ERR_NO_SUCH_RANK (nobody knows yet where it runs), _ARGUMENT, _NOT_INITIALIZED, _FORKED. */
@@ -385,7 +387,8 @@ enum {
     MUSTER_CAUSE_SILENCE = 1,      /* no heartbeat on any rail before the deadline */
     MUSTER_CAUSE_FUTEX = 2,        /* the node's kernel, at once: the process is being torn down */
     MUSTER_CAUSE_PIDFD = 3,        /* the node's kernel: the process has ended */
-    MUSTER_CAUSE_CORE_DUMP = 4,    /* the process is writing a core dump */
+    MUSTER_CAUSE_CORE_DUMP = 4,    /* the process is writing a core dump: seen when the agent looks, twice a
+                                      second; a shorter one is told by its signal */
     MUSTER_CAUSE_STOPPED = 5,      /* the process is stopped by a signal */
     MUSTER_CAUSE_ANNOUNCED = 6,    /* it said so itself */
     MUSTER_CAUSE_UNREACHABLE = 7,  /* the network refuses to reach it */

@@ -22,10 +22,23 @@
 extern "C" {
 #endif
 
+/* A name for a job that has none. Of this file only. */
+static inline void muster_mpi_job_(char *job, size_t size)
+{
+    unsigned long long drawn = 0;
+    FILE *source = fopen("/dev/urandom", "rb");
+    if (source) {
+        if (fread(&drawn, sizeof drawn, 1, source) != 1)
+            drawn = 0;
+        fclose(source);
+    }
+    snprintf(job, size, "mpi-%lx-%lx-%llx", (unsigned long)time(NULL), (unsigned long)getpid(), drawn);
+}
+
 /* As muster_init, for a job whose MPI has no PMIx (MPICH and its kin) and in which nothing else tells
  * the agents of each other. Collective over `comm`, which has all processes of MPI_COMM_WORLD in their
- * order; call it after MPI_Init. Rank 0's name for the job is taken if config->job and MUSTER_JOB are
- * unset. `config` may be NULL.
+ * order; call it after MPI_Init. Where config->job and MUSTER_JOB are unset and PMIx does not name the job, it has a
+ * name of rank 0's, with random digits: process numbers alone are the same in many containers. `config` may be NULL.
  *
  * A process whose muster_init fails takes part all the same, so that the others are not kept waiting;
  * it returns its code. Returns 0, or a code of muster_init, muster_card or muster_take_cards;
@@ -38,7 +51,7 @@ static inline int muster_mpi_init(MPI_Comm comm, const muster_config_t *config, 
     muster_ctx_t *connected = NULL;
     char job[64] = "";
     char *cards = NULL;
-    const char *said = getenv("MUSTER_JOB");
+    const char *said = getenv("MUSTER_JOB"), *named = getenv("PMIX_NAMESPACE");
     int rank = 0, size = 0, same = 0, status, told;
 
     if (context)
@@ -52,11 +65,11 @@ static inline int muster_mpi_init(MPI_Comm comm, const muster_config_t *config, 
     if (config)
         own = *config;
     if (rank == 0)
-        snprintf(job, sizeof job, "mpi-%lx-%lx", (unsigned long)time(NULL), (unsigned long)getpid());
+        muster_mpi_job_(job, sizeof job);
     if (MPI_Bcast(job, (int)sizeof job, MPI_CHAR, 0, comm) != MPI_SUCCESS)
         return MUSTER_ERR_SYSTEM;
     if (own.struct_size == sizeof own) {
-        if (!own.job && !(said && *said))
+        if (!own.job && !(said && *said) && !(named && *named))
             own.job = job;
         if (own.rank == MUSTER_AUTO)
             own.rank = rank;

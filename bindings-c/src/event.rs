@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
 
-use muster::board::{BoardView, Cause, Event, EventKind};
+use muster::board::{BoardView, Event};
 use muster::sys::clock;
 use std::time::Duration;
 
@@ -129,15 +129,8 @@ impl muster_event_t {
 
     /// The nodes it is about, as far as the board still says.
     fn nodes(&self, board: &BoardView) -> Vec<u32> {
-        let kind = u16::try_from(self.kind)
-            .ok()
-            .and_then(EventKind::from_number);
-        let Some(kind) = kind else {
-            return Vec::new();
-        };
-        let mut event = Event::new(kind, Cause::Unspecified);
-        (event.node, event.sequence) = (self.node, self.sequence);
-        board.event_nodes(&event)
+        self.known()
+            .map_or_else(Vec::new, |event| board.event_nodes(&event))
     }
 }
 
@@ -291,10 +284,7 @@ pub unsafe extern "C" fn muster_event_describe(
     enter(|| {
         let event = checked(event)?;
         context::with_board(context, |board| {
-            let nodes = event.nodes(board);
-            let group = nodes.first().and_then(|node| board.node_group(*node));
-            let together = describe::Together { group, nodes };
-            let text = describe::line(event, &together, |node| board.node_name(node));
+            let text = describe::line(event, board);
             write_text(&text, buffer, size)
         })
     })
@@ -334,6 +324,7 @@ pub unsafe extern "C" fn muster_event_nodes(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use muster::board::{Cause, EventKind};
 
     #[test]
     fn an_event_without_its_size_is_refused() {
@@ -342,5 +333,17 @@ mod tests {
         event.struct_size = 0;
         assert!(checked(&raw const event).is_err_and(|f| f.code == Code::StructSize));
         assert!(checked(std::ptr::null()).is_err_and(|f| f.code == Code::Argument));
+    }
+
+    /// What goes out comes back as it was; a number that nobody knows is no event.
+    #[test]
+    fn an_event_is_the_same_in_c() {
+        let mut event = Event::new(EventKind::GroupFailed, Cause::Silence);
+        (event.sequence, event.at_ns, event.node) = (3, 4, 5);
+        (event.reporters, event.count, event.total) = ([6, 7, 8], 9, 10);
+        let mut in_c = muster_event_t::of(&event);
+        assert_eq!(in_c.known(), Some(event));
+        in_c.kind = 99;
+        assert_eq!(in_c.known(), None);
     }
 }

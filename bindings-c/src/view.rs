@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use muster::board::BoardView;
+use muster::board::{BoardView, NodeState, RankState};
 
 use crate::boundary::{check_room, count, enter_quick as enter, write_text};
 use crate::context::{self, muster_ctx_t};
@@ -152,13 +152,8 @@ fn known_state(state: c_int, last: u8) -> Result<u8, Failure> {
 pub extern "C" fn muster_nodes_in_state(context: *mut muster_ctx_t, state: c_int) -> c_int {
     enter(|| {
         context::with_board(context, |board| {
-            let wanted = known_state(state, muster::board::NodeState::Left as u8)?;
-            let nodes = 0..board.node_count();
-            Ok(count(
-                nodes
-                    .filter(|node| board.node_state(*node) as u8 == wanted)
-                    .count(),
-            ))
+            let wanted = known_state(state, NodeState::Left as u8)?;
+            Ok(count(board.nodes_in_state(NodeState::from(wanted))))
         })
     })
 }
@@ -168,13 +163,8 @@ pub extern "C" fn muster_nodes_in_state(context: *mut muster_ctx_t, state: c_int
 pub extern "C" fn muster_ranks_in_state(context: *mut muster_ctx_t, state: c_int) -> c_int {
     enter(|| {
         context::with_board(context, |board| {
-            let wanted = known_state(state, muster::board::RankState::Left as u8)?;
-            let ranks = 0..board.rank_count();
-            Ok(count(
-                ranks
-                    .filter(|rank| board.rank_state(*rank) as u8 == wanted)
-                    .count(),
-            ))
+            let wanted = known_state(state, RankState::Left as u8)?;
+            Ok(count(board.ranks_in_state(RankState::from(wanted))))
         })
     })
 }
@@ -285,7 +275,7 @@ pub unsafe extern "C" fn muster_node_ranks(
         }
         context::with_board(context, |board| {
             known_node(board, node)?;
-            let there = (0..board.rank_count()).filter(|rank| board.rank_node(*rank) == Some(node));
+            let there = board.node_ranks(node);
             let mut found = 0;
             for rank in there {
                 if found < size {

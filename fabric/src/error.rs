@@ -369,7 +369,7 @@ pub enum RangeError {
         reason: &'static str,
     },
     /// It stands for too many names.
-    #[error("{text:?} stands for {count} names; at most {cap} are allowed")]
+    #[error("{text:?} stands for {count} names; at most {cap} are allowed: give fewer at a time")]
     TooMany {
         /// The text.
         text: String,
@@ -430,7 +430,9 @@ pub enum PolicyError {
         given: u32,
     },
     /// Two rules about one subject.
-    #[error("two rules are about {rule:?}; a policy has one rule for each subject")]
+    #[error(
+        "two rules are about {rule:?}; a policy has one rule for each subject: leave one of them out"
+    )]
     Contradiction {
         /// The subject.
         rule: String,

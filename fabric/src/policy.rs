@@ -181,6 +181,18 @@ pub enum Subject {
 }
 
 impl Subject {
+    /// Whether a local interface is meant, with some remote NIDs at least.
+    #[must_use]
+    pub fn concerns(&self, local: &Nid, interface: Option<&str>) -> bool {
+        match self {
+            Subject::Net(net) => *net == local.net,
+            Subject::Local(patterns)
+            | Subject::Pairs {
+                local: patterns, ..
+            } => patterns.iter().any(|one| one.matches(local, interface)),
+        }
+    }
+
     /// Whether the other one is about the same, however it is written.
     fn is_same(&self, other: &Subject) -> bool {
         match (self, other) {
@@ -479,7 +491,7 @@ mod tests {
         let twice = refusal(vec![rule(udp(), 1, None), rule(udp(), 2, None)]);
         assert_eq!(
             twice,
-            "two rules are about \"net udp0\"; a policy has one rule for each subject"
+            "two rules are about \"net udp0\"; a policy has one rule for each subject: leave one of them out"
         );
         // However it is written.
         let ways = [

@@ -160,10 +160,12 @@ pub(crate) fn spans(text: &str, inside: &str) -> Result<Vec<Span>, RangeError> {
         let (low_text, high_text) = range.split_once('-').unwrap_or((range, range));
         let (low, high) = (number(low_text)?, number(high_text)?);
         if high < low {
-            return Err(malformed("a span whose end is below its start"));
+            return Err(malformed(
+                "a span whose end is below its start: write the lower number first",
+            ));
         }
         if step == 0 {
-            return Err(malformed("a span with step 0"));
+            return Err(malformed("a span with step 0: give 1 or more"));
         }
         let padded = low_text.len() > 1 && low_text.starts_with('0');
         let width = if padded { low_text.len() } else { 0 };
@@ -245,7 +247,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "\"[0-255].[0-255].[0-255].[0-255]@udp\" stands for 4294967296 names; at most 1000 are \
-             allowed"
+             allowed: give fewer at a time"
         );
         let all = "[0-999999999999999999]".repeat(9);
         assert!(matches!(

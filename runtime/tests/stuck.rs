@@ -5,7 +5,7 @@ mod support;
 use muster::board::RankState;
 use muster::watch::{Finding, HungBy};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use support::agent::Agent;
 use support::rank::{Rank, role};
 use support::raw;
@@ -34,25 +34,90 @@ fn a_rank_in_lasting_uninterruptible_sleep_is_hung() {
     assert_eq!(agent.await_finding(slot), Finding::Resumed);
 }
 
-/// A frozen process shows the same letter as a stuck one. Another rank, stopped and continued
-/// while the first is frozen, shows that enough looks were taken.
-fn a_frozen_rank_is_neither_dead_nor_hung() {
-    let group = format!("/sys/fs/cgroup/freezer/muster-test-{}", std::process::id());
-    let group = Path::new(&group);
-    if let Err(cause) = fs::create_dir(group) {
-        eprintln!("not tested: no freezer here ({cause})");
-        return;
+/// A control group that can be frozen, of either version.
+struct Freezer {
+    folder: PathBuf,
+    file: &'static str,
+    words: [&'static str; 2],
+}
+
+impl Freezer {
+    /// Version 1, if it is mounted and ours.
+    fn of_version_1() -> Option<Self> {
+        Self::make(
+            "/sys/fs/cgroup/freezer",
+            "freezer.state",
+            ["FROZEN", "THAWED"],
+        )
     }
+
+    /// Version 2, alone or beside version 1.
+    fn of_version_2() -> Option<Self> {
+        let mut places = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].iter();
+        places.find_map(|place| Self::make(place, "cgroup.freeze", ["1", "0"]))
+    }
+
+    fn make(place: &str, file: &'static str, words: [&'static str; 2]) -> Option<Self> {
+        let folder = Path::new(place).join(format!("muster-test-{}", std::process::id()));
+        let is_group = Path::new(place).join("cgroup.procs").is_file();
+        if !is_group || fs::create_dir(&folder).is_err() {
+            return None;
+        }
+        let is_there = folder.join(file).is_file();
+        let freezer = Self {
+            folder,
+            file,
+            words,
+        };
+        is_there.then_some(freezer)
+    }
+
+    fn take(&self, pid: u32) {
+        fs::write(self.folder.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+
+    fn freeze(&self, is_frozen: bool) {
+        let word = self.words[usize::from(!is_frozen)];
+        fs::write(self.folder.join(self.file), word).unwrap();
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+/// How often a frozen rank ticks otherwise. Long, so that a busy machine does not break the promise for it.
+const PERIOD_MS: u32 = 1500;
+
+/// A frozen process shows the same letter as a stuck one, and cannot keep a promise of ticks. Another rank, stopped
+/// and continued while the first is frozen, shows that enough looks were taken.
+fn a_frozen_rank_is_neither_dead_nor_hung() {
+    for (version, freezer) in [(1, Freezer::of_version_1()), (2, Freezer::of_version_2())] {
+        match freezer {
+            Some(freezer) => freeze_a_rank(&freezer),
+            None => eprintln!(
+                "SKIPPED: no group of processes can be frozen here by control groups of version {version}"
+            ),
+        }
+    }
+}
+
+fn freeze_a_rank(freezer: &Freezer) {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let mut frozen = Rank::start(base.path(), 0);
     let frozen_slot = agent.await_armed();
     let stopped = Rank::start(base.path(), 1);
     let stopped_slot = agent.await_armed();
-    let freeze = |state: &str| fs::write(group.join("freezer.state"), state).unwrap();
-    fs::write(group.join("cgroup.procs"), frozen.pid().to_string()).unwrap();
-    freeze("FROZEN");
-    // Each round takes two looks, half a second apart.
+    frozen.tell("tick-on");
+    frozen.hear("ticking");
+    frozen.tell(&format!("promise {PERIOD_MS}"));
+    frozen.hear("promised");
+    freezer.take(frozen.pid());
+    freezer.freeze(true);
+    // Each round takes two looks, half a second apart: more than two periods in all.
     for _ in 0..4 {
         stopped.signal(libc::SIGSTOP);
         assert_eq!(
@@ -62,10 +127,10 @@ fn a_frozen_rank_is_neither_dead_nor_hung() {
         stopped.signal(libc::SIGCONT);
         assert_eq!(agent.await_finding(stopped_slot), Finding::Resumed);
     }
-    freeze("THAWED");
+    // It dies before it could be late with a tick.
     frozen.signal(libc::SIGKILL);
+    freezer.freeze(false);
     let finding = agent.await_finding(frozen_slot);
     assert!(matches!(finding, Finding::Failed { .. }), "{finding:?}");
     frozen.wait();
-    fs::remove_dir(group).unwrap();
 }

@@ -3,8 +3,12 @@
 //!
 //! Picture three ferries on one lake, each sunk a little in the same place, and at the shore somebody with a
 //! watch who counts the passengers. A run counts as survived if each rank that was not hit shrank, went on with
-//! right sums and came out of `MPI_Finalize`. Times are the ranks' own, on the machine's one clock.
+//! right sums and came out of `MPI_Finalize`. Times are the ranks' own, on the machine's one clock. After each run
+//! is looked what is left of it on the nodes that are left.
 
+mod left;
+
+use left::Before;
 use muster_tests::cluster::{Cluster, NODES, Process, signal};
 use muster_tests::launch::{compile, venv};
 use muster_tests::{lines_of_both, workspace};
@@ -66,10 +70,13 @@ struct Outcome {
     told_ms: Option<f64>,
     /// Until each had the smaller communicator.
     shrunk_ms: Option<f64>,
+    /// Something was left of it.
+    leaves: bool,
 }
 
 fn main() {
     let rounds: usize = option("--rounds").map_or(20, |text| text.parse().expect("--rounds N"));
+    let others: usize = option("--others").map_or(2, |text| text.parse().expect("--others N"));
     let seed: u64 =
         option("--seed").map_or_else(drawn_seed, |text| text.parse().expect("--seed N"));
     let launchers = option("--launchers");
@@ -82,15 +89,13 @@ fn main() {
         .into_iter()
         .filter(|(name, _)| wanted(&launchers, name))
         .collect();
-    println!(
-        "{NODES} nodes of a real Slurm on this machine, {RANKS} ranks, {rounds} rounds, seed {seed}"
-    );
-    println!(
-        "survived runs; ms from the fault until all survivors are told / have shrunk: median (longest)"
-    );
+    println!("{NODES} nodes of a real Slurm on this machine, {RANKS} ranks, seed {seed};");
+    println!("{rounds} rounds of muster run, {others} of each other launcher");
+    println!("survived runs; those that left something on nodes that were not lost;");
+    println!("ms from the fault until all survivors are told / have shrunk: median (longest)");
     print!("{:<36}", "");
     for (_, launcher) in &launchers {
-        print!("{:<38}", words(*launcher));
+        print!("{:<48}", words(*launcher));
     }
     println!();
     for (name, fault, words) in FAULTS {
@@ -101,10 +106,14 @@ fn main() {
         for (_, launcher) in &launchers {
             // The same seed for each launcher: the same node, the same moment.
             let mut dice = ChaCha8Rng::seed_from_u64(seed);
-            let runs: Vec<Outcome> = (0..rounds)
-                .map_while(|_| play(*launcher, fault, &mut dice))
+            let rounds = match launcher {
+                Launcher::Muster => rounds,
+                Launcher::Mpirun | Launcher::Pmix => others,
+            };
+            let runs: Vec<Outcome> = (1..=rounds)
+                .map_while(|round| play(*launcher, fault, round == rounds, &mut dice))
                 .collect();
-            print!("{:<38}", cell(&runs));
+            print!("{:<48}", cell(&runs));
         }
         println!();
     }
@@ -135,6 +144,11 @@ fn cell(runs: &[Outcome]) -> String {
     if unstarted > 0 {
         text += &format!(" ({unstarted} did not start)");
     }
+    let leaving = runs.iter().filter(|run| run.leaves).count();
+    text += &match leaving {
+        0 => ", none left".to_owned(),
+        some => format!(", {some} left"),
+    };
     let of = |time: fn(&Outcome) -> Option<f64>| {
         let mut times: Vec<f64> = runs.iter().filter_map(time).collect();
         times.sort_by(f64::total_cmp);
@@ -149,8 +163,9 @@ fn cell(runs: &[Outcome]) -> String {
     text
 }
 
-/// One run in a cluster of its own; none without root.
-fn play(launcher: Launcher, fault: Fault, dice: &mut ChaCha8Rng) -> Option<Outcome> {
+/// One run in a cluster of its own; none without root. After the last one of a kind Slurm is given the time to miss
+/// lost nodes.
+fn play(launcher: Launcher, fault: Fault, is_last: bool, dice: &mut ChaCha8Rng) -> Option<Outcome> {
     let first = dice.random_range(1..=NODES);
     let second = (first + dice.random_range(0..NODES - 1)) % NODES + 1;
     let wait = Duration::from_millis(dice.random_range(0..200));
@@ -162,7 +177,15 @@ fn play(launcher: Launcher, fault: Fault, dice: &mut ChaCha8Rng) -> Option<Outco
         Fault::TwoNodes => (vec![first, second], 4),
     };
     let cluster = Cluster::start("")?;
-    let mut job = Job::start(&cluster, launcher, lost);
+    let binary = compile(
+        &venv("venv").join("mpicc"),
+        "survive",
+        &[],
+        cluster.folder(),
+    );
+    let mut command = Job::command(&cluster, launcher);
+    let before = Before::look(&cluster);
+    let mut job = Job::start(command.arg(binary).arg(lost.to_string()));
     let mut outcome = Outcome {
         started: job.listen(START, |job| job.with("READY").count() == RANKS),
         ..Outcome::default()
@@ -193,6 +216,18 @@ fn play(launcher: Launcher, fault: Fault, dice: &mut ChaCha8Rng) -> Option<Outco
     let ms = |ns: i128| (ns - fault_ns) as f64 / 1e6;
     outcome.told_ms = job.first_times("TOLD").max().map(ms);
     outcome.shrunk_ms = job.with("SHRUNK").filter_map(last_number).max().map(ms);
+    let lost = match fault {
+        Fault::None | Fault::Rank | Fault::RanksOfNode => Vec::new(),
+        Fault::Node | Fault::Stopped | Fault::TwoNodes => nodes,
+    };
+    victims
+        .iter()
+        .for_each(|victim| signal(victim, Signal::KILL));
+    let left = before.left(&cluster, &lost, is_last);
+    outcome.leaves = !left.is_empty();
+    if outcome.leaves {
+        eprintln!("{}: left: {left:?}", words(launcher));
+    }
     Some(outcome)
 }
 
@@ -213,13 +248,7 @@ struct Job {
 }
 
 impl Job {
-    fn start(cluster: &Cluster, launcher: Launcher, lost: usize) -> Self {
-        let binary = compile(
-            &venv("venv").join("mpicc"),
-            "survive",
-            &[],
-            cluster.folder(),
-        );
+    fn command(cluster: &Cluster, launcher: Launcher) -> Command {
         let release = workspace().join("target/release");
         let mut command = match launcher {
             Launcher::Muster => {
@@ -233,13 +262,9 @@ impl Job {
             Launcher::Mpirun => mpirun(cluster),
             Launcher::Pmix => {
                 let mut command = cluster.command("srun");
-                command.args([
-                    "-N4",
-                    "-n8",
-                    "--mpi=pmix",
-                    "--no-kill",
-                    "--kill-on-bad-exit=0",
-                ]);
+                command
+                    .args(["-N4", "-n8", "--mpi=pmix"])
+                    .args(["--no-kill", "--kill-on-bad-exit=0"]);
                 command
             }
         };
@@ -251,12 +276,15 @@ impl Job {
                 .env("OMPI_MCA_mpi_ft_enable", "1")
                 .env("OMPI_MCA_mpi_yield_when_idle", "1");
         }
-        let mut launcher = command
-            .arg(binary)
-            .arg(lost.to_string())
+        command
             .env("MUSTER_AGENT", release.join("musterd"))
             .env("TMPDIR", cluster.folder())
-            .env("HOME", cluster.folder())
+            .env("HOME", cluster.folder());
+        command
+    }
+
+    fn start(command: &mut Command) -> Self {
+        let mut launcher = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -6,6 +6,9 @@
  * cries gone      PMIx is finalized behind Muster's back before the victim dies
  * cries node      the node of the upper half of the ranks falls silent (the test stops it); the last rank
  *                 never attaches, rank 1 attaches after the failure, and MPI knows both ranks failed
+ *                 With "asks" behind it they ask for the feed to MPI in a second call
+ * cries suspected the agent of the node of the upper half of the ranks stands still, and goes on when rank 0 has
+ *                 said "SUSPECTED" (the test sees to both)
  * cries rails     a rail of the node of the upper half of the ranks falls silent and works again (the test sees to
  *                 it, to the second when rank 0 says "DEGRADED")
  * cries rumour MS the victim never attaches and is killed: only the launcher can tell of it, within so long; with
@@ -289,6 +292,27 @@ static void rails(void)
     leave(muster);
 }
 
+/* The agent of the upper ranks stands still, which alone may not be called a failure, and goes on. */
+static void suspected(void)
+{
+    muster_ctx_t *muster = attach(size);
+    unsigned upper = (unsigned)size / 2, other;
+    listen_to_all();
+    MPI_Barrier(MPI_COMM_WORLD);
+    ready();
+    if (rank == 0) {
+        for (other = upper; other < (unsigned)size; other++)
+            await_word(MUSTER_PMIX_SUSPECT, other);
+        printf("SUSPECTED\n");
+        fflush(stdout);
+        for (other = upper; other < (unsigned)size; other++)
+            await_word(MUSTER_PMIX_BACK, other);
+        say_all();
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    leave(muster);
+}
+
 static void rumour(uint32_t patience_ms, int asks)
 {
     muster_ctx_t *muster = NULL;
@@ -393,6 +417,8 @@ int main(int argc, char **argv)
         gone();
     else if (!strcmp(story, "node"))
         node(argc > 2 && !strcmp(argv[2], "asks"));
+    else if (!strcmp(story, "suspected"))
+        suspected();
     else if (!strcmp(story, "rails"))
         rails();
     else if (!strcmp(story, "rumour"))

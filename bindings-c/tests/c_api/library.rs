@@ -62,6 +62,42 @@ fn every_function_with_a_context_is_tried_without_one() {
     }
 }
 
+/// What has another word in Rust, where it is in the documentation of `muster::client`.
+const OTHERWISE_IN_RUST: [&str; 12] = [
+    "cause_name",
+    "error_name",
+    "event_name",
+    "get_fd",
+    "init",
+    "key_hash",
+    "last_error_message",
+    "node_state_name",
+    "rank_state_name",
+    "set_callback",
+    "strerror",
+    "version",
+];
+
+/// The Rust API has the words of the C API, but for those of the list.
+#[test]
+fn the_client_in_rust_has_the_same_words() {
+    let client = here().join("../runtime/src/client");
+    let files = std::fs::read_dir(client).expect("the client's sources");
+    let sources: Vec<String> = files
+        .map(|file| std::fs::read_to_string(file.expect("a file").path()).expect("a source"))
+        .collect();
+    let missing: Vec<String> = mapped()
+        .iter()
+        .filter_map(|name| name.strip_prefix("muster_"))
+        .filter(|word| {
+            let method = format!("    pub fn {word}(");
+            !sources.iter().any(|source| source.contains(&method))
+        })
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(missing, OTHERWISE_IN_RUST);
+}
+
 /// Those that connect, leave and hand events on.
 const NOT_FOR_CALLBACKS: [&str; 5] = [
     "muster_dispatch",

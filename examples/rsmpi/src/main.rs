@@ -8,7 +8,7 @@
 //! `mpirun.openmpi --enable-recovery -n 4 muster-example-rsmpi 2`
 
 use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Source};
-use muster::board::{Event, EventKind, RankState};
+use muster::board::{EventKind, RankState};
 use muster::bootstrap;
 use muster::client::{Client, Options};
 use std::collections::BTreeSet;
@@ -90,7 +90,7 @@ fn collect(
             missing.remove(&(source as u32));
         } else if let Some(event) = muster.wait_event(NAP)? {
             if event.kind == EventKind::RankFailed && missing.remove(&event.rank) {
-                println!("{}; rank 0 takes over", describe(muster, &event)?);
+                println!("{}; rank 0 takes over", muster.event_describe(&event)?);
                 sum += share(event.rank, ranks);
                 dead.insert(event.rank);
             }
@@ -99,21 +99,6 @@ fn collect(
         }
     }
     Ok((sum, dead))
-}
-
-/// Who died, and why.
-fn describe(muster: &Client, event: &Event) -> Result<String, muster::client::Error> {
-    let node = muster.node_name(event.node)?;
-    let node = node.unwrap_or_else(|| "an unknown node".to_owned());
-    let how = match event.code {
-        0 => String::new(),
-        signal if signal > 0 => format!(" by signal {signal}"),
-        exit => format!(" with exit code {}", -exit),
-    };
-    Ok(format!(
-        "rank {} on {node} died{how} ({:?})",
-        event.rank, event.cause
-    ))
 }
 
 fn share(of: u32, ranks: u32) -> f64 {

@@ -6,7 +6,10 @@
 //!
 //! A bell tells of an end, too. Its sender is connected to the very socket: that one is gone with its process, and
 //! another one of the same name is not it. The provider would go on writing to memory that nobody reads any more,
-//! without an error; so the address is taken in anew when the bell is another.
+//! without an error; so the address is taken in anew when the bell is another. Each time that takes one of the 256
+//! places that the provider has for peers, and one that was used before is no place any more: libfabric 2.5.1 keeps
+//! what it knew of the peer before, takes the new one for known, and reads through a null pointer (seen with a peer
+//! that was killed 256 times). So there are so many in the life of a lane, and then an error.
 
 use super::library::Libfabric;
 use crate::error::CallError;
@@ -17,12 +20,17 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
+/// Peers that are taken in, one that is another one now each time, in the life of a lane. The places beyond are for
+/// those that call and are never called.
+const FOUND_MAX: u32 = 192;
+
 /// The bell of a lane, and those of its peers.
 #[derive(Debug)]
 pub(super) struct Bell {
     own: UnixDatagram,
     peers: BTreeMap<u64, Peer>,
     last: u64,
+    found: u32,
 }
 
 /// A peer's bell.
@@ -46,6 +54,7 @@ impl Bell {
             own,
             peers: BTreeMap::new(),
             last: 0,
+            found: 0,
         })
     }
 
@@ -86,7 +95,7 @@ impl Bell {
     /// Finds a peer's bell.
     ///
     /// # Errors
-    /// Nobody is there.
+    /// Nobody is there, or there is no place for anybody.
     pub(super) fn find(
         &self,
         library: &Libfabric,
@@ -99,11 +108,16 @@ impl Bell {
             wire.connect_addr(&name(peer.at)?)?;
             Ok((wire, peer.at))
         });
-        found.map_err(|error: Error| told(library, "connect", &error))
+        let found = found.map_err(|error: Error| told(library, "connect", &error))?;
+        if self.found >= FOUND_MAX {
+            return Err(library.error("fi_av_insert", libc::ENOSPC.into()));
+        }
+        Ok(found)
     }
 
     /// Notes that a peer is there.
     pub(super) fn found(&mut self, peer: u64, wire: UnixDatagram, address: u64) {
+        self.found += 1;
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.wire = Some((wire, address));
         }
@@ -180,5 +194,13 @@ mod tests {
         assert_eq!((own.ring(peer), own.address(peer)), (None, None));
         assert!(own.find(&library, peer).is_ok());
         assert_eq!(own.forget(peer), None);
+        // The provider would take the place of one that has gone, and fail on what it left there.
+        let peer = own.learn(at);
+        for _ in 1..FOUND_MAX {
+            let (wire, _) = own.find(&library, peer).unwrap();
+            own.found(peer, wire, 8);
+        }
+        let full = own.find(&library, peer).unwrap_err();
+        assert_eq!((full.call, full.code), ("fi_av_insert", libc::ENOSPC));
     }
 }

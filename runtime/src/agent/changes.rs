@@ -232,6 +232,9 @@ impl Host {
         {
             done += &format!("; {strange}");
         }
+        if let Some(idle) = self.rails.idle_rules(&self.fabric, &before) {
+            done += &format!("; {idle}");
+        }
         let order = self.fabric.local_nids();
         if matches!(change, Change::Replace(_)) && !self.rails.open().iter().eq(order.iter()) {
             done += &format!(

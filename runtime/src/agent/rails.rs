@@ -8,7 +8,7 @@
 use super::missing::{Missing, Opening};
 use super::seat::Seat;
 use crate::config::RailsDocument;
-use muster_fabric::{Fabric, Nid, OpenError, OpenedRail, Transport};
+use muster_fabric::{Fabric, Nid, OpenError, OpenedRail, Rule, Transport};
 use muster_protocol::ADDRESS_MAX;
 use tracing::{error, info};
 
@@ -130,6 +130,26 @@ impl Rails {
                  passed over as long as another works",
                 there.join(", "),
                 strange.join(", ")
+            )
+        })
+    }
+
+    /// Rules that were not in force before and mean none of the rails that are open, in words.
+    pub(super) fn idle_rules(&self, fabric: &Fabric, before: &RailsDocument) -> Option<String> {
+        let rails = fabric.rails();
+        let binds = |rule: &Rule| {
+            let mut rails = rails.iter();
+            rails.any(|rail| rule.subject.concerns(&rail.nid, rail.interface.as_deref()))
+        };
+        let old = before.policy.rules();
+        let rules = self.document.policy.rules().iter();
+        let idle = rules.filter(|rule| !old.contains(rule) && !binds(rule));
+        let idle: Vec<String> = idle.map(|rule| rule.subject.to_string()).collect();
+        (!idle.is_empty()).then(|| {
+            format!(
+                "no rail of this node is meant by {}, so it binds nothing so far; its rails are {}",
+                idle.join(", nor by "),
+                fabric.local_nids()
             )
         })
     }

@@ -179,7 +179,12 @@ fn start(
 ) -> Result<((Fabric, Rails), Engine, Record), String> {
     let (mut fabric, rails) = match &record {
         Some(record) => open_again(ground, record)?,
-        None => open_rails(ground, &config.rails, (config.port, config.port_may_move))?,
+        None => {
+            let ports = (config.port, config.port_may_move);
+            let opened = open_rails(ground, &config.rails, ports)?;
+            warn_of_seeds(&config.seeds, &opened.0.local_nids());
+            opened
+        }
     };
     let address = fabric.local_nids().to_string();
     let mut record = record.unwrap_or_default();
@@ -221,6 +226,22 @@ fn start_gossip(gossip: &GossipConfig, like: &Config, local: &NidList) -> Result
     config.mtu = like.mtu;
     let engine = Age::new(config).map_err(|error| error.to_string())?;
     Ok(engine.into())
+}
+
+/// Says of seeds that no rail leads to them: others may, so that it is no error.
+fn warn_of_seeds(seeds: &[NidList], own: &NidList) {
+    let shares = |seed: &&NidList| {
+        let mut nids = seed.iter();
+        nids.any(|nid| own.iter().any(|rail| rail.net == nid.net))
+    };
+    for seed in seeds.iter().filter(|seed| !shares(seed)) {
+        warn!(
+            %seed,
+            rails = %own,
+            "a seed is on none of the nets of this node's rails: it is reached through other members, if at all; \
+             give both a rail on one net (--rail)"
+        );
+    }
 }
 
 /// Opens the rails that are configured, or all there are.

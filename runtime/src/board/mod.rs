@@ -40,6 +40,7 @@ mod slot;
 mod state;
 mod traffic;
 mod view;
+pub mod words;
 mod writer;
 
 pub(crate) use self::core::Board;

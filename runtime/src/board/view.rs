@@ -185,6 +185,23 @@ impl BoardView {
         self.0.name_words(node).map(read_text::<NAME_SIZE>)
     }
 
+    /// How many nodes are in a state.
+    pub fn nodes_in_state(&self, state: NodeState) -> u32 {
+        let nodes = 0..self.node_count();
+        nodes.filter(|node| self.node_state(*node) == state).count() as u32
+    }
+
+    /// How many ranks are in a state.
+    pub fn ranks_in_state(&self, state: RankState) -> u32 {
+        let ranks = 0..self.rank_count();
+        ranks.filter(|rank| self.rank_state(*rank) == state).count() as u32
+    }
+
+    /// The ranks that run on a node, in order.
+    pub fn node_ranks(&self, node: u32) -> impl Iterator<Item = u32> + '_ {
+        (0..self.rank_count()).filter(move |rank| self.rank_node(*rank) == Some(node))
+    }
+
     /// Index of the node of this name, if there is one.
     pub fn node_find(&self, name: &str) -> Option<u32> {
         (0..self.node_count()).find(|node| self.node_name(*node).is_some_and(|known| known == name))

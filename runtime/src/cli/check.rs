@@ -4,6 +4,7 @@ use super::CliError;
 use super::agents::{self, AgentArgs};
 use super::paint;
 use super::show::{Shape, array, asked, print_answer, text};
+use crate::control::story::ranges;
 use crate::control::{Question, ask};
 use clap::Args;
 use muster_fabric::fold;
@@ -64,6 +65,13 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), CliError> {
         let verdict = text(found, "verdict");
         let painted = paint::state(verdict, &verdict.to_lowercase(), coloured);
         let mut lines = format!("{painted}: {}\n", text(found, "summary"));
+        for (state, ranks) in found["ranks"].as_object().into_iter().flatten() {
+            let ranks = ranks.as_array().into_iter().flatten();
+            let ranks: Vec<u64> = ranks.filter_map(Value::as_u64).collect();
+            if !ranks.is_empty() {
+                lines += &format!("ranks {state}: {}\n", ranges(&ranks));
+            }
+        }
         for (state, names) in found["others"].as_object().into_iter().flatten() {
             let names = names
                 .as_array()
@@ -107,7 +115,7 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
     let states = ["alive", "degraded", "suspect", "failed", "left", "unknown"];
     let mut counts: BTreeMap<&str, u64> = states.map(|state| (state, 0)).into();
     let mut others: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let (mut failed_ranks, mut hung_ranks) = (0, 0);
+    let (mut failed, mut hung): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
     for member in array(answer, "members") {
         let (name, state) = (text(member, "name"), text(member, "state"));
         if let Some((_, count)) = counts.iter_mut().find(|(known, _)| **known == state) {
@@ -120,14 +128,18 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
                 .push(name.to_owned());
         }
         for rank in array(member, "ranks") {
+            let number = rank["rank"].as_u64();
             match text(rank, "state") {
-                "failed" => failed_ranks += 1,
-                "alive" | "hung" if state == "failed" => failed_ranks += 1,
-                "hung" => hung_ranks += 1,
+                "failed" => failed.extend(number),
+                "alive" | "hung" if state == "failed" => failed.extend(number),
+                "hung" => hung.extend(number),
                 _ => {}
             }
         }
     }
+    failed.sort_unstable();
+    hung.sort_unstable();
+    let (failed_ranks, hung_ranks) = (failed.len() as u64, hung.len() as u64);
     let there = counts["alive"] + counts["degraded"];
     let too_few = least.is_some_and(|least| there < least);
     let code = if counts["failed"] + failed_ranks > 0 {
@@ -144,10 +156,15 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
         (counts["degraded"], "degraded"),
         (counts["suspect"], "suspect"),
         (counts["failed"], "failed"),
-        (failed_ranks, "ranks failed"),
-        (hung_ranks, "ranks hung"),
+        (failed_ranks, "rank failed"),
+        (hung_ranks, "rank hung"),
     ] {
         if count > 0 {
+            let what = if count > 1 {
+                what.replace("rank ", "ranks ")
+            } else {
+                what.to_owned()
+            };
             summary += &format!(", {count} {what}");
         }
     }
@@ -162,6 +179,7 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
         "members": counts,
         "failed_ranks": failed_ranks,
         "hung_ranks": hung_ranks,
+        "ranks": { "failed": failed, "hung": hung },
         "others": others,
         "least": least,
     })
@@ -220,12 +238,12 @@ mod tests {
         for (member, code, said) in [
             (member("n1", "degraded", "alive"), 1, "1 degraded"),
             (member("n1", "suspect", "alive"), 1, "1 suspect"),
-            (member("n1", "alive", "hung"), 1, "1 ranks hung"),
-            (member("n1", "alive", "failed"), 2, "1 ranks failed"),
+            (member("n1", "alive", "hung"), 1, "1 rank hung"),
+            (member("n1", "alive", "failed"), 2, "1 rank failed"),
             (
                 member("n1", "failed", "alive"),
                 2,
-                "1 failed, 1 ranks failed",
+                "1 failed, 1 rank failed",
             ),
         ] {
             let (found, line) = judged(&json!([member]), None);

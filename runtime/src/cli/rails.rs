@@ -1,8 +1,9 @@
 //! `muster rails`: the local interfaces, shown, opened, closed and set while the agent runs.
 
 use super::CliError;
-use super::show::{ShowArgs, align, array, change, ranges, show, text};
+use super::show::{ShowArgs, align, array, change, show, text};
 use crate::config::{Change, Limit, RailEntry};
+use crate::control::story::ranges;
 use crate::control::{Question, Request};
 use clap::{Args, Subcommand};
 use muster_fabric::{Net, Nid};
@@ -70,39 +71,39 @@ struct SetArgs {
     #[arg(long, requires = "nid")]
     partitions: Option<String>,
     /// Rails up to this NUMA distance from the memory are as good as the nearest; large is off.
-    #[arg(long)]
+    #[arg(long, value_parser = number)]
     numa_range: Option<u64>,
     /// What an error costs a health of at most 1000; 0 switches health off.
-    #[arg(long)]
+    #[arg(long, value_parser = number)]
     sensitivity: Option<u64>,
     /// What a success gives back.
-    #[arg(long)]
+    #[arg(long, value_parser = number)]
     recovery: Option<u64>,
     /// Below this health, healthier rails are preferred.
-    #[arg(long)]
+    #[arg(long, value_parser = number)]
     shun_below: Option<u64>,
     /// First pause before what failed is tried again, in microseconds.
-    #[arg(long)]
+    #[arg(long, value_parser = number)]
     pause_min_us: Option<u64>,
     /// Longest such pause, in microseconds.
-    #[arg(long)]
+    #[arg(long, value_parser = number)]
     pause_max_us: Option<u64>,
     /// Without an acknowledgement for so long a bulk message goes by another path, in microseconds.
     /// Each time-out is shorter than the next: transport, retry, reply, upper. The agent keeps them; it sends
     /// no bulk messages itself.
-    #[arg(long)]
+    #[arg(long, value_parser = number)]
     transport_us: Option<u64>,
     /// Without progress for so long it is given up.
-    #[arg(long)]
+    #[arg(long, value_parser = number)]
     retry_us: Option<u64>,
     /// One that came in part is dropped after this.
-    #[arg(long)]
+    #[arg(long, value_parser = number)]
     reply_us: Option<u64>,
     /// What whoever uses the rails waits for an answer, longer than all these; 0 for ever.
-    #[arg(long)]
+    #[arg(long, value_parser = number)]
     upper_us: Option<u64>,
     /// Times that a bulk message is sent again without progress.
-    #[arg(long)]
+    #[arg(long, value_parser = number)]
     retries_max: Option<u64>,
     #[command(flatten)]
     show: ShowArgs,
@@ -133,6 +134,12 @@ pub(crate) fn run(args: &RailsArgs) -> Result<(), CliError> {
         }
         Some(RailsCommand::Set(args)) => set(args),
     }
+}
+
+/// A limit as it is typed.
+fn number(text: &str) -> Result<u64, String> {
+    let parsed = text.parse();
+    parsed.map_err(|_| format!("give a whole number from 0 to {}", u64::MAX))
 }
 
 fn set(args: &SetArgs) -> Result<(), CliError> {

@@ -5,7 +5,8 @@ use super::CliError;
 use super::agents::{self, AgentArgs};
 use super::paint;
 use super::yaml::Yaml;
-use crate::control::{AskError, Question, Request, request, story};
+use crate::control::story::{self, ranges};
+use crate::control::{AskError, Question, Request, request};
 use clap::{Args, ValueEnum};
 use muster_fabric::{by_number, expand, fold};
 use serde_json::Value;
@@ -200,14 +201,10 @@ fn members_table(answer: &Value) -> String {
             .as_f64()
             .map_or("-".into(), |ms| format!("{ms:.0} ms"));
         let marker = if member["self"] == true { " *" } else { "" };
-        let ranks: Vec<u64> = array(member, "ranks")
-            .iter()
-            .filter_map(|fact| fact["rank"].as_u64())
-            .collect();
         rows.push([
             format!("{}{marker}", text(member, "name")),
             text(member, "state").to_owned(),
-            ranges(&ranks),
+            story::ranks(member),
             heard,
             story::known(member),
             text(member, "address").to_owned(),
@@ -232,26 +229,6 @@ pub(super) fn counted(count: usize, what: &str) -> String {
     }
 }
 
-/// `0-3,7` for 0, 1, 2, 3 and 7; `-` for none.
-pub(super) fn ranges(sorted: &[u64]) -> String {
-    let mut parts: Vec<(u64, u64)> = Vec::new();
-    for &number in sorted {
-        match parts.last_mut() {
-            Some((_, end)) if *end + 1 == number => *end = number,
-            _ => parts.push((number, number)),
-        }
-    }
-    let part = |(start, end): &(u64, u64)| match start == end {
-        true => start.to_string(),
-        false => format!("{start}-{end}"),
-    };
-    if parts.is_empty() {
-        "-".into()
-    } else {
-        parts.iter().map(part).collect::<Vec<_>>().join(",")
-    }
-}
-
 /// Columns as wide as their widest cell, two blanks between them.
 pub(super) fn align<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
@@ -272,13 +249,6 @@ pub(super) fn align<const N: usize>(rows: &[[String; N]]) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn ranks_are_folded() {
-        assert_eq!(ranges(&[0, 1, 2, 3, 7]), "0-3,7");
-        assert_eq!(ranges(&[5]), "5");
-        assert_eq!(ranges(&[]), "-");
-    }
 
     #[test]
     fn the_table_says_who_and_how_it_is_known() {

@@ -6,7 +6,7 @@
 use super::CliError;
 use super::agents::{self, AgentArgs};
 use super::paint;
-use super::show::{Shape, align, array, asked, print_answer, ranges, text};
+use super::show::{Shape, align, array, asked, print_answer, text};
 use crate::control::{Question, ask, story};
 use clap::Args;
 use muster_fabric::by_number;
@@ -167,14 +167,10 @@ fn draw(picture: &Value, coloured: bool) -> String {
                 .map_or("-".into(), |ms| format!("{ms:.0} ms"))
         };
         let marker = if member["self"] == true { " *" } else { "" };
-        let ranks: Vec<u64> = array(member, "ranks")
-            .iter()
-            .filter_map(|fact| fact["rank"].as_u64())
-            .collect();
         rows.push([
             format!("{}{marker}", text(member, "name")),
             text(member, "state").to_owned(),
-            ranges(&ranks),
+            story::ranks(member),
             ms("heard_ms_ago"),
             ms("deadline_ms"),
             story::known(member),

@@ -19,12 +19,18 @@
 //! Dropping a client does not leave: a process that ends without `finalize` counts as failed,
 //! which is the point. Nothing here needs anything but the C library.
 //!
+//! Methods have the words of the C API, whose pages in section 3 of the manual are theirs too. Other words are
+//! Rust's own: `attach` and `Options` (`deadline`, `job_size`) for `muster_init` and its settings, `descriptor` for
+//! `muster_get_fd`, `name()` of kinds, causes and states, `Error` for codes and messages. An index that is not known is
+//! `Unknown` or `None`, where C has an error. Callbacks are a thread of yours with [`Client::wait_event`].
+//!
 //! **What is absent on purpose:** no callback on a thread of the library but the porch's, no
 //! signal handler, no exit handler, no environment variable is set.
 
 mod attributes;
 mod boards;
 pub(crate) mod control;
+pub mod describe;
 mod error;
 mod exchange;
 mod link;
@@ -35,6 +41,7 @@ pub mod shared;
 mod start;
 mod thread;
 mod traffic;
+mod view;
 mod wait;
 
 use std::collections::BTreeSet;
@@ -58,6 +65,7 @@ pub use options::Options;
 use session::Session;
 use start::Environment;
 pub use traffic::PIGGYBACK_MAX;
+pub use view::Snapshot;
 
 /// How long `finalize` waits for the library thread, whose own waits are shorter.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(10);

@@ -4,10 +4,16 @@ use muster_fabric::fold;
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// A line with the state, and one for each observation.
+/// A line with the state, one with the ranks if it has some, and one for each observation.
 pub(super) fn tell(member: &Value) -> String {
     let text = |key: &str| member[key].as_str().unwrap_or("-");
     let mut story = format!("{} is {}: {}\n", text("name"), text("state"), known(member));
+    if member["ranks"]
+        .as_array()
+        .is_some_and(|ranks| !ranks.is_empty())
+    {
+        let _ = writeln!(story, "ranks {}", ranks(member));
+    }
     for seen in member["evidence"].as_array().into_iter().flatten() {
         let text = |key: &str| seen[key].as_str().unwrap_or("-");
         let ms = seen["ms_ago"].as_f64().unwrap_or(0.0);
@@ -39,10 +45,74 @@ pub(crate) fn known(member: &Value) -> String {
     }
 }
 
+/// The ranks of a member, and which of them are not well: `4-7 (failed 5; hung 6)`.
+pub(crate) fn ranks(member: &Value) -> String {
+    let facts = || member["ranks"].as_array().into_iter().flatten();
+    let numbers = |state: Option<&str>| {
+        let of = facts().filter(|fact| state.is_none() || fact["state"].as_str() == state);
+        let mut ranks: Vec<u64> = of.filter_map(|fact| fact["rank"].as_u64()).collect();
+        ranks.sort_unstable();
+        ranks
+    };
+    let unwell: Vec<String> = ["failed", "hung"]
+        .into_iter()
+        .map(|state| (state, numbers(Some(state))))
+        .filter(|(_, ranks)| !ranks.is_empty())
+        .map(|(state, ranks)| format!("{state} {}", ranges(&ranks)))
+        .collect();
+    let all = ranges(&numbers(None));
+    match unwell.is_empty() {
+        true => all,
+        false => format!("{all} ({})", unwell.join("; ")),
+    }
+}
+
+/// `0-3,7` for 0, 1, 2, 3 and 7; `-` for none.
+pub(crate) fn ranges(sorted: &[u64]) -> String {
+    let mut parts: Vec<(u64, u64)> = Vec::new();
+    for &number in sorted {
+        match parts.last_mut() {
+            Some((_, end)) if *end + 1 == number => *end = number,
+            _ => parts.push((number, number)),
+        }
+    }
+    let part = |(start, end): &(u64, u64)| match start == end {
+        true => start.to_string(),
+        false => format!("{start}-{end}"),
+    };
+    if parts.is_empty() {
+        "-".into()
+    } else {
+        parts.iter().map(part).collect::<Vec<_>>().join(",")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn ranks_are_folded() {
+        assert_eq!(ranges(&[0, 1, 2, 3, 7]), "0-3,7");
+        assert_eq!(ranges(&[5]), "5");
+        assert_eq!(ranges(&[]), "-");
+    }
+
+    #[test]
+    fn ranks_that_are_not_well_are_named() {
+        let ranks = |states: &[&str]| {
+            let facts = states.iter().enumerate();
+            let facts = facts.map(|(rank, state)| json!({ "rank": rank, "state": state }));
+            ranks(&json!({ "name": "n1", "state": "alive", "ranks": facts.collect::<Vec<_>>() }))
+        };
+        assert_eq!(ranks(&["alive", "left", "alive"]), "0-2");
+        assert_eq!(
+            ranks(&["alive", "failed", "hung", "failed"]),
+            "0-3 (failed 1,3; hung 2)"
+        );
+        assert_eq!(ranks(&[]), "-");
+    }
 
     #[test]
     fn the_story_lists_the_evidence() {

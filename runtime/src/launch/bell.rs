@@ -63,8 +63,8 @@ pub(super) struct Bell {
 pub(super) struct Signal {
     /// Which of its node's.
     pub(super) serial: u64,
-    /// To whom; empty for all.
-    pub(super) ranks: Vec<u32>,
+    /// To whom, from this rank to that one; empty for all.
+    pub(super) ranks: Vec<(u32, u32)>,
     pub(super) signal: i32,
 }
 

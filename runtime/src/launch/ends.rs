@@ -15,7 +15,7 @@ use crate::pmix::server::{Server, Signalling};
 const GRACE: Duration = Duration::from_secs(2);
 /// Signals of ranks to others that stand on a bell: nobody may have missed as many.
 const SIGNALS_TOLD: usize = 64;
-/// Most bytes of them on the bell, if there are several.
+/// Most bytes of them on the bell.
 const SIGNALS_SIZE: usize = 8192;
 /// Fences in the MPI_Init of Open MPI 5, which has most; a job that has passed so many has started.
 const FENCES_OF_INIT: u64 = 4;
@@ -159,14 +159,22 @@ impl Launcher {
 
     /// A rank sends a signal to others.
     pub(super) fn send(&mut self, signalling: Signalling) {
-        let Signalling { ranks, signal, .. } = &signalling;
-        self.ranks.signal_some(ranks, *signal);
-        self.signal_count += 1;
-        self.bell.signals.push(Signal {
-            serial: self.signal_count,
-            ranks: ranks.clone(),
-            signal: *signal,
-        });
+        let signal = Signal {
+            serial: self.signal_count + 1,
+            ranks: ranges(&signalling.ranks),
+            signal: signalling.signal,
+        };
+        if size_of(&signal) > SIGNALS_SIZE {
+            self.say(&format!(
+                "a signal to {} ranks that are not beside each other takes too much; send it to all, or to \
+                 fewer at a time",
+                signalling.ranks.len()
+            ));
+            return signalling.refuse();
+        }
+        self.ranks.signal_some(&signal.ranks, signal.signal);
+        self.signal_count = signal.serial;
+        self.bell.signals.push(signal);
         drop_oldest(&mut self.bell.signals);
         signalling.succeed();
     }
@@ -202,14 +210,33 @@ impl Launcher {
     }
 }
 
+/// Numbers as ranges.
+fn ranges(ranks: &[u32]) -> Vec<(u32, u32)> {
+    let mut ranks = ranks.to_vec();
+    ranks.sort_unstable();
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for rank in ranks {
+        match ranges.last_mut() {
+            Some((_, last)) if rank <= last.saturating_add(1) => *last = rank,
+            _ => ranges.push((rank, rank)),
+        }
+    }
+    ranges
+}
+
+/// What a signal takes on the bell.
+fn size_of(signal: &Signal) -> usize {
+    let digits = |number: u32| number.checked_ilog10().unwrap_or(0) as usize + 1;
+    let range = |(from, to): &(u32, u32)| digits(*from) + digits(*to) + 4;
+    64 + signal.ranks.iter().map(range).sum::<usize>()
+}
+
 /// The bell has room for so many, and for so many ranks in them.
 fn drop_oldest(signals: &mut Vec<Signal>) {
-    // As they are written there.
-    let size = |one: &Signal| 64 + 6 * one.ranks.len();
-    let mut total: usize = signals.iter().map(size).sum();
+    let mut total: usize = signals.iter().map(size_of).sum();
     let mut old = 0;
-    while signals.len() - old > SIGNALS_TOLD || signals.len() - old > 1 && total > SIGNALS_SIZE {
-        total -= size(&signals[old]);
+    while signals.len() - old > SIGNALS_TOLD || total > SIGNALS_SIZE {
+        total -= size_of(&signals[old]);
         old += 1;
     }
     signals.drain(..old);
@@ -219,23 +246,38 @@ fn drop_oldest(signals: &mut Vec<Signal>) {
 mod tests {
     use super::*;
 
+    /// To ranks that are not beside each other.
     fn signal(serial: u64, ranks: u32) -> Signal {
+        let ranks: Vec<u32> = (0..ranks).map(|rank| 10_000 + 2 * rank).collect();
         Signal {
             serial,
-            ranks: (10_000..10_000 + ranks).collect(),
+            ranks: ranges(&ranks),
             signal: 10,
         }
     }
 
     #[test]
     fn signals_to_few_are_bounded_by_their_number_and_to_many_by_their_size() {
-        for (ranks, count, kept) in [(1, 100, SIGNALS_TOLD), (300, 64, 4), (5000, 3, 1)] {
+        for (ranks, count, kept) in [(1, 100, SIGNALS_TOLD), (150, 64, 3), (500, 3, 1)] {
             let mut signals: Vec<Signal> = (0..count).map(|serial| signal(serial, ranks)).collect();
             drop_oldest(&mut signals);
             assert_eq!(signals.len(), kept, "{ranks}");
             assert_eq!(signals.last().map(|one| one.serial), Some(count - 1));
             let written = serde_json::to_vec(&signals).unwrap().len();
-            assert!(kept == 1 || written <= SIGNALS_SIZE, "{ranks}: {written}");
+            assert!(written <= SIGNALS_SIZE, "{ranks}: {written}");
         }
+    }
+
+    #[test]
+    fn ranks_beside_each_other_take_little_however_many_they_are() {
+        let all: Vec<u32> = (0..1_000_000).rev().collect();
+        assert_eq!(ranges(&all), [(0, 999_999)]);
+        assert_eq!(ranges(&[7, 3, 4, 4, 9]), [(3, 4), (7, 7), (9, 9)]);
+        assert_eq!(ranges(&[]), []);
+        for many in [1, 100, 10_000] {
+            let one = signal(u64::MAX >> 20, many);
+            assert!(serde_json::to_vec(&one).unwrap().len() <= size_of(&one));
+        }
+        assert!(size_of(&signal(1, 10_000)) > SIGNALS_SIZE);
     }
 }

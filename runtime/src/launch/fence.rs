@@ -53,6 +53,8 @@ struct Fence {
     tag: String,
     /// Nodes that have spoken of it themselves.
     spoke: BTreeSet<usize>,
+    /// Its place among all that there have been.
+    age: u64,
     /// Nodes that need nothing more: it is over for them, or they do not speak of it any more.
     served: BTreeSet<usize>,
 }
@@ -64,6 +66,8 @@ pub(super) struct Fences {
     fences: BTreeMap<FenceId, Fence>,
     /// How many fences the own ranks have come to, by group.
     turns: BTreeMap<u64, u64>,
+    /// How many fences there have been.
+    count: u64,
 }
 
 impl Fences {
@@ -73,6 +77,7 @@ impl Fences {
             layout,
             fences: BTreeMap::new(),
             turns: BTreeMap::new(),
+            count: 0,
         }
     }
 
@@ -153,8 +158,10 @@ impl Fences {
             .fences
             .iter()
             .filter(|(id, fence)| id.group != 0 && fence.is_over(own));
-        let over: Vec<FenceId> = over.map(|(id, _)| *id).collect();
-        for id in over.iter().take(over.len().saturating_sub(TOLD_MOST)) {
+        let mut over: Vec<(u64, FenceId)> = over.map(|(id, fence)| (fence.age, *id)).collect();
+        // The oldest first: a number of a group says nothing of its age.
+        over.sort_unstable();
+        for (_, id) in over.iter().take(over.len().saturating_sub(TOLD_MOST)) {
             self.fences.remove(id);
         }
     }
@@ -250,8 +257,9 @@ impl Fences {
     }
 
     fn fence(&mut self, id: FenceId, tag: &str, ranks: &[u32]) -> &mut Fence {
-        let layout = &self.layout;
+        let (layout, count) = (&self.layout, &mut self.count);
         self.fences.entry(id).or_insert_with(|| {
+            *count += 1;
             let members: BTreeSet<usize> = match ranks {
                 [] => (0..layout.nodes().len()).collect(),
                 some => some
@@ -263,6 +271,7 @@ impl Fences {
                 tag: tag.to_owned(),
                 ranks: ranks.to_vec(),
                 members: members.into_iter().collect(),
+                age: *count,
                 ..Fence::default()
             }
         })
@@ -556,6 +565,26 @@ mod tests {
         assert_eq!(world.complete(0), None);
         world.nodes[0].contribute("a", &some, vec![0]);
         assert_eq!(world.complete(0), Some(vec![0, 1]));
+    }
+
+    #[test]
+    fn of_too_many_groups_the_oldest_are_forgotten() {
+        let mut world = World::new(2);
+        let name = |number: usize| format!("group {number}");
+        for number in 0..TOLD_MOST + 8 {
+            for node in 0..2 {
+                world.nodes[node].contribute(&name(number), &[1, 2], vec![]);
+            }
+            world.says(1, 0);
+            assert!(world.complete(0).is_some());
+        }
+        // Node 1 does not say any more that it is over there.
+        assert_eq!(world.advance(0), []);
+        let told: BTreeSet<String> = (world.nodes[0].notes().into_iter())
+            .map(|note| note.tag)
+            .collect();
+        let youngest: BTreeSet<String> = (8..TOLD_MOST + 8).map(name).collect();
+        assert_eq!(told, youngest);
     }
 
     #[test]

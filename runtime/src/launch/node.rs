@@ -36,6 +36,10 @@ use crate::sys::poll::Epoll;
 
 /// The exit status of a launcher whose node the others have given up.
 pub const OUTCAST: u8 = 71;
+/// The same where the process that started the launcher looks at it. ssh says so of a connection that it has lost.
+pub const GIVEN_UP: u8 = 255;
+/// There, the status of a job that ends with that number.
+const INSTEAD: u8 = 254;
 
 /// How long the other launchers of a job that was aborted may take.
 const FAREWELL: Duration = Duration::from_secs(10);
@@ -84,12 +88,28 @@ pub(super) struct Launcher {
     pub(super) epoll: Epoll,
 }
 
-/// Runs this node's part of a job and answers its exit status. `base` is a directory for sessions. `met` is called
-/// when the launchers of all nodes have come: then nobody needs what they found each other by.
+/// The exit status of a launcher that is looked at, from what [`run`] answered.
+#[must_use]
+pub fn watched(outcome: Option<u8>) -> u8 {
+    match outcome {
+        None => GIVEN_UP,
+        Some(GIVEN_UP) => INSTEAD,
+        Some(status) => status,
+    }
+}
+
+/// Runs this node's part of a job and answers its exit status; none if the others have given the node up. `base` is
+/// a directory for sessions. `met` is called when the launchers of all nodes have come: then nobody needs what they
+/// found each other by.
 ///
 /// # Errors
 /// The ranks were not started, or are ended, and the others know.
-pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut dyn FnMut()) -> Result<u8, Error> {
+pub fn run(
+    plan: &Plan,
+    own: usize,
+    base: &Path,
+    met: &mut dyn FnMut(),
+) -> Result<Option<u8>, Error> {
     let node = plan.layout.name(own).to_owned();
     let signals = Signals::new().map_err(Error::system("handle signals"))?;
     let options = Options {
@@ -148,7 +168,7 @@ pub fn run(plan: &Plan, own: usize, base: &Path, met: &mut dyn FnMut()) -> Resul
         launcher.ranks.signal(SIGKILL);
         // It may be the agent that is lost; then the others hear of this node's end from theirs.
         if launcher.ring().is_ok() && launcher.is_said_by_another() {
-            outcome = Ok(error.status());
+            outcome = Ok(Some(error.status()));
         }
     }
     if launcher.peers.without(|_| true).is_empty() {
@@ -231,14 +251,14 @@ impl Launcher {
         session: &Session,
         signals: &Signals,
         met: &mut dyn FnMut(),
-    ) -> Result<u8, Error> {
+    ) -> Result<Option<u8>, Error> {
         let node = self.name();
         self.epoll_add_all(signals)?;
         let files = self.find_programs()?;
         let seats = binding::of_ranks(&self.plan, self.own)?;
         self.gather(signals)?;
         if let Some(status) = self.aborted_by_another() {
-            return Ok(status);
+            return Ok(Some(status));
         }
         met();
         let wake = EventFd::new().map_err(Error::system("make an eventfd"))?;
@@ -463,7 +483,7 @@ impl Launcher {
         upcalls: &Receiver<Upcall>,
         wake: &EventFd,
         signals: &Signals,
-    ) -> Result<u8, Error> {
+    ) -> Result<Option<u8>, Error> {
         loop {
             wake.drain();
             self.ranks.look();
@@ -476,7 +496,7 @@ impl Launcher {
             if self.peers.is_outcast() {
                 self.say("the other nodes have given this one up; its ranks are ended");
                 self.ranks.signal(SIGKILL);
-                return Ok(OUTCAST);
+                return Ok(None);
             }
             self.hear_bells()?;
             self.hear_signals();
@@ -490,7 +510,7 @@ impl Launcher {
             self.bell.done = self.ranks.is_empty();
             self.ring()?;
             if self.bell.done && self.is_everybody_done() {
-                return Ok(self.status());
+                return Ok(Some(self.status()));
             }
             let due = self.bell.abort.is_some()
                 || self.bell.done
@@ -569,5 +589,19 @@ impl Launcher {
         let others_survive = (0..layout.ranks())
             .any(|rank| layout.node_of(rank) != Some(self.own) && !dead.contains(&rank));
         self.plan.policy.status(&self.bell.ended, others_survive)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_of_a_job_is_not_taken_for_a_lost_node() {
+        assert_eq!(watched(None), GIVEN_UP);
+        for status in 0..GIVEN_UP {
+            assert_eq!(watched(Some(status)), status);
+        }
+        assert_eq!(watched(Some(GIVEN_UP)), INSTEAD);
     }
 }

@@ -146,9 +146,10 @@ impl Ranks {
         self.signal_some(&[], signal);
     }
 
-    /// Sends a signal to those of these that run here; to all if none is named.
-    pub(super) fn signal_some(&self, ranks: &[u32], signal: i32) {
-        let meant = |rank: &u32| ranks.is_empty() || ranks.contains(rank);
+    /// Sends a signal to those from one to another of these that run here; to all if none is named.
+    pub(super) fn signal_some(&self, ranks: &[(u32, u32)], signal: i32) {
+        let within = |rank: &u32| ranks.iter().any(|(from, to)| (from..=to).contains(&rank));
+        let meant = |rank: &u32| ranks.is_empty() || within(rank);
         for (_, running) in self.running.iter().filter(|(rank, _)| meant(rank)) {
             if running.status.is_none() {
                 // Not reaped yet, so the pid is still its own.

@@ -298,6 +298,8 @@ struct Followed {
     asleep: Option<HungBy>,
     /// It has not ticked for longer than it promised.
     tickless: bool,
+    /// It was frozen when a tick was missing last.
+    frozen: bool,
     /// Since when it is in uninterruptible sleep, and the processor time it had used then.
     stuck_since: Option<(u64, u64)>,
     /// Its last tick that was seen, and when it was new.

@@ -216,9 +216,13 @@ pub fn is_frozen(pid: u32, flags: u32) -> bool {
             let file = format!("/sys/fs/cgroup/freezer{path}/freezer.state");
             return fs::read_to_string(file).is_ok_and(|state| state.trim() != "THAWED");
         }
-        let file = format!("/sys/fs/cgroup{path}/cgroup.events");
+        // Alone, or beside version 1.
+        let mut places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].iter();
         controllers.is_empty()
-            && fs::read_to_string(file).is_ok_and(|text| field(&text, "frozen") == Some("1"))
+            && places.any(|place| {
+                let events = fs::read_to_string(format!("{place}{path}/cgroup.events"));
+                events.is_ok_and(|text| field(&text, "frozen") == Some("1"))
+            })
     })
 }
 

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Followed, Phase, Shared};
+use super::{Followed, Phase, Shared, procfs};
 
 /// The shortest time between two looks, and the longest: somebody may promise shorter ticks meanwhile.
 const LOOK_LEAST_NS: u64 = 5_000_000;
@@ -96,6 +96,9 @@ impl Shared {
     /// A tick is missing: the kernel may know why.
     fn miss(&self, slot: u32, now_ns: u64) {
         self.sample_one(slot, now_ns);
+        if self.was_frozen(slot) {
+            return self.forgive_ticks(slot, now_ns);
+        }
         let mut slots = self.lock();
         let entry = &mut slots[slot as usize];
         // Being traced is forgiven there, an end is no hang, and it may just have ticked.
@@ -106,6 +109,22 @@ impl Shared {
             entry.tickless = true;
             self.say_if_hung(slot, entry);
         }
+    }
+
+    /// Whether the process in a slot is frozen by its control group, or was when this was asked last: then it has had
+    /// less than a period since.
+    fn was_frozen(&self, slot: u32) -> bool {
+        let (pid, stat) = {
+            let slots = self.lock();
+            let entry = &slots[slot as usize];
+            (entry.pid, entry.stat.clone())
+        };
+        let flags = stat.and_then(|stat| Some(stat.read().ok()?.flags));
+        let is_frozen = procfs::is_frozen(pid, flags.unwrap_or(0));
+        let mut slots = self.lock();
+        let entry = &mut slots[slot as usize];
+        // Another process may be there by now.
+        entry.pid == pid && (std::mem::replace(&mut entry.frozen, is_frozen) || is_frozen)
     }
 
     /// It could not tick until now.

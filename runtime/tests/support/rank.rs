@@ -177,6 +177,16 @@ pub fn role() {
                     .unwrap_or_else(|cause| fail(&cause));
                 say("promised");
             }
+            // Ticks from now on, as long as the process runs.
+            "tick-on" => {
+                let client = client.clone();
+                std::thread::spawn(move || {
+                    while client.tick().is_ok() {
+                        std::thread::park_timeout(std::time::Duration::from_millis(5));
+                    }
+                });
+                say("ticking");
+            }
             "tick" => client.tick().unwrap_or_else(|cause| fail(&cause)),
             // The state of a rank, once it is the one that is waited for.
             "await-rank" => {

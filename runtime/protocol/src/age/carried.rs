@@ -18,8 +18,8 @@
 //!   application's messages do, and two halves of a job that do not talk to each other would hold each other dead,
 //!   with thresholds that are safe where whom one pings is chance. So these stand as they are.
 //! - It is answered like a ping, but for one that is obsolete. That a message took a ping along does not say that the
-//!   other side has it, or will in time, and who only sends into queues that nobody empties would be held dead: so after
-//!   one that is not answered until the next is due, some pings go by the rails.
+//!   other side has it, or will in time, and who only sends into queues that nobody empties would be held dead: so
+//!   after one that is not answered until the next is due, some pings go by the rails.
 //! - A message may lie for long before somebody takes it; its clock is behind by then, and it is obsolete like
 //!   any other. How long it has lain at the receiver's agent is added to its ages.
 //! - It carries no parameters, so for the first cycles, in which these travel, all pings go by themselves. A vector

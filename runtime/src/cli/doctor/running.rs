@@ -3,7 +3,8 @@
 use super::{Finding, Level};
 use crate::cli::CliError;
 use crate::cli::agents::{self, AgentArgs};
-use crate::cli::show::{array, ranges, text};
+use crate::cli::show::{array, text};
+use crate::control::story::ranges;
 use crate::control::{AskError, Followed, Follower, Question, ask};
 use muster_fabric::fold;
 use rustix::process::Pid;

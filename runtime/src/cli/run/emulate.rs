@@ -16,7 +16,7 @@ use signal_hook::consts::SIGKILL;
 
 use crate::cli::process::{self, Process, wait_until};
 use crate::config::draw_key;
-use crate::launch::node::OUTCAST;
+use crate::launch::node::GIVEN_UP;
 use crate::launch::{Error, Plan, Signals, memory_directory};
 use crate::sys::child::bind_to_this_thread;
 use crate::sys::poll::readable;
@@ -107,7 +107,7 @@ impl Launchers {
                     "muster run: the launcher of {name} was killed"
                 );
             }
-            statuses.push(status.filter(|status| *status != OUTCAST));
+            statuses.push(status.filter(|status| *status != GIVEN_UP));
             false
         });
     }

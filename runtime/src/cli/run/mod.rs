@@ -190,7 +190,9 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
     };
     let outcome = match place {
         Place::Starter(_) => emulate::run(&plan, args.rails, &words()),
-        Place::Emulated(own, _, files) => node::run(&plan, own, &files, &mut || {}),
+        Place::Emulated(own, _, files) => {
+            node::run(&plan, own, &files, &mut || {}).map(node::watched)
+        }
         Place::Remote(hosts) => {
             return remote::run(&plan, &hosts, &args.ssh, &args.export, &words());
         }

@@ -7,7 +7,7 @@
 use super::step;
 use crate::cli::CliError;
 use crate::config::{draw_key, read_key};
-use crate::launch::node::OUTCAST;
+use crate::launch::node::{GIVEN_UP, watched};
 use crate::launch::{Hosts, Plan, Signals, Step};
 use crate::sys::child::bind_to_this_thread;
 use crate::sys::poll::readable;
@@ -25,10 +25,6 @@ use std::time::{Duration, Instant};
 
 /// By this a launcher knows that it is one of a host, and which: `PLACE:JOB:LIST`.
 const VARIABLE: &str = "MUSTER_RUN_HOST";
-/// What ssh answers if it fails itself.
-const SSH_FAILED: u8 = 255;
-/// What a launcher answers where the job's status is that.
-const INSTEAD: u8 = 254;
 /// How long the last launchers may take to end after one has ended in order, for it has waited for all of them, or
 /// after a signal that is to end them.
 const FAREWELL: Duration = Duration::from_secs(20);
@@ -115,12 +111,7 @@ pub(super) fn serve(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, 
     let signals = Signals::new().map_err(|cause| CliError::new("run: signals", cause))?;
     std::mem::forget(signals);
     std::thread::spawn(follow_cord);
-    let status = step::serve(plan, step, true)?;
-    Ok(if status == SSH_FAILED {
-        INSTEAD
-    } else {
-        status
-    })
+    step::serve(plan, step, true).map(watched)
 }
 
 /// The key from the cord; no byte more is read.
@@ -219,10 +210,10 @@ impl Players {
                 Ok(Some(status)) => status.code().map(|code| code as u8),
                 Err(_) => None,
             };
-            if status.is_none_or(|status| status == SSH_FAILED) {
+            if status.is_none_or(|status| status == GIVEN_UP) {
                 player.say("its launcher could not be started, or was lost");
             }
-            let status = status.filter(|status| ![SSH_FAILED, OUTCAST].contains(status));
+            let status = status.filter(|status| *status != GIVEN_UP);
             in_order |= status.is_some();
             statuses.push(status);
             false

@@ -14,6 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Set for the second time: the key's file, if it is ours to remove, else [`NO_KEY`].
 pub(super) const VARIABLE: &str = "MUSTER_RUN_STEP";
@@ -22,10 +23,16 @@ const NO_KEY: &str = "-";
 /// How long agents stay after their launcher, unless the user says so: the step is over then.
 const LINGER_MS: &str = "300";
 
+/// How long the key of a job that has failed stays for those who have still to read it.
+const LATECOMERS: Duration = Duration::from_secs(5);
+/// Between two looks whether one of them has removed it.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// Runs this node's part of the step and answers its exit status.
 pub(super) fn run(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, CliError> {
     if std::env::var_os(VARIABLE).is_some() {
-        return serve(plan, step, false);
+        let outcome = serve(plan, step, false)?;
+        return Ok(outcome.unwrap_or(node::OUTCAST));
     }
     let given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if given("MUSTER_KEY_FILE") {
@@ -68,7 +75,7 @@ fn files(step: &Step) -> PathBuf {
 
 /// The second time, with everything in the environment. `is_watched`: the process that started this one tells the
 /// end of a node from that of the job by its exit status.
-pub(super) fn serve(plan: &Plan, step: &Step, is_watched: bool) -> Result<u8, CliError> {
+pub(super) fn serve(plan: &Plan, step: &Step, is_watched: bool) -> Result<Option<u8>, CliError> {
     let key = std::env::var_os(VARIABLE).unwrap_or_default();
     let files = make_files(step)?;
     let remove_key = || {
@@ -89,13 +96,24 @@ pub(super) fn serve(plan: &Plan, step: &Step, is_watched: bool) -> Result<u8, Cl
     let _ = fs::remove_dir_all(&files);
     // Not while others have still to read it: these hear that the job has failed, and remove it then.
     if matches!(outcome, Err(Error::Missing { .. })) || step.own == 0 && outcome.is_err() {
+        if !met {
+            wait_for_latecomers(Path::new(&key));
+        }
         remove_key();
     }
     let lost = is_watched && met && matches!(outcome, Err(Error::Agent(_)));
     outcome.map_err(|error| match failed(error) {
-        error if lost => error.exit_code(node::OUTCAST),
+        error if lost => error.exit_code(node::GIVEN_UP),
         error => error,
     })
+}
+
+/// Others may still have to read the key: without it they would wait for one, and not hear why the job has failed.
+fn wait_for_latecomers(key: &Path) {
+    let until = Instant::now() + LATECOMERS;
+    while key.exists() && Instant::now() < until {
+        std::thread::sleep(LOOK);
+    }
 }
 
 /// Only returns if it fails. `key` is what the agent reads, `shared` what is to be removed when all have read it.

@@ -24,6 +24,12 @@ impl Signalling {
     pub fn succeed(self) {
         self.answer.give(sys::PMIX_SUCCESS as i32, Infos::default());
     }
+
+    /// There is no room for it.
+    pub fn refuse(self) {
+        self.answer
+            .give(sys::PMIX_ERR_OUT_OF_RESOURCE, Infos::default());
+    }
 }
 
 /// The signal that a directive stands for.
