@@ -379,6 +379,35 @@ fn a_rank_that_died_with_its_agent_does_not_stay_alive() {
     }
 }
 
+/// A death that was told stays told, also by an agent that was started anew and never heard of that node: it had
+/// left before.
+#[test]
+fn a_death_is_not_undone_by_another_agent() {
+    let mut world = World::start(3);
+    let gone: Vec<u32> = (0..3 * PER_NODE)
+        .filter(|rank| node_of(*rank) == 3)
+        .collect();
+    gone.iter().for_each(|rank| world.kill(*rank));
+    for rank in world.on_node(2) {
+        rank.await_words(&["EVENT", "NodeLeft", "node=n3"]);
+    }
+    let (keeper, worker) = world.job.agent(2).pair();
+    for pid in [keeper, worker] {
+        signal(pid, Signal::KILL);
+    }
+    for rank in world.on_node(2) {
+        rank.await_each(&[&["ATTACHED"], &["EVENT", "Overflow"]]);
+    }
+    for rank in world.ranks.iter_mut().take(2 * PER_NODE as usize).flatten() {
+        rank.await_view(|view| {
+            let has = |part: &String| view.split(' ').any(|word| word == part);
+            let alive = (0..2 * PER_NODE).map(|rank| format!("{rank}=Alive"));
+            let failed = gone.iter().map(|rank| format!("{rank}=Failed"));
+            alive.chain(failed).all(|part| has(&part))
+        });
+    }
+}
+
 /// An agent that is asked to end leaves in order, and nobody is declared failed. Its ranks are told
 /// so and start no other, until somebody else has done so.
 #[test]

@@ -312,28 +312,6 @@ impl Cluster {
         (1..=NODES).for_each(|node| self.await_state(node, "idle"));
     }
 
-    /// Waits until nothing is left of any job: no process but the daemons', no socket, board or key.
-    ///
-    /// # Panics
-    /// If something is left at the deadline, or a daemon of the cluster has gone.
-    pub fn await_clean(&self) {
-        let end = Instant::now() + DEADLINE;
-        loop {
-            let mut left = self.processes();
-            left.retain(|process| !DAEMONS.contains(&process.name.as_str()));
-            let files = files_in(&self.muster_dir());
-            if left.is_empty() && files.is_empty() {
-                return;
-            }
-            assert!(
-                Instant::now() < end,
-                "left: {left:?} {files:?}{}",
-                self.logs()
-            );
-            left.iter().for_each(|process| wait_for_end(process.pid));
-        }
-    }
-
     /// The last lines of the daemons, for a message.
     pub fn logs(&self) -> String {
         let mut text = String::new();
@@ -521,18 +499,6 @@ pub fn signal(process: &Process, signal: Signal) {
     let _ = kill_process(pid, signal);
 }
 
-fn files_in(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        match path.is_dir() {
-            true => files.extend(files_in(&path)),
-            false => files.push(path),
-        }
-    }
-    files
-}
-
 /// The first process of a pid namespace, in namespaces of its own for all else.
 fn hold() -> (Child, PathBuf) {
     let mut child = Command::new("setpriv")
@@ -632,6 +598,8 @@ chmod 700 state
 hostname ctl
 { cat /etc/hosts; echo 10.66.0.254 ctl; for n in 1 2 3 4; do echo "10.66.0.$n n$n"; done; } > hosts
 mount --bind hosts /etc/hosts
+# Shared memory of its own: what is left there is its jobs'.
+mount -t tmpfs -o mode=1777 none /dev/shm
 ip link set lo up
 ip link add br0 type bridge
 ip addr add 10.66.0.254/24 dev br0

@@ -2,7 +2,7 @@
 //! otherwise stops, and so does who finds out.
 
 use muster_tests::launch::{Outcome, compile, job, open_mpi_5_on_two_nodes, run, venv};
-use muster_tests::ranks::{Job, Rank, signal};
+use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
 use muster_tests::{DEADLINE, Member, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -552,4 +552,39 @@ fn a_wrong_start_is_refused_with_a_remedy() {
             "{arguments:?}: {said}"
         );
     }
+}
+
+/// With age gossip, too, the ranks of a node are told of those that end while it has no worker, of which the next
+/// one takes over nothing but the board.
+#[test]
+fn age_gossip_tells_of_ranks_that_end_while_no_worker_runs() {
+    // Nobody comes to the second node.
+    let job = Job::new(2).with_one_rail();
+    let rails = [job.rails(1), job.rails(2)].join(",");
+    let mut ranks: Vec<Rank> = (0..3)
+        .map(|rank| {
+            let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), 1, rank);
+            command.env_remove("MUSTER_SEEDS");
+            command.env("MUSTER_PROTOCOL", "age");
+            command.env("MUSTER_PARTICIPANTS", &rails);
+            let rank = Rank::start(&mut command, &format!("rank {rank}"));
+            rank.await_words(&["ATTACHED"]);
+            rank
+        })
+        .collect();
+    ranks[0].await_view(|view| view.ends_with(" 0=Alive 1=Alive 2=Alive"));
+    let (keeper, worker) = job.agent(1).pair();
+    signal(keeper, Signal::STOP);
+    signal(worker, Signal::KILL);
+    wait_for_end(worker);
+    let mut leaving = ranks.pop().expect("rank 2");
+    leaving.tell("leave 3");
+    assert_eq!(leaving.await_end(), Some(3));
+    ranks.pop().expect("rank 1").kill();
+    signal(keeper, Signal::CONT);
+    ranks[0].await_each(&[
+        &["EVENT", "RankFailed", "rank=1"],
+        &["EVENT", "RankLeft", "rank=2", "code=3"],
+    ]);
+    ranks[0].await_view(|view| view.ends_with(" 0=Alive 1=Failed 2=Left"));
 }

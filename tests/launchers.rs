@@ -98,7 +98,8 @@ fn open_mpi_5_by_an_allgather() {
     });
 }
 
-/// A program of `tests/programs` in Fortran, with both modules, for Debian's Open MPI: the MPIs of PyPI have no Fortran.
+/// A program of `tests/programs` in Fortran, with both modules, for Debian's Open MPI: those of PyPI have no
+/// Fortran.
 fn in_fortran(name: &str, folder: &Path) -> PathBuf {
     let modules = ["muster", "muster_mpi"].map(|name| format!("bindings-c/fortran/{name}.f90"));
     let program = format!("tests/programs/{name}.f90");

@@ -4,6 +4,7 @@
 //! says what it had seen until then.
 
 pub mod admin;
+pub mod clean;
 pub mod cluster;
 pub mod death;
 pub mod hosts;
@@ -11,6 +12,7 @@ pub mod launch;
 pub mod ranks;
 pub mod running;
 pub mod steps;
+pub mod table;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};

@@ -363,6 +363,45 @@ fn nothing_is_left_of_a_job_that_has_ended() {
     }
 }
 
+/// What could not start leaves nothing, be it the key that an agent of the job had left there before it was killed.
+#[test]
+fn an_agent_that_cannot_start_leaves_nothing() {
+    let rank = rank_program();
+    let cases = [
+        // The configuration is refused, the keeper finds no libfabric, the worker no rail, or too few files.
+        ("MUSTER_RAILS", "nonsense", rank, false),
+        (
+            "MUSTER_LIBFABRIC",
+            "/nonexistent/libfabric.so.1",
+            rank,
+            true,
+        ),
+        ("MUSTER_RAILS", "nosuchif0@udp0", rank, true),
+        ("FILES", "16", "/bin/sh", true),
+    ];
+    for (variable, value, program, has_key) in cases {
+        let job = Job::new(1);
+        let place = job.place(1);
+        if has_key {
+            place.prepare().expect("a folder");
+            std::fs::write(place.key_file(), "5c".repeat(32)).expect("a file");
+            set_mode(&place.key_file(), 0o600);
+        }
+        let mut command = job.command(program, 1, 0);
+        if program != rank {
+            command.args(["-c", "ulimit -n $FILES; exec \"$0\"", rank]);
+        }
+        command.env(variable, value).env_remove("MUSTER_LOG");
+        let rank = Rank::start(&mut command, "a refused rank");
+        rank.await_words(&["REFUSED"]);
+        assert_eq!(rank.await_end(), Some(3));
+        job.agent(1).all.into_iter().for_each(wait_for_end);
+        let left = std::fs::read_dir(place.directory());
+        let left: Vec<_> = left.into_iter().flatten().flatten().collect();
+        assert!(!place.directory().exists(), "{variable}={value}: {left:?}");
+    }
+}
+
 /// Two ranks a node; without a log, which would stay for its reader.
 fn begin_quiet(job: &Job, rank: u32) -> Rank {
     let mut command = job.command(rank_program(), 1 + rank as usize / 2, rank);

@@ -24,8 +24,10 @@ const MEMBER: [&str; 4] = ["--name", "n1", "--print-events", "plain"];
 #[test]
 fn each_wrong_input_is_named_with_its_reason() {
     let directory = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], &[&str]); 10] = [
+    let cases: [(&[&str], &[&str]); 12] = [
         (&["--nonsense"], &["--nonsense", "--help"]),
+        (&["--dir", "/tmp"], &["--dir", "--print-events"]),
+        (&["--while-input"], &["--while-input", "--print-events"]),
         (&["--rail", "nonsense"], &["nonsense", "@udp0"]),
         (&["--rail", "10.0.0.1@quantum0"], &["quantum0"]),
         (&["--rail", "127.0.0.1:99999@udp0"], &["99999"]),

@@ -178,6 +178,25 @@ fn what_no_fence_has_brought_is_asked_for() {
     });
 }
 
+/// The ranks of a node have put more than it may lay out at a time: it is laid out in turn.
+#[test]
+fn more_than_has_room_at_a_time_is_all_fetched() {
+    job(|folder| {
+        let binary = build_pmix("modex", folder);
+        let mut run = Running::start(&["--nodes", "2", "-n", "6"], &binary, &["much"]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success(), "{status}: {text}");
+        for rank in 0..6 {
+            for from in 0..6 {
+                let line = format!("LONG {rank} {from} street-{from} {}", 300 * 1024);
+                assert_eq!(run.count(&line), 1, "{line}: {text}");
+            }
+        }
+        assert_eq!(run.count("DONE "), 6, "{text}");
+    });
+}
+
 /// What one node has asked for every node has, also when its owner's node is lost; what nobody has is refused.
 #[test]
 fn what_a_lost_node_had_is_known_to_the_others() {

@@ -5,7 +5,7 @@
 use muster_tests::cluster::{Cluster, NODES, signal};
 use muster_tests::program;
 use muster_tests::ranks::wait_for_end;
-use muster_tests::steps::plugin;
+use muster_tests::steps::{LIVES_ON, everybody, plugin, step};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -155,6 +155,37 @@ fn a_plugin_that_does_not_fit_is_left_out() {
     cluster.await_clean();
 }
 
+/// A node whose slurmd has not been given the plugin, or one that does not fit: the others have their agents, all
+/// tasks run, and a rank of that node is told what is missing.
+#[test]
+fn a_node_without_the_plugin() {
+    let line = plugin(&program("musterd"));
+    let Some(cluster) = Cluster::start(&line) else {
+        return;
+    };
+    let own = program("libmuster_spank.so").display().to_string();
+    let other = of_another_slurm(&cluster).display().to_string();
+    for (name, theirs) in [
+        ("none", String::new()),
+        ("other", line.replace(&own, &other)),
+    ] {
+        let file = cluster.folder().join(name);
+        fs::write(&file, theirs).expect("a file");
+        let mount = format!("mount --bind \"$LAB/{name}\" \"$LAB/plugstack.conf\"");
+        restart_slurmd(&cluster, 2, &mount);
+        let said = hostnames(&cluster, "n[1-4]", &["--muster"], &[]);
+        assert_eq!(said, [""; 0]);
+        let mut run = step(&cluster, &[&["--muster"], &LIVES_ON[..]].concat());
+        run.await_line(&["1: REFUSED", "the plugin on this node", "plugstack.conf"]);
+        let rest = everybody().replace("n2=Alive ", "");
+        run.await_view([0, 2, 3], &rest.replace("1=Alive 2", "1=Unknown 2"));
+        run.tell("leave 0");
+        run.end();
+    }
+    assert!(cluster.has_logged("Incompatible Slurm plugin"));
+    cluster.await_clean();
+}
+
 /// Runs a shell's line on the host of this node.
 fn on_host(cluster: &Cluster, node: usize, line: &str) {
     let host = cluster.on_node(node, "sleep")[0].pid.to_string();
@@ -165,6 +196,17 @@ fn on_host(cluster: &Cluster, node: usize, line: &str) {
         .env("SLURM_CONF", cluster.folder().join("slurm.conf"));
     let output = command.output().expect("nsenter can be started");
     assert!(output.status.success(), "{line}: {output:?}");
+}
+
+/// Starts a node's slurmd anew, with a mount of its own that this line makes.
+fn restart_slurmd(cluster: &Cluster, node: usize, mount: &str) {
+    for daemon in cluster.on_node(node, "slurmd") {
+        signal(&daemon, Signal::KILL);
+        wait_for_end(daemon.pid);
+    }
+    let line = format!("exec unshare --mount sh -ec '{mount}; exec slurmd -N n{node}'");
+    on_host(cluster, node, &line);
+    cluster.await_state(node, "idle");
 }
 
 #[test]
@@ -194,16 +236,7 @@ fn what_one_node_lacks_is_told_of_that_node() {
     fs::create_dir(&folder).expect("a folder");
     fs::copy(&agent, folder.join("musterd")).expect("a copy");
     cluster.set_plugins(&plugin(&folder.join("musterd")));
-    for daemon in cluster.on_node(2, "slurmd") {
-        signal(&daemon, Signal::KILL);
-        wait_for_end(daemon.pid);
-    }
-    on_host(
-        &cluster,
-        2,
-        "exec unshare --mount sh -ec 'mount -t tmpfs none \"$LAB/bin\"; exec slurmd -N n2'",
-    );
-    cluster.await_state(2, "idle");
+    restart_slurmd(&cluster, 2, "mount -t tmpfs none \"$LAB/bin\"");
     let said = hostnames(&cluster, "n[1-4]", &["--muster"], &[]);
     assert_told(&said, 2, &["bin/musterd", "No such file"]);
     cluster.await_clean();
@@ -236,16 +269,29 @@ fn directories_that_cannot_be_used_are_named() {
         let said = hostnames(&cluster, "n3", &["--muster"], &variables);
         assert_told(&said, 3, &[folder, why]);
     }
-    // A journal that has no room costs the journal.
-    let full = mount(&cluster, "journal", "size=4k");
-    let (status, said) =
-        cluster.say(&["sh", "-c", &format!("head -c 4096 /dev/zero > {full}/fill")]);
-    assert!(status.success(), "{said}");
-    let variables = [("MUSTER_JOURNAL", full.as_str())];
-    assert_eq!(
-        hostnames(&cluster, "n[1-4]", &["--muster"], &variables),
-        [""; 0]
-    );
+    // Without room for a journal, or for the key, there is an agent, which says what it goes without.
+    for (name, variable, what) in [
+        ("journal", "MUSTER_JOURNAL", "the journal "),
+        ("place", "MUSTER_DIR", "job's key"),
+    ] {
+        let full = mount(&cluster, name, "size=4k");
+        let fill = format!("head -c 4096 /dev/zero > {full}/fill");
+        let (status, said) = cluster.say(&["sh", "-c", &fill]);
+        assert!(status.success(), "{said}");
+        let variables = [(variable, full.as_str())];
+        let said = hostnames(&cluster, "n[1-4]", &["--muster"], &variables);
+        let place = |node| format!("node n{node}: ");
+        for node in 1..=NODES {
+            let told: Vec<_> = said
+                .iter()
+                .filter(|line| line.contains(&place(node)))
+                .collect();
+            assert!(told.len() == 1, "{said:#?}");
+            let words = [what, &full, "No space left"];
+            assert!(words.iter().all(|word| told[0].contains(word)), "{told:?}");
+        }
+        assert_eq!(said.len(), NODES, "{said:#?}");
+    }
     cluster.await_clean();
 }
 

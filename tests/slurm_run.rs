@@ -1,14 +1,17 @@
 //! `muster run` under plain `srun`, in a real Slurm of four nodes: unmodified programs live through the
-//! loss of ranks and of whole nodes, their Slurm daemons included (run-1).
+//! loss of ranks and of whole nodes, their Slurm daemons included (run-1, slurm-4).
 
 use muster_tests::cluster::{Cluster, NODES, Process, Run, signal};
 use muster_tests::launch::{compile, venv};
 use muster_tests::program;
 use muster_tests::ranks::wait_for_end;
+use muster_tests::table::{NODE, RANK, SHRUNK, Start, saw};
 use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
 
 const RANKS: usize = 8;
+const NODE_SHRUNK: &str =
+    "the others live, all of them are told, and MPI goes on without its ranks";
 
 /// What a user types, with these words for the program.
 fn survive(cluster: &Cluster, words: &[&str]) -> Run {
@@ -109,6 +112,9 @@ fn survive_fault(fault: Fault) {
     }
     victims.iter().for_each(|victim| signal(victim, what));
     expect_survivors(&run, lost);
+    if matches!(fault, Fault::Node) {
+        saw(Start::MusterRun, NODE, NODE_SHRUNK);
+    }
     if matches!(fault, Fault::RanksOfNode) {
         assert!(run.end().success(), "{:?}", run.errors());
         cluster.await_clean();
@@ -168,7 +174,9 @@ fn a_killed_rank_is_survived() {
     signal(&cluster.on_node(3, "survive")[0], Signal::KILL);
     expect_survivors(&run, 1);
     assert!(run.end().success(), "{:?}", run.errors());
+    saw(Start::MusterRun, RANK, SHRUNK);
     cluster.await_clean();
+    cluster.show_clean("a step of muster run that lost a rank");
     expect_no_files(&cluster, &[]);
 }
 
@@ -203,7 +211,8 @@ fn keys(cluster: &Cluster) -> Vec<String> {
         .collect()
 }
 
-/// The key is gone as soon as all launchers have it, so it does not stay when all of them are killed.
+/// The key is gone as soon as all launchers have it, so it does not stay when all of them are killed; nor does the
+/// shared memory of their ranks.
 #[test]
 fn killed_launchers_leave_no_key() {
     let Some(cluster) = Cluster::start("") else {
@@ -220,7 +229,9 @@ fn killed_launchers_leave_no_key() {
         .iter()
         .for_each(|launcher| signal(launcher, Signal::KILL));
     assert!(!run.end().success(), "{:?}", run.errors());
+    // The agents take away what their launchers could not.
     cluster.await_clean();
+    expect_no_files(&cluster, &[]);
 }
 
 /// Where the agent of one node, or of all, cannot be started, the step ends, says why and leaves nothing.

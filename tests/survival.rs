@@ -1,92 +1,39 @@
-//! What survives under Slurm (slurm-2, slurm-4), by launcher and by what is killed: each section of the table in
-//! muster-slurm(7) is what a test here has seen. `MUSTER_TABLE=write` puts what this run saw in its place.
+//! What survives under Slurm (slurm-2, slurm-4), by launcher and by what is killed: rows of the table in
+//! muster-slurm(7), and what is left behind (slurm-3).
 
 use muster_tests::cluster::{Cluster, NODES, Process, Run, signal};
-use muster_tests::launch::venv;
+use muster_tests::launch::{compile, venv};
 use muster_tests::ranks::wait_for_end;
 use muster_tests::steps::{
     LIVES_ON, everybody, plugin, service, step, worker, worker_program, workers,
 };
+use muster_tests::table::{
+    AGENT, NODE, RANK, SHRUNK, SLURMD, SLURMSTEPD, Start, WORKER, expect_all_rows, saw,
+};
 use muster_tests::{program, workspace};
 use rustix::process::Signal;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 
 const LIVE: &str = "the others live, and all of them are told";
 const STEP_ENDS: &str = "Slurm ends the step";
-const SHRUNK: &str = "the others live, all of them are told, and MPI goes on without it";
+const PMIX_ENDS: &str = "Slurm's PMIx plugin ends the step, with Muster as without; the others \
+    are told before as a rule";
 const JOB_ENDS: &str = "mpirun ends the job";
+const LIVE_ON: &str = "all live, with SLURM_NO_KILL=set in the environment of mpirun";
+const NODE_OR_AGENT: &str = "its ranks start another one; if that is not there within a deadline the node counts \
+    as lost: the others live, are told, and MPI goes on without its ranks";
 const DOWN: &str = "all live; once Slurm holds the node for down, srun has no more of its workers' input and output";
 const NEW_AGENT: &str =
     "its workers start another one, with the same key; all live, may see the node failed and back";
-const NODE: &str = "the others live, and all of them are told of the node and of its workers";
+const NODE_TOLD: &str = "the others live, and all of them are told of the node and of its workers";
 const OUTPUT: &str =
     "its workers lose input and output; the others live, and are told of those that end of it";
 
-/// The sections of the table: how the job is started.
-const SECTIONS: [&str; 7] = [
-    "srun --muster --mpi=none --kill-on-bad-exit=0 --no-kill",
-    "srun --muster",
-    "srun --muster --kill-on-bad-exit=1",
-    "the step of service.sbatch",
-    "srun --mpi=pmix, programs that have left PMIx",
-    "mpirun --with-ft ulfm (Open MPI 5) in an allocation",
-    "mpirun (Open MPI 5) in an allocation",
-];
-
-/// One thing that was killed, and what became of the others.
-type Row = (&'static str, &'static str);
-
-/// How a section begins in the page, and how the table ends.
-fn heading(section: &str) -> String {
-    format!(".It {section}\n")
-}
-const END: &str = ".\\\" End of the table.\n";
-
-fn rendered(section: &str, rows: &[Row]) -> String {
-    let mut text = heading(section) + ".Bl -tag -width \"slurmstepd of a node\" -compact\n";
-    for (killed, seen) in rows {
-        text += &format!(".It {killed}\n{seen}\n");
-    }
-    text + ".El\n"
-}
-
-/// The page says of this section what was seen.
-fn settle(section: &str, rows: &[Row]) {
-    static PAGE: Mutex<()> = Mutex::new(());
-    let _turn = PAGE.lock();
-    assert!(SECTIONS.contains(&section), "{section}");
-    let path = workspace().join("docs/man/muster-slurm.7");
-    let page = fs::read_to_string(&path).expect("the page");
-    let seen = rendered(section, rows);
-    let start = page.find(&heading(section)).expect(section);
-    let rest = &page[start..];
-    let length = rest.find("\n.El\n").expect("the section ends") + "\n.El\n".len();
-    let written = &rest[..length];
-    if std::env::var_os("MUSTER_TABLE").is_some_and(|value| value == "write") {
-        fs::write(&path, page.replacen(written, &seen, 1)).expect("the page");
-    } else {
-        assert_eq!(written, seen, "MUSTER_TABLE=write writes what was seen");
-    }
-}
-
 #[test]
-fn the_table_has_these_sections_and_no_others() {
-    let page = fs::read_to_string(workspace().join("docs/man/muster-slurm.7")).expect("the page");
-    let table = page.split(END).next().expect("a table");
-    let begin = table
-        .find(&heading(SECTIONS[0]))
-        .expect("its first section");
-    let outer = table[begin..]
-        .split(".Bl -tag")
-        .map(|part| part.lines().next_back());
-    let found: Vec<&str> = outer
-        .flatten()
-        .filter_map(|line| line.strip_prefix(".It "))
-        .collect();
-    assert_eq!(found, SECTIONS);
+fn the_table_has_these_rows_and_no_others() {
+    expect_all_rows();
 }
 
 /// These ranks are told that another one has failed.
@@ -116,21 +63,17 @@ fn all_on(cluster: &Cluster, node: usize) -> Vec<Process> {
     all
 }
 
-fn kill(processes: Vec<Process>) {
+/// At once, however late this process goes on between two of them: a rank would start another agent.
+fn kill(processes: &[Process]) {
     assert!(!processes.is_empty());
-    processes
-        .into_iter()
-        .for_each(|process| signal(&process, Signal::KILL));
+    for what in [Signal::STOP, Signal::KILL] {
+        processes.iter().for_each(|process| signal(process, what));
+    }
 }
 
-/// The workers end by themselves, or with their job, and nothing is left of it.
-fn end(cluster: &Cluster, run: Run) {
-    end_after_loss(cluster, run);
-    cluster.await_clean();
-}
-
-/// The same where everything of a node was killed: nobody was left there to take its files away.
-fn end_after_loss(cluster: &Cluster, mut run: Run) {
+/// The workers end by themselves, or with their job, and nothing is left of it but the files of so many nodes on which
+/// everything was killed.
+fn end(cluster: &Cluster, mut run: Run, lost: usize, start: &str) {
     run.tell("leave 0");
     drop(run);
     cluster.recover();
@@ -138,6 +81,27 @@ fn end_after_loss(cluster: &Cluster, mut run: Run) {
         let left = (1..=NODES).flat_map(|node| cluster.on_node(node, name));
         left.for_each(|process| wait_for_end(process.pid));
     }
+    cluster.await_clean_but(lost);
+    cluster.show_clean(start);
+}
+
+/// A worker dies, then an agent, then a node, with everything on it; each time the others are told, and live.
+fn lose_a_worker_an_agent_and_a_node(cluster: &Cluster, run: &mut Run, start: Start) {
+    kill(&workers(cluster, 3));
+    expect_told(run, &[0, 1, 3], (3, 2));
+    expect_alive(run, &[0, 1, 3]);
+    saw(start, WORKER, LIVE);
+    // Only then has a new agent never heard of it.
+    run.await_lines(3, &["EVENT NodeLeft node=n3 "]);
+    kill(&cluster.on_node(1, "musterd"));
+    run.await_line(&["0: EVENT Overflow", "NewAgent"]);
+    expect_alive(run, &[0, 1, 3]);
+    saw(start, AGENT, NEW_AGENT);
+    kill(&all_on(cluster, 4));
+    expect_told(run, &[0, 1], (4, 3));
+    run.await_lines(2, &["EVENT NodeFailed node=n4 "]);
+    expect_alive(run, &[0, 1]);
+    saw(start, NODE, NODE_TOLD);
 }
 
 #[test]
@@ -147,38 +111,27 @@ fn the_plugin_and_a_step_that_lives_on() {
     };
     let mut run = step(&cluster, &[&["--muster"], &LIVES_ON[..]].concat());
     run.await_view(0..NODES, &everybody());
-    let mut rows: Vec<Row> = Vec::new();
-    kill(workers(&cluster, 3));
-    expect_told(&run, &[0, 1, 3], (3, 2));
-    expect_alive(&mut run, &[0, 1, 3]);
-    rows.push(("a worker", LIVE));
-    // What the new agent below has never heard of.
-    run.await_lines(3, &["EVENT NodeLeft node=n3 "]);
-    kill(cluster.on_node(1, "musterd"));
-    run.await_line(&["0: EVENT Overflow", "NewAgent"]);
-    expect_alive(&mut run, &[0, 1, 3]);
-    rows.push(("musterd of a node", NEW_AGENT));
-    kill(all_on(&cluster, 4));
-    expect_told(&run, &[0, 1], (4, 3));
-    run.await_lines(2, &["EVENT NodeFailed node=n4 "]);
-    expect_alive(&mut run, &[0, 1]);
-    rows.push(("everything of a node", NODE));
-    kill(cluster.on_node(2, "slurmd"));
+    lose_a_worker_an_agent_and_a_node(&cluster, &mut run, Start::LivesOn);
+    kill(&cluster.on_node(2, "slurmd"));
     cluster.await_state(2, "down");
     run.tell("states");
     // What srun has said when the node was down: it has nothing to do with it any more.
     run.await_view(
         [0],
-        "n1=Alive n2=Alive n4=Failed 0=Alive 1=Alive 2=Unknown 3=Failed",
+        "n1=Alive n2=Alive n4=Failed 0=Alive 1=Alive 2=Failed 3=Failed",
     );
     assert_eq!(workers(&cluster, 2).len(), 1);
-    rows.push(("slurmd of a node", DOWN));
-    kill(cluster.on_node(2, "slurmstepd"));
+    saw(Start::LivesOn, SLURMD, DOWN);
+    kill(&cluster.on_node(2, "slurmstepd"));
     expect_told(&run, &[0], (2, 1));
     expect_alive(&mut run, &[0]);
-    rows.push(("slurmstepd of a node", OUTPUT));
-    settle(SECTIONS[0], &rows);
-    end_after_loss(&cluster, run);
+    saw(Start::LivesOn, SLURMSTEPD, OUTPUT);
+    end(
+        &cluster,
+        run,
+        1,
+        "a step of the plugin's that lost two nodes",
+    );
 }
 
 #[test]
@@ -188,16 +141,16 @@ fn the_plugin_and_steps_with_other_flags() {
     };
     let mut run = step(&cluster, &["--muster"]);
     run.await_view(0..NODES, &everybody());
-    kill(workers(&cluster, 3));
+    kill(&workers(&cluster, 3));
     expect_told(&run, &[0, 1, 3], (3, 2));
     expect_alive(&mut run, &[0, 1, 3]);
-    settle(SECTIONS[1], &[("a worker", LIVE)]);
-    end(&cluster, run);
+    saw(Start::Plain, WORKER, LIVE);
+    end(&cluster, run, 0, "a step of the plugin's");
     let mut run = step(&cluster, &["--muster", "--kill-on-bad-exit=1"]);
     run.await_view(0..NODES, &everybody());
-    kill(workers(&cluster, 3));
+    kill(&workers(&cluster, 3));
     assert!(!run.end().success());
-    settle(SECTIONS[2], &[("a worker", STEP_ENDS)]);
+    saw(Start::KillOnBadExit, WORKER, STEP_ENDS);
     cluster.await_clean();
 }
 
@@ -209,21 +162,20 @@ fn the_service_step() {
     let mut run = service(&cluster);
     run.await_lines(NODES, &["ATTACHED"]);
     run.await_view(0..NODES, &everybody());
-    let mut rows: Vec<Row> = Vec::new();
-    kill(vec![worker(&cluster, 3)]);
+    let start = Start::Service;
+    kill(&[worker(&cluster, 3)]);
     expect_told(&run, &[0, 1, 3], (3, 2));
     expect_alive(&mut run, &[0, 1, 3]);
-    rows.push(("a worker", LIVE));
-    kill(cluster.on_node(1, "musterd"));
+    saw(start, WORKER, LIVE);
+    kill(&cluster.on_node(1, "musterd"));
     run.await_line(&["0: EVENT Overflow", "NewAgent"]);
     expect_alive(&mut run, &[0, 1, 3]);
-    rows.push(("musterd of a node", NEW_AGENT));
-    kill(all_on(&cluster, 4));
+    saw(start, AGENT, NEW_AGENT);
+    kill(&all_on(&cluster, 4));
     expect_told(&run, &[0, 1], (4, 3));
     expect_alive(&mut run, &[0, 1]);
-    rows.push(("everything of a node", NODE));
-    settle(SECTIONS[3], &rows);
-    end_after_loss(&cluster, run);
+    saw(start, NODE, NODE_TOLD);
+    end(&cluster, run, 1, "a service step that lost a node");
 }
 
 /// A program of PMIx, see there.
@@ -258,11 +210,27 @@ fn pmix_of_slurm() {
     command.args([&binary, &worker_program()]);
     let mut run = cluster.run(&mut command);
     run.await_view(0..NODES, &everybody());
-    kill(workers(&cluster, 3));
-    expect_told(&run, &[0, 1, 3], (3, 2));
-    expect_alive(&mut run, &[0, 1, 3]);
-    settle(SECTIONS[4], &[("a worker", LIVE)]);
-    end(&cluster, run);
+    lose_a_worker_an_agent_and_a_node(&cluster, &mut run, Start::LeftPmix);
+    end(&cluster, run, 1, "a step of Slurm's PMIx that lost a node");
+}
+
+/// What Slurm's own PMIx plugin kills: ranks of MPI that have not finalized it. That the survivors are told before is
+/// shown where Slurm's controller is held meanwhile, see `launchers.rs`.
+#[test]
+fn ranks_in_the_pmix_of_slurm() {
+    let Some(cluster) = Cluster::start("") else {
+        return;
+    };
+    let program = compile(Path::new("mpicc.openmpi"), "told", &[], cluster.folder());
+    let mut command = cluster.mpi("-N2 --ntasks-per-node=2");
+    let mut run = cluster.run(command.arg(program).arg("stay"));
+    run.await_lines(4, &["READY"]);
+    kill(&cluster.on_node(2, "told")[..1]);
+    assert!(!run.end().success());
+    assert!(cluster.has_logged("Error handler invoked: status = -61"));
+    saw(Start::InPmix, RANK, PMIX_ENDS);
+    cluster.await_clean();
+    cluster.show_clean("a step that Slurm's PMIx plugin ended");
 }
 
 /// An MPI program in an allocation of all nodes, under `mpirun` of Open MPI 5 with these options.
@@ -290,6 +258,8 @@ fn allocation(cluster: &Cluster, options: &[&str]) -> Run {
         .env("SURVIVE_DEADLINE_S", "60")
         .env("MUSTER_ULFM", "1")
         .env("MUSTER_AGENT", workspace().join("target/release/musterd"))
+        // For the srun with which mpirun starts its daemons.
+        .env("SLURM_NO_KILL", "set")
         .env("OMPI_MCA_coll", "^han")
         .env("OMPI_MCA_mpi_yield_when_idle", "1")
         .env("PRTE_ALLOW_RUN_AS_ROOT", "1")
@@ -300,7 +270,18 @@ fn allocation(cluster: &Cluster, options: &[&str]) -> Run {
 /// Kills a rank of node 3 when all are there.
 fn kill_a_rank(cluster: &Cluster, run: &Run) {
     run.await_lines(8, &[": READY "]);
-    kill(cluster.on_node(3, "ulfm_survive").drain(..1).collect());
+    kill(&cluster.on_node(3, "ulfm_survive")[..1]);
+}
+
+/// All of them have got the right answer, and end.
+fn expect_done(cluster: &Cluster, run: &mut Run, ranks: usize) {
+    let stop = cluster.folder().join("stop");
+    fs::write(&stop, "").expect("a file");
+    let done = run.await_lines(ranks, &[": DONE "]);
+    assert!(done.iter().all(|line| line.contains(" ok ")), "{done:?}");
+    run.end();
+    fs::remove_file(&stop).expect("it is there");
+    cluster.recover();
 }
 
 #[test]
@@ -314,17 +295,31 @@ fn mpirun_in_an_allocation() {
         let (rank, _) = line.split_once(':').expect("a rank");
         run.await_line(&[&format!("{rank}: TOLD "), " RANK_FAILED "]);
     }
-    fs::write(cluster.folder().join("stop"), "").expect("a file");
-    let done = run.await_lines(7, &[": DONE "]);
-    assert!(done.iter().all(|line| line.contains(" ok ")), "{done:?}");
+    saw(Start::Ulfm, RANK, SHRUNK);
+    kill(&cluster.on_node(1, "musterd"));
+    run.await_lines(2, &[": TOLD ", " OVERFLOW "]);
+    expect_done(&cluster, &mut run, 7);
+    saw(Start::Ulfm, AGENT, NODE_OR_AGENT);
+    let mut run = allocation(&cluster, &["--with-ft", "ulfm"]);
+    run.await_lines(8, &[": READY "]);
+    kill(&cluster.on_node(2, "slurmd"));
+    cluster.await_state(2, "down");
+    expect_done(&cluster, &mut run, 8);
+    saw(Start::Ulfm, SLURMD, LIVE_ON);
+    let mut run = allocation(&cluster, &["--with-ft", "ulfm"]);
+    run.await_lines(8, &[": READY "]);
+    kill(&all_on(&cluster, 4));
     run.end();
-    settle(SECTIONS[5], &[("a rank", SHRUNK)]);
-    fs::remove_file(cluster.folder().join("stop")).expect("it is there");
+    let said = run.errors().join("\n");
+    let words = "PRTE has lost communication with a remote daemon";
+    assert!(said.contains(words), "{said}");
+    saw(Start::Ulfm, NODE, JOB_ENDS);
     cluster.recover();
     let mut run = allocation(&cluster, &[]);
     kill_a_rank(&cluster, &run);
     assert!(!run.end().success());
-    settle(SECTIONS[6], &[("a rank", JOB_ENDS)]);
+    saw(Start::Mpirun, RANK, JOB_ENDS);
     cluster.recover();
-    cluster.await_clean();
+    cluster.await_clean_but(1);
+    cluster.show_clean("jobs of mpirun, of which one lost a node");
 }

@@ -277,7 +277,9 @@ impl From<Error> for Failure {
             } => Code::Permission,
             Error::Place(PlaceError::System { .. }) | Error::System { .. } => Code::System,
             Error::Board(_) | Error::Refused { .. } | Error::Protocol { .. } => Code::AgentRefused,
-            Error::AgentMissing { .. } | Error::AgentStart { .. } => Code::AgentStart,
+            Error::AgentMissing { .. } | Error::PluginMissing { .. } | Error::AgentStart { .. } => {
+                Code::AgentStart
+            }
             Error::Deadline { .. } => Code::Timeout,
             Error::AgentLost { .. } | Error::Dismissed { .. } | Error::Unanswered(_) => {
                 Code::AgentLost

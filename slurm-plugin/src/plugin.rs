@@ -201,7 +201,10 @@ pub extern "C" fn slurm_spank_init_post_opt(
             realtime: site.realtime,
         };
         match Agent::start(&order) {
-            Ok(agent) => state.agent = Some(agent),
+            Ok((agent, lacks)) => {
+                state.agent = Some(agent);
+                state.word = lacks.map(|lacks| format!("node {node}: {lacks}"));
+            }
             Err(why) => state.word = Some(format!("node {node} goes without: {why}")),
         }
     })

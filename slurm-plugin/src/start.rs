@@ -17,6 +17,9 @@ const END_DEADLINE: Duration = Duration::from_secs(3);
 /// The most of its words that is kept.
 const WORDS_MAX: usize = 2048;
 
+/// How a line begins that says what an agent goes without.
+const LACK: &str = "musterd: ";
+
 /// What is to be started.
 pub(crate) struct Order {
     pub(crate) program: String,
@@ -34,8 +37,8 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Starts it and waits until ranks may come.
-    pub(crate) fn start(order: &Order) -> Result<Self, String> {
+    /// Starts it and waits until ranks may come. What it goes without, if it says so, comes with it.
+    pub(crate) fn start(order: &Order) -> Result<(Self, Option<String>), String> {
         let program = text(&order.program)?;
         let words = ["musterd", "--serve", "--while-input", "--key-file", "-"];
         let words = words.map(|word| CString::new(word).unwrap_or_default());
@@ -65,17 +68,20 @@ impl Agent {
         };
         // If it has ended already, what it said is found below.
         let _ = agent.input.write_all(format!("{}\n", order.key).as_bytes());
-        agent.await_ready(&order.program)?;
-        Ok(agent)
+        let said = agent.await_ready(&order.program)?;
+        let lacks = said.lines().filter_map(|line| line.strip_prefix(LACK));
+        let lacks = lacks.collect::<Vec<_>>().join("; ");
+        Ok((agent, Some(lacks).filter(|lacks| !lacks.is_empty())))
     }
 
-    fn await_ready(&mut self, program: &str) -> Result<(), String> {
+    /// What it has said until it is ready.
+    fn await_ready(&mut self, program: &str) -> Result<String, String> {
         let until = Instant::now() + READY_DEADLINE;
         let mut said = Vec::new();
         loop {
             let text = String::from_utf8_lossy(&said).into_owned();
             if text.lines().any(|line| line.starts_with("READY ")) {
-                return Ok(());
+                return Ok(text);
             }
             let mut bytes = [0; 256];
             match self.is_readable(until) {

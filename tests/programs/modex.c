@@ -2,12 +2,13 @@
  *
  *   PID rank pid       before the first question
  *   GOT rank from what what a rank has put
+ *   LONG rank from beginning length   the same, where it is long
  *   LATE rank what     of what the last rank puts after others have asked for the rest
  *   NONE rank key      of what nobody puts
  *   DONE rank          after PMIx_Finalize
  *
  * With the word `wait` rank 0 alone asks for the address of rank 1, and the last rank does when it gets SIGUSR1; then
- * both ask rank 1 for what it never put. */
+ * both ask rank 1 for what it never put. With `much` an address has 300 KiB, and there is nothing late. */
 #include <pmix.h>
 #include <signal.h>
 #include <stdio.h>
@@ -41,7 +42,10 @@ static void get(const char *name, unsigned from, const char *key, int seconds)
     pmix_info_t limit;
     PMIX_LOAD_PROCID(&who, own.nspace, from);
     PMIX_INFO_LOAD(&limit, PMIX_TIMEOUT, &seconds, PMIX_INT);
-    if (PMIx_Get(&who, key, &limit, seconds ? 1 : 0, &value) == PMIX_SUCCESS && value->type == PMIX_STRING)
+    int found = PMIx_Get(&who, key, &limit, seconds ? 1 : 0, &value) == PMIX_SUCCESS && value->type == PMIX_STRING;
+    if (found && strlen(value->data.string) > 64)
+        printf("LONG %u %u %.8s %zu\n", own.rank, from, value->data.string, strlen(value->data.string));
+    else if (found)
         printf("%s %u %u %s\n", name, own.rank, from, value->data.string);
     else
         printf("NONE %u %u %s\n", own.rank, from, key);
@@ -50,7 +54,7 @@ static void get(const char *name, unsigned from, const char *key, int seconds)
 int main(int count, char **words)
 {
     pmix_value_t *size;
-    char address[64];
+    static char address[300 * 1024 + 1];
     int waits = count > 1 && strcmp(words[1], "wait") == 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
     signal(SIGUSR1, note);
@@ -60,7 +64,10 @@ int main(int count, char **words)
     if (PMIx_Get(&all, PMIX_JOB_SIZE, NULL, 0, &size) != PMIX_SUCCESS)
         return 3;
     unsigned last = size->data.uint32 - 1;
-    sprintf(address, "street-%u", own.rank);
+    int length = sprintf(address, "street-%u", own.rank);
+    int is_long = count > 1 && strcmp(words[1], "much") == 0;
+    if (is_long)
+        memset(address + length, '.', sizeof address - 1 - length);
     if (!put("address", address))
         return 4;
     /* As many as in an MPI_Init: after these the job has started. */
@@ -81,10 +88,11 @@ int main(int count, char **words)
             get("GOT", from, "address", 0);
         if (!barrier())
             return 6;
-        if (own.rank == last && !put("late", "house"))
+        if (own.rank == last && !is_long && !put("late", "house"))
             return 7;
-        get("LATE", last, "late", 0);
-        if (own.rank == 0)
+        if (!is_long)
+            get("LATE", last, "late", 0);
+        if (own.rank == 0 && !is_long)
             get("GOT", last, "nothing", 1);
         if (!barrier())
             return 8;

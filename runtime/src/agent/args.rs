@@ -77,7 +77,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR", env = "MUSTER_GOSSIP_STATE")]
     gossip_state: Option<PathBuf>,
     /// Run in the foreground without a job and print one line for each change of view.
-    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["job", "serve"])]
+    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["job", "serve", "dir", "while_input"])]
     print_events: Option<EventFormat>,
     /// Serve the job that MUSTER_JOB names to clients on this node, in the foreground, until asked to
     /// end.

@@ -114,7 +114,7 @@ impl Desk {
 }
 
 /// The job in a key, which is UID:JOB:NODE.
-fn job_of(place: &Place) -> &str {
+pub(super) fn job_of(place: &Place) -> &str {
     let without_user = place.key().split_once(':').map_or("", |(_, rest)| rest);
     let job = without_user.strip_suffix(place.node());
     job.and_then(|job| job.strip_suffix(':'))

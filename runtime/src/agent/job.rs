@@ -6,7 +6,7 @@ use super::places::Places;
 use super::publisher::Publisher;
 use super::resume::{Record, Resume};
 use super::worker;
-use crate::board::{BoardView, BoardWriter, Cause, Leave, Occupancy, PARCEL_MAX, Traffic};
+use crate::board::{self, BoardView, BoardWriter, Cause, Leave, Occupancy, PARCEL_MAX, Traffic};
 use crate::config::{AgentConfig, KeySource, RailsDocument, Stay, draw_key};
 use crate::doorman::{Door, Doorman, Place, Request};
 use crate::sys::clock::monotonic_ns;
@@ -122,9 +122,8 @@ impl Job {
         self.board.set_own_node(own);
         self.board.set_node_group(own, config.group.as_str());
         // That it is degraded no more is an event, see `correct`.
-        if self.board.view().node_state(own) != crate::board::NodeState::Degraded {
-            self.board
-                .set_node_state(own, crate::board::NodeState::Alive);
+        if self.board.view().node_state(own) != board::NodeState::Degraded {
+            self.board.set_node_state(own, board::NodeState::Alive);
         }
     }
 
@@ -470,7 +469,8 @@ impl Job {
     }
 
     /// States what a worker before us had noted on the board and not in what it left us: the ends
-    /// of ranks whose slots it had taken back already.
+    /// of ranks whose slots it had taken back already. Age gossip leaves nothing: there the board alone says
+    /// who was here.
     pub(super) fn catch_up(&self, engine: &Engine) -> Vec<Told<'static>> {
         let view = self.board.view();
         let slots: Vec<_> = (0..view.limits().slots)
@@ -483,29 +483,40 @@ impl Job {
                 .any(|facts| facts.rank == Some(rank) && facts.occupancy == Occupancy::Taken)
         };
         let mut ends = Vec::new();
-        let own = engine.member(engine.id());
-        let stated = own.iter().flat_map(|own| own.ranks());
-        for fact in stated.filter(|fact| matches!(fact.state, RankState::Alive | RankState::Hung)) {
-            if is_attached(fact.rank) {
+        for rank in ranks_here(&view, engine) {
+            if is_attached(rank) {
                 continue;
             }
             // The slot keeps the leave mark until somebody else gets it.
-            let mut left = slots
-                .iter()
-                .filter(|slot| slot.facts().rank == Some(fact.rank));
+            let mut left = slots.iter().filter(|slot| slot.facts().rank == Some(rank));
             let (state, cause, code) = match left.find(|slot| slot.leave().0 != Leave::No) {
                 Some(slot) => (RankState::Left, Cause::Announced, slot.leave().1),
                 None => (RankState::Failed, Cause::Pidfd, 0),
             };
-            info!(
-                rank = fact.rank,
-                ?state,
-                "the worker before us had seen its end"
-            );
-            ends.push(about_rank(fact.rank, state, cause, code));
+            info!(rank, ?state, "the worker before us had seen its end");
+            ends.push(about_rank(rank, state, cause, code));
         }
         ends
     }
+}
+
+/// The ranks that were on this node for the worker before us: as it stated, or as the board has it.
+fn ranks_here(view: &BoardView, engine: &Engine) -> BTreeSet<u32> {
+    let is_here = |state| matches!(state, RankState::Alive | RankState::Hung);
+    let own = engine.member(engine.id());
+    let stated = own.iter().flat_map(|own| own.ranks());
+    let stated = stated.filter(|fact| is_here(fact.state));
+    let mut ranks: BTreeSet<u32> = stated.map(|fact| fact.rank).collect();
+    if engine.age().is_some() {
+        let own = view.own_node();
+        let written = (0..view.rank_count()).filter(|rank| {
+            let state = view.rank_state(*rank);
+            let is_there = matches!(state, board::RankState::Alive | board::RankState::Hung);
+            is_there && own.is_some() && view.rank_node(*rank) == own
+        });
+        ranks.extend(written);
+    }
+    ranks
 }
 
 /// What the key that a client brings is here.
@@ -633,6 +644,38 @@ mod tests {
         let open = KeySource::FromClients;
         assert_eq!(brought(&open, None, &[2; 32]), Brought::First);
         assert_eq!(brought(&open, Some([1; 32]), &[2; 32]), Brought::Known);
+    }
+
+    /// Age gossip takes nothing over from a worker before: whom it had here the board says.
+    #[test]
+    fn the_ranks_of_a_node_with_age_gossip_are_those_on_its_board() {
+        use muster_protocol::age::Participant;
+        use muster_protocol::{Age, AgeConfig};
+        let limits = BoardLimits {
+            nodes: 4,
+            ranks: 8,
+            slots: 4,
+            events: 16,
+        };
+        let mut board = BoardWriter::create(limits).unwrap();
+        let nids = ["a@udp0", "b@udp0"];
+        let mut own = nids.map(|nid| board.add_node(nid).unwrap()).into_iter();
+        let (own, other) = (own.next().unwrap(), own.next().unwrap());
+        for (rank, node, state) in [
+            (0, own, board::RankState::Alive),
+            (1, other, board::RankState::Alive),
+            (2, own, board::RankState::Hung),
+            (3, own, board::RankState::Left),
+            (4, own, board::RankState::Failed),
+        ] {
+            board.set_rank_node(rank, node);
+            board.set_rank_state(rank, state);
+        }
+        let config = AgeConfig::new(nids[0], nids.map(Participant::new).into());
+        let engine = Engine::from(Age::new(config).unwrap());
+        assert_eq!(ranks_here(&board.view(), &engine), BTreeSet::new());
+        board.set_own_node(own);
+        assert_eq!(ranks_here(&board.view(), &engine), BTreeSet::from([0, 2]));
     }
 
     /// A notice of an end that comes after the next process has the rank, or the slot, is about nobody who

@@ -7,6 +7,8 @@
 //! could kill it; if it is killed all the same the worker goes on alone, and only if both
 //! are gone does a client start a new agent.
 
+use super::desk::job_of;
+use super::printer;
 use super::resume::Resume;
 use super::seat;
 use super::signals::Signals;
@@ -14,6 +16,7 @@ use super::worker;
 use crate::board::{BoardError, BoardLimits, BoardWriter};
 use crate::config::{AgentConfig, KeySource, Stay, leave_key};
 use crate::doorman::{Door, DoorError, Place};
+use crate::launch;
 use crate::sys::daemon::{Fork, drop_inheritance, fork};
 use crate::sys::limits;
 use crate::sys::signal::keeping_handlers;
@@ -126,7 +129,11 @@ pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError
     if let (KeySource::Given(key), false) = (&config.key, config.stay == Stay::Lingering) {
         // If we are killed, the ranks start another one.
         if let Err(why) = leave_key(&place.key_file(), key) {
-            warn!(%why, "an agent that is started after us will not have the job's key");
+            let what = format!(
+                "an agent that is started after this one, should it be killed, will not have the job's key: {why}"
+            );
+            warn!("{what}");
+            printer::print_lack(&what);
         }
     }
     match furnish() {
@@ -143,8 +150,18 @@ pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError
         }
         Err(error) => {
             door.refuse_all(&error.to_string());
+            clear_away(door, place);
             Err(error)
         }
+    }
+}
+
+/// Takes away all that is at the place, its key too, when nobody is served there any more. Whoever asks for a log
+/// wants to read it afterwards.
+fn clear_away(door: Door, place: &Place) {
+    match std::env::var_os("MUSTER_LOG") {
+        None => door.clear_away(place),
+        Some(_) => door.close(),
     }
 }
 
@@ -182,6 +199,7 @@ fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(
             Err(source) => {
                 let error = system("cannot fork a worker")(source);
                 estate.door.refuse_all(&error.to_string());
+                clear_away(estate.door, place);
                 return Err(error);
             }
         };
@@ -189,17 +207,13 @@ fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(
         let wait = wait_for(worker, &mut signals);
         match wait.map_err(system("cannot wait for the worker"))? {
             End::Code(worker::ENDED) => {
-                // Whoever asks for a log wants to read it afterwards.
-                if std::env::var_os("MUSTER_LOG").is_none() {
-                    estate.door.clear_away(place);
-                }
+                launch::sweep(job_of(place), place.node());
+                clear_away(estate.door, place);
                 return Ok(());
             }
             End::Code(worker::GAVE_UP) => {
-                // Whoever started it is told why, and has no use for the place: a key would stay there.
-                if config.stay != Stay::Lingering && std::env::var_os("MUSTER_LOG").is_none() {
-                    estate.door.clear_away(place);
-                }
+                // All who came were told why, and nobody has a use for the place.
+                clear_away(estate.door, place);
                 return Err(KeeperError::Worker(estate.resume.last_words()));
             }
             End::Requested { killed } => {

@@ -20,6 +20,12 @@ pub(super) fn print_ready(name: &str) -> io::Result<()> {
     output.flush()
 }
 
+/// Tells whoever has started this agent, and waits for [`print_ready`], what it goes without.
+pub(super) fn print_lack(what: &str) {
+    // Who does not listen does not want to know.
+    let _ = writeln!(io::stderr(), "musterd: {what}");
+}
+
 /// Prints an event if it is one of the view.
 ///
 /// # Errors

@@ -139,13 +139,20 @@ fn serve(
         ..
     } = estate;
     let signals = Signals::install()?;
+    // Who waits for the first worker hears what it lacks; nobody waits for a later one.
+    let is_first = board.view().generation() == 1;
     let job = Job::start(&board, door, resume, record, place, config, &engine)?;
     let path = place.directory().join(SOCKET);
     let mut desk = Desk::open(config, Some(place), Some(&path));
+    let failure = desk.journal.as_ref().and_then(|journal| journal.failure());
+    let lack = failure.filter(|_| is_first).map(str::to_owned);
     note_seeds(&mut desk, config);
     let mut host = Host::new(rails, engine, Some(job), desk, config.profile, signals)?;
     host.catch_up();
     if config.stay != Stay::Lingering {
+        if let Some(what) = lack {
+            printer::print_lack(&what);
+        }
         // Whoever started us may have gone; that is seen to elsewhere.
         let _ = printer::print_ready(config.name.as_str());
     }

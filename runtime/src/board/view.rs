@@ -1,5 +1,6 @@
 //! The reader's side of the board.
 
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,13 +19,25 @@ const LOOKS: u32 = 256;
 
 /// A board to look at. Cheap to clone; the mapping lives as long as any of the clones.
 #[derive(Debug, Clone)]
-pub struct BoardView(pub(super) Arc<Board>);
+pub struct BoardView(pub(super) Arc<Board>, pub(super) Arc<Ends>);
+
+/// How ranks ended of which only an earlier board of this process has heard.
+pub(super) type Ends = BTreeMap<u32, RankState>;
 
 impl BoardView {
     /// Maps a board that was received. Checks seals, magic, version and size before it trusts
     /// anything; on error nothing stays mapped.
     pub fn attach(fd: BorrowedFd<'_>) -> Result<Self, BoardError> {
-        Board::attach(fd).map(|board| Self(Arc::new(board)))
+        Board::attach(fd).map(|board| Self(Arc::new(board), Arc::default()))
+    }
+
+    /// The same, of an agent that never heard of ranks whose ends the one before it had told: of a rank without
+    /// a node here, these ends hold. Who was told of a death must not find it undone.
+    pub fn after(self, earlier: &Self) -> Self {
+        let is_end = |state: &RankState| matches!(state, RankState::Failed | RankState::Left);
+        let ranks = (0..earlier.rank_count()).map(|rank| (rank, earlier.rank_state(rank)));
+        let ends: Ends = ranks.filter(|(_, state)| is_end(state)).collect();
+        Self(self.0, Arc::new(ends))
     }
 
     /// The number that tells this board from every other.
@@ -69,7 +82,8 @@ impl BoardView {
 
     /// How many ranks the job has, as far as known; their numbers are below it.
     pub fn rank_count(&self) -> u32 {
-        self.0.rank_count()
+        let ended = self.1.last_key_value().map_or(0, |(rank, _)| rank + 1);
+        self.0.rank_count().max(ended.min(self.limits().ranks))
     }
 
     /// Sleeps until `look` finds something, or `until`. Looks again after every change of a state, and
@@ -166,7 +180,18 @@ impl BoardView {
             .0
             .rank_state(rank)
             .map_or(0, |byte| byte.load(Ordering::Acquire));
-        RankState::from(byte)
+        match RankState::from(byte) {
+            RankState::Unknown if !self.1.is_empty() => self.earlier_end(rank),
+            state => state,
+        }
+    }
+
+    /// How a rank of which this board has not heard ended before it.
+    fn earlier_end(&self, rank: u32) -> RankState {
+        match self.rank_node(rank) {
+            None => self.1.get(&rank).copied().unwrap_or_default(),
+            Some(_) => RankState::Unknown,
+        }
     }
 
     /// Index of the node a rank runs on, if known.

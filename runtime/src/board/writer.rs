@@ -85,7 +85,7 @@ impl BoardWriter {
 
     /// The same board, to look at.
     pub fn view(&self) -> BoardView {
-        BoardView(Arc::clone(&self.board))
+        BoardView(Arc::clone(&self.board), Arc::default())
     }
 
     /// Gives the next node index to a name of 1..=63 bytes. `None` if the name does not fit or the
@@ -388,6 +388,33 @@ mod tests {
             (RankState::Hung, Some(0))
         );
         assert_eq!((view.own_node(), view.rank_node(3)), (Some(0), None));
+    }
+
+    /// What an earlier board has told of ends holds on one that has not heard of these ranks, and no longer.
+    #[test]
+    fn ends_of_an_earlier_board_hold_until_the_rank_is_heard_of() {
+        use RankState::{Alive, Failed, Left, Unknown};
+        let (mut first, mut second) = (board(), board());
+        for (rank, state) in [(0, Alive), (1, Left), (2, Failed), (5, Failed)] {
+            first.set_rank_state(rank, state);
+        }
+        let view = second.view().after(&first.view());
+        let states =
+            |view: &BoardView| (0..7).map(|rank| view.rank_state(rank)).collect::<Vec<_>>();
+        let ends = [Unknown, Left, Failed, Unknown, Unknown, Failed, Unknown];
+        assert_eq!((view.rank_count(), states(&view)), (6, ends.to_vec()));
+        let mut copy = [9; 8];
+        assert_eq!(view.copy_rank_states(&mut copy), Some((6, view.epoch())));
+        assert_eq!(copy[1..3], [Left as u8, Failed as u8]);
+        // They are handed on to the board after that.
+        let third = board().view().after(&view);
+        assert_eq!(states(&third), ends);
+        // It is back, and then lost sight of.
+        second.set_rank_node(2, 0);
+        second.set_rank_state(2, Alive);
+        assert_eq!(view.rank_state(2), Alive);
+        second.set_rank_state(2, Unknown);
+        assert_eq!(view.rank_state(2), Unknown);
     }
 
     /// What fails together is one event, and the board says who; the next one has its own list.

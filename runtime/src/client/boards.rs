@@ -42,9 +42,11 @@ impl Boards {
         (current, board.expect("the index follows the board"))
     }
 
-    /// Moves to another board; `false` if there were too many. One caller at a time.
+    /// Moves to another board; `false` if there were too many. One caller at a time. Ends of ranks that were
+    /// told stay told.
     pub(super) fn replace(&self, board: BoardView) -> bool {
-        let next = self.latest().0 + 1;
+        let (current, before) = self.latest();
+        let (next, board) = (current + 1, board.after(before));
         let Some(place) = self.seen.get(next) else {
             return false;
         };

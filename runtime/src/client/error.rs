@@ -44,6 +44,16 @@ pub enum Error {
         /// Where a program was looked for.
         searched: String,
     },
+    /// `srun --muster` should have started an agent, and could not. Not attached.
+    #[error(
+        "no agent is running at {socket}: srun was told --muster, and Slurm has not loaded the plugin on this \
+         node; put its line into plugstack.conf on all nodes, with a plugin that was built for their Slurm \
+         (slurmd's log says what was left out)"
+    )]
+    PluginMissing {
+        /// Where an agent would listen.
+        socket: PathBuf,
+    },
     /// `musterd` could not be started, or ended at once. Not attached.
     #[error("cannot start the agent {path}: {reason}")]
     AgentStart {

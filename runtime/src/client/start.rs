@@ -95,6 +95,12 @@ fn try_start(
     last: &mut String,
 ) -> Result<Option<Packets>, Error> {
     let place = &setting.place;
+    if setting.environment.lacks_plugin {
+        // One of our own would have another key, and meet nobody.
+        return Err(Error::PluginMissing {
+            socket: place.socket(),
+        });
+    }
     place.prepare()?;
     let held = match lock::try_lock(&place.start_lock()) {
         Ok(held) => held.map(StartLock),
@@ -117,7 +123,7 @@ fn try_start(
         let socket = try_connect(place, last)?;
         // It detaches before it listens, so the child is over or just about to be; it is waited
         // for, as it would stay a zombie in this process.
-        let detached = started.has_detached()?;
+        let detached = started.has_detached().inspect_err(|_| place.leave())?;
         if let Some(socket) = socket.filter(|_| detached) {
             return Ok(Some(socket));
         }
@@ -231,7 +237,12 @@ pub(super) struct Environment {
     path: OsString,
     /// What an agent gets.
     lines: Vec<CString>,
+    /// The job's key that srun has sent is still there: nobody has taken it for an agent.
+    lacks_plugin: bool,
 }
+
+/// As the plugin of Slurm calls it.
+const SPANK_KEY: &str = "MUSTER_SPANK_KEY";
 
 impl Environment {
     pub(super) fn take() -> Self {
@@ -240,6 +251,7 @@ impl Environment {
             agent: agent.map(PathBuf::from),
             path: std::env::var_os("PATH").unwrap_or_default(),
             lines: environment(std::env::vars_os()),
+            lacks_plugin: std::env::var_os(SPANK_KEY).is_some(),
         }
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct JournalPlace {
 pub(crate) struct Journal {
     tray: SyncSender<Box<Note>>,
     counts: Arc<Counts>,
+    /// Why the first line could not be written.
+    failure: Option<Arc<str>>,
 }
 
 /// What was lost, and why.
@@ -74,17 +76,22 @@ impl Journal {
             readers: Readers::new(node),
             file: place.map(JournalFile::new),
             seq: 0,
-            is_failing: false,
+            failure: None,
             unwritten: 0,
         };
         scribe.write(json!({ "event": "journal-opened", "node": node, "job": job,
             "release": protocol::RELEASE }));
+        let failure = scribe.failure.as_deref().map(Arc::from);
         let spawned = std::thread::Builder::new()
             .name("muster-journal".into())
             .stack_size(256 << 10)
             .spawn(move || scribe.work(&notes));
         match spawned {
-            Ok(_) => Some(Self { tray, counts }),
+            Ok(_) => Some(Self {
+                tray,
+                counts,
+                failure,
+            }),
             Err(cause) => {
                 warn!(%cause, "no thread for the journal: events are not kept");
                 None
@@ -110,6 +117,11 @@ impl Journal {
         self.tray.try_send(Box::new(note)).is_ok()
     }
 
+    /// Why its file could not be written when it began.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
     /// What was lost, by name.
     pub(crate) fn counters(&self) -> [(&'static str, u64); 4] {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -130,8 +142,8 @@ struct Scribe {
     readers: Readers,
     file: Option<JournalFile>,
     seq: u64,
-    /// The file could not be written the last time; that has been said.
-    is_failing: bool,
+    /// Why the file could not be written the last time; that has been said.
+    failure: Option<String>,
     /// Lines that the file lacks since then.
     unwritten: u64,
 }
@@ -199,7 +211,7 @@ impl Scribe {
             Ok(rotated) => {
                 let rotations = &self.counts.rotations;
                 rotations.fetch_add(u64::from(rotated), Ordering::Relaxed);
-                if std::mem::take(&mut self.is_failing) {
+                if self.failure.take().is_some() {
                     info!(path = %file.path().display(), lines = self.unwritten, "the journal goes on");
                 }
                 self.unwritten = 0;
@@ -207,13 +219,14 @@ impl Scribe {
             Err(cause) => {
                 self.unwritten += 1;
                 self.counts.lines_unwritten.fetch_add(1, Ordering::Relaxed);
-                if !std::mem::replace(&mut self.is_failing, true) {
-                    warn!(
-                        path = %file.path().display(),
-                        %cause,
-                        "the journal cannot be written, and goes on when it can; lines are counted until \
-                         then; make room there, or name another directory with MUSTER_JOURNAL"
+                if self.failure.is_none() {
+                    let path = file.path().display();
+                    let why = format!(
+                        "the journal {path} cannot be written, and goes on when it can: {cause}; lines are counted \
+                         until then; make room there, or name another directory with MUSTER_JOURNAL"
                     );
+                    warn!("{why}");
+                    self.failure = Some(why);
                 }
             }
         }

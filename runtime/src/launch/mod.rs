@@ -34,6 +34,7 @@ mod ranks;
 mod signals;
 mod slurm;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -48,6 +49,7 @@ pub use slurm::Step;
 
 use crate::client;
 use crate::pmix::server;
+use crate::sys::process::user_id;
 
 /// What is to be run, on every node alike.
 #[derive(Debug, Clone)]
@@ -62,7 +64,8 @@ pub struct Plan {
     pub policy: ExitPolicy,
     /// Where the ranks' words go.
     pub output: Output,
-    /// How long the launchers of all nodes, and then their ranks, may take to come.
+    /// How long the launchers of all nodes, and then their ranks, may take to come; and how long a rank waits for what
+    /// another has not put, if it sets no limit.
     pub patience: Duration,
     /// Which cores each rank may use.
     pub bind: Bind,
@@ -194,4 +197,33 @@ pub(crate) fn memory_directory(job: &str, node: &str) -> Option<PathBuf> {
     place
         .is_dir()
         .then(|| place.join(format!("muster-{job}-{node}")))
+}
+
+/// Says where a launcher's files are, to the agent that it starts.
+pub(crate) const FILES: &str = "MUSTER_RUN_FILES";
+
+/// How the directory of a launcher's files is called.
+pub(crate) fn files_name(job: &str, node: usize) -> String {
+    format!("muster-run-{job}-{node}")
+}
+
+/// For the agent of a node that ends in order: takes away what its launcher has left, should that have been killed.
+/// One that lives would be attached.
+pub(crate) fn sweep(job: &str, node: &str) {
+    let files = std::env::var_os(FILES).map(PathBuf::from);
+    let is_of_job = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.rsplit_once('-')
+            .is_some_and(|(job_of, _)| job_of == format!("muster-run-{job}"))
+    };
+    for path in files
+        .filter(is_of_job)
+        .into_iter()
+        .chain(memory_directory(job, node))
+    {
+        let found = std::fs::symlink_metadata(&path);
+        if found.is_ok_and(|found| found.is_dir() && found.uid() == user_id()) {
+            let _ = std::fs::remove_dir_all(path);
+        }
+    }
 }

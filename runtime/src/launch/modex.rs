@@ -6,33 +6,41 @@
 //! so in a job of moderate size every launcher lays out the data of all its ranks then.
 //!
 //! A rank may put more later. Whoever has a copy that lacks what is wanted says up to which version he knows it, and
-//! the owner asks its server again, with growing pauses.
+//! the owner asks its server again, with growing pauses. What a node lays out is bounded (`source`).
 
-use std::collections::BTreeMap;
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use super::bell::Parcel;
+use super::bell::{Bell, PART, Parcel};
+use super::layout::Layout;
 use super::node::{Launcher, say};
 use crate::pmix::server::{Found, Server, Want};
+use source::{Move, Room, Source, Step};
 
 /// Of larger jobs only that is laid out which somebody wants.
 const SPREAD_MOST: u32 = 4096;
 /// Most bytes that a node lays out: half of what the attributes of a node may take.
 const BYTES_MOST: usize = 512 << 10;
+/// What the attributes of a node may take, but for the bell and what others write.
+const ATTRIBUTES_MOST: usize = (1 << 20) - 2 * PART;
+/// Most bytes of a blob on the bell, and how many have room there always.
+const BLOB_SIZE: usize = 80;
+const BLOBS_LEAST: usize = 128;
+/// Left free on the bell.
+const BELL_SLACK: usize = PART / 8;
 /// Ranks that a launcher asks for at a time.
 const WANTED_MOST: usize = 64;
-/// Pauses before a server is asked again.
-const PAUSE_LEAST: Duration = Duration::from_millis(50);
-const PAUSE_MOST: Duration = Duration::from_secs(2);
-/// How long the server may take for a rank that has ended: it has read all of it by then.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long others may take to lend a copy of what a lost node had.
-const ECHO: Duration = Duration::from_secs(2);
-/// How many of them do.
+/// How many lend a copy of what a lost node had; the next so many do after a pause if none of these does, and so on.
 const LENDERS: usize = 3;
+const LEND_PAUSE: Duration = Duration::from_millis(200);
+const LEND_PAUSES: usize = 5;
+/// How long all of them may take for that when they know of the loss; longer than these pauses.
+const ECHO: Duration = Duration::from_secs(5);
 
 /// Data of a rank that lies beside a bell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +52,9 @@ pub(super) struct Blob {
     pub(super) size: usize,
     /// The rank has ended: there will not be more.
     pub(super) last: bool,
+    /// It has put more than can be laid out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) too_much: bool,
 }
 
 /// A rank whose data is wanted, newer than this version.
@@ -57,49 +68,54 @@ pub(super) struct Wanted {
 #[derive(Default)]
 pub(super) struct Modex {
     in_use: bool,
+    /// Of own ranks, and of lost ones what is lent.
     sources: BTreeMap<u32, Source>,
     /// Of ranks elsewhere.
     copies: BTreeMap<u32, Copy>,
     /// Up to where the blobs of each node are known.
     heard: BTreeMap<usize, u64>,
+    /// Of ranks of lost nodes, since when others have wanted it.
+    lendable: BTreeMap<u32, Instant>,
     asking: Vec<Asking>,
     /// Something is to be looked at again soon.
     restless: bool,
 }
 
-/// Own ranks' data.
-#[derive(Debug, Default)]
-struct Source {
-    version: u32,
-    data: Vec<u8>,
-    /// The server was asked, and has not answered.
-    asked: Option<Instant>,
-    /// It was asked after the rank's end.
-    asked_after_end: bool,
-    next: Option<Instant>,
-    pause: Duration,
-    last: bool,
+/// What others want of a rank: newer than this, the least and the most that they have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Lack {
+    oldest: u32,
+    newest: u32,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Step {
-    Ask,
-    Tell,
-    Wait,
-    Rest,
-}
-
+#[derive(Default)]
 struct Copy {
     version: u32,
     data: Vec<u8>,
     last: bool,
+    too_much: bool,
+}
+
+impl Copy {
+    /// What of it may become newer.
+    fn state(&self) -> (u32, bool, bool) {
+        (self.version, self.last, self.too_much)
+    }
+
+    /// Of what was too much to be laid out the older version is better than nothing.
+    fn take(&mut self, blob: &Blob, data: Vec<u8>) {
+        if !blob.too_much || !data.is_empty() {
+            self.data = data;
+        }
+        (self.version, self.last, self.too_much) = (blob.version, blob.last, blob.too_much);
+    }
 }
 
 /// An own rank that waits.
 struct Asking {
     want: Want,
     since: Instant,
-    /// Since when the node is known to be lost.
+    /// Since when all know that the node is lost.
     lost: Option<Instant>,
 }
 
@@ -108,47 +124,79 @@ impl Modex {
         self.restless
     }
 
-    fn bytes(&self) -> usize {
-        self.sources.values().map(|source| source.data.len()).sum()
+    /// Takes what is lent for data of lost nodes' ranks that somebody lacks. Whoever has a copy lends it, the lowest
+    /// first, unless another that is left shows it.
+    fn lend(&mut self, own: usize, gone: &BTreeSet<usize>, layout: &Layout, living: &Living<'_>) {
+        let wants = wants(living);
+        let now = Instant::now();
+        let is_lost = |rank: u32| {
+            layout
+                .node_of(rank)
+                .is_some_and(|node| gone.contains(&node))
+        };
+        self.lendable
+            .retain(|rank, _| wants.contains_key(rank) && is_lost(*rank));
+        for (rank, lack) in wants.into_iter().filter(|(rank, _)| is_lost(*rank)) {
+            let copy = self.copies.get(&rank);
+            let Some(copy) = copy.filter(|copy| copy.version > lack.oldest) else {
+                continue;
+            };
+            let lent = self.sources.get(&rank).map_or(0, |source| source.version);
+            let shows = |blob: &Blob| blob.rank == rank && blob.version >= copy.version;
+            let is_shown = living.iter().any(|(_, bell)| bell.blobs.iter().any(shows));
+            let since = *self.lendable.entry(rank).or_insert(now);
+            if lent >= copy.version || is_shown {
+                continue;
+            }
+            let place = (0..own).filter(|node| !gone.contains(node)).count();
+            if now.duration_since(since) >= pause_of_lender(place) {
+                let source = self.sources.entry(rank).or_default();
+                source.lend(copy.version, copy.data.clone());
+            } else {
+                self.restless = true;
+            }
+        }
     }
 }
 
-impl Source {
-    /// What is to be done; `wanted` is the newest version that somebody has and finds too old.
-    fn step(&mut self, wanted: Option<u32>, has_ended: bool, now: Instant) -> Step {
-        if self.last || wanted.is_none() && self.version > 0 {
-            return Step::Rest;
-        }
-        if let Some(asked) = self.asked {
-            if !has_ended || now.duration_since(asked) < LAST_WORDS {
-                return Step::Wait;
-            }
-        } else if !has_ended || !self.asked_after_end {
-            if self.version > wanted.unwrap_or(0) && !has_ended {
-                return Step::Rest;
-            }
-            if self.next.is_some_and(|next| now < next) {
-                return Step::Wait;
-            }
-            self.asked = Some(now);
-            self.asked_after_end = has_ended;
-            return Step::Ask;
-        }
-        self.asked = None;
-        self.last = true;
-        self.version = self.version.max(1);
-        Step::Tell
-    }
+/// The other launchers that are left.
+type Living<'a> = Vec<(usize, &'a Bell)>;
 
-    /// The server has answered. Whether it is something new.
-    fn take(&mut self, data: &[u8], now: Instant) -> bool {
-        self.asked = None;
-        let is_new = self.version == 0 || self.data != data;
-        let pause = if is_new { PAUSE_LEAST } else { self.pause * 2 };
-        self.pause = pause.clamp(PAUSE_LEAST, PAUSE_MOST);
-        self.next = Some(now + self.pause);
-        is_new
+/// Those of these bells. What a lost one wanted nobody waits for.
+fn living<'a>(
+    bells: impl Iterator<Item = (usize, &'a Bell)>,
+    own: usize,
+    gone: &BTreeSet<usize>,
+) -> Living<'a> {
+    bells
+        .filter(|(node, _)| *node != own && !gone.contains(node))
+        .collect()
+}
+
+fn wants(living: &Living<'_>) -> BTreeMap<u32, Lack> {
+    let mut wants: BTreeMap<u32, Lack> = BTreeMap::new();
+    for Wanted { rank, after } in living.iter().flat_map(|(_, bell)| &bell.wanted) {
+        let (oldest, newest) = (*after, *after);
+        let lack = wants.entry(*rank).or_insert(Lack { oldest, newest });
+        lack.oldest = lack.oldest.min(*after);
+        lack.newest = lack.newest.max(*after);
     }
+    wants
+}
+
+/// How long the one in this place of those that are left leaves it to those before him.
+fn pause_of_lender(place: usize) -> Duration {
+    LEND_PAUSE * (place / LENDERS).min(LEND_PAUSES) as u32
+}
+
+/// How many blobs have room on a bell.
+fn room_for_blobs(bell: &Bell, known: usize) -> usize {
+    if known <= BLOBS_LEAST {
+        return BLOBS_LEAST;
+    }
+    let mut rest = bell.clone();
+    rest.blobs.clear();
+    PART.saturating_sub(rest.encode().len() + BELL_SLACK) / BLOB_SIZE
 }
 
 impl Launcher {
@@ -165,59 +213,107 @@ impl Launcher {
         });
     }
 
-    /// The server has answered for an own rank: it is laid out.
-    pub(super) fn take_found(&mut self, found: Found) -> Result<(), Error> {
-        let others = self.modex.bytes();
+    /// The server has answered for an own rank.
+    pub(super) fn take_found(&mut self, found: Found) {
         let source = self.modex.sources.entry(found.rank).or_default();
-        if !source.take(&found.data, Instant::now()) {
-            return Ok(());
+        source.take(found.data, Instant::now());
+    }
+
+    /// Lays out what others lack, and what there is room for.
+    fn lay_out(&mut self) -> Result<(), Error> {
+        let living = living(self.peers.bells(), self.own, self.peers.gone());
+        let wants = wants(&living);
+        let sources = &self.modex.sources;
+        let is_lacked = |(rank, lack): (&u32, &Lack)| {
+            let news = sources.get(rank)?.is_news(lack.oldest);
+            news.then_some(*rank)
+        };
+        let lacked: BTreeSet<u32> = wants.iter().filter_map(is_lacked).collect();
+        let room = Room {
+            bytes: ATTRIBUTES_MOST.saturating_sub(self.beside.values().sum()),
+            ranks: room_for_blobs(&self.bell, sources.len()),
+        };
+        for one in source::moves(sources, &lacked, room) {
+            match one {
+                Move::Lay(rank) => self.lay(rank, room, lacked.contains(&rank))?,
+                Move::Away(rank) => self.take_away(rank)?,
+                Move::TooMuch(rank) => self.give_up(rank),
+            }
         }
-        let (rank, version) = (found.rank, source.version);
-        let before = std::mem::take(&mut source.data);
-        source.version += 1;
-        let size = found.data.len();
-        if others - before.len() + size <= BYTES_MOST {
-            let next = Parcel::Rank(rank, source.version);
-            self.peers.put(next, &found.data)?;
-            source.data = found.data;
-        } else {
-            source.last = true;
-            let words = format!(
-                "rank {rank} has put {size} bytes, and what no fence exchanges may take {BYTES_MOST} a node; \
-                 use fewer ranks a node, or collect it by a fence"
-            );
-            say(self.plan.layout.name(self.own), &words);
+        let sources = &self.modex.sources;
+        let is_due = |rank: &u32| sources.get(rank).is_some_and(Source::is_due);
+        self.modex.restless |= lacked.iter().any(is_due);
+        let blobs = sources.iter().filter_map(|(rank, one)| one.blob(*rank));
+        let blobs: Vec<Blob> = blobs.collect();
+        if blobs != self.bell.blobs {
+            self.bell.blobs = blobs;
+            self.bell.blob_turn += 1;
         }
-        self.peers
-            .clear(Parcel::Rank(rank, version), before.len())?;
-        self.tell_blob(rank);
         Ok(())
     }
 
-    fn tell_blob(&mut self, rank: u32) {
-        if let Some(source) = self.modex.sources.get(&rank) {
-            let blob = Blob {
-                rank,
-                version: source.version,
-                size: source.data.len(),
-                last: source.last,
-            };
-            self.bell.blobs.retain(|one| one.rank != rank);
-            self.bell.blobs.push(blob);
-            self.bell.blob_turn += 1;
+    /// The older version goes last, so that there is always one, if both have room.
+    fn lay(&mut self, rank: u32, room: Room, is_lacked: bool) -> Result<(), Error> {
+        let laid = source::laid_bytes(&self.modex.sources);
+        let Some(source) = self.modex.sources.get_mut(&rank) else {
+            return Ok(());
+        };
+        if laid + source.data.len() > room.bytes
+            && let Some((version, size)) = source.laid.take()
+        {
+            self.peers.clear(Parcel::Rank(rank, version), size)?;
+        }
+        let next = Parcel::Rank(rank, source.version);
+        if !self.peers.put_if_room(next, &source.data)? {
+            match is_lacked {
+                true => self.give_up(rank),
+                false => source.put_off(),
+            }
+            return Ok(());
+        }
+        let before = source.laid;
+        source.lay();
+        if let Some((version, size)) = before {
+            self.peers.clear(Parcel::Rank(rank, version), size)?;
+        }
+        Ok(())
+    }
+
+    fn take_away(&mut self, rank: u32) -> Result<(), Error> {
+        let source = self.modex.sources.get_mut(&rank);
+        if let Some((version, size)) = source.and_then(|source| source.laid.take()) {
+            self.peers.clear(Parcel::Rank(rank, version), size)?;
+        }
+        Ok(())
+    }
+
+    fn give_up(&mut self, rank: u32) {
+        let source = self.modex.sources.get_mut(&rank);
+        if let Some(source) = source
+            && source.give_up()
+        {
+            let words = format!(
+                "rank {rank} has put {} bytes, and what no fence exchanges may take {BYTES_MOST} a node, less where \
+                 fences take much; collect it by a fence",
+                source.data.len()
+            );
+            say(self.plan.layout.name(self.own), &words);
         }
     }
 
     /// Wants, copies and answers.
     pub(super) fn see_to_modex(&mut self, server: &Server) -> Result<(), Error> {
-        let uses = |bell: &super::bell::Bell| !bell.wanted.is_empty() || bell.blob_turn > 0;
+        let uses = |bell: &Bell| !bell.wanted.is_empty() || bell.blob_turn > 0;
         let modex = &mut self.modex;
         modex.in_use |= !modex.asking.is_empty() || self.peers.bells().any(|(_, bell)| uses(bell));
         modex.restless = false;
         if modex.in_use {
             self.copy_blobs()?;
-            self.lend()?;
+            let living = living(self.peers.bells(), self.own, self.peers.gone());
+            let (layout, gone) = (&self.plan.layout, self.peers.gone());
+            self.modex.lend(self.own, gone, layout, &living);
             self.ask_server(server)?;
+            self.lay_out()?;
             self.answer_wants();
         }
         Ok(())
@@ -233,9 +329,12 @@ impl Launcher {
             let is_gone = peers.gone().contains(&node);
             let mut is_all_here = true;
             for blob in &bell.blobs {
+                if blob.rank >= layout.ranks() {
+                    continue;
+                }
                 let known = modex.copies.get(&blob.rank);
-                let known = known.map_or((0, false), |copy| (copy.version, copy.last));
-                if (blob.version, blob.last) <= known || blob.rank >= layout.ranks() {
+                let known = known.map_or((0, false, false), Copy::state);
+                if (blob.version, blob.last, blob.too_much) <= known {
                     continue;
                 }
                 let place = Parcel::Rank(blob.rank, blob.version);
@@ -246,8 +345,7 @@ impl Launcher {
                 };
                 is_all_here &= data.is_some() || is_gone;
                 if let Some(data) = data {
-                    let (version, last) = (blob.version, blob.last);
-                    if self.plan.verbose && version > known.0 {
+                    if self.plan.verbose && blob.version > known.0 {
                         let words = format!(
                             "what rank {} has put is here: {} bytes",
                             blob.rank,
@@ -255,12 +353,7 @@ impl Launcher {
                         );
                         say(layout.name(self.own), &words);
                     }
-                    let copy = Copy {
-                        version,
-                        data,
-                        last,
-                    };
-                    modex.copies.insert(blob.rank, copy);
+                    modex.copies.entry(blob.rank).or_default().take(blob, data);
                 }
             }
             modex.restless |= !is_all_here;
@@ -271,65 +364,23 @@ impl Launcher {
         Ok(())
     }
 
-    /// The first that are left lay out their copies of what a lost node had, where another lacks it.
-    fn lend(&mut self) -> Result<(), Error> {
-        let (peers, layout, own) = (&self.peers, &self.plan.layout, self.own);
-        let left = (0..layout.nodes().len()).filter(|node| !peers.gone().contains(node));
-        if !left.take(LENDERS).any(|node| node == own) {
-            return Ok(());
-        }
-        let wanted = peers.bells().filter(|(node, _)| *node != own);
-        let wanted = wanted.flat_map(|(_, bell)| &bell.wanted);
-        let mut lent: Vec<u32> = Vec::new();
-        for Wanted { rank, after } in wanted {
-            let node = layout.node_of(*rank);
-            let is_lost = node.is_some_and(|node| peers.gone().contains(&node));
-            let copy = self.modex.copies.get(rank);
-            let Some(copy) = copy.filter(|copy| is_lost && copy.version > *after) else {
-                continue;
-            };
-            let fits = self.modex.bytes() + copy.data.len() <= BYTES_MOST;
-            if !fits || self.modex.sources.contains_key(rank) {
-                continue;
-            }
-            peers.put(Parcel::Rank(*rank, copy.version), &copy.data)?;
-            let source = Source {
-                version: copy.version,
-                data: copy.data.clone(),
-                last: true,
-                ..Source::default()
-            };
-            self.modex.sources.insert(*rank, source);
-            lent.push(*rank);
-        }
-        for rank in lent {
-            self.tell_blob(rank);
-        }
-        Ok(())
-    }
-
     /// Asks the server for what others want of own ranks.
     fn ask_server(&mut self, server: &Server) -> Result<(), Error> {
         let layout = &self.plan.layout;
         let ranks = layout.ranks_of(self.own);
-        let mut all: BTreeMap<u32, Option<u32>> = BTreeMap::new();
-        if layout.ranks() <= SPREAD_MOST {
-            all.extend(ranks.clone().map(|rank| (rank, None)));
-        }
-        let others = self.peers.bells().filter(|(node, _)| *node != self.own);
-        for Wanted { rank, after } in others.flat_map(|(_, bell)| &bell.wanted) {
-            if ranks.contains(rank) {
-                let most = all.entry(*rank).or_default();
-                *most = (*most).max(Some(*after));
-            }
-        }
+        let wants = wants(&living(self.peers.bells(), self.own, self.peers.gone()));
+        let wanted = wants.iter().filter(|(rank, _)| ranks.contains(rank));
+        let wanted = wanted.map(|(rank, lack)| (*rank, Some(lack.newest)));
+        let is_small = layout.ranks() <= SPREAD_MOST;
+        let rest = ranks
+            .clone()
+            .filter(|rank| is_small && !wants.contains_key(rank));
+        let ended: BTreeSet<u32> = self.bell.ended.iter().map(|ended| ended.rank).collect();
         let now = Instant::now();
-        for (rank, wanted) in all {
-            let has_ended = self.bell.ended.iter().any(|ended| ended.rank == rank);
+        for (rank, wanted) in wanted.chain(rest.map(|rank| (rank, None))) {
             let source = self.modex.sources.entry(rank).or_default();
-            match source.step(wanted, has_ended, now) {
+            match source.step(wanted, ended.contains(&rank), now) {
                 Step::Ask => server.ask_for(rank)?,
-                Step::Tell => self.tell_blob(rank),
                 Step::Wait => self.modex.restless |= wanted.is_some(),
                 Step::Rest => {}
             }
@@ -341,6 +392,8 @@ impl Launcher {
     fn answer_wants(&mut self) {
         let patience = self.plan.patience;
         let mut wanted: Vec<Wanted> = Vec::new();
+        let living = living(self.peers.bells(), self.own, self.peers.gone());
+        let all_know = |node: usize| living.iter().all(|(_, bell)| bell.gone.contains(&node));
         for mut asking in std::mem::take(&mut self.modex.asking) {
             let rank = asking.want.rank;
             let copy = self.modex.copies.get(&rank);
@@ -349,7 +402,7 @@ impl Launcher {
                 continue;
             }
             let node = self.plan.layout.node_of(rank).unwrap_or_default();
-            if self.peers.gone().contains(&node) {
+            if self.peers.gone().contains(&node) && all_know(node) {
                 asking.lost.get_or_insert_with(Instant::now);
             }
             let limit = asking.want.timeout_s;
@@ -357,6 +410,8 @@ impl Launcher {
             let is_lost = asking.lost.is_some_and(|lost| lost.elapsed() > ECHO);
             let why = if is_lost {
                 "was lost before anybody had a copy of it".to_owned()
+            } else if copy.is_some_and(|copy| copy.too_much) {
+                format!("has put more than may be laid out, {BYTES_MOST} bytes a node")
             } else if copy.is_some_and(|copy| copy.last) {
                 "has ended without it".to_owned()
             } else if asking.since.elapsed() > limit {
@@ -372,10 +427,11 @@ impl Launcher {
             self.say(&format!(
                 "{what} of rank {rank} on {name} is wanted here, and that rank {why}"
             ));
+            let will_not_come = is_lost || copy.is_some_and(|copy| copy.last || copy.too_much);
             match copy {
                 // What is not in it libpmix finds out.
                 Some(copy) if !copy.data.is_empty() => asking.want.give(&copy.data),
-                _ if is_lost || copy.is_some_and(|copy| copy.last) => asking.want.refuse(),
+                _ if will_not_come => asking.want.refuse(),
                 _ => asking.want.time_out(),
             }
         }
@@ -391,47 +447,145 @@ impl Launcher {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_server_is_asked_once_and_again_only_for_what_is_newer() {
-        let now = Instant::now();
-        let mut source = Source::default();
-        assert_eq!(source.step(None, false, now), Step::Ask);
-        assert_eq!(source.step(Some(0), false, now), Step::Wait);
-        assert!(source.take(b"one", now));
-        (source.data, source.version) = (b"one".to_vec(), 1);
-        assert_eq!(source.step(None, false, now), Step::Rest);
-        assert_eq!(source.step(Some(0), false, now), Step::Rest);
-        assert_eq!(source.step(Some(1), false, now), Step::Wait);
-        let mut at = now;
-        let mut pauses = Vec::new();
-        for _ in 0..8 {
-            let pause = source.pause;
-            pauses.push(pause);
-            at += pause;
-            assert_eq!(source.step(Some(1), false, at), Step::Ask);
-            assert!(!source.take(b"one", at));
+    fn bell(wanted: &[(u32, u32)], blobs: &[(u32, u32)]) -> Bell {
+        let wanted = wanted.iter().copied();
+        let blobs = blobs.iter().copied();
+        Bell {
+            wanted: wanted.map(|(rank, after)| Wanted { rank, after }).collect(),
+            blobs: blobs.map(|(rank, version)| blob(rank, version)).collect(),
+            ..Bell::default()
         }
-        assert_eq!(pauses[..2], [PAUSE_LEAST, 2 * PAUSE_LEAST]);
-        assert_eq!(pauses.last(), Some(&PAUSE_MOST));
-        assert!(source.take(b"two", at));
-        assert_eq!(source.pause, PAUSE_LEAST);
+    }
+
+    fn blob(rank: u32, version: u32) -> Blob {
+        Blob {
+            rank,
+            version,
+            size: 3,
+            last: false,
+            too_much: false,
+        }
     }
 
     #[test]
-    fn of_a_rank_that_has_ended_it_is_asked_once_more_and_then_no_more() {
-        let now = Instant::now();
-        let mut source = Source::default();
-        assert_eq!(source.step(Some(0), true, now), Step::Ask);
-        assert!(source.take(b"", now));
-        source.version = 1;
-        assert_eq!(source.step(Some(1), true, now), Step::Tell);
-        assert!(source.last && source.version == 1);
-        assert_eq!(source.step(Some(1), true, now), Step::Rest);
-        // A rank that has put nothing: the server never answers.
-        let mut source = Source::default();
-        assert_eq!(source.step(Some(0), false, now), Step::Ask);
-        assert_eq!(source.step(Some(0), true, now), Step::Wait);
-        assert_eq!(source.step(Some(0), true, now + LAST_WORDS), Step::Tell);
-        assert!(source.last && source.version == 1);
+    fn what_a_lost_node_wanted_is_not_wanted_any_more() {
+        let bells = [
+            bell(&[(9, 4)], &[]),
+            bell(&[(9, 1), (5, 0)], &[]),
+            bell(&[(9, 7)], &[]),
+            bell(&[(9, 2)], &[]),
+        ];
+        let of = |gone: &[usize]| {
+            let gone = gone.iter().copied().collect();
+            wants(&living(bells.iter().enumerate(), 3, &gone))
+        };
+        let lack = |oldest, newest| Lack { oldest, newest };
+        assert_eq!(of(&[]), [(5, lack(0, 0)), (9, lack(1, 7))].into());
+        assert_eq!(of(&[2]), [(5, lack(0, 0)), (9, lack(1, 4))].into());
+        assert_eq!(of(&[0, 1, 2]), [].into());
+    }
+
+    /// Ten nodes with a rank each, of which node 4 is lost and node 8 wants what its rank had.
+    struct Lost {
+        layout: Layout,
+        bells: Vec<Bell>,
+        modex: Modex,
+    }
+
+    impl Lost {
+        fn new() -> Self {
+            let names = (0..10).map(|node| format!("n{node}")).collect();
+            let mut bells = vec![Bell::default(); 10];
+            bells[8] = bell(&[(4, 0)], &[]);
+            // It showed it itself.
+            bells[4] = bell(&[], &[(4, 1)]);
+            let mut modex = Modex::default();
+            let copy = modex.copies.entry(4).or_default();
+            copy.take(&blob(4, 1), b"old".to_vec());
+            Self {
+                layout: Layout::new(names, None, None).unwrap(),
+                bells,
+                modex,
+            }
+        }
+
+        /// Whether this node lends what it has a copy of, having known of the want so long.
+        fn lends(&mut self, own: usize, known: Duration) -> bool {
+            let gone = [4].into();
+            let living = living(self.bells.iter().enumerate(), own, &gone);
+            self.modex.lend(own, &gone, &self.layout, &living);
+            if let Some(since) = self.modex.lendable.get_mut(&4) {
+                *since -= known;
+                self.modex.lend(own, &gone, &self.layout, &living);
+            }
+            let source = self.modex.sources.get(&4);
+            source.is_some_and(|source| source.version == 1 && source.data == b"old")
+        }
+    }
+
+    #[test]
+    fn whoever_has_a_copy_lends_it_if_nobody_before_him_does() {
+        for own in 0..3 {
+            assert!(Lost::new().lends(own, Duration::ZERO), "{own}");
+        }
+        let last = pause_of_lender(8);
+        assert!(last >= LEND_PAUSE && last < ECHO);
+        assert!(Lost::new().lends(9, last));
+        let mut lost = Lost::new();
+        lost.bells[7] = bell(&[], &[(4, 1)]);
+        assert!(!lost.lends(9, last), "another shows it");
+        lost.bells[7] = Bell::default();
+        assert!(lost.lends(9, last), "that one is lost too");
+        let mut lost = Lost::new();
+        lost.bells[8] = bell(&[(4, 1)], &[]);
+        assert!(!lost.lends(0, last), "he has it, and it is not newer");
+        assert_eq!(pause_of_lender(4000), LEND_PAUSE * LEND_PAUSES as u32);
+    }
+
+    #[test]
+    fn what_was_too_much_does_not_replace_what_is_here() {
+        let mut copy = Copy::default();
+        copy.take(&blob(0, 1), b"old".to_vec());
+        let too_much = Blob {
+            size: 0,
+            too_much: true,
+            ..blob(0, 2)
+        };
+        copy.take(&too_much, Vec::new());
+        assert_eq!(
+            (copy.state(), &copy.data[..]),
+            ((2, false, true), &b"old"[..])
+        );
+        copy.take(&blob(0, 3), b"new".to_vec());
+        assert_eq!(copy.data, b"new");
+    }
+
+    #[test]
+    fn a_bell_has_room_for_its_blobs_as_long_as_it_has_any() {
+        let longest = Blob {
+            rank: 65_535,
+            version: u32::MAX,
+            size: BYTES_MOST,
+            last: false,
+            too_much: true,
+        };
+        assert!(serde_json::to_vec(&longest).unwrap().len() < BLOB_SIZE);
+        let ended = |rank| super::super::bell::Ended {
+            rank,
+            status: 137,
+            connected: false,
+            finalized: false,
+        };
+        for count in [200, 600, 850] {
+            let mut bell = Bell {
+                ended: (60_000..60_000 + count).map(ended).collect(),
+                ..Bell::default()
+            };
+            let room = room_for_blobs(&bell, 1000);
+            assert!(room > 0, "{count}");
+            bell.blobs = vec![longest.clone(); room];
+            assert!(bell.encode().len() <= PART - BELL_SLACK, "{count}");
+        }
+        assert_eq!(room_for_blobs(&Bell::default(), 5), BLOBS_LEAST);
     }
 }

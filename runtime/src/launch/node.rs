@@ -553,7 +553,7 @@ impl Launcher {
             }
             Upcall::Signal(signalling) => self.send(signalling),
             Upcall::Want(want) => self.want(want),
-            Upcall::Found(found) => self.take_found(found)?,
+            Upcall::Found(found) => self.take_found(found),
             Upcall::Query(query) => query.give(&self.namespace()),
             Upcall::Refused { rank, what } => self.say(&format!(
                 "rank {rank} has asked for {what}, which there is not under muster run; start all ranks at once"

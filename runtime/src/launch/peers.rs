@@ -9,7 +9,7 @@ use super::Error;
 use super::bell::{self, Bell, PART, Parcel};
 use super::layout::Layout;
 use crate::board::{Event, EventKind, NO_RANK, NodeState, RankState};
-use crate::client::Client;
+use crate::client::{self, Client};
 
 /// What is known of the launcher of a node.
 #[derive(Debug, Default, Clone)]
@@ -181,6 +181,17 @@ impl Peers {
             self.client.publish(&parcel.key(part), bytes)?;
         }
         Ok(())
+    }
+
+    /// The same, if the attributes of this node have room for it. Whether they had.
+    pub(super) fn put_if_room(&self, parcel: Parcel, data: &[u8]) -> Result<bool, Error> {
+        match self.put(parcel, data) {
+            Err(Error::Agent(client::Error::Limit(_))) => {
+                self.clear(parcel, data.len())?;
+                Ok(false)
+            }
+            put => put.map(|()| true),
+        }
     }
 
     /// Takes away what nobody needs any more.

@@ -56,7 +56,8 @@ pub(crate) struct RunArgs {
     /// Whose exit status is the job's.
     #[arg(long, value_name = "POLICY", default_value = "survivors")]
     exit_policy: ExitPolicy,
-    /// How many seconds the launchers of all nodes, and then their ranks, may take to come.
+    /// How many seconds the launchers of all nodes, and then their ranks, may take to come; and how long a rank waits
+    /// for what another has not put and no fence brings (PMIx_Get), if it sets no limit itself.
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86400))]
     patience: u64,

@@ -6,7 +6,7 @@
 use super::failed;
 use crate::cli::CliError;
 use crate::config::{leave_key, read_key_file};
-use crate::launch::{Error, Plan, Step, node};
+use crate::launch::{Error, FILES, Plan, Step, files_name, node};
 use crate::sys::process::user_id;
 use std::ffi::OsString;
 use std::fs;
@@ -70,7 +70,7 @@ fn make_files(step: &Step) -> Result<PathBuf, CliError> {
 
 /// The directory of this launcher's files.
 fn files(step: &Step) -> PathBuf {
-    std::env::temp_dir().join(format!("muster-run-{}-{}", step.job, step.own))
+    std::env::temp_dir().join(files_name(&step.job, step.own))
 }
 
 /// The second time, with everything in the environment. `is_watched`: the process that started this one tells the
@@ -129,7 +129,10 @@ pub(super) fn execute(
     };
     let given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let shared = shared.unwrap_or(Path::new(NO_KEY));
-    command.args(words).env(VARIABLE, shared);
+    command
+        .args(words)
+        .env(VARIABLE, shared)
+        .env(FILES, files(step));
     if let Some(path) = key {
         command.env("MUSTER_KEY_FILE", path);
     }

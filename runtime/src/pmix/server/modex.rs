@@ -21,7 +21,7 @@ pub struct Want {
     pub rank: u32,
     /// What must be in it, if that was said.
     pub key: Option<String>,
-    /// How long the asker wants to wait; none for as long as it takes.
+    /// How long the asker wants to wait; none leaves it to the host.
     pub timeout_s: Option<u32>,
     function: sys::pmix_modex_cbfunc_t,
     data: *mut c_void,

@@ -1,0 +1,139 @@
+//! The clean end of a cluster's jobs: nothing of them is left, but for the files of a node that was lost with
+//! everything on it, and what shows that.
+
+use crate::DEADLINE;
+use crate::cluster::{Cluster, DAEMONS, NODES, Process};
+use crate::ranks::wait_for_end;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// What is left of jobs: nothing, if all of it is empty.
+#[derive(Debug)]
+struct Left {
+    /// Processes that are not the cluster's own daemons.
+    processes: Vec<Process>,
+    /// Below the base directory of agents: sockets, keys, locks, logs.
+    files: Vec<PathBuf>,
+    /// Slurm's steps, as `squeue --steps` has them.
+    steps: String,
+    /// Datagram sockets on the nodes' networks, and local ones of agents.
+    sockets: Vec<String>,
+    /// Shared memory: named by us, or System V's.
+    memory: Vec<String>,
+    /// Keys of `muster run` in the home directory of the tests.
+    keys: Vec<PathBuf>,
+}
+
+impl Left {
+    fn of(cluster: &Cluster) -> Self {
+        let mut processes = cluster.processes();
+        processes.retain(|process| !DAEMONS.contains(&process.name.as_str()));
+        let (_, steps) = cluster.say(&["squeue", "--noheader", "--steps"]);
+        let hosts = (1..=NODES).flat_map(|node| cluster.on_node(node, "sleep"));
+        let (_, memory) = cluster.say(&["sh", "-c", "ls /dev/shm; sed 1d /proc/sysvipc/shm"]);
+        let is_ours = |line: &&str| line.contains("muster") || line.contains(' ');
+        Self {
+            processes,
+            files: files_in(&cluster.muster_dir()),
+            steps: steps.trim().to_owned(),
+            sockets: hosts.flat_map(|host| sockets_of(cluster, &host)).collect(),
+            memory: memory.lines().filter(is_ours).map(str::to_owned).collect(),
+            keys: keys_in(cluster.folder()),
+        }
+    }
+
+    /// Whether this is all that is left: files of so many nodes that were lost with everything on them.
+    fn is_of_lost(&self, nodes: usize) -> bool {
+        let mut places: Vec<_> = self.files.iter().filter_map(|file| file.parent()).collect();
+        places.dedup();
+        self.processes.is_empty()
+            && places.len() == nodes
+            && self.steps.is_empty()
+            && self.sockets.is_empty()
+            && self.memory.is_empty()
+            && self.keys.is_empty()
+    }
+}
+
+impl Cluster {
+    /// Waits until nothing is left of any job: no process but the daemons', no step, socket, board, key or memory.
+    ///
+    /// # Panics
+    /// If something is left at the deadline.
+    pub fn await_clean(&self) {
+        self.await_clean_but(0);
+    }
+
+    /// The same where everything on so many nodes was killed: nobody was left there to take its files away.
+    ///
+    /// # Panics
+    /// As [`Cluster::await_clean`].
+    pub fn await_clean_but(&self, lost: usize) {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let left = Left::of(self);
+            if left.is_of_lost(lost) {
+                return;
+            }
+            assert!(Instant::now() < end, "left: {left:#?}{}", self.logs());
+            let gone = left.processes.iter();
+            gone.for_each(|process| wait_for_end(process.pid));
+        }
+    }
+
+    /// Shows on standard error how clean it is now, in the words of the commands that an administrator would ask.
+    pub fn show_clean(&self, after: &str) {
+        let mut text = format!("--- left after {after}\n");
+        for line in [
+            "scontrol show steps",
+            "squeue --noheader",
+            "ps -e -o stat=,comm= | sed -n '/^[^Z]/s/.* //p' | sort | uniq -c",
+            "ls -A /dev/shm",
+            "find \"$MUSTER_DIR\" -type f -o -type s",
+        ] {
+            let (_, said) = self.say(&["sh", "-c", line]);
+            let words: Vec<&str> = said.split_whitespace().collect();
+            text += &format!("$ {line}: {}\n", words.join(" "));
+        }
+        std::io::stderr().write_all(text.as_bytes()).ok();
+    }
+}
+
+/// The datagram sockets on a node's network, which are agents', and the local sockets that they listen at.
+fn sockets_of(cluster: &Cluster, host: &Process) -> Vec<String> {
+    let read = |name: &str| fs::read_to_string(format!("/proc/{}/net/{name}", host.pid));
+    let own = cluster.muster_dir().display().to_string();
+    let datagrams = ["udp", "udp6"].map(|name| read(name).unwrap_or_default());
+    let mut found: Vec<String> = datagrams
+        .iter()
+        .flat_map(|text| text.lines().skip(1))
+        .map(str::to_owned)
+        .collect();
+    let local = read("unix").unwrap_or_default();
+    let ours = local.lines().filter(|line| line.contains(&own));
+    found.extend(ours.map(str::to_owned));
+    found
+}
+
+fn keys_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_key = |entry: &fs::DirEntry| {
+        let name = entry.file_name();
+        name.to_string_lossy().starts_with(".muster-run")
+    };
+    entries.filter(is_key).map(|entry| entry.path()).collect()
+}
+
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match path.is_dir() {
+            true => files.extend(files_in(&path)),
+            false => files.push(path),
+        }
+    }
+    files
+}
