@@ -97,14 +97,7 @@ static void check_promise(muster_ctx_t *context)
     CHECK(muster_wait_rank(context, 0, ALIVE, DEADLINE_MS) == MUSTER_RANK_ALIVE);
 }
 
-static void kill_worker(void)
-{
-    pid_t worker;
-    if (find_agent("here", &worker, 1, 1) == 1)
-        kill(worker, SIGKILL);
-}
-
-/* Another rank, whose start finds no agent and starts one. */
+/* Another rank, which starts an agent if it finds none. */
 static pid_t start_other(void)
 {
     fflush(stdout);
@@ -115,6 +108,31 @@ static pid_t start_other(void)
     }
     CHECK(child > 0);
     return child;
+}
+
+/* A forked child is told so by every call, with a thread of the library or without, and its end is not this rank's:
+ * another rank's comes behind it. */
+static void check_fork(muster_ctx_t *context)
+{
+    int status = -1;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        check_context(context, MUSTER_ERR_FORKED);
+        _exit(failures != 0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    child = start_other();
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(muster_wait_rank(context, 1, MUSTER_STATE(MUSTER_RANK_LEFT), DEADLINE_MS) == MUSTER_RANK_LEFT);
+    CHECK(muster_rank_state(context, 0) == MUSTER_RANK_ALIVE);
+}
+
+static void kill_worker(void)
+{
+    pid_t worker;
+    if (find_agent("here", &worker, 1, 1) == 1)
+        kill(worker, SIGKILL);
 }
 
 static int be_the_other(void)
@@ -153,6 +171,7 @@ int main(int count, char **words)
     if (!context || failures)
         return 1;
     CHECK(muster_wait_rank(context, 0, ALIVE, DEADLINE_MS) == MUSTER_RANK_ALIVE);
+    check_fork(context);
     CHECK(muster_tick_every(context, 100) == MUSTER_OK);
 
     CHECK(unlink(link) == 0);
