@@ -314,9 +314,9 @@ int muster_sent_to(muster_ctx_t *context, uint32_t rank);
  * `rank` goes, fill writes up to MUSTER_PIGGYBACK_MAX bytes and returns how many, as a rule 0: there is
  * something in the last quarter of a heartbeat only, once for each node. Send these bytes with the message,
  * and hand them to deliver where it is received, `rank` being its sender there. The heartbeat that went so is
- * not sent. Neither call waits for anything or makes a system call. The bytes prove themselves: lost, cut,
- * damaged or repeated ones do no harm. With age gossip it is the ping to the node that is pinged next, in the last
- * quarter of a cycle. Returns 0 from deliver. Errors of both: MUSTER_ERR_ARGUMENT (also: a
+ * not sent. Neither call waits for anything or makes a system call. The bytes prove themselves: cut, damaged or
+ * repeated ones do no harm, and of lost ones few are missed, as heartbeats go by themselves again. With age gossip
+ * it is the ping to the node that is pinged next, in the last quarter of a cycle. Returns 0 from deliver. Errors of both: MUSTER_ERR_ARGUMENT (also: a
  * `size` below, or a `length` above MUSTER_PIGGYBACK_MAX), _NO_SUCH_RANK, _NOT_INITIALIZED, _FORKED. */
 #define MUSTER_PIGGYBACK_MAX 112
 int muster_piggyback_fill(muster_ctx_t *context, uint32_t rank, void *buffer, size_t size);

@@ -278,7 +278,10 @@ impl Job {
 
     /// Writes on the board where ranks run of which the engine does not tell it.
     pub(super) fn place_ranks(&mut self, engine: &Engine) {
-        let placed = self.places.take(engine, |id| self.publisher.known(id));
+        let board = self.board.view();
+        let has_place = |rank| board.rank_node(rank).is_some();
+        let known = |id| self.publisher.known(id);
+        let placed = self.places.take(engine, known, has_place);
         for (rank, node) in placed {
             // Of its own ranks a node knows better.
             if self.board.view().rank_node(rank).is_none() {

@@ -8,9 +8,10 @@ use muster_protocol::age::Participant;
 use muster_protocol::{Engine, MemberId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most nodes, and ranks of all of them, that wait for a participant who is called so.
+/// Most names of nodes, and ranks of all of them, that wait for a participant who is called so. Each node may be told
+/// of by its name and by its rails: one of the two is nobody's, and waits until its ranks are placed.
 const NODES_MAX: usize = 512;
-const RANKS_MAX: usize = 1 << 16;
+const RANKS_MAX: usize = 2 << 16;
 
 /// What was said, until the node is known.
 #[derive(Debug, Default)]
@@ -41,11 +42,12 @@ impl Places {
         self.is_due = !self.waiting.is_empty();
     }
 
-    /// Those whose node is known by now, each with its node.
+    /// Those whose node is known by now, each with its node. Of ranks that have a place nothing waits.
     pub(super) fn take(
         &mut self,
         engine: &Engine,
         index: impl Fn(MemberId) -> Option<u32>,
+        has_place: impl Fn(u32) -> bool,
     ) -> Vec<(u32, u32)> {
         if !std::mem::take(&mut self.is_due) {
             return Vec::new();
@@ -61,10 +63,15 @@ impl Places {
             let found = found.and_then(|one| index(MemberId::of(&one.name)));
             if let Some(found) = found {
                 placed.extend(ranks.iter().map(|rank| (*rank, found)));
-                self.ranks -= ranks.len();
             }
             found.is_none()
         });
+        let now: BTreeSet<u32> = placed.iter().map(|(rank, _)| *rank).collect();
+        self.waiting.retain(|_, ranks| {
+            ranks.retain(|rank| !now.contains(rank) && !has_place(*rank));
+            !ranks.is_empty()
+        });
+        self.ranks = self.waiting.values().map(BTreeSet::len).sum();
         placed
     }
 }
@@ -97,17 +104,40 @@ mod tests {
         places.note("10.1.0.2@udp1".into(), &[2, 3]);
         places.note("n3".into(), &[4]);
         places.note("elsewhere".into(), &[9]);
-        assert_eq!(places.take(&engine, |_| None), []);
-        assert_eq!(places.take(&engine, |_| Some(1)), [], "nothing is new");
+        assert_eq!(places.take(&engine, |_| None, |_| false), []);
+        assert_eq!(
+            places.take(&engine, |_| Some(1), |_| false),
+            [],
+            "nothing is new"
+        );
         places.look_again();
         let third = MemberId::of("n3");
         let only_third = |id: MemberId| (id == third).then_some(7);
-        assert_eq!(places.take(&engine, only_third), [(4, 7)]);
+        assert_eq!(places.take(&engine, only_third, |_| false), [(4, 7)]);
         places.look_again();
-        assert_eq!(places.take(&engine, |_| Some(1)), [(2, 1), (3, 1)]);
+        assert_eq!(
+            places.take(&engine, |_| Some(1), |_| false),
+            [(2, 1), (3, 1)]
+        );
         places.look_again();
-        assert_eq!(places.take(&engine, |_| Some(1)), []);
+        assert_eq!(places.take(&engine, |_| Some(1), |_| false), []);
         assert_eq!(places.ranks, 1);
+    }
+
+    /// A node is told of by its name and by its rails, of which one is no participant's: it waits for nobody any more.
+    #[test]
+    fn who_is_placed_waits_under_no_other_name() {
+        let (engine, mut places) = (engine(), Places::default());
+        places.note("host2".into(), &[2, 3]);
+        places.note("10.0.0.2@udp0".into(), &[2, 3]);
+        let placed = places.take(&engine, |_| Some(1), |_| false);
+        assert_eq!(placed, [(2, 1), (3, 1)]);
+        assert_eq!((places.ranks, places.waiting.len()), (0, 0));
+        // Also if the other name comes later, or a part of the ranks has a place.
+        places.note("host2".into(), &[2, 3]);
+        places.note("host4".into(), &[3, 4]);
+        assert_eq!(places.take(&engine, |_| None, |rank| rank < 4), []);
+        assert_eq!((places.ranks, places.waiting.len()), (1, 1));
     }
 
     #[test]
@@ -122,7 +152,7 @@ mod tests {
         assert_eq!(places.dropped, 2 + RANKS_MAX as u64);
         let config = Config::new("n1", b"address", Profile::Standard);
         let overlay = Engine::from(Overlay::new(config).unwrap());
-        assert_eq!(places.take(&overlay, |_| Some(0)), []);
+        assert_eq!(places.take(&overlay, |_| Some(0), |_| false), []);
         assert!(places.waiting.is_empty());
     }
 }

@@ -17,7 +17,9 @@
 //!   message the ping goes, to the same member. Messages to others carry nothing: gossip would spread as the
 //!   application's messages do, and two halves of a job that do not talk to each other would hold each other dead,
 //!   with thresholds that are safe where whom one pings is chance. So these stand as they are.
-//! - It is answered like a ping.
+//! - It is answered like a ping, but for one that is obsolete. That a message took a ping along does not say that the
+//!   other side has it, or will in time, and who only sends into queues that nobody empties would be held dead: so
+//!   after one that is not answered until the next is due, some pings go by the rails.
 //! - A message may lie for long before somebody takes it; its clock is behind by then, and it is obsolete like
 //!   any other. How long it has lain at the receiver's agent is added to its ages.
 //! - It carries no parameters, so for the first cycles, in which these travel, all pings go by themselves. A vector
@@ -38,6 +40,10 @@ pub const GOSSIP_AHEAD_MAX: usize = 112;
 pub const GOSSIP_AHEAD_MEMBERS_MAX: usize = (GOSSIP_AHEAD_MAX - FRAME_OVERHEAD - HEAD_SIZE) * 2;
 
 const HEAD_SIZE: usize = 8 + 4;
+/// So many pings go by the rails after a carried one that was not answered. Of nine at most one is lost then, no more
+/// than thresholds allow for; and an answer that comes when the next is carried is no answer to the one before, as
+/// that is obsolete by then.
+const HELD_BACK: u8 = 8;
 /// Says of an age that it is greater than can be told.
 const OLDER: u8 = 15;
 
@@ -114,6 +120,7 @@ impl Age {
         Carried::write(&mut writer, clock, list, self.gossip.ages()).ok()?;
         let size = writer.used();
         self.sequence += 1;
+        self.has_answered = false;
         self.counters.gossips_offered += 1;
         let header = Header {
             kind: Kind::GossipCarried,
@@ -163,6 +170,7 @@ impl Age {
             && is_sound
             && !self.carries_parameters()
             && self.asked_for.is_none()
+            && self.held_back == 0
     }
 
     /// A message has carried the ping that is due.
@@ -170,8 +178,26 @@ impl Age {
         if self.ping_due && self.ahead == Some(to as u32) && self.asked_for.is_none() {
             (self.ping_due, self.ahead) = (false, None);
             self.last_gossip = self.now;
+            if !std::mem::take(&mut self.has_answered) {
+                (self.unanswered, self.held_back) = (Some(to as u32), HELD_BACK);
+            }
             self.counters.gossips_piggybacked += 1;
         }
+    }
+
+    /// An answer came: to the ping that a message carries, or has carried last, if it is from there.
+    pub(super) fn hear_answer(&mut self, from: usize) {
+        let from = Some(from as u32);
+        self.has_answered |= self.ahead == from;
+        if self.unanswered == from {
+            (self.unanswered, self.held_back) = (None, 0);
+        }
+    }
+
+    /// A ping goes by the rails: answers may be to this one from now on.
+    pub(super) fn send_by_rails(&mut self) {
+        self.unanswered = None;
+        self.held_back = self.held_back.saturating_sub(1);
     }
 
     /// A message of the application, had so long ago, carried these bytes: gossip of a participant, or nothing.
@@ -200,7 +226,8 @@ impl Age {
             return Err(Reject::Malformed);
         }
         self.counters.gossips_carried += 1;
-        if !self.admit(&header, place, message.clock, true) {
+        // To answer an obsolete one would say that it was of use.
+        if !self.admit(&header, place, message.clock, false) {
             return Ok(());
         }
         let mut ages = message.ages;

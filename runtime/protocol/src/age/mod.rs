@@ -84,6 +84,12 @@ pub struct Age {
     ping_due: bool,
     /// Whom the next ping goes to, where it was drawn ahead of its time.
     ahead: Option<u32>,
+    /// Whether that one has answered since a ping was written for a message to it.
+    has_answered: bool,
+    /// Whom a message has carried the last ping to, without an answer yet.
+    unanswered: Option<u32>,
+    /// So many pings go by the rails before another one may be carried.
+    held_back: u8,
     /// Whom the host misses on a rail: the next ping goes there.
     asked_for: Option<u32>,
     /// Where one who is refused can be told so.
@@ -164,6 +170,9 @@ impl Age {
             outgoing: VecDeque::new(),
             ping_due: false,
             ahead: None,
+            has_answered: false,
+            unanswered: None,
+            held_back: 0,
             asked_for: None,
             stray: Vec::new(),
             refused: None,

@@ -130,6 +130,7 @@ impl Age {
                 self.reply(place, younger);
             }
         } else {
+            self.hear_answer(place);
             for (index, age) in entries(payload) {
                 self.gossip.merge_one(index, age);
             }

@@ -10,6 +10,8 @@ use crate::identity::MemberId;
 use crate::overlay::Input;
 use crate::reject::Reject;
 
+use std::collections::VecDeque;
+
 /// Steps of a cycle.
 const STEPS: u64 = 40;
 
@@ -28,10 +30,30 @@ fn riders(count: usize, permille: u16) -> World {
     }))
 }
 
+/// What becomes of what messages have taken along.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    HandedOver,
+    /// The program on the other side throws it away.
+    Dropped,
+    /// It lies in MPI's queue for so many cycles.
+    Late(u64),
+}
+
 /// Goes on for some cycles; `talk` says who sends a message to whom in each step.
 fn ride(world: &mut World, cycles: u64, talk: impl Fn(&World) -> Vec<(usize, usize)>) {
+    ride_to(Fate::HandedOver, world, cycles, talk);
+}
+
+fn ride_to(
+    fate: Fate,
+    world: &mut World,
+    cycles: u64,
+    talk: impl Fn(&World) -> Vec<(usize, usize)>,
+) {
+    let mut queue = VecDeque::new();
     let mut parcels = vec![Parcel::default(); world.engines.len()];
-    for _ in 0..cycles * STEPS {
+    for step in 0..cycles * STEPS {
         world.now = world.now.after(INTERVAL_US / STEPS);
         for (own, parcel) in parcels.iter_mut().enumerate() {
             if world.engines[own].is_some() {
@@ -40,8 +62,18 @@ fn ride(world: &mut World, cycles: u64, talk: impl Fn(&World) -> Vec<(usize, usi
         }
         for (from, to) in talk(world) {
             if world.engines[from].is_some() && world.engines[to].is_some() {
-                message(world, &mut parcels[from], to);
+                let taken = take_along(&mut parcels[from], to);
+                let after = match fate {
+                    Fate::HandedOver => 0,
+                    Fate::Dropped => continue,
+                    Fate::Late(cycles) => cycles * STEPS,
+                };
+                queue.extend(taken.map(|bytes| (step + after, to, bytes)));
             }
+        }
+        while queue.front().is_some_and(|(at, ..)| *at <= step) {
+            let (_, to, bytes) = queue.pop_front().expect("it was there");
+            hand_over(world, to, &bytes);
         }
     }
 }
@@ -75,15 +107,26 @@ fn step_of(world: &mut World, own: usize, parcel: &mut Parcel) {
 }
 
 /// A message takes along what is for its receiver.
-fn message(world: &mut World, parcel: &mut Parcel, to: usize) {
-    if parcel.to == Some(MemberId::of(&nid(to))) && !parcel.is_taken {
-        parcel.is_taken = true;
-        let bytes = &parcel.bytes;
-        world
-            .input(to, Input::Carried { bytes, age_us: 0 })
-            .unwrap();
+fn take_along(parcel: &mut Parcel, to: usize) -> Option<Vec<u8>> {
+    let is_there = parcel.to == Some(MemberId::of(&nid(to))) && !parcel.is_taken;
+    parcel.is_taken |= is_there;
+    is_there.then(|| parcel.bytes.clone())
+}
+
+fn hand_over(world: &mut World, to: usize, bytes: &[u8]) {
+    if world.engines[to].is_some() {
+        let age_us = 0;
+        world.input(to, Input::Carried { bytes, age_us }).unwrap();
         world.drain(to);
     }
+}
+
+/// Everybody has a message for everybody all the time.
+fn all_to_all(world: &World) -> Vec<(usize, usize)> {
+    let count = world.engines.len();
+    let others = |own| (0..count).filter(move |to| *to != own);
+    let pairs = (0..count).flat_map(|own| others(own).map(move |to| (own, to)));
+    pairs.collect()
 }
 
 fn sum(world: &World, of: impl Fn(&Age) -> u64) -> u64 {
@@ -222,6 +265,30 @@ fn what_was_carried_has_to_be_sound() {
     assert_eq!(carried(&mut world, &late), Ok(()));
     assert_eq!(world.engine(1).counters().gossips_obsolete, obsolete + 1);
     assert_eq!(world.told(1, EventKind::NodeUp, 0), 1, "it stays dead");
+}
+
+/// Messages that are never handed over on the other side, or late, take pings along all the same: nobody is failed,
+/// as eight of nine go by the rails then, and who dies is found.
+#[test]
+fn pings_that_messages_swallow_fail_nobody() {
+    for count in [2, 8] {
+        for fate in [Fate::Dropped, Fate::Late(3), Fate::Late(30)] {
+            let mut world = riders(count, 750);
+            ride_to(fate, &mut world, 150, all_to_all);
+            let (sent, carried) = pings(&world);
+            let is_failed = |told: &&(usize, EventKind, MemberId)| told.1 == EventKind::NodeFailed;
+            let failed: Vec<_> = world.events.iter().filter(is_failed).collect();
+            assert!(failed.is_empty(), "{count}: {failed:?}");
+            assert!(carried > 0, "{count}: messages took some along");
+            let most = sent / 8 + count as u64;
+            assert!(carried <= most, "{count}: {carried} carried, {sent} sent");
+            world.engines[1] = None;
+            ride_to(fate, &mut world, 100, all_to_all);
+            for index in (0..count).filter(|index| *index != 1) {
+                assert_eq!(world.told(index, EventKind::NodeFailed, 1), 1, "{count}");
+            }
+        }
+    }
 }
 
 /// Of more participants than fit nothing is written ahead: a part of a vector is no ping.

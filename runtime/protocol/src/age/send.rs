@@ -39,6 +39,7 @@ impl Age {
             && let Some(to) = self.next_target()
         {
             self.last_gossip = self.now;
+            self.send_by_rails();
             self.counters.pings_sent += 1;
             // Before replies: it is what the cycle is for, and there is one.
             self.outgoing.push_front(Outgoing::Ping { to, part: 0 });

@@ -20,15 +20,13 @@ const RAILS: &CStr = c"muster.nids";
 /// Under this key rank 0 puts the job's key, as 64 hexadecimal digits.
 const KEY: &CStr = c"muster.key";
 
-/// Nodes up to which every spokesman asks for every other; beyond, for a sample.
-const ASK_ALL_NODES: usize = 64;
+/// Nodes up to which every spokesman asks for every other; beyond, for a sample. And up to which the agent is told
+/// which ranks run where: participants of age gossip may be called by their rails, so all rails are needed for that,
+/// and where its messages carry pings there are no more nodes.
+const ASK_ALL_NODES: usize = 128;
 /// How many nodes are asked for in a larger job, the next in order among them. Any one that
 /// answers leads to all others, so this is for the case that the others are dead.
 const SAMPLE_NODES: usize = 16;
-
-/// Of jobs of at most so many nodes the agent is told which ranks run where: where messages carry gossip, there
-/// are no more.
-const PLACED_NODES: usize = 128;
 
 /// The first pause before asking again, and the longest.
 const PAUSE_FIRST_US: u64 = 2_000;
@@ -106,7 +104,7 @@ impl Guest {
             session,
             job,
             inbox,
-            places: is_alike && nodes <= PLACED_NODES,
+            places: is_alike && nodes <= ASK_ALL_NODES,
             published: None,
             questions: Vec::new(),
             asked: false,
@@ -374,6 +372,7 @@ fn from_hex(text: &str) -> Option<[u8; 32]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use muster_protocol::GOSSIP_AHEAD_MEMBERS_MAX;
 
     #[test]
     fn a_key_survives_the_village_board() {
@@ -388,6 +387,9 @@ mod tests {
     fn a_small_job_asks_everybody() {
         assert_eq!(whom_to_ask(&[0, 2, 4, 6], 4), vec![6, 0, 2]);
         assert_eq!(whom_to_ask(&[0], 0), Vec::<u32>::new());
+        // As many as carry pings in messages: each is placed by its rails.
+        let most: Vec<u32> = (0..GOSSIP_AHEAD_MEMBERS_MAX as u32).collect();
+        assert_eq!(whom_to_ask(&most, 7).len(), most.len() - 1);
         assert_eq!(
             whom_to_ask(&[0, 2], 1),
             Vec::<u32>::new(),
@@ -398,7 +400,7 @@ mod tests {
     /// Everybody asks for the next in order, so that the questions alone connect the whole job.
     #[test]
     fn a_large_job_asks_a_few_and_stays_connected() {
-        for count in [65, 66, 100, 1000, 4097] {
+        for count in [129, 130, 200, 1000, 4097] {
             let spokesmen: Vec<u32> = (0..count).map(|node| node * 16).collect();
             for (place, own) in spokesmen.iter().enumerate() {
                 let asked = whom_to_ask(&spokesmen, *own);
