@@ -104,8 +104,17 @@ fn a_killed_host_is_survived_over_ssh() {
         assert_eq!(run.count(lost), 1, "{}", run.text());
         // What was killed cannot remove its own files.
         let left = std::fs::read_dir(folder).expect("a folder").flatten();
-        let left = left.filter(|one| one.file_name().to_string_lossy().starts_with("muster-run-"));
-        left.for_each(|one| std::fs::remove_dir_all(one.path()).expect("the files of a lost host"));
+        for one in left {
+            let name = one.file_name().to_string_lossy().into_owned();
+            let job = name.strip_prefix("muster-run-");
+            let Some((job, _)) = job.and_then(|rest| rest.rsplit_once('-')) else {
+                continue;
+            };
+            std::fs::remove_dir_all(one.path()).expect("the files of a lost host");
+            let memory = format!("/dev/shm/muster-{job}-127.81.3.3");
+            let _ = std::fs::remove_dir_all(&memory);
+            assert!(!std::path::Path::new(&memory).exists(), "{memory}");
+        }
         await_nothing_left(folder);
     });
 }
