@@ -224,9 +224,12 @@ fn the_rust_example_goes_on_without_a_rank() {
         let told = told.unwrap_or_else(|| panic!("{}", outcome.text()));
         assert!(told.starts_with("rank 2 on "), "{told}");
         // Before Linux 6.15 nobody can tell the signal of whom the launcher has reaped already.
-        let is_how = [" died by signal 9 (", " died ("]
-            .iter()
-            .any(|how| told.contains(how));
+        let is_how = [
+            " FAILED: killed by signal 9 (",
+            " FAILED: its process died (",
+        ]
+        .iter()
+        .any(|how| told.contains(how));
         assert!(is_how, "{told}");
     });
 }
