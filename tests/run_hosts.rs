@@ -113,7 +113,7 @@ fn a_killed_host_is_survived_over_ssh() {
             std::fs::remove_dir_all(one.path()).expect("the files of a lost host");
             let memory = format!("/dev/shm/muster-{job}-127.81.3.3");
             let _ = std::fs::remove_dir_all(&memory);
-            assert!(!std::path::Path::new(&memory).exists(), "{memory}");
+            assert!(!Path::new(&memory).exists(), "{memory}");
         }
         await_nothing_left(folder);
     });
