@@ -48,7 +48,7 @@ fn the_plugin_gives_each_node_an_agent_and_takes_it_away() {
         let variables = fs::read(format!("/proc/{pid}/environ")).expect("it lives");
         let variables = String::from_utf8_lossy(&variables);
         assert!(variables.contains("MUSTER_JOB=slurm-"), "{variables}");
-        assert!(!variables.contains("MUSTER_SPANK_KEY"), "{variables}");
+        assert!(!variables.contains("SLURM_MUSTER_KEY"), "{variables}");
     }
     signal(&worker(&cluster, 3), Signal::KILL);
     for rank in [0, 1, 3] {

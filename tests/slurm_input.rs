@@ -94,11 +94,66 @@ fn wrong_options_end_srun_and_limits_do_not() {
         texts(&output.expect("nsenter can be started")).0,
         "standard\n"
     );
+    // So it is for what the environment asks for.
+    let said = hostnames(
+        &cluster,
+        "n[1-2]",
+        &["--muster"],
+        &[("MUSTER_PROFILE", "fast")],
+    );
+    assert!(
+        said.len() == 1 && said[0].contains("has standard"),
+        "{said:#?}"
+    );
+    let said = hostnames(
+        &cluster,
+        "n1",
+        &["--muster"],
+        &[("MUSTER_PROFILE", "hasty")],
+    );
+    assert_told(&said, 1, &["hasty"]);
     // Without the option there is nothing to say.
     assert_eq!(hostnames(&cluster, "n1", &[], &[]), [""; 0]);
     cluster.set_plugins(&line.replace("fastest", "colour"));
     let said = hostnames(&cluster, "n1", &[], &[]);
     assert!(said.iter().any(|line| line.contains("colour")), "{said:#?}");
+    cluster.await_clean();
+}
+
+/// What a user's environment says of agents holds for those of the plugin; what it does not hand on of itself
+/// does not matter.
+#[test]
+fn the_users_environment_comes_along() {
+    let line = plugin(&program("musterd"));
+    let Some(cluster) = Cluster::start(&line) else {
+        return;
+    };
+    let script = "echo $MUSTER_JOB $MUSTER_PROFILE; \"$0\" config show --origin";
+    let muster = program("muster").display().to_string();
+    let run = |options: &[&str], variables: &[(&str, &str)]| {
+        let mut command = cluster.command("srun");
+        command.args(["--nodelist=n1", "--muster"]).args(options);
+        command.args(["/bin/sh", "-c", script, &muster]);
+        let output = command.envs(variables.iter().copied()).output();
+        let (said, errors) = texts(&output.expect("nsenter can be started"));
+        assert!(said.starts_with("slurm-"), "{said}{errors}");
+        said
+    };
+    let has = |said: &str, profile: &str| {
+        let mut lines = said.lines();
+        lines.next().is_some_and(|line| line.ends_with(profile))
+            && lines.any(|line| line.contains("profile") && line.contains(profile))
+    };
+    let quiet = [("MUSTER_PROFILE", "quiet")];
+    let said = run(&[], &quiet);
+    assert!(has(&said, "quiet"), "{said}");
+    let said = run(&["--muster=profile=standard"], &quiet);
+    assert!(has(&said, "standard"), "{said}");
+    // What is not in the list stays behind, but not the key.
+    let names = "--export=MUSTER_DIR,MUSTER_LINGER_MS";
+    let said = run(&[names], &quiet);
+    assert!(has(&said, "standard"), "{said}");
+    run(&[], &[("SLURM_EXPORT_ENV", "MUSTER_DIR,MUSTER_LINGER_MS")]);
     cluster.await_clean();
 }
 
@@ -239,6 +294,18 @@ fn what_one_node_lacks_is_told_of_that_node() {
     restart_slurmd(&cluster, 2, "mount -t tmpfs none \"$LAB/bin\"");
     let said = hostnames(&cluster, "n[1-4]", &["--muster"], &[]);
     assert_told(&said, 2, &["bin/musterd", "No such file"]);
+    // A line that only one of them cannot read.
+    let wrong = line.trim_end().to_owned() + " colour=red\n";
+    fs::write(cluster.folder().join("wrong"), wrong).expect("a file");
+    let mount = "mount --bind \"$LAB/wrong\" \"$LAB/plugstack.conf\"";
+    restart_slurmd(&cluster, 2, mount);
+    let said = hostnames(&cluster, "n[1-4]", &["--muster"], &[]);
+    assert_told(&said, 2, &["colour=red", "plugstack.conf"]);
+    assert_eq!(hostnames(&cluster, "n[1-4]", &[], &[]), [""; 0]);
+    assert_eq!(
+        hostnames(&cluster, "n[1-4]", &["--muster=off"], &[]),
+        [""; 0]
+    );
     cluster.await_clean();
 }
 

@@ -269,6 +269,32 @@ fn a_step_without_agents_ends_and_leaves_nothing() {
     }
 }
 
+/// As in an interactive step: each has a name of its own, by which it has its key, its ports and its agents.
+#[test]
+fn two_at_once_in_one_step_are_two_jobs() {
+    let Some(cluster) = Cluster::start("") else {
+        return;
+    };
+    let script = r#"mkfifo "$LAB/gate"
+        MUSTER_JOB=one "$0" run -n 1 -- sh -c 'echo ONE >"$LAB/gate"; echo "$MUSTER_JOB ran"' & first=$!
+        MUSTER_JOB=two "$0" run -n 1 -- sh -c 'read -r line <"$LAB/gate"; echo "$MUSTER_JOB met $line"'
+        wait $first && echo BOTH"#;
+    let mut command = cluster.command("srun");
+    command
+        .args(["-N1", "--mpi=none", "sh", "-ec", script])
+        .arg(program("muster"))
+        .env("MUSTER_AGENT", program("musterd"))
+        .env("TMPDIR", cluster.folder())
+        .env("HOME", cluster.folder());
+    let mut run = cluster.run(&mut command);
+    run.await_line(&["one ran"]);
+    run.await_line(&["two met ONE"]);
+    run.await_line(&["BOTH"]);
+    assert!(run.end().success(), "{:?}", run.errors());
+    cluster.await_clean();
+    expect_no_files(&cluster, &[]);
+}
+
 #[test]
 fn a_step_that_does_not_fit_is_refused() {
     let Some(cluster) = Cluster::start("") else {

@@ -7,6 +7,18 @@ const PROFILES: [&str; 3] = ["fast", "standard", "quiet"];
 const DEFAULT_PROFILE: &str = PROFILES[1];
 /// Engines of agents.
 const PROTOCOLS: [&str; 2] = ["overlay", "age"];
+/// What the names of the plugin's jobs begin with.
+const JOBS: &str = "slurm-";
+/// Programs that start ranks of their own on other nodes, and agents themselves: the daemons of mpirun (Open MPI 5
+/// and 4; MPICH and its kin), and `musterd`. Where a launcher has forked its own node's ranks, which Slurm does not
+/// see, those of the other nodes must not be of another job.
+const LAUNCHERS: [&str; 5] = [
+    "prted",
+    "orted",
+    "hydra_pmi_proxy",
+    "hydra_bstrap_proxy",
+    "musterd",
+];
 /// Ports that one agent's rails take, with some to spare.
 const PORTS_EACH: u32 = 4;
 
@@ -50,7 +62,7 @@ impl Default for Site {
             protocol: None,
             journal: None,
             fastest: PROFILES[0].into(),
-            ports: (20_000, 31_999),
+            ports: (20_000, 25_999),
             on: false,
             realtime: true,
         }
@@ -88,10 +100,9 @@ impl Site {
 
     /// What a user may have of that, and what is said if it is less.
     pub(crate) fn limited(&self, mut wish: Wish) -> (Wish, Option<String>) {
-        let rank = |name: &str| PROFILES.iter().position(|one| *one == name);
         let fastest = &self.fastest;
         let word = match &wish.profile {
-            Some(name) if rank(name) < rank(fastest) => Some(format!(
+            Some(name) if self.is_too_fast(name) => Some(format!(
                 "profile={name} is faster than this site allows; the step has {fastest}"
             )),
             _ => None,
@@ -110,9 +121,14 @@ impl Site {
             return asked.cloned();
         }
         let asked = asked.map_or(DEFAULT_PROFILE, String::as_str);
-        let rank = |name: &str| PROFILES.iter().position(|one| *one == name);
-        let is_too_fast = rank(asked) < rank(&self.fastest);
+        let is_too_fast = self.is_too_fast(asked);
         Some(if is_too_fast { &self.fastest } else { asked }.to_owned())
+    }
+
+    /// One that does not exist is not: the agent says so.
+    fn is_too_fast(&self, profile: &str) -> bool {
+        let rank = |name: &str| PROFILES.iter().position(|one| *one == name);
+        rank(profile).is_some_and(|asked| Some(asked) < rank(&self.fastest))
     }
 
     /// The port of a step's rails: of its own, as long as there are some.
@@ -147,6 +163,37 @@ impl Wish {
         }
         Ok(wish)
     }
+
+    /// What the option does not say the user's environment may.
+    pub(crate) fn or_else(self, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        Self {
+            profile: self.profile.or_else(|| variable("MUSTER_PROFILE")),
+            minority: self.minority.or_else(|| variable("MUSTER_MINORITY")),
+            protocol: self.protocol.or_else(|| variable("MUSTER_PROTOCOL")),
+            ..self
+        }
+    }
+}
+
+/// The job of a step, as its agents and its tasks know it.
+pub(crate) fn job_name(job: u32, step: u32) -> String {
+    format!("{JOBS}{job}.{step}")
+}
+
+/// Whether this job was named by the user, and not by the plugin in a step around this one.
+pub(crate) fn is_of_the_user(job: &str) -> bool {
+    !job.is_empty() && !job.starts_with(JOBS)
+}
+
+/// Whether what a step runs brings agents of its own, or ranks that are more than the step's.
+pub(crate) fn has_own_agents(words: &[String]) -> bool {
+    let name = |word: &String| word.rsplit('/').next().map(str::to_owned);
+    let Some(program) = words.first().and_then(name) else {
+        return false;
+    };
+    let is_muster_run = program == "muster" && words.get(1).is_some_and(|word| word == "run");
+    is_muster_run || LAUNCHERS.contains(&program.as_str())
 }
 
 fn profile(name: &str) -> Result<String, String> {
@@ -196,6 +243,40 @@ mod tests {
         assert_eq!(profile("fastest=standard", ""), standard);
         assert_eq!(profile("fastest=standard", "profile=fast"), standard);
         assert_eq!(profile("fastest=standard", "profile=quiet"), quiet);
+    }
+
+    #[test]
+    fn the_option_goes_before_the_environment_and_both_before_the_site() {
+        let user = |name: &str| (name == "MUSTER_PROFILE").then(|| "fast".to_owned());
+        let site = Site::parse("profile=quiet".split(' ')).unwrap();
+        let of = |text: &str| site.profile_of(&Wish::parse(text).unwrap().or_else(user));
+        assert_eq!(of(""), Some("fast".to_owned()));
+        assert_eq!(of("profile=standard"), Some("standard".to_owned()));
+        let nothing = |_: &str| Some(String::new());
+        assert_eq!(Wish::default().or_else(nothing), Wish::default());
+        // A limit holds for either, and what is no profile is left for the agent to refuse.
+        let limit = Site::parse("fastest=standard".split(' ')).unwrap();
+        let (wish, word) = limit.limited(Wish::default().or_else(user));
+        assert_eq!(wish.profile.as_deref(), Some("standard"));
+        assert!(word.is_some());
+        let wrong = Wish::default().or_else(|_| Some("hasty".to_owned()));
+        assert_eq!(limit.profile_of(&wrong), Some("hasty".to_owned()));
+    }
+
+    #[test]
+    fn launchers_and_jobs_of_the_user_are_known() {
+        let step = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            has_own_agents(&words)
+        };
+        for line in ["/opt/bin/muster run -n 4 -- ./a", "prted --x", "musterd"] {
+            assert!(step(line), "{line}");
+        }
+        for line in ["muster members", "./run", "sh -c prted", ""] {
+            assert!(!step(line), "{line}");
+        }
+        assert!(!has_own_agents(&[]));
+        assert!(is_of_the_user("4711") && !is_of_the_user("") && !is_of_the_user(&job_name(1, 0)));
     }
 
     #[test]

@@ -4,15 +4,15 @@
 // Slurm looks for these names in the library; no Rust code does.
 #![allow(unreachable_pub, non_upper_case_globals)]
 
-use crate::options::{Site, Wish};
+use crate::options::{Site, Wish, has_own_agents, is_of_the_user, job_name};
 use crate::spank::{Handle, Item, OPTIONAL, Spank, SpankOption, error, host, tell};
 use crate::start::{Agent, Order};
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
-/// Where the key travels; no task ever has it.
-const KEY: &CStr = c"MUSTER_SPANK_KEY";
+/// Where the key travels; no task ever has it. What begins so srun sends whatever `--export` says.
+const KEY: &CStr = c"SLURM_MUSTER_KEY";
 /// Steps from here on are no steps of tasks: batch scripts, external ones.
 const SPECIAL_STEPS: u32 = 0xffff_fff0;
 
@@ -30,8 +30,8 @@ pub static plugin_version: u32 = number(env!("MUSTER_SLURM_VERSION"));
 pub static spank_plugin_version: u32 = 1;
 
 struct State {
-    /// None where the site's line cannot be understood.
-    site: Option<Site>,
+    /// The site's line, or why it cannot be understood.
+    site: Result<Option<Site>, String>,
     wish: Option<Wish>,
     agent: Option<Agent>,
     /// What the user is told as soon as that can be heard.
@@ -39,7 +39,7 @@ struct State {
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
-    site: None,
+    site: Ok(None),
     wish: None,
     agent: None,
     word: None,
@@ -79,8 +79,11 @@ pub extern "C" fn slurm_spank_init(
         };
         let count = usize::try_from(count).unwrap_or(0);
         match Site::parse((0..count).map(word)) {
-            Ok(site) => state.site = Some(site),
-            Err(why) => error(&why),
+            Ok(site) => state.site = Ok(Some(site)),
+            Err(why) => {
+                error(&why);
+                state.site = Err(why);
+            }
         }
         let option = SpankOption {
             name: c"muster".as_ptr(),
@@ -112,7 +115,7 @@ extern "C" fn option(_value: c_int, argument: *const c_char, remote: c_int) -> c
         } else {
             text
         };
-        let site = state.site.clone().unwrap_or_default();
+        let site = state.site.clone().ok().flatten().unwrap_or_default();
         match Wish::parse(&text).map(|wish| site.limited(wish)) {
             Ok((wish, word)) => {
                 state.wish = Some(wish);
@@ -130,23 +133,29 @@ extern "C" fn option(_value: c_int, argument: *const c_char, remote: c_int) -> c
     if is_wrong { -1 } else { 0 }
 }
 
-/// What is wanted, by the user or else by the site.
-fn wanted(state: &State) -> Option<(Site, Wish)> {
-    let site = state.site.clone()?;
-    let wish = state.wish.clone().or_else(|| site.on.then(Wish::default))?;
-    (!wish.off).then_some((site, wish))
-}
-
-/// In srun, before the step is launched: draws the key.
+/// In srun, before the step is launched: draws the key, which says to the nodes that agents are wanted.
 #[unsafe(no_mangle)]
 pub extern "C" fn slurm_spank_local_user_init(
-    _: Handle,
+    spank: Handle,
     _: c_int,
     _: *const *const c_char,
 ) -> c_int {
     hook("local_user_init", |state| {
-        if wanted(state).is_none() {
+        // SAFETY: a terminated text; srun has one thread that writes variables here, this one.
+        unsafe { libc::unsetenv(KEY.as_ptr()) };
+        let Ok(Some(site)) = &state.site else {
             return;
+        };
+        let wish = state.wish.clone().or(site.on.then(Wish::default));
+        let Some(wish) = wish.filter(|wish| !wish.off) else {
+            return;
+        };
+        if has_own_agents(&Spank(spank).arguments()) {
+            return;
+        }
+        let variable = |name: &str| std::env::var(name).ok();
+        if let (_, Some(word)) = site.limited(wish.or_else(variable)) {
+            tell(&word);
         }
         let mut bytes = [0u8; 32];
         // SAFETY: the kernel fills at most as many bytes as there are.
@@ -157,7 +166,7 @@ pub extern "C" fn slurm_spank_local_user_init(
         let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         // The environment that srun sends, not the one that /proc shows of it.
         if let Ok(value) = std::ffi::CString::new(digits) {
-            // SAFETY: terminated texts; srun has one thread that reads variables here, this one.
+            // SAFETY: as above.
             unsafe { libc::setenv(KEY.as_ptr(), value.as_ptr(), 1) };
         }
     })
@@ -177,36 +186,59 @@ pub extern "C" fn slurm_spank_init_post_opt(
     hook("init_post_opt", |state| {
         let key = spank.variable(KEY);
         spank.unset(KEY);
-        let (Some((site, wish)), Some(key)) = (wanted(state), key) else {
-            return;
-        };
         let number = |item| spank.number(item);
         let (Some(job), Some(step)) = (number(Item::Job), number(Item::Step)) else {
             return;
         };
-        let (Some(uid), Some(gid)) = (number(Item::Uid), number(Item::Gid)) else {
-            return;
-        };
-        if step >= SPECIAL_STEPS {
+        if step >= SPECIAL_STEPS || is_left_alone(state, spank, key.is_some()) {
             return;
         }
         let node = node(spank);
-        let variables = tell_tasks(spank, &site, &wish, job, step, &node);
-        let order = Order {
-            program: site.agent.clone(),
-            variables,
-            key,
-            uid,
-            gid,
-            realtime: site.realtime,
-        };
-        match Agent::start(&order) {
+        match start(state, spank, key, (job, step), &node) {
             Ok((agent, lacks)) => {
                 state.agent = Some(agent);
                 state.word = lacks.map(|lacks| format!("node {node}: {lacks}"));
             }
             Err(why) => state.word = Some(format!("node {node} goes without: {why}")),
         }
+    })
+}
+
+/// Whether this step has no agent of ours, and nobody misses it.
+fn is_left_alone(state: &State, spank: Spank, has_key: bool) -> bool {
+    let wish = state.wish.as_ref();
+    let is_wanted = wish.map_or(has_key, |wish| !wish.off);
+    let is_named = || {
+        let job = spank.variable(c"MUSTER_JOB");
+        wish.is_none() && job.is_some_and(|job| is_of_the_user(&job))
+    };
+    !is_wanted || has_own_agents(&spank.arguments()) || is_named()
+}
+
+/// Starts the node's agent; what it goes without comes with it.
+fn start(
+    state: &State,
+    spank: Spank,
+    key: Option<String>,
+    step: (u32, u32),
+    node: &str,
+) -> Result<(Agent, Option<String>), String> {
+    let site = state.site.clone()?.unwrap_or_default();
+    let key = key.ok_or("srun has sent no key; is the plugin there, too, where it was called?")?;
+    let (Some(uid), Some(gid)) = (spank.number(Item::Uid), spank.number(Item::Gid)) else {
+        return Err("Slurm does not say whose step this is".into());
+    };
+    let variable = |name: &str| spank.variable(&std::ffi::CString::new(name).ok()?);
+    let wish = state.wish.clone().unwrap_or_default();
+    let (wish, _) = site.limited(wish.or_else(variable));
+    let variables = tell_tasks(spank, &site, &wish, step, node);
+    Agent::start(&Order {
+        program: site.agent,
+        variables,
+        key,
+        uid,
+        gid,
+        realtime: site.realtime,
     })
 }
 
@@ -254,8 +286,7 @@ fn tell_tasks(
     spank: Spank,
     site: &Site,
     wish: &Wish,
-    job: u32,
-    step: u32,
+    (job, step): (u32, u32),
     node: &str,
 ) -> Vec<String> {
     let nodes = [
@@ -264,17 +295,17 @@ fn tell_tasks(
         c"SLURM_JOB_NODELIST",
     ];
     let hosts = nodes.iter().find_map(|name| spank.variable(name));
-    let rails = wish.rails.as_ref().or(site.rails.as_ref());
+    let rails = wish.rails.clone().or_else(|| site.rails.clone());
+    let rails = rails.or_else(|| spank.variable(c"MUSTER_RAILS"));
     let profile = site.profile_of(wish);
     let protocol = wish.protocol.as_ref().or(site.protocol.as_ref());
-    let name = format!("slurm-{job}.{step}");
     let port = site.port(job, step).to_string();
     let settings = [
-        (c"MUSTER_JOB", Some(name)),
+        (c"MUSTER_JOB", Some(job_name(job, step))),
         (c"MUSTER_NODE", Some(node.to_owned())),
         (c"MUSTER_PORT", Some(port)),
         (c"MUSTER_HOSTS", hosts),
-        (c"MUSTER_RAILS", rails.cloned()),
+        (c"MUSTER_RAILS", rails),
         (c"MUSTER_PROFILE", profile),
         (c"MUSTER_MINORITY", wish.minority.clone()),
         (c"MUSTER_PROTOCOL", protocol.cloned()),
@@ -289,6 +320,11 @@ fn tell_tasks(
         c"MUSTER_JOURNAL",
         c"MUSTER_JOURNAL_KB",
         c"MUSTER_LINGER_MS",
+        c"MUSTER_PARTICIPANTS",
+        c"MUSTER_INTERVAL_MS",
+        c"MUSTER_ROUND_TRIP_MS",
+        c"MUSTER_GROUP",
+        c"MUSTER_LOCAL",
     ];
     let kept = kept.map(|name| (name, spank.variable(name)));
     // The user's journal goes before the site's.

@@ -30,6 +30,11 @@ pub(crate) enum Item {
     Node = 5,
 }
 
+/// `S_JOB_ARGV`, which is no number.
+const ARGUMENTS: u32 = 9;
+/// Words of a step's command that are looked at.
+const WORDS_MOST: usize = 2;
+
 /// As `optional_argument` of getopt.
 pub(crate) const OPTIONAL: c_int = 2;
 
@@ -75,6 +80,23 @@ impl Spank {
         // SAFETY: each `Item` is a 32-bit number, and Slurm writes it where it is told.
         let code = unsafe { spank_get_item(self.0, item as u32, &raw mut number) };
         (code == 0).then_some(number)
+    }
+
+    /// The first words of what the step runs; none where Slurm does not say.
+    pub(crate) fn arguments(self) -> Vec<String> {
+        let mut count: c_int = 0;
+        let mut words: *const *const c_char = std::ptr::null();
+        // SAFETY: Slurm writes a number and a list where it is told.
+        let code = unsafe { spank_get_item(self.0, ARGUMENTS, &raw mut count, &raw mut words) };
+        if code != 0 || words.is_null() {
+            return Vec::new();
+        }
+        let count = usize::try_from(count).unwrap_or(0).min(WORDS_MOST);
+        // SAFETY: the list has so many terminated texts, for as long as the step.
+        let word = |at| unsafe { CStr::from_ptr(*words.add(at)) };
+        (0..count)
+            .map(|at| word(at).to_string_lossy().into_owned())
+            .collect()
     }
 
     /// A variable of the tasks.

@@ -64,6 +64,8 @@ pub use link::{AgentLink, Porch};
 pub use options::Options;
 use session::Session;
 use start::Environment;
+#[cfg(feature = "agent")]
+pub(crate) use start::SPANK_KEY;
 pub use traffic::PIGGYBACK_MAX;
 pub use view::Snapshot;
 

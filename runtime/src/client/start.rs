@@ -242,7 +242,7 @@ pub(super) struct Environment {
 }
 
 /// As the plugin of Slurm calls it.
-const SPANK_KEY: &str = "MUSTER_SPANK_KEY";
+pub(crate) const SPANK_KEY: &str = "SLURM_MUSTER_KEY";
 
 impl Environment {
     pub(super) fn take() -> Self {

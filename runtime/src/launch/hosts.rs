@@ -6,8 +6,7 @@ use std::fs;
 use std::net::{ToSocketAddrs, UdpSocket};
 use std::path::Path;
 
-use super::slurm::{PORTS, Step};
-use crate::doorman::key_hash;
+use super::slurm::{Step, port_of};
 
 /// Hosts in a list, at most.
 const HOSTS_MOST: usize = 4096;
@@ -79,13 +78,12 @@ impl Hosts {
 
     /// The part of the host at this place.
     pub fn step(&self, own: usize, job: &str) -> Step {
-        let places = (PORTS.end - PORTS.start) / 3;
         Step {
             job: job.to_owned(),
             nodes: self.names.clone(),
             list: self.list(),
             own,
-            port: PORTS.start + (key_hash(job.as_bytes()) % u64::from(places)) as u32 * 3,
+            port: port_of(job),
         }
     }
 
@@ -143,7 +141,7 @@ mod tests {
         assert_eq!(hosts.list(), "n1,n2,x7");
         let step = hosts.step(2, "j");
         assert_eq!((step.own, step.job.as_str()), (2, "j"));
-        assert!(PORTS.contains(&step.port) && step.port == hosts.step(0, "j").port);
+        assert!(step.port == hosts.step(0, "j").port);
         fs::write(&path, "n1 slots=4\n").unwrap();
         let refused = Hosts::read(&path).unwrap_err();
         assert!(

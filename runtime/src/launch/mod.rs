@@ -46,6 +46,7 @@ pub use policy::ExitPolicy;
 pub use programs::{Program, programs};
 pub use signals::Signals;
 pub use slurm::Step;
+pub(crate) use slurm::is_of_the_plugin;
 
 use crate::client;
 use crate::pmix::server;

@@ -7,11 +7,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::config::{draw_key, leave_key};
+use crate::doorman::key_hash;
 
 /// Names in a list of nodes, at most.
 const NODES_MOST: usize = 4096;
-/// The ports of the agents of different jobs lie apart: an agent takes three.
-pub(super) const PORTS: std::ops::Range<u32> = 20_000..32_000;
+/// The ports of the agents of different jobs lie apart, and from those of the plugin's jobs.
+const PORTS: std::ops::Range<u32> = 26_000..32_000;
+/// What an agent takes of them, with one to spare.
+const PORTS_EACH: u32 = 4;
+/// What the names of the plugin's jobs begin with.
+const OF_THE_PLUGIN: &str = "slurm-";
 /// Between two looks for the key.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -65,13 +70,23 @@ impl Step {
             return Err(format!("SLURM_NODEID is {own}, of {} nodes", nodes.len()));
         }
         let (job, step) = (number("SLURM_JOB_ID")?, number("SLURM_STEP_ID")?);
-        let places = (PORTS.end - PORTS.start) / 3;
+        let given = variable("MUSTER_JOB").filter(|job| !is_of_the_plugin(job));
+        if let Some(job) = given.as_ref().filter(|job| job.contains('/')) {
+            return Err(format!(
+                "MUSTER_JOB is {job:?}; it becomes part of the names of files, so give one without a slash"
+            ));
+        }
+        let port = match &given {
+            Some(job) => port_of(job),
+            // Of steps and jobs with neighbouring numbers, which are often on one node, none has another's.
+            None => nth_port(job.wrapping_mul(31).wrapping_add(step)),
+        };
         Ok(Some(Self {
-            job: format!("{job}.{step}"),
+            job: given.unwrap_or_else(|| format!("{job}.{step}")),
             nodes,
             list,
             own,
-            port: PORTS.start + job.wrapping_add(step) % places * 3,
+            port,
         }))
     }
 
@@ -83,7 +98,7 @@ impl Step {
         let path = home.join(format!(".muster-run-{}.key", self.job));
         if self.own != 0 {
             let until = Instant::now() + patience;
-            while !fs::metadata(&path).is_ok_and(|data| data.len() > 64) {
+            while !is_whole(home, &path) {
                 if Instant::now() > until {
                     return Err(format!(
                         "{} has not come from {} within {} s; is it on a file system that all nodes share? \
@@ -101,6 +116,26 @@ impl Step {
         leave_key(&path, &draw_key()).map_err(|cause| cause.to_string())?;
         Ok(path)
     }
+}
+
+/// Whether the key is there. NFS remembers for a while that a name was not, until somebody opens its directory.
+fn is_whole(home: &Path, path: &Path) -> bool {
+    drop(fs::File::open(home));
+    fs::metadata(path).is_ok_and(|data| data.len() > 64)
+}
+
+/// Whether this job is the plugin's: a step of it may have another one inside, with agents of its own.
+pub(crate) fn is_of_the_plugin(job: &str) -> bool {
+    job.starts_with(OF_THE_PLUGIN)
+}
+
+/// The first port of the agents of a job that has a name and no number.
+pub(super) fn port_of(job: &str) -> u32 {
+    nth_port((key_hash(job.as_bytes()) >> 32) as u32)
+}
+
+fn nth_port(number: u32) -> u32 {
+    PORTS.start + number % (PORTS.len() as u32 / PORTS_EACH) * PORTS_EACH
 }
 
 #[cfg(test)]
@@ -132,8 +167,37 @@ mod tests {
         let read = step(&[]).unwrap().unwrap();
         assert_eq!(read.nodes, ["n1", "n2", "n3", "m7"]);
         assert_eq!((read.own, read.job.as_str()), (2, "4711.3"));
-        assert!(PORTS.contains(&read.port) && PORTS.contains(&(read.port + 2)));
         assert_eq!(step(&[("SLURM_STEP_NODELIST", None)]), Ok(None));
+    }
+
+    #[test]
+    fn steps_and_jobs_beside_each_other_have_ports_of_their_own() {
+        let ports = (4700..4740).flat_map(|job| (0..31).map(move |step| (job, step)));
+        let ports = ports.map(|(job, number): (u32, u32)| {
+            let (job, number) = (job.to_string(), number.to_string());
+            let changes = [
+                ("SLURM_JOB_ID", Some(&*job)),
+                ("SLURM_STEP_ID", Some(&*number)),
+            ];
+            step(&changes).unwrap().unwrap().port
+        });
+        let mut ports: Vec<u32> = ports.collect();
+        ports.sort_unstable();
+        assert!(ports[0] >= PORTS.start && ports[ports.len() - 1] + PORTS_EACH <= PORTS.end);
+        assert!(ports.windows(2).all(|two| two[1] - two[0] >= PORTS_EACH));
+    }
+
+    #[test]
+    fn a_name_that_the_user_gives_is_the_jobs() {
+        let named = |job| step(&[("MUSTER_JOB", Some(job))]).unwrap().unwrap();
+        assert_eq!(
+            (&*named("mine").job, &*named("yours").job),
+            ("mine", "yours")
+        );
+        assert_ne!(named("mine").port, named("yours").port);
+        assert!(PORTS.contains(&named("mine").port));
+        // The plugin's agents have that name and these ports.
+        assert_eq!(Some(named("slurm-4711.3")), step(&[]).unwrap());
     }
 
     #[test]
@@ -145,6 +209,7 @@ mod tests {
             ("SLURM_JOB_ID", None, "no SLURM_JOB_ID"),
             ("SLURM_STEP_ID", Some("x"), "no number"),
             ("SLURM_STEP_NODELIST", Some("n[1-"), "n[1-"),
+            ("MUSTER_JOB", Some("../mine"), "without a slash"),
         ] {
             let refused = step(&[(name, value)]).unwrap_err();
             assert!(refused.contains(words), "{refused}");

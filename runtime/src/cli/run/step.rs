@@ -5,8 +5,9 @@
 
 use super::failed;
 use crate::cli::CliError;
+use crate::client::SPANK_KEY;
 use crate::config::{leave_key, read_key_file};
-use crate::launch::{Error, FILES, Plan, Step, files_name, node};
+use crate::launch::{Error, FILES, Plan, Step, files_name, is_of_the_plugin, node};
 use crate::sys::process::user_id;
 use std::ffi::OsString;
 use std::fs;
@@ -128,11 +129,14 @@ pub(super) fn execute(
         Err(cause) => return CliError::new("run: this program", cause),
     };
     let given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    // What the plugin says is of its own agents: those of this job meet elsewhere.
+    let of_plugin = std::env::var("MUSTER_JOB").is_ok_and(|job| is_of_the_plugin(&job));
     let shared = shared.unwrap_or(Path::new(NO_KEY));
     command
         .args(words)
         .env(VARIABLE, shared)
-        .env(FILES, files(step));
+        .env(FILES, files(step))
+        .env_remove(SPANK_KEY);
     if let Some(path) = key {
         command.env("MUSTER_KEY_FILE", path);
     }
@@ -141,11 +145,13 @@ pub(super) fn execute(
         ("MUSTER_NODE", step.nodes[step.own].clone()),
         ("MUSTER_HOSTS", step.list.clone()),
         ("MUSTER_PORT", step.port.to_string()),
-        ("MUSTER_LINGER_MS", LINGER_MS.to_owned()),
     ] {
-        if !given(name) {
+        if of_plugin || !given(name) {
             command.env(name, value);
         }
+    }
+    if !given("MUSTER_LINGER_MS") {
+        command.env("MUSTER_LINGER_MS", LINGER_MS);
     }
     CliError::new("run: this program", command.exec())
 }

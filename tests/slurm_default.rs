@@ -1,0 +1,146 @@
+//! A site whose plugin gives every step an agent, asked for or not: launchers with agents or ranks of their own, and
+//! jobs that the user has named, work as without (slurm-1, run-2).
+
+use muster_tests::cluster::{Cluster, NODES, Process, Run, signal};
+use muster_tests::launch::venv;
+use muster_tests::steps::{LIVES_ON, everybody, plugin, service, step, worker};
+use muster_tests::{program, workspace};
+use rustix::process::Signal;
+use std::fs;
+use std::io::Write;
+
+/// A cluster of such a site.
+fn cluster() -> Option<Cluster> {
+    let line = plugin(&program("musterd"));
+    Cluster::start(&(line.trim_end().to_owned() + " default=on\n"))
+}
+
+/// What a process has of this variable.
+fn variable(process: &Process, name: &str) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{}/environ", process.pid)).expect("it lives");
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let mut lines = text.split('\0');
+    lines.find_map(|line| Some(line.strip_prefix(name)?.strip_prefix('=')?.to_owned()))
+}
+
+/// A launcher a node with two ranks, behind these words.
+fn muster_run(cluster: &Cluster, before: &[&str]) -> Run {
+    let mut command = cluster.command("srun");
+    command
+        .args(["--nodes=4", "--ntasks=4"])
+        .args(LIVES_ON)
+        .args(before)
+        .arg(program("muster"))
+        .args(["run", "-n", "8", "--", "sh", "-c"])
+        .arg("echo RAN $MUSTER_JOB; read -r line <\"$LAB/gate\"; echo OVER")
+        .env("MUSTER_AGENT", program("musterd"))
+        .env("TMPDIR", cluster.folder())
+        .env("HOME", cluster.folder());
+    cluster.run(&mut command)
+}
+
+/// `muster run` brings its own agents. A plugin that sees it starts none; one that does not, as it stands behind a
+/// shell, has its agents beside them.
+#[test]
+fn muster_run_has_its_own_agents() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    let gate = cluster.folder().join("gate").display().to_string();
+    assert!(cluster.say(&["mkfifo", &gate]).0.success());
+    for (before, agents) in [(&[][..], 1), (&["sh", "-c", "\"$0\" \"$@\""], 2)] {
+        let mut run = muster_run(&cluster, before);
+        let ran = run.await_lines(2 * NODES, &["RAN "]);
+        assert!(ran.iter().all(|line| !line.contains("slurm-")), "{ran:?}");
+        for node in 1..=NODES {
+            // A keeper and a worker each.
+            let found = cluster.on_node(node, "musterd");
+            assert_eq!(found.len(), 2 * agents, "{before:?}, n{node}: {found:?}");
+        }
+        // A line for each of them, whoever reads which byte.
+        let mut open = fs::OpenOptions::new();
+        let mut open = open.read(true).write(true).open(&gate).expect("a pipe");
+        open.write_all(&[b'\n'; 2 * NODES]).expect("there is room");
+        run.await_lines(2 * NODES, &["OVER"]);
+        assert!(run.end().success(), "{:?}", run.errors());
+        cluster.await_clean();
+    }
+}
+
+/// The example's agents and workers meet under the name that the script gives.
+#[test]
+fn the_step_of_the_example_meets_its_own_agents() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    let mut run = service(&cluster);
+    run.await_view(0..NODES, &everybody());
+    for node in 1..=NODES {
+        assert_eq!(cluster.on_node(node, "musterd").len(), 2, "n{node}");
+        let job = variable(&worker(&cluster, node), "MUSTER_JOB").expect("it has one");
+        assert!(!job.starts_with("slurm-"), "{job}");
+    }
+    run.tell("leave 0");
+    assert!(run.end().success());
+    let said = run.errors().join("\n");
+    assert!(!said.contains("muster"), "{said}");
+    // Everybody else has the plugin's.
+    let mut run = step(&cluster, &LIVES_ON);
+    run.await_view(0..NODES, &everybody());
+    let job = variable(&worker(&cluster, 1), "MUSTER_JOB").expect("it has one");
+    assert!(job.starts_with("slurm-"), "{job}");
+    run.tell("leave 0");
+    run.end();
+    cluster.await_clean();
+}
+
+/// A batch script's `mpirun` forks the ranks of its own node, and has an srun start its daemons of the other ones.
+const BATCH: &str = r#"#!/bin/bash
+exec "$MPIRUN" --allow-run-as-root --bind-to none --with-ft ulfm -n 4 \
+	-x MUSTER_AGENT -x MUSTER_DIR -x MUSTER_LINGER_MS -x MUSTER_ULFM \
+	-x SURVIVE_LOG_DIR -x SURVIVE_READY_S -x SURVIVE_DEADLINE_S "$SURVIVE" >"$LAB/out" 2>&1
+"#;
+
+/// They are one job: those of mpirun's node hear of a death on another one.
+#[test]
+fn ranks_of_mpirun_in_a_batch_script_are_one_job() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    let path = |name: &str| cluster.folder().join(name).display().to_string();
+    fs::write(path("batch"), BATCH).expect("a file");
+    assert!(cluster.say(&["mkfifo", &path("out")]).0.success());
+    let line = "sbatch --nodes=2 --ntasks-per-node=2 --output=\"$LAB/said\" \"$LAB/batch\"; \
+                exec cat \"$LAB/out\"";
+    let mut command = cluster.command("sh");
+    command
+        .args(["-c", line])
+        .env("MPIRUN", venv("venv").join("mpirun"))
+        .env("SURVIVE", workspace().join("target/release/ulfm_survive"))
+        .env("SURVIVE_LOG_DIR", cluster.folder())
+        .env("SURVIVE_READY_S", "60")
+        .env("SURVIVE_DEADLINE_S", "60")
+        .env("TMPDIR", cluster.folder())
+        .env("MUSTER_ULFM", "1")
+        .env("MUSTER_AGENT", workspace().join("target/release/musterd"))
+        .env("OMPI_MCA_coll", "^han")
+        .env("OMPI_MCA_mpi_yield_when_idle", "1")
+        .env("PRTE_ALLOW_RUN_AS_ROOT", "1")
+        .env("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    let mut run = cluster.run(&mut command);
+    run.await_lines(4, &[": READY "]);
+    let ranks = |node| cluster.on_node(node, "ulfm_survive");
+    for rank in ranks(1).into_iter().chain(ranks(2)) {
+        assert_eq!(variable(&rank, "MUSTER_JOB"), None, "{rank:?}");
+    }
+    signal(&ranks(2)[0], Signal::KILL);
+    for line in run.await_lines(3, &[": SHRUNK "]) {
+        let (rank, _) = line.split_once(':').expect("a rank");
+        run.await_line(&[&format!("{rank}: TOLD "), " RANK_FAILED "]);
+    }
+    fs::write(path("stop"), "").expect("a file");
+    run.await_lines(3, &[": DONE ", " ok "]);
+    run.end();
+    cluster.recover();
+    cluster.await_clean();
+}
