@@ -5,7 +5,7 @@
 use muster_tests::cluster::{Cluster, NODES, signal};
 use muster_tests::program;
 use muster_tests::ranks::wait_for_end;
-use muster_tests::steps::{LIVES_ON, everybody, plugin, step};
+use muster_tests::steps::{LIVES_ON, everybody, on_host, plugin, step};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -239,18 +239,6 @@ fn a_node_without_the_plugin() {
     }
     assert!(cluster.has_logged("Incompatible Slurm plugin"));
     cluster.await_clean();
-}
-
-/// Runs a shell's line on the host of this node.
-fn on_host(cluster: &Cluster, node: usize, line: &str) {
-    let host = cluster.on_node(node, "sleep")[0].pid.to_string();
-    let mut command = std::process::Command::new("nsenter");
-    command.args(["--target", &host, "--all", "--", "sh", "-ec", line]);
-    command
-        .env("LAB", cluster.folder())
-        .env("SLURM_CONF", cluster.folder().join("slurm.conf"));
-    let output = command.output().expect("nsenter can be started");
-    assert!(output.status.success(), "{line}: {output:?}");
 }
 
 /// Starts a node's slurmd anew, with a mount of its own that this line makes.

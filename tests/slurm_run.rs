@@ -1,5 +1,5 @@
 //! `muster run` under plain `srun`, in a real Slurm of four nodes: unmodified programs live through the
-//! loss of ranks and of whole nodes, their Slurm daemons included (run-1, slurm-4).
+//! loss of ranks and of whole nodes, their Slurm daemons included (run-1, run-2, slurm-4).
 
 use muster_tests::cluster::{Cluster, NODES, Process, Run, signal};
 use muster_tests::launch::{compile, venv};

@@ -75,3 +75,18 @@ pub fn worker(cluster: &Cluster, node: usize) -> Process {
     let workers = workers(cluster, node);
     workers.into_iter().next().expect("a worker")
 }
+
+/// Runs a shell's line on the host of this node.
+///
+/// # Panics
+/// If it fails.
+pub fn on_host(cluster: &Cluster, node: usize, line: &str) {
+    let host = cluster.on_node(node, "sleep")[0].pid.to_string();
+    let mut command = Command::new("nsenter");
+    command.args(["--target", &host, "--all", "--", "sh", "-ec", line]);
+    command
+        .env("LAB", cluster.folder())
+        .env("SLURM_CONF", cluster.folder().join("slurm.conf"));
+    let output = command.output().expect("nsenter can be started");
+    assert!(output.status.success(), "{line}: {output:?}");
+}

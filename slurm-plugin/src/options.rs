@@ -44,6 +44,8 @@ pub(crate) struct Site {
     pub(crate) protocol: Option<String>,
     /// Where agents keep their journals.
     pub(crate) journal: Option<String>,
+    /// Where agents have a second socket, at which others may ask.
+    pub(crate) readable: Option<String>,
     /// The fastest profile that users may ask for.
     fastest: String,
     /// First and last port of rails that name none.
@@ -61,6 +63,7 @@ impl Default for Site {
             profile: None,
             protocol: None,
             journal: None,
+            readable: None,
             fastest: PROFILES[0].into(),
             ports: (20_000, 25_999),
             on: false,
@@ -80,6 +83,7 @@ impl Site {
                 ("profile", name) => site.profile = Some(profile(name)?),
                 ("protocol", name) => site.protocol = Some(protocol(name)?),
                 ("journal", path) if path.starts_with('/') => site.journal = Some(path.into()),
+                ("readable", path) if path.starts_with('/') => site.readable = Some(path.into()),
                 ("fastest", name) => site.fastest = profile(name)?,
                 ("ports", text) => site.ports = ports(text)?,
                 ("default", "on") => site.on = true,
@@ -89,7 +93,7 @@ impl Site {
                 _ => {
                     return Err(format!(
                         "{word:?} in plugstack.conf: known are agent=/PATH, rails=RAIL+RAIL, profile=NAME, \
-                         protocol=overlay|age, journal=/DIRECTORY, \
+                         protocol=overlay|age, journal=/DIRECTORY, readable=/DIRECTORY, \
                          fastest=NAME, ports=LOW-HIGH, default=on|off, realtime=on|off"
                     ));
                 }
@@ -325,6 +329,7 @@ mod tests {
             "profile=x",
             "protocol=x",
             "journal=here",
+            "readable=run",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

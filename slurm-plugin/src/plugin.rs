@@ -232,12 +232,17 @@ fn start(
     let wish = state.wish.clone().unwrap_or_default();
     let (wish, _) = site.limited(wish.or_else(variable));
     let variables = tell_tasks(spank, &site, &wish, step, node);
+    let mut groups = spank.groups();
+    if groups.is_empty() {
+        groups.push(gid);
+    }
     Agent::start(&Order {
         program: site.agent,
         variables,
         key,
         uid,
         gid,
+        groups,
         realtime: site.realtime,
     })
 }
@@ -296,7 +301,11 @@ fn tell_tasks(
     ];
     let hosts = nodes.iter().find_map(|name| spank.variable(name));
     let rails = wish.rails.clone().or_else(|| site.rails.clone());
-    let rails = rails.or_else(|| spank.variable(c"MUSTER_RAILS"));
+    // What is empty counts as not given.
+    let user = |name: &CStr| spank.variable(name).filter(|value| !value.is_empty());
+    let rails = rails.or_else(|| user(c"MUSTER_RAILS"));
+    let readable = site.readable.clone();
+    let readable = readable.or_else(|| user(c"MUSTER_READABLE_IN"));
     let profile = site.profile_of(wish);
     let protocol = wish.protocol.as_ref().or(site.protocol.as_ref());
     let port = site.port(job, step).to_string();
@@ -311,6 +320,7 @@ fn tell_tasks(
         (c"MUSTER_PROTOCOL", protocol.cloned()),
         (c"MUSTER_AGENT", Some(site.agent.clone())),
         (c"MUSTER_JOURNAL", site.journal.clone()),
+        (c"MUSTER_READABLE_IN", readable),
         (c"MUSTER_ULFM", wish.ulfm.then(|| "1".to_owned())),
     ];
     let kept = [
@@ -326,7 +336,7 @@ fn tell_tasks(
         c"MUSTER_GROUP",
         c"MUSTER_LOCAL",
     ];
-    let kept = kept.map(|name| (name, spank.variable(name)));
+    let kept = kept.map(|name| (name, user(name)));
     // The user's journal goes before the site's.
     let is_kept = |name: &CStr| {
         kept.iter()

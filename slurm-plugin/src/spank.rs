@@ -32,6 +32,10 @@ pub(crate) enum Item {
 
 /// `S_JOB_ARGV`, which is no number.
 const ARGUMENTS: u32 = 9;
+/// `S_JOB_SUPPLEMENTARY_GIDS`.
+const GROUPS: u32 = 19;
+/// Groups of a user, at most: the kernel's limit.
+const GROUPS_MOST: usize = 65_536;
 /// Words of a step's command that are looked at.
 const WORDS_MOST: usize = 2;
 
@@ -97,6 +101,20 @@ impl Spank {
         (0..count)
             .map(|at| word(at).to_string_lossy().into_owned())
             .collect()
+    }
+
+    /// All groups of the step's user; none where Slurm does not say.
+    pub(crate) fn groups(self) -> Vec<u32> {
+        let mut groups: *const u32 = std::ptr::null();
+        let mut count: c_int = 0;
+        // SAFETY: Slurm writes a list and a number where it is told.
+        let code = unsafe { spank_get_item(self.0, GROUPS, &raw mut groups, &raw mut count) };
+        let count = usize::try_from(count).unwrap_or(0);
+        if code != 0 || groups.is_null() || count > GROUPS_MOST {
+            return Vec::new();
+        }
+        // SAFETY: the list has so many numbers, for as long as the step.
+        unsafe { std::slice::from_raw_parts(groups, count) }.to_vec()
     }
 
     /// A variable of the tasks.

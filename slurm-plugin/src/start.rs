@@ -17,6 +17,9 @@ const END_DEADLINE: Duration = Duration::from_secs(3);
 /// The most of its words that is kept.
 const WORDS_MAX: usize = 2048;
 
+/// Descriptors that are closed one by one where the kernel cannot close all at once.
+const DESCRIPTORS_MOST: i32 = 4096;
+
 /// How a line begins that says what an agent goes without.
 const LACK: &str = "musterd: ";
 
@@ -27,6 +30,8 @@ pub(crate) struct Order {
     pub(crate) key: String,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// All groups of the user.
+    pub(crate) groups: Vec<u32>,
     pub(crate) realtime: bool,
 }
 
@@ -159,23 +164,28 @@ unsafe fn leave(
         libc::dup2(input.as_raw_fd(), 0);
         libc::dup2(output.as_raw_fd(), 1);
         libc::dup2(output.as_raw_fd(), 2);
-        libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32);
+        if libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) != 0 {
+            // Linux before 5.9.
+            for descriptor in 3..DESCRIPTORS_MOST {
+                libc::close(descriptor);
+            }
+        }
         if order.realtime {
-            // What the kernel refuses the agent does without, and its log says so.
-            let parameters = libc::sched_param { sched_priority: 1 };
-            libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters);
-            // So that a user's agent may have it back after its own guard has taken it away.
+            // The agent asks by itself, for its loop's thread alone, and again after its guard has taken it away.
             let limit = libc::rlimit {
                 rlim_cur: 1,
                 rlim_max: 1,
             };
-            libc::setrlimit(libc::RLIMIT_RTPRIO, &raw const limit);
+            if libc::setrlimit(libc::RLIMIT_RTPRIO, &raw const limit) != 0 {
+                // Where root may raise no limit the agent gets it from here, or does without, and its log says so.
+                let parameters = libc::sched_param { sched_priority: 1 };
+                libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters);
+            }
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
-        let group = order.gid;
-        let dropped = libc::setgroups(1, &raw const group) == 0
+        let dropped = libc::setgroups(order.groups.len(), order.groups.as_ptr()) == 0
             && libc::setgid(order.gid) == 0
             && libc::setuid(order.uid) == 0
             && libc::chdir(c"/".as_ptr()) == 0;

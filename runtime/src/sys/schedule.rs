@@ -82,7 +82,9 @@ extern "C" fn demote(_signal: i32) {
     // SAFETY: a plain system call, which is safe in a signal handler.
     unsafe {
         let thread = GUARDED.load(Ordering::Acquire);
-        libc::sched_setscheduler(thread, libc::SCHED_OTHER, &raw const parameters);
+        // Without the flag only root may: it was set, and is not to be taken back.
+        let policy = libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK;
+        libc::sched_setscheduler(thread, policy, &raw const parameters);
     }
 }
 
@@ -97,6 +99,10 @@ mod tests {
             Granted::Refused(_) => assert!(!is_real_time()),
             Granted::RealTime => {
                 assert!(is_real_time());
+                // From here on this thread is an ordinary user's, as an agent is.
+                const NOBODY: libc::uid_t = 65_534;
+                // SAFETY: a system call without pointers; libc's own function would change all threads.
+                unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
                 while is_real_time() {
                     std::hint::spin_loop();
                 }

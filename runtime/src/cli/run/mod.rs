@@ -102,9 +102,9 @@ has no PMIx, says so, and is not started.
 In a step of Slurm the nodes are the step's: srun -N4 --mpi=none --no-kill --kill-on-bad-exit=0 muster run \
 -n 8 -- ./app starts one launcher a node. The job's key is a file of mode 0600 in HOME until all launchers have it; \
 where HOME is not shared, name a key on every node with MUSTER_KEY_FILE. Lost ranks and nodes are survived there, \
-too; without --no-kill and --kill-on-bad-exit=0 Slurm ends the step instead. The job is called JOB.STEP, or MUSTER_JOB: \
-two at once in one interactive step need names of their own. After the loss of a node srun stays \
-until Slurm has missed it (SlurmdTimeout), whatever the ranks have done.
+too; without --no-kill and --kill-on-bad-exit=0 Slurm ends the step instead. \
+The job is called JOB.STEP, or MUSTER_JOB: two at once in one interactive step need names of their own. \
+After the loss of a node srun stays until Slurm has missed it (SlurmdTimeout), whatever the ranks have done.
 
 Anywhere else --hosts or --hostfile name the nodes. muster run --hosts n[1-4] -n 8 -- ./app starts a launcher on each \
 over ssh (which must not ask for anything) in this working directory, hands the job's key over by standard input and \
