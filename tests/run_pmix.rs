@@ -197,6 +197,75 @@ fn more_than_has_room_at_a_time_is_all_fetched() {
     });
 }
 
+/// Fences that exchange much find room beside what none exchanges, and beside what the fences before them brought.
+#[test]
+fn fences_that_exchange_much_have_room_one_after_the_other() {
+    job(|folder| {
+        let binary = build_pmix("fences", folder);
+        // A collecting fence brings all that was put before, too.
+        for (ranks, words) in [
+            ("4", &["asks", "10", "100000", "20"][..]),
+            ("2", &["not", "300000", "300000", "200000", "10", "20"]),
+        ] {
+            let mut run = Running::start(&["--nodes", "2", "-n", ranks], &binary, words);
+            let status = run.expect_end();
+            let text = run.text();
+            assert!(status.success(), "{status}: {text}");
+            let ranks: usize = ranks.parse().expect("a number");
+            if words[0] == "asks" {
+                for (rank, from) in [(1, 2), (3, 0)] {
+                    let line = format!("ASKED {rank} {from} {}", 300 * 1024);
+                    assert_eq!(run.count(&line), 1, "{text}");
+                }
+            }
+            for (round, length) in words[1..].iter().enumerate() {
+                for rank in 0..ranks {
+                    for line in [
+                        format!("FENCE {rank} {round} SUCCESS"),
+                        format!("HAVE {rank} {round} {length}"),
+                    ] {
+                        assert_eq!(run.count(&line), 1, "{line}: {text}");
+                    }
+                }
+            }
+            assert_eq!(run.count("DONE "), ranks, "{text}");
+        }
+    });
+}
+
+/// What is more than a node can put fails that fence, on all nodes, in words; the job goes on. One node alone has no
+/// such bound.
+#[test]
+fn a_fence_with_too_much_fails_and_nothing_else_does() {
+    job(|folder| {
+        let binary = build_pmix("fences", folder);
+        let words = ["not", "10", "+2000000"];
+        let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, &words);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success(), "{status}: {text}");
+        for rank in 0..4 {
+            for line in [
+                format!("FENCE {rank} 0 SUCCESS"),
+                format!("FENCE {rank} 1 OUT-OF-RESOURCE"),
+                format!("DONE {rank}"),
+            ] {
+                assert_eq!(run.count(&line), 1, "{line}: {text}");
+            }
+        }
+        assert_eq!(run.count("HAVE 0 1 0"), 1, "{text}");
+        let said = "muster run: n2: the ranks of this node have put 2000";
+        assert_eq!(run.count(said), 1, "{text}");
+        let remedy = "bytes into a fence, which fails: a node may put 917504; exchange less";
+        assert_eq!(text.matches(remedy).count(), 1, "{text}");
+        let mut run = Running::start(&["--nodes", "1", "-n", "2"], &binary, &words);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success(), "{status}: {text}");
+        assert_eq!(run.count("HAVE 0 1 2000000"), 1, "{text}");
+    });
+}
+
 /// What one node has asked for every node has, also when its owner's node is lost; what nobody has is refused.
 #[test]
 fn what_a_lost_node_had_is_known_to_the_others() {

@@ -31,6 +31,7 @@ mod peers;
 mod policy;
 mod programs;
 mod ranks;
+mod shelf;
 mod signals;
 mod slurm;
 

@@ -27,6 +27,7 @@ use super::notices::Searching;
 use super::output::Mouths;
 use super::peers::Peers;
 use super::ranks::{Ranks, Start};
+use super::shelf::Shelf;
 use super::signals::Signals;
 use super::{Error, Plan, binding, environment, library, memory_directory, session_directory};
 use crate::client::{Client, Options};
@@ -62,8 +63,7 @@ pub(super) struct Launcher {
     pub(super) peers: Peers,
     pub(super) fences: Fences,
     pub(super) waiting: BTreeMap<FenceId, Waiting>,
-    /// Data of own contributions that lies beside the bell: its length.
-    pub(super) beside: BTreeMap<FenceId, usize>,
+    pub(super) shelf: Shelf,
     pub(super) ranks: Ranks,
     pub(super) bell: Bell,
     /// What was said last.
@@ -136,7 +136,7 @@ pub fn run(
     let mut launcher = Launcher {
         fences: Fences::new(own, plan.layout.clone()),
         waiting: BTreeMap::new(),
-        beside: BTreeMap::new(),
+        shelf: Shelf::default(),
         ranks: Ranks::default(),
         bell: Bell {
             pid: std::process::id(),
@@ -503,7 +503,8 @@ impl Launcher {
             self.judge_start();
             self.hear_abort();
             self.tell_deaths(server)?;
-            self.advance_fences()?;
+            self.lay_contributions()?;
+            self.advance_fences();
             self.see_to_notices();
             self.see_to_modex(server)?;
             self.see_to_abort();
@@ -544,7 +545,7 @@ impl Launcher {
                 let why = format!("rank {rank} on {node} aborted the job: {message}");
                 self.abort(status.max(1), why.trim_end_matches([':', ' ', '\n']));
             }
-            Upcall::Meeting(contribution) => self.enter(contribution)?,
+            Upcall::Meeting(contribution) => self.enter(contribution),
             Upcall::Publish(publishing) => self.publish(publishing),
             Upcall::Lookup(lookup) => self.searching.push(Searching::new(lookup)),
             Upcall::Unpublish { rank, keys, answer } => {
