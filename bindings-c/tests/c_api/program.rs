@@ -102,6 +102,11 @@ fn nodes_refused_outcast_and_failed_together() {
 }
 
 #[test]
+fn a_core_dump_is_told_while_it_lasts() {
+    check("core_dump", SHARED, Some(&musterd()));
+}
+
+#[test]
 fn many_threads_connect_ask_and_disconnect() {
     check("many_threads", SHARED, Some(&musterd()));
 }
