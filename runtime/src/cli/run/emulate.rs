@@ -59,11 +59,14 @@ pub(super) fn run(plan: &Plan, rails: u32, again: &[OsString]) -> Result<u8, Err
     }
     let mut statuses = Vec::new();
     let mut ready = Vec::new();
-    while !launchers.0.is_empty() {
+    loop {
         for signal in signals.take() {
             launchers.signal(signal);
         }
         launchers.reap(plan, &mut statuses);
+        if launchers.0.is_empty() {
+            break;
+        }
         let rest = if statuses.is_empty() { REST } else { LOOK };
         if !statuses.is_empty() {
             launchers.end_the_stopped();

@@ -74,7 +74,7 @@ pub(super) fn run(
     let mut statuses = Vec::new();
     let mut over_at: Option<Instant> = None;
     let mut ready = Vec::new();
-    while !players.0.is_empty() {
+    loop {
         for signal in signals.take() {
             players.0.iter_mut().for_each(|player| player.tell(signal));
             if signal != SIGUSR1 && signal != SIGUSR2 {
@@ -87,12 +87,14 @@ pub(super) fn run(
         if over_at.is_some_and(|at| Instant::now() >= at) {
             players.give_up(&mut statuses);
         }
+        if players.0.is_empty() {
+            return Ok(plan.policy.of_nodes(&statuses));
+        }
         let rest = over_at.map_or(REST, |at| at.saturating_duration_since(Instant::now()));
         epoll
             .wait(&mut ready, Some(rest))
             .map_err(refused("wait"))?;
     }
-    Ok(plan.policy.of_nodes(&statuses))
 }
 
 /// What a launcher was told by its environment, if it is one of a host.
