@@ -15,8 +15,8 @@ use crate::sys::poll::readable;
 
 /// How long ranks may take to end when they are asked to.
 const GRACE: Duration = Duration::from_secs(2);
-/// A signal that comes so soon after another is the same: a terminal sends it to all of its processes, and this launcher
-/// gets it from its starter as well.
+/// A signal that comes so soon after another is the same: a terminal sends it to all of its processes, and this
+/// launcher gets it from its starter as well.
 const ECHO: Duration = Duration::from_millis(500);
 /// What is said of a cut cord.
 pub(super) const ORPHANED: &str =
