@@ -189,7 +189,9 @@ fn two_jobs_of_two_users_at_once() {
         own
     };
     let rank = copy(Path::new(&worker_program()));
-    let muster = copy(&program("muster")).display().to_string();
+    let muster = cluster.folder().join("ask");
+    fs::copy(program("muster"), &muster).expect("a copy");
+    let muster = muster.display().to_string();
     let open = cluster.folder().join("open");
     fs::create_dir(&open).expect("a folder");
     fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).expect("a mode");
