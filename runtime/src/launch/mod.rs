@@ -12,10 +12,11 @@
 //! `layout` says which rank is where; `fence` agrees on who took part in a fence; `ranks` are the processes;
 //! `node` is the loop. Emulated nodes, one launcher each, are started by the command (`cli::run`).
 //!
-//! What is absent: `MPI_Comm_spawn` (which is refused) and tools.
+//! What is absent: `MPI_Comm_spawn`, and anything for tools of PMIx; both are refused.
 
 mod bell;
 mod binding;
+pub mod cord;
 mod ends;
 mod environment;
 mod fence;
@@ -31,9 +32,11 @@ mod peers;
 mod policy;
 mod programs;
 mod ranks;
+mod shelf;
 mod signals;
 mod slurm;
 
+use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -62,6 +65,8 @@ pub struct Plan {
     pub programs: Vec<Program>,
     /// Whose exit status counts.
     pub policy: ExitPolicy,
+    /// Variables that the ranks get besides those of their launcher.
+    pub export: Vec<(OsString, OsString)>,
     /// Where the ranks' words go.
     pub output: Output,
     /// How long the launchers of all nodes, and then their ranks, may take to come; and how long a rank waits for what
@@ -114,6 +119,14 @@ pub enum Error {
         missing: String,
         /// How long was waited.
         waited_s: u64,
+    },
+    /// Launchers of some nodes were not started, as whoever had to start them says.
+    #[error(
+        "no launcher has come on {missing}, where none could be started; what was said of it stands above"
+    )]
+    NotStarted {
+        /// Their nodes.
+        missing: String,
     },
     /// Another launcher has the node, and goes on.
     #[error(
@@ -174,7 +187,7 @@ impl Error {
         match self {
             Self::Layout(_) | Self::Taken { .. } | Self::Conflict(_) | Self::Cores { .. } => 2,
             Self::Agent(_) => 3,
-            Self::Missing { .. } => 5,
+            Self::Missing { .. } | Self::NotStarted { .. } => 5,
             Self::Program { .. } => 127,
             Self::TooMuch { .. } | Self::Pmix(_) | Self::System { .. } => 1,
         }
