@@ -210,8 +210,22 @@ fn a_signal_ends_a_starter_whose_hosts_all_hang() {
         signal_all(&[own], Signal::TERM);
         let status = run.expect_end();
         let text = run.text();
-        assert_eq!(status.code(), Some(137), "{text}");
+        assert_eq!(status.code(), Some(143), "{text}");
         let words = "its launcher should have ended; it is not waited for";
+        assert_eq!(text.matches(words).count(), 2, "{text}");
+        await_nothing_left(folder);
+
+        // Nobody asks for the end: patience has one.
+        let mut run = command();
+        run.args(["--hosts", "127.90.3.[1-2]", "--patience", "2", "--ssh"])
+            .arg(&hang)
+            .args(["--", "true"])
+            .env("TMPDIR", folder);
+        let mut run = Running::command(&mut run);
+        let status = run.expect_end();
+        let text = run.text();
+        assert_eq!(status.code(), Some(5), "{text}");
+        let words = "it was not reached within 2 s";
         assert_eq!(text.matches(words).count(), 2, "{text}");
         await_nothing_left(folder);
     });
@@ -363,6 +377,7 @@ fn hosts_that_cannot_be_used_are_refused() {
     for (options, words) in [
         (&["--hosts", "n[1-"][..], "n[1-"),
         (&["--hosts", "n1,n1"], "n1 is named twice"),
+        (&["--hosts", "me@n1"], "-l USER"),
         (&["--hosts", "n1", "--nodes", "2"], "cannot be used with"),
         (&["--hostfile", missing], "none"),
         (&["--here"], "--hosts or --hostfile"),

@@ -44,6 +44,16 @@ pub enum Error {
         /// What it lacks.
         function: &'static str,
     },
+    /// The library is of a release before.
+    #[error(
+        "{path} is {version}; PMIx 4 or later is needed, and MUSTER_LIBPMIX says where there is one"
+    )]
+    OldVersion {
+        /// The library.
+        path: String,
+        /// As it calls itself.
+        version: String,
+    },
     /// It refused.
     #[error("{call} failed with PMIx status {status}")]
     Refused {
@@ -106,12 +116,16 @@ impl Server {
     /// # Errors
     /// See [`Error`]; there is no server then.
     pub fn start(
-        library: &Path,
+        path: &Path,
         facts: &JobFacts,
         wake: EventFd,
     ) -> Result<(Self, Receiver<Upcall>), Error> {
-        let library = ffi::Library::open(library)?;
+        let library = ffi::Library::open(path)?;
         let version = library.version();
+        if ffi::release(&version).is_some_and(|release| release < ffi::RELEASE_LEAST) {
+            let path = path.display().to_string();
+            return Err(Error::OldVersion { path, version });
+        }
         let namespace = text(&facts.namespace)?;
         let upcalls = upcall::open(wake, namespace.clone())?;
         library.init(&infos::of_server(facts)?)?;
