@@ -339,6 +339,55 @@ fn a_program_that_one_host_lacks_is_started_nowhere() {
     });
 }
 
+/// In a step of Slurm the first launcher makes the key. If that one fails the others still read it, so they hear why,
+/// and it is gone then.
+#[test]
+fn a_first_launcher_that_fails_is_heard_by_the_others() {
+    job(|folder| {
+        let programs = folder.join("programs");
+        std::fs::create_dir(&programs).expect("a folder");
+        let program = programs.join("only-there");
+        std::fs::write(&program, "#!/bin/sh\necho RAN\n").expect("a program");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
+            .expect("its mode");
+        let start = |place: usize| {
+            let mut run = command();
+            if place == 1 {
+                let path = std::env::var("PATH").expect("a PATH");
+                run.env("PATH", format!("{}:{path}", programs.display()));
+            }
+            run.args(["-n", "2", "--", "only-there"])
+                .env("SLURM_STEP_NODELIST", "127.98.3.[1-2]")
+                .env("SLURM_STEP_NUM_TASKS", "2")
+                .env("SLURM_NODEID", place.to_string())
+                .env("SLURM_JOB_ID", "98")
+                .env("SLURM_STEP_ID", "3")
+                .env("MUSTER_RAILS", format!("127.98.3.{}@udp0", place + 1))
+                .env("MUSTER_DIR", folder.join(format!("m{place}")))
+                .env("HOME", folder)
+                .env("TMPDIR", folder)
+                .env_remove("MUSTER_KEY_FILE")
+                .env_remove("MUSTER_JOB");
+            Running::command(&mut run)
+        };
+        // The others wait for the key, so they are there when it comes.
+        let mut second = start(1);
+        let mut first = start(0);
+        let (first_ended, second_ended) = (first.expect_end(), second.expect_end());
+        let text = first.text() + &second.text();
+        assert_eq!(
+            (first_ended.code(), second_ended.code()),
+            (Some(127), Some(127)),
+            "{text}"
+        );
+        let words = "only-there cannot be started on 127.98.3.1: no such program in PATH";
+        assert_eq!(first.text().matches(words).count(), 1, "{text}");
+        assert_eq!(second.count("RAN"), 0, "{text}");
+        assert!(!folder.join(".muster-run-98.3.key").exists(), "{text}");
+        await_nothing_left(folder);
+    });
+}
+
 /// The second launcher of one job on one host is refused, and the first one's job goes on to its end.
 #[test]
 fn a_second_launcher_of_a_job_leaves_the_first_alone() {
