@@ -21,6 +21,7 @@ mod upcall;
 use std::ffi::{CString, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use crate::sys::descriptor::EventFd;
 
@@ -29,6 +30,9 @@ pub use desk::{Lookup, Publishing, Query, Value};
 pub use meeting::{Contribution, Done, Meeting};
 pub use modex::{Found, Want};
 pub use upcall::Upcall;
+
+/// How long the library may take to end.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Why there is no server, or it refused.
 #[derive(Debug, thiserror::Error)]
@@ -178,9 +182,19 @@ impl Server {
     }
 
     /// Ends the server. Ranks that still run lose it, and abort.
+    ///
+    /// libpmix 4.2.2 waits for ever where a rank was killed while it connected. It is not waited for: the process ends.
     pub fn stop(self) {
         upcall::close();
-        self.library.finalize();
+        let (ended, end) = std::sync::mpsc::channel();
+        let library = self.library;
+        let ending = move || {
+            library.finalize();
+            let _ = ended.send(());
+        };
+        if std::thread::Builder::new().spawn(ending).is_ok() {
+            let _ = end.recv_timeout(FAREWELL);
+        }
     }
 }
 
