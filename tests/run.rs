@@ -6,8 +6,9 @@ use muster_tests::running::{NODES, RANKS, Running, command};
 use muster_tests::{program, skipped, workspace};
 use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process_group};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -499,6 +500,18 @@ fn what_cannot_run_is_refused() {
         (&["--nodes", "0"], "true", 2, "0 is not in 1..="),
         (&["-n", "0"], "true", 2, "0 is not in 1..="),
         (&["--output", "%x"], "true", 2, "%x in --output"),
+        (
+            &["--bind", "socket"],
+            "true",
+            2,
+            "'socket' for '--bind <none|core>': ranks are bound to cores or not at all; write core or none",
+        ),
+        (
+            &["--exit-policy", "best"],
+            "true",
+            2,
+            "write first, worst or survivors",
+        ),
         (&["-x", "=5"], "true", 2, "-x =5 names no variable"),
     ] {
         let mut run = Running::start(options, Path::new(binary), &[]);
@@ -508,6 +521,51 @@ fn what_cannot_run_is_refused() {
         assert!(!text.contains("panicked"), "{text}");
         assert_eq!(text.matches(words).count(), 1, "said once: {text}");
     }
+}
+
+/// What only the start itself finds out is said with its reason, too.
+#[test]
+fn a_script_without_its_interpreter_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("script");
+    std::fs::write(&script, "#!/nonexistent/interpreter\n").expect("a file");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+    let mut run = Running::start(&["--nodes", "4"], &script, &[]);
+    let status = run.expect_end();
+    let text = run.text();
+    assert_eq!(status.code(), Some(127), "{text}");
+    let words = "script cannot be started on n";
+    assert!(
+        text.contains(words) && text.contains("names after #!"),
+        "{text}"
+    );
+}
+
+/// A rank may be a shell around the program: signals reach that as well, and it does not outlive the job.
+#[test]
+fn what_ranks_have_started_ends_with_them() {
+    // It has SIGINT ignored, as a shell does for what runs in the background.
+    let script = "sleep 7777 & echo CHILD $!; wait; true";
+    let options = ["--nodes", "2", "-n", "2"];
+    let mut run = Running::start(&options, Path::new("sh"), &["-c", script]);
+    run.await_lines("CHILD", 2);
+    signal_all(&[own(&run)], Signal::INT);
+    let status = run.expect_end();
+    assert_eq!(status.code(), Some(130), "{}", run.text());
+    for line in &run.lines {
+        if let Some(pid) = line.strip_prefix("CHILD ") {
+            // Somebody may still have to reap it.
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            assert!(!words.starts_with(b"sleep\x007777"), "{pid} is left");
+        }
+    }
+    let program = "trap 'echo TOLD; exit 0' USR1; echo UP; while :; do sleep 0.05; done";
+    let script = format!("trap : USR1; sh -c \"{program}\"; true");
+    let mut run = Running::start(&options, Path::new("sh"), &["-c", &script]);
+    run.await_lines("UP", 2);
+    signal_all(&[own(&run)], Signal::USR1);
+    let status = run.expect_end();
+    assert!(status.success() && run.count("TOLD") == 2, "{}", run.text());
 }
 
 /// A launcher whose companion never comes gives up, and says for whom it has waited.
@@ -535,13 +593,42 @@ fn a_node_that_never_comes_is_named() {
     );
 }
 
-/// A file that is no library, and a library that has not what is needed.
+/// One that has every function that is looked for, of the release before.
+fn old_libpmix(folder: &Path) -> PathBuf {
+    let names = [
+        "server_init",
+        "server_finalize",
+        "generate_regex",
+        "generate_ppn",
+        "server_register_nspace",
+        "server_register_client",
+        "server_setup_fork",
+        "Notify_event",
+        "server_dmodex_request",
+    ];
+    let functions = names.map(|name| format!("int PMIx_{name}(void) {{ return -1; }}\n"));
+    let version = "const char *PMIx_Get_version(void) { return \"OpenPMIx 3.2.3\"; }\n";
+    let source = folder.join("old.c");
+    std::fs::write(&source, version.to_owned() + &functions.concat()).expect("a file");
+    let library = folder.join("libpmix-old.so");
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .status();
+    assert!(compiled.is_ok_and(|status| status.success()), "cc");
+    library
+}
+
+/// A file that is no library, a library that has not what is needed, and one that is too old.
 #[test]
 fn a_libpmix_that_cannot_serve_is_refused() {
     let no_library = workspace().join("README.md");
+    let folder = tempfile::tempdir().expect("a folder");
+    let old = old_libpmix(folder.path());
     for (path, words) in [
         (no_library.as_path(), "MUSTER_LIBPMIX"),
         (Path::new("libc.so.6"), "PMIx 4 or later is needed"),
+        (&old, "is OpenPMIx 3.2.3; PMIx 4 or later is needed"),
     ] {
         let mut run = Running::command(command().arg("true").env("MUSTER_LIBPMIX", path));
         let status = run.expect_end();
@@ -550,6 +637,27 @@ fn a_libpmix_that_cannot_serve_is_refused() {
         let name = path.file_name().expect("a name").to_string_lossy();
         assert!(text.contains(&*name) && text.contains(words), "{text}");
     }
+}
+
+/// A rank that computes on while others are at their end holds them up, and that is all: MPI_Init is over, which has
+/// fewer fences in Open MPI 4.1.
+#[test]
+fn ranks_may_come_to_their_end_long_after_each_other() {
+    job(|folder| {
+        let binary = compile(Path::new("mpicc.openmpi"), "late", &[], folder);
+        let gate = folder.join("gate");
+        let words = [gate.to_str().expect("a path in UTF-8")];
+        let options = ["--nodes", "2", "-n", "2", "--patience", "20"];
+        let mut run = Running::start(&options, &binary, &words);
+        run.await_lines("UP", 2);
+        run.await_lines("muster run: n2: ranks have been waiting for 20 s", 1);
+        // By then it would have been the end of the job.
+        run.listen_for(Duration::from_millis(1500));
+        std::fs::write(&gate, "").expect("a file");
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success() && run.count("DONE") == 2, "{text}");
+    });
 }
 
 /// Programs of any MPI run as they are, Debian's Open MPI 4.1 included; it has no fault tolerance to expect.

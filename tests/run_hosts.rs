@@ -210,8 +210,22 @@ fn a_signal_ends_a_starter_whose_hosts_all_hang() {
         signal_all(&[own], Signal::TERM);
         let status = run.expect_end();
         let text = run.text();
-        assert_eq!(status.code(), Some(137), "{text}");
+        assert_eq!(status.code(), Some(143), "{text}");
         let words = "its launcher should have ended; it is not waited for";
+        assert_eq!(text.matches(words).count(), 2, "{text}");
+        await_nothing_left(folder);
+
+        // Nobody asks for the end: patience has one.
+        let mut run = command();
+        run.args(["--hosts", "127.90.3.[1-2]", "--patience", "2", "--ssh"])
+            .arg(&hang)
+            .args(["--", "true"])
+            .env("TMPDIR", folder);
+        let mut run = Running::command(&mut run);
+        let status = run.expect_end();
+        let text = run.text();
+        assert_eq!(status.code(), Some(5), "{text}");
+        let words = "it was not reached within 2 s";
         assert_eq!(text.matches(words).count(), 2, "{text}");
         await_nothing_left(folder);
     });
@@ -325,6 +339,55 @@ fn a_program_that_one_host_lacks_is_started_nowhere() {
     });
 }
 
+/// In a step of Slurm the first launcher makes the key. If that one fails the others still read it, so they hear why,
+/// and it is gone then.
+#[test]
+fn a_first_launcher_that_fails_is_heard_by_the_others() {
+    job(|folder| {
+        let programs = folder.join("programs");
+        std::fs::create_dir(&programs).expect("a folder");
+        let program = programs.join("only-there");
+        std::fs::write(&program, "#!/bin/sh\necho RAN\n").expect("a program");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
+            .expect("its mode");
+        let start = |place: usize| {
+            let mut run = command();
+            if place == 1 {
+                let path = std::env::var("PATH").expect("a PATH");
+                run.env("PATH", format!("{}:{path}", programs.display()));
+            }
+            run.args(["-n", "2", "--", "only-there"])
+                .env("SLURM_STEP_NODELIST", "127.98.3.[1-2]")
+                .env("SLURM_STEP_NUM_TASKS", "2")
+                .env("SLURM_NODEID", place.to_string())
+                .env("SLURM_JOB_ID", "98")
+                .env("SLURM_STEP_ID", "3")
+                .env("MUSTER_RAILS", format!("127.98.3.{}@udp0", place + 1))
+                .env("MUSTER_DIR", folder.join(format!("m{place}")))
+                .env("HOME", folder)
+                .env("TMPDIR", folder)
+                .env_remove("MUSTER_KEY_FILE")
+                .env_remove("MUSTER_JOB");
+            Running::command(&mut run)
+        };
+        // The others wait for the key, so they are there when it comes.
+        let mut second = start(1);
+        let mut first = start(0);
+        let (first_ended, second_ended) = (first.expect_end(), second.expect_end());
+        let text = first.text() + &second.text();
+        assert_eq!(
+            (first_ended.code(), second_ended.code()),
+            (Some(127), Some(127)),
+            "{text}"
+        );
+        let words = "only-there cannot be started on 127.98.3.1: no such program in PATH";
+        assert_eq!(first.text().matches(words).count(), 1, "{text}");
+        assert_eq!(second.count("RAN"), 0, "{text}");
+        assert!(!folder.join(".muster-run-98.3.key").exists(), "{text}");
+        await_nothing_left(folder);
+    });
+}
+
 /// The second launcher of one job on one host is refused, and the first one's job goes on to its end.
 #[test]
 fn a_second_launcher_of_a_job_leaves_the_first_alone() {
@@ -363,6 +426,7 @@ fn hosts_that_cannot_be_used_are_refused() {
     for (options, words) in [
         (&["--hosts", "n[1-"][..], "n[1-"),
         (&["--hosts", "n1,n1"], "n1 is named twice"),
+        (&["--hosts", "me@n1"], "-l USER"),
         (&["--hosts", "n1", "--nodes", "2"], "cannot be used with"),
         (&["--hostfile", missing], "none"),
         (&["--here"], "--hosts or --hostfile"),

@@ -13,13 +13,25 @@ use crate::pmix::server::Seat;
 use muster_fabric::locality::{self, Level};
 
 /// How ranks are bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Bind {
     /// Each rank runs wherever the launcher may.
     #[default]
     None,
     /// Each rank has its share of the cores for itself.
     Core,
+}
+
+impl std::str::FromStr for Bind {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "none" => Ok(Self::None),
+            "core" => Ok(Self::Core),
+            _ => Err("ranks are bound to cores or not at all; write core or none".into()),
+        }
+    }
 }
 
 /// The seat of each rank of this node, in order; none if they are not bound.

@@ -26,9 +26,11 @@ const SIGNALS_TOLD: usize = 64;
 /// Most bytes of them on the bell.
 const SIGNALS_SIZE: usize = 8192;
 /// Fences in the MPI_Init of Open MPI 5, which has most; a job that has passed so many has started.
-const FENCES_OF_INIT: u64 = 4;
+pub(super) const FENCES_OF_INIT: u64 = 4;
+/// The same of Open MPI 4.
+pub(super) const FENCES_OF_OPEN_MPI_4: u64 = 2;
 /// Of other MPIs it is not known; after one fence and this long without another it has ended.
-const INIT_QUIET: Duration = Duration::from_secs(1);
+pub(super) const INIT_QUIET: Duration = Duration::from_secs(1);
 
 impl Launcher {
     /// Ranks of the whole job that have ended, as their launchers say.
@@ -67,10 +69,11 @@ impl Launcher {
         }
     }
 
-    /// Whether MPI_Init is over, as far as a launcher can tell.
+    /// Whether MPI_Init is over, as far as a launcher can tell; once it is it stays so, whoever waits for whom.
     pub(super) fn has_started(&self) -> bool {
         let over = self.fences.delivered_of_all();
-        over >= FENCES_OF_INIT
+        self.started
+            || over >= self.fences_of_init
             || over >= 1 && self.waiting.is_empty() && self.last_fence.elapsed() > INIT_QUIET
     }
 
@@ -80,7 +83,8 @@ impl Launcher {
         self.bell.connected |= self.ranks.any_connected();
         let any_connected =
             self.bell.connected || self.peers.bells().any(|(_, bell)| bell.connected);
-        if self.bell.abort.is_some() || self.has_started() || !any_connected {
+        self.started = self.has_started();
+        if self.bell.abort.is_some() || self.started || !any_connected {
             return;
         }
         let lost = self.bell.ended.iter().find(|ended| !ended.finalized);
@@ -137,7 +141,7 @@ impl Launcher {
     }
 
     pub(super) fn end_ranks(&mut self) {
-        self.ranks.signal(SIGTERM);
+        self.ranks.end(SIGTERM);
         self.kill_at = Some(Instant::now() + GRACE);
         self.abort_since = Some(Instant::now());
     }
@@ -176,7 +180,7 @@ impl Launcher {
 
     pub(super) fn see_to_abort(&mut self) {
         if self.kill_at.is_some_and(|at| Instant::now() >= at) {
-            self.ranks.signal(SIGKILL);
+            self.ranks.end(SIGKILL);
             self.kill_at = None;
         }
     }
@@ -223,8 +227,8 @@ impl Launcher {
         self.is_orphan = true;
         if self.bell.abort.is_none() {
             self.say(&format!("{ORPHANED}; the ranks of this node are ended"));
-            self.ranks.signal(SIGHUP);
-            self.ranks.signal(SIGTERM);
+            self.ranks.end(SIGHUP);
+            self.ranks.end(SIGTERM);
             self.kill_at = Some(Instant::now() + GRACE);
         }
     }
@@ -236,7 +240,7 @@ impl Launcher {
             } else if signal == SIGUSR1 || signal == SIGUSR2 {
                 self.ranks.signal(signal);
             } else if self.bell.abort.is_none() {
-                self.ranks.signal(signal);
+                self.ranks.end(signal);
                 let why = format!("ended by signal {signal}");
                 // As a rule all launchers get it.
                 match self.own {
@@ -245,7 +249,7 @@ impl Launcher {
                 }
             } else if self.abort_since.is_some_and(|since| since.elapsed() > ECHO) {
                 // Somebody asks for the second time.
-                self.ranks.signal(SIGKILL);
+                self.ranks.end(SIGKILL);
             }
         }
     }

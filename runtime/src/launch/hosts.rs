@@ -63,6 +63,10 @@ impl Hosts {
             !name.starts_with('-') && name.chars().all(letter)
         };
         match names.iter().find(|name| !fits(name)) {
+            Some(wrong) if wrong.contains('@') => Err(format!(
+                "{what}: {wrong:?} has a user in it; write the host alone, and the user as in \
+                 --ssh 'ssh -o BatchMode=yes -l USER', or into ~/.ssh/config"
+            )),
             Some(wrong) => Err(format!(
                 "{what}: {wrong:?} is no host; a name has letters, digits, dots, dashes and underscores"
             )),

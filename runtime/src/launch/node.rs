@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGKILL};
 
 use super::bell::{Bell, FenceId};
-use super::ends::ORPHANED;
+use super::ends::{FENCES_OF_INIT, FENCES_OF_OPEN_MPI_4, INIT_QUIET, ORPHANED};
 use super::fence::Fences;
 use super::hall::Waiting;
 use super::modex::Modex;
@@ -89,6 +89,11 @@ pub(super) struct Launcher {
     pub(super) kill_at: Option<Instant>,
     pub(super) abort_since: Option<Instant>,
     tool_was_told: bool,
+    /// Launchers of all nodes have come.
+    has_met: bool,
+    /// MPI_Init is over, and how many fences it has at most.
+    pub(super) started: bool,
+    pub(super) fences_of_init: u64,
     /// Whoever started it is gone.
     pub(super) is_orphan: bool,
     pub(super) epoll: Epoll,
@@ -162,6 +167,9 @@ pub fn run(
         kill_at: None,
         abort_since: None,
         tool_was_told: false,
+        has_met: false,
+        started: false,
+        fences_of_init: FENCES_OF_INIT,
         is_orphan: false,
         plan: plan.clone(),
         own,
@@ -173,7 +181,7 @@ pub fn run(
     let mut outcome = launcher.serve(&session, &signals, met);
     if let Err(error) = &outcome {
         launcher.abort_silently(error.status(), &error.to_string());
-        launcher.ranks.signal(SIGKILL);
+        launcher.ranks.end(SIGKILL);
         // It may be the agent that is lost; then the others hear of this node's end from theirs.
         if launcher.ring().is_ok() && launcher.is_said_by_another() {
             outcome = Ok(Some(error.status()));
@@ -269,6 +277,7 @@ impl Launcher {
             return Ok(Some(status));
         }
         met();
+        self.has_met = true;
         let wake = EventFd::new().map_err(Error::system("make an eventfd"))?;
         let raised = EventFd::from_received(
             wake.as_fd()
@@ -306,7 +315,11 @@ impl Launcher {
                 server.version
             ));
         }
-        let common = self.common_environment(session, first, &path);
+        let is_open_mpi_4 = library::is_open_mpi_4(first);
+        if is_open_mpi_4 {
+            self.fences_of_init = FENCES_OF_OPEN_MPI_4;
+        }
+        let common = self.common_environment(session, is_open_mpi_4, &path);
         let mouths = Mouths::new(&self.plan.output, &node, &self.plan.job);
         let started = self.start_ranks(&server, &files, &common, seats.as_deref(), &mouths);
         let mut outcome =
@@ -317,7 +330,7 @@ impl Launcher {
             outcome = Ok(Some(status));
         }
         if outcome.is_err() {
-            self.ranks.signal(SIGKILL);
+            self.ranks.end(SIGKILL);
         }
         server.stop();
         mouths.finish();
@@ -379,14 +392,23 @@ impl Launcher {
     /// Whether a launcher before this one has the same to say, as when a program is missing everywhere.
     fn is_said_by_another(&mut self) -> bool {
         let until = Instant::now() + ECHO;
-        let spoke = |bell: &Bell| bell.ready || bell.abort.is_some();
-        while Instant::now() < until && !self.peers.without(spoke).is_empty() {
+        let (own, has_met) = (self.own, self.has_met);
+        let spoke = |bell: &Bell| {
+            let goes_on = bell.connected || !bell.ended.is_empty();
+            bell.abort.is_some() || if has_met { goes_on } else { bell.ready }
+        };
+        let awaited = |launcher: &Self| {
+            let silent = launcher.peers.without(spoke);
+            let mut bells = launcher.peers.bells();
+            silent.iter().any(|node| *node < own)
+                && !bells.any(|(node, bell)| node < own && bell.abort.is_some())
+        };
+        while Instant::now() < until && awaited(self) {
             let waited = self.peers.take_events().and_then(|_| self.wait(TICK));
             if waited.is_err() {
                 return false;
             }
         }
-        let own = self.own;
         self.peers
             .bells()
             .any(|(node, bell)| node < own && bell.abort.is_some())
@@ -453,7 +475,13 @@ impl Launcher {
                     .to_string_lossy()
                     .into_owned(),
                 node: self.name(),
-                why: cause.to_string(),
+                why: match cause.kind() {
+                    // It is there: that was looked at.
+                    std::io::ErrorKind::NotFound => {
+                        "what its first line names after #!, or its loader, is not there".into()
+                    }
+                    _ => cause.to_string(),
+                },
             })?;
         }
         Ok(())
@@ -463,7 +491,7 @@ impl Launcher {
     fn common_environment(
         &self,
         session: &Session,
-        program: &Path,
+        is_open_mpi_4: bool,
         libpmix: &Path,
     ) -> Vec<(OsString, OsString)> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -479,7 +507,7 @@ impl Launcher {
             // As Open MPI 4 calls it.
             texts.push(("OMPI_MCA_btl_vader_backing_directory", memory));
         }
-        if library::is_open_mpi_4(program) {
+        if is_open_mpi_4 {
             let (name, value) = environment::OPEN_MPI_4;
             texts.push((name, value.to_owned()));
         }
@@ -518,7 +546,7 @@ impl Launcher {
             self.see_to_cord();
             if self.peers.is_outcast() {
                 self.say("the other nodes have given this one up; its ranks are ended");
-                self.ranks.signal(SIGKILL);
+                self.ranks.end(SIGKILL);
                 return Ok(None);
             }
             self.hear_bells()?;
@@ -541,7 +569,8 @@ impl Launcher {
                 || !self.waiting.is_empty()
                 || !self.searching.is_empty()
                 || self.modex.is_restless();
-            self.wait(if due { TICK } else { REST })?;
+            let rest = if self.started { REST } else { INIT_QUIET };
+            self.wait(if due { TICK } else { rest })?;
         }
     }
 

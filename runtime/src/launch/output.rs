@@ -69,13 +69,17 @@ impl Mouths {
     }
 
     /// Listens to a rank that was started.
-    pub(super) fn listen(&self, child: &mut Child, rank: u32) {
+    ///
+    /// # Errors
+    /// No thread can be had.
+    pub(super) fn listen(&self, child: &mut Child, rank: u32) -> io::Result<()> {
         if let Some(pipe) = child.stdout.take() {
-            self.pass_on(pipe, rank, |line| io::stdout().write_all(line));
+            self.pass_on(pipe, rank, |line| io::stdout().write_all(line))?;
         }
         if let Some(pipe) = child.stderr.take() {
-            self.pass_on(pipe, rank, |line| io::stderr().write_all(line));
+            self.pass_on(pipe, rank, |line| io::stderr().write_all(line))?;
         }
+        Ok(())
     }
 
     fn pass_on(
@@ -83,9 +87,9 @@ impl Mouths {
         pipe: impl Read + Send + 'static,
         rank: u32,
         write: impl Fn(&[u8]) -> io::Result<()> + Send + 'static,
-    ) {
+    ) -> io::Result<()> {
         let open = self.open.clone();
-        std::thread::spawn(move || {
+        let read = move || {
             let _open = open;
             let mut pipe = BufReader::new(pipe);
             let mut line = Vec::new();
@@ -102,7 +106,14 @@ impl Mouths {
                 // Nobody may be reading; the rank is not to be stopped by that.
                 let _ = write(&line);
             }
-        });
+        };
+        let reader = std::thread::Builder::new().spawn(read);
+        reader.map(|_| ()).map_err(|cause| {
+            let why = format!(
+                "no thread for what rank {rank} says: {cause}; raise ulimit -u, or use --output"
+            );
+            io::Error::new(cause.kind(), why)
+        })
     }
 
     /// Waits for the last words.

@@ -3,7 +3,7 @@
 use super::bell::Ended;
 
 /// Whose status counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ExitPolicy {
     /// The first status that is not zero.
     First,
@@ -12,6 +12,19 @@ pub enum ExitPolicy {
     /// The highest of those that were not lost in MPI; a lost rank counts only if nobody survived.
     #[default]
     Survivors,
+}
+
+impl std::str::FromStr for ExitPolicy {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "first" => Ok(Self::First),
+            "worst" => Ok(Self::Worst),
+            "survivors" => Ok(Self::Survivors),
+            _ => Err("there is no such policy; write first, worst or survivors".into()),
+        }
+    }
 }
 
 impl ExitPolicy {

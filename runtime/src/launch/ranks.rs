@@ -5,12 +5,13 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::bell::Ended;
 use super::output::Mouths;
 use crate::sys::child::{bind_to_processors, bind_to_this_thread};
-use crate::sys::poll::Epoll;
-use crate::sys::process::{open_pidfd, send_signal, try_reap};
+use crate::sys::poll::{Epoll, readable};
+use crate::sys::process::{descendants, open_pidfd, send_signal, send_signal_by, try_reap};
 
 /// One rank while it runs.
 struct Running {
@@ -38,6 +39,8 @@ pub(super) struct Start<'a> {
 #[derive(Default)]
 pub(super) struct Ranks {
     running: BTreeMap<u32, Running>,
+    /// What ranks that were told to end had started.
+    strays: Vec<OwnedFd>,
 }
 
 /// Where a rank's pidfd stands in the loop's set, by the rank.
@@ -76,7 +79,7 @@ impl Ranks {
             bind_to_processors(&mut command, start.processors);
         }
         let mut child = command.spawn()?;
-        mouths.listen(&mut child, rank);
+        mouths.listen(&mut child, rank)?;
         let pid = child.id();
         let pidfd = open_pidfd(pid)?;
         epoll.add(pidfd.as_fd(), TOKEN | u64::from(rank))?;
@@ -146,21 +149,47 @@ impl Ranks {
         self.signal_some(&[], signal);
     }
 
-    /// Sends a signal to those from one to another of these that run here; to all if none is named.
+    /// Sends a signal that is to end them to all that run, and from now on waits for those they have started, too: one
+    /// may be a shell whose program takes its time.
+    pub(super) fn end(&mut self, signal: i32) {
+        for running in self.running.values() {
+            if running.status.is_none() {
+                let below = descendants(running.pid);
+                let opened = below.into_iter().filter_map(|pid| open_pidfd(pid).ok());
+                self.strays.extend(opened);
+                let _ = send_signal(running.pid, signal);
+            }
+        }
+        self.strays.retain(|stray| !has_ended(stray));
+        for stray in &self.strays {
+            let _ = send_signal_by(stray.as_fd(), signal);
+        }
+    }
+
+    /// Sends a signal to those from one to another of these that run here, and what they have started; to all if none
+    /// is named.
     pub(super) fn signal_some(&self, ranks: &[(u32, u32)], signal: i32) {
         let within = |rank: &u32| ranks.iter().any(|(from, to)| (from..=to).contains(&rank));
         let meant = |rank: &u32| ranks.is_empty() || within(rank);
         for (_, running) in self.running.iter().filter(|(rank, _)| meant(rank)) {
             if running.status.is_none() {
+                for pid in descendants(running.pid) {
+                    let _ = send_signal(pid, signal);
+                }
                 // Not reaped yet, so the pid is still its own.
                 let _ = send_signal(running.pid, signal);
             }
         }
     }
 
+    /// Whether all have ended, and what was to end with them.
     pub(super) fn is_empty(&self) -> bool {
-        self.running.is_empty()
+        self.running.is_empty() && self.strays.iter().all(has_ended)
     }
+}
+
+fn has_ended(stray: &OwnedFd) -> bool {
+    readable(&[stray.as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
 }
 
 /// An end as a shell counts it.

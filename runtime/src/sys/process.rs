@@ -56,6 +56,48 @@ pub fn send_signal(pid: u32, signal: i32) -> io::Result<()> {
     check("kill", i64::from(answer)).map(|_| ())
 }
 
+/// The same to the process of a pidfd (5.1).
+pub fn send_signal_by(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    let no_details = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: without details the kernel writes those of kill.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            signal,
+            no_details,
+            0u32,
+        )
+    };
+    check("pidfd_send_signal", answer).map(|_| ())
+}
+
+/// Processes that a process has started, and those that these have, but for such as have begun a session of their own,
+/// as what is to outlive its parent does.
+pub fn descendants(pid: u32) -> Vec<u32> {
+    // SAFETY: no pointers.
+    let session = |pid: u32| unsafe { libc::getsid(pid as libc::pid_t) };
+    let own = session(pid);
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        next += 1;
+        let tasks = std::fs::read_dir(format!("/proc/{parent}/task"));
+        for task in tasks.into_iter().flatten().flatten() {
+            let children = std::fs::read_to_string(task.path().join("children"));
+            let children = children.unwrap_or_default();
+            let children = children
+                .split_whitespace()
+                .filter_map(|word| word.parse().ok());
+            let fresh: Vec<u32> = children
+                .filter(|child| session(*child) == own && !found.contains(child))
+                .collect();
+            found.extend(fresh);
+        }
+    }
+    found.split_off(1)
+}
+
 /// How a child ended, if it has: `Some(status)` is wait(2)'s status. `ECHILD` if it is no child
 /// of ours, or somebody else in this process has reaped it.
 pub fn try_reap(pid: u32) -> io::Result<Option<i32>> {

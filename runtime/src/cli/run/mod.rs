@@ -52,10 +52,10 @@ pub(crate) struct RunArgs {
     #[arg(short = 'x', value_name = "NAME[=VALUE]")]
     export: Vec<String>,
     /// Bind each rank to its share of the cores that the launcher may use.
-    #[arg(long, value_name = "WHAT", default_value = "none")]
+    #[arg(long, value_name = "none|core", default_value = "none", value_parser = parse_bind)]
     bind: Bind,
     /// Whose exit status is the job's.
-    #[arg(long, value_name = "POLICY", default_value = "survivors")]
+    #[arg(long, value_name = "first|worst|survivors", default_value = "survivors", value_parser = parse_policy)]
     exit_policy: ExitPolicy,
     /// How many seconds the launchers of all nodes, and then their ranks, may take to come; and how long a rank waits
     /// for what another has not put and no fence brings (PMIx_Get), if it sets no limit itself.
@@ -65,7 +65,7 @@ pub(crate) struct RunArgs {
     /// Write each line of a rank with the rank before it.
     #[arg(long)]
     label: bool,
-    /// Write what a rank says into a file; %r is the rank, %h the node, %j the job.
+    /// Write what a rank says into a file, at its end if it is there; %r is the rank, %h the node, %j the job.
     #[arg(long, value_name = "PATTERN", conflicts_with = "label")]
     output: Option<String>,
     /// Say what is done: libpmix, variables, fences, deaths.
@@ -74,6 +74,14 @@ pub(crate) struct RunArgs {
     /// The program and its arguments; of several, each with its ranks: -n 2 ./a : -n 6 ./b.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
+}
+
+fn parse_bind(word: &str) -> Result<Bind, String> {
+    word.parse()
+}
+
+fn parse_policy(word: &str) -> Result<ExitPolicy, String> {
+    word.parse()
 }
 
 /// What a page has to say besides the options.

@@ -28,6 +28,8 @@ const VARIABLE: &str = "MUSTER_RUN_HOST";
 /// How long the last launchers may take to end after one has ended in order, for it has waited for all of them, or
 /// after a signal that is to end them.
 const FAREWELL: Duration = Duration::from_secs(20);
+/// The exit status where no host has taken the key, as where some node does not come.
+const NOBODY_CAME: u8 = 5;
 /// All that happens wakes this process.
 const REST: Duration = Duration::from_secs(60);
 
@@ -68,17 +70,23 @@ pub(super) fn run(
         let words = command_line(&told, export, again).map_err(refused("this program"))?;
         let player = Player::start(ssh, place, host, &words, &key, &epoll);
         players
-            .0
+            .running
             .push(player.map_err(refused(&format!("{ssh} {host}")))?);
     }
     let mut statuses = Vec::new();
     let mut over_at: Option<Instant> = None;
+    let mut ended_by = None;
+    let mut taken_by = Some(Instant::now() + plan.patience);
     let mut ready = Vec::new();
     loop {
         for signal in signals.take() {
-            players.0.iter_mut().for_each(|player| player.tell(signal));
+            players
+                .running
+                .iter_mut()
+                .for_each(|player| player.tell(signal));
             if signal != SIGUSR1 && signal != SIGUSR2 {
                 over_at.get_or_insert(Instant::now() + FAREWELL);
+                ended_by.get_or_insert(signal);
             }
         }
         if players.reap(&mut statuses) {
@@ -87,10 +95,18 @@ pub(super) fn run(
         if over_at.is_some_and(|at| Instant::now() >= at) {
             players.give_up(&mut statuses);
         }
-        if players.0.is_empty() {
+        if taken_by.is_some_and(|at| Instant::now() >= at) {
+            taken_by = None;
+            players.drop_the_deaf(plan.patience);
+        }
+        if players.running.is_empty() && !players.any_taken {
+            return Ok(ended_by.map_or(NOBODY_CAME, |signal| 128 + signal as u8));
+        }
+        if players.running.is_empty() {
             return Ok(plan.policy.of_nodes(&statuses));
         }
-        let rest = over_at.map_or(REST, |at| at.saturating_duration_since(Instant::now()));
+        let due = over_at.into_iter().chain(taken_by).min();
+        let rest = due.map_or(REST, |at| at.saturating_duration_since(Instant::now()));
         epoll
             .wait(&mut ready, Some(rest))
             .map_err(refused("wait"))?;
@@ -207,6 +223,12 @@ impl Player {
         }
     }
 
+    /// Whether ssh has taken the key from its cord, which it does when it has reached the host.
+    fn has_taken(&self) -> bool {
+        let cord = self.ssh.child.stdin.as_ref();
+        cord.is_some_and(|cord| rustix::io::ioctl_fionread(cord).is_ok_and(|left| left == 0))
+    }
+
     fn say(&self, words: &str) {
         let line = format!("muster run: {}: {words}\n", self.host);
         let _ = std::io::stderr().write_all(line.as_bytes());
@@ -215,14 +237,18 @@ impl Player {
 
 /// The launchers that run.
 #[derive(Default)]
-struct Players(Vec<Player>);
+struct Players {
+    running: Vec<Player>,
+    /// Some host was reached.
+    any_taken: bool,
+}
 
 impl Players {
     /// Those that have ended since; whether one of them had waited for all others.
     fn reap(&mut self, statuses: &mut Vec<Option<u8>>) -> bool {
         let mut in_order = false;
         let mut lost = Vec::new();
-        self.0.retain_mut(|player| {
+        self.running.retain_mut(|player| {
             let Some(status) = player.ssh.status() else {
                 return true;
             };
@@ -232,20 +258,35 @@ impl Players {
             }
             let status = status.filter(|status| *status != GIVEN_UP);
             in_order |= status.is_some();
+            self.any_taken |= status.is_some() || player.has_taken();
             statuses.push(status);
             false
         });
         for place in lost {
             // Those that wait for it to come need not.
             let words = format!("lost {place}\n");
-            self.0.iter_mut().for_each(|player| player.write(&words));
+            self.running
+                .iter_mut()
+                .for_each(|player| player.write(&words));
         }
         in_order
     }
 
+    /// Ends every ssh that has not reached its host by now.
+    fn drop_the_deaf(&mut self, patience: Duration) {
+        for player in self.running.iter().filter(|player| !player.has_taken()) {
+            player.say(&format!(
+                "it was not reached within {} s (--patience); ssh is ended",
+                patience.as_secs()
+            ));
+            player.ssh.signal(SIGKILL);
+        }
+    }
+
     /// The others have ended and not waited for these, or all were to end.
     fn give_up(&mut self, statuses: &mut Vec<Option<u8>>) {
-        for player in self.0.drain(..) {
+        for player in self.running.drain(..) {
+            self.any_taken |= player.has_taken();
             player.say("its launcher should have ended; it is not waited for");
             statuses.push(None);
         }

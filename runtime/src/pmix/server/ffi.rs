@@ -297,6 +297,16 @@ impl Library {
     }
 }
 
+/// The first release whose servers are told of clients as this one is; those before have the same functions.
+pub(super) const RELEASE_LEAST: u32 = 4;
+
+/// The first number in what a library calls itself: `OpenPMIx 4.2.2rc2 (PMIx Standard: 4.2, ...)`.
+pub(super) fn release(version: &str) -> Option<u32> {
+    let from = version.find(|letter: char| letter.is_ascii_digit())?;
+    let digits = version[from..].split(|letter: char| !letter.is_ascii_digit());
+    digits.into_iter().next()?.parse().ok()
+}
+
 fn generate(function: Generate, call: &'static str, list: &CStr) -> Result<Vec<u8>, Error> {
     let mut answer: *mut c_char = std::ptr::null_mut();
     // SAFETY: a terminated text and a place for the answer.
@@ -340,4 +350,24 @@ fn succeeded(call: &'static str, status: c_int) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Refused { call, status })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::release;
+
+    #[test]
+    fn a_release_is_read_from_what_a_library_calls_itself() {
+        for (version, number) in [
+            (
+                "OpenPMIx 4.2.2rc2 (PMIx Standard: 4.2, Stable ABI: 0.0)",
+                Some(4),
+            ),
+            ("OpenPMIx 3.2.3 (PMIx Standard: 3.2)", Some(3)),
+            ("PMIx 10", Some(10)),
+            ("a library", None),
+        ] {
+            assert_eq!(release(version), number, "{version}");
+        }
+    }
 }

@@ -21,6 +21,7 @@ mod upcall;
 use std::ffi::{CString, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use crate::sys::descriptor::EventFd;
 
@@ -29,6 +30,9 @@ pub use desk::{Lookup, Publishing, Query, Value};
 pub use meeting::{Contribution, Done, Meeting};
 pub use modex::{Found, Want};
 pub use upcall::Upcall;
+
+/// How long the library may take to end.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Why there is no server, or it refused.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +47,16 @@ pub enum Error {
         path: String,
         /// What it lacks.
         function: &'static str,
+    },
+    /// The library is of a release before.
+    #[error(
+        "{path} is {version}; PMIx 4 or later is needed, and MUSTER_LIBPMIX says where there is one"
+    )]
+    OldVersion {
+        /// The library.
+        path: String,
+        /// As it calls itself.
+        version: String,
     },
     /// It refused.
     #[error("{call} failed with PMIx status {status}")]
@@ -106,12 +120,16 @@ impl Server {
     /// # Errors
     /// See [`Error`]; there is no server then.
     pub fn start(
-        library: &Path,
+        path: &Path,
         facts: &JobFacts,
         wake: EventFd,
     ) -> Result<(Self, Receiver<Upcall>), Error> {
-        let library = ffi::Library::open(library)?;
+        let library = ffi::Library::open(path)?;
         let version = library.version();
+        if ffi::release(&version).is_some_and(|release| release < ffi::RELEASE_LEAST) {
+            let path = path.display().to_string();
+            return Err(Error::OldVersion { path, version });
+        }
         let namespace = text(&facts.namespace)?;
         let upcalls = upcall::open(wake, namespace.clone())?;
         library.init(&infos::of_server(facts)?)?;
@@ -164,9 +182,19 @@ impl Server {
     }
 
     /// Ends the server. Ranks that still run lose it, and abort.
+    ///
+    /// libpmix 4.2.2 waits for ever where a rank was killed while it connected. It is not waited for: the process ends.
     pub fn stop(self) {
         upcall::close();
-        self.library.finalize();
+        let (ended, end) = std::sync::mpsc::channel();
+        let library = self.library;
+        let ending = move || {
+            library.finalize();
+            let _ = ended.send(());
+        };
+        if std::thread::Builder::new().spawn(ending).is_ok() {
+            let _ = end.recv_timeout(FAREWELL);
+        }
     }
 }
 
