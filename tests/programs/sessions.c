@@ -3,10 +3,17 @@
  *   SETS rank number       what MPI_Session_get_num_psets says
  *   SUM rank sum           of the ranks
  *   EVEN rank sum          of the even ranks
- *   DONE rank              after MPI_Session_finalize */
+ *   DONE rank              after MPI_Session_finalize
+ *
+ * sessions again: then each rank opens a second session and makes one more communicator; the last rank kills itself, and
+ * the others wait for a word from it.
+ *
+ *   TOLD rank class        what MPI says in place of the word */
 #include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static int sum(MPI_Comm all, int number)
 {
@@ -15,7 +22,28 @@ static int sum(MPI_Comm all, int number)
     return total;
 }
 
-int main(void)
+static void again(void)
+{
+    MPI_Session session;
+    MPI_Group world;
+    MPI_Comm all;
+    int rank, size, word, class;
+
+    MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &session);
+    MPI_Group_from_session_pset(session, "mpi://WORLD", &world);
+    MPI_Group_rank(world, &rank);
+    MPI_Group_size(world, &size);
+    MPI_Comm_create_from_group(world, "again", MPI_INFO_NULL, MPI_ERRORS_RETURN, &all);
+    printf("SUM %d %d\n", rank, sum(all, rank));
+    if (rank == size - 1)
+        raise(SIGKILL);
+    MPI_Error_class(MPI_Recv(&word, 1, MPI_INT, size - 1, 0, all, MPI_STATUS_IGNORE), &class);
+    printf("TOLD %d %d\n", rank, class);
+    fflush(stdout);
+    _exit(0);
+}
+
+int main(int count, char **words)
 {
     MPI_Session session;
     MPI_Group world, even;
@@ -45,5 +73,9 @@ int main(void)
     MPI_Group_free(&world);
     MPI_Session_finalize(&session);
     printf("DONE %d\n", rank);
+    fflush(stdout);
+    if (count > 1)
+        again();
+    (void)words;
     return 0;
 }
