@@ -94,12 +94,12 @@ fn ranks_are_bound_to_cores_of_their_own() {
     let mut run = Running::start(&["-n", "1", "--bind", "core"], Path::new("grep"), &list);
     assert!(run.expect_end().success());
     assert_eq!(run.count(own.expect("a list")), 1, "{}", run.text());
-    let mut run = Running::start(&["-n", "5000", "--bind", "core"], Path::new("true"), &[]);
+    let mut run = Running::start(&["-n", "4000", "--bind", "core"], Path::new("true"), &[]);
     let status = run.expect_end();
     let text = run.text();
     assert_eq!(status.code(), Some(2), "{text}");
     assert_eq!(
-        text.matches("5000 ranks cannot be bound on n1").count(),
+        text.matches("4000 ranks cannot be bound on n1").count(),
         1,
         "{text}"
     );

@@ -418,6 +418,17 @@ fn a_second_launcher_of_a_job_leaves_the_first_alone() {
     });
 }
 
+/// The addresses of emulated nodes bound those alone.
+#[test]
+fn many_hosts_may_be_named() {
+    let mut command = Command::new(program("muster"));
+    command.args(["run", "--hosts", "n[1-255]", "--ssh", "false", "true"]);
+    let refused = command.output().expect("muster can be started");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    // Of the ssh that fails, not of a wrong word.
+    assert_eq!(refused.status.code(), Some(1), "{text}");
+}
+
 #[test]
 fn hosts_that_cannot_be_used_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -3,10 +3,15 @@
  *   SETS rank number       what MPI_Session_get_num_psets says
  *   SUM rank sum           of the ranks
  *   EVEN rank sum          of the even ranks
- *   DONE rank              after MPI_Session_finalize */
+ *   DONE rank              after MPI_Session_finalize
+ *
+ * sessions again: then each rank opens a second session and makes one more communicator; the last rank kills itself, and
+ * the others stay. */
 #include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static int sum(MPI_Comm all, int number)
 {
@@ -15,7 +20,26 @@ static int sum(MPI_Comm all, int number)
     return total;
 }
 
-int main(void)
+static void again(void)
+{
+    MPI_Session session;
+    MPI_Group world;
+    MPI_Comm all;
+    int rank, size;
+
+    MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &session);
+    MPI_Group_from_session_pset(session, "mpi://WORLD", &world);
+    MPI_Group_rank(world, &rank);
+    MPI_Group_size(world, &size);
+    MPI_Comm_create_from_group(world, "again", MPI_INFO_NULL, MPI_ERRORS_RETURN, &all);
+    printf("SUM %d %d\n", rank, sum(all, rank));
+    if (rank == size - 1)
+        raise(SIGKILL);
+    for (;;)
+        pause();
+}
+
+int main(int count, char **words)
 {
     MPI_Session session;
     MPI_Group world, even;
@@ -45,5 +69,9 @@ int main(void)
     MPI_Group_free(&world);
     MPI_Session_finalize(&session);
     printf("DONE %d\n", rank);
+    fflush(stdout);
+    if (count > 1)
+        again();
+    (void)words;
     return 0;
 }

@@ -5,6 +5,7 @@
 
 use super::modex::{Blob, Wanted};
 use super::notices::Notice;
+use super::ranges::Ranges;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -32,9 +33,10 @@ pub(super) struct Bell {
     /// The job is to end, and with which status.
     pub(super) abort: Option<Abort>,
     /// Ranks of this node that have ended.
+    #[serde(with = "alike")]
     pub(super) ended: Vec<Ended>,
     /// Launchers that are gone, in its eyes.
-    pub(super) gone: Vec<usize>,
+    pub(super) gone: Ranges,
     pub(super) fences: Vec<Note>,
     /// What its ranks have left for others to find.
     pub(super) notices: Vec<Notice>,
@@ -94,6 +96,41 @@ impl Ended {
     }
 }
 
+/// Ranks that have ended alike are said together, in no order.
+mod alike {
+    use super::{Ended, Ranges};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::collections::BTreeMap;
+
+    pub(super) fn serialize<S: Serializer>(all: &[Ended], to: S) -> Result<S::Ok, S::Error> {
+        let mut alike: BTreeMap<(u8, bool, bool), Vec<u32>> = BTreeMap::new();
+        for one in all {
+            let how = (one.status, one.connected, one.finalized);
+            alike.entry(how).or_default().push(one.rank);
+        }
+        let told = |(how, ranks): ((u8, bool, bool), Vec<u32>)| {
+            let ranks: Ranges = ranks.into_iter().collect();
+            (ranks, how)
+        };
+        let told: Vec<_> = alike.into_iter().map(told).collect();
+        told.serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Ended>, D::Error> {
+        let told: Vec<(Ranges, (u8, bool, bool))> = Vec::deserialize(from)?;
+        let mut all = Vec::new();
+        for (ranks, (status, connected, finalized)) in told {
+            all.extend(ranks.iter().map(|rank| Ended {
+                rank,
+                status,
+                connected,
+                finalized,
+            }));
+        }
+        Ok(all)
+    }
+}
+
 /// Which fence: whose, and which of theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(super) struct FenceId {
@@ -109,13 +146,15 @@ pub(super) struct Note {
     /// What the fence is for, where it is not only a fence.
     pub(super) tag: String,
     /// The ranks, where these are not all.
-    pub(super) ranks: Vec<u32>,
+    pub(super) ranks: Ranges,
     /// It is over for its own ranks.
     pub(super) over: bool,
     /// What its own ranks have put; none if they have not come.
     pub(super) put: Option<Put>,
-    /// Whose contributions count, and what they put if that is little.
-    pub(super) ruling: Option<Vec<(usize, Put)>>,
+    /// The nodes whose contributions count.
+    pub(super) ruling: Option<Ranges>,
+    /// What those of them have put that are gone.
+    pub(super) lent: Vec<(usize, Put)>,
 }
 
 /// What the ranks of a node have put into a fence.
@@ -135,6 +174,12 @@ impl Put {
             return Self::Beside(data.len());
         }
         Self::here(data)
+    }
+
+    /// What it takes on the bell as one of a list, a little more.
+    pub(super) fn size(&self) -> usize {
+        let Self::Here(digits) = self else { return 64 };
+        64 + digits.len()
     }
 
     /// All of it, however much it is.
@@ -192,6 +237,7 @@ impl Bell {
 
 #[cfg(test)]
 mod tests {
+    use super::super::layout::RANKS_OF_NODE_MOST;
     use super::*;
 
     #[test]
@@ -220,9 +266,10 @@ mod tests {
                 id,
                 tag: String::new(),
                 over: false,
-                ranks: vec![],
+                ranks: [1, 2, 3].into_iter().collect(),
                 put: Some(Put::new(b"x")),
-                ruling: Some(vec![(2, Put::Beside(9999))]),
+                ruling: Some([0, 2].into_iter().collect()),
+                lent: vec![(2, Put::Beside(9999))],
             }],
             ..Bell::default()
         };
@@ -231,5 +278,25 @@ mod tests {
         assert_eq!(Bell::decode(b"\xff"), None);
         assert_eq!(Parcel::Fence(id).key(1), b"run.f.0.3.1");
         assert_eq!(Parcel::Rank(7, 2).key(0), b"run.d.7.2.0");
+    }
+    #[test]
+    fn a_bell_has_room_for_the_ends_of_4096_ranks_however_they_end() {
+        let end = |rank: u32| Ended {
+            rank: 60_000 + rank,
+            status: (rank * 7 % 251) as u8,
+            connected: rank % 3 > 0,
+            finalized: rank % 3 > 1,
+        };
+        let ended: Vec<Ended> = (0..RANKS_OF_NODE_MOST).map(end).collect();
+        let bell = Bell {
+            ended: ended.clone(),
+            gone: (0..4096).step_by(2).collect(),
+            ..Bell::default()
+        };
+        let written = bell.encode();
+        assert!(written.len() < 2 * PART / 3, "{}", written.len());
+        let mut read = Bell::decode(&written).unwrap();
+        read.ended.sort_by_key(|one| one.rank);
+        assert_eq!((read.ended, read.gone), (ended, bell.gone));
     }
 }

@@ -15,12 +15,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::bell::{FenceId, Note, Put};
 use super::layout::Layout;
+use super::ranges::Ranges;
 
 /// Finished fences that are still spoken of: somebody may have to be told the ruling.
 const KEPT: u64 = 2;
 
 /// Fences of groups that are over here and kept for others, at most.
 const TOLD_MOST: usize = 64;
+/// What they may take on the bell.
+const TOLD_SIZE: usize = 16 << 10;
+/// What lost nodes had put, for those who have not heard it from themselves, may take there.
+const LENT_SIZE: usize = 16 << 10;
 
 /// What is known of the nodes.
 pub(super) struct Standing<'a> {
@@ -45,14 +50,14 @@ pub(super) enum Outcome {
 
 #[derive(Debug, Default)]
 struct Fence {
-    ranks: Vec<u32>,
+    ranks: Ranges,
     members: Vec<usize>,
     puts: BTreeMap<usize, Vec<u8>>,
     /// Data that is announced and not here yet: node and length.
     awaited: BTreeMap<usize, usize>,
     /// Nodes whose data is more than can be carried, and its length; among the puts it is nothing.
     too_much: BTreeMap<usize, usize>,
-    ruling: Option<Vec<usize>>,
+    ruling: Option<Ranges>,
     delivered: bool,
     tag: String,
     /// Nodes that have spoken of it themselves.
@@ -92,7 +97,7 @@ impl Fences {
         let turn = self.turns.entry(group).or_default();
         let id = FenceId { group, turn: *turn };
         *turn += 1;
-        self.fence(id, tag, ranks);
+        self.fence(id, tag, &ranks.iter().copied().collect());
         let (oldest, group) = (id.turn.saturating_sub(KEPT), id.group);
         self.fences
             .retain(|one, fence| one.group != group || one.turn >= oldest || !fence.delivered);
@@ -130,8 +135,8 @@ impl Fences {
     /// What another node says. Data that lies beside is to be fetched: [`Fences::awaited`].
     pub(super) fn hear(&mut self, node: usize, notes: &[Note]) {
         for note in notes {
-            let is_ours = |rank: &u32| self.layout.node_of(*rank) == Some(self.own);
-            if !note.ranks.is_empty() && !note.ranks.iter().any(is_ours) {
+            let mut own_ranks = self.layout.ranks_of(self.own);
+            if !note.ranks.is_empty() && !own_ranks.any(|rank| note.ranks.contains(rank)) {
                 continue;
             }
             let turn = self.turns.get(&note.id.group).copied().unwrap_or(0);
@@ -148,10 +153,10 @@ impl Fences {
             if let Some(put) = &note.put {
                 fence.take(node, put);
             }
-            if let (Some(ruling), None) = (&note.ruling, &fence.ruling) {
-                fence.ruling = Some(ruling.iter().map(|(node, _)| *node).collect());
+            if fence.ruling.is_none() {
+                fence.ruling.clone_from(&note.ruling);
             }
-            for (node, put) in note.ruling.iter().flatten() {
+            for (node, put) in &note.lent {
                 fence.take(*node, put);
             }
         }
@@ -174,11 +179,19 @@ impl Fences {
             .fences
             .iter()
             .filter(|(id, fence)| id.group != 0 && fence.is_over(own));
-        let mut over: Vec<(u64, FenceId)> = over.map(|(id, fence)| (fence.age, *id)).collect();
+        let mut over: Vec<(u64, usize, FenceId)> = over
+            .map(|(id, fence)| (fence.age, fence.size(own), *id))
+            .collect();
         // The oldest first: a number of a group says nothing of its age.
         over.sort_unstable();
-        for (_, id) in over.iter().take(over.len().saturating_sub(TOLD_MOST)) {
-            self.fences.remove(id);
+        let (mut size, mut kept) = (0, 0);
+        for (_, more, id) in over.into_iter().rev() {
+            size += more;
+            if kept > 0 && (kept == TOLD_MOST || size > TOLD_SIZE) {
+                self.fences.remove(&id);
+            } else {
+                kept += 1;
+            }
         }
     }
 
@@ -210,7 +223,7 @@ impl Fences {
         let mut over = Vec::new();
         for (id, fence) in &mut self.fences {
             if fence.ruling.is_none() && fence.may_rule(self.own, &self.layout, standing) {
-                fence.ruling = Some(fence.puts.keys().copied().collect());
+                fence.ruling = Some(fence.puts.keys().map(|node| *node as u32).collect());
             }
             if fence.delivered || !fence.puts.contains_key(&self.own) {
                 continue;
@@ -218,23 +231,25 @@ impl Fences {
             let Some(ruling) = &fence.ruling else {
                 continue;
             };
-            let missing = ruling.iter().find(|node| !fence.puts.contains_key(node));
-            let too_much = ruling.iter().find(|node| fence.too_much.contains_key(node));
+            let mut ruled = ruling.iter().map(|node| node as usize);
+            let missing = ruled.find(|node| !fence.puts.contains_key(node));
+            let mut too_much = fence.too_much.keys().copied();
+            let too_much = too_much.find(|node| ruling.contains(*node as u32));
             match missing.or(too_much) {
-                Some(node) if fence.too_much.contains_key(node) => {
-                    over.push(Outcome::TooMuch(*id, *node));
+                Some(node) if fence.too_much.contains_key(&node) => {
+                    over.push(Outcome::TooMuch(*id, node));
                     fence.delivered = true;
                 }
                 None => {
                     let parts: Vec<&[u8]> = ruling
                         .iter()
-                        .filter_map(|node| fence.puts.get(node).map(Vec::as_slice))
+                        .filter_map(|node| fence.puts.get(&(node as usize)).map(Vec::as_slice))
                         .collect();
                     over.push(Outcome::Complete(*id, parts.concat()));
                     fence.delivered = true;
                 }
-                Some(node) if standing.gone.contains(node) => {
-                    over.push(Outcome::Lost(*id, *node));
+                Some(node) if fence.is_lost(self.own, node, standing) => {
+                    over.push(Outcome::Lost(*id, node));
                     fence.delivered = true;
                 }
                 Some(_) => {}
@@ -243,21 +258,20 @@ impl Fences {
         over
     }
 
-    /// What is to be said.
-    pub(super) fn notes(&self) -> Vec<Note> {
-        let known = self.fences.iter();
+    /// What is to be said. What counts in a ruling each node says itself; the others what those had put that are gone,
+    /// as far as there is room.
+    pub(super) fn notes(&self, gone: &BTreeSet<usize>) -> Vec<Note> {
+        let mut room = LENT_SIZE;
         let note = |(id, fence): (&FenceId, &Fence)| Note {
             id: *id,
             tag: fence.tag.clone(),
             over: fence.is_over(self.own),
             ranks: fence.ranks.clone(),
             put: fence.put_of(self.own),
-            ruling: fence.ruling.as_ref().map(|nodes| {
-                let put = |node: &usize| fence.put_of(*node).unwrap_or(Put::Beside(0));
-                nodes.iter().map(|node| (*node, put(node))).collect()
-            }),
+            ruling: fence.ruling.clone(),
+            lent: fence.lent(gone, &mut room),
         };
-        known.map(note).collect()
+        self.fences.iter().map(note).collect()
     }
 
     /// Nodes for which a fence of this node waits.
@@ -288,20 +302,19 @@ impl Fences {
         self.fences.get(&id).is_some_and(|fence| !fence.delivered)
     }
 
-    fn fence(&mut self, id: FenceId, tag: &str, ranks: &[u32]) -> &mut Fence {
+    fn fence(&mut self, id: FenceId, tag: &str, ranks: &Ranges) -> &mut Fence {
         let (layout, count) = (&self.layout, &mut self.count);
         self.fences.entry(id).or_insert_with(|| {
             *count += 1;
-            let members: BTreeSet<usize> = match ranks {
-                [] => (0..layout.nodes().len()).collect(),
-                some => some
-                    .iter()
-                    .filter_map(|rank| layout.node_of(*rank))
-                    .collect(),
+            let members: BTreeSet<usize> = if ranks.is_empty() {
+                (0..layout.nodes().len()).collect()
+            } else {
+                let node_of = |rank| layout.node_of(rank);
+                ranks.iter().filter_map(node_of).collect()
             };
             Fence {
                 tag: tag.to_owned(),
-                ranks: ranks.to_vec(),
+                ranks: ranks.clone(),
                 members: members.into_iter().collect(),
                 age: *count,
                 ..Fence::default()
@@ -323,6 +336,37 @@ impl Fence {
         self.members.iter().all(is_served)
     }
 
+    /// What it takes on the bell, a little more.
+    fn size(&self, own: usize) -> usize {
+        let put = self.put_of(own).map_or(0, |put| put.size());
+        let ruling = self.ruling.as_ref().map_or(0, Ranges::size);
+        128 + self.tag.len() + self.ranks.size() + ruling + put
+    }
+
+    /// What nodes that are gone had put, if it counts.
+    fn lent(&self, gone: &BTreeSet<usize>, room: &mut usize) -> Vec<(usize, Put)> {
+        let counts = |node: &&usize| {
+            let ruling = self.ruling.as_ref();
+            ruling.is_some_and(|ruling| ruling.contains(**node as u32))
+        };
+        let put = |node: &usize| {
+            let put = self.put_of(*node)?;
+            *room = room.checked_sub(put.size())?;
+            Some((*node, put))
+        };
+        gone.iter().filter(counts).filter_map(put).collect()
+    }
+
+    /// Whether what a node has put went with it: whoever has it lends it as soon as he knows of the loss.
+    fn is_lost(&self, own: usize, node: usize, standing: &Standing<'_>) -> bool {
+        let is_left = |member: &&usize| **member != own && !standing.gone.contains(member);
+        let knows = |member: &usize| {
+            let gone = standing.gone_for.get(*member);
+            gone.is_some_and(|gone| gone.contains(&node))
+        };
+        standing.gone.contains(&node) && self.members.iter().filter(is_left).all(knows)
+    }
+
     /// What is said of what a node has put.
     fn put_of(&self, node: usize) -> Option<Put> {
         let too_much = self.too_much.get(&node).map(|size| Put::TooMuch(*size));
@@ -340,8 +384,6 @@ impl Fence {
                     self.puts.insert(node, data);
                 }
             }
-            // Who rules without having it says nothing of its length.
-            Put::Beside(0) => {}
             Put::Beside(size) => _ = self.awaited.insert(node, *size),
             Put::TooMuch(size) => {
                 self.awaited.remove(&node);
@@ -354,7 +396,7 @@ impl Fence {
     /// Whether ranks of this node may still come.
     fn is_expected(&self, node: usize, layout: &Layout, standing: &Standing<'_>) -> bool {
         let mut ranks = layout.ranks_of(node);
-        let takes_part = |rank: &u32| self.ranks.is_empty() || self.ranks.contains(rank);
+        let takes_part = |rank: &u32| self.ranks.is_empty() || self.ranks.contains(*rank);
         !standing.gone.contains(&node)
             && ranks.any(|rank| takes_part(&rank) && !standing.ended.contains(&rank))
     }
@@ -399,6 +441,7 @@ fn group_of(tag: &str, ranks: &[u32]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bell::{Bell, PART};
     use super::*;
 
     /// Nodes in one process: what one says the others hear, unless it is lost.
@@ -435,9 +478,23 @@ mod tests {
             self.nodes[node].contribute("", &[], vec![node as u8]);
         }
 
+        fn notes(&self, node: usize) -> Vec<Note> {
+            self.nodes[node].notes(&self.gone_for[node])
+        }
+
         fn says(&mut self, from: usize, to: usize) {
-            let notes = self.nodes[from].notes();
+            let notes = self.notes(from);
             self.nodes[to].hear(from, &notes);
+        }
+
+        /// What all that are left say.
+        fn hears(&mut self, node: usize) {
+            let others = 0..self.nodes.len();
+            for other in others.filter(|other| *other != node) {
+                if !self.gone_for[node].contains(&other) {
+                    self.says(other, node);
+                }
+            }
         }
 
         /// What is over at a node that knows of these losses.
@@ -478,7 +535,7 @@ mod tests {
         world.says(1, 0);
         assert_eq!(world.complete(0), Some(vec![0, 1, 2]));
         for node in [1, 2] {
-            world.says(0, node);
+            world.hears(node);
             assert_eq!(world.complete(node), Some(vec![0, 1, 2]));
             assert_eq!(world.complete(node), None, "told once");
         }
@@ -511,6 +568,83 @@ mod tests {
     }
 
     #[test]
+    fn what_a_lost_node_had_put_is_waited_for_while_somebody_may_have_it() {
+        let mut world = World::new(4);
+        for node in 0..4 {
+            world.put(node);
+            world.says(node, 0);
+        }
+        assert!(world.complete(0).is_some());
+        // Node 1 knows of the loss before those who have what was put.
+        world.gone_for[1].insert(3);
+        world.says(0, 1);
+        world.says(2, 1);
+        assert_eq!(world.advance(1), []);
+        world.gone_for[2].insert(3);
+        assert_eq!(world.advance(1), [], "node 0 may have it");
+        world.gone_for[0].insert(3);
+        world.says(0, 1);
+        assert_eq!(world.complete(1), Some(vec![0, 1, 2, 3]));
+        // Node 2 hears it of node 1, when the head is lost as well.
+        world.says(1, 2);
+        world.lose(0);
+        world.says(1, 2);
+        assert_eq!(world.complete(2), Some(vec![0, 1, 2, 3]));
+    }
+
+    #[test]
+    fn a_bell_has_room_for_the_fences_of_4096_nodes() {
+        // What Open MPI 5 puts in MPI_Init; of the four fences two have data.
+        const OPEN_MPI: usize = 86;
+        for (each, lost) in [1, 2, 4, 5, 8].into_iter().zip([0, 1, 40, 1000, 3000]) {
+            let names: Vec<String> = (0..4096).map(|node| format!("n{node}")).collect();
+            let layout = Layout::new(names, None, Some(each)).unwrap();
+            let mut fences = Fences::new(0, layout);
+            let mut gone_for = vec![BTreeSet::new(); 4096];
+            for turn in 0..4 {
+                let data = vec![7; (turn + 1) % 2 * OPEN_MPI * each as usize];
+                fences.contribute("", &[], data.clone());
+                for node in 1..4096 {
+                    let note = Note {
+                        id: FenceId {
+                            group: 0,
+                            turn: turn as u64,
+                        },
+                        tag: String::new(),
+                        over: false,
+                        ranks: Ranges::default(),
+                        put: Some(Put::new(&data)),
+                        ruling: None,
+                        lent: vec![],
+                    };
+                    fences.hear(node, &[note]);
+                    for (id, node, size) in fences.awaited() {
+                        fences.fetched(id, node, vec![7; size]);
+                    }
+                }
+                let standing = Standing {
+                    gone: &BTreeSet::new(),
+                    ended: &BTreeSet::new(),
+                    gone_for: &gone_for,
+                };
+                assert_eq!(fences.advance(&standing).len(), 1);
+            }
+            // Every other one of some is lost.
+            gone_for[0].extend((1..=lost).map(|node| node * 4095 / lost.max(1)));
+            let fences = fences.notes(&gone_for[0]);
+            assert_eq!(fences.len(), 3);
+            let bell = Bell {
+                gone: gone_for[0].iter().map(|node| *node as u32).collect(),
+                fences,
+                ..Bell::default()
+            };
+            let size = bell.encode().len();
+            // The rest is for notices and ends.
+            assert!(size < PART / 3, "{each} ranks, {lost} lost: {size}");
+        }
+    }
+
+    #[test]
     fn a_ruling_that_one_has_heard_stands_when_its_head_is_lost() {
         let mut world = World::new(4);
         for node in 0..4 {
@@ -520,7 +654,7 @@ mod tests {
             world.says(node, 0);
         }
         assert!(world.complete(0).is_some());
-        world.says(0, 3);
+        world.hears(3);
         assert_eq!(world.complete(3), Some(vec![0, 1, 2, 3]));
         // The next head must not rule before it has asked node 3, which has gone on.
         for node in 1..4 {
@@ -532,7 +666,7 @@ mod tests {
         world.gone_for[3].insert(0);
         world.says(3, 1);
         assert_eq!(world.complete(1), Some(vec![0, 1, 2, 3]));
-        world.says(1, 2);
+        world.hears(2);
         assert_eq!(world.complete(2), Some(vec![0, 1, 2, 3]));
     }
 
@@ -546,7 +680,7 @@ mod tests {
         assert_eq!(world.advance(0), []);
         world.says(2, 0);
         assert_eq!(world.advance(0), []);
-        world.says(0, 1);
+        world.hears(1);
         assert_eq!(world.complete(1), Some(vec![1, 2]));
     }
 
@@ -595,7 +729,7 @@ mod tests {
         assert!(world.complete(0).is_some());
         assert!(!world.nodes[0].is_open(id) && is_needed(&world));
         for node in [1, 2] {
-            world.says(0, node);
+            world.hears(node);
             let (fence, from, size) = world.nodes[node].awaited()[0];
             world.says(node, 0);
             assert!(is_needed(&world), "node {node} has heard the ruling only");
@@ -621,7 +755,7 @@ mod tests {
             world.says(node, 0);
         }
         for node in 0..3 {
-            world.says(0, node);
+            world.hears(node);
             assert_eq!(world.advance(node), [Outcome::TooMuch(id, 1)]);
             assert_eq!(world.advance(node), []);
         }
@@ -651,7 +785,7 @@ mod tests {
             world.put(0);
             assert!(world.complete(0).is_some());
         }
-        assert!(world.nodes[0].notes().len() <= 3);
+        assert!(world.notes(0).len() <= 3);
         assert_eq!(world.nodes[0].delivered_of_all(), 10);
     }
 
@@ -666,20 +800,16 @@ mod tests {
         }
         world.says(1, 0);
         assert_eq!(world.advance(0).len(), 2);
-        assert_eq!(
-            world.nodes[0].notes().len(),
-            2,
-            "it is not over for the other"
-        );
+        assert_eq!(world.notes(0).len(), 2, "it is not over for the other");
         world.says(0, 1);
         assert_eq!(world.advance(1).len(), 2);
-        assert_eq!(world.nodes[1].notes().len(), 2);
+        assert_eq!(world.notes(1).len(), 2);
         world.says(1, 0);
         assert_eq!(world.advance(0), []);
-        assert_eq!(world.nodes[0].notes().len(), 0);
+        assert_eq!(world.notes(0).len(), 0);
         world.says(0, 1);
         assert_eq!(world.advance(1), []);
-        assert_eq!(world.nodes[1].notes().len(), 0);
+        assert_eq!(world.notes(1).len(), 0);
         // What somebody still says of it does not bring it back.
         world.nodes[1].contribute("a", &some, vec![1]);
         world.says(1, 0);
@@ -701,9 +831,7 @@ mod tests {
         }
         // Node 1 does not say any more that it is over there.
         assert_eq!(world.advance(0), []);
-        let told: BTreeSet<String> = (world.nodes[0].notes().into_iter())
-            .map(|note| note.tag)
-            .collect();
+        let told: BTreeSet<String> = (world.notes(0).into_iter()).map(|note| note.tag).collect();
         let youngest: BTreeSet<String> = (8..TOLD_MOST + 8).map(name).collect();
         assert_eq!(told, youngest);
     }
@@ -719,9 +847,9 @@ mod tests {
         assert_eq!(world.complete(1), Some(vec![1]));
         world.says(1, 0);
         assert_eq!(world.advance(0), []);
-        assert_eq!(world.nodes[0].notes().len(), 0);
+        assert_eq!(world.notes(0).len(), 0);
         world.says(0, 1);
         assert_eq!(world.advance(1), []);
-        assert_eq!(world.nodes[1].notes().len(), 0);
+        assert_eq!(world.notes(1).len(), 0);
     }
 }

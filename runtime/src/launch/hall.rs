@@ -71,7 +71,7 @@ impl Launcher {
     pub(super) fn advance_fences(&mut self) {
         let gone_for: Vec<BTreeSet<usize>> = (0..self.plan.layout.nodes().len())
             .map(|node| match self.peers.bell(node) {
-                Some(bell) => bell.gone.iter().copied().collect(),
+                Some(bell) => bell.gone.iter().map(|node| node as usize).collect(),
                 None => BTreeSet::new(),
             })
             .collect();

@@ -5,6 +5,8 @@ use std::ops::Range;
 /// Most nodes and ranks of one job.
 const NODES_MOST: usize = 4096;
 const RANKS_MOST: usize = 65_536;
+/// Most ranks of one node: what their launcher has to say of them has a bound.
+pub(super) const RANKS_OF_NODE_MOST: u32 = 4096;
 
 /// Why there is no such layout.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +65,12 @@ impl Layout {
             ));
         }
         let (each, more) = (ranks / count, ranks % count);
+        let most = ranks.div_ceil(count);
+        if most > RANKS_OF_NODE_MOST as usize {
+            return wrong(format!(
+                "{most} ranks on one node; a node has at most {RANKS_OF_NODE_MOST}, use more nodes"
+            ));
+        }
         let start = |node: usize| (node * each + node.min(more)) as u32;
         Ok(Self {
             nodes,
@@ -134,6 +142,7 @@ mod tests {
             (named(4), Some(9), Some(2), "-n 9 is not --ppn 2 on 4"),
             (vec![], None, None, "0 nodes"),
             (named(1), Some(65_537), None, "65537 ranks"),
+            (named(2), Some(8193), None, "4097 ranks on one node"),
             (vec!["a".into(), "a".into()], None, None, "a is named twice"),
         ] {
             let error = Layout::new(nodes, ranks, each).unwrap_err().to_string();

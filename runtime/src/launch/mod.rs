@@ -31,6 +31,7 @@ mod output;
 mod peers;
 mod policy;
 mod programs;
+mod ranges;
 mod ranks;
 mod shelf;
 mod signals;
@@ -157,7 +158,9 @@ pub enum Error {
         cores: usize,
     },
     /// Attributes are bounded.
-    #[error("{what} has {size} bytes, and at most {most} can be carried; use fewer ranks a node")]
+    #[error(
+        "{what} has {size} bytes, and at most {most} can be carried; use fewer groups and published names at a time"
+    )]
     TooMuch {
         /// What.
         what: &'static str,

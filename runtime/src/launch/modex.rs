@@ -407,7 +407,11 @@ impl Launcher {
         let patience = self.plan.patience;
         let mut wanted: Vec<Wanted> = Vec::new();
         let living = living(self.peers.bells(), self.own, self.peers.gone());
-        let all_know = |node: usize| living.iter().all(|(_, bell)| bell.gone.contains(&node));
+        let all_know = |node: usize| {
+            living
+                .iter()
+                .all(|(_, bell)| bell.gone.contains(node as u32))
+        };
         for mut asking in std::mem::take(&mut self.modex.asking) {
             let rank = asking.want.rank;
             let copy = self.modex.copies.get(&rank);

@@ -627,8 +627,9 @@ impl Launcher {
     }
 
     fn ring(&mut self) -> Result<(), Error> {
-        self.bell.gone = self.peers.gone().iter().copied().collect();
-        self.bell.fences = self.fences.notes();
+        let gone = self.peers.gone();
+        self.bell.gone = gone.iter().map(|node| *node as u32).collect();
+        self.bell.fences = self.fences.notes(gone);
         if self.rung.as_ref() != Some(&self.bell) {
             self.peers.ring(&self.bell)?;
             self.rung = Some(self.bell.clone());

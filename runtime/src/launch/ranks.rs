@@ -94,9 +94,11 @@ impl Ranks {
         Ok(())
     }
 
+    /// It may have left before: with MPI Sessions it comes and leaves any number of times.
     pub(super) fn note_connected(&mut self, rank: u32) {
         if let Some(running) = self.running.get_mut(&rank) {
             running.connected = true;
+            running.finalized = false;
         }
     }
 

@@ -179,7 +179,8 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
     if let [program] = &mut programs[..] {
         program.ranks = layout.ranks();
     }
-    if layout.nodes().len() as u32 * args.rails > emulate::ADDRESSES_MOST {
+    let is_emulated = matches!(place, Place::Starter(_) | Place::Emulated(..));
+    if is_emulated && layout.nodes().len() as u32 * args.rails > emulate::ADDRESSES_MOST {
         let (nodes, rails, most) = (layout.nodes().len(), args.rails, emulate::ADDRESSES_MOST);
         let why = format!("{nodes} nodes of {rails} rails; there are {most} addresses for rails");
         return Err(CliError::usage("run", why));

@@ -319,11 +319,22 @@ pub(super) extern "C" fn group(
     let name = name.unwrap_or_default();
     let meeting = if operation == sys::PMIX_GROUP_CONSTRUCT {
         Meeting::Construct(name)
+    } else if is_local(infos) {
+        // All members are here and have come. libpmix 5 asks a second time for such a group if it has to wait for the
+        // answer, and uses what it has freed when it has two.
+        return sys::PMIX_OPERATION_SUCCEEDED;
     } else {
         Meeting::Destruct(name)
     };
     let answer = Answer::Infos(InfoAnswer { function, data });
     meet(meeting, processes, infos, endpoints(infos), answer)
+}
+
+/// Whether a group has all its members on this node, as libpmix says.
+fn is_local(infos: &[sys::pmix_info_t]) -> bool {
+    infos
+        .iter()
+        .any(|info| text(&info.key).as_c_str() == sys::PMIX_GROUP_LOCAL_ONLY)
 }
 
 /// What the members of a group tell each other of where they are reached.
