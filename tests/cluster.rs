@@ -290,6 +290,27 @@ impl Cluster {
         }
     }
 
+    /// Cuts a node off the network.
+    ///
+    /// # Panics
+    /// If that cannot be done.
+    pub fn cut(&self, node: usize) {
+        self.set_link(node, "down");
+    }
+
+    /// Takes that back.
+    ///
+    /// # Panics
+    /// If that cannot be done.
+    pub fn mend(&self, node: usize) {
+        self.set_link(node, "up");
+    }
+
+    fn set_link(&self, node: usize, state: &str) {
+        let (status, said) = self.say(&["ip", "link", "set", &format!("p{node}"), state]);
+        assert!(status.success(), "{said}");
+    }
+
     /// Ends all jobs, starts slurmd where it was killed, and waits until Slurm has all nodes back.
     ///
     /// # Panics

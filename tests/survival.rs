@@ -8,7 +8,8 @@ use muster_tests::steps::{
     LIVES_ON, everybody, plugin, service, step, worker, worker_program, workers,
 };
 use muster_tests::table::{
-    AGENT, NODE, RANK, SHRUNK, SLURMD, SLURMSTEPD, Start, WORKER, expect_all_rows, saw,
+    AGENT, DAEMONS, NODE, RANK, SHRUNK, SILENT, SLURMD, SLURMSTEPD, Start, WORKER, expect_all_rows,
+    saw,
 };
 use muster_tests::{program, workspace};
 use rustix::process::Signal;
@@ -21,7 +22,10 @@ const STEP_ENDS: &str = "Slurm ends the step";
 const PMIX_ENDS: &str = "Slurm's PMIx plugin ends the step, with Muster as without; the others \
     are told before as a rule";
 const JOB_ENDS: &str = "mpirun ends the job";
-const LIVE_ON: &str = "all live, with SLURM_NO_KILL=set in the environment of mpirun";
+const LIVE_ON: &str = "all live, with SLURM_NO_KILL=set in the environment of mpirun; of a rank that is killed on \
+    that node later all are told, and MPI goes on without it";
+const SHRUNK_ON: &str = "the others live, all of them are told, and MPI goes on without its ranks; mpirun does not \
+    end by itself, see above";
 const NODE_OR_AGENT: &str = "its ranks start another one; if that is not there within a deadline the node counts \
     as lost: the others live, are told, and MPI goes on without its ranks";
 const DOWN: &str = "all live; once Slurm holds the node for down, srun has no more of its workers' input and output";
@@ -267,21 +271,27 @@ fn allocation(cluster: &Cluster, options: &[&str]) -> Run {
     cluster.run(&mut command)
 }
 
-/// Kills a rank of node 3 when all are there.
-fn kill_a_rank(cluster: &Cluster, run: &Run) {
+/// Kills a rank of a node when all are there.
+fn kill_a_rank(cluster: &Cluster, run: &Run, node: usize) {
     run.await_lines(8, &[": READY "]);
-    kill(&cluster.on_node(3, "ulfm_survive")[..1]);
+    kill(&cluster.on_node(node, "ulfm_survive")[..1]);
 }
 
-/// All of them have got the right answer, and end.
-fn expect_done(cluster: &Cluster, run: &mut Run, ranks: usize) {
+/// MPI goes on with so many, each of which was told by Muster of a rank.
+fn expect_shrunk(run: &Run, ranks: usize) {
+    for line in run.await_lines(ranks, &[": SHRUNK "]) {
+        let (rank, _) = line.split_once(':').expect("a rank");
+        run.await_line(&[&format!("{rank}: TOLD "), " RANK_FAILED "]);
+    }
+}
+
+/// All of them get the right answer.
+fn expect_answers(cluster: &Cluster, run: &Run, ranks: usize) {
     let stop = cluster.folder().join("stop");
     fs::write(&stop, "").expect("a file");
     let done = run.await_lines(ranks, &[": DONE "]);
     assert!(done.iter().all(|line| line.contains(" ok ")), "{done:?}");
-    run.end();
     fs::remove_file(&stop).expect("it is there");
-    cluster.recover();
 }
 
 #[test]
@@ -290,24 +300,57 @@ fn mpirun_in_an_allocation() {
         return;
     };
     let mut run = allocation(&cluster, &["--with-ft", "ulfm"]);
-    kill_a_rank(&cluster, &run);
-    for line in run.await_lines(7, &[": SHRUNK "]) {
-        let (rank, _) = line.split_once(':').expect("a rank");
-        run.await_line(&[&format!("{rank}: TOLD "), " RANK_FAILED "]);
-    }
+    kill_a_rank(&cluster, &run, 3);
+    expect_shrunk(&run, 7);
     saw(Start::Ulfm, RANK, SHRUNK);
     kill(&cluster.on_node(1, "musterd"));
     run.await_lines(2, &[": TOLD ", " OVERFLOW "]);
-    expect_done(&cluster, &mut run, 7);
+    expect_answers(&cluster, &run, 7);
+    run.end();
+    cluster.recover();
     saw(Start::Ulfm, AGENT, NODE_OR_AGENT);
+    let mut run = allocation(&cluster, &[]);
+    kill_a_rank(&cluster, &run, 3);
+    assert!(!run.end().success());
+    saw(Start::Mpirun, RANK, JOB_ENDS);
+    cluster.recover();
+    cluster.await_clean();
+    cluster.show_clean("jobs of mpirun that lost a rank");
+}
+
+#[test]
+fn mpirun_that_loses_a_node() {
+    let Some(cluster) = Cluster::start("") else {
+        return;
+    };
     let mut run = allocation(&cluster, &["--with-ft", "ulfm"]);
     run.await_lines(8, &[": READY "]);
-    kill(&cluster.on_node(2, "slurmd"));
+    let mut daemons = cluster.on_node(2, "slurmd");
+    daemons.extend(cluster.on_node(2, "slurmstepd"));
+    assert!(daemons.len() > 1, "{daemons:?}");
+    kill(&daemons);
     cluster.await_state(2, "down");
-    expect_done(&cluster, &mut run, 8);
-    saw(Start::Ulfm, SLURMD, LIVE_ON);
+    kill_a_rank(&cluster, &run, 2);
+    expect_shrunk(&run, 7);
+    expect_answers(&cluster, &run, 7);
+    run.end();
+    cluster.recover();
+    saw(Start::Ulfm, DAEMONS, LIVE_ON);
     let mut run = allocation(&cluster, &["--with-ft", "ulfm"]);
     run.await_lines(8, &[": READY "]);
+    eprintln!("KEEP {}", cluster.say(&["ss", "-tno", "state", "established"]).1);
+    cluster.cut(3);
+    kill(&all_on(&cluster, 3));
+    expect_shrunk(&run, 6);
+    cluster.await_state(3, "down");
+    expect_answers(&cluster, &run, 6);
+    cluster.mend(3);
+    cluster.recover();
+    run.end();
+    saw(Start::Ulfm, SILENT, SHRUNK_ON);
+    let mut run = allocation(&cluster, &["--with-ft", "ulfm", "--prtemca", "oob_tcp_keepalive_time", "0"]);
+    run.await_lines(8, &[": READY "]);
+    eprintln!("KEEP0 {}", cluster.say(&["ss", "-tno", "state", "established"]).1);
     kill(&all_on(&cluster, 4));
     run.end();
     let said = run.errors().join("\n");
@@ -315,11 +358,6 @@ fn mpirun_in_an_allocation() {
     assert!(said.contains(words), "{said}");
     saw(Start::Ulfm, NODE, JOB_ENDS);
     cluster.recover();
-    let mut run = allocation(&cluster, &[]);
-    kill_a_rank(&cluster, &run);
-    assert!(!run.end().success());
-    saw(Start::Mpirun, RANK, JOB_ENDS);
-    cluster.recover();
-    cluster.await_clean_but(1);
-    cluster.show_clean("jobs of mpirun, of which one lost a node");
+    cluster.await_clean_but(2);
+    cluster.show_clean("jobs of mpirun, of which two lost a node");
 }
