@@ -336,6 +336,7 @@ impl Host {
                 }
             })?;
         }
+        job.keep_life(&self.engine);
         job.answer(&mut self.engine, now);
         if let Some(ranks) = job.moved() {
             self.rails.make_room(&self.fabric, &ranks);

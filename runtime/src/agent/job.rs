@@ -2,6 +2,7 @@
 //! they are told, and when nobody needs the agent any more.
 
 use super::host::Ending;
+use super::life::Life;
 use super::places::Places;
 use super::publisher::Publisher;
 use super::resume::{Record, Resume};
@@ -46,6 +47,7 @@ pub(super) struct Job {
     places: Places,
     resume: Resume,
     record: Record,
+    life: Life,
     key_source: KeySource,
     /// Keys of clients that are not the one that was given.
     keys_refused: u64,
@@ -96,6 +98,7 @@ impl Job {
             watch,
             resume,
             record,
+            life: Life::new(place.life()),
             key_source: config.key.clone(),
             keys_refused: 0,
             key_is_ours: false,
@@ -164,8 +167,7 @@ impl Job {
                 self.has_moved = true;
                 self.had_clients = true;
                 if ulfm {
-                    // MPI cannot take a death back, so this node must not come back from one.
-                    input(Input::Policy(Policy::Stop));
+                    self.feed(input);
                 }
                 self.board.raise_rank_count(job_size);
                 self.remember_launcher(pid);
@@ -192,7 +194,7 @@ impl Job {
             },
             Request::Aborted { rank } => self.hear_launcher(rank, input),
             Request::Placed { node, ranks } => self.places.note(node, &ranks),
-            Request::Feeds => input(Input::Policy(Policy::Stop)),
+            Request::Feeds => self.feed(input),
             // The watch sees the mark on the board and speaks the verdict.
             Request::Leaving { slot, .. } => self.watch.inspect(slot),
             Request::HungUp { slot, .. } => info!(slot, "a connection ended"),
@@ -201,6 +203,13 @@ impl Job {
                 self.forget_client(slot);
             }
         }
+    }
+
+    /// MPI of this node's ranks is told of failures. It cannot take a death back, so this node must not come back
+    /// from one.
+    fn feed(&mut self, input: &mut dyn FnMut(Input<'_>)) {
+        self.life.matters();
+        input(Input::Policy(Policy::Stop));
     }
 
     /// The launcher says that a rank of this node ended badly. Of one that was attached here, or is known on
@@ -395,6 +404,13 @@ impl Job {
         self.doorman.set_address(address);
         self.record.set_rails(address, document, open);
         worker::keep(&mut self.resume, &self.record);
+    }
+
+    /// Leaves the number of this node's life for an agent that comes in our place, if that has to know it.
+    pub(super) fn keep_life(&mut self, engine: &Engine) {
+        if engine.age().is_none() {
+            self.life.keep(engine.version().incarnation);
+        }
     }
 
     /// Whether a client has ever come.

@@ -28,7 +28,7 @@ use muster_fabric::{
     Fabric, FabricConfig, Libfabric, Lifeline, Nid, NidError, NidList, OpenError, PORT_DEFAULT,
     Transport,
 };
-use muster_protocol::{Age, Config, Engine, Instant, Overlay};
+use muster_protocol::{Age, Config, Engine, Instant, Overlay, Policy};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use tracing::{error, info, warn};
@@ -412,6 +412,11 @@ fn engine_config(
         KeySource::FromClients => None,
     };
     engine.incarnation = next_incarnation();
+    engine.former = config.former;
+    if config.former.is_some() {
+        // Of its ranks' MPI: their client, who started us, says so again when it attaches.
+        engine.policy = Policy::Stop;
+    }
     // Microseconds run ahead of any number of frames, so a successor starts above us.
     engine.first_sequence = monotonic_ns() / 1000;
     engine.random_seed = config.random_seed;

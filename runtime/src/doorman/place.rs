@@ -224,6 +224,11 @@ impl Place {
         self.directory.join("key")
     }
 
+    /// The number of the agent's life, where what becomes of it matters to one that is started in its place.
+    pub fn life(&self) -> PathBuf {
+        self.directory.join("life")
+    }
+
     /// Takes away what agents that were killed have left here. Not while one may live.
     pub fn sweep(&self) {
         let socket = self.socket();
@@ -233,6 +238,7 @@ impl Place {
             &self.directory.join("control"),
             &self.log(),
             &self.key_file(),
+            &self.life(),
             &self.start_lock(),
             &self.lock(),
         ] {
