@@ -4,6 +4,7 @@
 //! Every wait is for an event. That something does *not* happen is shown by what comes after it:
 //! a rank's events have an order, so what is not there before a later one did not happen.
 
+use muster::doorman::Place;
 use muster_tests::DEADLINE;
 use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
 use rustix::process::Signal;
@@ -331,7 +332,8 @@ fn a_worker_whose_keeper_was_killed_goes_on_alone() {
     last.tell("leave 0");
     assert_eq!(last.await_end(), Some(0));
     wait_for_end(worker);
-    assert!(!world.job.place(2).socket().exists());
+    // What the keeper would have taken away; the log was asked for.
+    assert_eq!(files_at(&world.job.place(2)), ["log"]);
     for (_, rank) in world.living() {
         rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
     }
@@ -501,15 +503,33 @@ fn the_agent_ends_when_its_last_rank_has_left() {
 #[test]
 fn an_agent_that_ended_in_order_leaves_no_files() {
     let job = Job::new(1).with_linger_ms(0);
-    for _ in 0..5 {
+    for at in 0..6 {
         let mut command = job.command(rank_program(), 1, 0);
-        let mut rank = Rank::start(command.env_remove("MUSTER_LOG"), "rank 0");
+        if at < 5 {
+            command.env_remove("MUSTER_LOG");
+        }
+        let mut rank = Rank::start(&mut command, "rank 0");
         rank.await_words(&["ATTACHED"]);
+        // As whoever brings the job's key does for an agent that comes next.
+        std::fs::write(job.place(1).key_file(), "").unwrap();
         rank.tell("leave 0");
         assert_eq!(rank.await_end(), Some(0));
+        if at >= 4 {
+            job.agent(1).all.into_iter().for_each(wait_for_end);
+            let wanted: &[&str] = if at == 4 { &[] } else { &["log"] };
+            assert_eq!(files_at(&job.place(1)), wanted);
+            assert_eq!(job.place(1).directory().exists(), at > 4);
+        }
     }
-    job.agent(1).all.into_iter().for_each(wait_for_end);
-    assert!(!job.place(1).directory().exists());
+}
+
+/// The names of the files at a place.
+fn files_at(place: &Place) -> Vec<String> {
+    let entries = std::fs::read_dir(place.directory());
+    let names = entries.into_iter().flatten().flatten();
+    names
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
 }
 
 /// A rank on a node of choice.

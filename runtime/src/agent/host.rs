@@ -229,6 +229,7 @@ impl Host {
             self.wake_engine(more);
             self.hear_rails();
             self.tell_events()?;
+            self.end_if_stopped();
             if let Some(job) = &mut self.job {
                 job.place_ranks(&self.engine);
             }
@@ -271,9 +272,10 @@ impl Host {
                 let input = Input::Datagram {
                     bytes: arrival.bytes,
                 };
-                // A frame that fails is counted inside, and not believed.
+                // A frame that fails is counted inside, and not believed. Who is held failed is not listened to,
+                // but is to be told so.
                 let authentic = match engine.handle(instant(now_ns), input) {
-                    Ok(()) | Err(Reject::Duplicate) => true,
+                    Ok(()) | Err(Reject::Duplicate | Reject::Outcast) => true,
                     Err(_) => false,
                 };
                 if let Some(sender) = frame::sender(arrival.bytes).filter(|_| authentic) {
@@ -392,7 +394,11 @@ impl Host {
         if self.unjudged == 0 && self.engine.poll_timeout() <= now {
             self.input(Input::Wake);
         }
-        // Cast out with policy "stop", the agent stays for its ranks; they have been told.
+    }
+
+    /// After step 5, which says whether we were cast out: with policy "stop" the agent stays for its ranks then, or
+    /// they would start another.
+    fn end_if_stopped(&mut self) {
         let serves_on = self.is_outcast && self.job.is_some() && !self.is_asked;
         if self.engine.phase() == Phase::Stopped && !serves_on {
             self.ending.get_or_insert(if self.is_asked {

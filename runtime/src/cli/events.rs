@@ -3,7 +3,7 @@
 use super::CliError;
 use super::agents;
 use super::paint;
-use super::show::{Shape, ShowArgs, asked, text};
+use super::show::{Shape, ShowArgs, TIMEOUT_MAX_S, asked, text};
 use super::yaml::Yaml;
 use crate::control::{Followed, Follower};
 use clap::Args;
@@ -24,7 +24,7 @@ pub(crate) struct EventsArgs {
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// End after so many seconds; exit code 5 if there were fewer than --count then.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=TIMEOUT_MAX_S))]
     timeout: Option<u64>,
     #[command(flatten)]
     show: ShowArgs,

@@ -16,6 +16,8 @@ use std::io::ErrorKind;
 
 /// Members that are named in one command.
 pub(super) const NAMED_MAX: usize = 65_536;
+/// Longest time that can be waited for, in seconds: a year.
+pub(super) const TIMEOUT_MAX_S: u64 = 31_536_000;
 
 /// Options of every command that shows something.
 #[derive(Args)]

@@ -229,14 +229,13 @@ impl Place {
         self.directory.join("life")
     }
 
-    /// Takes away what agents that were killed have left here. Not while one may live.
+    /// Takes away what agents that were killed have left here, but for a log. Not while one may live.
     pub fn sweep(&self) {
         let socket = self.socket();
         for file in [
             &socket,
             &socket.with_extension("new"),
             &self.directory.join("control"),
-            &self.log(),
             &self.key_file(),
             &self.life(),
             &self.start_lock(),
