@@ -408,6 +408,35 @@ fn a_death_is_not_undone_by_another_agent() {
             alive.chain(failed).all(|part| has(&part))
         });
     }
+    // Who comes now was never told of that node; the agent knows it from the others.
+    let mut newcomer = start_rank_as(&world.job, 2, 6);
+    newcomer.await_said("n3=Left");
+    let said = |words: &[&str]| {
+        let control = world.job.place(2).directory().join("control");
+        let mut muster = Command::new(muster_tests::program("muster"));
+        let output = muster.args(words).env("MUSTER_CONTROL", control).output();
+        let output = output.expect("muster can be started");
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let members = said(&["members", "-o", "json"]);
+    let members: serde_json::Value = members.parse().expect("JSON");
+    let members = members["members"].as_array().expect("members");
+    let gone = members.iter().find(|member| member["name"] == "n3");
+    assert_eq!(gone.expect("n3")["state"], "left");
+    // A rank is asked for like a member, and events may be those about it alone.
+    newcomer.kill();
+    let two = ["--follow", "--count", "2", "--timeout", "60"];
+    let events = said(&[&["events", "--rank", "6"], &two[..]].concat());
+    let kinds = events
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(1));
+    assert_eq!(kinds.collect::<Vec<_>>(), ["rank-up", "rank-failed"]);
+    let why = said(&["why", "6"]);
+    let wanted = "rank 6 on n2 is failed: kernel futex, signal 9\nn2 is alive";
+    assert!(why.starts_with(wanted), "{why}");
+    let events = said(&["events", "--member", "n1"]);
+    assert!(events.lines().count() > 0 && events.lines().all(|line| line.contains(" n1")));
 }
 
 /// An agent that is asked to end leaves in order, and nobody is declared failed. Its ranks are told

@@ -131,7 +131,7 @@ fn the_plugin_and_a_step_that_lives_on() {
     // What srun has said when the node was down: it has nothing to do with it any more.
     run.await_view(
         [0],
-        "n1=Alive n2=Alive n4=Failed 0=Alive 1=Alive 2=Failed 3=Failed",
+        "n1=Alive n2=Alive n3=Left n4=Failed 0=Alive 1=Alive 2=Failed 3=Failed",
     );
     expect_cut_off(&mut run, 1, 0);
     assert_eq!(workers(&cluster, 2).len(), 1);

@@ -35,6 +35,7 @@ use super::printer;
 use super::priority::Priority;
 use super::rails::Rails;
 use super::rest::Rest;
+use super::service::Watchdog;
 use super::signals::Signals;
 use super::status::{RAILS_KEY, Status};
 use super::traffic::Parcels;
@@ -94,6 +95,8 @@ pub(super) struct Host {
     pub(super) job: Option<Job>,
     signals: Signals,
     pub(super) desk: Desk,
+    /// Of a service.
+    pub(super) watchdog: Option<Watchdog>,
     pub(super) epoll: Epoll,
     pub(super) heartbeat_us: u64,
     pub(super) deadline_us: u64,
@@ -170,6 +173,7 @@ impl Host {
             job,
             signals,
             desk,
+            watchdog: None,
             epoll,
             heartbeat_us: profile.heartbeat_us(),
             deadline_us: profile.deadline_us(),
@@ -240,6 +244,9 @@ impl Host {
             self.settle_parcels();
             let sent_all = self.transmit();
             self.keep_snapshot();
+            if let Some(watchdog) = &mut self.watchdog {
+                watchdog.look(monotonic_ns() / 1000);
+            }
             if let Some(ending) = self.ending.take() {
                 return Ok(ending);
             }
@@ -412,6 +419,9 @@ impl Host {
     /// Step 5.
     pub(super) fn tell_events(&mut self) -> io::Result<()> {
         let mut news = false;
+        if let Some(job) = &mut self.job {
+            job.note_gone(&self.engine);
+        }
         while let Some(event) = self.engine.poll_event() {
             self.worked = true;
             self.hear_status(&event);
@@ -542,6 +552,7 @@ impl Host {
             self.snapshot_due_us,
             self.parcels.due_us(),
             self.gathering_due_us(),
+            self.watchdog.as_ref().map(Watchdog::due_us),
         ];
         for other in others {
             until_us = until_us.min(other.unwrap_or(until_us));

@@ -9,6 +9,7 @@ use super::resume::{Record, Resume};
 use super::worker;
 use crate::board::{self, BoardView, BoardWriter, Cause, Leave, Occupancy, PARCEL_MAX, Traffic};
 use crate::config::{AgentConfig, KeySource, RailsDocument, Stay, draw_key};
+use crate::control::MINUS;
 use crate::doorman::{Door, Doorman, Place, Request};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::readable;
@@ -33,9 +34,6 @@ const LEAVE_AFTER: Duration = Duration::from_millis(200);
 /// Launchers that are remembered.
 const LAUNCHERS_MAX: usize = 8;
 
-/// In the code of a rank's detail: the argument is an exit code with the opposite sign.
-pub(super) const MINUS: u8 = 0x80;
-
 /// The ranks' side.
 pub(super) struct Job {
     board: BoardWriter,
@@ -57,6 +55,8 @@ pub(super) struct Job {
     stay: Stay,
     attached: BTreeSet<u32>,
     launchers: BTreeMap<u32, OwnedFd>,
+    /// How many members were known who are gone.
+    gone: usize,
     /// Launchers beyond [`LAUNCHERS_MAX`], or gone when we looked: their end is not waited for.
     launchers_not_followed: u64,
     /// Ranks of which the kernel's word counts, or another node's, and not the launcher's.
@@ -105,6 +105,7 @@ impl Job {
             linger: config.linger,
             stay: config.stay,
             launchers: BTreeMap::new(),
+            gone: 0,
             launchers_not_followed: 0,
             launcher_overruled: 0,
             // Without a launcher's job there is nobody whose end could be waited for.
@@ -282,6 +283,14 @@ impl Job {
         match event.kind {
             EventKind::AttributeChanged { key, .. } => self.tell_attribute(engine, event, key),
             _ => self.publisher.tell(&mut self.board, engine, event),
+        }
+    }
+
+    /// Before the events that have come with it: who was gone before we came is on the board, too.
+    pub(super) fn note_gone(&mut self, engine: &Engine) {
+        let gone = engine.gone();
+        if std::mem::replace(&mut self.gone, gone) != gone {
+            self.publisher.note_gone(&mut self.board, engine);
         }
     }
 

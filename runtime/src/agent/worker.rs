@@ -113,6 +113,7 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
         .map_err(|error| format!("cannot start the loop: {error}"))?;
     let ready = printer::print_ready(config.name.as_str());
     service::tell(service::READY);
+    host.watchdog = service::Watchdog::ask();
     let ending = ready.and_then(|()| host.run());
     service::tell(service::STOPPING);
     match ending {

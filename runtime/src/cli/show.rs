@@ -48,7 +48,8 @@ pub(crate) struct MembersArgs {
 /// Options of `muster why`.
 #[derive(Args)]
 pub(crate) struct WhyArgs {
-    /// The member's name.
+    /// The member's name, or a rank's number.
+    #[arg(value_name = "NAME|RANK")]
     name: String,
     #[command(flatten)]
     show: ShowArgs,
@@ -139,7 +140,7 @@ fn folded_table(answer: &Value) -> String {
     align(&rows)
 }
 
-/// Runs `muster why NAME`.
+/// Runs `muster why NAME` or `muster why RANK`.
 pub(crate) fn why(args: &WhyArgs) -> Result<(), CliError> {
     show(&args.show, &Question::Why(args.name.clone()), |member| {
         text(member, "story").to_owned()

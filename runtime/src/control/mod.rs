@@ -16,11 +16,13 @@ mod metrics;
 pub(crate) mod protocol;
 mod question;
 mod rails;
+mod rank;
 pub(crate) mod story;
 
-pub(crate) use answer::{Sources, answer, cause_word, done, rank_word, state_word};
+pub(crate) use answer::{Sources, answer, cause_word, done, state_word};
 pub(crate) use follow::{Followed, Follower};
 pub use question::{GossipCommand, Question, Request, RequestError};
+pub(crate) use rank::{MINUS, tell_rank};
 
 use crate::config::{Change, DOCUMENT_MAX, RailsDocument};
 use crate::journal::{Journal, Reading};
