@@ -3,8 +3,7 @@
 
 use muster_tests::launch::{compile, job, signal_all, venv};
 use muster_tests::program;
-use muster_tests::ranks::wait_for_end;
-use muster_tests::running::{Running, command};
+use muster_tests::running::{Running, await_nothing_left, command, processes_in};
 use rustix::process::{Pid, Signal};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -43,38 +42,6 @@ fn over_ssh(folder: &Path, hosts: &str) -> Command {
     .env("TMPDIR", folder)
     .env("MUSTER_DIR", folder.join("m"));
     run
-}
-
-/// Launchers and agents that end after their starter have ended, and whatever they made is removed again.
-fn await_nothing_left(folder: &Path) {
-    loop {
-        let pids = processes_in(folder);
-        if pids.is_empty() {
-            break;
-        }
-        pids.iter()
-            .for_each(|pid| wait_for_end(pid.as_raw_nonzero().get() as u32));
-    }
-    let entries = std::fs::read_dir(folder).expect("a folder").flatten();
-    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let left: Vec<String> = names
-        .filter(|name| name.starts_with("muster-run-"))
-        .collect();
-    assert_eq!(left, [""; 0]);
-}
-
-/// Processes that run with the files of this folder.
-fn processes_in(folder: &Path) -> Vec<Pid> {
-    let wanted = format!("TMPDIR={}", folder.display());
-    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let ours = |pid: &i32| {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment
-            .split(|byte| *byte == 0)
-            .any(|one| one == wanted.as_bytes())
-    };
-    pids.filter(ours).filter_map(Pid::from_raw).collect()
 }
 
 #[test]
@@ -158,12 +125,42 @@ fn a_killed_starter_leaves_nothing() {
     });
 }
 
-/// A host that ssh does not reach ends the start, and is named.
+/// One connection that breaks costs its own host, which ends its ranks; the others go on.
+#[test]
+fn a_connection_that_breaks_is_a_lost_host() {
+    job(|folder| {
+        let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
+        let mut run = over_ssh(folder, &hosts(92));
+        run.args(["-n", "8", "--"]).arg(&binary).arg("2");
+        let mut run = Running::command(&mut run);
+        run.await_ready();
+        // What takes the place of ssh: a child of the starter that has the host's name among its words.
+        let starter = run.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{starter}/task/{starter}/children"));
+        let children = children.expect("a process that runs");
+        let of_host = |pid: &&str| {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words
+                .split(|byte| *byte == 0)
+                .any(|word| word == b"127.92.3.3")
+        };
+        let ssh = children.split_whitespace().find(of_host);
+        let ssh = ssh.and_then(|pid| Pid::from_raw(pid.parse().ok()?));
+        signal_all(&[ssh.expect("the ssh of a host")], Signal::KILL);
+        run.expect_survivors(2);
+        let words =
+            "127.92.3.3: the connection to the muster run that started this launcher is gone";
+        assert_eq!(run.text().matches(words).count(), 1, "{}", run.text());
+        await_nothing_left(folder);
+    });
+}
+
+/// A host that ssh does not reach ends the start, long before patience does, and is named.
 #[test]
 fn a_host_that_is_not_reached_is_named() {
     job(|folder| {
         let mut run = over_ssh(folder, "127.84.3.1,127.0.0.255");
-        run.args(["--patience", "10", "--", "true"]);
+        run.args(["--patience", "3600", "--", "true"]);
         let mut run = Running::command(&mut run);
         let status = run.expect_end();
         let text = run.text();

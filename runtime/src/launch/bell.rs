@@ -125,6 +125,8 @@ pub(super) enum Put {
     Here(String),
     /// It is that long and lies in attributes of its own.
     Beside(usize),
+    /// It is that long, and nobody will have it.
+    TooMuch(usize),
 }
 
 impl Put {

@@ -3,16 +3,19 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGKILL, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGHUP, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2};
 
-use super::Error;
 use super::bell::{Abort, Ended, Signal};
 use super::node::Launcher;
 use super::signals::Signals;
+use super::{Error, cord};
 use crate::pmix::server::{Server, Signalling};
 
 /// How long ranks may take to end when they are asked to.
 const GRACE: Duration = Duration::from_secs(2);
+/// What is said of a cut cord.
+pub(super) const ORPHANED: &str =
+    "the connection to the muster run that started this launcher is gone";
 /// Signals of ranks to others that stand on a bell: nobody may have missed as many.
 const SIGNALS_TOLD: usize = 64;
 /// Most bytes of them on the bell.
@@ -190,9 +193,26 @@ impl Launcher {
         }
     }
 
+    /// Without whoever started it a launcher ends its ranks, and no others: it may be the connection to this one node
+    /// that is gone. If it is the starter itself, the others do the same.
+    pub(super) fn see_to_cord(&mut self) {
+        if !cord::is_cut() || self.is_orphan {
+            return;
+        }
+        self.is_orphan = true;
+        if self.bell.abort.is_none() {
+            self.say(&format!("{ORPHANED}; the ranks of this node are ended"));
+            self.ranks.signal(SIGHUP);
+            self.ranks.signal(SIGTERM);
+            self.kill_at = Some(Instant::now() + GRACE);
+        }
+    }
+
     pub(super) fn take_signals(&mut self, signals: &Signals) {
         for signal in signals.take() {
-            if signal == SIGUSR1 || signal == SIGUSR2 {
+            if signal == SIGHUP && cord::is_cut() {
+                // It is how the loop was waked.
+            } else if signal == SIGUSR1 || signal == SIGUSR2 {
                 self.ranks.signal(signal);
             } else if self.bell.abort.is_none() {
                 self.ranks.signal(signal);

@@ -39,6 +39,8 @@ pub(super) enum Outcome {
     Complete(FenceId, Vec<u8>),
     /// Data that counts went with this node before it came here.
     Lost(FenceId, usize),
+    /// This node's data counts, and was more than can be carried.
+    TooMuch(FenceId, usize),
 }
 
 #[derive(Debug, Default)]
@@ -48,6 +50,8 @@ struct Fence {
     puts: BTreeMap<usize, Vec<u8>>,
     /// Data that is announced and not here yet: node and length.
     awaited: BTreeMap<usize, usize>,
+    /// Nodes whose data is more than can be carried, and its length; among the puts it is nothing.
+    too_much: BTreeMap<usize, usize>,
     ruling: Option<Vec<usize>>,
     delivered: bool,
     tag: String,
@@ -82,18 +86,31 @@ impl Fences {
     }
 
     /// The own ranks have come to a fence of these ranks (none for all), or to something that is like one and has
-    /// a tag.
-    pub(super) fn contribute(&mut self, tag: &str, ranks: &[u32], data: Vec<u8>) -> FenceId {
+    /// a tag. What they bring is [`Fences::put`].
+    pub(super) fn come(&mut self, tag: &str, ranks: &[u32]) -> FenceId {
         let group = group_of(tag, ranks);
         let turn = self.turns.entry(group).or_default();
         let id = FenceId { group, turn: *turn };
         *turn += 1;
-        let own = self.own;
-        self.fence(id, tag, ranks).puts.insert(own, data);
+        self.fence(id, tag, ranks);
         let (oldest, group) = (id.turn.saturating_sub(KEPT), id.group);
         self.fences
             .retain(|one, fence| one.group != group || one.turn >= oldest || !fence.delivered);
         id
+    }
+
+    /// What the own ranks have brought to it can be had by the others.
+    pub(super) fn put(&mut self, id: FenceId, data: Vec<u8>) {
+        if let Some(fence) = self.fences.get_mut(&id) {
+            fence.puts.insert(self.own, data);
+        }
+    }
+
+    /// What the own ranks have brought to it is more than can be carried: it fails, for all alike.
+    pub(super) fn refuse(&mut self, id: FenceId, size: usize) {
+        if let Some(fence) = self.fences.get_mut(&id) {
+            fence.take(self.own, &Put::TooMuch(size));
+        }
     }
 
     /// How many fences of all ranks the own ranks have come to.
@@ -103,10 +120,11 @@ impl Fences {
 
     /// How many fences of all ranks are over here.
     pub(super) fn delivered_of_all(&self) -> u64 {
-        let open = self.fences.iter().filter(|(id, fence)| {
-            id.group == 0 && fence.puts.contains_key(&self.own) && !fence.delivered
-        });
-        self.turns_of_all() - open.count() as u64
+        let turns = self.turns_of_all();
+        let is_open =
+            |id: &FenceId, fence: &Fence| id.group == 0 && id.turn < turns && !fence.delivered;
+        let open = self.fences.iter().filter(|(id, fence)| is_open(id, fence));
+        turns - open.count() as u64
     }
 
     /// What another node says. Data that lies beside is to be fetched: [`Fences::awaited`].
@@ -149,9 +167,7 @@ impl Fences {
     fn forget(&mut self, gone: &BTreeSet<usize>) {
         let own = self.own;
         self.fences.retain(|id, fence| {
-            let is_served =
-                |node: &usize| *node == own || gone.contains(node) || fence.served.contains(node);
-            id.group == 0 || !fence.is_over(own) || !fence.members.iter().all(is_served)
+            id.group == 0 || !fence.is_over(own) || !fence.is_served(own, gone)
         });
         // A note that was missed must not keep its fence for good.
         let over = self
@@ -203,7 +219,12 @@ impl Fences {
                 continue;
             };
             let missing = ruling.iter().find(|node| !fence.puts.contains_key(node));
-            match missing {
+            let too_much = ruling.iter().find(|node| fence.too_much.contains_key(node));
+            match missing.or(too_much) {
+                Some(node) if fence.too_much.contains_key(node) => {
+                    over.push(Outcome::TooMuch(*id, *node));
+                    fence.delivered = true;
+                }
                 None => {
                     let parts: Vec<&[u8]> = ruling
                         .iter()
@@ -230,10 +251,9 @@ impl Fences {
             tag: fence.tag.clone(),
             over: fence.is_over(self.own),
             ranks: fence.ranks.clone(),
-            put: fence.puts.get(&self.own).map(|data| Put::new(data)),
+            put: fence.put_of(self.own),
             ruling: fence.ruling.as_ref().map(|nodes| {
-                let put =
-                    |node: &usize| fence.puts.get(node).map_or(Put::Beside(0), |d| Put::new(d));
+                let put = |node: &usize| fence.put_of(*node).unwrap_or(Put::Beside(0));
                 nodes.iter().map(|node| (*node, put(node))).collect()
             }),
         };
@@ -251,9 +271,21 @@ impl Fences {
         fence.members.iter().filter(waits).copied().collect()
     }
 
-    /// The parts of this node's data that lie beside, of fences that nobody speaks of any more.
-    pub(super) fn is_spoken_of(&self, id: FenceId) -> bool {
-        self.fences.contains_key(&id)
+    /// Whether others may still need what this node has put.
+    pub(super) fn is_needed(&self, id: FenceId, gone: &BTreeSet<usize>) -> bool {
+        let fence = self.fences.get(&id);
+        fence.is_some_and(|fence| !fence.is_over(self.own) || !fence.is_served(self.own, gone))
+    }
+
+    /// Whether ranks of other nodes take part.
+    pub(super) fn is_shared(&self, id: FenceId) -> bool {
+        let fence = self.fences.get(&id);
+        fence.is_some_and(|fence| fence.members.iter().any(|node| *node != self.own))
+    }
+
+    /// Whether the own ranks wait for it.
+    pub(super) fn is_open(&self, id: FenceId) -> bool {
+        self.fences.get(&id).is_some_and(|fence| !fence.delivered)
     }
 
     fn fence(&mut self, id: FenceId, tag: &str, ranks: &[u32]) -> &mut Fence {
@@ -284,6 +316,19 @@ impl Fence {
         self.delivered || self.ruling.is_some() && !self.puts.contains_key(&own)
     }
 
+    /// Whether all others that take part and are left need nothing more.
+    fn is_served(&self, own: usize, gone: &BTreeSet<usize>) -> bool {
+        let is_served =
+            |node: &usize| *node == own || gone.contains(node) || self.served.contains(node);
+        self.members.iter().all(is_served)
+    }
+
+    /// What is said of what a node has put.
+    fn put_of(&self, node: usize) -> Option<Put> {
+        let too_much = self.too_much.get(&node).map(|size| Put::TooMuch(*size));
+        too_much.or_else(|| self.puts.get(&node).map(|data| Put::new(data)))
+    }
+
     fn take(&mut self, node: usize, put: &Put) {
         if self.puts.contains_key(&node) {
             return;
@@ -298,6 +343,11 @@ impl Fence {
             // Who rules without having it says nothing of its length.
             Put::Beside(0) => {}
             Put::Beside(size) => _ = self.awaited.insert(node, *size),
+            Put::TooMuch(size) => {
+                self.awaited.remove(&node);
+                self.too_much.insert(node, *size);
+                self.puts.insert(node, Vec::new());
+            }
         }
     }
 
@@ -357,6 +407,15 @@ mod tests {
         gone: BTreeSet<usize>,
         gone_for: Vec<BTreeSet<usize>>,
         ended: BTreeSet<u32>,
+    }
+
+    impl Fences {
+        /// The own ranks come and bring this.
+        fn contribute(&mut self, tag: &str, ranks: &[u32], data: Vec<u8>) -> FenceId {
+            let id = self.come(tag, ranks);
+            self.put(id, data);
+            id
+        }
     }
 
     impl World {
@@ -521,6 +580,68 @@ mod tests {
         world.says(0, 1);
         world.lose(0);
         assert_eq!(world.advance(1), [Outcome::Lost(id, 0)]);
+    }
+
+    #[test]
+    fn what_was_put_is_needed_until_all_that_are_left_have_it() {
+        let mut world = World::new(3);
+        let id = world.nodes[0].contribute("", &[], vec![1; 600]);
+        let is_needed = |world: &World| world.nodes[0].is_needed(id, &world.gone_for[0]);
+        for node in [1, 2] {
+            world.put(node);
+            world.says(node, 0);
+        }
+        assert!(world.nodes[0].is_open(id) && is_needed(&world));
+        assert!(world.complete(0).is_some());
+        assert!(!world.nodes[0].is_open(id) && is_needed(&world));
+        for node in [1, 2] {
+            world.says(0, node);
+            let (fence, from, size) = world.nodes[node].awaited()[0];
+            world.says(node, 0);
+            assert!(is_needed(&world), "node {node} has heard the ruling only");
+            world.nodes[node].fetched(fence, from, vec![1; size]);
+            if node == 1 {
+                assert!(world.complete(node).is_some());
+                world.says(node, 0);
+            }
+        }
+        world.lose(2);
+        assert!(!is_needed(&world));
+    }
+
+    #[test]
+    fn what_is_too_much_fails_its_fence_for_all_and_no_other() {
+        let mut world = World::new(3);
+        let id = world.nodes[1].come("", &[]);
+        world.nodes[1].refuse(id, 2_000_000);
+        for node in [0, 2] {
+            world.put(node);
+        }
+        for node in [1, 2] {
+            world.says(node, 0);
+        }
+        for node in 0..3 {
+            world.says(0, node);
+            assert_eq!(world.advance(node), [Outcome::TooMuch(id, 1)]);
+            assert_eq!(world.advance(node), []);
+        }
+        for node in [2, 1, 0] {
+            world.put(node);
+            world.says(node, 0);
+        }
+        assert_eq!(world.complete(0), Some(vec![0, 1, 2]));
+        // It is alike where the launcher that had too much is lost meanwhile.
+        let mut world = World::new(3);
+        let id = world.nodes[1].come("", &[]);
+        world.nodes[1].refuse(id, 2_000_000);
+        world.put(0);
+        world.says(1, 0);
+        world.lose(1);
+        world.put(2);
+        world.says(2, 0);
+        assert_eq!(world.advance(0), [Outcome::TooMuch(id, 1)]);
+        world.says(0, 2);
+        assert_eq!(world.advance(2), [Outcome::TooMuch(id, 1)]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::Error;
-use super::bell::{FenceId, Parcel, Put};
+use super::bell::{FenceId, Parcel};
 use super::fence::{Outcome, Standing};
 use super::node::{Launcher, say};
 use crate::pmix::server::{Contribution, Meeting};
@@ -18,34 +18,30 @@ const GROUPS_FROM: u64 = 1 << 20;
 /// A fence of the own ranks that is not over.
 pub(super) struct Waiting {
     contribution: Contribution,
-    since: Instant,
+    pub(super) since: Instant,
     remarked: bool,
+    /// What the ranks have brought, until there is room for it.
+    pub(super) held: Option<Vec<u8>>,
 }
 
 impl Launcher {
     /// The own ranks have come to a fence.
-    pub(super) fn enter(&mut self, mut contribution: Contribution) -> Result<(), Error> {
+    pub(super) fn enter(&mut self, mut contribution: Contribution) {
         let mut data = std::mem::take(&mut contribution.data);
         if let Meeting::Construct(_) = contribution.meeting {
             data = self.with_number(&data);
         }
         let tag = contribution.meeting.tag();
-        let id = self
-            .fences
-            .contribute(&tag, &contribution.ranks, data.clone());
-        if let Put::Beside(size) = Put::new(&data) {
-            self.peers.put(Parcel::Fence(id), &data)?;
-            self.beside.insert(id, size);
-        }
+        let id = self.fences.come(&tag, &contribution.ranks);
         let since = Instant::now();
         self.last_fence = since;
         let waiting = Waiting {
             contribution,
             since,
             remarked: false,
+            held: Some(data),
         };
         self.waiting.insert(id, waiting);
-        Ok(())
     }
 
     /// Each node that makes a group proposes a number that it never proposes again and nobody else does.
@@ -72,7 +68,7 @@ impl Launcher {
         Ok(())
     }
 
-    pub(super) fn advance_fences(&mut self) -> Result<(), Error> {
+    pub(super) fn advance_fences(&mut self) {
         let gone_for: Vec<BTreeSet<usize>> = (0..self.plan.layout.nodes().len())
             .map(|node| match self.peers.bell(node) {
                 Some(bell) => bell.gone.iter().copied().collect(),
@@ -112,7 +108,16 @@ impl Launcher {
                         1,
                         &format!("{node} was lost while ranks exchanged their addresses"),
                     );
-                    return Ok(());
+                    return;
+                }
+                Outcome::TooMuch(id, node) => {
+                    if let Some(waiting) = self.waiting.remove(&id) {
+                        if self.plan.verbose {
+                            let node = self.plan.layout.name(node);
+                            self.say(&format!("fence {} has failed: too much on {node}", id.turn));
+                        }
+                        waiting.contribution.refuse();
+                    }
                 }
             }
         }
@@ -125,7 +130,6 @@ impl Launcher {
         for id in late {
             self.be_late(id, &gone_for, &ended);
         }
-        self.forget_old_data()
     }
 
     /// A fence has taken long: in the start that is the end, later a remark; or what the ranks have asked for.
@@ -160,20 +164,6 @@ impl Launcher {
                 "ranks have been waiting for {waited_s} s for those of {missing}"
             ));
         }
-    }
-
-    pub(super) fn forget_old_data(&mut self) -> Result<(), Error> {
-        let old: Vec<(FenceId, usize)> = self
-            .beside
-            .iter()
-            .filter(|(id, _)| !self.fences.is_spoken_of(**id))
-            .map(|(id, size)| (*id, *size))
-            .collect();
-        for (id, size) in old {
-            self.peers.clear(Parcel::Fence(id), size)?;
-            self.beside.remove(&id);
-        }
-        Ok(())
     }
 }
 

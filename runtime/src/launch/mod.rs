@@ -12,10 +12,11 @@
 //! `layout` says which rank is where; `fence` agrees on who took part in a fence; `ranks` are the processes;
 //! `node` is the loop. Emulated nodes, one launcher each, are started by the command (`cli::run`).
 //!
-//! What is absent: `MPI_Comm_spawn` (which is refused) and tools.
+//! What is absent: `MPI_Comm_spawn`, and anything for tools of PMIx; both are refused.
 
 mod bell;
 mod binding;
+pub mod cord;
 mod ends;
 mod environment;
 mod fence;
@@ -31,6 +32,7 @@ mod peers;
 mod policy;
 mod programs;
 mod ranks;
+mod shelf;
 mod signals;
 mod slurm;
 
@@ -115,6 +117,14 @@ pub enum Error {
         /// How long was waited.
         waited_s: u64,
     },
+    /// Launchers of some nodes were not started, as whoever had to start them says.
+    #[error(
+        "no launcher has come on {missing}, where none could be started; what was said of it stands above"
+    )]
+    NotStarted {
+        /// Their nodes.
+        missing: String,
+    },
     /// Another launcher has the node, and goes on.
     #[error(
         "process {pid} launches job {job} on {node} already; give each muster run a MUSTER_JOB of its own"
@@ -174,7 +184,7 @@ impl Error {
         match self {
             Self::Layout(_) | Self::Taken { .. } | Self::Conflict(_) | Self::Cores { .. } => 2,
             Self::Agent(_) => 3,
-            Self::Missing { .. } => 5,
+            Self::Missing { .. } | Self::NotStarted { .. } => 5,
             Self::Program { .. } => 127,
             Self::TooMuch { .. } | Self::Pmix(_) | Self::System { .. } => 1,
         }

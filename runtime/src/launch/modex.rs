@@ -26,8 +26,6 @@ use source::{Move, Room, Source, Step};
 const SPREAD_MOST: u32 = 4096;
 /// Most bytes that a node lays out: half of what the attributes of a node may take.
 const BYTES_MOST: usize = 512 << 10;
-/// What the attributes of a node may take, but for the bell and what others write.
-const ATTRIBUTES_MOST: usize = (1 << 20) - 2 * PART;
 /// Most bytes of a blob on the bell, and how many have room there always.
 const BLOB_SIZE: usize = 80;
 const BLOBS_LEAST: usize = 128;
@@ -219,18 +217,33 @@ impl Launcher {
         source.take(found.data, Instant::now());
     }
 
-    /// Lays out what others lack, and what there is room for.
-    fn lay_out(&mut self) -> Result<(), Error> {
+    /// Ranks whose data others want, and have still to hear of what there is.
+    fn lacked(&self) -> BTreeSet<u32> {
         let living = living(self.peers.bells(), self.own, self.peers.gone());
-        let wants = wants(&living);
-        let sources = &self.modex.sources;
         let is_lacked = |(rank, lack): (&u32, &Lack)| {
-            let news = sources.get(rank)?.is_news(lack.oldest);
+            let news = self.modex.sources.get(rank)?.is_news(lack.oldest);
             news.then_some(*rank)
         };
-        let lacked: BTreeSet<u32> = wants.iter().filter_map(is_lacked).collect();
+        wants(&living).iter().filter_map(is_lacked).collect()
+    }
+
+    /// Takes away what nobody lacks at the moment until not more than this is left. How much is.
+    pub(super) fn free_modex(&mut self, most: usize) -> Result<usize, Error> {
+        let lacked = self.lacked();
+        for rank in source::idle(&self.modex.sources, &lacked, most) {
+            self.take_away(rank)?;
+        }
+        Ok(source::laid_bytes(&self.modex.sources))
+    }
+
+    /// Lays out what others lack, and what there is room for.
+    fn lay_out(&mut self) -> Result<(), Error> {
+        let lacked = self.lacked();
+        let sources = &self.modex.sources;
+        let (bytes, later) = self.room_beside_fences();
         let room = Room {
-            bytes: ATTRIBUTES_MOST.saturating_sub(self.beside.values().sum()),
+            bytes,
+            later,
             ranks: room_for_blobs(&self.bell, sources.len()),
         };
         for one in source::moves(sources, &lacked, room) {
@@ -266,6 +279,7 @@ impl Launcher {
         let next = Parcel::Rank(rank, source.version);
         if !self.peers.put_if_room(next, &source.data)? {
             match is_lacked {
+                true if room.later > room.bytes => {}
                 true => self.give_up(rank),
                 false => source.put_off(),
             }

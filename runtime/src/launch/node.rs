@@ -17,9 +17,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::SIGKILL;
+use signal_hook::consts::{SIGHUP, SIGKILL};
 
 use super::bell::{Bell, FenceId};
+use super::ends::ORPHANED;
 use super::fence::Fences;
 use super::hall::Waiting;
 use super::modex::Modex;
@@ -27,8 +28,11 @@ use super::notices::Searching;
 use super::output::Mouths;
 use super::peers::Peers;
 use super::ranks::{Ranks, Start};
+use super::shelf::Shelf;
 use super::signals::Signals;
-use super::{Error, Plan, binding, environment, library, memory_directory, session_directory};
+use super::{
+    Error, Plan, binding, cord, environment, library, memory_directory, session_directory,
+};
 use crate::client::{Client, Options};
 use crate::pmix::server::{Done, JobFacts, Seat, Server, Upcall};
 use crate::sys::descriptor::EventFd;
@@ -62,8 +66,7 @@ pub(super) struct Launcher {
     pub(super) peers: Peers,
     pub(super) fences: Fences,
     pub(super) waiting: BTreeMap<FenceId, Waiting>,
-    /// Data of own contributions that lies beside the bell: its length.
-    pub(super) beside: BTreeMap<FenceId, usize>,
+    pub(super) shelf: Shelf,
     pub(super) ranks: Ranks,
     pub(super) bell: Bell,
     /// What was said last.
@@ -85,6 +88,9 @@ pub(super) struct Launcher {
     /// When ranks that were asked to end are killed.
     pub(super) kill_at: Option<Instant>,
     pub(super) abort_since: Option<Instant>,
+    tool_was_told: bool,
+    /// Whoever started it is gone.
+    pub(super) is_orphan: bool,
     pub(super) epoll: Epoll,
 }
 
@@ -136,7 +142,7 @@ pub fn run(
     let mut launcher = Launcher {
         fences: Fences::new(own, plan.layout.clone()),
         waiting: BTreeMap::new(),
-        beside: BTreeMap::new(),
+        shelf: Shelf::default(),
         ranks: Ranks::default(),
         bell: Bell {
             pid: std::process::id(),
@@ -155,6 +161,8 @@ pub fn run(
         last_fence: Instant::now(),
         kill_at: None,
         abort_since: None,
+        tool_was_told: false,
+        is_orphan: false,
         plan: plan.clone(),
         own,
         client,
@@ -344,6 +352,11 @@ impl Launcher {
             if missing.is_empty() && gone.is_empty() || self.hear_abort() {
                 return Ok(());
             }
+            let lost = cord::lost();
+            if !lost.is_empty() {
+                let missing = self.names(&lost);
+                return Err(Error::NotStarted { missing });
+            }
             if begun.elapsed() > self.plan.patience || !gone.is_empty() {
                 return Err(Error::Missing {
                     missing: self.names(&[missing, gone].concat()),
@@ -352,6 +365,9 @@ impl Launcher {
             }
             self.wait(TICK)?;
             self.take_signals(signals);
+            if cord::is_cut() {
+                self.abort(128 + SIGHUP as u8, ORPHANED);
+            }
         }
     }
 
@@ -493,6 +509,7 @@ impl Launcher {
             self.peers.take_events()?;
             self.reap();
             self.take_signals(signals);
+            self.see_to_cord();
             if self.peers.is_outcast() {
                 self.say("the other nodes have given this one up; its ranks are ended");
                 self.ranks.signal(SIGKILL);
@@ -503,7 +520,8 @@ impl Launcher {
             self.judge_start();
             self.hear_abort();
             self.tell_deaths(server)?;
-            self.advance_fences()?;
+            self.lay_contributions()?;
+            self.advance_fences();
             self.see_to_notices();
             self.see_to_modex(server)?;
             self.see_to_abort();
@@ -544,7 +562,7 @@ impl Launcher {
                 let why = format!("rank {rank} on {node} aborted the job: {message}");
                 self.abort(status.max(1), why.trim_end_matches([':', ' ', '\n']));
             }
-            Upcall::Meeting(contribution) => self.enter(contribution)?,
+            Upcall::Meeting(contribution) => self.enter(contribution),
             Upcall::Publish(publishing) => self.publish(publishing),
             Upcall::Lookup(lookup) => self.searching.push(Searching::new(lookup)),
             Upcall::Unpublish { rank, keys, answer } => {
@@ -555,11 +573,22 @@ impl Launcher {
             Upcall::Want(want) => self.want(want),
             Upcall::Found(found) => self.take_found(found),
             Upcall::Query(query) => query.give(&self.namespace()),
+            Upcall::Tool => self.note_tool(),
             Upcall::Refused { rank, what } => self.say(&format!(
                 "rank {rank} has asked for {what}, which there is not under muster run; start all ranks at once"
             )),
         }
         Ok(())
+    }
+
+    /// Once: some tools come every second.
+    fn note_tool(&mut self) {
+        if !std::mem::replace(&mut self.tool_was_told, true) {
+            self.say(
+                "a PMIx tool has connected; there is nothing for tools under muster run, and what it asks for is \
+                 refused (PMIX_ERR_NOT_SUPPORTED); muster members and muster events tell of the job",
+            );
+        }
     }
 
     fn ring(&mut self) -> Result<(), Error> {

@@ -164,11 +164,8 @@ pub fn role() {
                 say(&format!("child {child}"));
             }
             "core" => {
-                say(if raw::allow_core_dumps() {
-                    "core-allowed"
-                } else {
-                    "core-forbidden"
-                });
+                let lasts = raw::allow_core_dumps() && raw::make_dump_last();
+                say(if lasts { "core-lasts" } else { "core-short" });
                 raw::segmentation_fault();
             }
             "promise" => {

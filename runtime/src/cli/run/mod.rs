@@ -107,14 +107,16 @@ until Slurm has missed it (SlurmdTimeout), whatever the ranks have done.
 
 Anywhere else --hosts or --hostfile name the nodes. muster run --hosts n[1-4] -n 8 -- ./app starts a launcher on each \
 over ssh (which must not ask for anything) in this working directory, hands the job's key over by standard input and \
-passes signals on; the launchers end if it does, and the ranks have no standard input. With --here it starts nothing: \
-whoever started it (parallel, pdsh, another scheduler) has started the same command on each host. muster and the \
-program are at the same path everywhere.
+passes signals on; the launchers end if it does, and the ranks have no standard input. A host whose connection breaks \
+is lost, like one that dies; one that is not reached ends the start. ssh's own words say why. With --here it starts \
+nothing: whoever started it (parallel, pdsh, another scheduler) has started the same command on each host. muster \
+and the program are at the same path everywhere.
 
 Of several programs each has its ranks: muster run --nodes 2 -n 2 -- ./a : -n 6 ./b. A word : of its own always \
 separates programs.
 
-Not there: MPI_Comm_spawn and MPI_Comm_spawn_multiple (refused, with a line that says so), PMIx tools.";
+Not there: MPI_Comm_spawn and MPI_Comm_spawn_multiple, and anything for PMIx tools (debuggers, PMIx_tool_init). \
+What these ask for is refused with PMIX_ERR_NOT_SUPPORTED, a line says so, and the job goes on.";
 
 /// Runs the job; the exit status is the job's.
 pub(crate) fn run(args: &RunArgs) -> ExitCode {

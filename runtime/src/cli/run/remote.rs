@@ -8,11 +8,11 @@ use super::step;
 use crate::cli::CliError;
 use crate::config::{draw_key, read_key};
 use crate::launch::node::{GIVEN_UP, watched};
-use crate::launch::{Hosts, Plan, Signals, Step};
+use crate::launch::{Hosts, Plan, Signals, Step, cord};
 use crate::sys::child::bind_to_this_thread;
 use crate::sys::poll::readable;
 use crate::sys::process::send_signal;
-use signal_hook::consts::{SIGHUP, SIGKILL, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGKILL, SIGUSR1, SIGUSR2};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -30,8 +30,6 @@ const VARIABLE: &str = "MUSTER_RUN_HOST";
 const FAREWELL: Duration = Duration::from_secs(20);
 /// Between two looks at the launchers.
 const LOOK: Duration = Duration::from_millis(20);
-/// Between two reminders that the starter is gone.
-const REMIND: Duration = Duration::from_secs(5);
 
 /// A name for a job that nobody else has.
 pub(super) fn new_job() -> String {
@@ -66,7 +64,7 @@ pub(super) fn run(
     for (place, host) in hosts.names.iter().enumerate() {
         let told = format!("{place}:{}:{}", plan.job, hosts.list());
         let words = command_line(&told, export, again).map_err(refused("this program"))?;
-        let player = Player::start(ssh, host, &words, &key);
+        let player = Player::start(ssh, place, host, &words, &key);
         players
             .0
             .push(player.map_err(refused(&format!("{ssh} {host}")))?);
@@ -135,7 +133,7 @@ fn take_key() -> Result<[u8; 32], CliError> {
     Ok(key)
 }
 
-/// Takes signals from the cord, and ends the job here if it is cut.
+/// Takes signals from the cord, hears who was not started, and ends the ranks here if it is cut.
 fn follow_cord() {
     let own = std::process::id();
     let lines = BufReader::new(std::io::stdin()).lines();
@@ -146,21 +144,31 @@ fn follow_cord() {
         {
             let _ = send_signal(own, signal);
         }
+        if let Some(node) = line
+            .strip_prefix("lost ")
+            .and_then(|text| text.parse().ok())
+        {
+            cord::lose(node);
+        }
     }
-    loop {
-        let _ = send_signal(own, SIGHUP);
-        std::thread::sleep(REMIND);
-    }
+    cord::cut();
 }
 
 /// A launcher on a host.
 struct Player {
+    place: usize,
     host: String,
     ssh: Child,
 }
 
 impl Player {
-    fn start(ssh: &str, host: &str, words: &OsStr, key: &str) -> std::io::Result<Self> {
+    fn start(
+        ssh: &str,
+        place: usize,
+        host: &str,
+        words: &OsStr,
+        key: &str,
+    ) -> std::io::Result<Self> {
         let mut parts = ssh.split_whitespace();
         let mut command = Command::new(parts.next().unwrap_or("ssh"));
         command
@@ -172,6 +180,7 @@ impl Player {
         command.process_group(0);
         bind_to_this_thread(&mut command);
         let mut player = Self {
+            place,
             host: host.to_owned(),
             ssh: command.spawn()?,
         };
@@ -204,6 +213,7 @@ impl Players {
     /// Those that have ended since; whether one of them had waited for all others.
     fn reap(&mut self, statuses: &mut Vec<Option<u8>>) -> bool {
         let mut in_order = false;
+        let mut lost = Vec::new();
         self.0.retain_mut(|player| {
             let status = match player.ssh.try_wait() {
                 Ok(None) => return true,
@@ -212,12 +222,18 @@ impl Players {
             };
             if status.is_none_or(|status| status == GIVEN_UP) {
                 player.say("its launcher could not be started, or was lost");
+                lost.push(player.place);
             }
             let status = status.filter(|status| *status != GIVEN_UP);
             in_order |= status.is_some();
             statuses.push(status);
             false
         });
+        for place in lost {
+            // Those that wait for it to come need not.
+            let words = format!("lost {place}\n");
+            self.0.iter_mut().for_each(|player| player.write(&words));
+        }
         in_order
     }
 

@@ -59,6 +59,8 @@ pub(super) enum Move {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
     pub(super) bytes: usize,
+    /// So many when fences that are over here are so everywhere.
+    pub(super) later: usize,
     pub(super) ranks: usize,
 }
 
@@ -158,6 +160,25 @@ pub(super) fn laid_bytes(sources: &BTreeMap<u32, Source>) -> usize {
     sizes.map(|(_, size)| size).sum()
 }
 
+/// What is to be taken away, of what nobody lacks, so that at most so many bytes lie there.
+pub(super) fn idle(
+    sources: &BTreeMap<u32, Source>,
+    lacked: &BTreeSet<u32>,
+    most: usize,
+) -> Vec<u32> {
+    let mut bytes = laid_bytes(sources);
+    let mut ranks = Vec::new();
+    for (rank, source) in sources.iter().filter(|(rank, _)| !lacked.contains(rank)) {
+        if bytes > most
+            && let Some((_, size)) = source.laid
+        {
+            bytes -= size;
+            ranks.push(*rank);
+        }
+    }
+    ranks
+}
+
 /// What is to change so that what others lack lies there, and of the rest what there is room for. What they lack and
 /// there is no room for yet is tried again.
 pub(super) fn moves(
@@ -187,8 +208,11 @@ pub(super) fn moves(
     };
     for (rank, source) in due(true) {
         let size = source.data.len();
-        if size > most || source.too_much {
+        if size > room.later.min(BYTES_MOST) || source.too_much {
             moves.push(Move::TooMuch(*rank));
+            continue;
+        }
+        if size > most {
             continue;
         }
         let (before, more) = source.laid.map_or((0, 1), |(_, size)| (size, 0));
@@ -285,7 +309,7 @@ mod tests {
     }
 
     /// Sources of ranks with so many bytes each, and a way to carry out what is to change.
-    struct Table(BTreeMap<u32, Source>);
+    struct Table(BTreeMap<u32, Source>, usize);
 
     impl Table {
         fn new(sizes: &[usize]) -> Self {
@@ -294,12 +318,18 @@ mod tests {
                 data: vec![7; *size],
                 ..Source::default()
             };
-            Self((0..).zip(sizes.iter().map(source)).collect())
+            Self((0..).zip(sizes.iter().map(source)).collect(), 0)
         }
 
         fn turn(&mut self, lacked: &[u32], bytes: usize, ranks: usize) -> Vec<Move> {
             let lacked = lacked.iter().copied().collect();
-            let moves = moves(&self.0, &lacked, Room { bytes, ranks });
+            let later = bytes.max(self.1);
+            let room = Room {
+                bytes,
+                later,
+                ranks,
+            };
+            let moves = moves(&self.0, &lacked, room);
             for one in &moves {
                 match one {
                     Move::Lay(rank) => self.0.get_mut(rank).unwrap().lay(),
@@ -365,6 +395,28 @@ mod tests {
         let mut table = Table::new(&[BYTES_MOST + 1]);
         assert_eq!(table.turn(&[0], usize::MAX, 9), [Move::TooMuch(0)]);
         assert_eq!(table.0[&0].blob(0).unwrap().size, 0);
+    }
+
+    #[test]
+    fn what_has_room_after_a_fence_waits_for_its_end() {
+        let mut table = Table::new(&[40, 60]);
+        table.1 = 100;
+        assert_eq!(table.turn(&[1], 50, 9), [Move::Lay(0)]);
+        assert_eq!(table.turn(&[1], 50, 9), []);
+        assert_eq!(table.turn(&[1], 100, 9), [Move::Lay(1)]);
+        table.1 = 50;
+        table.turn(&[], 100, 0);
+        assert_eq!(table.turn(&[1], 50, 9), [Move::TooMuch(1)]);
+    }
+
+    #[test]
+    fn what_nobody_lacks_is_taken_away_for_a_fence_as_far_as_that_needs_it() {
+        let mut table = Table::new(&[40, 40, 40]);
+        table.turn(&[], 200, 9);
+        let lacked = |ranks: &[u32]| ranks.iter().copied().collect();
+        assert!(idle(&table.0, &lacked(&[]), 120).is_empty());
+        assert_eq!(idle(&table.0, &lacked(&[0]), 90), [1]);
+        assert_eq!(idle(&table.0, &lacked(&[0, 2]), 0), [1]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use pmix_sys as sys;
 use super::super::ffi::text;
 use super::infos::Infos;
 use super::meeting::InfoAnswer;
-use super::upcall::{Upcall, queue, slice};
+use super::upcall::{Upcall, is_rank, queue, rank, slice};
 
 /// A signal for ranks, wherever they are.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ fn signal_of(info: &sys::pmix_info_t) -> Option<i32> {
 }
 
 pub(super) extern "C" fn job_control(
-    _who: *const sys::pmix_proc_t,
+    who: *const sys::pmix_proc_t,
     targets: *const sys::pmix_proc_t,
     targets_count: usize,
     infos: *const sys::pmix_info_t,
@@ -58,7 +58,13 @@ pub(super) extern "C" fn job_control(
     data: *mut c_void,
 ) -> sys::pmix_status_t {
     // SAFETY: libpmix passes so many processes and infos, or NULL for none, valid for the call.
-    let (targets, infos) = unsafe { (slice(targets, targets_count), slice(infos, infos_count)) };
+    let (who, targets, infos) = unsafe {
+        let targets = slice(targets, targets_count);
+        (rank(who), targets, slice(infos, infos_count))
+    };
+    if who.is_none() || !targets.iter().all(is_rank) {
+        return sys::PMIX_ERR_NOT_SUPPORTED;
+    }
     let Some(signal) = infos.iter().find_map(signal_of) else {
         return sys::PMIX_ERR_NOT_SUPPORTED;
     };

@@ -7,7 +7,7 @@ use pmix_sys as sys;
 use super::super::ffi::{process, text};
 use super::infos::Infos;
 use super::meeting::{Done, InfoAnswer, timeout};
-use super::upcall::{Upcall, queue, slice};
+use super::upcall::{Upcall, is_rank, queue, rank, slice};
 
 /// Keys that are PMIx's own begin so.
 const RESERVED: &str = "pmix.";
@@ -185,7 +185,10 @@ pub(super) extern "C" fn publish(
     data: *mut c_void,
 ) -> sys::pmix_status_t {
     // SAFETY: libpmix passes a process and so many infos, valid for the call.
-    let (who, infos) = unsafe { (who.as_ref(), slice(infos, count)) };
+    let (who, infos) = unsafe { (rank(who), slice(infos, count)) };
+    let Some(rank) = who else {
+        return sys::PMIX_ERR_NOT_SUPPORTED;
+    };
     let mut entries = Vec::new();
     for info in infos {
         let key = text(&info.key).to_string_lossy().into_owned();
@@ -204,7 +207,7 @@ pub(super) extern "C" fn publish(
             && u32::from(unsafe { info.value.data.persist }) == sys::PMIX_PERSIST_FIRST_READ
     };
     answered(queue(Upcall::Publish(Publishing {
-        rank: who.map_or(0, |who| who.rank),
+        rank,
         entries,
         once: infos.iter().any(is_once),
         answer: Done { function, data },
@@ -221,13 +224,16 @@ pub(super) extern "C" fn lookup(
 ) -> sys::pmix_status_t {
     // SAFETY: libpmix passes a process, a list of texts with NULL at its end and so many infos, valid for the call.
     let (who, keys, infos) = unsafe { (who.as_ref(), texts(keys), slice(infos, count)) };
+    let Some(who) = who.filter(|who| is_rank(who)) else {
+        return sys::PMIX_ERR_NOT_SUPPORTED;
+    };
     let waits = |info: &sys::pmix_info_t| text(&info.key).as_c_str() == sys::PMIX_WAIT;
     answered(queue(Upcall::Lookup(Lookup {
-        rank: who.map_or(0, |who| who.rank),
+        rank: who.rank,
         keys,
         wait: infos.iter().any(waits),
         timeout_s: timeout(infos),
-        namespace: who.map_or_else(CString::default, |who| text(&who.nspace)),
+        namespace: text(&who.nspace),
         function,
         data,
     })))
@@ -242,28 +248,32 @@ pub(super) extern "C" fn unpublish(
     data: *mut c_void,
 ) -> sys::pmix_status_t {
     // SAFETY: as in `lookup`.
-    let (who, keys) = unsafe { (who.as_ref(), texts(keys)) };
+    let (who, keys) = unsafe { (rank(who), texts(keys)) };
+    let Some(rank) = who else {
+        return sys::PMIX_ERR_NOT_SUPPORTED;
+    };
     answered(queue(Upcall::Unpublish {
-        rank: who.map_or(0, |who| who.rank),
+        rank,
         keys,
         answer: Done { function, data },
     }))
 }
 
 pub(super) extern "C" fn query(
-    _who: *mut sys::pmix_proc_t,
+    who: *mut sys::pmix_proc_t,
     queries: *mut sys::pmix_query_t,
     count: usize,
     function: sys::pmix_info_cbfunc_t,
     data: *mut c_void,
 ) -> sys::pmix_status_t {
-    // SAFETY: libpmix passes so many queries, each with a list of texts with NULL at its end.
-    let keys = unsafe {
-        slice(queries, count)
-            .iter()
-            .flat_map(|one| texts(one.keys))
-            .collect()
+    // SAFETY: libpmix passes a process and so many queries, each with a list of texts with NULL at its end.
+    let (who, keys) = unsafe {
+        let queries = slice(queries, count).iter();
+        (rank(who), queries.flat_map(|one| texts(one.keys)).collect())
     };
+    if who.is_none() {
+        return sys::PMIX_ERR_NOT_SUPPORTED;
+    }
     let answer = InfoAnswer { function, data };
     answered(queue(Upcall::Query(Query { keys, answer })))
 }

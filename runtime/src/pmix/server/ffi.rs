@@ -8,7 +8,7 @@ use pmix_sys as sys;
 
 use super::super::ffi::process;
 use super::infos::Infos;
-use super::{Error, control, desk, meeting, modex, upcall};
+use super::{Error, control, desk, meeting, modex, tool, upcall};
 
 // SAFETY of a call: none.
 type Version = unsafe extern "C" fn() -> *const c_char;
@@ -156,6 +156,7 @@ impl Library {
             connect: Some(meeting::connect),
             disconnect: Some(meeting::disconnect),
             query: Some(desk::query),
+            tool_connected: Some(tool::connected),
             job_control: Some(control::job_control),
             group: Some(meeting::group),
             // SAFETY: a struct of optional functions, all absent.

@@ -9,7 +9,7 @@ use pmix_sys as sys;
 
 use super::super::ffi::text;
 use super::infos::Infos;
-use super::upcall::{Upcall, queue, slice};
+use super::upcall::{Upcall, is_rank, queue, slice};
 
 /// What ranks meet for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,10 +116,19 @@ impl Contribution {
 
     /// Lets the ranks go on with an error: it took too long.
     pub fn time_out(self) {
+        self.fail(sys::PMIX_ERR_TIMEOUT);
+    }
+
+    /// The same: it is more than can be carried.
+    pub fn refuse(self) {
+        self.fail(sys::PMIX_ERR_OUT_OF_RESOURCE);
+    }
+
+    fn fail(self, status: i32) {
         match self.answer {
-            Answer::Data(function, data) => give(function, data, sys::PMIX_ERR_TIMEOUT, &[]),
-            Answer::Done(done) => done.answer(sys::PMIX_ERR_TIMEOUT),
-            Answer::Infos(answer) => answer.give(sys::PMIX_ERR_TIMEOUT, Infos::default()),
+            Answer::Data(function, data) => give(function, data, status, &[]),
+            Answer::Done(done) => done.answer(status),
+            Answer::Infos(answer) => answer.give(status, Infos::default()),
         }
     }
 }
@@ -219,6 +228,9 @@ fn meet(
     data: Vec<u8>,
     answer: Answer,
 ) -> sys::pmix_status_t {
+    if !members.iter().all(is_rank) {
+        return sys::PMIX_ERR_NOT_SUPPORTED;
+    }
     let everybody = members
         .iter()
         .any(|process| process.rank == sys::PMIX_RANK_WILDCARD);

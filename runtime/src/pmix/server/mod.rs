@@ -15,6 +15,7 @@ mod ffi;
 mod infos;
 mod meeting;
 mod modex;
+mod tool;
 mod upcall;
 
 use std::ffi::{CString, OsString};
@@ -111,8 +112,8 @@ impl Server {
     ) -> Result<(Self, Receiver<Upcall>), Error> {
         let library = ffi::Library::open(library)?;
         let version = library.version();
-        let upcalls = upcall::open(wake)?;
         let namespace = text(&facts.namespace)?;
+        let upcalls = upcall::open(wake, namespace.clone())?;
         library.init(&infos::of_server(facts)?)?;
         let server = Self {
             library,

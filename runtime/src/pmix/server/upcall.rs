@@ -1,11 +1,12 @@
 //! What libpmix asks its host, on its own thread: queued, never decided here.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use pmix_sys as sys;
 
+use super::super::ffi::text;
 use super::super::lock;
 use super::Error;
 use super::control::Signalling;
@@ -63,12 +64,22 @@ pub enum Upcall {
         /// What.
         what: &'static str,
     },
+    /// A tool has connected, all of whose questions are refused.
+    Tool,
 }
 
-static QUEUE: Mutex<Option<(SyncSender<Upcall>, EventFd)>> = Mutex::new(None);
+/// Where upcalls go.
+struct Queue {
+    sender: SyncSender<Upcall>,
+    wake: EventFd,
+    /// The job's: whoever is of another is no rank.
+    namespace: CString,
+}
+
+static QUEUE: Mutex<Option<Queue>> = Mutex::new(None);
 
 /// Opens the queue of this process's one server.
-pub(super) fn open(wake: EventFd) -> Result<Receiver<Upcall>, Error> {
+pub(super) fn open(wake: EventFd, namespace: CString) -> Result<Receiver<Upcall>, Error> {
     let mut queue = lock(&QUEUE);
     if queue.is_some() {
         return Err(Error::System(
@@ -76,7 +87,11 @@ pub(super) fn open(wake: EventFd) -> Result<Receiver<Upcall>, Error> {
         ));
     }
     let (sender, receiver) = sync_channel(WAITING_MOST);
-    *queue = Some((sender, wake));
+    *queue = Some(Queue {
+        sender,
+        wake,
+        namespace,
+    });
     Ok(receiver)
 }
 
@@ -88,12 +103,32 @@ pub(super) fn close() {
 /// `false` if nobody will look at it.
 pub(super) fn queue(upcall: Upcall) -> bool {
     let queue = lock(&QUEUE);
-    let Some((sender, wake)) = &*queue else {
+    let Some(queue) = &*queue else {
         return false;
     };
-    let queued = sender.try_send(upcall).is_ok();
-    wake.raise();
+    let queued = queue.sender.try_send(upcall).is_ok();
+    queue.wake.raise();
     queued
+}
+
+/// Whether a process is one of the job's.
+pub(super) fn is_rank(process: &sys::pmix_proc_t) -> bool {
+    let queue = lock(&QUEUE);
+    queue
+        .as_ref()
+        .is_some_and(|queue| queue.namespace == text(&process.nspace))
+}
+
+/// The rank that an upcall is about, if it is of the job.
+///
+/// # Safety
+/// NULL, or a process that is valid for the call.
+pub(super) unsafe fn rank(process: *const sys::pmix_proc_t) -> Option<u32> {
+    // SAFETY: as the caller promises.
+    let process = unsafe { process.as_ref() };
+    process
+        .filter(|process| is_rank(process))
+        .map(|process| process.rank)
 }
 
 /// What the server answers to an upcall that is dealt with at once.
@@ -108,8 +143,8 @@ pub(super) extern "C" fn connected(
     _data: *mut c_void,
 ) -> sys::pmix_status_t {
     // SAFETY: libpmix passes a process that is valid for the call, or NULL.
-    if let Some(process) = unsafe { process.as_ref() } {
-        queue(Upcall::Connected(process.rank));
+    if let Some(rank) = unsafe { rank(process) } {
+        queue(Upcall::Connected(rank));
     }
     DONE
 }
@@ -121,8 +156,8 @@ pub(super) extern "C" fn finalized(
     _data: *mut c_void,
 ) -> sys::pmix_status_t {
     // SAFETY: as in `connected`.
-    if let Some(process) = unsafe { process.as_ref() } {
-        queue(Upcall::Finalized(process.rank));
+    if let Some(rank) = unsafe { rank(process) } {
+        queue(Upcall::Finalized(rank));
     }
     DONE
 }
@@ -138,19 +173,19 @@ pub(super) extern "C" fn aborted(
     _data: *mut c_void,
 ) -> sys::pmix_status_t {
     // SAFETY: libpmix passes a process and a terminated text, or NULL for either, valid for the call.
-    let (process, message) = unsafe {
+    let (rank, message) = unsafe {
         let message = (!message.is_null()).then(|| CStr::from_ptr(message));
-        (process.as_ref(), message)
+        (rank(process), message)
+    };
+    let Some(rank) = rank else {
+        return sys::PMIX_ERR_NOT_SUPPORTED;
     };
     let message = message.map_or_else(String::new, |text| text.to_string_lossy().into_owned());
-    if let Some(process) = process {
-        let rank = process.rank;
-        queue(Upcall::Aborted {
-            rank,
-            status,
-            message,
-        });
-    }
+    queue(Upcall::Aborted {
+        rank,
+        status,
+        message,
+    });
     DONE
 }
 
@@ -165,9 +200,9 @@ pub(super) extern "C" fn spawn(
     _data: *mut c_void,
 ) -> sys::pmix_status_t {
     // SAFETY: as in `connected`.
-    if let Some(process) = unsafe { process.as_ref() } {
+    if let Some(rank) = unsafe { rank(process) } {
         queue(Upcall::Refused {
-            rank: process.rank,
+            rank,
             what: "MPI_Comm_spawn",
         });
     }

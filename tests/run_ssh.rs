@@ -1,0 +1,353 @@
+//! `muster run --hosts` over a real ssh (run-2): a server of the test's own on addresses of loopback, each a host.
+
+use muster_tests::launch::{compile, job, signal_all, venv};
+use muster_tests::running::{Running, await_nothing_left, command, processes_in};
+use muster_tests::{DEADLINE, lines_of_both, skipped, workspace};
+use rustix::process::{Pid, Signal};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+const HOSTS: u8 = 4;
+
+/// An sshd for four hosts, which ends with it; its files are in a folder of the test.
+struct Sshd {
+    child: Child,
+    folder: PathBuf,
+    network: String,
+    port: u16,
+}
+
+impl Sshd {
+    /// None, and why is said, where there is no sshd or nobody may log in.
+    fn start(folder: &Path, network: u8) -> Option<Self> {
+        let Some(program) = find_sshd() else {
+            skipped("no sshd, in /usr/sbin or by make setup");
+            return None;
+        };
+        let network = format!("127.{network}.3");
+        let port = TcpListener::bind((format!("{network}.1"), 0))
+            .and_then(|listener| listener.local_addr())
+            .expect("an address of loopback")
+            .port();
+        for name in ["host-key", "key", "strange-key"] {
+            let path = folder.join(name);
+            let made = Command::new("ssh-keygen")
+                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+                .arg(path)
+                .status();
+            if !made.is_ok_and(|status| status.success()) {
+                skipped("no ssh-keygen");
+                return None;
+            }
+        }
+        write_server(folder, &network, port);
+        write_client(folder, &network, port);
+        let mut child = serve(folder, &program).spawn().expect("sh can be started");
+        let said = lines_of_both(&mut child);
+        let mut heard = Vec::new();
+        let listens = |heard: &[String]| {
+            let count = |line: &&String| line.starts_with("Server listening");
+            heard.iter().filter(count).count() == usize::from(HOSTS)
+        };
+        while !listens(&heard) {
+            let Ok(line) = said.recv_timeout(DEADLINE) else {
+                let _ = child.kill();
+                let _ = child.wait();
+                skipped(&format!("{} does not run: {heard:?}", program.display()));
+                return None;
+            };
+            heard.push(line);
+        }
+        let sshd = Self {
+            child,
+            folder: folder.to_owned(),
+            network,
+            port,
+        };
+        let tried = sshd.ssh().arg(sshd.host(1)).arg("true").output();
+        let tried = tried.expect("ssh-keygen is there, so ssh is");
+        if !tried.status.success() {
+            let why = String::from_utf8_lossy(&tried.stderr).into_owned();
+            skipped(&format!(
+                "nobody may log in by {}: {why}",
+                program.display()
+            ));
+            return None;
+        }
+        Some(sshd)
+    }
+
+    fn host(&self, number: u8) -> String {
+        format!("{}.{number}", self.network)
+    }
+
+    fn words(&self) -> String {
+        format!(
+            "ssh -F {} -o BatchMode=yes",
+            self.folder.join("config").display()
+        )
+    }
+
+    fn ssh(&self) -> Command {
+        let words = self.words();
+        let mut words = words.split(' ');
+        let mut ssh = Command::new(words.next().expect("a word"));
+        ssh.args(words).stdin(Stdio::null());
+        ssh
+    }
+
+    /// `muster run` on these hosts, with its files in the folder.
+    fn run(&self, hosts: &str) -> Command {
+        let mut run = command();
+        run.args(["--hosts", hosts, "--ssh", &self.words()])
+            .env("TMPDIR", &self.folder)
+            .env("MUSTER_DIR", self.folder.join("m"));
+        run
+    }
+
+    fn all(&self) -> String {
+        format!("{}.[1-{HOSTS}]", self.network)
+    }
+
+    /// Processes of this host: launcher, agent, ranks.
+    fn processes_of(&self, host: &str) -> Vec<Pid> {
+        let wanted = format!("MUSTER_NODE={host}");
+        let is_there = |pid: &Pid| {
+            let path = format!("/proc/{}/environ", pid.as_raw_nonzero());
+            let environment = std::fs::read(path).unwrap_or_default();
+            environment
+                .split(|byte| *byte == 0)
+                .any(|one| one == wanted.as_bytes())
+        };
+        let ours = processes_in(&self.folder);
+        ours.into_iter().filter(is_there).collect()
+    }
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn find_sshd() -> Option<PathBuf> {
+    let own = workspace().join("target/sshd/usr/sbin/sshd");
+    [PathBuf::from("/usr/sbin/sshd"), own]
+        .into_iter()
+        .find(|path| path.is_file())
+}
+
+/// Each address says to whoever comes there which host it is.
+fn write_server(folder: &Path, network: &str, port: u16) {
+    let place = folder.display();
+    let mut text = format!(
+        "Port {port}\nHostKey {place}/host-key\nPidFile none\nAuthorizedKeysFile {place}/key.pub\nUsePAM no\n\
+         PasswordAuthentication no\nKbdInteractiveAuthentication no\nStrictModes no\nMaxStartups 100\n\
+         PermitRootLogin prohibit-password\n"
+    );
+    for host in 1..=HOSTS {
+        text += &format!("ListenAddress {network}.{host}\n");
+    }
+    for host in 1..=HOSTS {
+        text += &format!(
+            "Match LocalAddress {network}.{host}\n  SetEnv MUSTER_RAILS={network}.{host}@udp0 TMPDIR={place}\n"
+        );
+    }
+    std::fs::write(folder.join("sshd_config"), text).expect("a file");
+}
+
+/// The last address of the network is the first host, to whom a key is shown that it does not know.
+fn write_client(folder: &Path, network: &str, port: u16) {
+    let place = folder.display();
+    let text = format!(
+        "Match originalhost {network}.250\n  HostName {network}.1\n  IdentityFile {place}/strange-key\n\
+         Match originalhost !{network}.250,*\n  IdentityFile {place}/key\n\
+         Host *\n  Port {port}\n  IdentitiesOnly yes\n  IdentityAgent none\n  UserKnownHostsFile {place}/known\n\
+         \x20 GlobalKnownHostsFile none\n  StrictHostKeyChecking yes\n  LogLevel ERROR\n"
+    );
+    std::fs::write(folder.join("config"), text).expect("a file");
+    let key = std::fs::read_to_string(folder.join("host-key.pub")).expect("a key");
+    let known: String = (1..=HOSTS)
+        .map(|host| format!("[{network}.{host}]:{port} {key}"))
+        .collect();
+    std::fs::write(folder.join("known"), known).expect("a file");
+}
+
+/// As root it wants a user and a directory that only an installed one has; it sees them, and nobody else does.
+fn serve(folder: &Path, program: &Path) -> Command {
+    let root = program
+        .parent()
+        .and_then(|sbin| sbin.parent())
+        .expect("usr/sbin");
+    let libraries = root
+        .join("lib")
+        .join(format!("{}-linux-gnu", std::env::consts::ARCH));
+    let mut users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    if !users.lines().any(|line| line.starts_with("sshd:")) {
+        users += "sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n";
+    }
+    std::fs::write(folder.join("passwd"), users).expect("a file");
+    let exec = "exec \"$0\" -D -e -f sshd_config";
+    let script = if rustix::process::geteuid().is_root() {
+        format!(
+            "mount -t tmpfs none /run && mkdir /run/sshd && mount --bind passwd /etc/passwd && {exec}"
+        )
+    } else {
+        exec.to_owned()
+    };
+    let mut command = if rustix::process::geteuid().is_root() {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--mount", "--propagation", "private", "sh"]);
+        unshare
+    } else {
+        Command::new("sh")
+    };
+    command
+        .args(["-c", &script])
+        .arg(program)
+        .current_dir(folder)
+        .env("LD_LIBRARY_PATH", libraries)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn a_job_runs_and_survives_a_host() {
+    job(|folder| {
+        let Some(sshd) = Sshd::start(folder, 93) else {
+            return;
+        };
+        let binary = compile(&venv("venv").join("mpicc"), "sum", &[], folder);
+        let mut run = sshd.run(&sshd.all());
+        run.args(["-n", "8", "--"]).arg(&binary);
+        let mut run = Running::command(&mut run);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success(), "{status}: {text}");
+        assert_eq!(run.count("SUM 28 of 8"), 8, "{text}");
+        await_nothing_left(folder);
+
+        let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
+        let mut run = sshd.run(&sshd.all());
+        run.args(["-n", "8", "--"]).arg(&binary).arg("2");
+        let mut run = Running::command(&mut run);
+        run.await_ready();
+        let host = sshd.host(3);
+        let victims = sshd.processes_of(&host);
+        assert!(victims.len() >= 4, "launcher, agent, ranks: {victims:?}");
+        signal_all(&victims, Signal::KILL);
+        run.expect_survivors(2);
+        let lost = format!("muster run: {host}: its launcher could not be started, or was lost");
+        assert_eq!(run.count(&lost), 1, "{}", run.text());
+        clear_memory(folder, &host);
+    });
+}
+
+/// What was killed cannot remove its own shared memory.
+fn clear_memory(folder: &Path, host: &str) {
+    let entries = std::fs::read_dir(folder).expect("a folder").flatten();
+    for entry in entries {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let job = name.strip_prefix("muster-run-");
+        if let Some((job, _)) = job.and_then(|rest| rest.rsplit_once('-')) {
+            let _ = std::fs::remove_dir_all(format!("/dev/shm/muster-{job}-{host}"));
+        }
+    }
+}
+
+/// The session of one host ends under its launcher, as when its network is gone: the others go on without it.
+#[test]
+fn a_session_that_breaks_is_a_lost_host() {
+    job(|folder| {
+        let Some(sshd) = Sshd::start(folder, 94) else {
+            return;
+        };
+        let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
+        let mut run = sshd.run(&sshd.all());
+        run.args(["-n", "8", "--"]).arg(&binary).arg("2");
+        let mut run = Running::command(&mut run);
+        run.await_ready();
+        let sessions: Vec<Pid> = sshd
+            .processes_of(&sshd.host(3))
+            .into_iter()
+            .filter_map(parent_that_is_sshd)
+            .collect();
+        assert_eq!(sessions.len(), 1, "of the launcher");
+        signal_all(&sessions, Signal::KILL);
+        run.expect_survivors(2);
+        await_nothing_left(folder);
+    });
+}
+
+fn parent_that_is_sshd(pid: Pid) -> Option<Pid> {
+    let status =
+        |pid: Pid| std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok();
+    let line = status(pid)?;
+    let parent = line.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    let parent = Pid::from_raw(parent.trim().parse().ok()?)?;
+    status(parent)?.starts_with("Name:\tsshd").then_some(parent)
+}
+
+/// ssh says why, nobody is asked for anything, and nobody waits as long as patience would.
+#[test]
+fn hosts_that_ssh_does_not_reach_are_named_at_once() {
+    job(|folder| {
+        let Some(sshd) = Sshd::start(folder, 95) else {
+            return;
+        };
+        for (other, words) in [
+            (250, "Permission denied"),
+            (249, "Connection refused"),
+            (248, "Host key verification failed"),
+        ] {
+            let other = sshd.host(other);
+            if words == "Host key verification failed" {
+                let config = folder.join("config");
+                let text = std::fs::read_to_string(&config).expect("a file");
+                let alias = format!("Match originalhost {other}\n  HostName {}\n", sshd.host(1));
+                let alias = format!("{alias}  UserKnownHostsFile none\n");
+                std::fs::write(&config, alias + &text).expect("a file");
+            }
+            let mut run = sshd.run(&format!("{},{other}", sshd.host(1)));
+            run.args(["--patience", "3600", "--", "true"]);
+            let mut run = Running::command(&mut run);
+            let status = run.expect_end();
+            let text = run.text();
+            assert_eq!(status.code(), Some(5), "{text}");
+            let lost = format!("muster run: {other}: its launcher could not be started");
+            assert!(text.contains(words) && run.count(&lost) == 1, "{text}");
+            let missing = format!("no launcher has come on {other}");
+            assert!(text.contains(&missing), "{text}");
+            await_nothing_left(folder);
+        }
+    });
+}
+
+/// A server that takes the connection and says nothing: patience ends that, and the starter does not wait for ssh.
+#[test]
+fn a_host_that_is_slow_to_answer_is_given_up() {
+    job(|folder| {
+        let Some(sshd) = Sshd::start(folder, 96) else {
+            return;
+        };
+        let slow = sshd.host(251);
+        let _listener = TcpListener::bind((slow.as_str(), sshd.port)).expect("an address");
+        let mut run = sshd.run(&format!("{},{slow}", sshd.host(1)));
+        run.args(["--patience", "3", "--", "true"]);
+        let mut run = Running::command(&mut run);
+        let status = run.expect_end();
+        let text = run.text();
+        assert_eq!(status.code(), Some(5), "{text}");
+        assert!(
+            text.contains(&format!("no launcher has come on {slow} within")),
+            "{text}"
+        );
+        let given_up = format!("muster run: {slow}: its launcher should have ended");
+        assert_eq!(run.count(&given_up), 1, "{text}");
+        await_nothing_left(folder);
+    });
+}
