@@ -183,11 +183,8 @@ impl Job {
             Request::Seed { address, .. } => input(Input::Seed {
                 address: address.as_bytes(),
             }),
-            Request::Key { key, .. } => match self.brought(&key) {
-                Brought::First => {
-                    self.key_is_ours = false;
-                    self.set_key(key, input);
-                }
+            Request::Key { key, .. } => match brought(&self.key_source, self.record.key, &key) {
+                Brought::First => self.set_key(key, input),
                 Brought::Known => {}
                 Brought::Other => {
                     self.keys_refused += 1;
@@ -247,14 +244,6 @@ impl Job {
         if rank == Some(0) && self.key_is_ours && !self.doorman.send_key(slot, key) {
             warn!("the key cannot be handed to rank 0; the other nodes wait for it");
         }
-    }
-
-    /// One that was published counts before one that was drawn here: of rank 0 that has lost an agent, which
-    /// had drawn it.
-    fn brought(&self, key: &[u8; 32]) -> Brought {
-        let known = self.record.key;
-        let is_settled = !self.key_is_ours || known == Some(*key);
-        brought(&self.key_source, known.filter(|_| is_settled), key)
     }
 
     fn set_key(&mut self, key: [u8; 32], input: &mut dyn FnMut(Input<'_>)) {
