@@ -4,6 +4,7 @@
 //! Every wait is for an event. That something does *not* happen is shown by what comes after it:
 //! a rank's events have an order, so what is not there before a later one did not happen.
 
+use muster::doorman::Place;
 use muster_tests::DEADLINE;
 use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
 use rustix::process::Signal;
@@ -331,7 +332,8 @@ fn a_worker_whose_keeper_was_killed_goes_on_alone() {
     last.tell("leave 0");
     assert_eq!(last.await_end(), Some(0));
     wait_for_end(worker);
-    assert!(!world.job.place(2).socket().exists());
+    // What the keeper would have taken away; the log was asked for.
+    assert_eq!(files_at(&world.job.place(2)), ["log"]);
     for (_, rank) in world.living() {
         rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
     }
@@ -406,6 +408,35 @@ fn a_death_is_not_undone_by_another_agent() {
             alive.chain(failed).all(|part| has(&part))
         });
     }
+    // Who comes now was never told of that node; the agent knows it from the others.
+    let mut newcomer = start_rank_as(&world.job, 2, 6);
+    newcomer.await_said("n3=Left");
+    let said = |words: &[&str]| {
+        let control = world.job.place(2).directory().join("control");
+        let mut muster = Command::new(muster_tests::program("muster"));
+        let output = muster.args(words).env("MUSTER_CONTROL", control).output();
+        let output = output.expect("muster can be started");
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let members = said(&["members", "-o", "json"]);
+    let members: serde_json::Value = members.parse().expect("JSON");
+    let members = members["members"].as_array().expect("members");
+    let gone = members.iter().find(|member| member["name"] == "n3");
+    assert_eq!(gone.expect("n3")["state"], "left");
+    // A rank is asked for like a member, and events may be those about it alone.
+    newcomer.kill();
+    let two = ["--follow", "--count", "2", "--timeout", "60"];
+    let events = said(&[&["events", "--rank", "6"], &two[..]].concat());
+    let kinds = events
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(1));
+    assert_eq!(kinds.collect::<Vec<_>>(), ["rank-up", "rank-failed"]);
+    let why = said(&["why", "6"]);
+    let wanted = "rank 6 on n2 is failed: kernel futex, signal 9\nn2 is alive";
+    assert!(why.starts_with(wanted), "{why}");
+    let events = said(&["events", "--member", "n1"]);
+    assert!(events.lines().count() > 0 && events.lines().all(|line| line.contains(" n1")));
 }
 
 /// An agent that is asked to end leaves in order, and nobody is declared failed. Its ranks are told
@@ -501,15 +532,33 @@ fn the_agent_ends_when_its_last_rank_has_left() {
 #[test]
 fn an_agent_that_ended_in_order_leaves_no_files() {
     let job = Job::new(1).with_linger_ms(0);
-    for _ in 0..5 {
+    for at in 0..6 {
         let mut command = job.command(rank_program(), 1, 0);
-        let mut rank = Rank::start(command.env_remove("MUSTER_LOG"), "rank 0");
+        if at < 5 {
+            command.env_remove("MUSTER_LOG");
+        }
+        let mut rank = Rank::start(&mut command, "rank 0");
         rank.await_words(&["ATTACHED"]);
+        // As whoever brings the job's key does for an agent that comes next.
+        std::fs::write(job.place(1).key_file(), "").unwrap();
         rank.tell("leave 0");
         assert_eq!(rank.await_end(), Some(0));
+        if at >= 4 {
+            job.agent(1).all.into_iter().for_each(wait_for_end);
+            let wanted: &[&str] = if at == 4 { &[] } else { &["log"] };
+            assert_eq!(files_at(&job.place(1)), wanted);
+            assert_eq!(job.place(1).directory().exists(), at > 4);
+        }
     }
-    job.agent(1).all.into_iter().for_each(wait_for_end);
-    assert!(!job.place(1).directory().exists());
+}
+
+/// The names of the files at a place.
+fn files_at(place: &Place) -> Vec<String> {
+    let entries = std::fs::read_dir(place.directory());
+    let names = entries.into_iter().flatten().flatten();
+    names
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
 }
 
 /// A rank on a node of choice.

@@ -272,6 +272,17 @@ impl Cluster {
         all
     }
 
+    /// Everything on a node but what stands for its host.
+    ///
+    /// # Panics
+    /// If that is no more than its slurmd and what keeps a step.
+    pub fn all_on(&self, node: usize) -> Vec<Process> {
+        let mut all = self.processes();
+        all.retain(|process| process.node == Some(node) && process.name != "sleep");
+        assert!(all.len() > 4, "{all:?}");
+        all
+    }
+
     /// What Slurm holds of a node: `idle`, `allocated`, `down*` ...
     pub fn state(&self, node: usize) -> String {
         let said = self.say(&["sinfo", "-h", "-n", &format!("n{node}"), "-o", "%T"]);
@@ -288,6 +299,27 @@ impl Cluster {
             let state = self.state(node);
             assert!(Instant::now() < end, "n{node}: {state}{}", self.logs());
         }
+    }
+
+    /// Cuts a node off the network.
+    ///
+    /// # Panics
+    /// If that cannot be done.
+    pub fn cut(&self, node: usize) {
+        self.set_link(node, "down");
+    }
+
+    /// Takes that back.
+    ///
+    /// # Panics
+    /// If that cannot be done.
+    pub fn mend(&self, node: usize) {
+        self.set_link(node, "up");
+    }
+
+    fn set_link(&self, node: usize, state: &str) {
+        let (status, said) = self.say(&["ip", "link", "set", &format!("p{node}"), state]);
+        assert!(status.success(), "{said}");
     }
 
     /// Ends all jobs, starts slurmd where it was killed, and waits until Slurm has all nodes back.
@@ -476,6 +508,23 @@ impl Run {
         self.errors.try_iter().collect()
     }
 
+    /// Waits until it has said this on standard error, what it had written when it ended included.
+    ///
+    /// # Panics
+    /// If it has not before the deadline, or has ended without.
+    pub fn await_error(&self, words: &str) {
+        let end = Instant::now() + DEADLINE;
+        let mut said = Vec::new();
+        loop {
+            let rest = end.saturating_duration_since(Instant::now());
+            match self.errors.recv_timeout(rest) {
+                Ok(line) if line.contains(words) => return,
+                Ok(line) => said.push(line),
+                Err(cause) => panic!("{cause}: {words:?} is missing in {said:#?}"),
+            }
+        }
+    }
+
     /// Waits for its end.
     ///
     /// # Panics
@@ -497,6 +546,18 @@ impl Drop for Run {
 pub fn signal(process: &Process, signal: Signal) {
     let pid = Pid::from_raw(process.pid as i32).expect("a pid");
     let _ = kill_process(pid, signal);
+}
+
+/// Kills them at once, however late this process goes on between two of them: a rank would start another agent, and a
+/// keeper another worker.
+///
+/// # Panics
+/// If there are none.
+pub fn kill(processes: &[Process]) {
+    assert!(!processes.is_empty());
+    for what in [Signal::STOP, Signal::KILL] {
+        processes.iter().for_each(|process| signal(process, what));
+    }
 }
 
 /// The first process of a pid namespace, in namespaces of its own for all else.

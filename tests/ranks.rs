@@ -410,6 +410,22 @@ impl Rank {
         }
     }
 
+    /// Asks for its view until that has this word, also where no event tells of it.
+    ///
+    /// # Panics
+    /// If it has not before the deadline.
+    pub fn await_said(&mut self, word: &str) {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            self.tell("states");
+            let view = self.await_words(&["STATES"]);
+            if view.split(' ').any(|one| one == word) {
+                return;
+            }
+            assert!(Instant::now() < end, "{word} is missing in {view}");
+        }
+    }
+
     /// A counter of its agent.
     ///
     /// # Panics

@@ -107,6 +107,33 @@ fn systemd_is_told_when_it_serves_and_when_it_ends() {
     assert!(agent.0.wait().unwrap().success());
 }
 
+/// Its loop says that it goes round, where systemd waits for that, and of whom it waits for it.
+#[test]
+fn the_watchdog_is_told_by_the_loop() {
+    let directory = tempfile::tempdir().unwrap();
+    for (index, usec, pid, rounds) in [
+        (3, "20000", None, 3),
+        (4, "20000", Some("1"), 0),
+        (5, "soon", None, 0),
+    ] {
+        let path = directory.path().join(format!("notify-{index}"));
+        let told = socket(&path);
+        let mut variables = vec![("NOTIFY_SOCKET", path.as_path())];
+        variables.push(("WATCHDOG_USEC", Path::new(usec)));
+        variables.extend(pid.map(|pid| ("WATCHDOG_PID", Path::new(pid))));
+        let mut agent = start(directory.path(), index, &[], &variables);
+        assert_eq!(next(&told), b"READY=1");
+        for _ in 0..rounds {
+            assert_eq!(next(&told), b"WATCHDOG=1");
+        }
+        kill_process(Pid::from_child(&agent.0), Signal::TERM).unwrap();
+        let mut words = std::iter::repeat_with(|| next(&told));
+        let last = words.find(|word| rounds == 0 || word != b"WATCHDOG=1");
+        assert_eq!(last.as_deref(), Some(&b"STOPPING=1"[..]));
+        assert!(agent.0.wait().unwrap().success());
+    }
+}
+
 /// The journal's own socket, of a machine that the agent alone sees: the log goes there, and the level is obeyed.
 #[test]
 fn the_log_goes_to_the_journal() {

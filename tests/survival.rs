@@ -1,27 +1,32 @@
 //! What survives under Slurm (slurm-2, slurm-4), by launcher and by what is killed: rows of the table in
 //! muster-slurm(7), and what is left behind (slurm-3).
 
-use muster_tests::cluster::{Cluster, NODES, Process, Run, signal};
+use muster_tests::cluster::{Cluster, NODES, Run, kill, signal};
 use muster_tests::launch::{compile, venv};
 use muster_tests::ranks::wait_for_end;
 use muster_tests::steps::{
     LIVES_ON, everybody, plugin, service, step, worker, worker_program, workers,
 };
 use muster_tests::table::{
-    AGENT, NODE, RANK, SHRUNK, SLURMD, SLURMSTEPD, Start, WORKER, expect_all_rows, saw,
+    AGENT, DAEMONS, NODE, RANK, SHRUNK, SILENT, SLURMD, SLURMSTEPD, Start, WORKER, expect_all_rows,
+    saw,
 };
-use muster_tests::{program, workspace};
+use muster_tests::{DEADLINE, program, workspace};
 use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 const LIVE: &str = "the others live, and all of them are told";
 const STEP_ENDS: &str = "Slurm ends the step";
 const PMIX_ENDS: &str = "Slurm's PMIx plugin ends the step, with Muster as without; the others \
     are told before as a rule";
 const JOB_ENDS: &str = "mpirun ends the job";
-const LIVE_ON: &str = "all live, with SLURM_NO_KILL=set in the environment of mpirun";
+const LIVE_ON: &str = "all live, with SLURM_NO_KILL=set in the environment of mpirun; of a rank that is killed on \
+    that node later all are told, and MPI goes on without it";
+const SHRUNK_ON: &str = "the others live, all of them are told, and MPI goes on without its ranks; mpirun does not \
+    end by itself, see above";
 const NODE_OR_AGENT: &str = "its ranks start another one; if that is not there within a deadline the node counts \
     as lost: the others live, are told, and MPI goes on without its ranks";
 const DOWN: &str = "all live; once Slurm holds the node for down, srun has no more of its workers' input and output";
@@ -45,6 +50,31 @@ fn expect_told(run: &Run, ranks: &[usize], (node, rank): (usize, usize)) {
     }
 }
 
+/// The two that are left are told of the fourth node and of its worker.
+fn expect_node_told(run: &Run) {
+    expect_told(run, &[0, 1], (4, 3));
+    for told in [0, 1] {
+        run.await_line(&[&format!("{told}: EVENT NodeFailed node=n4 ")]);
+    }
+}
+
+/// This worker lives and answers no more what srun hands on; another one does.
+fn expect_cut_off(run: &mut Run, rank: usize, other: usize) {
+    let answers = |run: &Run| run.lines_with(&[&format!("{rank}: STATES ")]).len();
+    let end = Instant::now() + DEADLINE;
+    let mut before = answers(run);
+    loop {
+        // An answer may still be on its way when the other's to the next question has come.
+        (0..2).for_each(|_| expect_alive(run, &[other]));
+        let after = answers(run);
+        if after == before {
+            return;
+        }
+        assert!(Instant::now() < end, "rank {rank} still answers");
+        before = after;
+    }
+}
+
 /// These workers answer what they are asked.
 fn expect_alive(run: &mut Run, ranks: &[usize]) {
     for rank in ranks {
@@ -52,22 +82,6 @@ fn expect_alive(run: &mut Run, ranks: &[usize]) {
         let before = run.lines_with(&[&name]).len();
         run.tell("states");
         run.await_lines(before + 1, &[&name]);
-    }
-}
-
-/// Everything on a node but what stands for its host.
-fn all_on(cluster: &Cluster, node: usize) -> Vec<Process> {
-    let mut all = cluster.processes();
-    all.retain(|process| process.node == Some(node) && process.name != "sleep");
-    assert!(all.len() > 4, "{all:?}");
-    all
-}
-
-/// At once, however late this process goes on between two of them: a rank would start another agent.
-fn kill(processes: &[Process]) {
-    assert!(!processes.is_empty());
-    for what in [Signal::STOP, Signal::KILL] {
-        processes.iter().for_each(|process| signal(process, what));
     }
 }
 
@@ -97,9 +111,8 @@ fn lose_a_worker_an_agent_and_a_node(cluster: &Cluster, run: &mut Run, start: St
     run.await_line(&["0: EVENT Overflow", "NewAgent"]);
     expect_alive(run, &[0, 1, 3]);
     saw(start, AGENT, NEW_AGENT);
-    kill(&all_on(cluster, 4));
-    expect_told(run, &[0, 1], (4, 3));
-    run.await_lines(2, &["EVENT NodeFailed node=n4 "]);
+    kill(&cluster.all_on(4));
+    expect_node_told(run);
     expect_alive(run, &[0, 1]);
     saw(start, NODE, NODE_TOLD);
 }
@@ -118,8 +131,9 @@ fn the_plugin_and_a_step_that_lives_on() {
     // What srun has said when the node was down: it has nothing to do with it any more.
     run.await_view(
         [0],
-        "n1=Alive n2=Alive n4=Failed 0=Alive 1=Alive 2=Failed 3=Failed",
+        "n1=Alive n2=Alive n3=Left n4=Failed 0=Alive 1=Alive 2=Failed 3=Failed",
     );
+    expect_cut_off(&mut run, 1, 0);
     assert_eq!(workers(&cluster, 2).len(), 1);
     saw(Start::LivesOn, SLURMD, DOWN);
     kill(&cluster.on_node(2, "slurmstepd"));
@@ -171,8 +185,8 @@ fn the_service_step() {
     run.await_line(&["0: EVENT Overflow", "NewAgent"]);
     expect_alive(&mut run, &[0, 1, 3]);
     saw(start, AGENT, NEW_AGENT);
-    kill(&all_on(&cluster, 4));
-    expect_told(&run, &[0, 1], (4, 3));
+    kill(&cluster.all_on(4));
+    expect_node_told(&run);
     expect_alive(&mut run, &[0, 1]);
     saw(start, NODE, NODE_TOLD);
     end(&cluster, run, 1, "a service step that lost a node");
@@ -267,21 +281,27 @@ fn allocation(cluster: &Cluster, options: &[&str]) -> Run {
     cluster.run(&mut command)
 }
 
-/// Kills a rank of node 3 when all are there.
-fn kill_a_rank(cluster: &Cluster, run: &Run) {
+/// Kills a rank of a node when all are there.
+fn kill_a_rank(cluster: &Cluster, run: &Run, node: usize) {
     run.await_lines(8, &[": READY "]);
-    kill(&cluster.on_node(3, "ulfm_survive")[..1]);
+    kill(&cluster.on_node(node, "ulfm_survive")[..1]);
 }
 
-/// All of them have got the right answer, and end.
-fn expect_done(cluster: &Cluster, run: &mut Run, ranks: usize) {
+/// MPI goes on with so many, each of which was told by Muster of a rank.
+fn expect_shrunk(run: &Run, ranks: usize) {
+    for line in run.await_lines(ranks, &[": SHRUNK "]) {
+        let (rank, _) = line.split_once(':').expect("a rank");
+        run.await_line(&[&format!("{rank}: TOLD "), " RANK_FAILED "]);
+    }
+}
+
+/// All of them get the right answer.
+fn expect_answers(cluster: &Cluster, run: &Run, ranks: usize) {
     let stop = cluster.folder().join("stop");
     fs::write(&stop, "").expect("a file");
     let done = run.await_lines(ranks, &[": DONE "]);
     assert!(done.iter().all(|line| line.contains(" ok ")), "{done:?}");
-    run.end();
     fs::remove_file(&stop).expect("it is there");
-    cluster.recover();
 }
 
 #[test]
@@ -290,36 +310,60 @@ fn mpirun_in_an_allocation() {
         return;
     };
     let mut run = allocation(&cluster, &["--with-ft", "ulfm"]);
-    kill_a_rank(&cluster, &run);
-    for line in run.await_lines(7, &[": SHRUNK "]) {
-        let (rank, _) = line.split_once(':').expect("a rank");
-        run.await_line(&[&format!("{rank}: TOLD "), " RANK_FAILED "]);
-    }
+    kill_a_rank(&cluster, &run, 3);
+    expect_shrunk(&run, 7);
     saw(Start::Ulfm, RANK, SHRUNK);
     kill(&cluster.on_node(1, "musterd"));
     run.await_lines(2, &[": TOLD ", " OVERFLOW "]);
-    expect_done(&cluster, &mut run, 7);
-    saw(Start::Ulfm, AGENT, NODE_OR_AGENT);
-    let mut run = allocation(&cluster, &["--with-ft", "ulfm"]);
-    run.await_lines(8, &[": READY "]);
-    kill(&cluster.on_node(2, "slurmd"));
-    cluster.await_state(2, "down");
-    expect_done(&cluster, &mut run, 8);
-    saw(Start::Ulfm, SLURMD, LIVE_ON);
-    let mut run = allocation(&cluster, &["--with-ft", "ulfm"]);
-    run.await_lines(8, &[": READY "]);
-    kill(&all_on(&cluster, 4));
+    expect_answers(&cluster, &run, 7);
     run.end();
-    let said = run.errors().join("\n");
-    let words = "PRTE has lost communication with a remote daemon";
-    assert!(said.contains(words), "{said}");
-    saw(Start::Ulfm, NODE, JOB_ENDS);
     cluster.recover();
+    saw(Start::Ulfm, AGENT, NODE_OR_AGENT);
     let mut run = allocation(&cluster, &[]);
-    kill_a_rank(&cluster, &run);
+    kill_a_rank(&cluster, &run, 3);
     assert!(!run.end().success());
     saw(Start::Mpirun, RANK, JOB_ENDS);
     cluster.recover();
-    cluster.await_clean_but(1);
-    cluster.show_clean("jobs of mpirun, of which one lost a node");
+    cluster.await_clean();
+    cluster.show_clean("jobs of mpirun that lost a rank");
+}
+
+#[test]
+fn mpirun_that_loses_a_node() {
+    let Some(cluster) = Cluster::start("") else {
+        return;
+    };
+    let mut run = allocation(&cluster, &["--with-ft", "ulfm"]);
+    run.await_lines(8, &[": READY "]);
+    let mut daemons = cluster.on_node(2, "slurmd");
+    daemons.extend(cluster.on_node(2, "slurmstepd"));
+    assert!(daemons.len() > 1, "{daemons:?}");
+    kill(&daemons);
+    cluster.await_state(2, "down");
+    kill_a_rank(&cluster, &run, 2);
+    expect_shrunk(&run, 7);
+    expect_answers(&cluster, &run, 7);
+    run.end();
+    cluster.recover();
+    saw(Start::Ulfm, DAEMONS, LIVE_ON);
+    let mut run = allocation(&cluster, &["--with-ft", "ulfm"]);
+    run.await_lines(8, &[": READY "]);
+    cluster.cut(3);
+    kill(&cluster.all_on(3));
+    expect_shrunk(&run, 6);
+    cluster.await_state(3, "down");
+    expect_answers(&cluster, &run, 6);
+    cluster.mend(3);
+    cluster.recover();
+    run.end();
+    saw(Start::Ulfm, SILENT, SHRUNK_ON);
+    let mut run = allocation(&cluster, &["--with-ft", "ulfm"]);
+    run.await_lines(8, &[": READY "]);
+    kill(&cluster.all_on(4));
+    run.end();
+    run.await_error("PRTE has lost communication with a remote daemon");
+    saw(Start::Ulfm, NODE, JOB_ENDS);
+    cluster.recover();
+    cluster.await_clean_but(2);
+    cluster.show_clean("jobs of mpirun, of which two lost a node");
 }

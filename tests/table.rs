@@ -54,7 +54,7 @@ pub const TABLE: [(Start, &str, &[&str]); 9] = [
     (
         Start::Ulfm,
         "mpirun --with-ft ulfm (Open MPI 5) in an allocation",
-        &[RANK, AGENT, SLURMD, NODE],
+        &[RANK, AGENT, DAEMONS, SILENT, NODE],
     ),
     (
         Start::Mpirun,
@@ -80,6 +80,10 @@ pub const NODE: &str = "everything of a node";
 pub const SLURMD: &str = "slurmd of a node";
 /// Slurm's daemon of a step on a node.
 pub const SLURMSTEPD: &str = "slurmstepd of a node";
+/// Both of them.
+pub const DAEMONS: &str = "slurmd and slurmstepd of a node";
+/// As without power: no connection is closed.
+pub const SILENT: &str = "everything of a node, whose network is cut before";
 
 /// What becomes of the others of an MPI job with fault tolerance.
 pub const SHRUNK: &str = "the others live, all of them are told, and MPI goes on without it";

@@ -95,6 +95,12 @@ impl Engine {
         overlay.chain(self.age().into_iter().flat_map(Age::members))
     }
 
+    /// How many are known who are gone; of age gossip none, whose list has everybody.
+    #[must_use]
+    pub fn gone(&self) -> usize {
+        self.overlay().map_or(0, Overlay::gone)
+    }
+
     /// One member.
     #[must_use]
     pub fn member(&self, id: MemberId) -> Option<MemberView<'_>> {

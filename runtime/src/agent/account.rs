@@ -1,13 +1,9 @@
 //! An event as a line of the journal: everything in words, since who reads it has no engine to ask.
 
-use super::job::MINUS;
-use crate::board::Cause;
-use crate::control::{cause_word, rank_word};
+use crate::control::{cause_word, tell_rank};
 use crate::journal::unix_us_now;
 use crate::sys::clock::monotonic_ns;
-use muster_protocol::{
-    Engine, Event, EventKind, MemberId, RankFact, RankState as State, Reporters,
-};
+use muster_protocol::{Engine, Event, EventKind, MemberId, RankState as State, Reporters};
 use serde_json::{Value, json};
 
 /// The line; none for what the journal leaves out: attributes, which applications may write often.
@@ -91,43 +87,4 @@ fn ranks_lost(engine: &Engine, node: MemberId) -> Vec<u32> {
     let facts = member.iter().flat_map(|member| member.ranks());
     let lost = facts.filter(|fact| matches!(fact.state, State::Alive | State::Hung));
     lost.map(|fact| fact.rank).collect()
-}
-
-fn tell_rank(line: &mut Value, fact: &RankFact) {
-    line["rank"] = fact.rank.into();
-    line["state"] = rank_word(fact.state).into();
-    let argument = i32::from(fact.detail.argument);
-    let is_code = fact.detail.code & MINUS != 0;
-    match Cause::from_number(u16::from(fact.detail.code & !MINUS)) {
-        Some(cause @ (Cause::KernelFutex | Cause::Pidfd | Cause::CoreDump)) => {
-            line["cause"] = kernel_word(cause).into();
-            let key = if is_code { "exit_code" } else { "signal" };
-            if argument > 0 {
-                line[key] = argument.into();
-            }
-        }
-        Some(cause) => {
-            line["cause"] = kernel_word(cause).into();
-            if fact.state == State::Left {
-                line["exit_code"] = if is_code { -argument } else { argument }.into();
-            }
-        }
-        None => {}
-    }
-}
-
-/// How the end or the halt of a rank is known.
-fn kernel_word(cause: Cause) -> &'static str {
-    match cause {
-        Cause::KernelFutex => "kernel futex",
-        Cause::Pidfd => "end of its process",
-        Cause::CoreDump => "core dump",
-        Cause::Stopped => "stopped",
-        Cause::Stuck => "stuck in the kernel",
-        Cause::NoTick => "no tick",
-        Cause::Announced => "announced",
-        Cause::Told => "told",
-        Cause::Joined => "joined",
-        _ => "unspecified",
-    }
 }

@@ -1,6 +1,6 @@
 //! The command line of `musterd`.
 
-use super::origin;
+use super::{life, origin};
 use crate::config::{
     AgentConfig, ConfigError, GossipConfig, GroupName, JournalConfig, KeySource, MemberName,
     RailEntry, RailsDocument, Stay, draw_seed, parse_journal_kb, parse_linger, parse_minority,
@@ -95,6 +95,10 @@ pub(super) struct Args {
     /// Directory of the job's lock and socket on this node.
     #[arg(long, requires = "job")]
     dir: Option<PathBuf>,
+    /// With --job: in the place of an agent that was lost, for clients whose MPI is told of failures (given by
+    /// the clients).
+    #[arg(long, requires = "job")]
+    again: bool,
     /// How long to stay after the last client has gone, in milliseconds.
     #[arg(long, default_value = "2000", env = "MUSTER_LINGER_MS")]
     linger_ms: String,
@@ -215,6 +219,12 @@ impl Args {
                 .as_ref()
                 .is_some_and(|gossip| !gossip.participants.is_empty());
         let port_may_move = !is_expected && !matches!(mode, Mode::Foreground);
+        let former = match &mode {
+            Mode::Job { key, directory } if self.again => {
+                life::read(&Place::from_key(key, directory)?.life())
+            }
+            _ => None,
+        };
         let kilobytes_max = parse_journal_kb(&self.journal_kb)?;
         let config = AgentConfig {
             gossip,
@@ -236,6 +246,7 @@ impl Args {
             stay,
             port,
             port_may_move,
+            former,
             random_seed: self.random_seed.unwrap_or_else(draw_seed),
         };
         Ok((config, mode))

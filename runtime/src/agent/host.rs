@@ -35,6 +35,7 @@ use super::printer;
 use super::priority::Priority;
 use super::rails::Rails;
 use super::rest::Rest;
+use super::service::Watchdog;
 use super::signals::Signals;
 use super::status::{RAILS_KEY, Status};
 use super::traffic::Parcels;
@@ -94,6 +95,8 @@ pub(super) struct Host {
     pub(super) job: Option<Job>,
     signals: Signals,
     pub(super) desk: Desk,
+    /// Of a service.
+    pub(super) watchdog: Option<Watchdog>,
     pub(super) epoll: Epoll,
     pub(super) heartbeat_us: u64,
     pub(super) deadline_us: u64,
@@ -170,6 +173,7 @@ impl Host {
             job,
             signals,
             desk,
+            watchdog: None,
             epoll,
             heartbeat_us: profile.heartbeat_us(),
             deadline_us: profile.deadline_us(),
@@ -229,6 +233,7 @@ impl Host {
             self.wake_engine(more);
             self.hear_rails();
             self.tell_events()?;
+            self.end_if_stopped();
             if let Some(job) = &mut self.job {
                 job.place_ranks(&self.engine);
             }
@@ -239,6 +244,9 @@ impl Host {
             self.settle_parcels();
             let sent_all = self.transmit();
             self.keep_snapshot();
+            if let Some(watchdog) = &mut self.watchdog {
+                watchdog.look(monotonic_ns() / 1000);
+            }
             if let Some(ending) = self.ending.take() {
                 return Ok(ending);
             }
@@ -271,9 +279,10 @@ impl Host {
                 let input = Input::Datagram {
                     bytes: arrival.bytes,
                 };
-                // A frame that fails is counted inside, and not believed.
+                // A frame that fails is counted inside, and not believed. Who is held failed is not listened to,
+                // but is to be told so.
                 let authentic = match engine.handle(instant(now_ns), input) {
-                    Ok(()) | Err(Reject::Duplicate) => true,
+                    Ok(()) | Err(Reject::Duplicate | Reject::Outcast) => true,
                     Err(_) => false,
                 };
                 if let Some(sender) = frame::sender(arrival.bytes).filter(|_| authentic) {
@@ -336,6 +345,7 @@ impl Host {
                 }
             })?;
         }
+        job.keep_life(&self.engine);
         job.answer(&mut self.engine, now);
         if let Some(ranks) = job.moved() {
             self.rails.make_room(&self.fabric, &ranks);
@@ -391,7 +401,11 @@ impl Host {
         if self.unjudged == 0 && self.engine.poll_timeout() <= now {
             self.input(Input::Wake);
         }
-        // Cast out with policy "stop", the agent stays for its ranks; they have been told.
+    }
+
+    /// After step 5, which says whether we were cast out: with policy "stop" the agent stays for its ranks then, or
+    /// they would start another.
+    fn end_if_stopped(&mut self) {
         let serves_on = self.is_outcast && self.job.is_some() && !self.is_asked;
         if self.engine.phase() == Phase::Stopped && !serves_on {
             self.ending.get_or_insert(if self.is_asked {
@@ -405,6 +419,9 @@ impl Host {
     /// Step 5.
     pub(super) fn tell_events(&mut self) -> io::Result<()> {
         let mut news = false;
+        if let Some(job) = &mut self.job {
+            job.note_gone(&self.engine);
+        }
         while let Some(event) = self.engine.poll_event() {
             self.worked = true;
             self.hear_status(&event);
@@ -535,6 +552,7 @@ impl Host {
             self.snapshot_due_us,
             self.parcels.due_us(),
             self.gathering_due_us(),
+            self.watchdog.as_ref().map(Watchdog::due_us),
         ];
         for other in others {
             until_us = until_us.min(other.unwrap_or(until_us));

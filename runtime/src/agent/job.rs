@@ -2,12 +2,14 @@
 //! they are told, and when nobody needs the agent any more.
 
 use super::host::Ending;
+use super::life::Life;
 use super::places::{self, Places};
 use super::publisher::Publisher;
 use super::resume::{Record, Resume};
 use super::worker;
 use crate::board::{self, BoardView, BoardWriter, Cause, Leave, Occupancy, PARCEL_MAX, Traffic};
 use crate::config::{AgentConfig, KeySource, RailsDocument, Stay, draw_key};
+use crate::control::MINUS;
 use crate::doorman::{Door, Doorman, Place, Request};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::readable;
@@ -32,9 +34,6 @@ const LEAVE_AFTER: Duration = Duration::from_millis(200);
 /// Launchers that are remembered.
 const LAUNCHERS_MAX: usize = 8;
 
-/// In the code of a rank's detail: the argument is an exit code with the opposite sign.
-pub(super) const MINUS: u8 = 0x80;
-
 /// The ranks' side.
 pub(super) struct Job {
     board: BoardWriter,
@@ -46,6 +45,7 @@ pub(super) struct Job {
     places: Places,
     resume: Resume,
     record: Record,
+    life: Life,
     key_source: KeySource,
     /// Keys of clients that are not the one that was given.
     keys_refused: u64,
@@ -55,6 +55,8 @@ pub(super) struct Job {
     stay: Stay,
     attached: BTreeSet<u32>,
     launchers: BTreeMap<u32, OwnedFd>,
+    /// How many members were known who are gone.
+    gone: usize,
     /// Launchers beyond [`LAUNCHERS_MAX`], or gone when we looked: their end is not waited for.
     launchers_not_followed: u64,
     /// Ranks of which the kernel's word counts, or another node's, and not the launcher's.
@@ -96,12 +98,14 @@ impl Job {
             watch,
             resume,
             record,
+            life: Life::new(place.life()),
             key_source: config.key.clone(),
             keys_refused: 0,
             key_is_ours: false,
             linger: config.linger,
             stay: config.stay,
             launchers: BTreeMap::new(),
+            gone: 0,
             launchers_not_followed: 0,
             launcher_overruled: 0,
             // Without a launcher's job there is nobody whose end could be waited for.
@@ -164,8 +168,7 @@ impl Job {
                 self.has_moved = true;
                 self.had_clients = true;
                 if ulfm {
-                    // MPI cannot take a death back, so this node must not come back from one.
-                    input(Input::Policy(Policy::Stop));
+                    self.feed(input);
                 }
                 self.board.raise_rank_count(job_size);
                 self.remember_launcher(pid);
@@ -192,7 +195,7 @@ impl Job {
             },
             Request::Aborted { rank } => self.hear_launcher(rank, input),
             Request::Placed { node, ranks } => self.places.note(node, &ranks),
-            Request::Feeds => input(Input::Policy(Policy::Stop)),
+            Request::Feeds => self.feed(input),
             // The watch sees the mark on the board and speaks the verdict.
             Request::Leaving { slot, .. } => self.watch.inspect(slot),
             Request::HungUp { slot, .. } => info!(slot, "a connection ended"),
@@ -201,6 +204,13 @@ impl Job {
                 self.forget_client(slot);
             }
         }
+    }
+
+    /// MPI of this node's ranks is told of failures. It cannot take a death back, so this node must not come back
+    /// from one.
+    fn feed(&mut self, input: &mut dyn FnMut(Input<'_>)) {
+        self.life.matters();
+        input(Input::Policy(Policy::Stop));
     }
 
     /// The launcher says that a rank of this node ended badly. Of one that was attached here, or is known on
@@ -273,6 +283,14 @@ impl Job {
         match event.kind {
             EventKind::AttributeChanged { key, .. } => self.tell_attribute(engine, event, key),
             _ => self.publisher.tell(&mut self.board, engine, event),
+        }
+    }
+
+    /// Before the events that have come with it: who was gone before we came is on the board, too.
+    pub(super) fn note_gone(&mut self, engine: &Engine) {
+        let gone = engine.gone();
+        if std::mem::replace(&mut self.gone, gone) != gone {
+            self.publisher.note_gone(&mut self.board, engine);
         }
     }
 
@@ -392,6 +410,13 @@ impl Job {
         self.doorman.set_address(address);
         self.record.set_rails(address, document, open);
         worker::keep(&mut self.resume, &self.record);
+    }
+
+    /// Leaves the number of this node's life for an agent that comes in our place, if that has to know it.
+    pub(super) fn keep_life(&mut self, engine: &Engine) {
+        if engine.age().is_none() {
+            self.life.keep(engine.version().incarnation);
+        }
     }
 
     /// Whether a client has ever come.

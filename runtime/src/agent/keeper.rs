@@ -106,6 +106,8 @@ pub(super) struct Estate {
     pub(super) lifeline: Option<Arc<Lifeline>>,
     /// What is known of the machine.
     pub(super) machine: Option<Machine>,
+    /// Who keeps it.
+    pub(super) keeper: Pid,
 }
 
 /// Leaves the launcher's sight: another session, another parent, no terminal, nothing
@@ -144,6 +146,7 @@ pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError
                 libfabric,
                 lifeline: Lifeline::new().ok().map(Arc::new),
                 machine: seat::read_machine(),
+                keeper: getpid(),
             };
             keep_working(estate, place, config)
         }
@@ -157,11 +160,9 @@ pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError
 
 /// Takes away all that is at the place, its key too, when nobody is served there any more. Whoever asks for a log
 /// wants to read it afterwards.
-fn clear_away(door: Door, place: &Place) {
-    match std::env::var_os("MUSTER_LOG") {
-        None => door.clear_away(place),
-        Some(_) => door.close(),
-    }
+pub(super) fn clear_away(door: Door, place: &Place) {
+    let is_log_wanted = std::env::var_os("MUSTER_LOG").is_some();
+    door.clear_away(place, !is_log_wanted);
 }
 
 fn furnish() -> Result<(BoardWriter, Resume, Libfabric), KeeperError> {
@@ -228,7 +229,7 @@ fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(
                 match config.stay {
                     Stay::Lingering => estate.door.close(),
                     // Whoever started it has done with the place.
-                    _ => estate.door.clear_away(place),
+                    _ => clear_away(estate.door, place),
                 }
                 return Ok(());
             }

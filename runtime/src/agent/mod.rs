@@ -17,6 +17,7 @@ mod hearing;
 mod host;
 mod job;
 mod keeper;
+mod life;
 mod log;
 mod missing;
 mod origin;

@@ -6,8 +6,8 @@
 //! things that may arrive in any order, what their node stated about them and whether the
 //! node itself is there; this is the one place where they are put together.
 
-use super::job::MINUS;
 use crate::board::{self, BoardView, BoardWriter, Cause, EventKind as Told, NO_NODE, RankState};
+use crate::control::MINUS;
 
 use muster_protocol::{
     CauseKind, Engine, Event, EventKind, MemberId, NodeState, Parameter, RankFact,
@@ -131,6 +131,26 @@ impl Publisher {
                 false
             }
             kind => self.tell_node(board, engine, event, node, kind),
+        }
+    }
+
+    /// Writes those on the board who were gone before this agent came, as the others tell: no event is about them.
+    pub(super) fn note_gone(&mut self, board: &mut BoardWriter, engine: &Engine) {
+        for member in engine.members() {
+            let state = match member.state() {
+                NodeState::Failed => board::NodeState::Failed,
+                NodeState::Left => board::NodeState::Left,
+                _ => continue,
+            };
+            if self.indices.contains_key(&member.id()) {
+                continue;
+            }
+            let node = self.index(board, member.id(), member.name());
+            if node == NO_NODE {
+                return;
+            }
+            board.set_node_group(node, member.group());
+            board.set_node_state(node, state);
         }
     }
 

@@ -4,11 +4,11 @@
 //! last one stopped, from the board and the resume record, and nobody elsewhere notices more
 //! than a late heartbeat.
 
-use super::desk::Desk;
+use super::desk::{Desk, job_of};
 use super::gathering::Gathering;
 use super::host::{Ending, Host};
 use super::job::Job;
-use super::keeper::Estate;
+use super::keeper::{Estate, clear_away};
 use super::log;
 use super::printer;
 use super::rails::Rails;
@@ -21,6 +21,7 @@ use crate::config::{
     AgentConfig, GossipConfig, KeySource, RAILS_MAX, RailEntry, RailsDocument, Stay,
 };
 use crate::doorman::{Place, base_directory};
+use crate::launch;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::limits::remedy;
 use crate::sys::signal::keeping_handlers;
@@ -28,7 +29,8 @@ use muster_fabric::{
     Fabric, FabricConfig, Libfabric, Lifeline, Nid, NidError, NidList, OpenError, PORT_DEFAULT,
     Transport,
 };
-use muster_protocol::{Age, Config, Engine, Instant, Overlay};
+use muster_protocol::{Age, Config, Engine, Instant, Overlay, Policy};
+use rustix::process::getppid;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use tracing::{error, info, warn};
@@ -111,6 +113,7 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
         .map_err(|error| format!("cannot start the loop: {error}"))?;
     let ready = printer::print_ready(config.name.as_str());
     service::tell(service::READY);
+    host.watchdog = service::Watchdog::ask();
     let ending = ready.and_then(|()| host.run());
     service::tell(service::STOPPING);
     match ending {
@@ -136,9 +139,11 @@ fn serve(
         board,
         door,
         resume,
+        keeper,
         ..
     } = estate;
     let signals = Signals::install()?;
+    let last = door.share()?;
     // Who waits for the first worker hears what it lacks; nobody waits for a later one.
     let is_first = board.view().generation() == 1;
     let job = Job::start(&board, door, resume, record, place, config, &engine)?;
@@ -159,6 +164,13 @@ fn serve(
     let ending = host.run()?;
     info!(?ending, "the worker ends");
     host.close(&ending);
+    if getppid() != Some(keeper) {
+        // It was killed, and nobody else sees to what is left.
+        if ending == Ending::InOrder {
+            launch::sweep(job_of(place), place.node());
+        }
+        clear_away(last, place);
+    }
     Ok(ending)
 }
 
@@ -412,6 +424,11 @@ fn engine_config(
         KeySource::FromClients => None,
     };
     engine.incarnation = next_incarnation();
+    engine.former = config.former;
+    if config.former.is_some() {
+        // Of its ranks' MPI: their client, who started us, says so again when it attaches.
+        engine.policy = Policy::Stop;
+    }
     // Microseconds run ahead of any number of frames, so a successor starts above us.
     engine.first_sequence = monotonic_ns() / 1000;
     engine.random_seed = config.random_seed;

@@ -65,6 +65,11 @@ impl Cursor {
         }
     }
 
+    /// A cursor that sees all that was ever written, as far as it is still there.
+    pub(super) fn at_start() -> Self {
+        Self { next: 0, lost: 0 }
+    }
+
     /// Number of the event that comes next.
     pub fn position(&self) -> u64 {
         self.next

@@ -263,6 +263,11 @@ impl BoardView {
         Cursor::at_head(&self.0)
     }
 
+    /// A cursor that sees all events that are still there.
+    pub fn first_cursor(&self) -> Cursor {
+        Cursor::at_start()
+    }
+
     /// The next event, an overflow if the cursor was lapped, `None` if there is none.
     pub fn next_event(&self, cursor: &mut Cursor) -> Option<Event> {
         cursor.next(&self.0)

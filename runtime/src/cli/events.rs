@@ -3,12 +3,13 @@
 use super::CliError;
 use super::agents;
 use super::paint;
-use super::show::{Shape, ShowArgs, asked, text};
+use super::show::{NAMED_MAX, Shape, ShowArgs, TIMEOUT_MAX_S, asked, text};
 use super::yaml::Yaml;
 use crate::control::{Followed, Follower};
 use clap::Args;
-use muster_fabric::fold;
+use muster_fabric::{expand, fold};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// Options of `muster events`.
@@ -20,11 +21,17 @@ pub(crate) struct EventsArgs {
     /// Only those behind this number.
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     since: u64,
+    /// Only those about these members, such as n[1-4].
+    #[arg(long, value_name = "NAMES")]
+    member: Vec<String>,
+    /// Only those about these ranks, such as 0-3,7; the end of a node is about its ranks, too.
+    #[arg(long, value_name = "RANKS")]
+    rank: Vec<String>,
     /// End after so many.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// End after so many seconds; exit code 5 if there were fewer than --count then.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=TIMEOUT_MAX_S))]
     timeout: Option<u64>,
     #[command(flatten)]
     show: ShowArgs,
@@ -32,6 +39,7 @@ pub(crate) struct EventsArgs {
 
 /// Runs it.
 pub(crate) fn run(args: &EventsArgs) -> Result<(), CliError> {
+    let wanted = Wanted::read(args)?;
     let path = agents::find(&args.show.agent)?;
     let end = args
         .timeout
@@ -47,6 +55,7 @@ pub(crate) fn run(args: &EventsArgs) -> Result<(), CliError> {
     let mut seen = 0;
     while args.count.is_none_or(|count| seen < count) {
         match follower.next(end).map_err(asked)? {
+            Followed::Event(event) if !wanted.has(&event) => {}
             Followed::Event(event) => {
                 print(&event, args.show.output, coloured);
                 seen += 1;
@@ -71,6 +80,44 @@ pub(crate) fn run(args: &EventsArgs) -> Result<(), CliError> {
         }
     }
     Ok(())
+}
+
+/// About whom events are to be.
+#[derive(Default)]
+struct Wanted {
+    members: BTreeSet<String>,
+    ranks: BTreeSet<u64>,
+}
+
+impl Wanted {
+    fn read(args: &EventsArgs) -> Result<Self, CliError> {
+        let expanded =
+            |text: &str| expand(text, NAMED_MAX).map_err(|why| CliError::usage("events", why));
+        let mut wanted = Self::default();
+        for text in &args.member {
+            wanted.members.extend(expanded(text)?);
+        }
+        for text in &args.rank {
+            for word in expanded(&format!("[{text}]"))? {
+                let why = || format!("--rank {word}: no number; name ranks as in 0-3,7");
+                let rank = word.parse().map_err(|_| CliError::usage("events", why()))?;
+                wanted.ranks.insert(rank);
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn has(&self, event: &Value) -> bool {
+        let all = |one: &str, list: &str| -> Vec<Value> {
+            let list = event[list].as_array().into_iter().flatten();
+            list.chain([&event[one]]).cloned().collect()
+        };
+        let of_members = || all("member", "members");
+        let is_member = |one: &Value| one.as_str().is_some_and(|name| self.members.contains(name));
+        let is_rank = |one: &Value| one.as_u64().is_some_and(|rank| self.ranks.contains(&rank));
+        (self.members.is_empty() || of_members().iter().any(is_member))
+            && (self.ranks.is_empty() || all("rank", "ranks").iter().any(is_rank))
+    }
 }
 
 fn print(event: &Value, output: Shape, coloured: bool) {
@@ -151,6 +198,26 @@ fn state_of(what: &str) -> &str {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn events_are_chosen_by_whom_they_are_about() {
+        let wanted = |members: &[&str], ranks: &[u64]| Wanted {
+            members: members.iter().map(|name| (*name).to_owned()).collect(),
+            ranks: ranks.iter().copied().collect(),
+        };
+        let died = json!({ "member": "n1", "rank": 3 });
+        let lost = json!({ "member": "n2", "ranks": [4, 5] });
+        let group = json!({ "member": "n2", "members": ["n2", "n3"] });
+        for (wanted, has) in [
+            (wanted(&[], &[]), [true, true, true]),
+            (wanted(&["n1"], &[]), [true, false, false]),
+            (wanted(&["n3"], &[]), [false, false, true]),
+            (wanted(&[], &[3, 5]), [true, true, false]),
+            (wanted(&["n2"], &[3, 5]), [false, true, false]),
+        ] {
+            assert_eq!([&died, &lost, &group].map(|event| wanted.has(event)), has);
+        }
+    }
 
     #[test]
     fn an_event_is_a_line_with_everything_that_is_known() {

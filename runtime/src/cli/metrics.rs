@@ -75,7 +75,9 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     fresh.push(name);
     fresh.push(format!(".{}", std::process::id()));
     let fresh = path.with_file_name(fresh);
-    let written = File::create(&fresh).and_then(|mut file| {
+    // In a directory that others may write to, a link of theirs must not be followed.
+    let _ = fs::remove_file(&fresh);
+    let written = File::create_new(&fresh).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
         fs::rename(&fresh, path)
     });

@@ -16,6 +16,8 @@ use std::io::ErrorKind;
 
 /// Members that are named in one command.
 pub(super) const NAMED_MAX: usize = 65_536;
+/// Longest time that can be waited for, in seconds: a year.
+pub(super) const TIMEOUT_MAX_S: u64 = 31_536_000;
 
 /// Options of every command that shows something.
 #[derive(Args)]
@@ -46,7 +48,8 @@ pub(crate) struct MembersArgs {
 /// Options of `muster why`.
 #[derive(Args)]
 pub(crate) struct WhyArgs {
-    /// The member's name.
+    /// The member's name, or a rank's number.
+    #[arg(value_name = "NAME|RANK")]
     name: String,
     #[command(flatten)]
     show: ShowArgs,
@@ -137,7 +140,7 @@ fn folded_table(answer: &Value) -> String {
     align(&rows)
 }
 
-/// Runs `muster why NAME`.
+/// Runs `muster why NAME` or `muster why RANK`.
 pub(crate) fn why(args: &WhyArgs) -> Result<(), CliError> {
     show(&args.show, &Question::Why(args.name.clone()), |member| {
         text(member, "story").to_owned()

@@ -2,7 +2,7 @@
 
 use super::CliError;
 use super::agents;
-use super::show::{NAMED_MAX, Shape, ShowArgs, array, asked, text};
+use super::show::{NAMED_MAX, Shape, ShowArgs, TIMEOUT_MAX_S, array, asked, text};
 use super::yaml::Yaml;
 use crate::control::{Followed, Follower, Question, ask};
 use clap::{Args, ValueEnum};
@@ -26,7 +26,8 @@ pub(crate) struct WaitArgs {
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// How long to wait, in seconds; exit code 5 then.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u64).range(..=TIMEOUT_MAX_S))]
     timeout: u64,
     #[command(flatten)]
     show: ShowArgs,

@@ -36,6 +36,7 @@ mod exchange;
 mod link;
 mod options;
 mod progress;
+mod reader;
 mod session;
 pub mod shared;
 mod start;
@@ -51,7 +52,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use crate::board::{BoardView, Cursor, Event, EventKind, Hold, Leave, NodeState, RankState};
+use crate::board::{BoardView, Event, EventKind, Hold, Leave, NodeState, RankState};
 use crate::doorman::{Place, ToAgent};
 use crate::sys::descriptor::EventFd;
 use crate::sys::fork;
@@ -62,6 +63,7 @@ pub use exchange::CARD_SIZE;
 use link::LinkState;
 pub use link::{AgentLink, Porch};
 pub use options::Options;
+use reader::Reader;
 use session::Session;
 use start::Environment;
 #[cfg(feature = "agent")]
@@ -100,8 +102,8 @@ struct Inner {
     fork: u32,
     boards: Boards,
     link: AgentLink,
-    /// The application's place in the ring, and the board it belongs to.
-    reader: Mutex<(Cursor, usize)>,
+    /// The application's place among the events.
+    reader: Mutex<Reader>,
     /// Without a library thread: the dealings, for whoever dispatches. With one: the thread's own.
     session: Mutex<Option<Session>>,
     /// With a library thread: tells that it has ended.
@@ -187,7 +189,7 @@ impl Client {
         let inner = Arc::new(Inner {
             setting,
             fork,
-            reader: Mutex::new((greeted.board.cursor(), 0)),
+            reader: Mutex::new(Reader::new(&greeted.board)),
             boards: Boards::new(greeted.board),
             link,
             session: Mutex::new(None),
@@ -284,13 +286,12 @@ impl Client {
         self.board()?;
         let inner = &self.inner;
         let mut reader = lock(&inner.reader);
-        let (cursor, board) = &mut *reader;
-        if let Some(event) = inner.next_wanted(cursor, board) {
+        if let Some(event) = inner.next_wanted(&mut reader) {
             return Ok(Some(event));
         }
         // First drained, then looked again: what comes in between raises it anew.
         inner.setting.event.drain();
-        if let Some(event) = inner.next_wanted(cursor, board) {
+        if let Some(event) = inner.next_wanted(&mut reader) {
             inner.setting.event.raise();
             return Ok(Some(event));
         }
@@ -502,9 +503,9 @@ impl Inner {
     }
 
     /// The next event for the application: attributes that others of this node watch are not.
-    fn next_wanted(&self, cursor: &mut Cursor, board: &mut usize) -> Option<Event> {
+    fn next_wanted(&self, reader: &mut Reader) -> Option<Event> {
         loop {
-            let event = session::next(cursor, board, self)?;
+            let event = reader.next(&self.boards)?;
             let other = event.kind == EventKind::Attribute
                 && !lock(&self.watched).contains(&event.key_hash);
             if !other {

@@ -9,9 +9,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::error::Error;
-use super::start;
+use super::reader::Reader;
+use super::start::{self, Start};
 use super::{Inner, Loss, Phase, lock};
-use crate::board::{BoardView, Cursor, Event, EventKind, Hold, Slot};
+use crate::board::{BoardView, Event, EventKind, Hold, Slot};
 use crate::doorman::{Held, Hello, MESSAGE_MAX, RefusalCode, ToAgent, ToClient, Welcome};
 use crate::sys::poll;
 use crate::sys::socket::{Packets, Received};
@@ -31,9 +32,8 @@ const BATCH: usize = 64;
 pub(super) struct Session {
     pub(super) slot: u32,
     pub(super) generation: u32,
-    /// The reader of the porch. Behind it the board it belongs to.
-    cursor: Cursor,
-    cursor_board: usize,
+    /// The reader of the porch.
+    reader: Reader,
     /// The agent told us to go: none is started again for us.
     pub(super) dismissed: Option<(RefusalCode, String)>,
     pub(super) attempts: u64,
@@ -54,6 +54,11 @@ pub(super) fn greet(
     may_start: bool,
     until: Instant,
 ) -> Result<Greeted, Error> {
+    let what = match held {
+        Some(_) => Start::Again,
+        None => Start::First,
+    };
+    let may_start = may_start.then_some(what);
     loop {
         let socket = start::connect(setting, may_start, until)?;
         match greet_on(setting, &socket, held, until)? {
@@ -158,8 +163,7 @@ impl Session {
         Self {
             slot: welcome.slot,
             generation: welcome.generation,
-            cursor: board.cursor(),
-            cursor_board: 0,
+            reader: Reader::new(board),
             dismissed: None,
             attempts: 0,
         }
@@ -224,7 +228,7 @@ impl Session {
         loop {
             let mut batch: Vec<Event> = Vec::new();
             while batch.len() < BATCH
-                && let Some(event) = next(&mut self.cursor, &mut self.cursor_board, inner)
+                && let Some(event) = self.reader.next(&inner.boards)
             {
                 batch.push(event);
             }
@@ -399,19 +403,4 @@ impl Session {
             }
         }
     }
-}
-
-/// The next event for a reader that may still be at an earlier board: the change itself is an
-/// overflow with nothing lost.
-pub(super) fn next(cursor: &mut Cursor, of_board: &mut usize, inner: &Inner) -> Option<Event> {
-    let (index, board) = inner.boards.latest();
-    if *of_board != index {
-        *of_board = index;
-        *cursor = board.cursor();
-        return Some(Event::new(
-            EventKind::Overflow,
-            crate::board::Cause::NewAgent,
-        ));
-    }
-    board.next_event(cursor)
 }

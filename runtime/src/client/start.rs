@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Error, Setting};
@@ -24,10 +25,19 @@ const PAUSE_LONGEST: Duration = Duration::from_millis(20);
 /// The most that is read of what a program said when it did not start, in bytes.
 const SAID_MAX: usize = 2048;
 
-/// Connects to the agent, after starting one if there is none and `may_start` allows it.
+/// What an agent is started for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    /// There was none, as far as this process knows.
+    First,
+    /// This process had one, which was lost.
+    Again,
+}
+
+/// Connects to the agent, after starting one if there is none and that is allowed.
 pub(super) fn connect(
     setting: &Setting,
-    may_start: bool,
+    may_start: Option<Start>,
     until: Instant,
 ) -> Result<Packets, Error> {
     let place = &setting.place;
@@ -39,12 +49,13 @@ pub(super) fn connect(
     loop {
         match try_connect(place, &mut last)? {
             Some(socket) => return Ok(socket),
-            None if may_start => {
-                if let Some(socket) = try_start(setting, until, &mut last)? {
+            None => {
+                if let Some(start) = may_start
+                    && let Some(socket) = try_start(setting, start, until, &mut last)?
+                {
                     return Ok(socket);
                 }
             }
-            None => {}
         }
         if setting.is_stopping() {
             return Err(Error::Finalized);
@@ -91,6 +102,7 @@ fn try_connect(place: &Place, last: &mut String) -> Result<Option<Packets>, Erro
 /// Starts an agent if the lock is free, and waits for it. `None` if somebody else is starting one.
 fn try_start(
     setting: &Setting,
+    what: Start,
     until: Instant,
     last: &mut String,
 ) -> Result<Option<Packets>, Error> {
@@ -116,7 +128,7 @@ fn try_start(
     if let Some(socket) = try_connect(place, last)? {
         return Ok(Some(socket));
     }
-    let started = find(setting).and_then(|path| start(setting, path));
+    let started = find(setting).and_then(|path| start(setting, what, path));
     let mut started = started.inspect_err(|_| place.leave())?;
     let mut pause = Pause(PAUSE_FIRST);
     while Instant::now() < until {
@@ -197,7 +209,7 @@ impl Started {
     }
 }
 
-fn start(setting: &Setting, path: PathBuf) -> Result<Started, Error> {
+fn start(setting: &Setting, what: Start, path: PathBuf) -> Result<Started, Error> {
     let place = &setting.place;
     let failed = |cause: io::Error| {
         let reason = format!("{cause}; set MUSTER_AGENT to the path of a musterd that can be run");
@@ -213,7 +225,10 @@ fn start(setting: &Setting, path: PathBuf) -> Result<Started, Error> {
         OsStr::new(place.key()),
         "--dir".as_ref(),
     ];
-    let texts = texts.into_iter().chain([directory]);
+    // The others may have buried this node meanwhile, and MPI with them.
+    let again = what == Start::Again && setting.feeds_mpi.load(Ordering::Acquire);
+    let again = again.then_some("--again".as_ref());
+    let texts = texts.into_iter().chain([directory]).chain(again);
     let arguments: Result<Vec<_>, _> = texts.map(|text| CString::new(text.as_bytes())).collect();
     let arguments = arguments.map_err(|cause| failed(cause.into()))?;
     let errors = memory::create_file(c"muster-start").map_err(failed)?;

@@ -80,6 +80,8 @@ pub struct AgentConfig {
     /// A rail that names no port takes the next free one where its own is taken: the others hear of it
     /// from PMIx or MPI, nobody was told to expect it at one.
     pub port_may_move: bool,
+    /// The life of an agent that was lost, in whose place this one is: the others are asked what became of it.
+    pub former: Option<u64>,
     /// Seed of all randomness in this agent; printed in its log.
     pub random_seed: u64,
     /// Where its events are written to, if they are.

@@ -1,7 +1,7 @@
 //! The answers: what the engine and the fabric know, as JSON with a named schema.
 
 use super::Question;
-use super::{metrics, rails, story};
+use super::{metrics, rails, rank, story};
 use crate::config::RailsDocument;
 use muster_fabric::{Fabric, Nid};
 use muster_protocol::{
@@ -75,7 +75,7 @@ fn members(engine: &Engine, now: Instant) -> Value {
     })
 }
 
-fn member(engine: &Engine, view: &MemberView<'_>, now: Instant) -> Value {
+pub(super) fn member(engine: &Engine, view: &MemberView<'_>, now: Instant) -> Value {
     let is_self = view.id() == engine.id();
     let heard = view.last_heard();
     let ranks: Vec<Value> = view
@@ -99,16 +99,25 @@ fn member(engine: &Engine, view: &MemberView<'_>, now: Instant) -> Value {
     })
 }
 
+/// What is known of a member, or of a rank and its node, and how. Who is named like a rank goes before it.
 fn why(engine: &Engine, name: &str, now: Instant) -> Value {
     let id = MemberId::of(name);
-    let Some(view) = engine.member(id) else {
-        return json!({ "error": format!("no member named {name} is known; see muster members") });
+    let found = match (engine.member(id), name.parse()) {
+        (Some(view), _) => Some((id, member(engine, &view, now))),
+        (None, Ok(number)) => rank::find(engine, number, now),
+        (None, Err(_)) => None,
+    };
+    let Some((id, mut value)) = found else {
+        let what = match name.parse::<u32>() {
+            Ok(_) => "member or rank",
+            Err(_) => "member",
+        };
+        return json!({ "error": format!("no {what} named {name} is known; see muster members") });
     };
     let evidence: Vec<Value> = engine
         .why(id)
         .map(|observation| evidence(engine, observation, now))
         .collect();
-    let mut value = member(engine, &view, now);
     value["schema"] = "muster/why/v1".into();
     value["evidence"] = evidence.into();
     value["story"] = story::tell(&value).into();

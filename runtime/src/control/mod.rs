@@ -16,14 +16,16 @@ mod metrics;
 pub(crate) mod protocol;
 mod question;
 mod rails;
+mod rank;
 pub(crate) mod story;
 
-pub(crate) use answer::{Sources, answer, cause_word, done, rank_word, state_word};
+pub(crate) use answer::{Sources, answer, cause_word, done, state_word};
 pub(crate) use follow::{Followed, Follower};
 pub use question::{GossipCommand, Question, Request, RequestError};
+pub(crate) use rank::{MINUS, tell_rank};
 
 use crate::config::{Change, DOCUMENT_MAX, RailsDocument};
-use crate::journal::Journal;
+use crate::journal::{Journal, Reading};
 use crate::sys::descriptor::EventFd;
 use crate::sys::process::user_id;
 use crate::sys::stream::{self, Trust};
@@ -220,18 +222,23 @@ impl Clerk {
             return write(&client, denial(peer, "this is for its user alone: "));
         }
         if let Request::Events { since, follow } = request {
-            return self.hand_on(client, since, follow);
+            let reading = Reading {
+                since,
+                follow,
+                is_own: is_trusted,
+            };
+            return self.hand_on(client, reading);
         }
         write(&client, self.ask_loop(request)?)
     }
 
     /// To the journal.
-    fn hand_on(&self, client: UnixStream, since: u64, follow: bool) -> io::Result<()> {
+    fn hand_on(&self, client: UnixStream, reading: Reading) -> io::Result<()> {
         let refused = client.try_clone()?;
         let taken = self
             .journal
             .as_ref()
-            .map(|journal| journal.read(client, since, follow));
+            .map(|journal| journal.read(client, reading));
         match taken {
             Some(true) => Ok(()),
             Some(false) => write(

@@ -7,7 +7,17 @@ use std::fmt::Write as _;
 /// A line with the state, one with the ranks if it has some, and one for each observation.
 pub(super) fn tell(member: &Value) -> String {
     let text = |key: &str| member[key].as_str().unwrap_or("-");
-    let mut story = format!("{} is {}: {}\n", text("name"), text("state"), known(member));
+    let mut story = String::new();
+    if member["rank"].is_object() {
+        story = of_rank(&member["rank"]);
+    }
+    let _ = writeln!(
+        story,
+        "{} is {}: {}",
+        text("name"),
+        text("state"),
+        known(member)
+    );
     if member["ranks"]
         .as_array()
         .is_some_and(|ranks| !ranks.is_empty())
@@ -31,6 +41,23 @@ pub(super) fn tell(member: &Value) -> String {
         );
     }
     story
+}
+
+/// `rank 3 on n2 is failed: kernel futex, signal 9`
+fn of_rank(rank: &Value) -> String {
+    let text = |key: &str| rank[key].as_str().unwrap_or("-");
+    let (node, state) = (text("node"), text("state"));
+    let mut story = format!(
+        "rank {} on {node} is {state}: {}",
+        rank["rank"],
+        text("cause")
+    );
+    for (key, word) in [("signal", "signal"), ("exit_code", "exit code")] {
+        if let Some(number) = rank[key].as_i64() {
+            let _ = write!(story, ", {word} {number}");
+        }
+    }
+    story + "\n"
 }
 
 /// Cause and reporters in a few words.
@@ -123,6 +150,14 @@ mod tests {
         assert!(
             story.starts_with("n2 is suspect: silence on every rail, by n[1-3]\n"),
             "{story}"
+        );
+        let mut of_rank = member;
+        of_rank["rank"] = json!({ "rank": 5, "node": "n2", "state": "failed", "cause": "kernel futex",
+            "signal": 9 });
+        let whole = tell(&of_rank);
+        assert_eq!(
+            whole,
+            format!("rank 5 on n2 is failed: kernel futex, signal 9\n{story}")
         );
         assert!(
             story.contains("1.500 s ago") && story.contains("says n1"),

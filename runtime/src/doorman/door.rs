@@ -124,11 +124,14 @@ impl Door {
 
     /// Takes everything away that this place has, the log too: nobody needs it after an orderly end.
     /// To be called by the last process of an agent; whoever comes meanwhile begins anew. If the lock is
-    /// another agent's by now, so is the place.
-    pub fn clear_away(self, place: &Place) {
+    /// another agent's by now, so is the place. The log stays if somebody is going to read it.
+    pub fn clear_away(self, place: &Place, with_log: bool) {
         self.take_away();
         if !is_own_lock(&self.lock, place) {
             return;
+        }
+        if with_log {
+            let _ = fs::remove_file(place.log());
         }
         place.sweep();
     }
@@ -212,12 +215,12 @@ mod tests {
             let second = open();
             fs::write(place.log(), "of the second").unwrap();
             match orderly {
-                true => first.clear_away(&place),
+                true => first.clear_away(&place, true),
                 false => first.close(),
             }
             assert!(Packets::connect(&place.socket()).is_ok(), "{orderly}");
             assert!(place.log().exists() && is_own_lock(&second.lock, &place));
-            second.clear_away(&place);
+            second.clear_away(&place, true);
             assert!(!place.directory().exists(), "its own it takes away");
         }
     }
@@ -229,7 +232,7 @@ mod tests {
         let door = Door::open(&place).unwrap();
         fs::remove_file(place.lock()).unwrap();
         fs::write(place.log(), "").unwrap();
-        door.clear_away(&place);
+        door.clear_away(&place, true);
         assert!(!place.socket().exists() && place.log().exists());
     }
 }

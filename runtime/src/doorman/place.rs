@@ -225,15 +225,20 @@ impl Place {
         self.directory.join("key")
     }
 
-    /// Takes away what agents that were killed have left here. Not while one may live.
+    /// The number of the agent's life, where what becomes of it matters to one that is started in its place.
+    pub fn life(&self) -> PathBuf {
+        self.directory.join("life")
+    }
+
+    /// Takes away what agents that were killed have left here, but for a log. Not while one may live.
     pub fn sweep(&self) {
         let socket = self.socket();
         for file in [
             &socket,
             &socket.with_extension("new"),
             &self.directory.join("control"),
-            &self.log(),
             &self.key_file(),
+            &self.life(),
             &self.start_lock(),
             &self.lock(),
         ] {

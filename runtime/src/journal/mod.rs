@@ -13,6 +13,7 @@ mod readers;
 use crate::control::protocol;
 use file::JournalFile;
 use readers::Readers;
+pub(crate) use readers::Reading;
 use serde_json::{Value, json};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -60,8 +61,7 @@ enum Note {
     /// Somebody wants to read.
     Reader {
         stream: UnixStream,
-        since: u64,
-        follow: bool,
+        reading: Reading,
     },
 }
 
@@ -108,12 +108,8 @@ impl Journal {
 
     /// Hands a reader over: it gets the lines behind number `since` that are still kept, and, if it
     /// follows, all that come. False if the tray is full.
-    pub(crate) fn read(&self, stream: UnixStream, since: u64, follow: bool) -> bool {
-        let note = Note::Reader {
-            stream,
-            since,
-            follow,
-        };
+    pub(crate) fn read(&self, stream: UnixStream, reading: Reading) -> bool {
+        let note = Note::Reader { stream, reading };
         self.tray.try_send(Box::new(note)).is_ok()
     }
 
@@ -165,12 +161,8 @@ impl Scribe {
     fn take(&mut self, note: Note) {
         match note {
             Note::Line(line) => self.write(line),
-            Note::Reader {
-                stream,
-                since,
-                follow,
-            } => {
-                if !self.readers.serve(stream, since, follow) {
+            Note::Reader { stream, reading } => {
+                if !self.readers.serve(stream, reading) {
                     self.lost(1);
                 }
             }
@@ -284,6 +276,14 @@ mod tests {
             .collect()
     }
 
+    fn reading(since: u64, follow: bool) -> Reading {
+        Reading {
+            since,
+            follow,
+            is_own: true,
+        }
+    }
+
     #[test]
     fn dates_are_dates() {
         assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000000Z");
@@ -303,7 +303,7 @@ mod tests {
         let journal = Journal::start("n1", "j", None).unwrap();
         journal.note(json!({ "event": "node-up", "member": "n2" }));
         let (ours, theirs) = UnixStream::pair().unwrap();
-        assert!(journal.read(theirs, 1, true));
+        assert!(journal.read(theirs, reading(1, true)));
         let heard = lines(&ours, 2);
         assert_eq!(heard[0]["schema"], "muster/events/v1");
         assert_eq!(
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(lines(&ours, 1)[0]["event"], "node-failed");
         // Who does not follow is at the end then.
         let (ours, theirs) = UnixStream::pair().unwrap();
-        assert!(journal.read(theirs, 0, false));
+        assert!(journal.read(theirs, reading(0, false)));
         let heard = lines(&ours, 99);
         let events: Vec<_> = heard.iter().map(|line| line["event"].as_str()).collect();
         assert_eq!(
@@ -335,7 +335,7 @@ mod tests {
             journal.note(json!({ "event": "node-up", "member": "n2" }));
         }
         let (ours, theirs) = UnixStream::pair().unwrap();
-        assert!(journal.read(theirs, 0, false));
+        assert!(journal.read(theirs, reading(0, false)));
         assert_eq!(lines(&ours, 99).len(), 5);
         let counters = journal.counters();
         assert_eq!(counters[1], ("journal_lines_unwritten", 4));

@@ -9,17 +9,34 @@ use std::time::{Duration, Instant};
 
 /// Bytes of lines that are kept in memory: some 400 events.
 const KEPT_BYTES_MAX: usize = 128 << 10;
-/// Followers at one time.
+/// Followers at one time: so many of the agent's own user, and so many others, who are not in their way.
 const FOLLOWERS_MAX: usize = 16;
 /// How long one reader may take for what was kept: the others wait for it.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a reader wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    /// What came behind this number.
+    pub(crate) since: u64,
+    /// And what comes.
+    pub(crate) follow: bool,
+    /// It is of the agent's own user, or root.
+    pub(crate) is_own: bool,
+}
 
 /// The readers.
 pub(super) struct Readers {
     node: String,
     kept: VecDeque<(u64, String)>,
     kept_bytes: usize,
-    followers: Vec<UnixStream>,
+    followers: Vec<Follower>,
+}
+
+/// One who is told what comes.
+struct Follower {
+    stream: UnixStream,
+    is_own: bool,
 }
 
 impl Readers {
@@ -51,11 +68,16 @@ impl Readers {
     }
 
     /// Gives a reader what was kept behind number `since`. False if it does not take it.
-    pub(super) fn serve(&mut self, mut stream: UnixStream, since: u64, follow: bool) -> bool {
-        if follow && self.followers.len() == FOLLOWERS_MAX {
+    pub(super) fn serve(&mut self, mut stream: UnixStream, reading: Reading) -> bool {
+        let Reading {
+            since,
+            follow,
+            is_own,
+        } = reading;
+        if follow && self.is_crowded(is_own) {
             self.keep_alive();
         }
-        if follow && self.followers.len() == FOLLOWERS_MAX {
+        if follow && self.is_crowded(is_own) {
             let why =
                 format!("{FOLLOWERS_MAX} follow this agent's events already; end one of them");
             let mut refusal = json!({ "error": why });
@@ -70,7 +92,7 @@ impl Readers {
             "node": self.node,
             "follow": follow,
             "last": last,
-            "lost": first.saturating_sub(since + 1),
+            "lost": first.saturating_sub(since.saturating_add(1)),
         });
         protocol::stamp(&mut head);
         let kept: String = self
@@ -83,16 +105,23 @@ impl Readers {
             return false;
         }
         if follow && stream.set_nonblocking(true).is_ok() {
-            self.followers.push(stream);
+            self.followers.push(Follower { stream, is_own });
         }
         true
+    }
+
+    fn is_crowded(&self, is_own: bool) -> bool {
+        let alike = self.followers.iter().filter(|one| one.is_own == is_own);
+        alike.count() >= FOLLOWERS_MAX
     }
 
     /// Who cannot take it at once has stopped listening.
     fn say(&mut self, bytes: &[u8]) -> usize {
         let before = self.followers.len();
-        let takes =
-            |stream: &mut UnixStream| stream.write(bytes).is_ok_and(|took| took == bytes.len());
+        let takes = |one: &mut Follower| {
+            let took = one.stream.write(bytes);
+            took.is_ok_and(|took| took == bytes.len())
+        };
         self.followers.retain_mut(takes);
         before - self.followers.len()
     }
@@ -122,8 +151,13 @@ mod tests {
     #[test]
     fn who_does_not_listen_is_let_go_and_too_many_are_refused() {
         let mut readers = Readers::new("n1");
+        let follow = |is_own| Reading {
+            since: u64::MAX,
+            follow: true,
+            is_own,
+        };
         let (_ours, theirs) = UnixStream::pair().unwrap();
-        assert!(readers.serve(theirs, 0, true));
+        assert!(readers.serve(theirs, follow(true)));
         let line = format!("{}\n", "x".repeat(1 << 12));
         // It reads nothing: its buffer is full some time, whatever its size.
         let lost: usize = (1..)
@@ -138,19 +172,22 @@ mod tests {
             .map(|_| UnixStream::pair().unwrap())
             .collect();
         for (_, theirs) in &pairs {
-            assert!(readers.serve(theirs.try_clone().unwrap(), 0, true));
+            assert!(readers.serve(theirs.try_clone().unwrap(), follow(false)));
         }
         let (mut ours, theirs) = UnixStream::pair().unwrap();
-        readers.serve(theirs, 0, true);
+        readers.serve(theirs, follow(false));
         let mut text = String::new();
         io::Read::read_to_string(&mut ours, &mut text).unwrap();
         assert!(
             text.contains("16 follow") && text.contains("error"),
             "{text}"
         );
-        drop(pairs);
         let (ours, theirs) = UnixStream::pair().unwrap();
-        assert!(readers.serve(theirs, 0, true) && readers.followers.len() == 1);
+        assert!(readers.serve(theirs, follow(true)), "its user has room");
+        assert_eq!(readers.followers.len(), FOLLOWERS_MAX + 1);
+        drop((pairs, ours));
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        assert!(readers.serve(theirs, follow(false)) && readers.followers.len() <= 2);
         drop(ours);
     }
 }

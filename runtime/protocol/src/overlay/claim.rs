@@ -54,7 +54,7 @@ impl Overlay {
     }
 
     /// Whether this names a frame that this life of ours sent of late.
-    fn is_fresh(&self, answers: FrameName) -> bool {
+    pub(super) fn is_fresh(&self, answers: FrameName) -> bool {
         answers.incarnation == self.own_version().incarnation && answers.sequence > self.stale.up_to
     }
 

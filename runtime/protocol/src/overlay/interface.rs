@@ -259,6 +259,12 @@ impl Overlay {
         self.table.iter().map(|member| MemberView { member })
     }
 
+    /// How many are known who are gone.
+    #[must_use]
+    pub fn gone(&self) -> usize {
+        self.table.removed()
+    }
+
     /// The seeds, from wherever they came.
     pub fn seeds(&self) -> impl Iterator<Item = &[u8]> {
         self.config.seeds.iter().map(Vec::as_slice)

@@ -7,7 +7,7 @@
 //! probes, reports), `helper` (looking after a suspect for others),
 //! `topology` (whom to observe), `neighbours` (the random links), `discover` (finding strangers and
 //! healing splits), `views` (whole views on their way), `send` (writing frames when a slot is free),
-//! `twin` (two of one name),
+//! `twin` (two of one name), `returning` (what became of a life that broke off),
 //! `attributes` (what members publish), `snapshot` (handing over to another worker), `correlation`
 //! (deaths that belong together), `minority` (which side of a split we are on, and what follows),
 //! `paper` (the plain algorithm, for comparison).
@@ -39,6 +39,7 @@ mod own;
 mod paper;
 mod push;
 mod receive;
+mod returning;
 mod send;
 mod sizes;
 mod snapshot;
@@ -128,6 +129,7 @@ pub struct Overlay {
     /// No change of links before this.
     topology_at: Instant,
     rejoin: Option<Rejoin>,
+    returning: returning::Returning,
     /// We took over a view, of which datagrams may be lost: the first link asks for it again. Digests
     /// say nothing about whom it holds failed, and that is what tells the sides of a split apart.
     lacks_view: bool,
@@ -158,7 +160,8 @@ impl Overlay {
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         let own = MemberId::of(&config.name);
-        let version = Version::first(config.incarnation);
+        let returning = returning::Returning::of(&config);
+        let version = Version::first(returning.life().unwrap_or(config.incarnation));
         let mut table = Table::default();
         table.insert(Member::new(own, Label::own(&config), version));
         let mut seed = [0; 32];
@@ -194,6 +197,7 @@ impl Overlay {
             topology_dirty: true,
             topology_at: Instant::default(),
             rejoin: None,
+            returning,
             lacks_view: false,
             suspicions: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -370,6 +374,7 @@ impl Overlay {
             self.tick();
         }
         self.run_rejoin();
+        self.run_returning();
         if judges {
             self.run_watch();
         }
@@ -410,6 +415,7 @@ impl Overlay {
         self.beat_at
             .min(self.discover_at)
             .min(self.next_rejoin_timer())
+            .min(self.returning.next_timer())
             .min(self.next_watch_timer())
             .min(self.next_link_timer())
             .min(self.views.rest_at())

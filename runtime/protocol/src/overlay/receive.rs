@@ -142,6 +142,7 @@ impl Overlay {
             self.merge_node(header.sender, own);
         }
         let Some(member) = self.table.get(header.sender) else {
+            self.hear_of_the_former(message);
             return Err(if self.is_full() {
                 Reject::Full
             } else {
@@ -270,6 +271,7 @@ impl Overlay {
             } => {
                 self.met(boot);
                 self.take_facts(from, &facts);
+                self.let_in();
                 if !corrects {
                     self.rejoined_with(from);
                 }

@@ -104,10 +104,18 @@ impl Overlay {
         if own.id != MemberId::of(&config.name) || own.name != config.name {
             return Err(ResumeError::OtherName);
         }
-        config.incarnation = own.version.incarnation;
+        // A life that asks what became of it speaks no louder than it did.
+        let asks = config.former == Some(own.version.incarnation);
+        if !asks {
+            config.former = None;
+            config.incarnation = own.version.incarnation;
+        }
         let mut engine = Self::new(config)?;
         engine.rank_sequence = rank_sequence.saturating_add(UNSAVED_FACTS_MAX);
-        let version = own.version.raised();
+        let version = match asks {
+            true => own.version,
+            false => own.version.raised(),
+        };
         engine.table.change(engine.own, |own| own.version = version);
         engine.now = now;
         engine.discover_soon();

@@ -19,7 +19,8 @@ use journal::{Fact, Journal};
 use rand::{Rng, SeedableRng};
 use report::{Fault, FaultKind, Report, Run};
 use rustix::process::Signal;
-use std::fs;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,7 +64,9 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), CliError> {
         args.nodes, args.ranks, args.rails, args.profile
     );
     let directory = std::env::temp_dir().join(format!("muster-demo-{}", std::process::id()));
-    fs::create_dir_all(directory.join("logs"))
+    // Made here, or not used: others may write beside it.
+    let made = DirBuilder::new().mode(0o700).create(&directory);
+    made.and_then(|()| fs::create_dir(directory.join("logs")))
         .map_err(|e| CliError::new(format!("demo: {}", directory.display()), e))?;
     let kept = |error: CliError| error.hint(format!("the logs are in {}", directory.display()));
 

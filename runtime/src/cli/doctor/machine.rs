@@ -178,11 +178,11 @@ fn leftovers(base: &Path) -> Finding {
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let path = entry.path();
         let lock = path.join("lock");
-        if path.is_dir() && lock.exists() {
-            // A lock that can be had has no holder; it is given back at once.
-            if try_lock(&lock).is_ok_and(|lock| lock.is_some()) {
-                stale.push(path);
-            }
+        let left = |name: &str| path.join(name).exists();
+        let is_place = path.is_dir() && ["lock", "key", "sock"].into_iter().any(left);
+        // A lock that can be had has no holder; it is given back at once.
+        if is_place && (!lock.exists() || try_lock(&lock).is_ok_and(|lock| lock.is_some())) {
+            stale.push(path);
         }
     }
     let is_socket = |path: &PathBuf| {

@@ -1,0 +1,176 @@
+//! An agent in the place of one that broke off asks what became of that life before it begins its own.
+
+use muster_protocol::{
+    Config, EventKind, Input, Instant, MemberId, NodeState, Overlay, Phase, Policy, Profile,
+};
+
+const NAMES: [&str; 3] = ["n1", "n2", "n3"];
+const FIRST: u64 = 1_000;
+const LATER: u64 = 2_000;
+
+/// Members that hear each other at once; `None` for one that has gone.
+struct Zone {
+    now: Instant,
+    members: Vec<Option<Overlay>>,
+    events: Vec<(usize, MemberId, EventKind)>,
+}
+
+fn config(at: usize) -> Config {
+    let mut config = Config::new(NAMES[at], NAMES[at].as_bytes(), Profile::Standard);
+    config.seeds = NAMES.map(|name| name.as_bytes().to_vec()).into();
+    config.key = Some([3; 32]);
+    config.incarnation = FIRST;
+    config.policy = Policy::Stop;
+    config
+}
+
+impl Zone {
+    /// So many that have found each other.
+    fn booted(count: usize) -> Self {
+        let members = (0..count).map(|at| Some(Overlay::new(config(at)).unwrap()));
+        let mut zone = Self {
+            now: Instant(1_000_000),
+            members: members.collect(),
+            events: Vec::new(),
+        };
+        zone.run_until(|zone| zone.members.iter().flatten().all(|one| one.live() == count));
+        zone.run(300);
+        zone.events.clear();
+        zone
+    }
+
+    fn run(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.now = self.now.after(1_000);
+            for at in 0..self.members.len() {
+                let Some(one) = &mut self.members[at] else {
+                    continue;
+                };
+                if one.poll_timeout() <= self.now {
+                    one.handle(self.now, Input::Wake).unwrap();
+                }
+                self.send_from(at);
+            }
+        }
+    }
+
+    fn send_from(&mut self, from: usize) {
+        let mut buffer = vec![0; 1472];
+        while let Some(one) = &mut self.members[from]
+            && let Some(transmit) = one.poll_transmit(self.now, &mut buffer)
+        {
+            let address = one.address_of(transmit.target).map(<[u8]>::to_vec);
+            let to = NAMES
+                .iter()
+                .position(|name| address.as_deref() == Some(name.as_bytes()));
+            let bytes = &buffer[..transmit.size];
+            if let Some(Some(to)) = to.and_then(|to| self.members.get_mut(to)) {
+                let _ = to.handle(self.now, Input::Datagram { bytes });
+            }
+        }
+        for (at, one) in self.members.iter_mut().enumerate() {
+            let events = std::iter::from_fn(|| one.as_mut()?.poll_event());
+            let told = events.map(|event| (at, event.member, event.kind));
+            self.events.extend(told);
+        }
+    }
+
+    fn run_until(&mut self, done: impl Fn(&Self) -> bool) {
+        for _ in 0..5_000 {
+            if done(self) {
+                return;
+            }
+            self.run(1);
+        }
+        panic!("it does not come: {:?}", self.events);
+    }
+
+    /// Another one comes in the place of the last, which knows of its life only that it was.
+    fn come_back(&mut self) -> usize {
+        let at = self.members.len() - 1;
+        let mut config = config(at);
+        config.incarnation = LATER;
+        config.former = Some(FIRST);
+        config.first_sequence = self.now.0;
+        self.members[at] = Some(Overlay::new(config).unwrap());
+        at
+    }
+
+    fn told(&self, by: usize, about: usize, kind: EventKind) -> bool {
+        self.events
+            .contains(&(by, MemberId::of(NAMES[about]), kind))
+    }
+}
+
+fn held(zone: &Zone, by: usize, about: usize) -> Option<NodeState> {
+    let one = zone.members[by].as_ref()?;
+    one.member(MemberId::of(NAMES[about]))
+        .map(|member| member.state())
+}
+
+/// The others held its life failed before it came: it is told so, whichever of two has the first place on the
+/// ring, and nobody lets it in.
+#[test]
+fn a_life_that_was_held_failed_stays_so_for_the_one_in_its_place() {
+    for count in [2, 3] {
+        let mut zone = Zone::booted(count);
+        let at = count - 1;
+        zone.members[at] = None;
+        zone.run_until(|zone| (0..at).all(|by| held(zone, by, at) == Some(NodeState::Failed)));
+        zone.come_back();
+        zone.run_until(|zone| zone.told(at, at, EventKind::Outcast));
+        zone.run(1_000);
+        let stopped = zone.members[at].as_ref().unwrap();
+        assert_eq!(stopped.phase(), Phase::Stopped);
+        for by in 0..at {
+            assert_eq!(held(&zone, by, at), Some(NodeState::Failed));
+            assert!(!zone.told(by, at, EventKind::NodeUp));
+        }
+    }
+}
+
+/// It came before anybody missed the one before it: a new life begins, in which its ranks are told of again.
+#[test]
+fn a_life_that_was_not_missed_is_followed_by_the_next() {
+    let mut zone = Zone::booted(3);
+    let at = zone.come_back();
+    let is_back = |zone: &Zone, by: usize| {
+        let one = zone.members[by].as_ref().unwrap();
+        let version = one.member(MemberId::of(NAMES[at])).map(|it| it.version());
+        version.is_some_and(|version| version.incarnation == LATER) && one.live() == 3
+    };
+    zone.run_until(|zone| (0..3).all(|by| is_back(zone, by)));
+    zone.run(1_000);
+    assert!((0..3).all(|by| is_back(&zone, by)));
+    assert!(!zone.told(at, at, EventKind::Outcast));
+    // The end of the first life and the begin of the next.
+    for by in 0..at {
+        assert!(zone.told(by, at, EventKind::NodeFailed) && zone.told(by, at, EventKind::NodeUp));
+    }
+    let digests: Vec<u64> = zone.members.iter().flatten().map(Overlay::digest).collect();
+    assert!(digests.iter().all(|digest| *digest == digests[0]));
+}
+
+/// The same of a worker that was lost meanwhile, and where nobody else is there.
+#[test]
+fn who_asks_goes_on_asking() {
+    let mut zone = Zone::booted(3);
+    zone.members[2] = None;
+    zone.run_until(|zone| (0..2).all(|by| held(zone, by, 2) == Some(NodeState::Failed)));
+    let others: Vec<Option<Overlay>> = zone.members.iter_mut().take(2).map(Option::take).collect();
+    let at = zone.come_back();
+    zone.run(1_000);
+    let alone = zone.members[at].take().unwrap();
+    assert_eq!((alone.phase(), alone.live()), (Phase::Running, 1));
+    let mut snapshot = Vec::new();
+    alone.snapshot(&mut snapshot);
+    let mut config = config(at);
+    (config.incarnation, config.former) = (LATER + 1, Some(FIRST));
+    config.first_sequence = zone.now.0;
+    let resumed = Overlay::resume(config, &snapshot, zone.now).unwrap();
+    zone.members[at] = Some(resumed);
+    for (place, one) in zone.members.iter_mut().zip(others) {
+        *place = one;
+    }
+    zone.run_until(|zone| zone.told(at, at, EventKind::Outcast));
+}

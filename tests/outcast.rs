@@ -1,0 +1,76 @@
+//! A node that was held failed does not come back where MPI was told of it: its ranks hear that they are outcast,
+//! also from an agent that they had to start, and that knows of the verdict from the others alone.
+//!
+//! Real ranks and real agents, as in `agents.rs`; every wait is for an event.
+
+use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
+use rustix::process::Signal;
+
+const NODES: usize = 3;
+/// The node that is lost, and its ranks.
+const LOST: usize = 2;
+const RANKS: [usize; 2] = [2, 3];
+
+/// Two ranks a node, whose MPI is told of failures; all see all.
+fn start(job: &Job) -> Vec<Rank> {
+    let mut ranks: Vec<Rank> = (0..2 * NODES as u32)
+        .map(|rank| {
+            let node = 1 + rank as usize / 2;
+            let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), node, rank);
+            let rank = Rank::start(command.env("MUSTER_ULFM", "1"), &format!("rank {rank}"));
+            rank.await_words(&["ATTACHED"]);
+            rank
+        })
+        .collect();
+    let nodes = (1..=NODES).map(|node| format!("n{node}=Alive"));
+    let all = nodes.chain((0..2 * NODES).map(|rank| format!("{rank}=Alive")));
+    let all = all.collect::<Vec<_>>().join(" ");
+    ranks.iter_mut().for_each(|rank| rank.await_states(&all));
+    ranks.iter().for_each(|rank| drop(rank.take_passed()));
+    ranks
+}
+
+/// Both processes of the lost node's agent are killed while its ranks can start no other.
+fn lose_the_agent(job: &Job, ranks: &[Rank]) {
+    let pids = RANKS.map(|rank| ranks[rank].pid());
+    pids.iter().for_each(|pid| signal(*pid, Signal::STOP));
+    let (keeper, worker) = job.agent(LOST).pair();
+    // Stopped first, so that the keeper does not fork another worker.
+    for what in [Signal::STOP, Signal::KILL] {
+        [keeper, worker].iter().for_each(|pid| signal(*pid, what));
+    }
+    [keeper, worker].into_iter().for_each(wait_for_end);
+}
+
+#[test]
+fn ranks_whose_node_was_buried_with_its_agent_are_told_so() {
+    let job = Job::new(NODES);
+    let mut ranks = start(&job);
+    lose_the_agent(&job, &ranks);
+    let others = [0, 1, 4, 5];
+    for other in others {
+        ranks[other].await_words(&["EVENT", "NodeFailed", "node=n2"]);
+    }
+    for _ in 0..2 {
+        for rank in RANKS {
+            signal(ranks[rank].pid(), Signal::CONT);
+        }
+        for rank in RANKS {
+            ranks[rank].await_words(&["EVENT", "Overflow"]);
+            ranks[rank].await_words(&["EVENT", "Outcast"]);
+        }
+        // The agent that comes after that one hears it, too.
+        lose_the_agent(&job, &ranks);
+    }
+    for rank in RANKS {
+        signal(ranks[rank].pid(), Signal::CONT);
+    }
+    // What comes next to the others, nobody has let that node in before it.
+    ranks.remove(0).kill();
+    for other in [0, 3, 4] {
+        ranks[other].await_words(&["EVENT", "RankFailed", "rank=0"]);
+        let passed = ranks[other].take_passed();
+        let returned = |line: &String| line.contains("NodeUp") || line.contains("RankUp");
+        assert!(!passed.iter().any(returned), "{passed:?}");
+    }
+}
