@@ -284,7 +284,7 @@ mod tests {
         let end = |rank: u32| Ended {
             rank: 60_000 + rank,
             status: (rank * 7 % 251) as u8,
-            connected: rank % 3 > 0,
+            connected: !rank.is_multiple_of(3),
             finalized: rank % 3 > 1,
         };
         let ended: Vec<Ended> = (0..RANKS_OF_NODE_MOST).map(end).collect();
