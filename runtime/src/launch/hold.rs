@@ -1,4 +1,4 @@
-//! A directory that is its maker's as long as he lives, and nobody's afterwards.
+//! A directory that is its maker's as long as he lives, and nobody's afterwards (run-2).
 //!
 //! Picture a locker with a lock that falls off when its owner dies. Whoever passes by may try the lock: if it holds,
 //! the owner lives, wherever he is; if it does not, the locker is emptied. The lock is the kernel's (`flock`), so
