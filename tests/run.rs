@@ -5,7 +5,8 @@ use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
 use muster_tests::running::{NODES, RANKS, Running, command};
 use muster_tests::{program, skipped, workspace};
 use rand::{Rng, SeedableRng};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -311,6 +312,100 @@ fn a_signal_ends_the_job() {
     }
 }
 
+/// A rank that says so when it has put its work away, as it does when it is asked to end.
+const ORDERLY: &str =
+    "trap 'sleep 0.3; echo SAVED; exit 0' INT TERM; echo UP; while :; do sleep 0.05; done";
+
+/// A terminal sends its signal to the starter, the launchers and the ranks, and the starter hands it on: that is one
+/// signal and not two.
+#[test]
+fn a_signal_of_the_terminal_leaves_ranks_their_time() {
+    let mut run = Running::command(
+        command()
+            .args(["--nodes", "2", "-n", "4", "--", "sh", "-c", ORDERLY])
+            .process_group(0),
+    );
+    run.await_lines("UP", 4);
+    kill_process_group(own(&run), Signal::INT).expect("it runs");
+    let status = run.expect_end();
+    let text = run.text();
+    assert_eq!(
+        (status.code(), run.count("SAVED")),
+        (Some(130), 4),
+        "{text}"
+    );
+}
+
+/// As a scheduler ends a job. The agent may be gone first: nothing is said of that, and the ranks have their time.
+#[test]
+fn all_processes_of_a_job_may_be_asked_to_end_at_once() {
+    let mut run = Running::start(&["-n", "2"], Path::new("sh"), &["-c", ORDERLY]);
+    run.await_lines("UP", 2);
+    let mut all = processes_of("n1", &run.directory().join("m"));
+    assert!(
+        all.len() >= 5,
+        "keeper, agent, launcher, two ranks: {all:?}"
+    );
+    all.push(own(&run));
+    signal_all(&all, Signal::TERM);
+    let status = run.expect_end();
+    let text = run.text();
+    assert_eq!(
+        (status.code(), run.count("SAVED"), text.contains("agent")),
+        (Some(143), 2, false),
+        "{text}"
+    );
+}
+
+/// A launcher that is stopped and goes on, while no other has ended, is no lost one.
+#[test]
+fn a_launcher_that_was_stopped_goes_on() {
+    let script = "trap 'echo GO; exit 0' USR1; echo UP; while :; do sleep 0.05; done";
+    let mut run = Running::start(&["-n", "1"], Path::new("sh"), &["-c", script]);
+    run.await_lines("UP", 1);
+    let launchers: Vec<Pid> = processes_of("n1", &run.directory().join("m"))
+        .into_iter()
+        .filter(|pid| is_launcher(*pid))
+        .collect();
+    assert_eq!(launchers.len(), 1);
+    signal_all(&launchers, Signal::STOP);
+    // Handed on by the starter, it comes when the launcher goes on.
+    signal_all(&[own(&run)], Signal::USR1);
+    run.listen_for(Duration::from_millis(200));
+    assert_eq!(run.count("GO"), 0, "{}", run.text());
+    signal_all(&launchers, Signal::CONT);
+    run.await_lines("GO", 1);
+    assert!(run.expect_end().success(), "{}", run.text());
+}
+
+/// Directory, creation mask and the variables that are named.
+#[test]
+fn ranks_have_what_their_launcher_has() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().canonicalize().expect("a path");
+    let rank = "echo \"HAS $(umask) $(pwd) $ONE $TWO\"";
+    let all = format!(
+        "umask 0027; exec '{}' run --nodes 2 -n 2 -x ONE=1=one -x TWO -- sh -c '{rank}'",
+        program("muster").display()
+    );
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", &all])
+        .current_dir(&place)
+        .env("MUSTER_AGENT", program("musterd"))
+        .env("TWO", "2")
+        .env_remove("MUSTER_DIR");
+    let mut run = Running::command(&mut shell);
+    let status = run.expect_end();
+    let text = run.text();
+    let expected = format!("HAS 0027 {} 1=one 2", place.display());
+    assert_eq!(
+        (status.code(), run.count(&expected)),
+        (Some(0), 2),
+        "{text}"
+    );
+}
+
 /// What users signal goes to every rank, once.
 #[test]
 fn the_signals_of_users_go_to_the_ranks() {
@@ -404,6 +499,7 @@ fn what_cannot_run_is_refused() {
         (&["--nodes", "0"], "true", 2, "0 is not in 1..="),
         (&["-n", "0"], "true", 2, "0 is not in 1..="),
         (&["--output", "%x"], "true", 2, "%x in --output"),
+        (&["-x", "=5"], "true", 2, "-x =5 names no variable"),
     ] {
         let mut run = Running::start(options, Path::new(binary), &[]);
         let status = run.expect_end();
@@ -456,20 +552,22 @@ fn a_libpmix_that_cannot_serve_is_refused() {
     }
 }
 
-/// Debian's Open MPI 4.1 starts and runs; it has no fault tolerance to expect.
+/// Programs of any MPI run as they are, Debian's Open MPI 4.1 included; it has no fault tolerance to expect.
 #[test]
-fn open_mpi_4_runs() {
+fn messages_and_collectives_run_unchanged() {
     job(|folder| {
-        let compiler = Path::new("mpicc.openmpi");
-        let binary = compile(compiler, "sum", &[], folder);
-        let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, &[]);
-        let status = run.expect_end();
-        let text = run.text();
-        assert_eq!(
-            (status.code(), run.count("SUM 6 of 4")),
-            (Some(0), 4),
-            "{text}"
-        );
+        for compiler in [venv("venv").join("mpicc"), "mpicc.openmpi".into()] {
+            for (program, words) in [("sum", &["SUM 6 of 4"][..]), ("ring", &["HELLO", "ROUND"])] {
+                let binary = compile(&compiler, program, &[], folder);
+                let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, &[]);
+                let status = run.expect_end();
+                let text = run.text();
+                assert_eq!(status.code(), Some(0), "{text}");
+                for word in words {
+                    assert_eq!(run.count(word), 4, "{text}");
+                }
+            }
+        }
     });
 }
 

@@ -1,18 +1,23 @@
 //! Ends: of ranks, of nodes, of the whole job; and who is told.
 
 use std::collections::BTreeSet;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::bell::{Abort, Ended, Signal};
-use super::node::Launcher;
+use super::node::{Launcher, TICK};
 use super::signals::Signals;
 use super::{Error, cord};
 use crate::pmix::server::{Server, Signalling};
+use crate::sys::poll::readable;
 
 /// How long ranks may take to end when they are asked to.
 const GRACE: Duration = Duration::from_secs(2);
+/// A signal that comes so soon after another is the same: a terminal sends it to all of its processes, and this
+/// launcher gets it from its starter as well.
+const ECHO: Duration = Duration::from_millis(500);
 /// What is said of a cut cord.
 pub(super) const ORPHANED: &str =
     "the connection to the muster run that started this launcher is gone";
@@ -153,6 +158,22 @@ impl Launcher {
         self.bell.abort.is_some()
     }
 
+    /// Without the agent. Where all processes of a node are asked to end, the agent may be the first that does: then
+    /// the ranks have their time as ever, and the answer is the status of the job. None if nobody has asked.
+    pub(super) fn end_alone(&mut self, signals: &Signals) -> Option<u8> {
+        let _ = readable(&[signals.as_fd()], Some(ECHO));
+        self.take_signals(signals);
+        let status = self.bell.abort.as_ref()?.status;
+        while !self.ranks.is_empty() && self.kill_at.is_some() {
+            let _ = readable(&[signals.as_fd()], Some(TICK));
+            self.take_signals(signals);
+            self.ranks.look();
+            self.reap();
+            self.see_to_abort();
+        }
+        Some(status)
+    }
+
     pub(super) fn see_to_abort(&mut self) {
         if self.kill_at.is_some_and(|at| Instant::now() >= at) {
             self.ranks.signal(SIGKILL);
@@ -222,7 +243,7 @@ impl Launcher {
                     0 => self.abort(128 + signal as u8, &why),
                     _ => self.abort_silently(128 + signal as u8, &why),
                 }
-            } else {
+            } else if self.abort_since.is_some_and(|since| since.elapsed() > ECHO) {
                 // Somebody asks for the second time.
                 self.ranks.signal(SIGKILL);
             }

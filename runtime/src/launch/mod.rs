@@ -36,6 +36,7 @@ mod shelf;
 mod signals;
 mod slurm;
 
+use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -64,6 +65,8 @@ pub struct Plan {
     pub programs: Vec<Program>,
     /// Whose exit status counts.
     pub policy: ExitPolicy,
+    /// Variables that the ranks get besides those of their launcher.
+    pub export: Vec<(OsString, OsString)>,
     /// Where the ranks' words go.
     pub output: Output,
     /// How long the launchers of all nodes, and then their ranks, may take to come; and how long a rank waits for what

@@ -52,7 +52,7 @@ const ECHO: Duration = Duration::from_secs(2);
 /// How long the loop sleeps when nothing is due.
 const REST: Duration = Duration::from_secs(5);
 /// How often is looked whether something is due.
-const TICK: Duration = Duration::from_millis(100);
+pub(super) const TICK: Duration = Duration::from_millis(100);
 
 const UPCALL: u64 = 1;
 const EVENT: u64 = 2;
@@ -309,8 +309,13 @@ impl Launcher {
         let common = self.common_environment(session, first, &path);
         let mouths = Mouths::new(&self.plan.output, &node, &self.plan.job);
         let started = self.start_ranks(&server, &files, &common, seats.as_deref(), &mouths);
-        let outcome =
+        let mut outcome =
             started.and_then(|()| self.turn_until_over(&server, &upcalls, &wake, signals));
+        if let Err(Error::Agent(_)) = outcome
+            && let Some(status) = self.end_alone(signals)
+        {
+            outcome = Ok(Some(status));
+        }
         if outcome.is_err() {
             self.ranks.signal(SIGKILL);
         }
@@ -488,6 +493,7 @@ impl Launcher {
             }
         }
         // A rank that uses Muster joins the agent of its launcher.
+        variables.extend(self.plan.export.iter().cloned());
         variables.push(("MUSTER_JOB".into(), self.plan.job.clone().into()));
         variables.push(("MUSTER_NODE".into(), self.name().into()));
         variables

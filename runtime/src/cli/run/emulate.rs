@@ -6,22 +6,21 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use signal_hook::consts::SIGKILL;
 
+use super::child::Followed;
 use crate::cli::process::{self, Process, wait_until};
 use crate::config::draw_key;
 use crate::launch::node::GIVEN_UP;
 use crate::launch::{Error, Plan, Signals, memory_directory};
-use crate::sys::child::bind_to_this_thread;
-use crate::sys::poll::readable;
-use crate::sys::process::send_signal;
-use std::os::fd::AsFd;
+use crate::sys::poll::Epoll;
 
 /// By this a launcher knows that it is one of an emulated node, and which: `INDEX:NODES:DIRECTORY`.
 const VARIABLE: &str = "MUSTER_RUN_EMULATED";
@@ -35,8 +34,10 @@ pub(super) const ADDRESSES_MOST: u32 = 254;
 const LINGER_MS: &str = "200";
 /// How long agents may take to go.
 const AGENTS_GO: Duration = Duration::from_secs(10);
-/// Between two looks at the launchers.
+/// Between two looks at those that are left when some have ended: nothing tells that one is stopped.
 const LOOK: Duration = Duration::from_millis(10);
+/// Before that all that happens wakes this process.
+const REST: Duration = Duration::from_secs(60);
 
 /// Starts a launcher for each node, waits for them and answers the job's exit status. `again` are the words of
 /// this command line.
@@ -46,21 +47,32 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(super) fn run(plan: &Plan, rails: u32, again: &[OsString]) -> Result<u8, Error> {
     let signals = Signals::new().map_err(Error::system("handle signals"))?;
     let place = Directory::make()?;
+    let epoll = Epoll::new().map_err(Error::system("make an epoll"))?;
+    let added = epoll.add(signals.as_fd(), 0);
+    added.map_err(Error::system("wait for signals"))?;
     let mut launchers = Launchers::default();
     for (node, name) in plan.layout.nodes().iter().enumerate() {
-        let launcher = command(plan, rails, again, &place.0, node, name)?
-            .spawn()
-            .map_err(Error::system(format!("start the launcher of {name}")))?;
+        let mut command = command(plan, rails, again, &place.0, node, name)?;
+        let launcher = Followed::start(&mut command, &epoll);
+        let launcher = launcher.map_err(Error::system(format!("start the launcher of {name}")))?;
         launchers.0.push((node, launcher));
     }
     let mut statuses = Vec::new();
-    while !launchers.0.is_empty() {
+    let mut ready = Vec::new();
+    loop {
         for signal in signals.take() {
             launchers.signal(signal);
         }
         launchers.reap(plan, &mut statuses);
-        launchers.end_the_stopped();
-        readable(&[signals.as_fd()], Some(LOOK)).map_err(Error::system("wait"))?;
+        if launchers.0.is_empty() {
+            break;
+        }
+        let rest = if statuses.is_empty() { REST } else { LOOK };
+        if !statuses.is_empty() {
+            launchers.end_the_stopped();
+        }
+        let woken = epoll.wait(&mut ready, Some(rest));
+        woken.map_err(Error::system("wait"))?;
     }
     place.wait_for_agents();
     for name in plan.layout.nodes() {
@@ -74,19 +86,18 @@ pub(super) fn run(plan: &Plan, rails: u32, again: &[OsString]) -> Result<u8, Err
 
 /// The launchers that run.
 #[derive(Default)]
-struct Launchers(Vec<(usize, Child)>);
+struct Launchers(Vec<(usize, Followed)>);
 
 impl Launchers {
     fn signal(&self, signal: i32) {
         for (_, launcher) in &self.0 {
-            // Not waited for yet, so the pid is still its own.
-            let _ = send_signal(launcher.id(), signal);
+            launcher.signal(signal);
         }
     }
 
     /// Those that are stopped when all others have ended are of nodes that these have given up.
     fn end_the_stopped(&self) {
-        let find = |(_, launcher): &(usize, Child)| Process::find(launcher.id());
+        let find = |(_, launcher): &(usize, Followed)| Process::find(launcher.child.id());
         let left: Vec<Process> = self.0.iter().filter_map(find).collect();
         if left.iter().all(Process::is_stopped) {
             self.signal(SIGKILL);
@@ -95,10 +106,8 @@ impl Launchers {
 
     fn reap(&mut self, plan: &Plan, statuses: &mut Vec<Option<u8>>) {
         self.0.retain_mut(|(node, launcher)| {
-            let status = match launcher.try_wait() {
-                Ok(None) => return true,
-                Ok(Some(status)) => status.code().map(|code| code as u8),
-                Err(_) => None,
+            let Some(status) = launcher.status() else {
+                return true;
             };
             if status.is_none() {
                 let name = plan.layout.name(*node);
@@ -110,15 +119,6 @@ impl Launchers {
             statuses.push(status.filter(|status| *status != GIVEN_UP));
             false
         });
-    }
-}
-
-impl Drop for Launchers {
-    fn drop(&mut self) {
-        self.signal(SIGKILL);
-        for (_, launcher) in &mut self.0 {
-            let _ = launcher.wait();
-        }
     }
 }
 
@@ -151,7 +151,6 @@ fn command(
     if node != 0 {
         command.stdin(Stdio::null());
     }
-    bind_to_this_thread(&mut command);
     Ok(command)
 }
 

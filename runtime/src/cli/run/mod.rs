@@ -1,5 +1,6 @@
 //! `muster run`: the command line of the launcher.
 
+mod child;
 pub(crate) mod emulate;
 mod remote;
 mod step;
@@ -46,8 +47,8 @@ pub(crate) struct RunArgs {
     /// How a command is run on a host: these words, the host, the command.
     #[arg(long, value_name = "COMMAND", default_value = "ssh -o BatchMode=yes")]
     ssh: String,
-    /// A variable that the ranks on other hosts get besides PATH, LD_LIBRARY_PATH, PYTHONPATH, OPAL_PREFIX, OMPI_*
-    /// and MUSTER_*; may be given several times.
+    /// A variable for the ranks. Without =VALUE it is as it is here: ranks on other hosts get no others than these and
+    /// PATH, LD_LIBRARY_PATH, PYTHONPATH, OPAL_PREFIX, OMPI_MCA_* and MUSTER_*. May be given several times.
     #[arg(short = 'x', value_name = "NAME[=VALUE]")]
     export: Vec<String>,
     /// Bind each rank to its share of the cores that the launcher may use.
@@ -184,6 +185,7 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
         layout,
         programs,
         policy: args.exit_policy,
+        export: exported(&args.export).map_err(usage)?,
         output,
         patience: Duration::from_secs(args.patience),
         bind: args.bind,
@@ -261,6 +263,24 @@ fn here(hosts: &Hosts) -> Result<Place, CliError> {
         .place(&own)
         .map_err(|why| CliError::usage("run", why))?;
     Ok(Place::Step(hosts.step(place, &job)))
+}
+
+/// Variables that have their value in the command line. Others a launcher has itself, or gets over ssh.
+fn exported(words: &[String]) -> Result<Vec<(OsString, OsString)>, String> {
+    let mut given = Vec::new();
+    for word in words {
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (word.as_str(), None),
+        };
+        if name.is_empty() {
+            return Err(format!(
+                "-x {word} names no variable; write -x NAME or -x NAME=VALUE"
+            ));
+        }
+        given.extend(value.map(|value| (name.into(), value.into())));
+    }
+    Ok(given)
 }
 
 /// This command line, for a launcher that is this program once more.

@@ -4,15 +4,15 @@
 //! that he gets himself; a player whose cord goes slack stops. The cord is the launcher's standard input: ssh brings
 //! it there and closes it when it ends, so no launcher outlives whoever started it.
 
+use super::child::Followed;
 use super::step;
 use crate::cli::CliError;
 use crate::config::{draw_key, read_key};
 use crate::launch::node::{GIVEN_UP, watched};
 use crate::launch::{Hosts, Plan, Signals, Step, cord};
-use crate::sys::child::bind_to_this_thread;
-use crate::sys::poll::readable;
+use crate::sys::poll::Epoll;
 use crate::sys::process::send_signal;
-use signal_hook::consts::{SIGKILL, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGUSR1, SIGUSR2};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,7 +20,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// By this a launcher knows that it is one of a host, and which: `PLACE:JOB:LIST`.
@@ -28,8 +28,8 @@ const VARIABLE: &str = "MUSTER_RUN_HOST";
 /// How long the last launchers may take to end after one has ended in order, for it has waited for all of them, or
 /// after a signal that is to end them.
 const FAREWELL: Duration = Duration::from_secs(20);
-/// Between two looks at the launchers.
-const LOOK: Duration = Duration::from_millis(20);
+/// All that happens wakes this process.
+const REST: Duration = Duration::from_secs(60);
 
 /// A name for a job that nobody else has.
 pub(super) fn new_job() -> String {
@@ -60,18 +60,21 @@ pub(super) fn run(
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
+    let epoll = Epoll::new().map_err(refused("epoll"))?;
+    epoll.add(signals.as_fd(), 0).map_err(refused("signals"))?;
     let mut players = Players::default();
     for (place, host) in hosts.names.iter().enumerate() {
         let told = format!("{place}:{}:{}", plan.job, hosts.list());
         let words = command_line(&told, export, again).map_err(refused("this program"))?;
-        let player = Player::start(ssh, place, host, &words, &key);
+        let player = Player::start(ssh, place, host, &words, &key, &epoll);
         players
             .0
             .push(player.map_err(refused(&format!("{ssh} {host}")))?);
     }
     let mut statuses = Vec::new();
-    let mut over_at = None;
-    while !players.0.is_empty() {
+    let mut over_at: Option<Instant> = None;
+    let mut ready = Vec::new();
+    loop {
         for signal in signals.take() {
             players.0.iter_mut().for_each(|player| player.tell(signal));
             if signal != SIGUSR1 && signal != SIGUSR2 {
@@ -81,12 +84,17 @@ pub(super) fn run(
         if players.reap(&mut statuses) {
             over_at.get_or_insert(Instant::now() + FAREWELL);
         }
-        if over_at.is_some_and(|at| Instant::now() > at) {
+        if over_at.is_some_and(|at| Instant::now() >= at) {
             players.give_up(&mut statuses);
         }
-        readable(&[signals.as_fd()], Some(LOOK)).map_err(refused("wait"))?;
+        if players.0.is_empty() {
+            return Ok(plan.policy.of_nodes(&statuses));
+        }
+        let rest = over_at.map_or(REST, |at| at.saturating_duration_since(Instant::now()));
+        epoll
+            .wait(&mut ready, Some(rest))
+            .map_err(refused("wait"))?;
     }
-    Ok(plan.policy.of_nodes(&statuses))
 }
 
 /// What a launcher was told by its environment, if it is one of a host.
@@ -158,7 +166,7 @@ fn follow_cord() {
 struct Player {
     place: usize,
     host: String,
-    ssh: Child,
+    ssh: Followed,
 }
 
 impl Player {
@@ -168,6 +176,7 @@ impl Player {
         host: &str,
         words: &OsStr,
         key: &str,
+        epoll: &Epoll,
     ) -> std::io::Result<Self> {
         let mut parts = ssh.split_whitespace();
         let mut command = Command::new(parts.next().unwrap_or("ssh"));
@@ -178,11 +187,10 @@ impl Player {
             .stdin(Stdio::piped());
         // A signal of the terminal is passed on in order, by the cord.
         command.process_group(0);
-        bind_to_this_thread(&mut command);
         let mut player = Self {
             place,
             host: host.to_owned(),
-            ssh: command.spawn()?,
+            ssh: Followed::start(&mut command, epoll)?,
         };
         player.write(&format!("{key}\n"));
         Ok(player)
@@ -193,7 +201,7 @@ impl Player {
     }
 
     fn write(&mut self, words: &str) {
-        if let Some(cord) = &mut self.ssh.stdin {
+        if let Some(cord) = &mut self.ssh.child.stdin {
             // If it is not there any more, its end tells.
             let _ = cord.write_all(words.as_bytes());
         }
@@ -215,10 +223,8 @@ impl Players {
         let mut in_order = false;
         let mut lost = Vec::new();
         self.0.retain_mut(|player| {
-            let status = match player.ssh.try_wait() {
-                Ok(None) => return true,
-                Ok(Some(status)) => status.code().map(|code| code as u8),
-                Err(_) => None,
+            let Some(status) = player.ssh.status() else {
+                return true;
             };
             if status.is_none_or(|status| status == GIVEN_UP) {
                 player.say("its launcher could not be started, or was lost");
@@ -239,24 +245,10 @@ impl Players {
 
     /// The others have ended and not waited for these, or all were to end.
     fn give_up(&mut self, statuses: &mut Vec<Option<u8>>) {
-        for mut player in self.0.drain(..) {
+        for player in self.0.drain(..) {
             player.say("its launcher should have ended; it is not waited for");
-            player.end();
             statuses.push(None);
         }
-    }
-}
-
-impl Player {
-    fn end(&mut self) {
-        let _ = send_signal(self.ssh.id(), SIGKILL);
-        let _ = self.ssh.wait();
-    }
-}
-
-impl Drop for Players {
-    fn drop(&mut self) {
-        self.0.iter_mut().for_each(Player::end);
     }
 }
 
