@@ -1,7 +1,7 @@
 //! What survives under Slurm (slurm-2, slurm-4), by launcher and by what is killed: rows of the table in
 //! muster-slurm(7), and what is left behind (slurm-3).
 
-use muster_tests::cluster::{Cluster, NODES, Run, kill, signal};
+use muster_tests::cluster::{Cluster, NODES, Run, kill};
 use muster_tests::launch::{compile, venv};
 use muster_tests::ranks::wait_for_end;
 use muster_tests::steps::{
@@ -12,7 +12,6 @@ use muster_tests::table::{
     saw,
 };
 use muster_tests::{DEADLINE, program, workspace};
-use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! An agent in the place of one that broke off asks what became of that life before it begins its own.
+//! An agent in the place of one that broke off asks what became of that life before it begins its own (ZM-04).
 
 use muster_protocol::{
     Config, EventKind, Input, Instant, MemberId, NodeState, Overlay, Phase, Policy, Profile,

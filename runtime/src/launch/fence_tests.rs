@@ -1,0 +1,413 @@
+//! Tests of fences: a few nodes that hear each other when the test says so.
+
+use super::super::bell::{Bell, PART};
+use super::*;
+
+/// Nodes in one process: what one says the others hear, unless it is lost.
+struct World {
+    nodes: Vec<Fences>,
+    gone: BTreeSet<usize>,
+    gone_for: Vec<BTreeSet<usize>>,
+    ended: BTreeSet<u32>,
+}
+
+impl Fences {
+    /// The own ranks come and bring this.
+    fn contribute(&mut self, tag: &str, ranks: &[u32], data: Vec<u8>) -> FenceId {
+        let id = self.come(tag, ranks);
+        self.put(id, data);
+        id
+    }
+}
+
+impl World {
+    fn new(count: usize) -> Self {
+        let names = (0..count).map(|node| format!("n{node}")).collect();
+        let layout = Layout::new(names, None, Some(2)).unwrap();
+        let fences = |own| Fences::new(own, layout.clone());
+        Self {
+            nodes: (0..count).map(fences).collect(),
+            gone: BTreeSet::new(),
+            gone_for: vec![BTreeSet::new(); count],
+            ended: BTreeSet::new(),
+        }
+    }
+
+    fn put(&mut self, node: usize) {
+        self.nodes[node].contribute("", &[], vec![node as u8]);
+    }
+
+    fn notes(&self, node: usize) -> Vec<Note> {
+        self.nodes[node].notes(&self.gone_for[node])
+    }
+
+    fn says(&mut self, from: usize, to: usize) {
+        let notes = self.notes(from);
+        self.nodes[to].hear(from, &notes);
+    }
+
+    /// What all that are left say.
+    fn hears(&mut self, node: usize) {
+        let others = 0..self.nodes.len();
+        for other in others.filter(|other| *other != node) {
+            if !self.gone_for[node].contains(&other) {
+                self.says(other, node);
+            }
+        }
+    }
+
+    /// What is over at a node that knows of these losses.
+    fn advance(&mut self, node: usize) -> Vec<Outcome> {
+        let standing = Standing {
+            gone: &self.gone_for[node].clone(),
+            ended: &self.ended,
+            gone_for: &self.gone_for,
+        };
+        self.nodes[node].advance(&standing)
+    }
+
+    fn complete(&mut self, node: usize) -> Option<Vec<u8>> {
+        match self.advance(node).as_slice() {
+            [] => None,
+            [Outcome::Complete(_, data)] => Some(data.clone()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn lose(&mut self, node: usize) {
+        self.gone.insert(node);
+        for gone in &mut self.gone_for {
+            gone.insert(node);
+        }
+    }
+}
+
+#[test]
+fn all_hear_the_same_and_nobody_before_all_have_come() {
+    let mut world = World::new(3);
+    world.put(0);
+    world.put(2);
+    world.says(2, 0);
+    world.says(0, 2);
+    assert_eq!((world.complete(0), world.complete(2)), (None, None));
+    world.put(1);
+    world.says(1, 0);
+    assert_eq!(world.complete(0), Some(vec![0, 1, 2]));
+    for node in [1, 2] {
+        world.hears(node);
+        assert_eq!(world.complete(node), Some(vec![0, 1, 2]));
+        assert_eq!(world.complete(node), None, "told once");
+    }
+}
+
+#[test]
+fn who_dies_half_way_is_in_for_all_or_out_for_all() {
+    // Its note was heard by the head before it died: in, also for those who never heard it.
+    let mut world = World::new(3);
+    for node in 0..3 {
+        world.put(node);
+    }
+    world.says(2, 0);
+    world.lose(2);
+    world.says(1, 0);
+    assert_eq!(world.complete(0), Some(vec![0, 1, 2]));
+    world.says(0, 1);
+    assert_eq!(world.complete(1), Some(vec![0, 1, 2]));
+    // It was heard by another only: out, also for that one.
+    let mut world = World::new(3);
+    for node in 0..3 {
+        world.put(node);
+    }
+    world.says(2, 1);
+    world.lose(2);
+    world.says(1, 0);
+    assert_eq!(world.complete(0), Some(vec![0, 1]));
+    world.says(0, 1);
+    assert_eq!(world.complete(1), Some(vec![0, 1]));
+}
+
+#[test]
+fn what_a_lost_node_had_put_is_waited_for_while_somebody_may_have_it() {
+    let mut world = World::new(4);
+    for node in 0..4 {
+        world.put(node);
+        world.says(node, 0);
+    }
+    assert!(world.complete(0).is_some());
+    // Node 1 knows of the loss before those who have what was put.
+    world.gone_for[1].insert(3);
+    world.says(0, 1);
+    world.says(2, 1);
+    assert_eq!(world.advance(1), []);
+    world.gone_for[2].insert(3);
+    assert_eq!(world.advance(1), [], "node 0 may have it");
+    world.gone_for[0].insert(3);
+    world.says(0, 1);
+    assert_eq!(world.complete(1), Some(vec![0, 1, 2, 3]));
+    // Node 2 hears it of node 1, when the head is lost as well.
+    world.says(1, 2);
+    world.lose(0);
+    world.says(1, 2);
+    assert_eq!(world.complete(2), Some(vec![0, 1, 2, 3]));
+}
+
+#[test]
+fn a_bell_has_room_for_the_fences_of_4096_nodes() {
+    // What Open MPI 5 puts in MPI_Init; of the four fences two have data.
+    const OPEN_MPI: usize = 86;
+    for (each, lost) in [1, 2, 4, 5, 8].into_iter().zip([0, 1, 40, 1000, 3000]) {
+        let names: Vec<String> = (0..4096).map(|node| format!("n{node}")).collect();
+        let layout = Layout::new(names, None, Some(each)).unwrap();
+        let mut fences = Fences::new(0, layout);
+        let mut gone_for = vec![BTreeSet::new(); 4096];
+        for turn in 0..4 {
+            let data = vec![7; (turn + 1) % 2 * OPEN_MPI * each as usize];
+            fences.contribute("", &[], data.clone());
+            for node in 1..4096 {
+                let note = Note {
+                    id: FenceId {
+                        group: 0,
+                        turn: turn as u64,
+                    },
+                    tag: String::new(),
+                    over: false,
+                    ranks: Ranges::default(),
+                    put: Some(Put::new(&data)),
+                    ruling: None,
+                    lent: vec![],
+                };
+                fences.hear(node, &[note]);
+                for (id, node, size) in fences.awaited() {
+                    fences.fetched(id, node, vec![7; size]);
+                }
+            }
+            let standing = Standing {
+                gone: &BTreeSet::new(),
+                ended: &BTreeSet::new(),
+                gone_for: &gone_for,
+            };
+            assert_eq!(fences.advance(&standing).len(), 1);
+        }
+        // Every other one of some is lost.
+        gone_for[0].extend((1..=lost).map(|node| node * 4095 / lost.max(1)));
+        let fences = fences.notes(&gone_for[0]);
+        assert_eq!(fences.len(), 3);
+        let bell = Bell {
+            gone: gone_for[0].iter().map(|node| *node as u32).collect(),
+            fences,
+            ..Bell::default()
+        };
+        let size = bell.encode().len();
+        // The rest is for notices and ends.
+        assert!(size < PART / 3, "{each} ranks, {lost} lost: {size}");
+    }
+}
+
+#[test]
+fn a_ruling_that_one_has_heard_stands_when_its_head_is_lost() {
+    let mut world = World::new(4);
+    for node in 0..4 {
+        world.put(node);
+    }
+    for node in 1..4 {
+        world.says(node, 0);
+    }
+    assert!(world.complete(0).is_some());
+    world.hears(3);
+    assert_eq!(world.complete(3), Some(vec![0, 1, 2, 3]));
+    // The next head must not rule before it has asked node 3, which has gone on.
+    for node in 1..4 {
+        world.gone_for[node].insert(0);
+    }
+    world.gone_for[3].clear();
+    world.says(2, 1);
+    assert_eq!(world.complete(1), None);
+    world.gone_for[3].insert(0);
+    world.says(3, 1);
+    assert_eq!(world.complete(1), Some(vec![0, 1, 2, 3]));
+    world.hears(2);
+    assert_eq!(world.complete(2), Some(vec![0, 1, 2, 3]));
+}
+
+#[test]
+fn a_node_whose_ranks_have_ended_is_not_waited_for_but_may_rule() {
+    let mut world = World::new(3);
+    world.ended.extend([0, 1]);
+    world.put(1);
+    world.put(2);
+    world.says(1, 0);
+    assert_eq!(world.advance(0), []);
+    world.says(2, 0);
+    assert_eq!(world.advance(0), []);
+    world.hears(1);
+    assert_eq!(world.complete(1), Some(vec![1, 2]));
+}
+
+#[test]
+fn fences_of_some_ranks_go_beside_those_of_all() {
+    let mut world = World::new(3);
+    let some = [2, 4];
+    for node in [1, 2] {
+        let id = world.nodes[node].contribute("", &some, vec![7]);
+        assert_ne!(id.group, 0);
+    }
+    world.says(2, 1);
+    assert_eq!(world.complete(1), Some(vec![7, 7]));
+    world.put(1);
+    assert_eq!(world.complete(1), None);
+    assert_eq!(world.nodes[1].turns_of_all(), 1);
+    assert_eq!(world.nodes[1].delivered_of_all(), 0);
+}
+
+#[test]
+fn much_data_is_fetched_and_what_went_with_its_node_is_lost() {
+    let mut world = World::new(2);
+    world.nodes[0].contribute("", &[], vec![1; 600]);
+    world.nodes[1].contribute("", &[], vec![2; 600]);
+    world.says(1, 0);
+    let id = FenceId { group: 0, turn: 0 };
+    assert_eq!(world.nodes[0].awaited(), [(id, 1, 600)]);
+    assert_eq!(world.complete(0), None);
+    world.nodes[0].fetched(id, 1, vec![2; 600]);
+    assert_eq!(world.complete(0).map(|all| all.len()), Some(1200));
+    world.says(0, 1);
+    world.lose(0);
+    assert_eq!(world.advance(1), [Outcome::Lost(id, 0)]);
+}
+
+#[test]
+fn what_was_put_is_needed_until_all_that_are_left_have_it() {
+    let mut world = World::new(3);
+    let id = world.nodes[0].contribute("", &[], vec![1; 600]);
+    let is_needed = |world: &World| world.nodes[0].is_needed(id, &world.gone_for[0]);
+    for node in [1, 2] {
+        world.put(node);
+        world.says(node, 0);
+    }
+    assert!(world.nodes[0].is_open(id) && is_needed(&world));
+    assert!(world.complete(0).is_some());
+    assert!(!world.nodes[0].is_open(id) && is_needed(&world));
+    for node in [1, 2] {
+        world.hears(node);
+        let (fence, from, size) = world.nodes[node].awaited()[0];
+        world.says(node, 0);
+        assert!(is_needed(&world), "node {node} has heard the ruling only");
+        world.nodes[node].fetched(fence, from, vec![1; size]);
+        if node == 1 {
+            assert!(world.complete(node).is_some());
+            world.says(node, 0);
+        }
+    }
+    world.lose(2);
+    assert!(!is_needed(&world));
+}
+
+#[test]
+fn what_is_too_much_fails_its_fence_for_all_and_no_other() {
+    let mut world = World::new(3);
+    let id = world.nodes[1].come("", &[]);
+    world.nodes[1].refuse(id, 2_000_000);
+    for node in [0, 2] {
+        world.put(node);
+    }
+    for node in [1, 2] {
+        world.says(node, 0);
+    }
+    for node in 0..3 {
+        world.hears(node);
+        assert_eq!(world.advance(node), [Outcome::TooMuch(id, 1)]);
+        assert_eq!(world.advance(node), []);
+    }
+    for node in [2, 1, 0] {
+        world.put(node);
+        world.says(node, 0);
+    }
+    assert_eq!(world.complete(0), Some(vec![0, 1, 2]));
+    // It is alike where the launcher that had too much is lost meanwhile.
+    let mut world = World::new(3);
+    let id = world.nodes[1].come("", &[]);
+    world.nodes[1].refuse(id, 2_000_000);
+    world.put(0);
+    world.says(1, 0);
+    world.lose(1);
+    world.put(2);
+    world.says(2, 0);
+    assert_eq!(world.advance(0), [Outcome::TooMuch(id, 1)]);
+    world.says(0, 2);
+    assert_eq!(world.advance(2), [Outcome::TooMuch(id, 1)]);
+}
+
+#[test]
+fn old_fences_are_forgotten() {
+    let mut world = World::new(1);
+    for _ in 0..10 {
+        world.put(0);
+        assert!(world.complete(0).is_some());
+    }
+    assert!(world.notes(0).len() <= 3);
+    assert_eq!(world.nodes[0].delivered_of_all(), 10);
+}
+
+#[test]
+fn groups_are_told_apart_and_forgotten_when_they_are_over_for_all() {
+    let mut world = World::new(2);
+    let some = [1, 2];
+    for name in ["a", "b"] {
+        for node in 0..2 {
+            world.nodes[node].contribute(name, &some, vec![node as u8]);
+        }
+    }
+    world.says(1, 0);
+    assert_eq!(world.advance(0).len(), 2);
+    assert_eq!(world.notes(0).len(), 2, "it is not over for the other");
+    world.says(0, 1);
+    assert_eq!(world.advance(1).len(), 2);
+    assert_eq!(world.notes(1).len(), 2);
+    world.says(1, 0);
+    assert_eq!(world.advance(0), []);
+    assert_eq!(world.notes(0).len(), 0);
+    world.says(0, 1);
+    assert_eq!(world.advance(1), []);
+    assert_eq!(world.notes(1).len(), 0);
+    // What somebody still says of it does not bring it back.
+    world.nodes[1].contribute("a", &some, vec![1]);
+    world.says(1, 0);
+    assert_eq!(world.complete(0), None);
+    world.nodes[0].contribute("a", &some, vec![0]);
+    assert_eq!(world.complete(0), Some(vec![0, 1]));
+}
+
+#[test]
+fn of_too_many_groups_the_oldest_are_forgotten() {
+    let mut world = World::new(2);
+    let name = |number: usize| format!("group {number}");
+    for number in 0..TOLD_MOST + 8 {
+        for node in 0..2 {
+            world.nodes[node].contribute(&name(number), &[1, 2], vec![]);
+        }
+        world.says(1, 0);
+        assert!(world.complete(0).is_some());
+    }
+    // Node 1 does not say any more that it is over there.
+    assert_eq!(world.advance(0), []);
+    let told: BTreeSet<String> = (world.notes(0).into_iter()).map(|note| note.tag).collect();
+    let youngest: BTreeSet<String> = (8..TOLD_MOST + 8).map(name).collect();
+    assert_eq!(told, youngest);
+}
+
+#[test]
+fn a_group_is_forgotten_by_a_node_whose_ranks_have_ended() {
+    let mut world = World::new(2);
+    world.ended.extend([0, 1]);
+    world.nodes[1].contribute("a", &[1, 2], vec![1]);
+    world.says(1, 0);
+    assert_eq!(world.advance(0), []);
+    world.says(0, 1);
+    assert_eq!(world.complete(1), Some(vec![1]));
+    world.says(1, 0);
+    assert_eq!(world.advance(0), []);
+    assert_eq!(world.notes(0).len(), 0);
+    world.says(0, 1);
+    assert_eq!(world.advance(1), []);
+    assert_eq!(world.notes(1).len(), 0);
+}
