@@ -4,7 +4,7 @@
 //! last one stopped, from the board and the resume record, and nobody elsewhere notices more
 //! than a late heartbeat.
 
-use super::desk::{Desk, job_of};
+use super::desk::Desk;
 use super::gathering::Gathering;
 use super::host::{Ending, Host};
 use super::job::Job;
@@ -167,7 +167,7 @@ fn serve(
     if getppid() != Some(keeper) {
         // It was killed, and nobody else sees to what is left.
         if ending == Ending::InOrder {
-            launch::sweep(job_of(place), place.node());
+            launch::sweep();
         }
         clear_away(last, place);
     }
