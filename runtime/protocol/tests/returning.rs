@@ -109,7 +109,7 @@ fn held(zone: &Zone, by: usize, about: usize) -> Option<NodeState> {
 }
 
 /// The others held its life failed before it came: it is told so, whichever of two has the first place on the
-/// ring, and nobody lets it in.
+/// ring, and nobody lets it in. Row ZM-04.
 #[test]
 fn a_life_that_was_held_failed_stays_so_for_the_one_in_its_place() {
     for count in [2, 3] {

@@ -166,7 +166,9 @@ fn serve(
     host.close(&ending);
     if getppid() != Some(keeper) {
         // It was killed, and nobody else sees to what is left.
-        launch::sweep();
+        if ending == Ending::InOrder {
+            launch::sweep();
+        }
         clear_away(last, place);
     }
     Ok(ending)
