@@ -12,7 +12,7 @@ use crate::launch::node::{GIVEN_UP, watched};
 use crate::launch::{Hosts, Plan, Signals, Step, cord};
 use crate::sys::poll::Epoll;
 use crate::sys::process::send_signal;
-use signal_hook::consts::{SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGKILL, SIGUSR1, SIGUSR2};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
