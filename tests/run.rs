@@ -2,6 +2,7 @@
 //! they are started (run-2), fences (run-3), other MPIs (run-5).
 
 use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
+use muster_tests::ranks::wait_for_end;
 use muster_tests::running::{NODES, RANKS, Running, command};
 use muster_tests::{program, skipped, workspace};
 use rand::{Rng, SeedableRng};
@@ -266,6 +267,27 @@ fn two_killed_nodes_are_survived() {
 #[test]
 fn a_killed_launcher_is_survived() {
     survive(Fault::Launcher);
+}
+
+/// The ranks and launchers of emulated nodes end with their starter, and its files go with the last of their agents.
+#[test]
+fn a_killed_starter_leaves_nothing() {
+    let script = "echo UP; exec sleep 1000";
+    let mut run = Running::start(&["--nodes", "2"], Path::new("sh"), &["-c", script]);
+    run.await_lines("UP", 2);
+    let processes: Vec<Pid> = ["n1", "n2"]
+        .iter()
+        .flat_map(|node| processes_of(node, &run.directory().join("m")))
+        .collect();
+    assert!(
+        processes.len() >= 6,
+        "launchers, agents, ranks: {processes:?}"
+    );
+    run.child.kill().expect("a child");
+    for pid in processes {
+        wait_for_end(pid.as_raw_nonzero().get() as u32);
+    }
+    run.expect_end();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use muster_tests::launch::{compile, job, signal_all, venv};
 use muster_tests::program;
+use muster_tests::ranks::wait_for_end;
 use muster_tests::running::{Running, await_nothing_left, command, processes_in};
 use rustix::process::{Pid, Signal};
 use std::os::unix::fs::PermissionsExt;
@@ -12,6 +13,24 @@ use std::process::{Command, Stdio};
 /// Four addresses that nobody else has in these tests.
 fn hosts(test: u8) -> String {
     format!("127.{test}.3.[1-4]")
+}
+
+/// Shared memory of the ranks of these hosts.
+fn memory(test: u8) -> Vec<PathBuf> {
+    let of_test = format!("-127.{test}.3.");
+    let all = paths(Path::new("/dev/shm"));
+    all.filter(|path| path.to_string_lossy().contains(&of_test))
+        .collect()
+}
+
+/// Directories of agents.
+fn agents(folder: &Path) -> Vec<PathBuf> {
+    paths(&folder.join("m")).collect()
+}
+
+fn paths(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path())
 }
 
 /// What takes the place of ssh: the words are a host and a line for a shell.
@@ -69,20 +88,35 @@ fn a_killed_host_is_survived_over_ssh() {
         run.expect_survivors(2);
         let lost = "muster run: 127.81.3.3: its launcher could not be started, or was lost";
         assert_eq!(run.count(lost), 1, "{}", run.text());
-        // What was killed cannot remove its own files.
-        let left = std::fs::read_dir(folder).expect("a folder").flatten();
-        for one in left {
-            let name = one.file_name().to_string_lossy().into_owned();
-            let job = name.strip_prefix("muster-run-");
-            let Some((job, _)) = job.and_then(|rest| rest.rsplit_once('-')) else {
-                continue;
-            };
-            std::fs::remove_dir_all(one.path()).expect("the files of a lost host");
-            let memory = format!("/dev/shm/muster-{job}-127.81.3.3");
-            let _ = std::fs::remove_dir_all(&memory);
-            assert!(!Path::new(&memory).exists(), "{memory}");
-        }
+        // What was killed cannot remove its own files: the others' launchers and agents do.
         await_nothing_left(folder);
+        assert_eq!((memory(81), agents(folder)), (vec![], vec![]));
+    });
+}
+
+/// Nobody is left who could take anything away; whoever comes next does.
+#[test]
+fn what_was_killed_with_all_that_knew_of_it_is_taken_away_by_the_next() {
+    job(|folder| {
+        let hosts = hosts(93);
+        let mut run = over_ssh(folder, &hosts);
+        run.args(["-n", "4", "--", "sh", "-c", "echo UP; exec sleep 1000"]);
+        let mut run = Running::command(&mut run);
+        run.await_lines("UP", 4);
+        let victims = processes_in(folder);
+        // Nobody may see another's end and tidy up.
+        signal_all(&victims, Signal::STOP);
+        signal_all(&victims, Signal::KILL);
+        for pid in victims {
+            wait_for_end(pid.as_raw_nonzero().get() as u32);
+        }
+        assert_eq!((memory(93).len(), agents(folder).len()), (4, 4));
+        let mut next = over_ssh(folder, "127.93.3.1");
+        next.args(["-n", "1", "--", "true"]);
+        let mut next = Running::command(&mut next);
+        assert!(next.expect_end().success(), "{}", next.text());
+        await_nothing_left(folder);
+        assert_eq!((memory(93), agents(folder)), (vec![], vec![]));
     });
 }
 

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::common::{bare, functions, header, here, run};
+use crate::common::{alone, attempt, bare, functions, header, here, installed, musterd, run};
 
 fn module() -> String {
     std::fs::read_to_string(here().join("fortran/muster.f90")).expect("the module is checked in")
@@ -52,4 +52,35 @@ fn a_strict_compiler_accepts_it() {
         ])
         .arg(here().join("fortran/muster.f90"))
         .current_dir(folder.path()));
+}
+
+/// What a compiler accepts may still hand over a value for an address: each function is called, and answers.
+#[test]
+fn every_function_is_called_and_answers() {
+    let program = here().join("tests/c_api/every_call.f90");
+    let text = std::fs::read_to_string(&program).expect("the program is checked in");
+    for (name, _) in functions(&header()) {
+        assert!(text.contains(&format!("{name}(")), "{name} is not called");
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    run(Command::new("gfortran")
+        .args([
+            "-std=f2018",
+            "-pedantic",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-g",
+        ])
+        .args(["-fcheck=all", "-o", "every_call"])
+        .arg(here().join("fortran/muster.f90"))
+        .arg(program)
+        .arg(format!("-L{}", installed().join("lib").display()))
+        .arg("-lmuster")
+        .current_dir(folder.path()));
+    let mut command = Command::new(folder.path().join("every_call"));
+    let output = attempt(alone(&mut command, folder.path(), Some(&musterd())));
+    let words = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}{errors}");
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{alone, attempt, beside, compile, gossip_on, here, musterd};
+use crate::common::{alone, attempt, beside, compile, functions, gossip_on, header, here, musterd};
 
 const LINK: &[&str] = &["-lmuster", "-lpthread"];
 /// What valgrind's memcheck ends with if it has found something.
@@ -13,8 +13,8 @@ const FOUND: &str = "99";
 /// A C program, its arguments and its variables.
 type Program = (PathBuf, Vec<String>, Vec<(&'static str, String)>);
 
-/// Every C program of the tests with what it is started with, the agent of gossip on this net; the last is an
-/// example.
+/// The C programs of the tests with what they are started with, agents of several nodes on this net; the last is an
+/// example. Between them they call every function.
 fn programs(net: &str) -> Vec<Program> {
     let names = [
         "wrong_use",
@@ -31,6 +31,7 @@ fn programs(net: &str) -> Vec<Program> {
         .map(|name| (beside(name), Vec::new(), Vec::new()))
         .collect();
     programs.push((beside("gossip"), vec![net.to_owned()], gossip_on(net)));
+    programs.push((beside("nodes"), vec![net.to_owned()], Vec::new()));
     let epoll = here().join("../examples/epoll.c");
     let words = ["wait", "1"].map(str::to_owned);
     programs.push((epoll, words.to_vec(), Vec::new()));
@@ -70,6 +71,18 @@ fn memcheck(program: &Path) -> Command {
         .arg(format!("--error-exitcode={FOUND}"))
         .arg(program);
     command
+}
+
+#[test]
+fn every_function_is_called_by_one_of_them() {
+    let read = |path: &Path| std::fs::read_to_string(path).expect("a source");
+    let mut sources = read(&here().join("tests/c_api/every_call.h"));
+    for (source, _, _) in programs("127.96.2") {
+        sources += &read(&source);
+    }
+    for (name, _) in functions(&header()) {
+        assert!(sources.contains(&format!("{name}(")), "{name}");
+    }
 }
 
 #[test]

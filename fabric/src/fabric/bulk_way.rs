@@ -5,7 +5,7 @@
 //! over the rails that are equal otherwise, and of two that are not equally fast each carries its part. No
 //! message passes another: the next of a stream begins when the last is acknowledged as a whole. Where nobody
 //! acknowledges anything, that cannot be known: such a message takes one path, and what follows it the same, as
-//! long as that works, until something that went by it was acknowledged.
+//! long as that works and the peer's paths are not others, until something that went by it was acknowledged.
 
 use super::Fabric;
 use super::send::{input, load, rail_inputs};

@@ -76,8 +76,9 @@ impl Fabric {
     /// Like [`send_bulk`](Fabric::send_bulk), with a choice. An urgent message passes those that are not,
     /// and none that is. One without acknowledgement ends with [`FabricEvent::BulkSent`] when the provider
     /// has taken it; if it is lost then, nothing tells of it. Whoever must know wants an acknowledgement.
-    /// What follows it stays on its pair as long as that works; one that was passed on the way all the same
-    /// is dropped over there, and counted (`bulk_refused`).
+    /// What follows it stays on its pair as long as that works and the peer's pairs stay what they are (rails
+    /// added or taken away, other addresses); one that was passed on the way all the same is dropped over there,
+    /// and counted (`bulk_refused`).
     ///
     /// # Errors
     /// Why it was not taken; nothing of it was kept.

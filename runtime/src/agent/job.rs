@@ -2,7 +2,7 @@
 //! they are told, and when nobody needs the agent any more.
 
 use super::host::Ending;
-use super::places::Places;
+use super::places::{self, Places};
 use super::publisher::Publisher;
 use super::resume::{Record, Resume};
 use super::worker;
@@ -282,11 +282,8 @@ impl Job {
         let has_place = |rank| board.rank_node(rank).is_some();
         let known = |id| self.publisher.known(id);
         let placed = self.places.take(engine, known, has_place);
-        for (rank, node) in placed {
-            // Of its own ranks a node knows better.
-            if self.board.view().rank_node(rank).is_none() {
-                self.board.set_rank_node(rank, node);
-            }
+        if places::write(&mut self.board, &placed) {
+            self.doorman.nudge();
         }
     }
 

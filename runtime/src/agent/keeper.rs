@@ -7,7 +7,6 @@
 //! could kill it; if it is killed all the same the worker goes on alone, and only if both
 //! are gone does a client start a new agent.
 
-use super::desk::job_of;
 use super::printer;
 use super::resume::Resume;
 use super::seat;
@@ -204,10 +203,13 @@ fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(
             }
         };
         info!(worker = worker.as_raw_nonzero().get(), "worker started");
+        if deaths.is_empty() {
+            launch::sweep();
+        }
         let wait = wait_for(worker, &mut signals);
         match wait.map_err(system("cannot wait for the worker"))? {
             End::Code(worker::ENDED) => {
-                launch::sweep(job_of(place), place.node());
+                launch::sweep();
                 clear_away(estate.door, place);
                 return Ok(());
             }

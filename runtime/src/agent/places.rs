@@ -4,6 +4,8 @@
 //! participant is called by the one or the other; as soon as it is on the board, so are its ranks' places. Where
 //! the engine itself tells where ranks are, nothing of this is looked at.
 
+use crate::board::{BoardWriter, Cause, Event, EventKind, NodeState};
+use crate::sys::clock::monotonic_ns;
 use muster_protocol::age::Participant;
 use muster_protocol::{Engine, MemberId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,6 +78,25 @@ impl Places {
     }
 }
 
+/// Writes on the board where these ranks run. One whose node had failed before is told with that node: nobody knew
+/// then that it was there. True if there is news for the ranks.
+pub(super) fn write(board: &mut BoardWriter, placed: &[(u32, u32)]) -> bool {
+    let mut news = false;
+    for &(rank, node) in placed {
+        // Of its own ranks a node knows better.
+        if board.view().rank_node(rank).is_some() || !board.set_rank_node(rank, node) {
+            continue;
+        }
+        if board.view().node_state(node) == NodeState::Failed {
+            let mut event = Event::new(EventKind::RankFailed, Cause::NodeFailed);
+            (event.node, event.rank, event.at_ns) = (node, rank, monotonic_ns());
+            board.push_event(&event);
+            news = true;
+        }
+    }
+    news
+}
+
 /// Whether this is the participant's name, or one of these NIDs is its.
 fn is_called(participant: &Participant, node: &str) -> bool {
     let mut nids = participant.address.split(',');
@@ -85,6 +106,7 @@ fn is_called(participant: &Participant, node: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::board::BoardLimits;
     use muster_protocol::{Age, AgeConfig, Config, Overlay, Profile};
 
     fn engine() -> Engine {
@@ -154,5 +176,31 @@ mod tests {
         let overlay = Engine::from(Overlay::new(config).unwrap());
         assert_eq!(places.take(&overlay, |_| Some(0), |_| false), []);
         assert!(places.waiting.is_empty());
+    }
+
+    /// A rank that gets its place when its node has failed is told once; others are just placed.
+    #[test]
+    fn ranks_of_a_node_that_had_failed_are_told() {
+        let limits = BoardLimits {
+            nodes: 4,
+            ranks: 8,
+            slots: 4,
+            events: 16,
+        };
+        let mut board = BoardWriter::create(limits).unwrap();
+        for (name, state) in [("n1", NodeState::Failed), ("n2", NodeState::Alive)] {
+            let node = board.add_node(name).unwrap();
+            board.set_node_state(node, state);
+        }
+        let (view, mut cursor) = (board.view(), board.view().cursor());
+        assert!(write(&mut board, &[(3, 0), (4, 1)]));
+        let told = view.next_event(&mut cursor).unwrap();
+        assert_eq!(
+            (told.kind, told.cause, told.node, told.rank),
+            (EventKind::RankFailed, Cause::NodeFailed, 0, 3)
+        );
+        assert!(!write(&mut board, &[(3, 0), (4, 1), (3, 1), (99, 0)]));
+        assert_eq!(view.next_event(&mut cursor), None);
+        assert_eq!((view.rank_node(3), view.rank_node(4)), (Some(0), Some(1)));
     }
 }

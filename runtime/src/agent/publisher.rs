@@ -195,10 +195,15 @@ impl Publisher {
             EventKind::NodeDegraded => (Told::NodeDegraded, board::NodeState::Degraded),
             EventKind::NodeRecovered => (Told::NodeRecovered, board::NodeState::Alive),
             EventKind::NodeSuspect => (Told::NodeSuspect, board::NodeState::Suspect),
+            // The next life of its agent follows: nothing has failed that could not be taken back.
+            EventKind::NodeFailed if event.cause.kind == CauseKind::Superseded => {
+                (Told::NodeFailed, board::NodeState::Suspect)
+            }
             EventKind::NodeFailed => (Told::NodeFailed, board::NodeState::Failed),
             _ => (Told::NodeLeft, board::NodeState::Left),
         };
-        if board.view().node_state(node) == state {
+        let is_doubt = told == Told::NodeFailed && state == board::NodeState::Suspect;
+        if board.view().node_state(node) == state && !is_doubt {
             // A worker before us has said so already.
             return false;
         }
@@ -210,7 +215,7 @@ impl Publisher {
         };
         // An agent that was replaced, or asked to end, says nothing about its ranks: they are lost
         // sight of until its successor states who is there.
-        let failed = told == Told::NodeFailed && event.cause.kind != CauseKind::Superseded;
+        let failed = state == board::NodeState::Failed;
         let end = if failed {
             RankState::Failed
         } else {
@@ -371,7 +376,7 @@ fn cause(event: &Event) -> Cause {
 mod tests {
     use super::*;
     use crate::board::BoardLimits;
-    use muster_protocol::{Config, Overlay, Profile};
+    use muster_protocol::{Config, Instant, Overlay, Profile, Reporters, Version};
 
     /// The last worker had called a rail silent; the next one never heard of it.
     #[test]
@@ -399,5 +404,57 @@ mod tests {
         board.set_node_state(node, board::NodeState::Failed);
         assert!(!publisher.correct(&mut board, &engine, 1));
         assert_eq!(board.view().node_state(node), board::NodeState::Failed);
+    }
+
+    /// A new agent in the place of another: who looks in between sees a node in doubt, since it is there the next
+    /// moment, and is told of both.
+    #[test]
+    fn a_node_whose_agent_is_replaced_never_looks_failed() {
+        let limits = BoardLimits {
+            nodes: 4,
+            ranks: 8,
+            slots: 4,
+            events: 16,
+        };
+        let mut board = BoardWriter::create(limits).unwrap();
+        let overlay = Overlay::new(Config::new("n1", b"address", Profile::Standard));
+        let engine = Engine::from(overlay.unwrap());
+        let node = board.add_node("n1").unwrap();
+        let mut publisher = Publisher::adopt(&board);
+        let mut cursor = board.view().cursor();
+        let event = |kind, cause| Event {
+            at: Instant(1),
+            kind,
+            member: engine.id(),
+            version: Version::first(1),
+            cause: muster_protocol::Cause {
+                kind: cause,
+                reporters: Reporters::default(),
+                silent_us: 0,
+            },
+        };
+        for (before, cause, state) in [
+            (
+                board::NodeState::Alive,
+                CauseKind::Superseded,
+                board::NodeState::Suspect,
+            ),
+            (
+                board::NodeState::Suspect,
+                CauseKind::Superseded,
+                board::NodeState::Suspect,
+            ),
+            (
+                board::NodeState::Suspect,
+                CauseKind::Silence,
+                board::NodeState::Failed,
+            ),
+        ] {
+            board.set_node_state(node, before);
+            assert!(publisher.tell(&mut board, &engine, &event(EventKind::NodeFailed, cause)));
+            assert_eq!(board.view().node_state(node), state);
+            let told = board.view().next_event(&mut cursor).map(|told| told.kind);
+            assert_eq!(told, Some(Told::NodeFailed));
+        }
     }
 }

@@ -14,9 +14,9 @@ use crate::sys::descriptor::EventFd;
 use crate::sys::socket::Packets;
 
 /// An extension of the client inside its process. All methods run on the library thread, or in
-/// `attach`, `dispatch` and `finalize` where there is none; only `wants_call`, `feed_mpi` and
-/// `counters` run on threads of the application. None may block for long, and none may call back into the client's
-/// `dispatch` or `finalize`.
+/// `attach`, `dispatch` and `finalize` where there is none; only `wants_call`, `can_feed_mpi`,
+/// `feed_mpi` and `counters` run on threads of the application. None may block for long, and none may
+/// call back into the client's `dispatch` or `finalize`.
 pub trait Porch: Send + Sync {
     /// The process was let in, for the first time or by another agent.
     fn on_attached(&self, link: &AgentLink) {
@@ -48,12 +48,14 @@ pub trait Porch: Send + Sync {
     /// The process is about to leave.
     fn before_detach(&self) {}
 
-    /// The application wants confirmed deaths told to its MPI from now on, those of before included. `false` from
-    /// one that cannot. Runs on a thread of the application, so it must not wait for anything; an `on_call`
-    /// follows.
-    fn feed_mpi(&self) -> bool {
+    /// Whether it can have confirmed deaths told to this process's MPI. On a thread of the application.
+    fn can_feed_mpi(&self) -> bool {
         false
     }
+
+    /// The application wants that from now on, for the deaths of before, too; asked of one that can, once. Runs on a
+    /// thread of the application, so it must not wait for anything; an `on_call` follows.
+    fn feed_mpi(&self) {}
 
     /// What it did and could not do, by name.
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -113,6 +113,8 @@ struct Inner {
     watched: Mutex<BTreeSet<u64>>,
     /// Held by who changes them here and at the agent, so that both agree in the end.
     watching: Mutex<()>,
+    /// Likewise by who asks for the feed to MPI, and by who meets another agent.
+    feeding: Mutex<()>,
     /// Slot and generation in one word.
     slot: AtomicU64,
     /// How often this process promised to tick; 0 for never.
@@ -194,6 +196,7 @@ impl Client {
             reattached: AtomicU64::new(0),
             watched: Mutex::default(),
             watching: Mutex::default(),
+            feeding: Mutex::default(),
             slot: AtomicU64::new(0),
             tick_period_ms: Mutex::default(),
             learned: Mutex::default(),
@@ -359,28 +362,31 @@ impl Client {
     /// was asked for before.
     ///
     /// # Errors
-    /// That nobody in this process could tell MPI; or that the agent takes no message now, so ask again.
+    /// That nobody in this process could tell MPI; or that the agent takes no message now, so ask again. Nothing
+    /// has changed then, here or at the agent.
     pub fn feed_mpi(&self) -> Result<(), Error> {
         self.board()?;
         let setting = &self.inner.setting;
-        if setting.feeds_mpi.swap(true, Ordering::AcqRel) {
+        // Who asks meanwhile is answered the same, and no other agent is met between the question and the note.
+        let _feeding = lock(&self.inner.feeding);
+        if setting.feeds_mpi.load(Ordering::Acquire) {
             return Ok(());
         }
         let porch = setting.options.porch.as_ref();
-        let fed = match porch.is_some_and(|porch| porch.feed_mpi()) {
-            true => self.tell_feed(),
-            false => Err(Error::Setting {
+        let Some(porch) = porch.filter(|porch| porch.can_feed_mpi()) else {
+            return Err(Error::Setting {
                 variable: "the feed to MPI",
                 value: "asked for late".into(),
                 why: "this process was connected without it before, and no PMIx launcher started it; ask for it at \
                       the first connection, or set MUSTER_ULFM=1",
-            }),
+            });
         };
-        match &fed {
-            Ok(()) => setting.command.raise(),
-            Err(_) => setting.feeds_mpi.store(false, Ordering::Release),
-        }
-        fed
+        // First the agent: it must take no death back that MPI is told of.
+        self.tell_feed()?;
+        setting.feeds_mpi.store(true, Ordering::Release);
+        porch.feed_mpi();
+        setting.command.raise();
+        Ok(())
     }
 
     /// Tells the agent, which must not take a death back from now on; one that comes later hears it in the greeting.

@@ -320,18 +320,19 @@ impl Session {
             // Nobody else will wake those who wait for a state there.
             old.wake_sleepers();
         }
-        inner
-            .link
-            .0
-            .connect(greeted.socket, welcome.publish, welcome.address);
+        {
+            let _feeding = lock(&inner.feeding);
+            let link = &inner.link.0;
+            link.connect(greeted.socket, welcome.publish, welcome.address);
+            if inner.setting.feeds_mpi.load(Ordering::Acquire) {
+                // It may have been asked for after the greeting was written.
+                let _ = link.send(&ToAgent::Feeds);
+            }
+        }
         if same {
             let _ = inner.link.0.send(&ToAgent::Armed);
         } else {
             self.hold(inner)?;
-        }
-        if inner.setting.feeds_mpi.load(Ordering::Acquire) {
-            // It may have been asked for after the greeting was written.
-            let _ = inner.link.0.send(&ToAgent::Feeds);
         }
         inner.watch_again();
         // A socket that is full so soon is that of an agent in trouble; others find it all the same.

@@ -17,6 +17,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::board::NODE_NAME_MAX;
+use crate::sys::lock::try_lock;
 use crate::sys::{process, socket};
 
 /// The longest job name, in bytes: PMIx allows namespaces of 255.
@@ -239,6 +240,19 @@ impl Place {
             let _ = fs::remove_file(file);
         }
         let _ = fs::remove_dir(&self.directory);
+    }
+
+    /// The same of an agent's directory, if there is one and no process is the agent there.
+    pub fn sweep_dead(directory: &Path) {
+        let Ok(place) = Self::from_key("::dead", directory) else {
+            return;
+        };
+        if place.inspect().is_ok()
+            && place.lock().is_file()
+            && matches!(try_lock(&place.lock()), Ok(Some(_)))
+        {
+            place.sweep();
+        }
     }
 
     /// Takes the directory away again if there is nothing in it but the lock of who starts an agent.

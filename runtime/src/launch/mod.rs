@@ -21,6 +21,7 @@ mod ends;
 mod environment;
 mod fence;
 mod hall;
+mod hold;
 mod hosts;
 mod layout;
 mod library;
@@ -37,11 +38,11 @@ mod signals;
 mod slurm;
 
 use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use binding::Bind;
+pub(crate) use hold::{Hold, sweep};
 pub use hosts::Hosts;
 pub use layout::{Layout, LayoutError};
 pub use output::Output;
@@ -52,7 +53,6 @@ pub use slurm::Step;
 
 use crate::client;
 use crate::pmix::server;
-use crate::sys::process::user_id;
 
 /// What is to be run, on every node alike.
 #[derive(Debug, Clone)]
@@ -205,38 +205,14 @@ fn session_directory(base: &std::path::Path, node: &str) -> PathBuf {
 }
 
 /// Where the shared memory of a node's ranks is kept, if the system has a place for it.
-pub(crate) fn memory_directory(job: &str, node: &str) -> Option<PathBuf> {
-    let place = std::path::Path::new("/dev/shm");
+fn memory_directory(job: &str, node: &str) -> Option<PathBuf> {
+    let place = std::path::Path::new(hold::MEMORY);
     place
         .is_dir()
         .then(|| place.join(format!("muster-{job}-{node}")))
 }
 
-/// Says where a launcher's files are, to the agent that it starts.
-pub(crate) const FILES: &str = "MUSTER_RUN_FILES";
-
 /// How the directory of a launcher's files is called.
 pub(crate) fn files_name(job: &str, node: usize) -> String {
     format!("muster-run-{job}-{node}")
-}
-
-/// For the agent of a node that ends in order: takes away what its launcher has left, should that have been killed.
-/// One that lives would be attached.
-pub(crate) fn sweep(job: &str, node: &str) {
-    let files = std::env::var_os(FILES).map(PathBuf::from);
-    let is_of_job = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.rsplit_once('-')
-            .is_some_and(|(job_of, _)| job_of == format!("muster-run-{job}"))
-    };
-    for path in files
-        .filter(is_of_job)
-        .into_iter()
-        .chain(memory_directory(job, node))
-    {
-        let found = std::fs::symlink_metadata(&path);
-        if found.is_ok_and(|found| found.is_dir() && found.uid() == user_id()) {
-            let _ = std::fs::remove_dir_all(path);
-        }
-    }
 }

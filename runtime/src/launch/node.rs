@@ -31,7 +31,7 @@ use super::ranks::{Ranks, Start};
 use super::shelf::Shelf;
 use super::signals::Signals;
 use super::{
-    Error, Plan, binding, cord, environment, library, memory_directory, session_directory,
+    Error, Hold, Plan, binding, cord, environment, library, memory_directory, session_directory,
 };
 use crate::client::{Client, Options};
 use crate::pmix::server::{Done, JobFacts, Seat, Server, Upcall};
@@ -219,32 +219,29 @@ pub(super) fn say(node: &str, words: &str) {
 /// The files of this node's ranks, removed at the end.
 struct Session {
     directory: PathBuf,
-    memory: Option<PathBuf>,
+    memory: Option<Hold>,
 }
 
 impl Session {
     fn open(plan: &Plan, base: &Path, node: &str) -> Result<Self, Error> {
-        let session = Self {
-            directory: session_directory(base, node),
-            memory: memory_directory(&plan.job, node),
-        };
-        for path in std::iter::once(&session.directory).chain(&session.memory) {
-            use std::os::unix::fs::DirBuilderExt;
-            let made = std::fs::DirBuilder::new()
-                .mode(0o700)
-                .recursive(true)
-                .create(path);
-            made.map_err(Error::system(path.display().to_string()))?;
-        }
-        Ok(session)
+        use std::os::unix::fs::DirBuilderExt;
+        let refused = |path: &Path| Error::system(path.display().to_string());
+        let directory = session_directory(base, node);
+        let memory = memory_directory(&plan.job, node);
+        let memory = memory.map(|path| Hold::take(&path).map_err(refused(&path)));
+        let memory = memory.transpose()?;
+        let made = std::fs::DirBuilder::new()
+            .mode(0o700)
+            .recursive(true)
+            .create(&directory);
+        made.map_err(refused(&directory))?;
+        Ok(Self { directory, memory })
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        for path in std::iter::once(&self.directory).chain(&self.memory) {
-            let _ = std::fs::remove_dir_all(path);
-        }
+        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -502,7 +499,7 @@ impl Launcher {
                 .map(|(name, value)| (name, value.to_owned()))
                 .collect();
         if let Some(memory) = &session.memory {
-            let memory = memory.display().to_string();
+            let memory = memory.path().display().to_string();
             texts.push(("OMPI_MCA_btl_sm_backing_directory", memory.clone()));
             // As Open MPI 4 calls it.
             texts.push(("OMPI_MCA_btl_vader_backing_directory", memory));

@@ -3,10 +3,10 @@
 //! The lock belongs to the open file, so a forked child shares it and a killed process leaves
 //! nothing behind. The file itself stays and means nothing.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Opens (or creates, 0600) the file and takes its lock; `None` if somebody else has it.
@@ -26,6 +26,21 @@ pub fn try_lock(path: &Path) -> io::Result<Option<File>> {
         Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => Ok(None),
         Err(cause) => Err(cause),
     }
+}
+
+/// The lock of this file, held by the open file with this number that this process was started with; it is closed at
+/// exec from now on. None if the number is of something else.
+pub fn inherited(number: RawFd, path: &Path) -> Option<File> {
+    let ours = fs::metadata(format!("/proc/self/fd/{number}")).ok()?;
+    let theirs = fs::symlink_metadata(path).ok()?;
+    if (ours.dev(), ours.ino()) != (theirs.dev(), theirs.ino()) {
+        return None;
+    }
+    // SAFETY: a plain system call; there is such a descriptor, as was just seen.
+    let answer = unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+    // SAFETY: it is of the lock's file, which nothing in this process has opened: it came with the process, and nobody
+    // else in here knows of it.
+    (answer == 0).then(|| unsafe { File::from_raw_fd(number) })
 }
 
 /// Gives the lock back, whoever else has the same open file. It ends with the file anyway.

@@ -26,8 +26,9 @@ pub(super) struct Crier {
     dead: BTreeSet<u32>,
     /// Those of them of whom it is still to be told.
     pending: Vec<u32>,
-    /// Names of failed nodes whose ranks are to be looked up in the launcher's map.
-    dead_nodes: Vec<DeadNode>,
+    /// Names of failed nodes whose ranks are to be looked up in the launcher's map, but for those that the board
+    /// knows elsewhere: names may lie.
+    dead_nodes: BTreeMap<String, BTreeSet<u32>>,
     /// Ranks that may have another state than was said last.
     moved: BTreeSet<u32>,
     said: BTreeMap<u32, Word>,
@@ -43,13 +44,6 @@ pub(super) struct Counts {
     pub(super) notified: AtomicU64,
     /// Events that it did not.
     pub(super) refused: AtomicU64,
-}
-
-/// A node whose agent and all of whose ranks are dead.
-struct DeadNode {
-    name: String,
-    /// Ranks that the board knows elsewhere: names may lie.
-    elsewhere: BTreeSet<u32>,
 }
 
 impl Crier {
@@ -68,6 +62,9 @@ impl Crier {
     /// Notes what follows from an event; an overflow means that all may have changed.
     pub(super) fn note(&mut self, event: &Event, board: &BoardView) {
         match event.kind {
+            EventKind::RankFailed if event.rank != NO_RANK && event.cause == Cause::NodeFailed => {
+                self.lose_rank(event.rank, board);
+            }
             EventKind::RankFailed if event.rank != NO_RANK => {
                 self.condemn(event.rank);
                 self.moved.insert(event.rank);
@@ -78,17 +75,7 @@ impl Crier {
             // An agent came back with a new incarnation before it was missed: its predecessor is
             // dead, the ranks of the node are not.
             EventKind::NodeFailed if event.cause == Cause::Joined => {}
-            EventKind::NodeFailed => {
-                for rank in ranks_on(board, event.node) {
-                    self.condemn(rank);
-                    self.moved.insert(rank);
-                    // Age gossip tells nothing of ranks but where they are.
-                    if board.rank_state(rank) == RankState::Unknown {
-                        self.buried.insert(rank);
-                    }
-                }
-                self.bury(event.node, board);
-            }
+            EventKind::NodeFailed => self.lose(event.node, board),
             // Of ranks that are told of, each is told by itself.
             EventKind::NodeUp => {
                 let is_unknown = |rank: &u32| board.rank_state(*rank) == RankState::Unknown;
@@ -127,20 +114,35 @@ impl Crier {
         was_fed
     }
 
+    /// Whatever became of whom, it is in the states. A node that a new agent takes over does not look failed.
     fn look_at_all(&mut self, board: &BoardView) {
-        let mut nodes = BTreeSet::new();
         for rank in 0..board.rank_count() {
             self.moved.insert(rank);
             if board.rank_state(rank) == RankState::Failed {
                 self.condemn(rank);
-                nodes.extend(board.rank_node(rank));
             }
         }
-        // A node that a new agent took over looks failed for a moment, but then its ranks do not.
-        for node in nodes {
+        for node in (0..board.node_count()).filter(|node| Some(*node) != board.own_node()) {
             if board.node_state(node) == NodeState::Failed {
-                self.bury(node, board);
+                self.lose(node, board);
             }
+        }
+    }
+
+    /// A node is dead, and all its ranks.
+    fn lose(&mut self, node: u32, board: &BoardView) {
+        for rank in ranks_on(board, node) {
+            self.lose_rank(rank, board);
+        }
+        self.bury(node, board);
+    }
+
+    fn lose_rank(&mut self, rank: u32, board: &BoardView) {
+        self.condemn(rank);
+        self.moved.insert(rank);
+        // Age gossip tells nothing of ranks but where they are.
+        if board.rank_state(rank) == RankState::Unknown {
+            self.buried.insert(rank);
         }
     }
 
@@ -156,17 +158,15 @@ impl Crier {
             return;
         };
         let is_elsewhere = |rank: &u32| board.rank_node(*rank).is_some_and(|on| on != node);
-        self.dead_nodes.push(DeadNode {
-            name,
-            elsewhere: (0..board.rank_count()).filter(is_elsewhere).collect(),
-        });
+        let elsewhere = (0..board.rank_count()).filter(is_elsewhere).collect();
+        self.dead_nodes.insert(name, elsewhere);
     }
 
     /// Says what there is to say. `true` if libpmix has its hands full: again soon.
     pub(super) fn cry(&mut self, session: &Session, job: &Job, board: Option<&BoardView>) -> bool {
-        for node in std::mem::take(&mut self.dead_nodes) {
-            for rank in job.ranks_on(&node.name) {
-                if !node.elsewhere.contains(&rank) && rank != session.rank() {
+        for (name, elsewhere) in std::mem::take(&mut self.dead_nodes) {
+            for rank in job.ranks_on(&name) {
+                if !elsewhere.contains(&rank) && rank != session.rank() {
                     self.condemn(rank);
                     self.buried.insert(rank);
                 }
@@ -327,28 +327,69 @@ mod tests {
     }
 
     /// A failed node is looked up in the launcher's map for the ranks that never attached: when it fails,
-    /// and by who attaches later. A node that is only taken over by a new agent is not.
+    /// and by who attaches later, once each.
     #[test]
     fn failed_nodes_are_looked_up() {
         let mut board = board();
         let view = board.view();
         let mut crier = Crier::new(true, true);
+        let lost = event(EventKind::NodeFailed, Cause::Silence, 1, NO_RANK);
+        crier.note(&lost, &view);
+        let looked_up = BTreeMap::from([("nodeb".to_owned(), BTreeSet::from([0, 1]))]);
+        assert_eq!(crier.dead_nodes, looked_up);
+
+        let attached = Event::new(EventKind::Overflow, Cause::NewAgent);
+        let mut late = Crier::new(true, true);
+        late.note(&attached, &view);
+        assert!(late.dead_nodes.is_empty() && late.pending.is_empty());
+        board.set_node_state(1, NodeState::Failed);
+        for _ in 0..2 {
+            late.note(&attached, &view);
+            assert_eq!(
+                (&late.dead_nodes, &late.pending[..]),
+                (&looked_up, &[2, 3][..])
+            );
+        }
+        // One that nobody knew a rank of, too.
+        let unknown = board.add_node("nodec").expect("room for a node");
+        board.set_node_state(unknown, NodeState::Failed);
+        late.note(&attached, &view);
+        assert_eq!((late.dead_nodes.len(), late.pending.len()), (2, 2));
+        // What its agent says of its own node is another matter.
+        board.set_own_node(1);
+        let mut own = Crier::new(true, true);
+        own.note(&attached, &view);
+        assert!(own.pending.is_empty());
+    }
+
+    /// With age gossip a rank has a place and no state, and may get its place when its node has failed: told as ever,
+    /// or found by who attaches or asks later, once.
+    #[test]
+    fn ranks_that_are_placed_late_are_told() {
+        let mut board = board();
+        let view = board.view();
+        board.set_node_state(1, NodeState::Failed);
+        let mut crier = Crier::new(true, true);
         crier.note(
             &event(EventKind::NodeFailed, Cause::Silence, 1, NO_RANK),
             &view,
         );
-        assert_eq!(crier.dead_nodes.len(), 1);
-        assert_eq!(crier.dead_nodes[0].name, "nodeb");
-        assert_eq!(crier.dead_nodes[0].elsewhere, BTreeSet::from([0, 1]));
-
-        let attached = Event::new(EventKind::Overflow, Cause::NewAgent);
-        board.set_node_state(1, NodeState::Failed);
-        let mut late = Crier::new(true, true);
-        late.note(&attached, &view);
-        assert!(late.dead_nodes.is_empty() && late.pending.is_empty());
-        board.set_rank_state(2, RankState::Failed);
-        late.note(&attached, &view);
-        assert_eq!((late.dead_nodes.len(), &late.pending[..]), (1, &[2][..]));
+        assert_eq!(crier.pending, [2, 3]);
+        board.set_rank_node(4, 1);
+        crier.note(
+            &event(EventKind::RankFailed, Cause::NodeFailed, 1, 4),
+            &view,
+        );
+        assert_eq!(
+            (&crier.pending[..], &crier.buried),
+            (&[2, 3, 4][..], &BTreeSet::from([4]))
+        );
+        crier.note(&Event::new(EventKind::Overflow, Cause::Unspecified), &view);
+        assert_eq!(crier.pending, [2, 3, 4]);
+        let mut late = Crier::new(false, true);
+        late.note(&Event::new(EventKind::Overflow, Cause::NewAgent), &view);
+        assert!(late.pending.is_empty() && late.feed_mpi(Some(&view)));
+        assert_eq!(late.pending, [2, 3, 4]);
     }
 
     /// MPI is told of who died before it was asked for, once; who fell silent stays that.
@@ -367,7 +408,10 @@ mod tests {
         for _ in 0..2 {
             assert!(crier.feed_mpi(Some(&board.view())));
             assert_eq!(crier.pending, [2, 3]);
-            assert_eq!(crier.dead_nodes[1..].len(), 1, "looked up for MPI as well");
+            assert!(
+                crier.dead_nodes.contains_key("nodeb"),
+                "looked up for MPI as well"
+            );
         }
         crier.note(
             &event(EventKind::RankFailed, Cause::KernelFutex, 0, 1),

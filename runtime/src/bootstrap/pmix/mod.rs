@@ -136,9 +136,12 @@ impl Porch for PmixPorch {
         quiet_until_us != u64::MAX && clock::monotonic_ns() / 1000 >= quiet_until_us
     }
 
-    fn feed_mpi(&self) -> bool {
-        self.feed_wanted.store(true, Ordering::Release);
+    fn can_feed_mpi(&self) -> bool {
         true
+    }
+
+    fn feed_mpi(&self) {
+        self.feed_wanted.store(true, Ordering::Release);
     }
 
     fn next_wake(&self) -> Option<Duration> {

@@ -19,7 +19,7 @@ use super::child::Followed;
 use crate::cli::process::{self, Process, wait_until};
 use crate::config::draw_key;
 use crate::launch::node::GIVEN_UP;
-use crate::launch::{Error, Plan, Signals, memory_directory};
+use crate::launch::{Error, Hold, Plan, Signals, sweep};
 use crate::sys::poll::Epoll;
 
 /// By this a launcher knows that it is one of an emulated node, and which: `INDEX:NODES:DIRECTORY`.
@@ -46,13 +46,14 @@ const REST: Duration = Duration::from_secs(60);
 /// What could not be made or started; nothing is left then.
 pub(super) fn run(plan: &Plan, rails: u32, again: &[OsString]) -> Result<u8, Error> {
     let signals = Signals::new().map_err(Error::system("handle signals"))?;
+    sweep();
     let place = Directory::make()?;
     let epoll = Epoll::new().map_err(Error::system("make an epoll"))?;
     let added = epoll.add(signals.as_fd(), 0);
     added.map_err(Error::system("wait for signals"))?;
     let mut launchers = Launchers::default();
     for (node, name) in plan.layout.nodes().iter().enumerate() {
-        let mut command = command(plan, rails, again, &place.0, node, name)?;
+        let mut command = command(plan, rails, again, place.0.path(), node, name)?;
         let launcher = Followed::start(&mut command, &epoll);
         let launcher = launcher.map_err(Error::system(format!("start the launcher of {name}")))?;
         launchers.0.push((node, launcher));
@@ -75,12 +76,8 @@ pub(super) fn run(plan: &Plan, rails: u32, again: &[OsString]) -> Result<u8, Err
         woken.map_err(Error::system("wait"))?;
     }
     place.wait_for_agents();
-    for name in plan.layout.nodes() {
-        // Of a node that was killed nobody else removes it.
-        if let Some(memory) = memory_directory(&plan.job, name) {
-            let _ = fs::remove_dir_all(memory);
-        }
-    }
+    // Of a node that was killed nobody else removes what its ranks shared.
+    sweep();
     Ok(plan.policy.of_nodes(&statuses))
 }
 
@@ -185,18 +182,17 @@ pub(super) fn told() -> Option<(usize, usize, PathBuf)> {
 }
 
 /// The job's files: key, sockets, sessions.
-struct Directory(PathBuf);
+struct Directory(Hold);
 
 impl Directory {
     fn make() -> Result<Self, Error> {
-        let place = Self(directory_of(std::process::id()));
-        let _ = fs::remove_dir_all(&place.0);
+        let path = directory_of(std::process::id());
         let failed = |path: &Path| Error::system(path.display().to_string());
-        for path in [place.0.clone(), place.0.join("m")] {
-            let made = fs::DirBuilder::new().mode(0o700).create(&path);
-            made.map_err(failed(&path))?;
-        }
-        let path = place.0.join("key");
+        let place = Hold::take(&path).map_err(failed(&path))?;
+        let agents = path.join("m");
+        let made = fs::DirBuilder::new().mode(0o700).create(&agents);
+        made.map_err(failed(&agents))?;
+        let path = path.join("key");
         let key: String = draw_key()
             .iter()
             .map(|byte| format!("{byte:02x}"))
@@ -205,12 +201,12 @@ impl Directory {
         let file = options.write(true).create_new(true).mode(0o600).open(&path);
         file.and_then(|mut file| writeln!(file, "{key}"))
             .map_err(failed(&path))?;
-        Ok(place)
+        Ok(Self(place))
     }
 
     /// They go by themselves when their launchers have gone, but for stopped ones.
     fn wait_for_agents(&self) {
-        let ours = self.0.join("m");
+        let ours = self.0.path().join("m");
         let agents: Vec<Process> = process::named("musterd")
             .into_iter()
             .filter(|agent| {
@@ -224,11 +220,5 @@ impl Directory {
         for agent in &agents {
             agent.signal(Signal::KILL);
         }
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -105,6 +105,9 @@ The exit status is 127 if the program cannot be started, 5 if a node does not co
 survivors (of ranks that were not lost in MPI, or of the lost ones if nobody survived), worst, or first. With --hosts \
 a status of 255, which is ssh's own for its failures, becomes 254.
 
+With OMPI_MCA_pmix_base_async_modex=1 ranks of a node that use shared memory hang in Open MPI 5.0.11, under its own \
+mpirun as well; leave it out, or add OMPI_MCA_btl=tcp,self.
+
 Other MPIs: Debian's Open MPI 4.1 starts and runs, without fault tolerance. MPICH as it comes from PyPI \
 has no PMIx, says so, and is not started.
 

@@ -126,8 +126,8 @@ pub(super) fn told() -> Option<Step> {
 /// The launcher of a host: runs its part of the job and answers its exit status.
 pub(super) fn serve(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, CliError> {
     if std::env::var_os(step::VARIABLE).is_none() {
-        let path = step::keep_key(step, &take_key()?)?;
-        return Err(step::execute(step, words, Some(&path), None));
+        let files = step::keep_key(step, &take_key()?)?;
+        return Err(step::execute(step, words, Some(&files), None));
     }
     // From here on signals end nothing by themselves.
     let signals = Signals::new().map_err(|cause| CliError::new("run: signals", cause))?;

@@ -6,11 +6,10 @@
 use super::failed;
 use crate::cli::CliError;
 use crate::config::{leave_key, read_key_file};
-use crate::launch::{Error, FILES, Plan, Step, files_name, node};
-use crate::sys::process::user_id;
+use crate::doorman::Place;
+use crate::launch::{Error, Hold, Plan, Step, files_name, node, sweep};
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,6 +19,8 @@ use std::time::{Duration, Instant};
 pub(super) const VARIABLE: &str = "MUSTER_RUN_STEP";
 /// An empty variable would count as not set.
 const NO_KEY: &str = "-";
+/// The key among a launcher's files.
+const KEY: &str = "key";
 /// How long agents stay after their launcher, unless the user says so: the step is over then.
 const LINGER_MS: &str = "300";
 
@@ -47,25 +48,26 @@ pub(super) fn run(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, Cl
 }
 
 /// Puts the key among this launcher's files, where its agent finds it.
-pub(super) fn keep_key(step: &Step, key: &[u8; 32]) -> Result<PathBuf, CliError> {
-    let path = make_files(step)?.join("key");
-    leave_key(&path, key).map_err(|why| CliError::new("run: the job's key", why))?;
-    Ok(path)
+pub(super) fn keep_key(step: &Step, key: &[u8; 32]) -> Result<Hold, CliError> {
+    let files = take_files(step)?;
+    let left = leave_key(&files.path().join(KEY), key);
+    left.map_err(|why| CliError::new("run: the job's key", why))?;
+    Ok(files)
 }
 
-fn make_files(step: &Step) -> Result<PathBuf, CliError> {
+/// Its name can be guessed: somebody else may have made it, or have it lead elsewhere.
+fn take_files(step: &Step) -> Result<Hold, CliError> {
     let files = files(step);
-    let mut builder = fs::DirBuilder::new();
-    let made = builder.mode(0o700).recursive(true).create(&files);
-    let refused = |cause: std::io::Error| CliError::new(format!("run: {}", files.display()), cause);
-    made.map_err(refused)?;
-    // Its name can be guessed: somebody else may have made it, or have it lead elsewhere.
-    let found = fs::symlink_metadata(&files).map_err(refused)?;
-    if !found.is_dir() || found.uid() != user_id() {
-        let why = "it is not a directory of yours; remove it, or name another place by TMPDIR";
-        return Err(CliError::new(format!("run: {}", files.display()), why));
-    }
-    Ok(files)
+    Hold::take(&files).map_err(|cause| match cause.kind() {
+        std::io::ErrorKind::ResourceBusy => {
+            let (job, node) = (&step.job, &step.nodes[step.own]);
+            let why = format!(
+                "another process launches job {job} on {node} already; give each muster run a MUSTER_JOB of its own"
+            );
+            CliError::new("run", why).exit_code(2)
+        }
+        _ => CliError::new(format!("run: {}", files.display()), cause),
+    })
 }
 
 /// The directory of this launcher's files.
@@ -77,7 +79,14 @@ fn files(step: &Step) -> PathBuf {
 /// end of a node from that of the job by its exit status.
 pub(super) fn serve(plan: &Plan, step: &Step, is_watched: bool) -> Result<Option<u8>, CliError> {
     let key = std::env::var_os(VARIABLE).unwrap_or_default();
-    let files = make_files(step)?;
+    let files = match Hold::taken_over(&files(step)) {
+        Some(files) => files,
+        None => take_files(step)?,
+    };
+    // Where it cannot be, attaching says why.
+    if let Ok(agent) = Place::find(Some(&step.job), Some(&step.nodes[step.own]), None) {
+        let _ = files.note_agent(&agent);
+    }
     let remove_key = || {
         if key != NO_KEY {
             let _ = fs::remove_file(PathBuf::from(&key));
@@ -89,11 +98,12 @@ pub(super) fn serve(plan: &Plan, step: &Step, is_watched: bool) -> Result<Option
         met = true;
         remove_key();
     };
-    let outcome = node::run(plan, step.own, &files, &mut on_met);
+    let outcome = node::run(plan, step.own, files.path(), &mut on_met);
+    drop(files);
+    sweep();
     if matches!(outcome, Err(Error::Taken { .. })) {
         return outcome.map_err(failed);
     }
-    let _ = fs::remove_dir_all(&files);
     // Not while others have still to read it: these hear that the job has failed, and remove it then.
     if matches!(outcome, Err(Error::Missing { .. })) || step.own == 0 && outcome.is_err() {
         if !met {
@@ -116,11 +126,12 @@ fn wait_for_latecomers(key: &Path) {
     }
 }
 
-/// Only returns if it fails. `key` is what the agent reads, `shared` what is to be removed when all have read it.
+/// Only returns if it fails. `own` has the key that the agent reads, `shared` is what is to be removed when all have
+/// read it.
 pub(super) fn execute(
     step: &Step,
     words: &[OsString],
-    key: Option<&Path>,
+    own: Option<&Hold>,
     shared: Option<&Path>,
 ) -> CliError {
     let mut command = match std::env::current_exe() {
@@ -129,13 +140,14 @@ pub(super) fn execute(
     };
     let given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let shared = shared.unwrap_or(Path::new(NO_KEY));
-    command
-        .args(words)
-        .env(VARIABLE, shared)
-        .env(FILES, files(step));
-    if let Some(path) = key {
-        command.env("MUSTER_KEY_FILE", path);
+    command.args(words).env(VARIABLE, shared);
+    if let Some(files) = own {
+        command.env("MUSTER_KEY_FILE", files.path().join(KEY));
+        if let Err(cause) = files.hand_over(&mut command) {
+            return CliError::new("run: the lock of its files", cause);
+        }
     }
+    sweep();
     for (name, value) in [
         ("MUSTER_JOB", step.job.clone()),
         ("MUSTER_NODE", step.nodes[step.own].clone()),
