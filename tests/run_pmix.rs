@@ -204,31 +204,6 @@ fn build_pmix(name: &str, folder: &Path) -> PathBuf {
     binary
 }
 
-/// Whoever has come to its PMIx server and is lost before the first fence takes the job with it: a rank, or a node.
-#[test]
-fn a_loss_in_mpi_init_is_a_failed_launch() {
-    job(|folder| {
-        let binary = build_pmix("early", folder);
-        let options = ["--nodes", "2", "-n", "4"];
-        let mut run = Running::start(&options, &binary, &["3"]);
-        let status = run.expect_end();
-        let text = run.text();
-        let words = "rank 3 on n2 ended with status 137 before the end of MPI_Init";
-        assert_eq!(status.code(), Some(137), "{text}");
-        assert_eq!(text.matches(words).count(), 1, "{text}");
-
-        let mut run = Running::start(&options, &binary, &[]);
-        run.await_lines("INIT", 4);
-        let node = processes_of("n2", &run.directory().join("m"));
-        assert!(node.len() >= 4, "launcher, agent and ranks: {node:?}");
-        signal_all(&node, Signal::KILL);
-        let status = run.expect_end();
-        let text = run.text();
-        let words = "muster run: n1: the launch failed: n2 was lost before the end of MPI_Init";
-        assert_eq!((status.code(), run.count(words)), (Some(1), 1), "{text}");
-    });
-}
-
 /// Numbers and texts are published, signals sent.
 #[test]
 fn words_and_signals_of_pmix_programs() {
