@@ -178,6 +178,8 @@ enum Fault {
     TwoNodes,
     /// SIGKILL to the launcher of a node alone.
     Launcher,
+    /// SIGKILL to the agent of a node alone. The others cannot tell it from a dead node, so its ranks end.
+    Agent,
 }
 
 /// A seed decides whom the fault hits; it is printed with everything else.
@@ -220,6 +222,11 @@ fn survive(fault: Fault) {
             }
             Fault::Node | Fault::TwoNodes => signal_all(&everything, Signal::KILL),
             Fault::Stopped => signal_all(&everything, Signal::STOP),
+            Fault::Agent => {
+                let is_agent = |pid: &Pid| !ranks.contains(pid) && !is_launcher(*pid);
+                everything.retain(is_agent);
+                signal_all(&everything, Signal::KILL);
+            }
             Fault::Launcher => {
                 let launcher = everything.into_iter().find(|pid| is_launcher(*pid));
                 signal_all(&[launcher.expect("a launcher")], Signal::KILL);
@@ -262,6 +269,11 @@ fn a_stopped_node_is_survived() {
 #[test]
 fn two_killed_nodes_are_survived() {
     survive(Fault::TwoNodes);
+}
+
+#[test]
+fn a_killed_agent_takes_its_node_with_it() {
+    survive(Fault::Agent);
 }
 
 #[test]

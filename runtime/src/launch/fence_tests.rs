@@ -1,4 +1,4 @@
-//! Tests of fences: a few nodes that hear each other when the test says so.
+//! Tests of fences (run-3): a few nodes that hear each other when the test says so.
 
 use super::super::bell::{Bell, PART};
 use super::*;

@@ -60,7 +60,10 @@ impl Peers {
 
     /// Whether this node was declared failed by the others.
     pub(super) fn is_outcast(&self) -> bool {
-        self.outcast
+        // An agent that was started in the place of a killed one may never hear it; the other launchers say it, too.
+        // Those that are gone in this node's eyes do not count: of two sides of a split one goes on.
+        let mut others = self.bells().filter(|(node, _)| !self.gone.contains(node));
+        self.outcast || others.any(|(_, bell)| bell.gone.contains(self.own as u32))
     }
 
     pub(super) fn bell(&self, node: usize) -> Option<&Bell> {
