@@ -35,6 +35,9 @@ pub(super) struct Bell {
     /// Ranks of this node that have ended.
     #[serde(with = "alike")]
     pub(super) ended: Vec<Ended>,
+    /// When the first of them ended that did not end with 0, in ms after all launchers had met, and with what.
+    #[serde(default)]
+    pub(super) failed: Option<(u64, u8)>,
     /// Launchers that are gone, in its eyes.
     pub(super) gone: Ranges,
     pub(super) fences: Vec<Note>,
