@@ -49,6 +49,43 @@ fn a_program_that_is_no_mpi_program() {
     );
 }
 
+/// The status of the job is the first that is not 0, on whichever node, though its launchers end together.
+#[test]
+fn the_first_that_fails_decides_if_the_user_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for early in ["0", "1"] {
+        let fifo = folder.path().join(early);
+        // The other one stays until the early one's launcher has told of its end.
+        let script = format!(
+            "if [ $PMIX_RANK = {early} ]; then exit 3; fi; until [ -e {} ]; do sleep 0.05; done; exit 5",
+            fifo.display()
+        );
+        let options = ["-v", "--nodes", "2", "--exit-policy", "first"];
+        let mut run = Running::start(&options, Path::new("sh"), &["-c", &script]);
+        let node = if early == "0" { "n1" } else { "n2" };
+        run.await_lines(
+            &format!("muster run: {node}: rank {early} ended with status 3"),
+            1,
+        );
+        run.listen_for(Duration::from_millis(200));
+        std::fs::write(&fifo, "").expect("a file");
+        let status = run.expect_end();
+        assert_eq!(status.code(), Some(3), "{}", run.text());
+    }
+}
+
+/// A node that is lost counts for the worst status, and not for the others.
+#[test]
+fn a_lost_node_counts_for_the_worst_status() {
+    let script = "if [ $PMIX_RANK = 1 ]; then kill -9 $PPID; exec sleep 60; fi; exit 4";
+    for (policy, code) in [("worst", 137), ("first", 4), ("survivors", 4)] {
+        let options = ["--nodes", "2", "--exit-policy", policy];
+        let mut run = Running::start(&options, Path::new("sh"), &["-c", script]);
+        let status = run.expect_end();
+        assert_eq!(status.code(), Some(code), "{policy}: {}", run.text());
+    }
+}
+
 /// Whatever a job ends with, it is not taken for the end of a launcher.
 #[test]
 fn the_status_of_a_job_is_its_own() {

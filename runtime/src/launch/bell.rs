@@ -1,4 +1,4 @@
-//! What a launcher says to the others: one attribute of its node, written anew whenever something changes.
+//! What a launcher says to the others: one attribute of its node, written anew whenever something changes (run-3).
 //!
 //! The others read the whole of it each time, so nothing is lost with a lost event and nothing has to come in
 //! order. What the ranks put into a fence lies beside it, in attributes of its own, if there is much of it.
@@ -35,6 +35,9 @@ pub(super) struct Bell {
     /// Ranks of this node that have ended.
     #[serde(with = "alike")]
     pub(super) ended: Vec<Ended>,
+    /// When the first of them ended that did not end with 0, in ms after all launchers had met, and with what.
+    #[serde(default)]
+    pub(super) failed: Option<(u64, u8)>,
     /// Launchers that are gone, in its eyes.
     pub(super) gone: Ranges,
     pub(super) fences: Vec<Note>,

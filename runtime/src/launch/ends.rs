@@ -65,6 +65,10 @@ impl Launcher {
                 // For Muster's own view, if the rank never attached.
                 link.send_aborted(ended.rank);
             }
+            if ended.status != 0 && self.bell.failed.is_none() {
+                let moment = self.met.elapsed().as_millis() as u64;
+                self.bell.failed = Some((moment, ended.status));
+            }
             self.bell.ended.push(ended);
         }
     }

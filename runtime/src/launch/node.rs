@@ -85,6 +85,8 @@ pub(super) struct Launcher {
     /// The last signal of each node's ranks that was heard.
     pub(super) signals_heard: BTreeMap<usize, u64>,
     pub(super) last_fence: Instant,
+    /// When the launchers of all nodes had come.
+    pub(super) met: Instant,
     /// When ranks that were asked to end are killed.
     pub(super) kill_at: Option<Instant>,
     pub(super) abort_since: Option<Instant>,
@@ -164,6 +166,7 @@ pub fn run(
         signal_count: 0,
         signals_heard: BTreeMap::new(),
         last_fence: Instant::now(),
+        met: Instant::now(),
         kill_at: None,
         abort_since: None,
         tool_was_told: false,
@@ -275,6 +278,7 @@ impl Launcher {
         }
         met();
         self.has_met = true;
+        self.met = Instant::now();
         let wake = EventFd::new().map_err(Error::system("make an eventfd"))?;
         let raised = EventFd::from_received(
             wake.as_fd()
@@ -650,7 +654,15 @@ impl Launcher {
         let dead = self.dead();
         let others_survive = (0..layout.ranks())
             .any(|rank| layout.node_of(rank) != Some(self.own) && !dead.contains(&rank));
-        self.plan.policy.status(&self.bell.ended, others_survive)
+        let others = self.peers.bells().filter(|(node, _)| *node != self.own);
+        let failed = others.filter_map(|(_, bell)| bell.failed);
+        let first = failed
+            .chain(self.bell.failed)
+            .min()
+            .map(|(_, status)| status);
+        self.plan
+            .policy
+            .status(&self.bell.ended, others_survive, first)
     }
 }
 

@@ -28,11 +28,11 @@ impl std::str::FromStr for ExitPolicy {
 }
 
 impl ExitPolicy {
-    /// The status of this node's part of the job; `ended` in the order of the ends.
-    pub(super) fn status(self, ended: &[Ended], others_survive: bool) -> u8 {
+    /// The status of this node's part of the job; `first` is the first of the whole job that is not zero.
+    pub(super) fn status(self, ended: &[Ended], others_survive: bool, first: Option<u8>) -> u8 {
         let all = || ended.iter().map(|one| one.status);
         match self {
-            Self::First => all().find(|status| *status != 0).unwrap_or(0),
+            Self::First => first.unwrap_or(0),
             Self::Worst => all().max().unwrap_or(0),
             Self::Survivors => {
                 let survived = |one: &&Ended| !one.is_lost() || one.status == 0;
@@ -50,7 +50,8 @@ impl ExitPolicy {
         }
     }
 
-    /// The status of a job of which these are the nodes', in the order of their ends; none for a lost node.
+    /// The status of a job of which these are the nodes'; none for a lost node. Of the first that failed all say the
+    /// same.
     pub fn of_nodes(self, statuses: &[Option<u8>]) -> u8 {
         let known = || statuses.iter().flatten().copied();
         match self {
@@ -78,13 +79,13 @@ mod tests {
     #[test]
     fn a_lost_rank_counts_for_some() {
         let ended = [end(137, true), end(3, false), end(4, false)];
-        let status = |policy: ExitPolicy| policy.status(&ended, true);
-        assert_eq!(status(ExitPolicy::First), 137);
+        let status = |policy: ExitPolicy| policy.status(&ended, true, Some(9));
+        assert_eq!(status(ExitPolicy::First), 9);
         assert_eq!(status(ExitPolicy::Worst), 137);
         assert_eq!(status(ExitPolicy::Survivors), 4);
         let all_lost = [end(137, true)];
-        assert_eq!(ExitPolicy::Survivors.status(&all_lost, true), 0);
-        assert_eq!(ExitPolicy::Survivors.status(&all_lost, false), 137);
+        assert_eq!(ExitPolicy::Survivors.status(&all_lost, true, None), 0);
+        assert_eq!(ExitPolicy::Survivors.status(&all_lost, false, None), 137);
     }
 
     #[test]
