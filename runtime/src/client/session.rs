@@ -258,7 +258,7 @@ impl Session {
                 if start::is_anybody_there(&inner.setting.place)
                     && self.greet_again(inner, false, until).is_ok()
                 {
-                    return inner.note_found();
+                    return;
                 }
                 return inner.note_lost(Loss::Dismissed(reason));
             }
@@ -274,7 +274,7 @@ impl Session {
             self.attempts += 1;
             let until = Instant::now() + options.deadline.min(ATTEMPT).min(left);
             match self.greet_again(inner, options.start_agent, until) {
-                Ok(()) => return inner.note_found(),
+                Ok(()) => return,
                 Err(Error::Refused { code, reason }) => {
                     self.dismissed = Some((code, reason.clone()));
                     return inner.note_lost(Loss::Dismissed(reason));
@@ -307,8 +307,8 @@ impl Session {
         }
         let promised = lock(&inner.tick_period_ms);
         let old = inner.boards.current();
-        // Before the board: who is told by that of a state is not told that the agent is lost.
-        inner.change(Phase::Lost, Phase::Attached);
+        // Before the board: who is told by that of a state is not told that the agent is lost, and counts it.
+        inner.note_found();
         if !same_board && !inner.boards.replace(greeted.board) {
             let reason = "this process has outlived too many agents".to_owned();
             return Err(Error::Refused {
