@@ -232,7 +232,12 @@ fn survive(fault: Fault) {
             Fault::TwoNodes => 4,
             _ => 2,
         };
-        let mut run = Running::survive(&["-v"], folder, &[&lost.to_string()]);
+        // The survivors stay until the node has learnt from them that it was given up.
+        let options = match fault {
+            Fault::Agent => &["-v", "-x", "SURVIVE_ROUNDS=5000"][..],
+            _ => &["-v"],
+        };
+        let mut run = Running::survive(options, folder, &[&lost.to_string()]);
         run.lines
             .push(format!("{fault:?}, MUSTER_TEST_SEED={seed}"));
         let ready = run.await_ready();
@@ -419,7 +424,9 @@ fn all_processes_of_a_job_may_be_asked_to_end_at_once() {
         "keeper, agent, launcher, two ranks: {all:?}"
     );
     all.push(own(&run));
+    signal_all(&all, Signal::STOP);
     signal_all(&all, Signal::TERM);
+    signal_all(&all, Signal::CONT);
     let status = run.expect_end();
     let text = run.text();
     assert_eq!(

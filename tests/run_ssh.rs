@@ -218,7 +218,7 @@ fn serve(folder: &Path, program: &Path) -> Command {
 #[test]
 fn a_job_runs_and_survives_a_host() {
     job(|folder| {
-        let Some(sshd) = Sshd::start(folder, 93) else {
+        let Some(sshd) = Sshd::start(folder, 100) else {
             return;
         };
         let binary = compile(&venv("venv").join("mpicc"), "sum", &[], folder);
@@ -263,7 +263,7 @@ fn clear_memory(folder: &Path, host: &str) {
 #[test]
 fn a_session_that_breaks_is_a_lost_host() {
     job(|folder| {
-        let Some(sshd) = Sshd::start(folder, 94) else {
+        let Some(sshd) = Sshd::start(folder, 101) else {
             return;
         };
         let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
@@ -296,7 +296,7 @@ fn parent_that_is_sshd(pid: Pid) -> Option<Pid> {
 #[test]
 fn hosts_that_ssh_does_not_reach_are_named_at_once() {
     job(|folder| {
-        let Some(sshd) = Sshd::start(folder, 95) else {
+        let Some(sshd) = Sshd::start(folder, 102) else {
             return;
         };
         for (other, words) in [
@@ -331,7 +331,7 @@ fn hosts_that_ssh_does_not_reach_are_named_at_once() {
 #[test]
 fn a_host_that_is_slow_to_answer_is_given_up() {
     job(|folder| {
-        let Some(sshd) = Sshd::start(folder, 96) else {
+        let Some(sshd) = Sshd::start(folder, 103) else {
             return;
         };
         let slow = sshd.host(251);

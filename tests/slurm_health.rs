@@ -13,7 +13,7 @@ use std::time::Instant;
 /// A member as the unit starts it, in a directory of its own.
 const MEMBER: &str = r#"mkdir -p -m 700 "$LAB/run/$NODE"
 export MUSTER_DIR="$LAB/run/$NODE" MUSTER_KEY_FILE="$LAB/digits"
-export MUSTER_RAILS=eth0:7741@udp0 MUSTER_HOSTS='n[1-4]'
+export MUSTER_PROFILE=quiet MUSTER_RAILS=eth0:7741@udp0 MUSTER_HOSTS='n[1-4]'
 "$LAB/bin/musterd" --name "$NODE" >"$LAB/run/said.$NODE" 2>&1 </dev/null &"#;
 
 /// What the administrator writes into `/etc/muster/health`; each node of the test has a directory of its own.

@@ -7,6 +7,8 @@
  *   WRONG rank sum         never
  *   DONE rank size         after MPI_Finalize
  *
+ * SURVIVE_ROUNDS is for how many sums they go on (50 if it is not set), one a millisecond at most.
+ *
  * `survive die-early R`: rank R ends before MPI_Init. `survive abort R`: rank R calls MPI_Abort. */
 #include <mpi.h>
 #include <mpi-ext.h>
@@ -58,7 +60,8 @@ static MPI_Comm shrink(MPI_Comm all, int rank)
 int main(int count, char **words)
 {
     int number = count > 1 ? atoi(words[count - 1]) : 0;
-    const char *rank_text = getenv("PMIX_RANK");
+    const char *rank_text = getenv("PMIX_RANK"), *rounds_text = getenv("SURVIVE_ROUNDS");
+    int least = rounds_text ? atoi(rounds_text) : 50;
     if (count > 2 && strcmp(words[1], "die-early") == 0 && rank_text && atoi(rank_text) == number)
         return 3;
     MPI_Init(&count, &words);
@@ -76,7 +79,7 @@ int main(int count, char **words)
     const char *node = getenv("MUSTER_NODE");
     say("READY", rank, (int)getpid(), node ? node : "?");
     now = size;
-    for (int rounds = 0; now > size - lost || rounds < 50; rounds++) {
+    for (int rounds = 0; now > size - lost || rounds < least; rounds++) {
         int one = 1, sum = 0;
         if (MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, all) != MPI_SUCCESS) {
             all = shrink(all, rank);

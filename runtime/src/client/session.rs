@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::error::Error;
 use super::reader::Reader;
 use super::start::{self, Start};
-use super::{Inner, Loss, Phase, lock};
+use super::{Inner, Loss, lock};
 use crate::board::{BoardView, Event, EventKind, Hold, Slot};
 use crate::doorman::{Held, Hello, MESSAGE_MAX, RefusalCode, ToAgent, ToClient, Welcome};
 use crate::sys::poll;

@@ -239,6 +239,7 @@ impl Place {
             &self.directory.join("control"),
             &self.key_file(),
             &self.life(),
+            &self.life().with_extension("new"),
             &self.start_lock(),
             &self.lock(),
         ] {
@@ -247,15 +248,17 @@ impl Place {
         let _ = fs::remove_dir(&self.directory);
     }
 
-    /// The same of an agent's directory, if there is one and no process is the agent there.
+    /// The same of an agent's directory, with its log, if there is one and no process is the agent there.
     pub fn sweep_dead(directory: &Path) {
         let Ok(place) = Self::from_key("::dead", directory) else {
             return;
         };
-        if place.inspect().is_ok()
-            && place.lock().is_file()
-            && matches!(try_lock(&place.lock()), Ok(Some(_)))
-        {
+        if place.inspect().is_err() || !place.lock().is_file() {
+            return;
+        }
+        // Held until all is gone: who comes meanwhile waits for it.
+        if let Ok(Some(_held)) = try_lock(&place.lock()) {
+            let _ = fs::remove_file(place.log());
             place.sweep();
         }
     }

@@ -17,7 +17,7 @@ use crate::sys::poll::readable;
 const GRACE: Duration = Duration::from_secs(2);
 /// A signal that comes so soon after another is the same: a terminal sends it to all of its processes, and this
 /// launcher gets it from its starter as well.
-const ECHO: Duration = Duration::from_millis(500);
+const ECHO: Duration = Duration::from_secs(1);
 /// What is said of a cut cord.
 pub(super) const ORPHANED: &str =
     "the connection to the muster run that started this launcher is gone";
@@ -87,8 +87,11 @@ impl Launcher {
         self.bell.connected |= self.ranks.any_connected();
         let any_connected =
             self.bell.connected || self.peers.bells().any(|(_, bell)| bell.connected);
-        self.started = self.has_started();
-        if self.bell.abort.is_some() || self.started || !any_connected {
+        let started = self.has_started();
+        // A slow rank may be silent for a while between two fences of MPI_Init.
+        self.started |= self.fences.delivered_of_all() >= self.fences_of_init
+            || started && self.last_fence.elapsed() > 10 * INIT_QUIET;
+        if self.bell.abort.is_some() || started || !any_connected {
             return;
         }
         let lost = self.bell.ended.iter().find(|ended| !ended.finalized);

@@ -62,6 +62,8 @@ struct Fence {
     tag: String,
     /// Nodes that have spoken of it themselves.
     spoke: BTreeSet<usize>,
+    /// Nodes that have told a ruling: they know whose data counts, and lend that of the lost.
+    ruled: BTreeSet<usize>,
     /// Its place among all that there have been.
     age: u64,
     /// Nodes that need nothing more: it is over for them, or they do not speak of it any more.
@@ -147,6 +149,9 @@ impl Fences {
             }
             let fence = self.fence(note.id, &note.tag, &note.ranks);
             fence.spoke.insert(node);
+            if note.ruling.is_some() {
+                fence.ruled.insert(node);
+            }
             if note.over {
                 fence.served.insert(node);
             }
@@ -269,7 +274,10 @@ impl Fences {
             ranks: fence.ranks.clone(),
             put: fence.put_of(self.own),
             ruling: fence.ruling.clone(),
-            lent: fence.lent(gone, &mut room),
+            lent: match fence.is_served(self.own, gone) {
+                true => Vec::new(),
+                false => fence.lent(gone, &mut room),
+            },
         };
         self.fences.iter().map(note).collect()
     }
@@ -362,7 +370,8 @@ impl Fence {
         let is_left = |member: &&usize| **member != own && !standing.gone.contains(member);
         let knows = |member: &usize| {
             let gone = standing.gone_for.get(*member);
-            gone.is_some_and(|gone| gone.contains(&node))
+            let can_lend = self.ruled.contains(member) || self.served.contains(member);
+            can_lend && gone.is_some_and(|gone| gone.contains(&node))
         };
         standing.gone.contains(&node) && self.members.iter().filter(is_left).all(knows)
     }

@@ -27,6 +27,11 @@ pub(super) struct Waiting {
 impl Launcher {
     /// The own ranks have come to a fence.
     pub(super) fn enter(&mut self, mut contribution: Contribution) {
+        // What is no rank's number could not be said to the others.
+        let ranks = self.plan.layout.ranks();
+        if contribution.ranks.iter().any(|rank| *rank >= ranks) {
+            return contribution.refuse();
+        }
         let mut data = std::mem::take(&mut contribution.data);
         if let Meeting::Construct(_) = contribution.meeting {
             data = self.with_number(&data);

@@ -159,11 +159,16 @@ fn empty(path: &Path) -> io::Result<()> {
         if entry.path() == lock_of(path) {
             continue;
         }
-        if entry.file_type()?.is_dir() {
-            fs::remove_dir_all(entry.path())?;
+        let removed = if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())
         } else {
-            fs::remove_file(entry.path())?;
-        }
+            fs::remove_file(entry.path())
+        };
+        // Processes of the dead one may be taking their files away as well.
+        removed.or_else(|cause| match cause.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(cause),
+        })?;
     }
     Ok(())
 }

@@ -565,7 +565,8 @@ impl Launcher {
             if self.bell.done && self.is_everybody_done() {
                 return Ok(Some(self.status()));
             }
-            let due = self.bell.abort.is_some()
+            let due = self.is_orphan
+                || self.bell.abort.is_some()
                 || self.bell.done
                 || !self.waiting.is_empty()
                 || !self.searching.is_empty()

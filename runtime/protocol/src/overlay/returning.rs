@@ -57,11 +57,13 @@ impl Returning {
 }
 
 impl Overlay {
-    /// Somebody whom we do not know says that we are held failed. That counts while we ask, as an answer to
-    /// what we have just sent, and whoever says it: we have no view of our own that could weigh more.
+    /// Somebody whom we do not know says that we are held failed. That counts until we begin a new life, as an
+    /// answer to what we have just sent, and whoever says it: we have no view of our own that could weigh more. Who
+    /// has let us in may be somebody who is coming back himself.
     pub(super) fn hear_of_the_former(&mut self, message: &Message<'_>) {
         if let Message::Claim { claim, answers } = message
-            && self.returning == Returning::Asks(claim.about.version.incarnation)
+            && self.returning != Returning::No
+            && claim.about.version.incarnation == self.own_version().incarnation
             && (claim.about.id, claim.about.state) == (self.own, NodeState::Failed)
             && self.is_fresh(*answers)
         {

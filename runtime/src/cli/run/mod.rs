@@ -97,7 +97,8 @@ MPI was moved. SIGPIPE is ignored. libpmix is that of the MPI which the program 
 
 A rank that is lost before the end of MPI_Init is a failed launch. A rank that ends without MPI_Finalize \
 is dead to the others, whatever its status. MPI_Abort ends the job on every node, with the status that \
-was asked for. SIGUSR1 and SIGUSR2 go to the ranks; SIGINT, SIGTERM and SIGHUP end the job, at the latest \
+was asked for. SIGUSR1 and SIGUSR2 go to the ranks and what these have started; SIGINT, SIGTERM \
+and SIGHUP end the job, at the latest \
 after two seconds. A node that the others have given up kills its ranks. Of standard input the first rank \
 reads.
 
@@ -115,7 +116,8 @@ In a step of Slurm the nodes are the step's: srun -N4 --mpi=none --no-kill --kil
 -n 8 -- ./app starts one launcher a node. The job's key is a file of mode 0600 in HOME until all launchers have it; \
 where HOME is not shared, name a key on every node with MUSTER_KEY_FILE. Lost ranks and nodes are survived there, \
 too; without --no-kill and --kill-on-bad-exit=0 Slurm ends the step instead. \
-The job is called JOB.STEP, or MUSTER_JOB: two at once in one interactive step need names of their own. \
+The job is called JOB.STEP, or MUSTER_JOB, which is to be new with each run: two in one interactive step need names \
+of their own. \
 After the loss of a node srun stays until Slurm has missed it (SlurmdTimeout), whatever the ranks have done.
 
 Anywhere else --hosts or --hostfile name the nodes. muster run --hosts n[1-4] -n 8 -- ./app starts a launcher on each \
@@ -209,7 +211,14 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
     let outcome = match place {
         Place::Starter(_) => emulate::run(&plan, args.rails, &words()),
         Place::Emulated(own, _, files) => {
-            node::run(&plan, own, &files, &mut || {}).map(node::watched)
+            let mut met = false;
+            match node::run(&plan, own, &files, &mut || met = true) {
+                // The node is lost, and not the job.
+                Err(error @ Error::Agent(_)) if met => {
+                    return Err(failed(error).exit_code(node::GIVEN_UP));
+                }
+                outcome => outcome.map(node::watched),
+            }
         }
         Place::Remote(hosts) => {
             return remote::run(&plan, &hosts, &args.ssh, &args.export, &words());

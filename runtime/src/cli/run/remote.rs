@@ -79,6 +79,11 @@ pub(super) fn run(
     let mut taken_by = Some(Instant::now() + plan.patience);
     let mut ready = Vec::new();
     loop {
+        // Before anything is written to those who have taken all.
+        if taken_by.is_some_and(|at| Instant::now() >= at) {
+            taken_by = None;
+            players.drop_the_deaf(plan.patience);
+        }
         for signal in signals.take() {
             players
                 .running
@@ -94,10 +99,6 @@ pub(super) fn run(
         }
         if over_at.is_some_and(|at| Instant::now() >= at) {
             players.give_up(&mut statuses);
-        }
-        if taken_by.is_some_and(|at| Instant::now() >= at) {
-            taken_by = None;
-            players.drop_the_deaf(plan.patience);
         }
         if players.running.is_empty() && !players.any_taken {
             return Ok(ended_by.map_or(NOBODY_CAME, |signal| 128 + signal as u8));

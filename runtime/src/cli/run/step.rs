@@ -44,7 +44,12 @@ pub(super) fn run(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, Cl
     let refused = |why: String| CliError::new("run: the job's key", why);
     let shared = step.key(&home, plan.patience).map_err(refused)?;
     let key = read_key_file(&shared).map_err(|why| refused(why.to_string()))?;
-    let own = keep_key(step, &key)?;
+    let own = keep_key(step, &key).inspect_err(|_| {
+        // The first has made it.
+        if step.own == 0 {
+            let _ = fs::remove_file(&shared);
+        }
+    })?;
     Err(execute(step, words, Some(&own), Some(&shared)))
 }
 
