@@ -49,7 +49,7 @@ impl Left {
         let mut places: Vec<_> = self.files.iter().filter_map(|file| file.parent()).collect();
         places.dedup();
         self.processes.is_empty()
-            && places.len() == nodes
+            && places.len() <= nodes
             && self.steps.is_empty()
             && self.sockets.is_empty()
             && self.memory.is_empty()
@@ -66,7 +66,8 @@ impl Cluster {
         self.await_clean_but(0);
     }
 
-    /// The same where everything on so many nodes was killed: nobody was left there to take its files away.
+    /// The same where everything on so many nodes was killed: where nobody was left there to take its files away, they
+    /// stay.
     ///
     /// # Panics
     /// As [`Cluster::await_clean`].
