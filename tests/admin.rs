@@ -1,10 +1,9 @@
 //! The `muster` of one agent, as an administrator types it.
 
-use crate::{DEADLINE, program};
+use crate::{program, until};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
 /// The `muster` of one agent.
 #[derive(Debug)]
@@ -60,13 +59,12 @@ impl Admin {
     /// # Panics
     /// If it is not before the deadline.
     pub fn await_answer(&self, words: &[&str], is_right: impl Fn(&str) -> bool) -> String {
-        let end = Instant::now() + DEADLINE;
-        loop {
+        let said = || {
             let (_, answer, error) = self.run(words);
-            if is_right(&answer) {
-                return answer;
-            }
-            assert!(Instant::now() < end, "{words:?}: {answer}{error}");
-        }
+            format!("{words:?}: {answer}{error}")
+        };
+        until(said, || {
+            Some(self.run(words).1).filter(|answer| is_right(answer))
+        })
     }
 }

@@ -5,12 +5,11 @@
 //! a rank's events have an order, so what is not there before a later one did not happen.
 
 use muster::doorman::Place;
-use muster_tests::DEADLINE;
 use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
+use muster_tests::{skipped, until};
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
 
 /// Ranks on each node.
 const PER_NODE: u32 = 2;
@@ -672,19 +671,16 @@ fn an_agent_takes_a_core_that_no_rank_uses() {
         .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
         .unwrap();
     if siblings.trim() == usable.trim() {
-        println!("not shown here: this process may use one core only");
+        skipped("cores", "this process may use one core only");
         return;
     }
-    let end = Instant::now() + DEADLINE;
-    while cores().parse::<u32>().is_err() {
-        assert!(Instant::now() < end, "{}: {}", cores(), job.log(1));
-    }
-    let taken = cores();
+    let said = || format!("{}: {}", cores(), job.log(1));
+    let taken = until(said, || {
+        Some(cores()).filter(|one| one.parse::<u32>().is_ok())
+    });
     assert!(!siblings.trim().split([',', '-']).any(|one| one == taken));
     let roaming = start_rank(&job, 1);
-    while cores() != usable.trim() {
-        assert!(Instant::now() < end, "{}: {}", cores(), job.log(1));
-    }
+    until(said, || (cores() == usable.trim()).then_some(()));
     drop((bound, roaming));
 }
 

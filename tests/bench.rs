@@ -2,7 +2,7 @@
 //!
 //! Counts are asserted, times are not: those are for `make bench`.
 
-use muster_tests::{DEADLINE, program};
+use muster_tests::{DEADLINE, can, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
@@ -123,11 +123,7 @@ fn is_over(process: &OwnedFd, within: &Timespec) -> bool {
 }
 
 fn has_namespaces() -> bool {
-    let status = Command::new("unshare")
-        .args(["--net", "true"])
-        .stderr(Stdio::null())
-        .status();
-    status.is_ok_and(|status| status.success())
+    can("namespaces", &["unshare", "--net"])
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! made the cluster, and with it ends everything that was ever started there.
 
 use crate::ranks::wait_for_end;
-use crate::{DEADLINE, lines_of, workspace};
+use crate::{DEADLINE, lines_of, until, workspace};
 use rustix::process::{Pid, Signal, kill_process};
 use std::cell::RefCell;
 use std::fs;
@@ -72,12 +72,17 @@ impl Cluster {
     /// standard error.
     ///
     /// # Panics
-    /// If root may not, or something is missing: the test could not say anything.
+    /// If it does not come up: the test could not say anything.
     pub fn start(plugstack: &str) -> Option<Self> {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         if !rustix::process::getuid().is_root() {
-            let text = "SKIPPED: a Slurm cluster needs root (slurmd starts tasks as their users)\n";
-            std::io::stderr().write_all(text.as_bytes()).ok();
+            crate::skipped("root", "slurmd starts tasks as their users");
+            return None;
+        }
+        if !crate::can(
+            "namespaces",
+            &["unshare", "--pid", "--mount", "--net", "--fork"],
+        ) {
             return None;
         }
         for program in PROGRAMS {
@@ -85,7 +90,10 @@ impl Cluster {
                 let mut folders = std::env::split_paths(&path).chain(["/usr/sbin".into()]);
                 folders.any(|folder| folder.join(program).is_file())
             });
-            assert!(found, "{program} is missing: run `make setup`");
+            if !found {
+                crate::skipped("slurm", &format!("{program} is missing: run `make setup`"));
+                return None;
+            }
         }
         let folder = tempfile::tempdir().expect("a folder");
         // Other users run jobs, too.
@@ -294,11 +302,8 @@ impl Cluster {
     /// # Panics
     /// If it does not before the deadline.
     pub fn await_state(&self, node: usize, wanted: &str) {
-        let end = Instant::now() + DEADLINE;
-        while !self.state(node).starts_with(wanted) {
-            let state = self.state(node);
-            assert!(Instant::now() < end, "n{node}: {state}{}", self.logs());
-        }
+        let held = || format!("n{node}: {}{}", self.state(node), self.logs());
+        until(held, || self.state(node).starts_with(wanted).then_some(()));
     }
 
     /// Cuts a node off the network.

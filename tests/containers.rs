@@ -44,8 +44,8 @@ fn assert_says(text: &str, words: &[&str]) {
     }
 }
 
-/// Whether a user may have such a container here. Root always may, but where the kernel forbids it to
-/// everybody; whatever the reason, it is said past the capture.
+/// Whether a user may have such a container here. Root may, but where the kernel forbids it to everybody; of others
+/// a kernel may ask for more.
 fn may_unshare(user: u32, options: &[&str]) -> bool {
     let mut command = as_user(user, "unshare");
     command.args(options).arg("true").stdin(Stdio::null());
@@ -54,7 +54,14 @@ fn may_unshare(user: u32, options: &[&str]) -> bool {
         Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         Err(error) => error.to_string(),
     };
-    skipped(&format!("no unshare {options:?} for user {user}: {why}"));
+    let part = match user == root() {
+        true => "namespaces",
+        false => "namespaces-of-others",
+    };
+    skipped(
+        part,
+        &format!("no unshare {options:?} for user {user}: {why}"),
+    );
     false
 }
 

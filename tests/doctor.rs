@@ -5,7 +5,7 @@
 use muster_tests::admin::Admin;
 use muster_tests::hosts::{Fault, Hosts, nids};
 use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
-use muster_tests::{DEADLINE, Member, can, program};
+use muster_tests::{DEADLINE, Member, can, program, until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -32,7 +32,7 @@ fn is_root() -> bool {
 /// The words before a program that take the right to real-time priority away.
 fn without_real_time() -> Vec<&'static str> {
     // Who may not give it away does not have it.
-    let capability = if is_root() && can(&WITHOUT_CAPABILITY) {
+    let capability = if is_root() && can("setpcap", &WITHOUT_CAPABILITY) {
         &WITHOUT_CAPABILITY[..]
     } else {
         &[]
@@ -93,6 +93,23 @@ fn expect(answer: &Value, what: &str, level: &str, words: &[&str]) {
     );
 }
 
+/// What the doctor says as soon as it has a finding about this.
+fn await_finding(directory: &Path, what: &str) -> Value {
+    await_findings(directory, |answer| !found(answer, what).is_empty())
+}
+
+/// What the doctor says as soon as this is so.
+fn await_findings(directory: &Path, is_so: impl Fn(&Value) -> bool) -> Value {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        let answer = examine(directory, &[], &[]);
+        if is_so(&answer) {
+            return answer;
+        }
+        assert!(Instant::now() < end, "{answer}");
+    }
+}
+
 /// So many members that know each other.
 fn start(directory: &Path, net: u8, count: usize) -> Vec<Member> {
     let start = |index| {
@@ -115,18 +132,11 @@ fn start(directory: &Path, net: u8, count: usize) -> Vec<Member> {
 fn agents_that_live_and_one_that_was_killed() {
     let directory = tempfile::tempdir().unwrap();
     let mut members = start(directory.path(), 1, 2);
-    let end = Instant::now() + DEADLINE;
-    let answer = loop {
-        let answer = examine(directory.path(), &[], &[]);
-        // On a busy machine a beat may be late by more than the doctor listens.
-        if found(&answer, "rails")
-            .iter()
-            .any(|rails| rails[1].contains("2 of 2"))
-        {
-            break answer;
-        }
-        assert!(Instant::now() < end, "{answer}");
-    };
+    // On a busy machine a beat may be late by more than the doctor listens.
+    let is_heard = |rails: &[String; 3]| rails[1].contains("2 of 2");
+    let answer = await_findings(directory.path(), |answer| {
+        found(answer, "rails").iter().any(is_heard)
+    });
     expect(&answer, "agents", "ok", &["n[1-2], release"]);
     expect(
         &answer,
@@ -191,7 +201,7 @@ fn what_namespaces_lack_is_found() {
         ["unshare", "--net"],
         ["unshare", "--mount"],
     ];
-    if !all.iter().all(|words| can(words)) {
+    if !all.iter().all(|words| can("namespaces", words)) {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -277,20 +287,117 @@ fn settings_that_are_not_alike_are_named() {
         Member::start(directory.path(), &format!("n{index}"), &arguments)
     };
     let _members = [start(1, "hold"), start(2, "continue")];
-    let end = Instant::now() + DEADLINE;
-    let answer = loop {
-        let answer = examine(directory.path(), &[], &[]);
-        if !found(&answer, "versions").is_empty() {
-            break answer;
-        }
-        assert!(Instant::now() < end, "{answer}");
-    };
+    let answer = await_finding(directory.path(), "versions");
     let words = [
         "do not listen to each other",
         "minority",
         "muster config show --origin",
     ];
     expect(&answer, "versions", "error", &words);
+}
+
+/// Two that have different keys never meet. Each is told who it is, by its doctor, below its table of members and in
+/// its log, until that one has the right key.
+#[test]
+fn agents_with_different_keys_are_named() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let folder = folders[0].path();
+    let log = folder.join("log");
+    let begin = |index: usize, folder: &Path, seeds: &str, log: Stdio| {
+        let rail = format!("127.73.7.{index}@udp0");
+        let arguments = ["--rail", &rail, "--seed", seeds];
+        Member::start_logging(folder, &format!("n{index}"), &arguments, &[], log)
+    };
+    let both = "127.73.7.1@udp0 127.73.7.2@udp0";
+    let first = begin(1, folder, both, fs::File::create(&log).unwrap().into());
+    let second = begin(2, folders[1].path(), both, Stdio::inherit());
+    let names = ["n2 (127.73.7.2", "n1 (127.73.7.1"];
+    for (at, name) in names.into_iter().enumerate() {
+        let own = format!("rejected at n{}: they prove another job key", at + 1);
+        // That it is alone may be found first.
+        let is_named = |answer: &Value| found(answer, "keys").iter().any(|one| one[0] == "error");
+        let answer = await_findings(folders[at].path(), is_named);
+        expect(
+            &answer,
+            "keys",
+            "error",
+            &[name, &own, "--key-file", "MUSTER_DIR"],
+        );
+    }
+    let members = |output: &str| {
+        let mut command = Command::new(program("muster"));
+        command.args(["members", "-o", output, "--agent"]);
+        command.arg(folder.join("n1.control"));
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let table = members("table");
+    assert!(
+        table.contains(names[0]) && table.contains("remedy: give both one key"),
+        "{table}"
+    );
+    let value: Value = serde_json::from_str(&members("json")).unwrap();
+    let unheard = &value["unheard"];
+    assert_eq!(unheard["another_key"][0]["name"], "n2", "{value}");
+    assert!(
+        unheard["frames_of_another_key"].as_u64() > Some(0),
+        "{value}"
+    );
+    let logged = fs::read_to_string(&log).unwrap();
+    let mut lines = logged
+        .lines()
+        .filter(|line| line.contains("another job key"));
+    assert_eq!(lines.clone().count(), 1, "{logged}");
+    assert!(lines.next_back().unwrap().contains(names[0]), "{logged}");
+
+    // One that it does not expect, and that hears nothing of it.
+    let third = begin(3, folders[1].path(), "127.73.7.1@udp0", Stdio::inherit());
+    let is_both = |answer: &Value| {
+        found(answer, "keys")
+            .iter()
+            .any(|one| one[1].contains("n3 ("))
+    };
+    let answer = await_findings(folder, is_both);
+    expect(
+        &answer,
+        "keys",
+        "warning",
+        &["n3 (127.73.7.3", "nobody who is expected here"],
+    );
+    third.kill();
+    second.kill();
+
+    let second = begin(2, folder, both, Stdio::inherit());
+    first.wait_for(&["UP n2".to_owned()]);
+    second.wait_for(&["UP n1".to_owned()]);
+    let value: Value = serde_json::from_str(&members("json")).unwrap();
+    let left = value["unheard"]["another_key"].as_array().unwrap();
+    assert!(left.iter().all(|one| one["name"] == "n3"), "{value}");
+}
+
+/// One that knocks where nobody is says so; of those that are lost later the table says it.
+#[test]
+fn an_agent_that_nobody_answers_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = |index: usize| {
+        let rail = format!("127.73.8.{index}@udp0");
+        let seeds = "127.73.8.1@udp0 127.73.8.2@udp0";
+        let arguments = ["--rail", &rail, "--seed", seeds];
+        Member::start(directory.path(), &format!("n{index}"), &arguments)
+    };
+    let first = start(1);
+    let answer = await_finding(directory.path(), "keys");
+    let words = [
+        "n1 is alone: nobody answers at 127.73.8.2",
+        "an agent runs there",
+        "firewall",
+    ];
+    expect(&answer, "keys", "warning", &words);
+    let second = start(2);
+    first.wait_for(&["UP n2".to_owned()]);
+    second.kill();
+    first.wait_for(&["DOWN n2".to_owned()]);
+    let answer = examine(directory.path(), &[], &[]);
+    assert_eq!(found(&answer, "keys").len(), 0, "{answer}");
 }
 
 /// A rank may run on every core that its agent has, and the agent goes first on none. Then both are lost at
@@ -372,22 +479,16 @@ fn a_firewall_between_rails_is_found() {
         let is_wanted = |one: &Value| one["what"] == "rails" && one["level"] == level;
         findings.into_iter().find(is_wanted)
     };
-    let end = Instant::now() + DEADLINE;
-    while rails("ok").is_none() {
-        assert!(Instant::now() < end, "not all pairs are heard");
-    }
+    until(|| "all pairs are heard".into(), || rails("ok"));
     hosts.hurt(2, 1, Fault::Black);
-    let cut = loop {
-        match rails("error") {
-            Some(cut) => break cut,
-            None => assert!(Instant::now() < end, "the cut is not found"),
-        }
+    // On a busy machine nothing at all may be heard while the doctor listens.
+    let hears = |cut: &Value| {
+        let found = cut["found"].as_str().unwrap();
+        found.starts_with("n1 hears n2 over other rails")
     };
+    let cut = until(|| "the cut".into(), || rails("error").filter(hears));
     let found = cut["found"].as_str().unwrap();
-    assert!(
-        found.starts_with("n1 hears n2 over other rails") && found.contains("10.77.1.2"),
-        "{cut}"
-    );
+    assert!(found.contains("10.77.1.2"), "{cut}");
     assert!(cut["remedy"].as_str().unwrap().contains("7741"), "{cut}");
     for agent in &mut agents {
         agent.kill().unwrap();

@@ -375,7 +375,7 @@ fn nodes_of_a_job_meet_through_pmix_and_messages_carry_pings() {
     });
 }
 
-/// The same where MPI has no PMIx: addresses, and where ranks run, come by an allgather.
+/// The same where MPI has no PMIx: addresses, and where ranks run, come by an allgather (BG-03, BG-04).
 #[test]
 fn nodes_of_a_job_meet_through_mpi_and_messages_carry_pings() {
     job(|folder| {

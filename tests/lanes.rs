@@ -6,7 +6,7 @@
 //! two of them keep none, and the others carry between these.
 
 use muster_tests::hosts::{Fault, Hosts, address, nids};
-use muster_tests::{DEADLINE, program, workspace};
+use muster_tests::{DEADLINE, program, skipped, workspace};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -451,7 +451,7 @@ fn seed() -> u64 {
 }
 
 /// tst-010, dyn-005, dyn-050, hlt-005, hlt-010, hlt-025, snd-060, snd-080, snd-085; BG-06;
-/// RS-02, RS-05, RS-06, RS-07.
+/// RS-02, RS-05, RS-06, RS-07 (dbg-020, dbg-110).
 #[test]
 fn whatever_rails_do_no_message_is_lost_or_doubled_and_no_member_is_declared_failed() {
     run(seed(), &UDP, None);
@@ -468,13 +468,6 @@ fn the_same_on_the_wheels_libfabric() {
     if library.exists() {
         run(seed(), &MIXED, Some(&library));
     } else {
-        let needed = std::env::var_os("MUSTER_TEST_NEEDS_WHEEL").is_some();
-        assert!(
-            !needed,
-            "{} does not exist; make setup fetches it",
-            library.display()
-        );
-        let text = format!("SKIPPED: {} does not exist\n", library.display());
-        std::io::stderr().write_all(text.as_bytes()).ok();
+        skipped("wheel", &format!("no {}", library.display()));
     }
 }

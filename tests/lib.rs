@@ -11,13 +11,16 @@ pub mod hosts;
 pub mod launch;
 pub mod ranks;
 pub mod running;
+mod skipped;
 pub mod steps;
 pub mod table;
+
+pub use skipped::skipped;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -50,14 +53,26 @@ pub fn program(name: &str) -> PathBuf {
     directory.join(name)
 }
 
-/// Says that a test did not run, past the capture: it must not look as if it had.
-pub fn skipped(why: &str) {
-    let text = format!("SKIPPED: {why}\n");
-    std::io::stderr().write_all(text.as_bytes()).ok();
+/// Looks until something is seen, where no event tells of it; a moment passes between two looks, in which those who
+/// are looked at may work.
+///
+/// # Panics
+/// If it is not seen before the deadline; `what` says what was to be seen, or what is there in its place.
+pub fn until<T>(what: impl Fn() -> String, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + DEADLINE;
+    let moment = Duration::from_millis(10).try_into().expect("a moment");
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(Instant::now() < end, "waited in vain: {}", what());
+        // Of nothing: a look is not hurried by a signal, nor spoilt by one.
+        let _ = poll(&mut [], Some(&moment));
+    }
 }
 
-/// Whether a program can be run after these words here; why not is said.
-pub fn can(words: &[&str]) -> bool {
+/// Whether a program can be run after these words here; why not, and for want of what, is said.
+pub fn can(part: &str, words: &[&str]) -> bool {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).arg("true").stdin(Stdio::null());
     let why = match command.output() {
@@ -65,8 +80,16 @@ pub fn can(words: &[&str]) -> bool {
         Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         Err(error) => error.to_string(),
     };
-    skipped(&format!("no {}: {why}", words.join(" ")));
+    skipped(part, &format!("no {}: {why}", words.join(" ")));
     false
+}
+
+/// The Python of `make setup`, if it has this module; else that is said.
+pub fn python_with(module: &str) -> Option<PathBuf> {
+    let python = workspace().join("target/venv/bin/python");
+    let import = format!("import {module}");
+    let words = [python.to_str().expect("a path in UTF-8"), "-c", &import];
+    can(module, &words).then_some(python)
 }
 
 /// The root of the workspace.

@@ -34,6 +34,7 @@ fn pages(section: &str) -> Vec<(String, String)> {
     pages
 }
 
+/// doc-015.
 #[test]
 fn every_function_has_one_page_with_its_prototype() {
     let map = fs::read_to_string(workspace().join("bindings-c/muster.map")).expect("the map");
@@ -71,6 +72,19 @@ fn every_error_code_of_a_page_exists() {
     }
 }
 
+/// What Muster's own processes tell each other, and names that are no variables.
+const PRIVATE: [&str; 7] = [
+    "MUSTER_BENCH_MEMBERS",
+    "MUSTER_RUN_",
+    "MUSTER_RUN_EMULATED",
+    "MUSTER_RUN_HOST",
+    "MUSTER_RUN_LOCK",
+    "MUSTER_RUN_STEP",
+    // Of the build: for which Slurm.
+    "MUSTER_SLURM_VERSION",
+];
+
+/// doc-005.
 #[test]
 fn every_variable_that_is_read_is_explained() {
     fn read(directory: &Path, text: &mut String) {
@@ -84,8 +98,8 @@ fn every_variable_that_is_read_is_explained() {
         }
     }
     let mut sources = String::new();
-    for room in ["agent", "client", "config", "bootstrap"] {
-        read(&workspace().join("runtime/src").join(room), &mut sources);
+    for room in ["runtime/src", "slurm-plugin/src"] {
+        read(&workspace().join(room), &mut sources);
     }
     let constant = |c: char| c.is_ascii_uppercase() || c == '_';
     let pages = pages("7");
@@ -95,7 +109,14 @@ fn every_variable_that_is_read_is_explained() {
         .expect("muster.7");
     let read = words(&sources, "\"MUSTER_", constant);
     assert!(read.len() > 8, "{read:?}");
-    for variable in read.iter().map(|word| word.trim_start_matches('"')) {
+    for private in PRIVATE {
+        assert!(
+            read.contains(&format!("\"{private}")),
+            "nobody says {private}"
+        );
+    }
+    let variables = read.iter().map(|word| word.trim_start_matches('"'));
+    for variable in variables.filter(|variable| !PRIVATE.contains(variable)) {
         assert!(
             page.contains(&format!(".It Ev {variable}\n")),
             "muster.7: no {variable}"
@@ -146,6 +167,7 @@ fn generated() -> tempfile::TempDir {
     directory
 }
 
+/// doc-010.
 #[test]
 fn every_command_has_a_page_and_every_shell_its_completions() {
     let directory = generated();
@@ -197,7 +219,7 @@ fn said_by(program: &str, options: &[&str], pages: &[PathBuf]) -> Option<String>
         .env("LC_ALL", "C")
         .output();
     let Ok(output) = output else {
-        skipped(&format!("no {program} on this machine"));
+        skipped(program, "not on this machine");
         return None;
     };
     Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())

@@ -3,13 +3,13 @@
 //! that an agent tells.
 
 use muster_tests::admin::Admin;
-use muster_tests::{Member, program, skipped, workspace};
+use muster_tests::{Member, program, python_with, workspace};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// What a strict reader found: the samples by name and labels.
 #[derive(Debug, Default)]
@@ -180,21 +180,12 @@ fn names_in(value: &Value, names: &mut BTreeSet<String>) {
     }
 }
 
-/// The parsers of prometheus_client take both texts, and find what our reader finds. `make setup` tries to
-/// install it.
+/// The parsers of prometheus_client take both texts, and find what our reader finds. `make setup` installs
+/// it.
 fn as_prometheus_reads(open: &str, classic: &Path, ours: &Exposition) {
-    let python = workspace().join("target/venv/bin/python");
-    let has = |module: &str| {
-        let mut import = Command::new(&python);
-        import
-            .args(["-c", &format!("import {module}")])
-            .stderr(Stdio::null());
-        import.status().is_ok_and(|status| status.success())
-    };
-    if !has("prometheus_client") {
-        skipped(&format!("no prometheus_client in {}", python.display()));
+    let Some(python) = python_with("prometheus_client") else {
         return;
-    }
+    };
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(open.as_bytes()).unwrap();
     let script = workspace().join("tests/programs/read_metrics.py");

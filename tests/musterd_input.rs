@@ -1,4 +1,4 @@
-//! What `musterd` answers to wrong input: the value, the reason, the remedy, and no panic.
+//! What `musterd` and `muster` answer to wrong input: the value, the reason, the remedy, and no panic.
 
 use muster_tests::{Member, program};
 use std::io::{BufRead, BufReader};
@@ -47,6 +47,64 @@ fn each_wrong_input_is_named_with_its_reason() {
         assert!(
             matches!(code, Some(1 | 2 | 7)),
             "{arguments:?} gave {code:?}"
+        );
+        for word in words {
+            assert!(
+                text.contains(word),
+                "{arguments:?}: {word:?} is missing in:\n{text}"
+            );
+        }
+    }
+}
+
+/// No agent is asked, none is waited for: a word that can mean nothing is refused first.
+#[test]
+fn what_a_command_cannot_mean_is_refused_before_anybody_is_asked() {
+    let directory = tempfile::tempdir().unwrap();
+    let cases: [(&[&str], &[&str]); 15] = [
+        (&["top", "-n", "0"], &["-n \"0\"", "below 1", "1 or more"]),
+        (
+            &["top", "--delay", "1s"],
+            &["--delay \"1s\"", "from 0.1 to 3600", "--delay 1;"],
+        ),
+        (
+            &["wait", "--count", "0"],
+            &["--count \"0\"", "below 1", "1 or more"],
+        ),
+        (
+            &["wait", "n1", "--timeout", "5h"],
+            &["\"5h\"", "no whole number", "0 to 31536000", "--timeout 60"],
+        ),
+        (&["wait", "n 1"], &["\"n 1\"", "without spaces", "n[1-4]"]),
+        (&["wait", "--ranks", "0-x"], &["\"0-x\"", "0-3,7"]),
+        (
+            &["wait", "n1", "--count", "2"],
+            &["--count 2 of 1", "leave --count out"],
+        ),
+        (&["events", "--member", ""], &["\"\"", "n[1-4]"]),
+        (&["events", "--count", "0"], &["below 1"]),
+        (&["members", "n[1-"], &["n[1-", "muster members"]),
+        (&["why", ""], &["\"\" is no name", "muster members"]),
+        (&["attrs", "a b"], &["\"a b\" is no name"]),
+        (&["explain", "a b"], &["\"a b\" is no name"]),
+        (&["peers", "--most", "0"], &["below 1", "--most 4096"]),
+        (
+            &["run", "--rails", "none", "--nodes", "2", "true"],
+            &["--rails \"none\"", "whole number from 1"],
+        ),
+    ];
+    for (arguments, words) in cases {
+        let output = Command::new(program("muster"))
+            .args(arguments)
+            .env("MUSTER_DIR", directory.path())
+            .env_remove("MUSTER_CONTROL")
+            .output()
+            .expect("muster can be started");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+        assert!(
+            text.starts_with("muster: ") && text.contains("\nhint: "),
+            "{arguments:?}: {text}"
         );
         for word in words {
             assert!(

@@ -269,8 +269,10 @@ fn pmix_that_is_gone_costs_a_count() {
 #[test]
 fn a_silent_rail_is_told_and_that_it_is_back() {
     if !rustix::process::getuid().is_root() {
-        let text = "SKIPPED: only root can have a net of its own\n";
-        std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).ok();
+        muster_tests::skipped("root", "nobody else takes a rail of a host away");
+        return;
+    }
+    if !muster_tests::can("namespaces", &["unshare", "--net"]) {
         return;
     }
     job(|folder| {

@@ -5,12 +5,12 @@
 //! directory on their command line. Whatever a test started is ended, by pid, when the job is
 //! dropped, also when the test has failed.
 
-use crate::{DEADLINE, program};
+use crate::{DEADLINE, program, until};
 use muster::doorman::Place;
 use muster::watch::procfs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fs::{self, Permissions};
 use std::io::Write;
@@ -415,15 +415,14 @@ impl Rank {
     /// # Panics
     /// If it has not before the deadline.
     pub fn await_said(&mut self, word: &str) {
-        let end = Instant::now() + DEADLINE;
-        loop {
+        let view = RefCell::new(String::new());
+        let missing = || format!("{word} in {}", view.borrow());
+        until(missing, || {
             self.tell("states");
-            let view = self.await_words(&["STATES"]);
-            if view.split(' ').any(|one| one == word) {
-                return;
-            }
-            assert!(Instant::now() < end, "{word} is missing in {view}");
-        }
+            view.replace(self.await_words(&["STATES"]));
+            let has_it = view.borrow().split(' ').any(|one| one == word);
+            has_it.then_some(())
+        });
     }
 
     /// A counter of its agent.
@@ -442,14 +441,12 @@ impl Rank {
     /// # Panics
     /// If it does not become so before the deadline.
     pub fn await_counter(&mut self, name: &str, least: u64) {
-        let end = Instant::now() + DEADLINE;
-        loop {
-            let count = self.counter(name);
-            if count >= least {
-                return;
-            }
-            assert!(Instant::now() < end, "{name} stays at {count}");
-        }
+        let count = Cell::new(0);
+        let stays = || format!("{name} stays at {}", count.get());
+        until(stays, || {
+            count.set(self.counter(name));
+            (count.get() >= least).then_some(())
+        });
     }
 
     /// Waits for its end; returns its exit code.

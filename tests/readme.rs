@@ -4,12 +4,14 @@
 //! Numbers differ from run to run, and who reported first; the rest may not. `MUSTER_README=write` puts
 //! what this run printed in the place of the blocks.
 
+use muster_tests::cluster::{Cluster, NODES};
+use muster_tests::steps::{everybody, plugin, worker_program};
 use muster_tests::{DEADLINE, Member, program, workspace};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -288,4 +290,81 @@ fn what_the_readme_shows_is_what_the_commands_print() {
     }
     // Or its end would be waited for.
     members[3].signal(Signal::CONT);
+}
+
+/// What the README has for Slurm, and what of it is another place here.
+const PLUGIN: &str = "optional /usr/local/lib/slurm/muster_spank.so agent=/usr/local/bin/musterd";
+const SRUN: &str = "srun --muster -N4 --mpi=none --kill-on-bad-exit=0 --no-kill ./workers";
+const SBATCH: &str = "sbatch -N4 examples/slurm/service.sbatch ./workers";
+const RUN: &str = "srun -N4 --mpi=none --no-kill --kill-on-bad-exit=0 muster run -n 8 -- ./app";
+
+/// Workers of a batch script have no input, and end when they have none.
+const UNATTENDED: &str = "#!/bin/sh\nprintf 'states\\nleave 0\\n' | \"$RANK\"\n";
+/// Ranks that are counted.
+const APP: &str = "#!/bin/sh\necho RAN\n";
+
+#[test]
+fn the_commands_for_slurm_work() {
+    let readme = fs::read_to_string(workspace().join("README.md")).unwrap();
+    for command in [PLUGIN, SRUN, SBATCH, RUN] {
+        assert!(readme.contains(command), "the README has no {command}");
+    }
+    // Built, too.
+    plugin(&program("musterd"));
+    let agent = program("musterd").display().to_string();
+    let library = program("libmuster_spank.so").display().to_string();
+    let line = PLUGIN
+        .replace("/usr/local/lib/slurm/muster_spank.so", &library)
+        .replace("/usr/local/bin/musterd", &agent);
+    let Some(cluster) = Cluster::start(&(line + "\n")) else {
+        return;
+    };
+    let here = |name: &str| cluster.folder().join(name);
+    symlink(worker_program(), here("workers")).unwrap();
+    symlink(workspace().join("examples"), here("examples")).unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let programs = program("musterd").parent().unwrap().display().to_string();
+    let shell = |command: &str| {
+        let mut shell = cluster.command("sh");
+        shell
+            .args(["-c", &format!("cd \"$LAB\" && exec {command}")])
+            .env("PATH", format!("{programs}:{path}"))
+            .env("SLURM_LABELIO", "1")
+            .env("SBATCH_WAIT", "1");
+        shell
+    };
+    let mut run = cluster.run(&mut shell(SRUN));
+    run.await_view(0..NODES, &everybody());
+    run.tell("leave 0");
+    assert!(run.end().success(), "{:?}", run.errors());
+    let script = |name: &str, text: &str| {
+        let _ = fs::remove_file(here(name));
+        fs::write(here(name), text).unwrap();
+        fs::set_permissions(here(name), fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    script("workers", UNATTENDED);
+    let output = shell(SBATCH).env("RANK", worker_program()).output();
+    let output = output.expect("nsenter can be started");
+    let files = fs::read_dir(cluster.folder()).unwrap().flatten();
+    let mut files = files.filter(|file| file.file_name().to_string_lossy().ends_with(".out"));
+    let said = fs::read_to_string(files.next().expect("its output").path()).unwrap();
+    for answer in ["STATES n", "LEFT true"] {
+        let answers = said.lines().filter(|line| line.contains(answer));
+        assert_eq!(answers.count(), NODES, "{answer}: {said}{output:?}");
+    }
+    assert!(output.status.success(), "{said}{output:?}");
+    assert!(!said.contains("service.sbatch"), "{said}");
+    script("app", APP);
+    let mut command = shell(RUN);
+    command.env("HOME", cluster.folder());
+    command.env("TMPDIR", cluster.folder());
+    let output = command.output().expect("nsenter can be started");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let ran = said.lines().filter(|line| line.contains("RAN"));
+    assert_eq!(
+        (ran.count(), output.status.code()),
+        (8, Some(0)),
+        "{output:?}"
+    );
+    cluster.await_clean();
 }

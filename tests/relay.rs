@@ -1,10 +1,9 @@
 //! Members without a common net: real agents on loopback, of which a third carries for two.
 
-use muster_tests::{DEADLINE, Member, program};
+use muster_tests::{Member, program};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
 
 /// Asks one agent; the answer as JSON, or as what is printed.
 fn ask(directory: &Path, name: &str, words: &[&str]) -> String {
@@ -32,10 +31,7 @@ fn carried(directory: &Path, at: &str, ends: [&str; 3]) -> u64 {
 
 /// Asks until it holds.
 fn until(what: &str, holds: impl Fn() -> bool) {
-    let end = Instant::now() + DEADLINE;
-    while !holds() {
-        assert!(Instant::now() < end, "not seen: {what}");
-    }
+    muster_tests::until(|| what.to_owned(), || holds().then_some(()));
 }
 
 fn start(directory: &Path, index: usize, rails: &[usize]) -> Member {

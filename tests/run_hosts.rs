@@ -5,7 +5,9 @@ use muster_tests::launch::{compile, job, signal_all, venv};
 use muster_tests::program;
 use muster_tests::ranks::wait_for_end;
 use muster_tests::running::{Running, await_nothing_left, command, processes_in};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -63,6 +65,17 @@ fn over_ssh(folder: &Path, hosts: &str) -> Command {
     run
 }
 
+/// `muster run` over this script instead.
+fn over(folder: &Path, script: &str) -> Command {
+    let path = folder.join("other-ssh");
+    std::fs::write(&path, script).expect("a file");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+    let mut run = command();
+    run.arg("--ssh").arg(&path).env("TMPDIR", folder);
+    run
+}
+
+/// run-2.
 #[test]
 fn a_killed_host_is_survived_over_ssh() {
     job(|folder| {
@@ -86,7 +99,7 @@ fn a_killed_host_is_survived_over_ssh() {
         );
         signal_all(&victims, Signal::KILL);
         run.expect_survivors(2);
-        let lost = "muster run: 127.81.3.3: its launcher could not be started, or was lost";
+        let lost = "muster run: 127.81.3.3: its launcher was lost";
         assert_eq!(run.count(lost), 1, "{}", run.text());
         // What was killed cannot remove its own files: the others' launchers and agents do.
         await_nothing_left(folder);
@@ -94,7 +107,7 @@ fn a_killed_host_is_survived_over_ssh() {
     });
 }
 
-/// Nobody is left who could take anything away; whoever comes next does.
+/// Nobody is left who could take anything away; whoever comes next does (run-2).
 #[test]
 fn what_was_killed_with_all_that_knew_of_it_is_taken_away_by_the_next() {
     job(|folder| {
@@ -159,7 +172,7 @@ fn a_killed_starter_leaves_nothing() {
     });
 }
 
-/// One connection that breaks costs its own host, which ends its ranks; the others go on.
+/// One connection that breaks costs its own host, which ends its ranks; the others go on (run-2).
 #[test]
 fn a_connection_that_breaks_is_a_lost_host() {
     job(|folder| {
@@ -211,6 +224,43 @@ fn a_host_that_is_not_reached_is_named() {
     });
 }
 
+/// The launcher that waits for it is not given up, though the others have ended long ago (run-2).
+#[test]
+fn a_slow_reader_loses_nothing_of_a_host() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Each rank's pipe holds it, so the ranks end before anybody reads.
+    let script = "test $PMIX_RANK -ge 4 || seq 10000";
+    let mut run = over_ssh(folder.path(), "127.97.3.[1-2]");
+    let mut child = run
+        .args(["-n", "8", "-v", "--label", "--", "sh", "-c", script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("muster can be started");
+    let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
+    for _ in 0..2 {
+        let mut line = String::new();
+        while !line.contains("waited for until it is read") {
+            line.clear();
+            let count = errors.read_line(&mut line).expect("lines");
+            assert!(count > 0, "it does not wait");
+        }
+    }
+    // Longer than launchers are waited for that have no reason to go on.
+    let mut one = [PollFd::new(errors.get_ref(), PollFlags::IN)];
+    let time = Timespec {
+        tv_sec: 24,
+        tv_nsec: 0,
+    };
+    let words = poll(&mut one, Some(&time));
+    let mut said = String::new();
+    let mut pipe = child.stdout.take().expect("a pipe");
+    pipe.read_to_string(&mut said).expect("words");
+    let status = child.wait().expect("an end");
+    assert_eq!((words, said.lines().count()), (Ok(0), 40_000), "{status}");
+    assert!(status.success(), "{status}");
+}
+
 /// ssh says 255 where it fails itself, so a job's is another.
 #[test]
 fn a_status_of_255_is_no_failure_of_ssh() {
@@ -259,15 +309,80 @@ fn a_signal_ends_a_starter_whose_hosts_all_hang() {
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(5), "{text}");
-        let words = "it was not reached within 2 s";
+        let words = "no launcher has come there within 2 s (--patience), or its standard error";
         assert_eq!(text.matches(words).count(), 2, "{text}");
         await_nothing_left(folder);
     });
 }
 
+/// Each of these launchers waits for all others; those that are still to come are started as they come.
+/// run-2.
+#[test]
+fn hosts_are_started_a_few_at_a_time() {
+    job(|folder| {
+        let mut run = over_ssh(folder, &hosts(94));
+        run.args(["--fanout", "1", "--", "echo", "RAN"]);
+        let mut run = Running::command(&mut run);
+        let status = run.expect_end();
+        assert!(status.success() && run.count("RAN") == 4, "{}", run.text());
+        await_nothing_left(folder);
+
+        // An ssh that takes the key and is heard of no more.
+        let mut run = over(
+            folder,
+            "#!/bin/sh\nread -r key\necho UP $2\nexec sleep 1000\n",
+        );
+        run.args(["--hosts", "127.94.3.[1-4]", "--fanout", "2"]);
+        run.args(["--patience", "10", "--", "true"]);
+        let mut run = Running::command(&mut run);
+        let status = run.expect_end();
+        let text = run.text();
+        assert_eq!((status.code(), run.count("UP")), (Some(5), 2), "{text}");
+        for host in ["127.94.3.1", "127.94.3.2"] {
+            let words =
+                format!("muster run: {host}: no launcher has come there within 10 s (--patience)");
+            assert_eq!(run.count(&words), 1, "{text}");
+        }
+        let words = "muster run: 127.94.3.[3-4]: not started within 10 s (--patience)";
+        assert_eq!((run.count(words), run.lines.len()), (1, 5), "{text}");
+        await_nothing_left(folder);
+    });
+}
+
+/// What ends before it is a launcher is none, whatever its status: a shell's, or that of a program that panics.
+/// run-2.
+#[test]
+fn a_host_without_a_launcher_ends_the_start_at_once() {
+    job(|folder| {
+        for (status, number) in [(101, 95), (1, 96), (0, 97)] {
+            let host = format!("127.{number}.3.2");
+            let inner = fake_ssh(folder);
+            let script = format!(
+                "#!/bin/sh\n[ $1 = {host} ] && echo GONE >&2 && exit {status}\nexec {} -q \"$@\"\n",
+                inner.display()
+            );
+            let mut run = over(folder, &script);
+            run.args(["--hosts", &format!("127.{number}.3.[1-3]")]);
+            run.args(["--patience", "3600", "--", "true"])
+                .env("MUSTER_DIR", folder.join("m"));
+            let mut run = Running::command(&mut run);
+            let ended = run.expect_end();
+            let text = run.text();
+            assert_eq!((ended.code(), run.count("GONE")), (Some(5), 1), "{text}");
+            let words = format!(
+                "muster run: {host}: its launcher could not be started: ssh ended with {status}"
+            );
+            let missing = format!("no launcher has come on {host}");
+            assert!(run.count(&words) == 1 && text.contains(&missing), "{text}");
+            assert!(!text.contains("should have ended"), "{text}");
+            await_nothing_left(folder);
+        }
+    });
+}
+
 /// Somebody else may have taken the directory's name.
 #[test]
-fn a_directory_that_leads_elsewhere_is_refused() {
+fn a_directory_that_leads_elsewhere_is_not_used_nor_in_the_way() {
     job(|folder| {
         let here = Here::new(folder, "127.89.3.1");
         let other = folder.join("other");
@@ -276,11 +391,12 @@ fn a_directory_that_leads_elsewhere_is_refused() {
         let mut run = here.start(0, &["-n", "1", "--", "echo", "RAN"], None);
         let status = run.expect_end();
         let text = run.text();
-        assert!(!status.success() && run.count("RAN") == 0, "{text}");
-        assert!(
-            text.contains("muster-run-here-0: it is not a directory of yours"),
-            "{text}"
-        );
+        assert!(status.success() && run.count("RAN") == 1, "{text}");
+        assert_eq!(std::fs::read_dir(&other).expect("a folder").count(), 0);
+        let left: Vec<_> = paths(folder)
+            .filter(|path| path.to_string_lossy().contains("muster-run-here-0-"))
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
     });
 }
 
@@ -323,7 +439,7 @@ impl Here<'_> {
     }
 }
 
-/// With `--here` the user's own tool starts one on each host, as `parallel` would.
+/// With `--here` the user's own tool starts one on each host, as `parallel` would (run-2).
 #[test]
 fn launchers_that_the_user_starts_find_each_other() {
     job(|folder| {
@@ -460,7 +576,9 @@ fn many_hosts_may_be_named() {
     let refused = command.output().expect("muster can be started");
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     // Of the ssh that fails, not of a wrong word.
-    assert_eq!(refused.status.code(), Some(1), "{text}");
+    assert_eq!(refused.status.code(), Some(5), "{text}");
+    let words = "its launcher could not be started: ssh ended with 1";
+    assert_eq!(text.matches(words).count(), 255, "{text}");
 }
 
 #[test]

@@ -2,16 +2,15 @@
 //! published and looked up, connections, what no fence has brought; and what there is not.
 
 use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
-use muster_tests::running::{Running, command};
-use muster_tests::workspace;
+use muster_tests::running::{Running, build_pmix, command};
 use rustix::process::{Pid, Signal};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 fn build(name: &str, folder: &Path) -> PathBuf {
     compile(&venv("venv").join("mpicc"), name, &[], folder)
 }
 
+/// run-3.
 #[test]
 fn sessions_make_communicators_of_groups() {
     job(|folder| {
@@ -48,7 +47,7 @@ fn sessions_make_communicators_of_groups() {
     });
 }
 
-/// A rank that has left MPI and come again is lost like any other.
+/// A rank that has left MPI and come again is lost like any other (run-3).
 #[test]
 fn a_rank_killed_in_its_second_session_is_told_to_the_others() {
     job(|folder| {
@@ -71,6 +70,7 @@ fn a_rank_killed_in_its_second_session_is_told_to_the_others() {
     });
 }
 
+/// run-3.
 #[test]
 fn halves_of_a_job_find_each_other_by_a_published_name() {
     job(|folder| {
@@ -88,6 +88,7 @@ fn halves_of_a_job_find_each_other_by_a_published_name() {
     });
 }
 
+/// run-3.
 #[test]
 fn more_processes_are_refused_in_words() {
     job(|folder| {
@@ -105,10 +106,11 @@ fn more_processes_are_refused_in_words() {
 }
 
 /// libpmix ends the launcher if it turns a tool away, so it lets it in, and refuses what it asks for; in one sentence.
+/// run-3.
 #[test]
 fn a_tool_is_told_that_there_is_nothing_for_it() {
     job(|folder| {
-        build_pmix("tool", folder);
+        build_pmix("tool", &[], folder);
         let binary = build("sum", folder);
         // What a tool finds of a rank, and nothing that makes it pass for one.
         let script = "\
@@ -187,28 +189,11 @@ fn programs_with_a_colon_between_them_are_one_job() {
     });
 }
 
-/// A program of PMIx alone, with the system's library.
-fn build_pmix(name: &str, folder: &Path) -> PathBuf {
-    let flags = Command::new("pkg-config")
-        .args(["--cflags", "--libs", "pmix"])
-        .output();
-    let flags = String::from_utf8(flags.expect("pkg-config").stdout).expect("flags");
-    let binary = folder.join(name);
-    let compiled = Command::new("cc")
-        .arg(workspace().join(format!("tests/programs/{name}.c")))
-        .arg("-o")
-        .arg(&binary)
-        .args(flags.split_whitespace())
-        .status();
-    assert!(compiled.is_ok_and(|status| status.success()), "cc {name}.c");
-    binary
-}
-
-/// Numbers and texts are published, signals sent.
+/// Numbers and texts are published, signals sent (run-3).
 #[test]
 fn words_and_signals_of_pmix_programs() {
     job(|folder| {
-        let binary = build_pmix("desk", folder);
+        let binary = build_pmix("desk", &[], folder);
         let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, &[]);
         let status = run.expect_end();
         let text = run.text();
@@ -224,11 +209,11 @@ fn words_and_signals_of_pmix_programs() {
     });
 }
 
-/// What ranks put and nobody collects is fetched when somebody asks, and again when it has become more.
+/// What ranks put and nobody collects is fetched when somebody asks, and again when it has become more (run-3).
 #[test]
 fn what_no_fence_has_brought_is_asked_for() {
     job(|folder| {
-        let binary = build_pmix("modex", folder);
+        let binary = build_pmix("modex", &[], folder);
         let mut run = Running::start(&["--nodes", "3", "-n", "6"], &binary, &[]);
         let status = run.expect_end();
         let text = run.text();
@@ -248,11 +233,11 @@ fn what_no_fence_has_brought_is_asked_for() {
     });
 }
 
-/// The ranks of a node have put more than it may lay out at a time: it is laid out in turn.
+/// The ranks of a node have put more than it may lay out at a time: it is laid out in turn (run-3).
 #[test]
 fn more_than_has_room_at_a_time_is_all_fetched() {
     job(|folder| {
-        let binary = build_pmix("modex", folder);
+        let binary = build_pmix("modex", &[], folder);
         let mut run = Running::start(&["--nodes", "2", "-n", "6"], &binary, &["much"]);
         let status = run.expect_end();
         let text = run.text();
@@ -268,10 +253,11 @@ fn more_than_has_room_at_a_time_is_all_fetched() {
 }
 
 /// Fences that exchange much find room beside what none exchanges, and beside what the fences before them brought.
+/// run-3.
 #[test]
 fn fences_that_exchange_much_have_room_one_after_the_other() {
     job(|folder| {
-        let binary = build_pmix("fences", folder);
+        let binary = build_pmix("fences", &[], folder);
         // A collecting fence brings all that was put before, too.
         for (ranks, words) in [
             ("4", &["asks", "10", "100000", "20"][..]),
@@ -304,11 +290,11 @@ fn fences_that_exchange_much_have_room_one_after_the_other() {
 }
 
 /// What is more than a node can put fails that fence, on all nodes, in words; the job goes on. One node alone has no
-/// such bound.
+/// such bound (run-3).
 #[test]
 fn a_fence_with_too_much_fails_and_nothing_else_does() {
     job(|folder| {
-        let binary = build_pmix("fences", folder);
+        let binary = build_pmix("fences", &[], folder);
         let words = ["not", "10", "+2000000"];
         let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, &words);
         let status = run.expect_end();
@@ -336,11 +322,11 @@ fn a_fence_with_too_much_fails_and_nothing_else_does() {
     });
 }
 
-/// What one node has asked for every node has, also when its owner's node is lost; what nobody has is refused.
+/// What one node has asked for every node has, also when its owner's node is lost; what nobody has is refused (run-3).
 #[test]
 fn what_a_lost_node_had_is_known_to_the_others() {
     job(|folder| {
-        let binary = build_pmix("modex", folder);
+        let binary = build_pmix("modex", &[], folder);
         let mut run = Running::start(&["-v", "--nodes", "3", "-n", "3"], &binary, &["wait"]);
         run.await_lines("PID ", 3);
         run.await_lines("GOT 0 1 street-1", 1);
@@ -374,6 +360,41 @@ fn what_a_lost_node_had_is_known_to_the_others() {
         }
         for line in ["NONE 0 1 nothing", "NONE 2 1 nothing", "DONE 0", "DONE 2"] {
             assert_eq!(run.count(line), 1, "{line}: {text}");
+        }
+    });
+}
+
+/// What MPI has to say of an error it gives to the PMIx server, under Open MPI 5; each of its lines comes once (run-3).
+#[test]
+fn what_mpi_says_of_an_error_is_said() {
+    job(|folder| {
+        let binary = build("astray", folder);
+        let output = folder.join("of-%r").display().to_string();
+        let plain = ["--nodes", "2", "-n", "4"];
+        for (more, label) in [
+            (&[][..], ""),
+            (&["--label"], "1: "),
+            (&["--output", &output], ""),
+        ] {
+            let options = [&plain, more].concat();
+            let mut run = Running::start(&options, &binary, &["1"]);
+            let status = run.expect_end();
+            let text = run.text();
+            assert!(!status.success(), "{status}: {text}");
+            assert_eq!(
+                run.count("muster run: n1: rank 1 on n1 aborted the job"),
+                1,
+                "{text}"
+            );
+            let file = std::fs::read_to_string(folder.join("of-1"));
+            let said = file.unwrap_or(text);
+            for words in [
+                "An error occurred in MPI_Send",
+                "MPI_ERR_RANK: invalid rank",
+            ] {
+                let has = |line: &&str| line.starts_with(label) && line.contains(words);
+                assert_eq!(said.lines().filter(has).count(), 1, "{words}: {said}");
+            }
         }
     });
 }

@@ -22,7 +22,7 @@ impl Sshd {
     /// None, and why is said, where there is no sshd or nobody may log in.
     fn start(folder: &Path, network: u8) -> Option<Self> {
         let Some(program) = find_sshd() else {
-            skipped("no sshd, in /usr/sbin or by make setup");
+            skipped("sshd", "not in /usr/sbin, and not by make setup");
             return None;
         };
         let network = format!("127.{network}.3");
@@ -37,7 +37,7 @@ impl Sshd {
                 .arg(path)
                 .status();
             if !made.is_ok_and(|status| status.success()) {
-                skipped("no ssh-keygen");
+                skipped("sshd", "no ssh-keygen");
                 return None;
             }
         }
@@ -54,7 +54,10 @@ impl Sshd {
             let Ok(line) = said.recv_timeout(DEADLINE) else {
                 let _ = child.kill();
                 let _ = child.wait();
-                skipped(&format!("{} does not run: {heard:?}", program.display()));
+                skipped(
+                    "ssh-login",
+                    &format!("{} does not run: {heard:?}", program.display()),
+                );
                 return None;
             };
             heard.push(line);
@@ -69,10 +72,10 @@ impl Sshd {
         let tried = tried.expect("ssh-keygen is there, so ssh is");
         if !tried.status.success() {
             let why = String::from_utf8_lossy(&tried.stderr).into_owned();
-            skipped(&format!(
-                "nobody may log in by {}: {why}",
-                program.display()
-            ));
+            skipped(
+                "ssh-login",
+                &format!("nobody may log in by {}: {why}", program.display()),
+            );
             return None;
         }
         Some(sshd)
@@ -215,6 +218,7 @@ fn serve(folder: &Path, program: &Path) -> Command {
     command
 }
 
+/// run-2.
 #[test]
 fn a_job_runs_and_survives_a_host() {
     job(|folder| {
@@ -241,7 +245,7 @@ fn a_job_runs_and_survives_a_host() {
         assert!(victims.len() >= 4, "launcher, agent, ranks: {victims:?}");
         signal_all(&victims, Signal::KILL);
         run.expect_survivors(2);
-        let lost = format!("muster run: {host}: its launcher could not be started, or was lost");
+        let lost = format!("muster run: {host}: its launcher was lost");
         assert_eq!(run.count(&lost), 1, "{}", run.text());
         clear_memory(folder, &host);
     });
@@ -259,7 +263,7 @@ fn clear_memory(folder: &Path, host: &str) {
     }
 }
 
-/// The session of one host ends under its launcher, as when its network is gone: the others go on without it.
+/// The session of one host ends under its launcher, as when its network is gone: the others go on without it (run-2).
 #[test]
 fn a_session_that_breaks_is_a_lost_host() {
     job(|folder| {
@@ -292,7 +296,7 @@ fn parent_that_is_sshd(pid: Pid) -> Option<Pid> {
     status(parent)?.starts_with("Name:\tsshd").then_some(parent)
 }
 
-/// ssh says why, nobody is asked for anything, and nobody waits as long as patience would.
+/// ssh says why, nobody is asked for anything, and nobody waits as long as patience would (run-2).
 #[test]
 fn hosts_that_ssh_does_not_reach_are_named_at_once() {
     job(|folder| {
@@ -327,7 +331,7 @@ fn hosts_that_ssh_does_not_reach_are_named_at_once() {
     });
 }
 
-/// A server that takes the connection and says nothing: patience ends that.
+/// A server that takes the connection and says nothing: patience ends that (run-2).
 #[test]
 fn a_host_that_is_slow_to_answer_is_given_up() {
     job(|folder| {
@@ -337,12 +341,12 @@ fn a_host_that_is_slow_to_answer_is_given_up() {
         let slow = sshd.host(251);
         let _listener = TcpListener::bind((slow.as_str(), sshd.port)).expect("an address");
         let mut run = sshd.run(&format!("{},{slow}", sshd.host(1)));
-        run.args(["--patience", "3", "--", "true"]);
+        run.args(["--patience", "10", "--", "true"]);
         let mut run = Running::command(&mut run);
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(5), "{text}");
-        let given_up = format!("muster run: {slow}: it was not reached within 3 s");
+        let given_up = format!("muster run: {slow}: no launcher has come there within 10 s");
         assert_eq!(run.count(&given_up), 1, "{text}");
         let missing = format!("no launcher has come on {slow}");
         assert!(text.contains(&missing), "{text}");

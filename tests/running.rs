@@ -2,7 +2,7 @@
 
 use crate::launch::{compile, processes_of, venv};
 use crate::ranks::wait_for_end;
-use crate::{DEADLINE, lines_of_both, program};
+use crate::{DEADLINE, lines_of_both, program, workspace};
 use rustix::process::Pid;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -96,6 +96,21 @@ impl Running {
         }
     }
 
+    /// Takes lines until one has these words.
+    ///
+    /// # Panics
+    /// If none comes.
+    pub fn await_text(&mut self, words: &str) {
+        let until = Instant::now() + DEADLINE;
+        while !self.lines.iter().any(|line| line.contains(words)) {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.said.recv_timeout(left) {
+                Ok(line) => self.lines.push(line),
+                Err(_) => panic!("nobody says {words:?}:\n{}", self.text()),
+            }
+        }
+    }
+
     /// Lets the job go on for a while.
     pub fn listen_for(&mut self, time: Duration) {
         let until = Instant::now() + time;
@@ -137,9 +152,11 @@ impl Running {
             self.lines.extend(line);
         };
         self.lines.extend(self.said.iter());
-        let left = (1..=NODES)
-            .flat_map(|node| processes_of(&format!("n{node}"), &self.directory().join("m")));
-        assert_eq!(left.count(), 0, "processes are left:\n{}", self.text());
+        let folder = self.directory().join("m");
+        for pid in (1..=NODES).flat_map(|node| processes_of(&format!("n{node}"), &folder)) {
+            // Who was killed with its launcher may take a moment to die.
+            wait_for_end(pid.as_raw_nonzero().get() as u32);
+        }
         assert!(!self.directory().exists());
         let memory = format!("muster-run-{}-", self.child.id());
         let entries = std::fs::read_dir("/dev/shm").expect("/dev/shm").flatten();
@@ -178,6 +195,27 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A program of PMIx alone, with the system's library, or what these further arguments make of it.
+///
+/// # Panics
+/// If it cannot be compiled.
+pub fn build_pmix(name: &str, further: &[&str], folder: &Path) -> PathBuf {
+    let flags = Command::new("pkg-config")
+        .args(["--cflags", "--libs", "pmix"])
+        .output();
+    let flags = String::from_utf8(flags.expect("pkg-config").stdout).expect("flags");
+    let binary = folder.join(name);
+    let compiled = Command::new("cc")
+        .arg(workspace().join(format!("tests/programs/{name}.c")))
+        .arg("-o")
+        .arg(&binary)
+        .args(further)
+        .args(flags.split_whitespace())
+        .status();
+    assert!(compiled.is_ok_and(|status| status.success()), "cc {name}.c");
+    binary
 }
 
 /// `muster run`, with the programs of this workspace.

@@ -13,6 +13,7 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
+/// slurm-2.
 #[test]
 fn a_service_step_tells_of_a_killed_worker() {
     let Some(cluster) = Cluster::start("") else {
@@ -35,6 +36,7 @@ fn with_plugin(cluster: &Cluster) -> Run {
     step(cluster, &[&["--muster"], &LIVES_ON[..]].concat())
 }
 
+/// slurm-1.
 #[test]
 fn the_plugin_gives_each_node_an_agent_and_takes_it_away() {
     let Some(cluster) = Cluster::start(&plugin(&program("musterd"))) else {
@@ -76,6 +78,78 @@ fn the_plugin_gives_each_node_an_agent_and_takes_it_away() {
     cluster.await_clean();
 }
 
+/// Of tasks that never came to their agent Slurm alone knows how they end; of one that did the kernel has said so, and
+/// nothing is said twice.
+#[test]
+fn the_ends_of_tasks_that_never_attached_are_told() {
+    let Some(cluster) = Cluster::start(&plugin(&program("musterd"))) else {
+        return;
+    };
+    let path = |name: &str| cluster.folder().join(name);
+    let gate = path("gate").display().to_string();
+    assert!(cluster.say(&["mkfifo", &gate]).0.success());
+    fs::create_dir(path("journal")).expect("a folder");
+    // The first node has two of the tasks.
+    let line = "case $SLURM_PROCID in 0|3) exec \"$RANK\";; esac; read -r _ <\"$LAB/gate\"
+        case $SLURM_PROCID in 1) kill -KILL $$;; 2) exit 3;; esac";
+    let mut command = cluster.command("srun");
+    command.args(["--nodes=4", "--ntasks=5", "--label", "--muster"]);
+    command.args(LIVES_ON).args(["sh", "-c", line]);
+    command.env("MUSTER_JOURNAL", path("journal"));
+    let mut run = cluster.run(command.env("RANK", worker_program()));
+    let nodes = "n1=Alive n2=Alive n3=Alive n4=Alive";
+    let before = format!("{nodes} 0=Alive 1=Unknown 2=Unknown 3=Alive");
+    run.await_view([0, 3], &before);
+    let mut gate = fs::OpenOptions::new();
+    let mut gate = gate
+        .read(true)
+        .write(true)
+        .open(path("gate"))
+        .expect("a pipe");
+    gate.write_all(b"\n\n\n").expect("there is room");
+    for told in [
+        "RankFailed node=n1 rank=1 cause=Told code=9 ",
+        "RankFailed node=n2 rank=2 cause=Told code=-3 ",
+        "RankLeft node=n4 rank=4 cause=Told code=0 ",
+    ] {
+        run.await_line(&["0: EVENT", told]);
+        run.await_line(&["3: EVENT", told]);
+    }
+    let ask = |words: &str| {
+        let muster = program("muster").display().to_string();
+        let line = format!("MUSTER_JOB=slurm-1.0 MUSTER_NODE=n1 exec {muster} {words}");
+        let (status, said) = cluster.say(&["sh", "-c", &line]);
+        assert!(status.success(), "{words}: {said}");
+        said
+    };
+    let why = "rank 1 on n1 is failed: told by the launcher, signal 9";
+    assert!(ask("why 1").starts_with(why), "{}", ask("why 1"));
+    let why = "rank 2 on n2 is failed: told by the launcher, exit code 3";
+    assert!(ask("why 2").starts_with(why), "{}", ask("why 2"));
+    let why = "rank 4 on n4 is left: told by the launcher, exit code 0";
+    assert!(ask("why 4").starts_with(why), "{}", ask("why 4"));
+    // Of one that was attached Slurm tells nothing that is new.
+    signal(&worker(&cluster, 3), Signal::KILL);
+    run.await_line(&["0: EVENT RankFailed node=n3 rank=3", " code=9 "]);
+    run.await_view(
+        [0],
+        "n1=Alive n2=Left n3=Left n4=Left 0=Alive 1=Failed 2=Failed 3=Failed 4=Left",
+    );
+    assert!(ask("why 3").contains("signal 9"), "{}", ask("why 3"));
+    let failed = |rank| {
+        let events = ask(&format!("events --rank {rank}"));
+        events
+            .lines()
+            .filter(|line| line.contains("rank-failed"))
+            .count()
+    };
+    assert_eq!([1, 2, 3].map(failed), [1; 3], "{}", ask("events"));
+    assert_eq!(run.lines_with(&["0: EVENT RankFailed"]).len(), 3);
+    run.tell("leave 0");
+    run.end();
+    cluster.await_clean();
+}
+
 /// Whatever else it has inside must not meet what Slurm has.
 #[test]
 fn the_plugin_shows_slurm_what_slurm_asks_for() {
@@ -97,6 +171,7 @@ fn the_plugin_shows_slurm_what_slurm_asks_for() {
         "slurm_spank_init",
         "slurm_spank_init_post_opt",
         "slurm_spank_local_user_init",
+        "slurm_spank_task_exit",
         "slurm_spank_user_init",
         "spank_plugin_version",
     ];
@@ -170,7 +245,7 @@ fn is_real_time(process: &Process) -> bool {
 const NOBODY: &str = "65534";
 
 /// Two users have a job on the same nodes at once: neither hears of the other's. The agents are their
-/// users', with nothing of root's but the priority.
+/// users', with nothing of root's but the priority (slurm-3).
 #[test]
 fn two_jobs_of_two_users_at_once() {
     let Some(cluster) = Cluster::start("") else {
@@ -215,16 +290,11 @@ fn two_jobs_of_two_users_at_once() {
         .0
         .success();
     for (may, what, lacks) in [
-        (real_time, "that agents run in real time", "CAP_SYS_NICE"),
-        (
-            may_raise,
-            "that they keep a limit for it",
-            "CAP_SYS_RESOURCE",
-        ),
+        (real_time, "that agents run in real time", "real-time"),
+        (may_raise, "that they keep a limit for it", "limits"),
     ] {
         if !may {
-            let text = format!("SKIPPED in part: {what}; root has no {lacks} here\n");
-            std::io::stderr().write_all(text.as_bytes()).ok();
+            muster_tests::skipped(lacks, &format!("not shown: {what}"));
         }
     }
     for node in 1..=NODES {
@@ -298,7 +368,7 @@ exec srun --label --muster --kill-on-bad-exit=0 --no-kill "$RANK" <>"$LAB/in" >"
 "#;
 
 /// Slurm ends a job and starts it anew: the same names, the same ports, another key, and nothing of the
-/// first time.
+/// first time (slurm-3).
 #[test]
 fn a_job_that_is_requeued_begins_anew() {
     let Some(cluster) = Cluster::start(&plugin(&program("musterd"))) else {
@@ -329,14 +399,11 @@ fn a_job_that_is_requeued_begins_anew() {
     first.iter().for_each(|process| wait_for_end(process.pid));
     let before = run.lines_with(&["ATTACHED"]).len();
     // It is waiting again, for longer than need be.
-    let end = std::time::Instant::now() + muster_tests::DEADLINE;
     let waits = || {
         let said = cluster.say(&["squeue", "--noheader", "--job", &job, "--format=%T"]);
-        said.1.trim() == "PENDING"
+        (said.1.trim() == "PENDING").then_some(())
     };
-    while !waits() {
-        assert!(std::time::Instant::now() < end, "{}", cluster.logs());
-    }
+    muster_tests::until(|| cluster.logs(), waits);
     let again = [
         "scontrol",
         "update",

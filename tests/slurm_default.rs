@@ -3,7 +3,7 @@
 
 use muster_tests::cluster::{Cluster, NODES, Process, Run, signal};
 use muster_tests::launch::venv;
-use muster_tests::steps::{LIVES_ON, everybody, plugin, service, step, worker};
+use muster_tests::steps::{LIVES_ON, everybody, plugin, service, step, worker, worker_program};
 use muster_tests::{program, workspace};
 use rustix::process::Signal;
 use std::fs;
@@ -40,7 +40,7 @@ fn muster_run(cluster: &Cluster, before: &[&str]) -> Run {
 }
 
 /// `muster run` brings its own agents. A plugin that sees it starts none; one that does not, as it stands behind a
-/// shell, has its agents beside them.
+/// shell, has its agents beside them (slurm-1).
 #[test]
 fn muster_run_has_its_own_agents() {
     let Some(cluster) = cluster() else {
@@ -67,7 +67,45 @@ fn muster_run_has_its_own_agents() {
     }
 }
 
-/// The example's agents and workers meet under the name that the script gives.
+/// So does a job on nodes that it emulates, which a shell of such a step starts: it has neither the name nor the hosts
+/// nor the ports of the step's own agents (slurm-1).
+#[test]
+fn jobs_that_a_shell_of_a_step_starts_are_their_own() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    let muster = program("muster").display().to_string();
+    let rank = worker_program();
+    let line = format!(
+        "\"$@\" sh -c 'echo RAN $MUSTER_JOB $MUSTER_NODE; printf \"states\\nleave 0\\n\" | {rank}'"
+    );
+    for (how, nodes) in [(&[][..], ["n1"; 2]), (&["--nodes", "2"], ["n1", "n2"])] {
+        let mut command = cluster.command("srun");
+        command.args(["--nodelist=n1", "--ntasks=1"]).args(LIVES_ON);
+        command.args(["sh", "-c", &line, "sh", &muster, "run"]);
+        command.args(how).args(["-n", "2", "--"]);
+        command
+            .env("MUSTER_AGENT", program("musterd"))
+            .env("TMPDIR", cluster.folder())
+            .env("HOME", cluster.folder());
+        let output = command.output().expect("nsenter can be started");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{how:?}: {output:?}");
+        let mut ran: Vec<&str> = said.lines().filter(|line| line.contains("RAN ")).collect();
+        ran.sort_unstable();
+        assert!(ran.iter().all(|line| !line.contains("slurm-")), "{said}");
+        let places: Vec<&str> = ran
+            .iter()
+            .filter_map(|line| line.split(' ').next_back())
+            .collect();
+        assert_eq!(places, nodes, "{said}");
+        let left = said.lines().filter(|line| line.contains("LEFT true"));
+        assert_eq!(left.count(), 2, "{said}");
+        cluster.await_clean();
+    }
+}
+
+/// The example's agents and workers meet under the name that the script gives (slurm-1).
 #[test]
 fn the_step_of_the_example_meets_its_own_agents() {
     let Some(cluster) = cluster() else {
@@ -101,7 +139,7 @@ exec "$MPIRUN" --allow-run-as-root --bind-to none --with-ft ulfm -n 4 \
 	-x SURVIVE_LOG_DIR -x SURVIVE_READY_S -x SURVIVE_DEADLINE_S "$SURVIVE" >"$LAB/out" 2>&1
 "#;
 
-/// They are one job: those of mpirun's node hear of a death on another one.
+/// They are one job: those of mpirun's node hear of a death on another one (slurm-1).
 #[test]
 fn ranks_of_mpirun_in_a_batch_script_are_one_job() {
     let Some(cluster) = cluster() else {

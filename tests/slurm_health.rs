@@ -3,12 +3,11 @@
 
 use muster_tests::cluster::{Cluster, NODES, signal};
 use muster_tests::steps::on_host;
-use muster_tests::{DEADLINE, program, workspace};
+use muster_tests::{program, until, workspace};
 use rustix::process::Signal;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Instant;
 
 /// A member as the unit starts it, in a directory of its own.
 const MEMBER: &str = r#"mkdir -p -m 700 "$LAB/run/$NODE"
@@ -24,12 +23,11 @@ exec >>"LAB/run/health.$SLURMD_NODENAME" 2>&1
 
 /// Asked until it is so, as Slurm has no event for it.
 fn await_that(cluster: &Cluster, what: &str, is_so: impl Fn() -> bool) {
-    let end = Instant::now() + DEADLINE;
-    while !is_so() {
-        assert!(Instant::now() < end, "not {what}{}", cluster.logs());
-    }
+    let seen = || format!("{what}{}", cluster.logs());
+    until(seen, || is_so().then_some(()));
 }
 
+/// slurm-5.
 #[test]
 fn slurmd_asks_the_member_of_its_node() {
     let Some(cluster) = Cluster::start("") else {

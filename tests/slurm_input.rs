@@ -121,7 +121,7 @@ fn wrong_options_end_srun_and_limits_do_not() {
 }
 
 /// What a user's environment says of agents holds for those of the plugin; what it does not hand on of itself
-/// does not matter.
+/// does not matter (slurm-1).
 #[test]
 fn the_users_environment_comes_along() {
     let line = plugin(&program("musterd"));
@@ -211,7 +211,7 @@ fn a_plugin_that_does_not_fit_is_left_out() {
 }
 
 /// A node whose slurmd has not been given the plugin, or one that does not fit: the others have their agents, all
-/// tasks run, and a rank of that node is told what is missing.
+/// tasks run, and a rank of that node is told what is missing (slurm-1).
 #[test]
 fn a_node_without_the_plugin() {
     let line = plugin(&program("musterd"));
@@ -252,6 +252,7 @@ fn restart_slurmd(cluster: &Cluster, node: usize, mount: &str) {
     cluster.await_state(node, "idle");
 }
 
+/// slurm-1.
 #[test]
 fn what_one_node_lacks_is_told_of_that_node() {
     let agent = program("musterd");
@@ -307,6 +308,7 @@ fn mount(cluster: &Cluster, name: &str, options: &str) -> String {
     folder
 }
 
+/// slurm-1.
 #[test]
 fn directories_that_cannot_be_used_are_named() {
     let Some(cluster) = Cluster::start(&plugin(&program("musterd"))) else {

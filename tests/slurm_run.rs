@@ -164,6 +164,7 @@ fn a_step_without_faults_leaves_nothing() {
     expect_no_files(&cluster, &[]);
 }
 
+/// run-1.
 #[test]
 fn a_killed_rank_is_survived() {
     let Some(cluster) = Cluster::start("") else {
@@ -185,6 +186,7 @@ fn both_ranks_of_a_node_killed_are_survived() {
     survive_fault(Fault::RanksOfNode);
 }
 
+/// slurm-4, run-1.
 #[test]
 fn a_killed_node_is_survived() {
     survive_fault(Fault::Node);
@@ -269,7 +271,7 @@ fn a_step_without_agents_ends_and_leaves_nothing() {
     }
 }
 
-/// As in an interactive step: each has a name of its own, by which it has its key, its ports and its agents.
+/// As in an interactive step: each has a name of its own, by which it has its key, its ports and its agents (run-2).
 #[test]
 fn two_at_once_in_one_step_are_two_jobs() {
     let Some(cluster) = Cluster::start("") else {

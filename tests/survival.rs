@@ -35,6 +35,7 @@ const NODE_TOLD: &str = "the others live, and all of them are told of the node a
 const OUTPUT: &str =
     "its workers lose input and output; the others live, and are told of those that end of it";
 
+/// slurm-4.
 #[test]
 fn the_table_has_these_rows_and_no_others() {
     expect_all_rows();
@@ -116,6 +117,7 @@ fn lose_a_worker_an_agent_and_a_node(cluster: &Cluster, run: &mut Run, start: St
     saw(start, NODE, NODE_TOLD);
 }
 
+/// slurm-4.
 #[test]
 fn the_plugin_and_a_step_that_lives_on() {
     let Some(cluster) = Cluster::start(&plugin(&program("musterd"))) else {
@@ -167,6 +169,7 @@ fn the_plugin_and_steps_with_other_flags() {
     cluster.await_clean();
 }
 
+/// slurm-2.
 #[test]
 fn the_service_step() {
     let Some(cluster) = Cluster::start("") else {
@@ -211,6 +214,7 @@ fn left_pmix(cluster: &Cluster) -> PathBuf {
     binary
 }
 
+/// slurm-3, slurm-4.
 #[test]
 fn pmix_of_slurm() {
     let Some(cluster) = Cluster::start(&plugin(&program("musterd"))) else {
@@ -268,7 +272,7 @@ fn allocation(cluster: &Cluster, options: &[&str]) -> Run {
         .env("SURVIVE_LOG_DIR", cluster.folder())
         .env("TMPDIR", cluster.folder())
         .env("SURVIVE_READY_S", "60")
-        .env("SURVIVE_DEADLINE_S", "60")
+        .env("SURVIVE_DEADLINE_S", "30")
         .env("MUSTER_ULFM", "1")
         .env("MUSTER_AGENT", workspace().join("target/release/musterd"))
         // For the srun with which mpirun starts its daemons.
@@ -294,6 +298,31 @@ fn expect_shrunk(run: &Run, ranks: usize) {
     }
 }
 
+/// A job of which a node falls silent, and MPI has shrunk. It may stay in a call all the same, though Muster has told
+/// it: its word that a communicator is revoked goes from rank to rank, and ranks of that node may have been to pass it
+/// on. The program says so, and it is tried again. How often that was needed comes with the job.
+fn fall_silent(cluster: &Cluster, node: usize) -> (Run, usize) {
+    for times in 1..=3 {
+        let mut run = allocation(cluster, &["--with-ft", "ulfm"]);
+        run.await_lines(8, &[": READY "]);
+        cluster.cut(node);
+        kill(&cluster.all_on(node));
+        run.await_lines(6, &[": TOLD ", " RANK_FAILED 4 "]);
+        let is_stuck = |line: &String| line.contains(": NOSHRINK ");
+        if !(1..=6).any(|count| run.await_lines(count, &["SHR"]).iter().any(is_stuck)) {
+            expect_shrunk(&run, 6);
+            return (run, times);
+        }
+        cluster.await_state(node, "down");
+        let (status, said) = cluster.say(&["scancel", "--me"]);
+        assert!(status.success(), "{said}");
+        run.end();
+        cluster.mend(node);
+        cluster.recover();
+    }
+    panic!("MPI has not come back three times");
+}
+
 /// All of them get the right answer.
 fn expect_answers(cluster: &Cluster, run: &Run, ranks: usize) {
     let stop = cluster.folder().join("stop");
@@ -303,6 +332,7 @@ fn expect_answers(cluster: &Cluster, run: &Run, ranks: usize) {
     fs::remove_file(&stop).expect("it is there");
 }
 
+/// slurm-4.
 #[test]
 fn mpirun_in_an_allocation() {
     let Some(cluster) = Cluster::start("") else {
@@ -327,6 +357,7 @@ fn mpirun_in_an_allocation() {
     cluster.show_clean("jobs of mpirun that lost a rank");
 }
 
+/// slurm-4.
 #[test]
 fn mpirun_that_loses_a_node() {
     let Some(cluster) = Cluster::start("") else {
@@ -345,11 +376,7 @@ fn mpirun_that_loses_a_node() {
     run.end();
     cluster.recover();
     saw(Start::Ulfm, DAEMONS, LIVE_ON);
-    let mut run = allocation(&cluster, &["--with-ft", "ulfm"]);
-    run.await_lines(8, &[": READY "]);
-    cluster.cut(3);
-    kill(&cluster.all_on(3));
-    expect_shrunk(&run, 6);
+    let (mut run, lost) = fall_silent(&cluster, 3);
     cluster.await_state(3, "down");
     expect_answers(&cluster, &run, 6);
     cluster.mend(3);
@@ -363,6 +390,6 @@ fn mpirun_that_loses_a_node() {
     run.await_error("PRTE has lost communication with a remote daemon");
     saw(Start::Ulfm, NODE, JOB_ENDS);
     cluster.recover();
-    cluster.await_clean_but(2);
+    cluster.await_clean_but(lost + 1);
     cluster.show_clean("jobs of mpirun, of which two lost a node");
 }

@@ -5,8 +5,8 @@ mod common;
 
 use common::{Node, config, on_the_wheel, text};
 use muster_fabric::{
-    Class, DropReason, Fabric, Finding, HealthState, Nid, NidList, Pace, PathState, PeerError,
-    PeerHandle, Policy, Route, Rule, Sent, Subject, Transport,
+    Class, Counters, DropReason, Fabric, Finding, HealthState, Nid, NidList, Pace, PathState,
+    PeerError, PeerHandle, Policy, Route, Rule, Sent, Subject, Transport,
 };
 
 fn nid(text: &str) -> Nid {
@@ -328,6 +328,22 @@ fn figures_are_kept_for_each_summed_for_all_and_set_to_zero() {
     }
     let dropped = |a: &Node| a.fabric.nets()[0].counters.dropped(DropReason::PeerBusy);
     assert!(dropped(&a) > 0);
+    // A net is the sum of its rails.
+    let (net, rails) = (a.fabric.nets().remove(0), a.fabric.rails());
+    let sum = |of: fn(&Counters) -> u64| rails.iter().map(|rail| of(&rail.counters)).sum::<u64>();
+    let figures: [fn(&Counters) -> u64; 4] = [
+        |one| one.sends,
+        |one| one.send_bytes,
+        |one| one.receives,
+        |one| one.dropped(DropReason::PeerBusy),
+    ];
+    for figure in figures {
+        assert_eq!(figure(&net.counters), sum(figure), "{net:?}");
+    }
+    assert!(
+        rails.iter().all(|rail| rail.counters.sends > 0),
+        "{rails:?}"
+    );
     a.drain(3, &mut Vec::new());
     a.fabric.zero_stats();
     let rail = a.fabric.rails().remove(0);

@@ -13,6 +13,7 @@ fn machine(name: &str) -> Machine {
     locality::read_file(&root.join(name)).expect(name)
 }
 
+/// snd-015.
 #[test]
 fn devices_nodes_and_distances_are_read() {
     let two = machine("two-sockets.xml");
@@ -45,7 +46,7 @@ fn devices_nodes_and_distances_are_read() {
     );
 }
 
-/// snd-010, snd-015, on the machine that runs the test: whatever it is, it has a thread.
+/// snd-010, on the machine that runs the test: whatever it is, it has a thread.
 #[test]
 fn this_machine_is_read_too() {
     let machine = locality::read().unwrap();

@@ -66,6 +66,8 @@ const CONSTANTS: &[&str] = &[
     "PMIX_JOB_SIZE",
     "PMIX_LOCALITY_STRING",
     "PMIX_LOCAL_RANK",
+    "PMIX_LOG_STDERR",
+    "PMIX_LOG_STDOUT",
     "PMIX_MAX_KEYLEN",
     "PMIX_MAX_NSLEN",
     "PMIX_MAX_PROCS",

@@ -1,5 +1,6 @@
 //! Muster: every rank of an HPC job knows, within milliseconds, which nodes and ranks are
 //! alive, degraded, hung or dead, and why.
+#![deny(unsafe_code)]
 
 #[cfg(feature = "agent")]
 pub mod agent;
@@ -20,5 +21,6 @@ pub mod launch;
 pub mod pmix;
 #[cfg(feature = "agent")]
 mod roster;
+#[allow(unsafe_code)]
 pub mod sys;
 pub mod watch;

@@ -12,6 +12,7 @@ use muster::watch::{Finding, RankNotice, Watch, procfs};
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 use support::agent::{limits, place};
 use support::{DEADLINE, raw};
 
@@ -66,9 +67,15 @@ fn a_door_at_which_nobody_can_be_let_in_is_left_for_the_next_round() {
     let client = Packets::connect(&place.socket()).unwrap();
     let mut requests = Vec::new();
     // Even the spare descriptor does not help: as if another thread had been faster.
-    raw::without_descriptors(|| doorman.serve(&mut board, &watch, &mut requests).unwrap());
+    raw::without_descriptors(|| {
+        doorman
+            .serve(Instant::now(), &mut board, &watch, &mut requests)
+            .unwrap();
+    });
     assert_eq!(doorman.counters().turned_away, 0);
-    doorman.serve(&mut board, &watch, &mut requests).unwrap();
+    doorman
+        .serve(Instant::now(), &mut board, &watch, &mut requests)
+        .unwrap();
     drop(doorman);
     assert!(poll::readable(&[client.as_fd()], Some(DEADLINE)).unwrap()[0]);
 }

@@ -2,10 +2,12 @@
 //! after them with the right words is let in.
 
 use muster::board::{BoardLimits, BoardWriter};
-use muster::doorman::{Ask, Door, Doorman, Hello, Place, ToAgent, ToClient};
+use muster::doorman::{Ask, Door, Doorman, GREETING_DEADLINE, Hello, Place, ToAgent, ToClient};
 use muster::sys::socket::{Packets, Received};
 use muster::watch::Watch;
 use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 const SLOTS: u32 = 4;
 
@@ -19,10 +21,14 @@ struct House {
 impl House {
     /// One round, as the agent's loop does it.
     fn serve(&mut self) -> usize {
+        self.serve_at(Instant::now())
+    }
+
+    fn serve_at(&mut self, now: Instant) -> usize {
         let (mut requests, mut notices) = (Vec::new(), Vec::new());
         let served = self
             .doorman
-            .serve(&mut self.board, &self.watch, &mut requests);
+            .serve(now, &mut self.board, &self.watch, &mut requests);
         served.expect("the door stands");
         self.watch.take(&mut notices);
         for notice in notices {
@@ -87,10 +93,8 @@ fn descriptors() -> usize {
         .count()
 }
 
-#[test]
-fn mad_clients_leave_nothing_behind() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let place = Place::find(Some("mad"), Some("n1"), Some(directory.path())).expect("a place");
+fn house(directory: &Path, job: &str) -> House {
+    let place = Place::find(Some(job), Some("n1"), Some(directory)).expect("a place");
     let limits = BoardLimits {
         nodes: 4,
         ranks: 16,
@@ -101,12 +105,56 @@ fn mad_clients_leave_nothing_behind() {
     let watch = Watch::start(&board.view()).expect("a watch");
     let door = Door::open(&place).expect("a door");
     let doorman = Doorman::new(door, &place).expect("a doorman");
-    let mut house = House {
+    House {
         doorman,
         board,
         watch,
         place,
-    };
+    }
+}
+
+/// Whoever stands at the door and says nothing is put out after a while, and counted; who has said Hello stays, even
+/// if it was we who were late to hear it. So silent ones keep nobody out for long.
+#[test]
+fn who_never_says_hello_is_put_out() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut house = house(directory.path(), "silent");
+    let begun = Instant::now();
+    let connect = |house: &House| Packets::connect(&house.place.socket()).expect("a listener");
+    let silent: Vec<Packets> = (0..SLOTS + 64).map(|_| connect(&house)).collect();
+    house.serve_at(begun);
+    let late = connect(&house);
+    house.serve_at(begun);
+    let turned_away = house.doorman.counters().turned_away;
+    assert_eq!(turned_away, 1, "as many are there as may be");
+    drop(late);
+    silent[1]
+        .send(&house.hello(), None)
+        .expect("room for a word");
+    let before = begun + GREETING_DEADLINE - Duration::from_millis(1);
+    assert!(!house.doorman.is_somebody_late(before));
+    let after = begun + GREETING_DEADLINE;
+    assert!(house.doorman.is_somebody_late(after));
+    assert_eq!(house.serve_at(after), 1, "one was heard");
+    assert!(!house.doorman.is_somebody_late(after));
+    let counters = house.doorman.counters();
+    let all = u64::from(SLOTS) + 64;
+    assert_eq!((counters.silent, counters.welcomed), (all - 1, 1));
+    let mut buffer = [0; 2048];
+    assert!(matches!(
+        silent[0].receive(&mut buffer),
+        Ok(Received::HungUp)
+    ));
+    assert!(matches!(
+        silent[1].receive(&mut buffer),
+        Ok(Received::Message(..))
+    ));
+}
+
+#[test]
+fn mad_clients_leave_nothing_behind() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut house = house(directory.path(), "mad");
     let before = descriptors();
     let seed = 0x6d75_7374_6572;
     println!("seed {seed}");

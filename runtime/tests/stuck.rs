@@ -1,9 +1,12 @@
 //! Processes in uninterruptible sleep: stuck if it lasts, unless somebody froze them.
 
+#[path = "../../tests/skipped.rs"]
+mod skipped;
 mod support;
 
 use muster::board::RankState;
 use muster::watch::{Finding, HungBy};
+use skipped::skipped;
 use std::fs;
 use std::path::{Path, PathBuf};
 use support::agent::Agent;
@@ -97,8 +100,9 @@ fn a_frozen_rank_is_neither_dead_nor_hung() {
     for (version, freezer) in [(1, Freezer::of_version_1()), (2, Freezer::of_version_2())] {
         match freezer {
             Some(freezer) => freeze_a_rank(&freezer),
-            None => eprintln!(
-                "SKIPPED: no group of processes can be frozen here by control groups of version {version}"
+            None => skipped(
+                &format!("cgroup-{version}"),
+                "no group of processes can be frozen",
             ),
         }
     }

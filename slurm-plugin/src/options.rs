@@ -305,6 +305,7 @@ mod tests {
         }
     }
 
+    /// slurm-1.
     #[test]
     fn a_site_has_defaults_and_limits() {
         let parse = |line: &str| Site::parse(line.split(' '));

@@ -6,7 +6,7 @@
 
 use crate::options::{Site, Wish, has_own_agents, is_of_the_user, job_name};
 use crate::spank::{Handle, Item, OPTIONAL, Spank, SpankOption, error, host, tell};
-use crate::start::{Agent, Order};
+use crate::start::{Agent, Order, ended};
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
@@ -253,6 +253,26 @@ pub extern "C" fn slurm_spank_user_init(_: Handle, _: c_int, _: *const *const c_
     hook("user_init", |state| {
         if let Some(word) = state.word.take() {
             tell(&word);
+        }
+    })
+}
+
+/// In slurmstepd, when a task has ended: the agent is told, which knows nothing of those that never came to it.
+#[unsafe(no_mangle)]
+pub extern "C" fn slurm_spank_task_exit(spank: Handle, _: c_int, _: *const *const c_char) -> c_int {
+    let spank = Spank(spank);
+    hook("task_exit", |state| {
+        let Some(agent) = &state.agent else {
+            return;
+        };
+        // Each component of such a job counts its tasks from 0, and their ranks go through.
+        if spank.variable(c"SLURM_HET_SIZE").is_some() {
+            return;
+        }
+        let number = |item| spank.number(item);
+        let (task, pid) = (number(Item::Task), number(Item::Pid));
+        if let (Some(task), Some(pid), Some(status)) = (task, pid, number(Item::Status)) {
+            agent.tell(&ended(task, pid, status.cast_signed()));
         }
     })
 }

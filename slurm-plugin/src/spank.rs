@@ -18,7 +18,7 @@ pub(crate) struct SpankOption {
     pub(crate) callback: extern "C" fn(c_int, *const c_char, c_int) -> c_int,
 }
 
-/// `S_JOB_UID` and those after it.
+/// `S_JOB_UID` and those after it; each is a number of 32 bits.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub(crate) enum Item {
@@ -28,6 +28,12 @@ pub(crate) enum Item {
     Step = 3,
     /// Which of the step's nodes this is.
     Node = 5,
+    /// A task's number in the step.
+    Task = 12,
+    /// What `wait` said of a task that has ended.
+    Status = 13,
+    /// A task's process.
+    Pid = 14,
 }
 
 /// `S_JOB_ARGV`, which is no number.

@@ -1,13 +1,16 @@
 //! A node's agent, started by root for a user: real-time priority if it may be had, then the user's
 //! identity, then `musterd`, away from slurmstepd. Its standard input is what holds it: the agent ends
-//! when that closes and its clients have gone, be it that the step ends or that slurmstepd is killed.
+//! when that closes and its clients have gone, be it that the step ends or that slurmstepd is killed. There it is
+//! told, too, how tasks have ended.
 
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// How long an agent may take to be ready (libfabric may load for a third of a second).
@@ -37,7 +40,7 @@ pub(crate) struct Order {
 
 /// An agent that runs.
 pub(crate) struct Agent {
-    input: File,
+    input: UnixStream,
     output: File,
 }
 
@@ -49,7 +52,24 @@ impl Agent {
         let words = words.map(|word| CString::new(word).unwrap_or_default());
         let variables: Result<Vec<_>, _> = order.variables.iter().map(|line| text(line)).collect();
         let (variables, failed) = (variables?, |cause: io::Error| cause.to_string());
-        let (input, write) = pipe().map_err(failed)?;
+        // To a socket one can write without waiting, and without a signal when nobody is left to read.
+        let (input, write) = UnixStream::pair().map_err(failed)?;
+        let input = OwnedFd::from(input);
+        let room: libc::c_int = 1 << 20;
+        // SAFETY: the number outlives the call. Where so much is refused, what there is has to do.
+        unsafe {
+            let (fd, size) = (
+                write.as_raw_fd(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            );
+            libc::setsockopt(
+                fd,
+                libc::SOL_SOCKET,
+                libc::SO_SNDBUF,
+                (&raw const room).cast(),
+                size,
+            );
+        }
         let (read, output) = pipe().map_err(failed)?;
         let pointers = |texts: &[CString]| {
             let all = texts.iter().map(|text| text.as_ptr());
@@ -68,11 +88,11 @@ impl Agent {
         }
         drop((input, output));
         let mut agent = Self {
-            input: File::from(write),
+            input: write,
             output: File::from(read),
         };
         // If it has ended already, what it said is found below.
-        let _ = agent.input.write_all(format!("{}\n", order.key).as_bytes());
+        agent.tell(&order.key);
         let said = agent.await_ready(&order.program)?;
         let lacks = said.lines().filter_map(|line| line.strip_prefix(LACK));
         let lacks = lacks.collect::<Vec<_>>().join("; ");
@@ -103,15 +123,21 @@ impl Agent {
         }
     }
 
+    /// Tells it something, in a line. One that does not read, or that was killed, does without.
+    pub(crate) fn tell(&self, line: &str) {
+        let line = format!("{line}\n");
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: the text outlives the call.
+        unsafe {
+            let fd = self.input.as_raw_fd();
+            libc::send(fd, line.as_ptr().cast(), line.len(), flags);
+        }
+    }
+
     /// Has it end, and waits for that; false if it stays for somebody else.
     pub(crate) fn end(mut self) -> bool {
-        drop(std::mem::replace(
-            &mut self.input,
-            match self.output.try_clone() {
-                Ok(other) => other,
-                Err(_) => return false,
-            },
-        ));
+        // What was told before is read all the same.
+        let _ = self.input.shutdown(Shutdown::Both);
         let until = Instant::now() + END_DEADLINE;
         let mut bytes = [0; 256];
         // Keeper and worker have the other end.
@@ -141,6 +167,15 @@ impl Agent {
             }
         }
     }
+}
+
+/// The line that tells of the end of a task, by what `wait` said of it.
+pub(crate) fn ended(task: u32, pid: u32, status: i32) -> String {
+    let (what, number) = match libc::WIFSIGNALED(status) {
+        true => ("signal", libc::WTERMSIG(status)),
+        false => ("exit", libc::WEXITSTATUS(status)),
+    };
+    format!("ended {task} {pid} {what} {number}")
 }
 
 /// In the child: leaves slurmstepd behind and becomes the agent.
@@ -211,4 +246,18 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 
 fn text(text: &str) -> Result<CString, String> {
     CString::new(text).map_err(|_| format!("{text:?} holds a NUL byte"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_told_as_wait_tells_them() {
+        assert_eq!(ended(3, 4711, 9), "ended 3 4711 signal 9");
+        // With a core.
+        assert_eq!(ended(3, 4711, 0x80 | 11), "ended 3 4711 signal 11");
+        assert_eq!(ended(0, 12, 7 << 8), "ended 0 12 exit 7");
+        assert_eq!(ended(0, 12, 0), "ended 0 12 exit 0");
+    }
 }

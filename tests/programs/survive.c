@@ -7,7 +7,7 @@
  *   WRONG rank sum         never
  *   DONE rank size         after MPI_Finalize
  *
- * SURVIVE_ROUNDS is for how many sums they go on (50 if it is not set), one a millisecond at most.
+ * They go on for 50 sums, one a millisecond at most, and if SURVIVE_UNTIL names a file, until it is there.
  *
  * `survive die-early R`: rank R ends before MPI_Init. `survive abort R`: rank R calls MPI_Abort. */
 #include <mpi.h>
@@ -60,8 +60,7 @@ static MPI_Comm shrink(MPI_Comm all, int rank)
 int main(int count, char **words)
 {
     int number = count > 1 ? atoi(words[count - 1]) : 0;
-    const char *rank_text = getenv("PMIX_RANK"), *rounds_text = getenv("SURVIVE_ROUNDS");
-    int least = rounds_text ? atoi(rounds_text) : 50;
+    const char *rank_text = getenv("PMIX_RANK"), *until = getenv("SURVIVE_UNTIL");
     if (count > 2 && strcmp(words[1], "die-early") == 0 && rank_text && atoi(rank_text) == number)
         return 3;
     MPI_Init(&count, &words);
@@ -79,14 +78,18 @@ int main(int count, char **words)
     const char *node = getenv("MUSTER_NODE");
     say("READY", rank, (int)getpid(), node ? node : "?");
     now = size;
-    for (int rounds = 0; now > size - lost || rounds < least; rounds++) {
-        int one = 1, sum = 0;
-        if (MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, all) != MPI_SUCCESS) {
+    // All read the same sums, so all leave in the same round: with that file, if it is named.
+    int wanted = until != NULL;
+    for (int rounds = 0; now > size - lost || rounds < 50 || wanted; rounds++) {
+        int own[2] = {1, until && access(until, F_OK) == 0}, sums[2] = {0, 0};
+        if (MPI_Allreduce(own, sums, 2, MPI_INT, MPI_SUM, all) != MPI_SUCCESS) {
             all = shrink(all, rank);
             MPI_Comm_size(all, &now);
             rounds = 0;
-        } else if (sum != now) {
-            say("WRONG", rank, sum, "");
+        } else {
+            wanted &= sums[1] == 0;
+            if (sums[0] != now)
+                say("WRONG", rank, sums[0], "");
         }
         usleep(1000);
     }

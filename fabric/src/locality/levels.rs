@@ -56,6 +56,7 @@ pub fn ranges(numbers: &[u32]) -> String {
 mod tests {
     use super::*;
 
+    /// run-2.
     #[test]
     fn processes_share_what_their_strings_have_in_common() {
         let level = |name, parts: &[&[u32]]| Level {

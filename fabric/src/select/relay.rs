@@ -168,7 +168,7 @@ mod tests {
 
     proptest! {
         /// One hop: whoever is chosen is reached directly and shares a net; and nobody who was not chosen
-        /// is better.
+        /// is better (snd-060).
         #[test]
         fn who_is_chosen_can_carry_and_is_the_best(
             carriers in proptest::collection::vec(carrier(), 0..12),

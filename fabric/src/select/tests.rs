@@ -63,8 +63,34 @@ fn messages_go_round_the_home_pairs_in_equal_shares() {
 /// snd-040: where memory is matters for the local side alone.
 #[test]
 fn no_distance_decides_among_remote_nids() {
-    assert!(RAIL_STEPS.contains(&Step::Distance) && !REMOTE_STEPS.contains(&Step::Distance));
-    assert!(!SHARED.contains(&Step::Distance));
+    // All four pairs are home pairs here, so that a NID may be taken on either rail.
+    let mut paths = square();
+    paths.iter_mut().for_each(|path| path.spare = false);
+    let took = |distances: [u32; 2]| {
+        let rails = distances.map(|distance| RailInput { distance, ..RAIL });
+        let way = |index: u8| {
+            (
+                paths[usize::from(index)].rail,
+                paths[usize::from(index)].remote,
+            )
+        };
+        let took = messages(&rails, &mut paths.clone(), 8);
+        took.into_iter()
+            .map(way)
+            .unzip::<u8, u8, Vec<u8>, Vec<u8>>()
+    };
+    let (rails, remotes) = took([10, 21]);
+    assert_eq!(rails, [0; 8]);
+    let (other_rails, other_remotes) = took([21, 10]);
+    assert_eq!(other_rails, [1; 8]);
+    // The NID whose own rail is the far one is taken as often as the other, wherever the memory is.
+    for remotes in [remotes, other_remotes] {
+        assert_eq!(
+            remotes.iter().filter(|remote| **remote == 0).count(),
+            4,
+            "{remotes:?}"
+        );
+    }
 }
 
 /// snd-060 and the order of the steps, each beaten by the one before it.

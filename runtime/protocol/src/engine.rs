@@ -187,6 +187,15 @@ impl Engine {
         self.overlay().into_iter().flat_map(Overlay::seeds)
     }
 
+    /// Whether it has the job's key: without one nothing is believed, and nothing is sent.
+    #[must_use]
+    pub fn has_key(&self) -> bool {
+        match self {
+            Self::Overlay(engine) => engine.has_key(),
+            Self::Age(engine) => engine.config().key.is_some(),
+        }
+    }
+
     /// Those this engine observes: they beat to it. Nobody beats in age gossip.
     pub fn observing(&self) -> impl Iterator<Item = MemberId> {
         self.overlay().into_iter().flat_map(Overlay::observing)

@@ -130,6 +130,13 @@ pub fn sender(bytes: &[u8]) -> Option<MemberId> {
     read_header(bytes).ok().map(|header| header.sender)
 }
 
+/// What a frame claims: its kind, its sender, and its body. None of it is proven.
+pub(crate) fn unproven(bytes: &[u8]) -> Option<(Kind, MemberId, &[u8])> {
+    let header = read_header(bytes).ok()?;
+    let body = bytes.get(HEADER_SIZE..bytes.len().checked_sub(TAG_SIZE)?)?;
+    Some((header.kind, header.sender, body))
+}
+
 /// The kind a frame claims, unproven. For traces.
 pub(crate) fn peek(bytes: &[u8]) -> Option<Kind> {
     read_header(bytes).ok().map(|header| header.kind)

@@ -19,6 +19,8 @@
 //! What is absent: rails (a member has one opaque address; the fabric knows what is in it), PMIx,
 //! Slurm, files, wall-clock time.
 #![forbid(unsafe_code)]
+// No decision hangs on how a machine rounds.
+#![deny(clippy::float_arithmetic)]
 
 pub mod age;
 mod arrivals;
@@ -31,6 +33,7 @@ mod engine;
 mod event;
 mod evidence;
 pub mod frame;
+mod hearsay;
 mod identity;
 mod label;
 mod lateness;
@@ -60,6 +63,7 @@ pub use counters::Counters;
 pub use engine::Engine;
 pub use event::{Cause, CauseKind, Event, EventKind};
 pub use evidence::{EVIDENCE_MAX, Observation, ObservationKind};
+pub use hearsay::{Hearsay, hearsay};
 pub use identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
 pub use lateness::LATE_MAX_US;
 pub use overlay::{

@@ -25,6 +25,8 @@ struct Window {
     highest: u64,
     bits: [u64; WORDS],
     used_at: u64,
+    /// The last frame was later than all before it.
+    advanced: bool,
 }
 
 impl Window {
@@ -34,6 +36,7 @@ impl Window {
             highest: sequence,
             bits: [0; WORDS],
             used_at,
+            advanced: false,
         };
         window.tick(sequence);
         window
@@ -49,7 +52,8 @@ impl Window {
     }
 
     fn accept(&mut self, sequence: u64) -> Result<(), Reject> {
-        if sequence > self.highest {
+        self.advanced = sequence > self.highest;
+        if self.advanced {
             self.slide(sequence);
         } else if self.highest - sequence >= WINDOW - 64 {
             // The word that is being filled is shared with the oldest numbers: they go early.
@@ -96,6 +100,13 @@ impl ReplayGuard {
     /// Senders whose window is kept.
     pub(crate) fn len(&self) -> usize {
         self.windows.len()
+    }
+
+    /// Whether this frame, ticked off last, was later than all others of the sender's present life, of which there
+    /// were some: the first that is seen may be an old one that somebody repeats.
+    pub(crate) fn is_latest(&self, sender: MemberId, sequence: u64) -> bool {
+        let window = self.windows.get(&sender);
+        window.is_some_and(|window| window.advanced && window.highest == sequence)
     }
 
     /// Ticks the frame off, or says why it is not new. An authentic frame only.

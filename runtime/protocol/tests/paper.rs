@@ -180,6 +180,7 @@ fn news() -> impl Strategy<Value = News> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
+    /// ZM-09.
     #[test]
     fn the_engine_and_the_transcription_agree(
         theta in 1..5_usize,

@@ -1,7 +1,7 @@
 //! An agent in the place of one that broke off asks what became of that life before it begins its own (ZM-04).
 
 use muster_protocol::{
-    Config, EventKind, Input, Instant, MemberId, NodeState, Overlay, Phase, Policy, Profile,
+    Config, EventKind, Input, Instant, MemberId, NodeState, Overlay, Phase, Policy, Profile, Target,
 };
 
 const NAMES: [&str; 3] = ["n1", "n2", "n3"];
@@ -60,9 +60,13 @@ impl Zone {
             && let Some(transmit) = one.poll_transmit(self.now, &mut buffer)
         {
             let address = one.address_of(transmit.target).map(<[u8]>::to_vec);
-            let to = NAMES
-                .iter()
-                .position(|name| address.as_deref() == Some(name.as_bytes()));
+            let is_at = |to: &Option<Overlay>| {
+                let own = to
+                    .as_ref()
+                    .and_then(|to| to.address_of(Target::Member(to.id())));
+                own.is_some() && own == address.as_deref()
+            };
+            let to = self.members.iter().position(is_at);
             let bytes = &buffer[..transmit.size];
             if let Some(Some(to)) = to.and_then(|to| self.members.get_mut(to)) {
                 let _ = to.handle(self.now, Input::Datagram { bytes });
@@ -88,7 +92,14 @@ impl Zone {
     /// Another one comes in the place of the last, which knows of its life only that it was.
     fn come_back(&mut self) -> usize {
         let at = self.members.len() - 1;
+        self.come_back_at(NAMES[at])
+    }
+
+    /// The same with another address.
+    fn come_back_at(&mut self, address: &str) -> usize {
+        let at = self.members.len() - 1;
         let mut config = config(at);
+        config.address = address.as_bytes().to_vec();
         config.incarnation = LATER;
         config.former = Some(FIRST);
         config.first_sequence = self.now.0;
@@ -109,15 +120,15 @@ fn held(zone: &Zone, by: usize, about: usize) -> Option<NodeState> {
 }
 
 /// The others held its life failed before it came: it is told so, whichever of two has the first place on the
-/// ring, and nobody lets it in. Row ZM-04.
+/// ring, and nobody lets it in; also at another address, where its port was taken meanwhile. Row ZM-04.
 #[test]
 fn a_life_that_was_held_failed_stays_so_for_the_one_in_its_place() {
-    for count in [2, 3] {
+    for (count, address) in [(2, "n2"), (3, "n3"), (2, "moved"), (3, "moved")] {
         let mut zone = Zone::booted(count);
         let at = count - 1;
         zone.members[at] = None;
         zone.run_until(|zone| (0..at).all(|by| held(zone, by, at) == Some(NodeState::Failed)));
-        zone.come_back();
+        zone.come_back_at(address);
         zone.run_until(|zone| zone.told(at, at, EventKind::Outcast));
         zone.run(1_000);
         let stopped = zone.members[at].as_ref().unwrap();
@@ -132,8 +143,14 @@ fn a_life_that_was_held_failed_stays_so_for_the_one_in_its_place() {
 /// It came before anybody missed the one before it: a new life begins, in which its ranks are told of again.
 #[test]
 fn a_life_that_was_not_missed_is_followed_by_the_next() {
+    for address in ["n3", "moved"] {
+        comes_back_before_it_is_missed(address);
+    }
+}
+
+fn comes_back_before_it_is_missed(address: &str) {
     let mut zone = Zone::booted(3);
-    let at = zone.come_back();
+    let at = zone.come_back_at(address);
     let is_back = |zone: &Zone, by: usize| {
         let one = zone.members[by].as_ref().unwrap();
         let version = one.member(MemberId::of(NAMES[at])).map(|it| it.version());
@@ -173,4 +190,27 @@ fn who_asks_goes_on_asking() {
         *place = one;
     }
     zone.run_until(|zone| zone.told(at, at, EventKind::Outcast));
+}
+
+/// A worker is lost between the greeting and the begin of the new life: the one after it has been let in, too. ZM-04.
+#[test]
+fn who_was_let_in_begins_the_new_life_also_with_another_worker() {
+    let mut zone = Zone::booted(3);
+    let at = zone.come_back();
+    zone.run_until(|zone| zone.members[at].as_ref().unwrap().live() == 3);
+    let lost = zone.members[at].take().unwrap();
+    assert_eq!(lost.version().incarnation, FIRST);
+    let mut snapshot = Vec::new();
+    lost.snapshot(&mut snapshot);
+    let mut config = config(at);
+    (config.incarnation, config.former) = (LATER, Some(FIRST));
+    config.first_sequence = zone.now.0;
+    let resumed = Overlay::resume(config, &snapshot, zone.now).unwrap();
+    zone.members[at] = Some(resumed);
+    let is_new = |one: &Overlay| {
+        let member = one.member(MemberId::of(NAMES[at]));
+        member.is_some_and(|member| member.version().incarnation == LATER)
+    };
+    zone.run_until(|zone| zone.members.iter().flatten().all(is_new));
+    assert!(!zone.told(at, at, EventKind::Outcast));
 }

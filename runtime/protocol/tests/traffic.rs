@@ -143,6 +143,7 @@ fn chat(pair: &mut Pair, step: u64) {
     }
 }
 
+/// BG-03.
 #[test]
 fn half_of_the_beats_are_saved_and_nobody_is_probed() {
     let mut silent = Pair::new();
@@ -222,6 +223,7 @@ fn carry_beats(pair: &mut Pair, step: u64) {
     }
 }
 
+/// BG-03.
 #[test]
 fn beats_that_messages_carry_are_not_sent() {
     let mut silent = Pair::new();

@@ -118,7 +118,7 @@ fn the_overlay_is_a_random_graph_of_bounded_degree() {
 
 /// ZM-05, at four times the size.
 #[test]
-#[ignore = "two minutes when not optimised: cargo test --release -p muster-sim --test overlay -- --ignored"]
+#[ignore = "minutes when not optimised; `make check` runs it in release"]
 fn the_overlay_of_five_hundred_and_twelve_is_one_too() {
     let world = booted(512, 512, true);
     shaped(&world, 512);

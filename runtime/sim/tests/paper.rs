@@ -23,7 +23,7 @@ fn booted(seed: u64, count: usize, theta: usize) -> World {
     world
 }
 
-/// ZM-09: reports alone make the failure, and there are no probes, helpers or claims.
+/// ZM-09: reports alone make the failure, and there are no probes, helpers or claims (ZM-08).
 #[test]
 fn the_plain_algorithm_finds_the_dead_without_any_addition() {
     let mut world = booted(1, 24, 2);

@@ -46,7 +46,7 @@ fn in_a_small_zone_everybody_is_told_once() {
     }
 }
 
-/// In a larger one a piece of news arrives twice, on the average, where a member has eight links.
+/// In a larger one a piece of news arrives twice, on the average, where a member has eight links (ZM-08).
 #[test]
 fn in_a_large_zone_a_member_is_told_twice_at_most() {
     for (count, bound_percent) in [(48, 200), (96, 200), (160, 225)] {
@@ -57,7 +57,7 @@ fn in_a_large_zone_a_member_is_told_twice_at_most() {
 }
 
 /// News begins while members of the tree die with it in their hands: the others' hints reach
-/// those behind them, long before any digest is compared.
+/// those behind them, long before any digest is compared (ZM-08).
 #[test]
 fn those_behind_the_dead_are_found_by_hints() {
     let mut followed = 0;

@@ -84,6 +84,9 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "job")]
     serve: bool,
     /// With --serve: stay while standard input is open, then until the clients have gone.
+    ///
+    /// Whoever writes there may say how tasks of this node have ended, in lines `ended RANK PID signal NUMBER` or
+    /// `ended RANK PID exit CODE`: of those that never came to the agent nobody else knows.
     #[arg(long, requires = "serve")]
     while_input: bool,
     /// File with the job key: 64 hexadecimal digits, mode 0600; - is standard input.
@@ -191,20 +194,20 @@ impl Args {
             _ => Stay::Lingering,
         };
         let group = GroupName::new(&self.group)?;
-        let mut gossip = match self.protocol {
-            Protocol::Overlay => None,
-            Protocol::Age => Some(GossipConfig {
-                own_group: group.clone(),
-                own_name: Some(name.clone()),
-                ..GossipConfig::parse(
-                    &self.participants,
-                    &self.interval_ms,
-                    &self.round_trip_ms,
-                    self.allow_fast_interval,
-                    self.local.as_deref(),
-                )?
-            }),
-        };
+        let is_gossip = self.protocol == Protocol::Age;
+        // Its times have to be right under the other engine, too: whoever gave them finds out.
+        let gossip = GossipConfig::parse(
+            if is_gossip { &self.participants } else { &[] },
+            &self.interval_ms,
+            &self.round_trip_ms,
+            self.allow_fast_interval,
+            self.local.as_deref().filter(|_| is_gossip),
+        )?;
+        let mut gossip = is_gossip.then(|| GossipConfig {
+            own_group: group.clone(),
+            own_name: Some(name.clone()),
+            ..gossip
+        });
         if let (Some(gossip), Some(hosts), []) = (&mut gossip, &self.hosts, &self.participants[..])
         {
             let first = rails.rails.first().map(|entry| &entry.nid);

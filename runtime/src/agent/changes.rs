@@ -1,6 +1,7 @@
 //! The side door, from the loop's side: questions answered and changes made, between two turns.
 //!
-//! A change is a step from one document to the next, put in force as a whole or not at all; then
+//! A change is a step from one document to the next, which was judged at the door already; it is put in force as
+//! a whole or not at all; then
 //! everybody who must know is told: the loop's own descriptors, the other members (the node's address
 //! has changed with its rails), the ranks, and the worker after this one.
 
@@ -9,13 +10,14 @@ use super::job::Job;
 use super::missing::Opening;
 use super::rails::Opened;
 use crate::config::{Change, RailsDocument, SEEDS_MAX};
-use crate::control::{Control, Pending, Question, Request, Sources, answer, done};
+use crate::control::{Control, Judged, Made, Pending, Question, Request, Sources, answer, done};
 use crate::sys::clock::monotonic_ns;
 use muster_fabric::{HealthState, Nid, NidList, PeerHandle, Transport};
 use muster_protocol::{Input, MemberId, Target};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
+use std::sync::mpsc::Sender;
 use tracing::{error, info};
 
 /// What is said when time-outs of bulk messages are changed.
@@ -29,9 +31,11 @@ const GIVE_UP_US: u64 = 60_000_000;
 
 /// A change whose rails are being opened.
 pub(super) struct Begun {
+    /// What is asked for, and the document after it.
     change: Change,
-    /// Who asked for it, unless told already that it takes its time.
-    asked: Option<Pending>,
+    next: RailsDocument,
+    /// Where the answer goes, unless it was said already that it takes its time.
+    reply: Option<Sender<Value>>,
     since_us: u64,
     opening: Vec<Opening>,
     opened: Vec<Opened>,
@@ -41,7 +45,7 @@ impl Begun {
     /// When it needs a look.
     pub(super) fn due_us(&self) -> Option<u64> {
         let opening = self.opening.iter().map(|one| one.next_us);
-        let asked = self.asked.is_some().then_some(self.since_us + PATIENCE_US);
+        let asked = self.reply.is_some().then_some(self.since_us + PATIENCE_US);
         opening.chain(asked).min()
     }
 }
@@ -49,20 +53,20 @@ impl Begun {
 impl Host {
     pub(super) fn answer_requests(&mut self) {
         while let Some(pending) = self.desk.control.as_ref().and_then(Control::take) {
-            let value = match &pending.request {
-                Request::Ask(question) => self.answer_question(question),
-                Request::Change(change) => match self.begin(change) {
-                    Ok(Some(begun)) => {
-                        self.begun = Some(Begun {
-                            asked: Some(pending),
-                            ..begun
-                        });
-                        continue;
-                    }
-                    Ok(None) => done(self.change(change, Vec::new())),
-                    Err(why) => done(Err(why)),
-                },
-                Request::Gossip(command) => done(self.gossip(command)),
+            let Pending {
+                request,
+                judged,
+                reply,
+                ..
+            } = pending;
+            let made = self.made(judged);
+            let value = match request {
+                Request::Ask(question) => self.answer_question(&question),
+                Request::Change(change) => {
+                    self.begin(change, made, reply);
+                    continue;
+                }
+                Request::Gossip(command) => done(made.and_then(|made| self.gossip(&command, made))),
                 Request::Zero => {
                     self.fabric.zero_stats();
                     done(Ok("the figures of rails and peers begin at zero".into()))
@@ -71,7 +75,27 @@ impl Host {
                 Request::Events { .. } => continue,
             };
             // Who asked may have lost patience.
-            let _ = pending.reply.send(value);
+            let _ = reply.send(value);
+        }
+    }
+
+    /// What was made of a request at the door, if it was of what is in force.
+    fn made(&self, judged: Option<Judged>) -> Result<Option<Made>, String> {
+        let Some(judged) = judged else {
+            return Ok(None);
+        };
+        let control = self.desk.control.as_ref();
+        match control.is_some_and(|control| control.still_holds(&judged)) {
+            true => Ok(Some(judged.made)),
+            false => Err("something else was changed at the same moment; ask again".into()),
+        }
+    }
+
+    /// Tells the door what is in force.
+    pub(super) fn hang_up(&self) {
+        if let Some(control) = &self.desk.control {
+            let gossips_at = self.engine.age().map(|_| self.fabric.local_nids());
+            control.hang_up(self.rails.document(), self.rails.open(), gossips_at);
         }
     }
 
@@ -91,39 +115,76 @@ impl Host {
         let missing: Vec<_> = missing
             .map(|one| (one.nid.clone(), one.reason.clone()))
             .collect();
+        let now = instant(monotonic_ns());
         let known = Sources {
             engine: &self.engine,
             fabric: &self.fabric,
             document: self.rails.document(),
             missing: &missing,
             agent: &counters,
+            strangers: &self.strangers.now(now.0, &self.engine),
             node: self.desk.node(),
             job: self.desk.job(),
-            now: instant(monotonic_ns()),
+            now,
         };
         answer(question, &known)
     }
 
-    /// Begins a change that needs rails to be opened: providers take their time with that, and the loop has none.
-    fn begin(&self, change: &Change) -> Result<Option<Begun>, String> {
-        if let Some(begun) = &self.begun {
-            return Err(format!(
+    /// Makes a change, or begins it if rails are to be opened: providers take their time with that, and the loop
+    /// has none.
+    fn begin(&mut self, change: Change, made: Result<Option<Made>, String>, reply: Sender<Value>) {
+        let next = match (&self.begun, made) {
+            (Some(begun), _) => Err(format!(
                 "another change is being made ({}), whose rails are being opened; try again when muster rails \
                  shows them",
                 begun.change
-            ));
-        }
-        let next = change.onto(self.rails.document(), self.rails.open());
-        let next = next.map_err(|error| error.to_string())?;
+            )),
+            (None, Ok(Some(Made::Document(next)))) => Ok(next),
+            (None, Ok(_)) => Err(format!("{change}: nobody has judged it; ask again")),
+            (None, Err(why)) => Err(why),
+        };
         let since_us = monotonic_ns() / 1000;
-        let opening = self.rails.begin(since_us, &self.fabric, &next);
-        Ok((!opening.is_empty()).then(|| Begun {
-            change: change.clone(),
-            asked: None,
-            since_us,
-            opening,
-            opened: Vec::new(),
-        }))
+        let next = next.and_then(|next| {
+            self.has_room_for(&next)?;
+            Ok((self.rails.begin(since_us, &self.fabric, &next), next))
+        });
+        let value = match next {
+            Err(why) => done(Err(why)),
+            Ok((opening, next)) if opening.is_empty() => {
+                done(self.change(&change, next, Vec::new()))
+            }
+            Ok((opening, next)) => {
+                self.begun = Some(Begun {
+                    change,
+                    next,
+                    reply: Some(reply),
+                    since_us,
+                    opening,
+                    opened: Vec::new(),
+                });
+                return;
+            }
+        };
+        // Who asked may have lost patience.
+        let _ = reply.send(value);
+    }
+
+    /// Whether the engine has room for the peers of a document.
+    fn has_room_for(&self, next: &RailsDocument) -> Result<(), String> {
+        let before = &self.rails.document().peers;
+        if next.peers.len() <= before.len() {
+            return Ok(());
+        }
+        let peers: BTreeSet<Vec<u8>> = addresses(before).collect();
+        let most = room_for_peers(&peers, self.engine.seeds());
+        match next.peers.len() <= most {
+            true => Ok(()),
+            false => Err(format!(
+                "{} peers would be configured; beside its seeds this agent has room for {most}, and \
+                 finds the others by itself",
+                next.peers.len()
+            )),
+        }
     }
 
     /// Makes the change that was begun, if its rails are open or cannot be opened.
@@ -150,10 +211,10 @@ impl Host {
         begun.opening = opening;
         if begun.opening.is_empty() {
             self.worked = true;
-            let result = self.change(&begun.change, begun.opened);
-            match begun.asked {
+            let result = self.change(&begun.change, begun.next, begun.opened);
+            match begun.reply {
                 // Who asked may have lost patience.
-                Some(pending) => drop(pending.reply.send(done(result))),
+                Some(reply) => drop(reply.send(done(result))),
                 None => {
                     if let Err(why) = result {
                         error!(change = %begun.change, why, "the change could not be made");
@@ -163,31 +224,25 @@ impl Host {
             return;
         }
         if now_us >= begun.since_us + PATIENCE_US
-            && let Some(pending) = begun.asked.take()
+            && let Some(reply) = begun.reply.take()
         {
             let text = format!(
                 "{}: begun; its rails are still being opened, and what becomes of it is logged: see muster rails",
                 begun.change
             );
-            let _ = pending.reply.send(done(Ok(text)));
+            let _ = reply.send(done(Ok(text)));
         }
         self.begun = Some(begun);
     }
 
     /// Makes a change with the rails that were opened for it, and says what has become of it.
-    fn change(&mut self, change: &Change, ready: Vec<Opened>) -> Result<String, String> {
+    fn change(
+        &mut self,
+        change: &Change,
+        next: RailsDocument,
+        ready: Vec<Opened>,
+    ) -> Result<String, String> {
         let before = self.rails.document().clone();
-        let next = change.onto(&before, self.rails.open());
-        let next = next.map_err(|error| error.to_string())?;
-        let peers: BTreeSet<Vec<u8>> = addresses(&before.peers).collect();
-        let most = room_for_peers(&peers, self.engine.seeds());
-        if next.peers.len() > most {
-            return Err(format!(
-                "{} peers would be configured; beside its seeds this agent has room for {most}, and \
-                 finds the others by itself",
-                next.peers.len()
-            ));
-        }
         let opened = self.rails.open().to_vec();
         let mtu_least = self.buffer.len();
         let moved = match self.rails.apply(&mut self.fabric, next, mtu_least, ready) {
@@ -264,8 +319,9 @@ impl Host {
         }
     }
 
-    /// What a worker after this one opens.
+    /// What is judged by from now on, and what a worker after this one opens.
     fn leave_to_next(&mut self) {
+        self.hang_up();
         if let Some(job) = &mut self.job {
             let address = self.fabric.local_nids().to_string();
             job.set_rails(&address, self.rails.document(), self.rails.open());
@@ -275,8 +331,9 @@ impl Host {
     /// Knocks at peers that are new in the document, and no more at those that are gone from it.
     fn knock_at_peers(&mut self, before: &RailsDocument) {
         let after = self.rails.document().peers.clone();
-        let lacks = |list: &[NidList], peer: &NidList| !list.contains(peer);
-        for peer in before.peers.iter().filter(|peer| lacks(&after, peer)) {
+        let set = |peers: &'_ [NidList]| -> BTreeSet<NidList> { peers.iter().cloned().collect() };
+        let (known, kept) = (set(&before.peers), set(&after));
+        for peer in before.peers.iter().filter(|peer| !kept.contains(peer)) {
             let address = peer.to_string().into_bytes();
             self.input(Input::Unseed { address: &address });
             let is_member = self
@@ -287,7 +344,7 @@ impl Host {
                 self.outbox.release(&mut self.fabric, &address);
             }
         }
-        for peer in after.iter().filter(|peer| lacks(&before.peers, peer)) {
+        for peer in after.iter().filter(|peer| !known.contains(peer)) {
             let address = peer.to_string().into_bytes();
             self.input(Input::Seed { address: &address });
         }

@@ -32,6 +32,8 @@ pub(super) struct Gathering {
     /// The first NIDs of nodes that seeds brought, with all of their NIDs.
     seeds: BTreeSet<String>,
     asking: Option<Asking>,
+    /// After an answer that was of no use the server is not asked before this.
+    ask_us: u64,
     told_us: u64,
 }
 
@@ -50,6 +52,7 @@ impl Gathering {
             gossip: gossip.clone(),
             seeds: BTreeSet::new(),
             asking: None,
+            ask_us: 0,
             told_us: 0,
         })
     }
@@ -135,6 +138,10 @@ impl Gathering {
         key: [u8; 32],
         own: &NidList,
     ) -> Option<Participants> {
+        let now_us = monotonic_ns() / 1000;
+        if now_us < self.ask_us {
+            return None;
+        }
         let (group, name) = (&self.gossip.own_group, &self.gossip.own_name);
         let asking = self.asking.get_or_insert_with(|| {
             let own = Entry {
@@ -150,6 +157,7 @@ impl Gathering {
             Err(TryRecvError::Disconnected) => {
                 // It could not be started, or broke: once more, later.
                 self.asking = None;
+                self.ask_us = now_us + PAUSE_MAX.as_micros() as u64;
                 return None;
             }
         };
@@ -164,9 +172,11 @@ impl Gathering {
         };
         let participants: Option<Participants> = entries.into_iter().map(read).collect();
         if participants.is_none() {
+            self.ask_us = now_us + PAUSE_MAX.as_micros() as u64;
             error!(
                 server,
-                "the gossip server tells of participants that cannot be"
+                "the gossip server tells of participants that cannot be, and is asked again; run one release of \
+                 it and of the agents"
             );
         }
         participants
@@ -235,7 +245,7 @@ impl Host {
             ..gathering.gossip.clone()
         };
         self.desk.gathering = None;
-        match self.init_gossip(&gossip) {
+        match self.init_gossip(&gossip, None) {
             Ok(_) => {
                 if let Some(job) = &mut self.job {
                     job.keep_participants(written(&gossip.participants));

@@ -6,11 +6,11 @@ use super::gossip_files::local_factor;
 use super::host::{Host, instant};
 use super::worker::next_incarnation;
 use crate::config::{GossipConfig, GroupName, Teller, draw_seed};
-use crate::control::GossipCommand;
+use crate::control::{GossipCommand, Made};
 use crate::sys::clock::monotonic_ns;
 use muster_fabric::Transport;
 use muster_protocol::age::Participant;
-use muster_protocol::{Age, CauseKind, Engine, Event, EventKind, Input};
+use muster_protocol::{Age, AgeConfig, CauseKind, Engine, Event, EventKind, Input};
 use serde_json::{Value, json};
 use tracing::{error, info, warn};
 
@@ -38,7 +38,11 @@ pub(super) fn log(age: &Age, event: &Event) {
 
 impl Host {
     /// Carries out one command; they come one at a time.
-    pub(super) fn gossip(&mut self, command: &GossipCommand) -> Result<String, String> {
+    pub(super) fn gossip(
+        &mut self,
+        command: &GossipCommand,
+        made: Option<Made>,
+    ) -> Result<String, String> {
         let Engine::Age(engine) = &mut self.engine else {
             return Err("this agent runs the overlay; start it with --protocol age \
                         (MUSTER_PROTOCOL=age)"
@@ -55,26 +59,15 @@ impl Host {
                 info!(clock = engine.clock(), "gossip is stopped");
                 Ok(format!("gossip is stopped at clock {}", engine.clock()))
             }
-            GossipCommand::Init {
-                interval_ms,
-                round_trip_ms,
-                allow_fast_interval,
-                local,
-                participants,
-            } => {
+            GossipCommand::Init { .. } => {
+                let Some(Made::Gossip(gossip, config)) = made else {
+                    return Err("nobody has judged it; ask again".into());
+                };
                 // Where others tell who takes part, this node stays in its group.
                 let own = engine.config().participants.iter();
                 let own = own.clone().find(|one| one.nid == engine.config().own);
                 let group = own.map_or("", |own| &own.group);
                 let own_group = GroupName::new(group).map_err(|error| error.to_string())?;
-                let gossip = GossipConfig::parse(
-                    participants,
-                    interval_ms,
-                    round_trip_ms,
-                    *allow_fast_interval,
-                    local.as_deref(),
-                );
-                let gossip = gossip.map_err(|error| error.to_string())?;
                 if matches!(gossip.told_by, Some(Teller::Seeds(_))) {
                     return Err(
                         "seeds:N: seeds come when an agent starts, not later; name the participants, or a gossip \
@@ -82,18 +75,25 @@ impl Host {
                             .into(),
                     );
                 }
-                self.init_gossip(&GossipConfig {
+                let gossip = GossipConfig {
                     own_group,
                     own_name: Some(self.desk.node().to_owned()),
-                    ..gossip
-                })
+                    ..*gossip
+                };
+                self.init_gossip(&gossip, config.map(|config| *config))
             }
         }
     }
 
-    /// A new engine in place of the old one, of which nothing is left. It waits to be started.
-    pub(super) fn init_gossip(&mut self, gossip: &GossipConfig) -> Result<String, String> {
-        let mut config = gossip.engine(&self.fabric.local_nids())?;
+    /// A new engine in place of the old one, of which nothing is left; with this configuration, if it was made of
+    /// the parameters already. It waits to be started.
+    pub(super) fn init_gossip(
+        &mut self,
+        gossip: &GossipConfig,
+        made: Option<AgeConfig>,
+    ) -> Result<String, String> {
+        let local = self.fabric.local_nids();
+        let mut config = made.map_or_else(|| gossip.engine(&local), Ok)?;
         let Engine::Age(before) = &mut self.engine else {
             return Err("this agent runs the overlay".into());
         };

@@ -38,7 +38,9 @@ use super::rest::Rest;
 use super::service::Watchdog;
 use super::signals::Signals;
 use super::status::{RAILS_KEY, Status};
+use super::strangers::Strangers;
 use super::traffic::Parcels;
+use crate::control::Control;
 use crate::journal::Journal;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::{Epoll, Ready};
@@ -113,6 +115,8 @@ pub(super) struct Host {
     pub(super) told_failing: BTreeMap<MemberId, Vec<Nid>>,
     /// Beats for messages of the ranks to carry.
     pub(super) parcels: Parcels,
+    /// Who knocks with another key.
+    pub(super) strangers: Strangers,
     /// Messages that no rail took.
     pub(super) drops: Drops,
     /// Whether the loop finds some, and whether this turn did anything.
@@ -142,7 +146,7 @@ impl Host {
     pub(super) fn new(
         (fabric, rails): (Fabric, Rails),
         mut engine: Engine,
-        job: Option<Job>,
+        mut job: Option<Job>,
         desk: Desk,
         profile: Profile,
         signals: Signals,
@@ -155,16 +159,17 @@ impl Host {
         for fd in fabric.wait_fds() {
             epoll.add_edge(fd, TOKEN_RAILS)?;
         }
-        if let Some(job) = &job {
+        if let Some(job) = &mut job {
             for fd in job.descriptors() {
                 epoll.add(fd, TOKEN_RANKS)?;
             }
+            job.hear_starter_by(&epoll, TOKEN_RANKS);
         }
         let buffer = vec![0; fabric.mtu()];
         let kept_version = engine.version();
         let priority = Priority::ask(&mut engine, profile.deadline_us());
         let status = Status::resume(engine.attribute(engine.id(), RAILS_KEY));
-        Ok(Self {
+        let host = Self {
             fabric,
             engine,
             outbox: Outbox::default(),
@@ -184,6 +189,7 @@ impl Host {
             indirect: BTreeSet::new(),
             told_failing: BTreeMap::new(),
             parcels: Parcels::default(),
+            strangers: Strangers::default(),
             drops: Drops::default(),
             rest: Rest::default(),
             worked: false,
@@ -198,7 +204,9 @@ impl Host {
             is_outcast: false,
             snapshot_due_us: Some(0),
             kept_version,
-        })
+        };
+        host.hang_up();
+        Ok(host)
     }
 
     /// Tells the engine what the last worker knew and could not leave in its record.
@@ -273,7 +281,7 @@ impl Host {
         let (mut more, mut came) = (true, false);
         for _ in 0..ARRIVAL_ROUNDS_MAX {
             let now_ns = monotonic_ns();
-            let engine = &mut self.engine;
+            let (engine, strangers) = (&mut self.engine, &mut self.strangers);
             let mut deliver = |arrival: Arrival<'_>| {
                 came = true;
                 let input = Input::Datagram {
@@ -283,6 +291,10 @@ impl Host {
                 // but is to be told so.
                 let authentic = match engine.handle(instant(now_ns), input) {
                     Ok(()) | Err(Reject::Duplicate | Reject::Outcast) => true,
+                    Err(Reject::Forged) => {
+                        strangers.note(now_ns / 1000, engine, arrival.bytes);
+                        false
+                    }
                     Err(_) => false,
                 };
                 if let Some(sender) = frame::sender(arrival.bytes).filter(|_| authentic) {
@@ -328,7 +340,7 @@ impl Host {
             return Ok(());
         };
         let now = instant(monotonic_ns());
-        if is_ready(TOKEN_RANKS) {
+        if is_ready(TOKEN_RANKS) || job.is_somebody_late() {
             let (engine, fabric) = (&mut self.engine, &mut self.fabric);
             let gathering = &mut self.desk.gathering;
             job.serve(&mut |input| {
@@ -379,6 +391,10 @@ impl Host {
             ("address_lists_begun_anew", self.outbox.begun_anew),
             ("priority_demotions", demotions()),
             ("log_lines_lost", log::lost()),
+            (
+                "questions_unanswered",
+                self.desk.control.as_ref().map_or(0, Control::unanswered),
+            ),
         ];
         own.into_iter()
             .chain(self.desk.journal.iter().flat_map(Journal::counters))
@@ -429,6 +445,7 @@ impl Host {
                 gossip::log(age, &event);
             }
             if let Some(journal) = &self.desk.journal
+                && !self.job.as_ref().is_some_and(|job| job.is_known(&event))
                 && let Some(line) = account(&self.engine, &event)
             {
                 journal.note(line);

@@ -2,17 +2,19 @@
 //! they are told, and when nobody needs the agent any more.
 
 use super::host::Ending;
+use super::job_key::{Brought, brought};
 use super::life::Life;
 use super::places::{self, Places};
 use super::publisher::Publisher;
 use super::resume::{Record, Resume};
+use super::starter::{End, Halves, Standing, Starter};
 use super::worker;
 use crate::board::{self, BoardView, BoardWriter, Cause, Leave, Occupancy, PARCEL_MAX, Traffic};
 use crate::config::{AgentConfig, KeySource, RailsDocument, Stay, draw_key};
 use crate::control::MINUS;
 use crate::doorman::{Door, Doorman, Place, Request};
 use crate::sys::clock::monotonic_ns;
-use crate::sys::poll::readable;
+use crate::sys::poll::{Epoll, readable};
 use crate::sys::process::open_pidfd;
 use crate::watch::{FailedBy, Finding, HungBy, RankNotice, Watch};
 use muster_fabric::Nid;
@@ -22,7 +24,7 @@ use muster_protocol::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 /// How long the first client may take to come: it started us and is on its way.
@@ -49,10 +51,11 @@ pub(super) struct Job {
     key_source: KeySource,
     /// Keys of clients that are not the one that was given.
     keys_refused: u64,
-    /// The key was drawn here and has to be published by whoever has rank 0.
-    key_is_ours: bool,
     linger: Duration,
     stay: Stay,
+    /// What whoever started us says, where we stay for it.
+    starter: Starter,
+    halves: Halves,
     attached: BTreeSet<u32>,
     launchers: BTreeMap<u32, OwnedFd>,
     /// How many members were known who are gone.
@@ -101,9 +104,10 @@ impl Job {
             life: Life::new(place.life()),
             key_source: config.key.clone(),
             keys_refused: 0,
-            key_is_ours: false,
             linger: config.linger,
             stay: config.stay,
+            starter: Starter::default(),
+            halves: Halves::default(),
             launchers: BTreeMap::new(),
             gone: 0,
             launchers_not_followed: 0,
@@ -136,13 +140,31 @@ impl Job {
         [self.doorman.descriptor(), self.watch.descriptor()]
     }
 
+    /// The same of whoever started us, where we stay for it.
+    pub(super) fn hear_starter_by(&mut self, epoll: &Epoll, token: u64) {
+        if self.stay == Stay::WithInput {
+            self.starter.hear_by(epoll, token);
+        }
+    }
+
+    /// Whether it has to be served though nothing is ready.
+    pub(super) fn is_somebody_late(&self) -> bool {
+        self.starter.has_more() || self.doorman.is_somebody_late(Instant::now())
+    }
+
     /// Turns requests and findings into inputs of the protocol.
     pub(super) fn serve(&mut self, input: &mut dyn FnMut(Input<'_>)) -> io::Result<()> {
         let mut requests = Vec::new();
         self.doorman
-            .serve(&mut self.board, &self.watch, &mut requests)?;
+            .serve(Instant::now(), &mut self.board, &self.watch, &mut requests)?;
         for request in requests {
             self.serve_request(request, input);
+        }
+        // Before the kernel's notices: a place on the board is given up with these.
+        if self.stay == Stay::WithInput {
+            for end in self.starter.hear() {
+                self.hear_starter(end, input);
+            }
         }
         let mut notices = Vec::new();
         self.watch.take(&mut notices);
@@ -165,6 +187,9 @@ impl Job {
             } => {
                 info!(slot, pid, ?rank, again, "a process attached");
                 self.attached.insert(slot);
+                if let Some(rank) = rank {
+                    self.halves.begin(rank);
+                }
                 self.has_moved = true;
                 self.had_clients = true;
                 if ulfm {
@@ -183,8 +208,8 @@ impl Job {
             Request::Seed { address, .. } => input(Input::Seed {
                 address: address.as_bytes(),
             }),
-            Request::Key { key, .. } => match brought(&self.key_source, self.record.key, &key) {
-                Brought::First => self.set_key(key, input),
+            Request::Key { key, .. } => match brought(&self.key_source, self.known_key(), &key) {
+                Brought::First => self.set_key(key, false, input),
                 Brought::Known => {}
                 Brought::Other => {
                     self.keys_refused += 1;
@@ -227,6 +252,41 @@ impl Job {
         tell_rank(input, rank, RankState::Failed, Cause::Told, 0);
     }
 
+    /// Whoever started us says how a task of this node has ended.
+    fn hear_starter(&mut self, end: End, input: &mut dyn FnMut(Input<'_>)) {
+        let view = self.board.view();
+        let slots = (0..view.limits().slots).map_while(|slot| Some(view.slot(slot)?.facts()));
+        let (attached, gone): (Vec<_>, Vec<_>) =
+            slots.partition(|facts| facts.occupancy == Occupancy::Taken);
+        // A process may be another rank than its number as a task, also where the kernel has told of its end and its
+        // place is free.
+        let mut all = attached.iter().chain(&gone);
+        let own = all.find(|facts| facts.pid == end.pid);
+        let rank = own.and_then(|facts| facts.rank).unwrap_or(end.rank);
+        let standing = if attached.iter().any(|facts| facts.rank == Some(rank)) {
+            Standing::Attached
+        } else if rank >= view.limits().ranks || view.rank_node(rank).is_some() {
+            Standing::Stated(view.rank_state(rank))
+        } else {
+            Standing::Unknown
+        };
+        let Some((state, cause)) = self.halves.of_starter(rank, standing, end.how) else {
+            // That a process has ended as its node has said already contradicts nobody.
+            let others = [board::RankState::Alive, board::RankState::Left];
+            if end.how != 0
+                && matches!(standing, Standing::Stated(state) if others.contains(&state))
+            {
+                self.launcher_overruled += 1;
+            }
+            return;
+        };
+        info!(rank, how = end.how, "whoever started us says how it ended");
+        self.board.raise_rank_count(rank + 1);
+        tell_rank(input, rank, state, cause, end.how);
+        // Those who hear of it from us do so before we leave.
+        self.idle_since_ns = monotonic_ns();
+    }
+
     /// The first rank of a job, or a process without one, makes the agent draw the key.
     fn provide_key(&mut self, slot: u32, rank: Option<u32>, input: &mut dyn FnMut(Input<'_>)) {
         if matches!(self.key_source, KeySource::Given(_)) || !matches!(rank, None | Some(0)) {
@@ -236,18 +296,23 @@ impl Job {
             Some(key) => key,
             None => {
                 let key = draw_key();
-                self.set_key(key, input);
-                self.key_is_ours = true;
+                self.set_key(key, true, input);
                 key
             }
         };
-        if rank == Some(0) && self.key_is_ours && !self.doorman.send_key(slot, key) {
+        if rank == Some(0) && self.record.key_is_drawn && !self.doorman.send_key(slot, key) {
             warn!("the key cannot be handed to rank 0; the other nodes wait for it");
         }
     }
 
-    fn set_key(&mut self, key: [u8; 32], input: &mut dyn FnMut(Input<'_>)) {
+    /// The key, and whether it was drawn here.
+    fn known_key(&self) -> Option<([u8; 32], bool)> {
+        self.record.key.map(|key| (key, self.record.key_is_drawn))
+    }
+
+    fn set_key(&mut self, key: [u8; 32], is_drawn: bool, input: &mut dyn FnMut(Input<'_>)) {
         self.record.key = Some(key);
+        self.record.key_is_drawn = is_drawn;
         worker::keep(&mut self.resume, &self.record);
         input(Input::Key(key));
     }
@@ -258,6 +323,10 @@ impl Job {
         if let Some(rank) = notice.rank.filter(|_| !is_rank_elsewhere)
             && let Some((state, cause, argument)) = describe(notice.finding)
         {
+            let argument = match state {
+                RankState::Failed => self.halves.of_kernel(rank, cause, argument),
+                _ => argument,
+            };
             tell_rank(input, rank, state, cause, argument);
         }
         self.doorman.settle(notice, &mut self.board, &self.watch);
@@ -284,6 +353,21 @@ impl Job {
             EventKind::AttributeChanged { key, .. } => self.tell_attribute(engine, event, key),
             _ => self.publisher.tell(&mut self.board, engine, event),
         }
+    }
+
+    /// Whether ranks know of this end; then it says no more than how.
+    pub(super) fn is_known(&self, event: &Event) -> bool {
+        let EventKind::RankChanged { fact } = event.kind else {
+            return false;
+        };
+        let view = self.board.view();
+        let state = match fact.state {
+            RankState::Failed => board::RankState::Failed,
+            RankState::Left => board::RankState::Left,
+            _ => return false,
+        };
+        let node = self.publisher.known(event.member);
+        node.is_some() && view.rank_node(fact.rank) == node && view.rank_state(fact.rank) == state
     }
 
     /// Before the events that have come with it: who was gone before we came is on the board, too.
@@ -372,6 +456,7 @@ impl Job {
             ("launchers_not_followed", self.launchers_not_followed),
             ("keys_refused", self.keys_refused),
             ("launcher_overruled", self.launcher_overruled),
+            ("input_not_understood", self.starter.not_understood),
             ("piggyback_lost", self.board.view().parcels_lost()),
             ("places_dropped", self.places.dropped),
         ];
@@ -432,7 +517,7 @@ impl Job {
         let idle = Duration::from_nanos(monotonic_ns().saturating_sub(self.idle_since_ns));
         if self.stay == Stay::WithInput {
             // What the last client's end was is told before we leave.
-            return idle > self.linger.min(LEAVE_AFTER) && has_input_ended();
+            return idle > self.linger.min(LEAVE_AFTER) && self.starter.has_ended();
         }
         if !self.had_clients {
             return idle > FIRST_CLIENT_DEADLINE;
@@ -516,6 +601,9 @@ impl Job {
             let mut left = slots.iter().filter(|slot| slot.facts().rank == Some(rank));
             let (state, cause, code) = match left.find(|slot| slot.leave().0 != Leave::No) {
                 Some(slot) => (RankState::Left, Cause::Announced, slot.leave().1),
+                None if view.rank_state(rank) == board::RankState::Left => {
+                    (RankState::Left, Cause::Announced, 0)
+                }
                 None => (RankState::Failed, Cause::Pidfd, 0),
             };
             info!(rank, ?state, "the worker before us had seen its end");
@@ -525,42 +613,34 @@ impl Job {
     }
 }
 
-/// The ranks that were on this node for the worker before us: as it stated, or as the board has it.
+/// The ranks that were on this node for the worker before us and of whose ends we do not know: as it stated, or as the
+/// board has it. What it told in its last moments is on the board alone; of age gossip nothing is left besides.
 fn ranks_here(view: &BoardView, engine: &Engine) -> BTreeSet<u32> {
     let is_here = |state| matches!(state, RankState::Alive | RankState::Hung);
     let own = engine.member(engine.id());
-    let stated = own.iter().flat_map(|own| own.ranks());
-    let stated = stated.filter(|fact| is_here(fact.state));
-    let mut ranks: BTreeSet<u32> = stated.map(|fact| fact.rank).collect();
-    if engine.age().is_some() {
-        let own = view.own_node();
-        let written = (0..view.rank_count()).filter(|rank| {
-            let state = view.rank_state(*rank);
-            let is_there = matches!(state, board::RankState::Alive | board::RankState::Hung);
-            is_there && own.is_some() && view.rank_node(*rank) == own
-        });
-        ranks.extend(written);
+    let (mut ranks, mut ended) = (BTreeSet::new(), BTreeSet::new());
+    for fact in own.iter().flat_map(|own| own.ranks()) {
+        let set = if is_here(fact.state) {
+            &mut ranks
+        } else {
+            &mut ended
+        };
+        set.insert(fact.rank);
     }
+    let own = view.own_node();
+    let of_this_node = |rank: &u32| own.is_some() && view.rank_node(*rank) == own;
+    let written = (0..view.rank_count()).filter(|rank| {
+        let is_unknown = match view.rank_state(*rank) {
+            board::RankState::Alive | board::RankState::Hung => engine.age().is_some(),
+            board::RankState::Left | board::RankState::Failed => {
+                engine.age().is_none() && !ended.contains(rank)
+            }
+            board::RankState::Unknown => false,
+        };
+        is_unknown && of_this_node(rank)
+    });
+    ranks.extend(written);
     ranks
-}
-
-/// What the key that a client brings is here.
-#[derive(Debug, PartialEq, Eq)]
-enum Brought {
-    /// The job's, from now on.
-    First,
-    /// There is one, and no file that says which.
-    Known,
-    /// Not the one that was given.
-    Other,
-}
-
-fn brought(source: &KeySource, known: Option<[u8; 32]>, key: &[u8; 32]) -> Brought {
-    match source {
-        KeySource::Given(own) if own != key => Brought::Other,
-        KeySource::FromClients if known.is_none() => Brought::First,
-        KeySource::Given(_) | KeySource::FromClients => Brought::Known,
-    }
 }
 
 /// Where the process of a notice stands by now, as the notice may be late: whether its slot was not given
@@ -590,13 +670,6 @@ fn had_clients(board: &BoardWriter) -> bool {
     let view = board.view();
     let mut slots = (0..view.limits().slots).map_while(|slot| view.slot(slot));
     slots.any(|slot| slot.facts().generation > 0)
-}
-
-/// Whether whoever started us has closed our standard input. What is written there is passed over.
-fn has_input_ended() -> bool {
-    let input = io::stdin();
-    let is_readable = readable(&[input.as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0]);
-    is_readable && !rustix::io::read(&input, &mut [0; 256]).is_ok_and(|count| count > 0)
 }
 
 fn has_ended(pidfd: &OwnedFd) -> bool {
@@ -657,91 +730,5 @@ fn about_rank(rank: u32, state: RankState, cause: Cause, argument: i32) -> Told<
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::board::{BoardLimits, Claim, Hold};
-
-    #[test]
-    fn a_key_file_is_not_overruled_by_a_client() {
-        let given = KeySource::Given([1; 32]);
-        assert_eq!(brought(&given, None, &[2; 32]), Brought::Other);
-        assert_eq!(brought(&given, None, &[1; 32]), Brought::Known);
-        let open = KeySource::FromClients;
-        assert_eq!(brought(&open, None, &[2; 32]), Brought::First);
-        assert_eq!(brought(&open, Some([1; 32]), &[2; 32]), Brought::Known);
-    }
-
-    /// Age gossip takes nothing over from a worker before: whom it had here the board says.
-    #[test]
-    fn the_ranks_of_a_node_with_age_gossip_are_those_on_its_board() {
-        use muster_protocol::age::Participant;
-        use muster_protocol::{Age, AgeConfig};
-        let limits = BoardLimits {
-            nodes: 4,
-            ranks: 8,
-            slots: 4,
-            events: 16,
-        };
-        let mut board = BoardWriter::create(limits).unwrap();
-        let nids = ["a@udp0", "b@udp0"];
-        let mut own = nids.map(|nid| board.add_node(nid).unwrap()).into_iter();
-        let (own, other) = (own.next().unwrap(), own.next().unwrap());
-        for (rank, node, state) in [
-            (0, own, board::RankState::Alive),
-            (1, other, board::RankState::Alive),
-            (2, own, board::RankState::Hung),
-            (3, own, board::RankState::Left),
-            (4, own, board::RankState::Failed),
-        ] {
-            board.set_rank_node(rank, node);
-            board.set_rank_state(rank, state);
-        }
-        let config = AgeConfig::new(nids[0], nids.map(Participant::new).into());
-        let engine = Engine::from(Age::new(config).unwrap());
-        assert_eq!(ranks_here(&board.view(), &engine), BTreeSet::new());
-        board.set_own_node(own);
-        assert_eq!(ranks_here(&board.view(), &engine), BTreeSet::from([0, 2]));
-    }
-
-    /// A notice of an end that comes after the next process has the rank, or the slot, is about nobody who
-    /// is there now.
-    #[test]
-    fn a_late_notice_takes_nothing_from_the_next_process() {
-        let limits = BoardLimits {
-            nodes: 4,
-            ranks: 8,
-            slots: 4,
-            events: 16,
-        };
-        let mut board = BoardWriter::create(limits).unwrap();
-        let claim = |pid, rank| Claim {
-            pid,
-            start_ticks: 1,
-            rank: Some(rank),
-            hold: Hold::Thread,
-        };
-        let mut claimed = |pid, rank| board.claim_slot(&claim(pid, rank), &|_, _| false).unwrap();
-        let first = claimed(11, 3);
-        let other = claimed(12, 4);
-        let restarted = claimed(13, 3);
-        // Its word is nobody's yet, so this is a new image of the same process.
-        let again = claimed(12, 4);
-        assert_eq!((other.0, other.1 + 1), again);
-        let view = board.view();
-        let about = |(slot, generation), rank| {
-            let notice = RankNotice {
-                slot,
-                generation,
-                rank: Some(rank),
-                finding: Finding::Left { exit_code: 0 },
-                at_ns: 0,
-            };
-            standing(&view, &notice)
-        };
-        assert_eq!(about(first, 3), (true, true));
-        assert_eq!(about(other, 4), (false, true));
-        assert_eq!(about(again, 4), (true, false));
-        board.release_slot(first.0);
-        assert_eq!(about(restarted, 3), (true, false));
-    }
-}
+#[path = "job_tests.rs"]
+mod tests;

@@ -16,6 +16,7 @@ mod gossip_files;
 mod hearing;
 mod host;
 mod job;
+mod job_key;
 mod keeper;
 mod life;
 mod log;
@@ -32,11 +33,14 @@ mod resume;
 mod seat;
 mod service;
 mod signals;
+mod starter;
 mod status;
+mod strangers;
 mod traffic;
 mod tray;
 mod worker;
 
+use crate::config::refusal;
 use crate::doorman::{DoorError, Place, PlaceError};
 use args::{Args, Mode};
 use clap::{CommandFactory, FromArgMatches};
@@ -52,8 +56,16 @@ const EXIT_USAGE: u8 = 2;
 /// Runs `musterd` and returns its exit code.
 pub fn main() -> ExitCode {
     crate::sys::process::forget_empty_settings();
-    let matches = Args::command().get_matches();
-    let mut args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let words: Vec<_> = std::env::args_os().collect();
+    let parsed = command().try_get_matches_from(&words);
+    let parsed = parsed.and_then(|matches| Ok((Args::from_arg_matches(&matches)?, matches)));
+    let (mut args, matches) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => match refusal(&error, command(), &words) {
+            Some(refusal) => return refuse(&refusal.to_string(), EXIT_USAGE),
+            None => error.exit(),
+        },
+    };
     if !args.serve_if_alone() {
         let _ = command().print_help();
         return ExitCode::from(EXIT_USAGE);
@@ -112,6 +124,7 @@ fn serve_job(
 
 fn refuse(why: &str, code: u8) -> ExitCode {
     // In a job standard error leads nowhere; the clients have been told then.
-    let _ = writeln!(std::io::stderr(), "musterd: {why}");
+    let line = format!("musterd: {why}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
     ExitCode::from(code)
 }

@@ -107,7 +107,8 @@ fn correct(settings: &mut [Setting], name: &str) {
     for setting in settings {
         match (setting.key.as_str(), &file) {
             ("name", _) if is_job => {
-                (setting.value, setting.origin) = (name.to_owned(), "the job's key".to_owned());
+                (setting.value, setting.origin) =
+                    (name.to_owned(), "the node's name in the job".to_owned());
             }
             ("name", _) if setting.origin == "default" => {
                 (setting.value, setting.origin) = (name.to_owned(), "the host's name".to_owned());
@@ -134,5 +135,27 @@ fn variable_setting(key: &str, variable: &str, default: &str) -> Setting {
         key: key.to_owned(),
         value,
         origin,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The job's key is a secret, and no name comes from it.
+    #[test]
+    fn a_name_does_not_seem_to_come_from_the_secret_key() {
+        let setting = |key: &str, value: &str, origin: &str| Setting {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            origin: origin.to_owned(),
+        };
+        let mut settings = [
+            setting("name", "", "default"),
+            setting("job", "1000:run-7:n1", "option --job"),
+        ];
+        correct(&mut settings, "n1");
+        assert_eq!(settings[0].value, "n1");
+        assert_eq!(settings[0].origin, "the node's name in the job");
     }
 }

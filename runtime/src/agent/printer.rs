@@ -23,7 +23,8 @@ pub(super) fn print_ready(name: &str) -> io::Result<()> {
 /// Tells whoever has started this agent, and waits for [`print_ready`], what it goes without.
 pub(super) fn print_lack(what: &str) {
     // Who does not listen does not want to know.
-    let _ = writeln!(io::stderr(), "musterd: {what}");
+    let line = format!("musterd: {what}\n");
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// Prints an event if it is one of the view.

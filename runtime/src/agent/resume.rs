@@ -31,6 +31,8 @@ pub(crate) struct Record {
     pub(crate) participants: String,
     /// The job key, once it is known.
     pub(crate) key: Option<[u8; 32]>,
+    /// It was drawn here, and gives way to one that rank 0 brings.
+    pub(crate) key_is_drawn: bool,
     /// The engine's own snapshot; empty before the first one.
     pub(crate) engine: Vec<u8>,
 }
@@ -144,7 +146,11 @@ impl Record {
             bytes.extend((text.len() as u32).to_le_bytes());
             bytes.extend(text.as_bytes());
         }
-        bytes.push(u8::from(self.key.is_some()));
+        bytes.push(match self.key {
+            None => 0,
+            Some(_) if self.key_is_drawn => 2,
+            Some(_) => 1,
+        });
         bytes.extend(self.key.unwrap_or_default());
         bytes.extend(&self.engine);
         bytes
@@ -162,7 +168,8 @@ impl Record {
             document,
             opened,
             participants,
-            key: (*has_key == 1).then_some(*key),
+            key: (*has_key != 0).then_some(*key),
+            key_is_drawn: *has_key == 2,
             engine: engine.to_vec(),
         })
     }
@@ -210,6 +217,7 @@ mod tests {
             opened: "127.0.0.1:1@udp0".into(),
             participants: "127.0.0.1:1@udp0 - n1\n".into(),
             key: Some([3; 32]),
+            key_is_drawn: true,
             engine: engine.into(),
         }
     }

@@ -223,6 +223,7 @@ mod tests {
         (board, view, other)
     }
 
+    /// BG-03.
     #[test]
     fn a_parcel_is_taken_once() {
         let (mut board, view, other) = board();

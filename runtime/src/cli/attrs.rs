@@ -1,6 +1,7 @@
 //! `muster attrs`: what nodes have published for each other.
 
 use super::CliError;
+use super::names;
 use super::show::{ShowArgs, align, array, show, text};
 use crate::control::Question;
 use clap::Args;
@@ -18,7 +19,8 @@ pub(crate) struct AttrsArgs {
 
 /// Runs it.
 pub(crate) fn run(args: &AttrsArgs) -> Result<(), CliError> {
-    show(&args.show, &Question::Attributes(args.name.clone()), table)
+    let name = args.name.as_deref().map(|name| names::one("attrs", name));
+    show(&args.show, &Question::Attributes(name.transpose()?), table)
 }
 
 fn table(answer: &Value) -> String {

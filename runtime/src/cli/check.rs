@@ -96,8 +96,7 @@ pub(super) fn is_plugin() -> bool {
 
 /// Says what is wrong with the options as a plugin has to: with their code of wrong usage, which is 2, a
 /// plugin would say CRITICAL.
-pub(super) fn refuse_as_plugin(error: &clap::Error) -> ExitCode {
-    let text = error.to_string();
+pub(super) fn refuse_as_plugin(text: &str) -> ExitCode {
     let why = text.lines().next().unwrap_or_default();
     let why = why.trim_start_matches("error: ").replace('|', " ");
     println!("MUSTER UNKNOWN - wrong usage: {why}");
@@ -110,7 +109,8 @@ fn look(args: &CheckArgs) -> Result<Value, CliError> {
     Ok(judge(&answer, args.members))
 }
 
-/// Failed members or ranks are critical; hung ranks, and members that are neither alive nor gone, warn.
+/// Failed members or ranks are critical, and so is an agent whose word counts no more; hung ranks, and members that are
+/// neither alive nor gone, warn.
 fn judge(answer: &Value, least: Option<u64>) -> Value {
     let states = ["alive", "degraded", "suspect", "failed", "left", "unknown"];
     let mut counts: BTreeMap<&str, u64> = states.map(|state| (state, 0)).into();
@@ -142,7 +142,8 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
     let (failed_ranks, hung_ranks) = (failed.len() as u64, hung.len() as u64);
     let there = counts["alive"] + counts["degraded"];
     let too_few = least.is_some_and(|least| there < least);
-    let code = if counts["failed"] + failed_ranks > 0 {
+    let is_outcast = answer["outcast"] == true;
+    let code = if is_outcast || counts["failed"] + failed_ranks > 0 {
         2
     } else if hung_ranks + counts["degraded"] + counts["suspect"] + counts["unknown"] > 0 || too_few
     {
@@ -168,6 +169,11 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
             summary += &format!(", {count} {what}");
         }
     }
+    if is_outcast {
+        let node = text(answer, "self");
+        summary +=
+            &format!(" as far as {node} knows: the others have given this node up (outcast)");
+    }
     if let Some(least) = least.filter(|_| too_few) {
         summary += &format!(", {least} expected");
     }
@@ -179,6 +185,7 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
         "members": counts,
         "failed_ranks": failed_ranks,
         "hung_ranks": hung_ranks,
+        "outcast": is_outcast,
         "ranks": { "failed": failed, "hung": hung },
         "others": others,
         "least": least,
@@ -212,6 +219,25 @@ mod tests {
     fn judged(members: &Value, least: Option<u64>) -> (u64, String) {
         let found = judge(&json!({ "members": members }), least);
         (found["code"].as_u64().unwrap(), plugin_line(&found))
+    }
+
+    /// One that was given up may see nobody but itself, and that is not well.
+    #[test]
+    fn the_word_of_an_outcast_is_critical() {
+        let alone = json!([{ "name": "n2", "state": "alive", "ranks": [] }]);
+        let judged = |outcast: bool| {
+            judge(
+                &json!({ "self": "n2", "outcast": outcast, "members": alone }),
+                None,
+            )
+        };
+        assert_eq!(judged(false)["verdict"], "OK");
+        let found = judged(true);
+        assert_eq!(found["verdict"], "CRITICAL");
+        assert_eq!(
+            found["summary"],
+            "1 of 1 members alive as far as n2 knows: the others have given this node up (outcast)"
+        );
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use super::CliError;
 use super::agents;
+use super::names;
 use super::paint;
-use super::show::{NAMED_MAX, Shape, ShowArgs, TIMEOUT_MAX_S, asked, text};
+use super::show::{Shape, ShowArgs, TIMEOUT_MAX_S, asked, text};
 use super::yaml::Yaml;
 use crate::control::{Followed, Follower};
 use clap::Args;
-use muster_fabric::{expand, fold};
+use muster_fabric::fold;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -28,7 +29,7 @@ pub(crate) struct EventsArgs {
     #[arg(long, value_name = "RANKS")]
     rank: Vec<String>,
     /// End after so many.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// End after so many seconds; exit code 5 if there were fewer than --count then.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=TIMEOUT_MAX_S))]
@@ -68,10 +69,7 @@ pub(crate) fn run(args: &EventsArgs) -> Result<(), CliError> {
             }
             Followed::Late => return Ok(()),
             Followed::Ended if args.follow => {
-                return Err(agents::no_agent(format!(
-                    "the agent at {} has ended",
-                    path.display()
-                )));
+                return Err(agents::ended(&path));
             }
             Followed::Ended => return Ok(()),
         }
@@ -91,18 +89,14 @@ struct Wanted {
 
 impl Wanted {
     fn read(args: &EventsArgs) -> Result<Self, CliError> {
-        let expanded =
-            |text: &str| expand(text, NAMED_MAX).map_err(|why| CliError::usage("events", why));
-        let mut wanted = Self::default();
-        for text in &args.member {
-            wanted.members.extend(expanded(text)?);
-        }
+        let mut wanted = Self {
+            members: names::members("events --member", &args.member)?
+                .into_iter()
+                .collect(),
+            ranks: BTreeSet::new(),
+        };
         for text in &args.rank {
-            for word in expanded(&format!("[{text}]"))? {
-                let why = || format!("--rank {word}: no number; name ranks as in 0-3,7");
-                let rank = word.parse().map_err(|_| CliError::usage("events", why()))?;
-                wanted.ranks.insert(rank);
-            }
+            wanted.ranks.extend(names::ranks("events --rank", text)?);
         }
         Ok(wanted)
     }

@@ -1,6 +1,7 @@
 //! `muster explain`: which pair a message takes now, and what decided against each of the others.
 
 use super::CliError;
+use super::names;
 use super::rails::{class, credits};
 use super::show::{ShowArgs, align, array, show, text};
 use crate::control::Question;
@@ -21,7 +22,12 @@ pub(crate) struct ExplainArgs {
 
 /// Runs `muster explain [FROM] TO`.
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), CliError> {
-    let mut ends = args.ends.iter().rev().cloned();
+    let ends: Vec<String> = args
+        .ends
+        .iter()
+        .map(|end| names::one("explain", end))
+        .collect::<Result<_, _>>()?;
+    let mut ends = ends.into_iter().rev();
     let question = Question::Explain {
         to: ends.next().unwrap_or_default(),
         from: ends.next(),

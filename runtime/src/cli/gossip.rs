@@ -2,15 +2,16 @@
 
 use super::CliError;
 use super::show::{ShowArgs, align, array, change, show, text};
-use crate::config::{read_key_file, standing_key};
+use crate::config::{LIST_MAX, read_key_file, standing_key};
 use crate::control::{GossipCommand, Question, Request};
 use crate::doorman::base_directory;
 use crate::roster::Server;
+use crate::sys::file::read_text;
 use crate::sys::limits;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Options of `muster gossip`.
 #[derive(Args)]
@@ -128,8 +129,10 @@ fn words(given: &[String]) -> Result<Vec<String>, CliError> {
     let mut words = Vec::new();
     for given in given {
         let list = match given.strip_prefix("file:") {
-            Some(path) => std::fs::read_to_string(path)
-                .map_err(|error| CliError::usage(format!("gossip init: {path}"), error))?,
+            Some(path) => read_text(Path::new(path), LIST_MAX).map_err(|error| {
+                let what = format!("gossip init: {path}");
+                CliError::usage(what, error).hint("name a readable list of NIDs")
+            })?,
             None => given.clone(),
         };
         words.extend(list.split_whitespace().map(str::to_owned));

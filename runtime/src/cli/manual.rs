@@ -45,6 +45,116 @@ const EXIT_CODES: [(&str, &str); 12] = [
     ),
 ];
 
+/// What to type, for pages that are looked up for it; a test reads each as its command does.
+const EXAMPLES: [(&str, &str); 31] = [
+    (
+        "muster members",
+        "all members, their ranks, and how each state is known",
+    ),
+    (
+        "muster members --fold --state failed,suspect",
+        "who is not well, as n[01-04,07]",
+    ),
+    ("muster why n4", "who said what about n4, and when"),
+    ("muster why 3", "the same about the node of rank 3"),
+    (
+        "muster rails add 10.1.0.1@udp1",
+        "open a rail; the others learn of it at once",
+    ),
+    (
+        "muster rails set --sensitivity 200",
+        "an error costs an interface less trust",
+    ),
+    (
+        "muster peers n[2-3]",
+        "the NIDs of two members, with what went over each",
+    ),
+    (
+        "muster policy add --net udp1 --priority 0",
+        "prefer this net to all others while it works",
+    ),
+    ("muster policy del 1", "take the first rule out"),
+    (
+        "muster explain n2",
+        "which rail the next message to n2 takes, and why",
+    ),
+    (
+        "muster events --follow -o json",
+        "each event a line of JSON, until the agent ends",
+    ),
+    (
+        "muster events --member n[1-4] --count 1 --timeout 60",
+        "the first about one of these, or exit code 5",
+    ),
+    (
+        "muster wait n[01-16] --timeout 30",
+        "until all live; exit code 5 if it takes longer, 4 if one has failed",
+    ),
+    (
+        "muster wait --ranks 0-3 --state failed",
+        "until these ranks are lost",
+    ),
+    (
+        "muster top --delay 5",
+        "members and rails, every five seconds",
+    ),
+    (
+        "muster check --nagios --members 16",
+        "a line for monitoring; WARNING below 16 members",
+    ),
+    (
+        "muster report /var/log/muster -o job.html",
+        "a page with a timeline, from journals",
+    ),
+    (
+        "muster doctor",
+        "what is wrong on this node, with the remedy",
+    ),
+    ("muster attrs n2", "what n2 has published"),
+    (
+        "muster metrics --textfile /var/lib/node_exporter/muster.prom",
+        "for node_exporter",
+    ),
+    (
+        "muster config show --origin",
+        "each setting, and where it came from",
+    ),
+    (
+        "muster config check node.yaml",
+        "whether a file is right, without an agent",
+    ),
+    (
+        "muster stats --per rail --rate 1000",
+        "what goes over each rail in a second",
+    ),
+    ("muster gossip status", "clock and ages"),
+    ("muster export", "rails, peers and policy, as YAML"),
+    (
+        "muster import node.yaml",
+        "put them in force, whole or not at all",
+    ),
+    (
+        "muster run --nodes 4 -n 8 -- ./app",
+        "a job on four emulated nodes of this machine",
+    ),
+    (
+        "muster run --hosts n[1-4] --label -- ./app",
+        "a rank on each host, over ssh",
+    ),
+    (
+        "muster demo --out demo.json",
+        "the demonstration, and its figures in a file",
+    ),
+    (
+        "musterd --name a --rail 127.0.1.1@udp0 --print-events plain",
+        "a member without a job, in the foreground",
+    ),
+    (
+        "musterd --serve --rail eth0@udp0 --hosts n[1-4]",
+        "the agent of the job that MUSTER_JOB names",
+    ),
+];
+
 /// When the pages were last looked through: without a date the next field would stand in its place.
 const DATE: &str = "2026-11-22";
 
@@ -124,12 +234,32 @@ fn page_of(command: &Command, name: &str, section: &str) -> io::Result<Vec<u8>> 
         man.render_subcommands_section(&mut page)?;
     }
     let mut end = Roff::new();
+    // A page that leads to others has the examples of none.
+    let of_it = format!("{} ", name.replace('-', " "));
+    let is_of_it = |typed: &&(&str, &str)| {
+        !command.has_subcommands() && format!("{} ", typed.0).starts_with(&of_it)
+    };
+    let examples: Vec<_> = EXAMPLES.iter().filter(is_of_it).collect();
+    if !examples.is_empty() {
+        end.control("SH", ["EXAMPLES"]);
+    }
+    for (typed, what) in examples {
+        end.control("TP", []);
+        end.text([bold(*typed)]);
+        end.text([roman(*what)]);
+    }
     end.control("SH", ["EXIT STATUS"]);
     for (code, meaning) in EXIT_CODES {
         end.control("TP", ["4"]);
         end.text([bold(code)]);
         end.text([roman(meaning)]);
     }
+    end.control("SH", ["FILES"]);
+    end.control("TP", []);
+    end.text([bold("/tmp/muster-UID")]);
+    end.text([roman(
+        "sockets, keys and logs of agents; MUSTER_DIR names another place, see muster(7)",
+    )]);
     end.control("SH", ["SEE ALSO"]);
     end.text([
         bold("muster"),
@@ -151,4 +281,27 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
     fs::write(path, bytes)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// What a page says to type is taken by its command, and lands on a page.
+    #[test]
+    fn every_example_is_a_command_line() {
+        for (typed, what) in EXAMPLES {
+            let root = match typed.starts_with("musterd ") {
+                true => agent::command(),
+                false => crate::cli::Cli::command(),
+            };
+            let parsed = root.try_get_matches_from(typed.split(' '));
+            assert!(
+                parsed.is_ok() && !what.is_empty(),
+                "{typed}: {:?}",
+                parsed.err()
+            );
+        }
+    }
 }

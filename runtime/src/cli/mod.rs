@@ -25,8 +25,10 @@ mod document;
 mod events;
 mod explain;
 mod gossip;
+mod jobs;
 mod manual;
 mod metrics;
+mod names;
 pub(crate) mod paint;
 mod peers;
 mod policy;
@@ -48,7 +50,9 @@ mod top;
 mod wait;
 mod yaml;
 
+use crate::config::refusal;
 use clap::{CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -122,12 +126,10 @@ enum Command {
 /// Runs the command line of this process and returns its exit code.
 pub fn main() -> ExitCode {
     crate::sys::process::forget_empty_settings();
-    let cli = match Cli::try_parse() {
+    let words = run::with_mpirun(std::env::args_os().collect());
+    let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(error) if error.use_stderr() && check::is_plugin() => {
-            return check::refuse_as_plugin(&error);
-        }
-        Err(error) => error.exit(),
+        Err(error) => return misread(&error, &words),
     };
     let outcome = match cli.command {
         Command::Members(args) => show::members(&args),
@@ -161,11 +163,30 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Says what is wrong with the command line, or what it asked for, such as help.
+fn misread(error: &clap::Error, words: &[OsString]) -> ExitCode {
+    let refused = refusal(error, Cli::command(), words);
+    match refused {
+        _ if error.use_stderr() && check::is_plugin() => check::refuse_as_plugin(
+            &refused.map_or_else(|| error.to_string(), |refused| refused.to_string()),
+        ),
+        Some(refused) => complain(&CliError::usage(refused.what, refused.why).hint(refused.remedy)),
+        None => error.exit(),
+    }
+}
+
 fn complain(error: &CliError) -> ExitCode {
     if !error.is_silent() {
-        eprintln!("muster: {error}");
+        print_error(format_args!("muster: {error}"));
     }
     ExitCode::from(error.code)
+}
+
+/// Writes a line to standard error, at once: of several launchers that speak each is to be understood.
+pub(crate) fn print_error(text: fmt::Arguments<'_>) {
+    let line = format!("{text}\n");
+    // Nobody may be reading, which is no reason to panic.
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// Why standard output takes nothing any more.
@@ -271,5 +292,79 @@ impl fmt::Display for CliError {
             Some(hint) => write!(f, "\nhint: {hint}"),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Arg, Command};
+
+    /// Each command with the words that lead to it.
+    fn commands(command: &Command, above: &[&str], into: &mut Vec<(Vec<String>, Command)>) {
+        let words = [above, &[command.get_name()]].concat();
+        for below in command.get_subcommands() {
+            commands(below, &words, into);
+        }
+        into.push((
+            words.into_iter().map(str::to_owned).collect(),
+            command.clone(),
+        ));
+    }
+
+    /// How a value is given: behind its option, or in its place.
+    fn given(arg: &Arg, value: &str) -> Option<String> {
+        match (arg.get_long(), arg.get_short()) {
+            _ if !arg.get_action().takes_values() => None,
+            (Some(long), _) => Some(format!("--{long}={value}")),
+            (None, Some(short)) => Some(format!("-{short}{value}")),
+            (None, None) => Some(value.to_owned()),
+        }
+    }
+
+    /// Whatever an option of any command refuses is named, with the reason in plain words, and with what it takes.
+    #[test]
+    fn every_refused_value_comes_with_its_reason_and_a_remedy() {
+        let mut refused = 0;
+        for root in [Cli::command(), crate::agent::command()] {
+            let mut all = Vec::new();
+            commands(&root, &[], &mut all);
+            for (words, command) in all {
+                for (arg, value) in command
+                    .get_arguments()
+                    .flat_map(|arg| ["", "-1", "?", "5h", "1e99"].map(|value| (arg, value)))
+                {
+                    let Some(last) = given(arg, value) else {
+                        continue;
+                    };
+                    let line: Vec<OsString> =
+                        words.iter().chain([&last]).map(OsString::from).collect();
+                    let Err(error) = root.clone().try_get_matches_from(&line) else {
+                        continue;
+                    };
+                    let Some(refusal) = refusal(&error, root.clone(), &line) else {
+                        continue;
+                    };
+                    let said = refusal.to_string();
+                    assert!(
+                        refusal.what.ends_with(&format!("{value:?}")),
+                        "{line:?}: {said}"
+                    );
+                    for word in ["invalid", "is not in", "parse", "target type"] {
+                        assert!(!refusal.why.contains(word), "{line:?}: {said}");
+                    }
+                    let help = format!("; see {} --help", words.join(" "));
+                    assert!(
+                        refusal
+                            .remedy
+                            .strip_suffix(&help)
+                            .is_some_and(|remedy| remedy.len() > 10),
+                        "{line:?}: {said}"
+                    );
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused > 500, "{refused}");
     }
 }

@@ -1,13 +1,17 @@
 //! `muster peers`: other members by their NIDs, with state and figures; and those known by hand.
 
 use super::CliError;
+use super::names;
 use super::rails::{credits, dropped};
 use super::show::{ShowArgs, align, array, ask, change, print_answer, text};
-use crate::config::{Change, PEERS_AT_ONCE_MAX, peers_of};
+use crate::config::{Change, peers_of};
 use crate::control::{Question, Request};
 use clap::{Args, Subcommand};
-use muster_fabric::{Nid, NidPattern, by_number, expand};
+use muster_fabric::{Nid, NidPattern, by_number};
 use serde_json::Value;
+
+/// Names that one pattern of those to be shown may stand for.
+const NAMES_MAX: usize = 4096;
 
 /// Options of `muster peers`.
 #[derive(Args)]
@@ -34,11 +38,11 @@ struct ShownArgs {
     /// Only these: names of members or NIDs, with ranges, such as n[1-4] or 10.0.[0-3].*@udp0.
     only: Vec<String>,
     /// At most so many peers.
-    #[arg(long, default_value_t = 4096)]
-    most: usize,
+    #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    most: u64,
     /// Those behind so many others, to go through them in parts.
-    #[arg(long, default_value_t = 0)]
-    behind: usize,
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    behind: u64,
     #[command(flatten)]
     show: ShowArgs,
 }
@@ -75,8 +79,8 @@ fn change_all(args: &NamedArgs, make: fn(String) -> Change) -> Result<(), CliErr
 fn show(args: &ShownArgs) -> Result<(), CliError> {
     let only = Only::read(&args.only)?;
     let question = Question::Peers {
-        most: args.most,
-        behind: args.behind,
+        most: usize::try_from(args.most).unwrap_or(usize::MAX),
+        behind: usize::try_from(args.behind).unwrap_or(usize::MAX),
     };
     let mut answer = ask(&args.show, &Request::Ask(question))?;
     if let Some(peers) = answer["peers"].as_array_mut() {
@@ -105,9 +109,7 @@ impl Only {
                 only.patterns
                     .push(pattern.map_err(|error| CliError::usage("peers", error))?);
             } else {
-                let names = expand(text, PEERS_AT_ONCE_MAX);
-                only.names
-                    .extend(names.map_err(|error| CliError::usage("peers", error))?);
+                only.names.extend(names::some("peers", text, NAMES_MAX)?);
             }
         }
         Ok(only)

@@ -3,19 +3,20 @@
 
 use super::CliError;
 use super::agents::{self, AgentArgs};
+use super::names;
 use super::paint;
 use super::yaml::Yaml;
 use crate::control::story::{self, ranges};
+use crate::control::unheard::obstacles;
 use crate::control::{AskError, Question, Request, request};
 use clap::{Args, ValueEnum};
-use muster_fabric::{by_number, expand, fold};
+use muster_fabric::{by_number, fold};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::ErrorKind;
+use std::path::Path;
 
-/// Members that are named in one command.
-pub(super) const NAMED_MAX: usize = 65_536;
 /// Longest time that can be waited for, in seconds: a year.
 pub(super) const TIMEOUT_MAX_S: u64 = 31_536_000;
 
@@ -77,27 +78,23 @@ pub(crate) enum Format {
 
 /// Runs `muster members`.
 pub(crate) fn members(args: &MembersArgs) -> Result<(), CliError> {
+    let names = names::members("members", &args.only)?;
     let mut answer = ask(&args.show, &Request::Ask(Question::Members))?;
-    args.choose(&mut answer)?;
+    args.choose(&names, &mut answer)?;
     let table = if args.fold {
         folded_table
     } else {
         members_table
     };
     print_answer(args.show.output, &answer, |answer| {
-        paint::table(&table(answer), &paint::STATES, paint::is_coloured())
+        paint::table(&table(answer), &paint::STATES, paint::is_coloured()) + &notes(answer)
     });
     Ok(())
 }
 
 impl MembersArgs {
     /// Those that were asked for, in the order in which people look for them.
-    fn choose(&self, answer: &mut Value) -> Result<(), CliError> {
-        let mut names = Vec::new();
-        for text in &self.only {
-            let more = expand(text, NAMED_MAX);
-            names.extend(more.map_err(|error| CliError::usage("members", error))?);
-        }
+    fn choose(&self, names: &[String], answer: &mut Value) -> Result<(), CliError> {
         let Some(members) = answer["members"].as_array_mut() else {
             return Ok(());
         };
@@ -142,7 +139,8 @@ fn folded_table(answer: &Value) -> String {
 
 /// Runs `muster why NAME` or `muster why RANK`.
 pub(crate) fn why(args: &WhyArgs) -> Result<(), CliError> {
-    show(&args.show, &Question::Why(args.name.clone()), |member| {
+    let question = Question::Why(names::one("why", &args.name)?);
+    show(&args.show, &question, |member| {
         text(member, "story").to_owned()
     })
 }
@@ -187,6 +185,17 @@ pub(super) fn asked(error: AskError) -> CliError {
     }
 }
 
+/// The same of an agent that has answered before: one that is not there any more has ended.
+pub(super) fn asked_again(path: &Path, error: AskError) -> CliError {
+    match error {
+        AskError::NoAnswer { ref cause, .. } if cause.kind() != ErrorKind::UnexpectedEof => {
+            asked(error)
+        }
+        AskError::NoAgent { .. } | AskError::NoAnswer { .. } => agents::ended(path),
+        error => asked(error),
+    }
+}
+
 /// Prints an answer as was asked for.
 pub(super) fn print_answer(output: Shape, answer: &Value, table: impl Fn(&Value) -> String) {
     match output {
@@ -194,6 +203,13 @@ pub(super) fn print_answer(output: Shape, answer: &Value, table: impl Fn(&Value)
         Shape::Json => println!("{answer:#}"),
         Shape::Yaml => print!("{}", Yaml(answer)),
     }
+}
+
+/// Below the table: who is missing in it, and why.
+fn notes(answer: &Value) -> String {
+    let notes = obstacles(answer).into_iter();
+    let notes = notes.map(|one| format!("\n{}\n  remedy: {}\n", one.found, one.remedy));
+    notes.collect()
 }
 
 fn members_table(answer: &Value) -> String {

@@ -11,11 +11,15 @@ use super::CliError;
 use super::sim_compare::{self, CompareArgs};
 use super::sim_figures::{self, FiguresArgs};
 use super::sim_lamport::{self, LamportArgs};
+use crate::sys::file::read_text;
 use clap::{Args, Subcommand, ValueEnum};
 use muster_sim::{Figures, Outcome, Report, Scenario, run, shrink, story, sweep};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+
+/// Bytes of a scenario, at most.
+const SCENARIO_MAX: usize = 1 << 20;
 
 /// What to simulate.
 #[derive(Subcommand)]
@@ -96,7 +100,7 @@ pub(crate) fn main(command: &SimCommand) -> Result<(), CliError> {
 
 fn read(path: &Path) -> Result<Scenario, CliError> {
     let what = || format!("sim: {}", path.display());
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let text = read_text(path, SCENARIO_MAX).map_err(|error| {
         let hint = "name a file with a scenario; those of the source tree are in tests/scenarios";
         CliError::usage(what(), error).hint(hint)
     })?;

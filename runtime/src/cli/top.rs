@@ -6,8 +6,8 @@
 use super::CliError;
 use super::agents::{self, AgentArgs};
 use super::paint;
-use super::show::{Shape, align, array, asked, print_answer, text};
-use crate::control::{Question, ask, story};
+use super::show::{Shape, align, array, asked, asked_again, print_answer, text};
+use crate::control::{AskError, Question, ask, story};
 use clap::Args;
 use muster_fabric::by_number;
 use serde_json::{Value, json};
@@ -19,14 +19,14 @@ use std::time::{Duration, Instant};
 #[derive(Args)]
 pub(crate) struct TopArgs {
     /// Seconds between two pictures, and over which rates are taken.
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0)]
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = delay)]
     delay: f64,
     /// Pictures [default: on a terminal no end, else one].
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     number: Option<u64>,
     /// Rows of members: those that are not alive first.
     #[arg(long, value_name = "N", default_value_t = 20)]
-    most: usize,
+    most: u64,
     #[command(flatten)]
     agent: AgentArgs,
     /// How to print it.
@@ -39,18 +39,14 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// Runs it.
 pub(crate) fn run(args: &TopArgs) -> Result<(), CliError> {
-    if !(0.1..=3600.0).contains(&args.delay) {
-        let why = format!("--delay {} is not between 0.1 and 3600 seconds", args.delay);
-        return Err(CliError::usage("top", why));
-    }
     let path = agents::find(&args.agent)?;
     let is_screen = stdout().is_terminal() && matches!(args.output, Shape::Table);
     let last = args.number.unwrap_or(if is_screen { u64::MAX } else { 1 });
-    let mut before = Look::take(&path)?;
+    let mut before = Look::take(&path).map_err(asked)?;
     for _ in 0..last {
         std::thread::sleep(Duration::from_secs_f64(args.delay));
-        let now = Look::take(&path)?;
-        let picture = now.since(&before, args.most);
+        let now = Look::take(&path).map_err(|error| asked_again(&path, error))?;
+        let picture = now.since(&before, usize::try_from(args.most).unwrap_or(usize::MAX));
         let coloured = paint::is_coloured();
         print_answer(args.output, &picture, |picture| {
             let clear = if is_screen { CLEAR } else { "" };
@@ -64,6 +60,14 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), CliError> {
     Ok(())
 }
 
+fn delay(text: &str) -> Result<f64, String> {
+    let seconds = text
+        .parse()
+        .ok()
+        .filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "it is no number from 0.1 to 3600".into())
+}
+
 /// What the agent says at one moment.
 struct Look {
     at: Instant,
@@ -74,8 +78,8 @@ struct Look {
 }
 
 impl Look {
-    fn take(path: &Path) -> Result<Self, CliError> {
-        let say = |question| ask(path, &question).map_err(asked);
+    fn take(path: &Path) -> Result<Self, AskError> {
+        let say = |question| ask(path, &question);
         Ok(Self {
             at: Instant::now(),
             about: say(Question::About)?,

@@ -2,11 +2,12 @@
 
 use super::CliError;
 use super::agents;
-use super::show::{NAMED_MAX, Shape, ShowArgs, TIMEOUT_MAX_S, array, asked, text};
+use super::names;
+use super::show::{Shape, ShowArgs, TIMEOUT_MAX_S, array, asked, asked_again, text};
 use super::yaml::Yaml;
 use crate::control::{Followed, Follower, Question, ask};
 use clap::{Args, ValueEnum};
-use muster_fabric::{expand, fold};
+use muster_fabric::fold;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ pub(crate) struct WaitArgs {
     #[arg(short, long, value_name = "STATE", default_value = "alive")]
     state: State,
     /// How many must be in it [default: all that are named].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// How long to wait, in seconds; exit code 5 then.
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
@@ -100,8 +101,7 @@ pub(crate) fn run(args: &WaitArgs) -> Result<(), CliError> {
             Followed::Event(_) => {}
             Followed::Late => return Err(wanted.late(&standing, args.timeout)),
             Followed::Ended => {
-                let why = format!("the agent at {} has ended", path.display());
-                return Err(agents::no_agent(why));
+                return Err(agents::ended(&path));
             }
         }
     }
@@ -109,13 +109,10 @@ pub(crate) fn run(args: &WaitArgs) -> Result<(), CliError> {
 
 impl Wanted {
     fn read(args: &WaitArgs) -> Result<Self, CliError> {
-        let usage = |error| CliError::usage("wait", error);
-        let mut names = Vec::new();
-        for text in &args.hosts {
-            names.extend(expand(text, NAMED_MAX).map_err(usage)?);
-        }
+        let mut names = names::members("wait", &args.hosts)?;
         if let Some(ranks) = &args.ranks {
-            names = expand(&format!("[{ranks}]"), NAMED_MAX).map_err(usage)?;
+            let ranks = names::ranks("wait --ranks", ranks)?;
+            names = ranks.iter().map(u64::to_string).collect();
         }
         names.sort();
         names.dedup();
@@ -126,7 +123,9 @@ impl Wanted {
         let count = args.count.unwrap_or(names.len() as u64);
         if !names.is_empty() && count > names.len() as u64 {
             let why = format!("--count {count} of {} that are named", names.len());
-            return Err(CliError::usage("wait", why));
+            return Err(
+                CliError::usage("wait", why).hint("leave --count out to wait for all of them")
+            );
         }
         Ok(Self {
             names,
@@ -137,7 +136,7 @@ impl Wanted {
     }
 
     fn look(&self, path: &Path) -> Result<Standing, CliError> {
-        let answer = ask(path, &Question::Members).map_err(asked)?;
+        let answer = ask(path, &Question::Members).map_err(|error| asked_again(path, error))?;
         let members = array(&answer, "members").iter();
         let states: Vec<(String, &str)> = match self.of_ranks {
             false => members

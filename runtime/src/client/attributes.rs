@@ -7,7 +7,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use super::{Client, Error, Inner, lock};
+use super::{Client, Error, Inner, Phase, lock};
 use crate::doorman::{
     ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, ToAgent, key_hash, keys_of,
 };
@@ -19,8 +19,7 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 /// How Muster's own keys begin, and the one that a process may write: it makes its node a monitor.
 const RESERVED: &[u8] = b"muster.";
 const MONITOR_KEY: &[u8] = b"muster.monitor";
-/// How often a question that got no answer is asked again, and after how long.
-const ASKED_AGAIN: u32 = 3;
+/// After how long a question that got no answer is asked again.
 const ASK_PAUSE: Duration = Duration::from_millis(20);
 /// Most keys that one process watches.
 const WATCHED_MAX: usize = 256;
@@ -33,7 +32,8 @@ impl Client {
     /// # Errors
     /// [`Error::Limit`] if key, value or all attributes of the node (1 MiB, 64 bytes a key
     /// included) are too long; nothing was written. [`Error::Reserved`]. [`Error::Unanswered`],
-    /// [`Error::Deadline`]: it may have been written, and can be written again.
+    /// [`Error::Deadline`]: it may have been written, and can be written again. [`Error::AgentLost`],
+    /// [`Error::Dismissed`]: what was written went with the agent.
     pub fn publish(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         check_own_key(key)?;
         if value.len() > ATTRIBUTE_VALUE_MAX {
@@ -59,7 +59,8 @@ impl Client {
     /// if there is none, or the node has left or failed.
     ///
     /// # Errors
-    /// [`Error::NoSuchNode`], [`Error::Limit`], [`Error::Unanswered`], [`Error::Deadline`].
+    /// [`Error::NoSuchNode`], [`Error::Limit`], [`Error::Unanswered`], [`Error::Deadline`], [`Error::AgentLost`],
+    /// [`Error::Dismissed`].
     pub fn attribute_get(&self, node: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         check_key(key)?;
         match self.ask(&Ask::Get { node, key })? {
@@ -71,7 +72,8 @@ impl Client {
 
     /// From now on changes of this key, on whatever node, are events of this process
     /// (`EventKind::Attribute`, with the key's [`key_hash`]). What changed before is no event: look
-    /// once with [`Client::attribute_get`] after this. Survives restarts of the agent.
+    /// once with [`Client::attribute_get`] after this. Survives restarts of the agent, and of its worker, where an
+    /// [`EventKind::Overflow`](crate::board::EventKind::Overflow) says that one may have been missed: look again.
     ///
     /// # Errors
     /// [`Error::Limit`] beyond 256 keys. Others: as [`Client::attribute_get`]; nothing is watched then.
@@ -144,12 +146,21 @@ impl Client {
         Error::NoSuchNode { index, known }
     }
 
-    /// Asks, and asks again a few times if there is no answer: the agent's worker may just be replaced,
-    /// or have too much to do. To write or watch the same twice is no harm.
+    /// Asks, and asks again while there is no answer: the agent's worker may just be replaced, or have too much to do,
+    /// or the agent be gone, which shows only when another was looked for. To write or watch the same twice is no
+    /// harm.
     fn ask(&self, ask: &Ask<'_>) -> Result<Reply, Error> {
         let until = Instant::now() + ANSWER_DEADLINE;
-        for _ in 0..ASKED_AGAIN {
+        loop {
             match self.ask_once(ask, until) {
+                Err(Error::Unanswered(_)) if self.inner.phase() == Phase::Lost => {
+                    // Without the thread nobody else looks whether there is one again.
+                    if self.inner.setting.options.thread
+                        || self.dispatch_until(Some(until)).is_err()
+                    {
+                        return Err(self.inner.lost());
+                    }
+                }
                 Err(Error::Unanswered(_)) if Instant::now() + ASK_PAUSE < until => {
                     std::thread::sleep(ASK_PAUSE);
                     if !self.inner.setting.options.thread {
@@ -159,7 +170,6 @@ impl Client {
                 answered => return answered,
             }
         }
-        self.ask_once(ask, until)
     }
 
     fn ask_once(&self, ask: &Ask<'_>, until: Instant) -> Result<Reply, Error> {
@@ -205,13 +215,16 @@ impl Inner {
         Ok(ours)
     }
 
-    /// Another agent does not know what is watched.
-    pub(super) fn watch_again(&self) {
+    /// Another agent does not know what is watched. Whether anything is.
+    pub(super) fn watch_again(&self) -> bool {
         let watched = lock(&self.watched).clone();
-        for key_hash in watched {
+        for key_hash in &watched {
             // An agent that is lost again is told again. Nobody waits for the answer.
-            let _ = self.put(&Ask::Watch { key_hash });
+            let _ = self.put(&Ask::Watch {
+                key_hash: *key_hash,
+            });
         }
+        !watched.is_empty()
     }
 }
 

@@ -150,6 +150,10 @@ fn reason(event: &Event) -> Option<String> {
             signal if signal > 0 => format!("killed by signal {signal} ({cause_name})"),
             exit => format!("ended with exit code {} ({cause_name})", -exit),
         }),
+        Cause::Told if event.code > 0 => Some(format!("killed by signal {} (told)", event.code)),
+        Cause::Told if event.code < 0 => {
+            Some(format!("ended with exit code {} (told)", -event.code))
+        }
         Cause::Announced if event.code != 0 => Some(format!("announced, exit code {}", event.code)),
         Cause::Silence => Some("silent on every rail".to_owned()),
         _ => Some(cause_name.to_owned()),

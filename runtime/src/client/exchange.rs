@@ -59,7 +59,12 @@ impl Client {
         let key = if first {
             let until = until.min(Instant::now() + KEY_PATIENCE);
             // None comes if the agent has it from a file: then all others have.
-            self.await_link(until, |inner| inner.link.key_for_publication())?
+            // The job's first key counts: an agent that came in the place of another may have drawn one.
+            let learned = lock(&self.inner.learned).key;
+            match learned {
+                Some(key) => Some(key),
+                None => self.await_link(until, |inner| inner.link.key_for_publication())?,
+            }
         } else {
             None
         };

@@ -52,7 +52,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use crate::board::{BoardView, Event, EventKind, Hold, Leave, NodeState, RankState};
+use crate::board::{BoardView, Cause, Event, EventKind, Hold, Leave, NodeState, RankState};
 use crate::doorman::{Place, ToAgent};
 use crate::sys::descriptor::EventFd;
 use crate::sys::fork;
@@ -115,6 +115,8 @@ struct Inner {
     reattached: AtomicU64,
     /// Hashes of the keys whose changes the application wants.
     watched: Mutex<BTreeSet<u64>>,
+    /// Some of these changes may have come before the next worker knew of the wish.
+    missed: AtomicBool,
     /// Held by who changes them here and at the agent, so that both agree in the end.
     watching: Mutex<()>,
     /// Likewise by who asks for the feed to MPI, and by who meets another agent.
@@ -199,6 +201,7 @@ impl Client {
             loss: Mutex::default(),
             reattached: AtomicU64::new(0),
             watched: Mutex::default(),
+            missed: AtomicBool::new(false),
             watching: Mutex::default(),
             feeding: Mutex::default(),
             slot: AtomicU64::new(0),
@@ -504,6 +507,9 @@ impl Inner {
 
     /// The next event for the application: attributes that others of this node watch are not.
     fn next_wanted(&self, reader: &mut Reader) -> Option<Event> {
+        if self.missed.swap(false, Ordering::AcqRel) {
+            return Some(Event::new(EventKind::Overflow, Cause::Unspecified));
+        }
         loop {
             let event = reader.next(&self.boards)?;
             let other = event.kind == EventKind::Attribute

@@ -338,7 +338,9 @@ impl Session {
         } else {
             self.hold(inner)?;
         }
-        inner.watch_again();
+        if inner.watch_again() && same_board {
+            inner.missed.store(true, Ordering::Release);
+        }
         // A socket that is full so soon is that of an agent in trouble; others find it all the same.
         let _ = inner.tell_learned();
         // Whoever waits for events has to look: at the states of a new board, or at what was written on

@@ -5,7 +5,8 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::error::Error;
@@ -19,6 +20,9 @@ const STACK_SIZE: usize = 256 * 1024;
 /// takes twice as long.
 const LOOK_LEAST: Duration = Duration::from_secs(1);
 const LOOK_MOST: Duration = Duration::from_secs(30);
+
+/// How long the thread has at least to begin, whatever time is left to attach.
+const LEAST: Duration = Duration::from_secs(1);
 
 /// Starts the thread and waits until it holds the word. What it sends at its end is whether it
 /// left in order.
@@ -40,7 +44,19 @@ pub(super) fn start(inner: &Arc<Inner>, session: Session) -> Result<Receiver<()>
         found: "a dead thread".into(),
         expected: "the library thread",
     };
-    is_ready.recv().map_err(|_| dead())??;
+    match is_ready.recv_timeout(inner.setting.options.deadline.max(LEAST)) {
+        Ok(held) => held?,
+        Err(RecvTimeoutError::Disconnected) => return Err(dead()),
+        Err(RecvTimeoutError::Timeout) => {
+            // It ends as soon as it can.
+            inner.setting.stopping.store(true, Ordering::Release);
+            inner.setting.command.raise();
+            return Err(Error::Protocol {
+                found: "a thread that does not run".into(),
+                expected: "the library thread",
+            });
+        }
+    }
     Ok(is_over)
 }
 

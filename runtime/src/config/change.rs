@@ -3,15 +3,15 @@
 //! A change that cannot be made says what, why, and what to do, and the document stays as it was. What
 //! a step means for rails that are open is for the agent to see; nothing here opens anything.
 
-use super::rails::{PEERS_MAX, RailEntry, RailsDocument};
+use super::SEEDS_MAX;
+use super::peers::{PEERS_AT_ONCE_MAX, add_peers, all_peers_of, remove_peers};
+use super::rails::{RailEntry, RailsDocument};
 use muster_fabric::{
-    Address, NIDS_MAX, Net, Nid, NidError, NidList, PORT_DEFAULT, Policy, PolicyError, RangeError,
-    Rule, Subject, expand,
+    NIDS_MAX, Net, Nid, NidError, NidList, PORT_DEFAULT, Policy, PolicyError, RangeError, Rule,
+    Subject,
 };
+use std::collections::BTreeSet;
 use thiserror::Error;
-
-/// Peers that one text with ranges may stand for.
-pub const PEERS_AT_ONCE_MAX: usize = 4096;
 
 /// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,8 +201,13 @@ pub enum ChangeError {
         /// How many that is.
         other_count: usize,
     },
+    /// More peers in one change than an agent has room for.
+    #[error("these words stand for more than {PEERS_AT_ONCE_MAX} peers; give fewer at a time")]
+    ManyAtOnce,
     /// More peers than there may be.
-    #[error("{count} peers would be configured; at most {PEERS_MAX} are possible")]
+    #[error(
+        "{count} peers would be configured; an agent has room for {SEEDS_MAX} at most, and finds the others by itself"
+    )]
     ManyPeers {
         /// How many there would be.
         count: usize,
@@ -302,13 +307,14 @@ impl Change {
         if next.rails.is_empty() {
             return Err(ChangeError::NoRail);
         }
+        let count = next.peers.len();
+        if count > SEEDS_MAX && count > document.peers.len() {
+            return Err(ChangeError::ManyPeers { count });
+        }
         next.group_by_net();
-        let known = &document.peers;
-        match next
-            .peers
-            .iter()
-            .find(|peer| !known.contains(peer) && !is_reachable(&next, peer))
-        {
+        let known: BTreeSet<&NidList> = document.peers.iter().collect();
+        let is_lost = |peer: &&NidList| !is_reachable(&next, peer) && !known.contains(*peer);
+        match next.peers.iter().find(is_lost) {
             None => self.readable(next),
             Some(peer) => Err(ChangeError::NoCommonNet {
                 peer: peer.to_string(),
@@ -383,114 +389,6 @@ fn set(document: &mut RailsDocument, limit: Limit, value: u64) -> Result<(), Cha
         Limit::ReplyUs => times.reply_us = value,
         Limit::UpperUs => times.upper_us = (value > 0).then_some(value),
         Limit::RetriesMax => times.retries_max = middle()?,
-    }
-    Ok(())
-}
-
-/// The peers that each of these words stands for.
-fn all_peers_of(text: &str) -> Result<Vec<NidList>, ChangeError> {
-    let mut peers = Vec::new();
-    for word in text.split(' ') {
-        peers.extend(peers_of(word)?);
-    }
-    Ok(peers)
-}
-
-/// The peers that a text stands for: `10.0.0.[1-4]@udp0,10.1.0.[1-4]@udp1` is four with two NIDs each.
-///
-/// # Errors
-/// A text that is none, stands for too many, or whose lists differ in length.
-pub fn peers_of(text: &str) -> Result<Vec<NidList>, ChangeError> {
-    let mut lists: Vec<(&str, Vec<String>)> = Vec::new();
-    for part in split(text) {
-        let names = expand(part, PEERS_AT_ONCE_MAX)?;
-        if let Some((first, others)) = lists.first()
-            && others.len() != names.len()
-        {
-            return Err(ChangeError::Uneven {
-                text: text.to_owned(),
-                first: (*first).to_owned(),
-                first_count: others.len(),
-                other: part.to_owned(),
-                other_count: names.len(),
-            });
-        }
-        // Counted before more is made of it.
-        if lists.len() >= NIDS_MAX {
-            let given = split(text).count();
-            return Err(NidError::LongList { given }.into());
-        }
-        lists.push((part, names));
-    }
-    let count = lists.first().map_or(0, |(_, names)| names.len());
-    let peer = |index: usize| -> Result<NidList, ChangeError> {
-        let mut nids = Vec::with_capacity(lists.len());
-        for (_, names) in &lists {
-            let nid: Nid = names[index].parse()?;
-            if matches!(nid.address, Address::Interface(_)) {
-                let nid = nid.to_string();
-                return Err(ChangeError::Interface { nid });
-            }
-            nids.push(nid);
-        }
-        Ok(NidList::new(nids)?)
-    };
-    (0..count).map(peer).collect()
-}
-
-/// The parts between commas that are outside of brackets.
-fn split(text: &str) -> impl Iterator<Item = &str> {
-    let mut inside = false;
-    let comma = move |letter: char| {
-        match letter {
-            '[' => inside = true,
-            ']' => inside = false,
-            _ => {}
-        }
-        letter == ',' && !inside
-    };
-    text.split(comma).map(str::trim)
-}
-
-fn add_peers(document: &mut RailsDocument, peers: Vec<NidList>) -> Result<(), ChangeError> {
-    for peer in peers {
-        let has = |list: &NidList, nid: &Nid| list.iter().any(|one| one == nid);
-        // What it replaces: a peer whose NIDs it all has.
-        let known = &mut document.peers;
-        known.retain(|other| !other.iter().all(|nid| has(&peer, nid)));
-        for nid in &peer {
-            if let Some(other) = known.iter().find(|other| has(other, nid)) {
-                return Err(ChangeError::NidTaken {
-                    nid: nid.to_string(),
-                    other: other.to_string(),
-                });
-            }
-        }
-        known.push(peer);
-    }
-    let count = document.peers.len();
-    match count <= PEERS_MAX {
-        true => Ok(()),
-        false => Err(ChangeError::ManyPeers { count }),
-    }
-}
-
-fn remove_peers(document: &mut RailsDocument, peers: &[NidList]) -> Result<(), ChangeError> {
-    for nid in peers.iter().flatten() {
-        let mut of_peers = document.peers.iter();
-        let Some(place) = of_peers.position(|peer| peer.iter().any(|one| one == nid)) else {
-            let nid = nid.to_string();
-            return Err(ChangeError::NoSuchPeer { nid });
-        };
-        let left: Vec<Nid> = document.peers[place]
-            .iter()
-            .filter(|one| *one != nid)
-            .cloned()
-            .collect();
-        match NidList::new(left) {
-            Ok(left) => document.peers[place] = left,
-            Err(_) => _ = document.peers.remove(place),
-        }
     }
     Ok(())
 }
@@ -618,7 +516,7 @@ mod tests {
             ),
             (
                 "peers add 10.0.[0-255].[0-255]@udp0",
-                "stands for 65536 names; at most 4096",
+                "stands for 65536 names; at most 1024",
             ),
             (
                 "peers add 10.0.0.[3-4]@udp0,10.1.0.3@udp1",
@@ -655,6 +553,26 @@ mod tests {
         let empty = Change::Replace(Box::default());
         let error = empty.onto(&one, &open()).unwrap_err().to_string();
         assert!(error.contains("names no rail"), "{error}");
+    }
+
+    /// A line names no more peers than an agent has room for, in how many words ever.
+    #[test]
+    fn peers_are_counted_before_more_is_made_of_them() {
+        let words = |count: usize| {
+            let words = (1..=count).map(|one| format!("10.{one}.[0-1].[0-255]@udp0"));
+            format!("peers add {}", words.collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(make(&words(3)).unwrap_err(), ChangeError::ManyAtOnce);
+        assert_eq!(make(&words(300)).unwrap_err(), ChangeError::ManyAtOnce);
+        // One is known already.
+        let many = make(&words(2)).unwrap_err();
+        assert_eq!(many, ChangeError::ManyPeers { count: 1025 });
+        let all = make("peers add 10.1.[0-3].[0-255]@udp0").unwrap_err();
+        assert_eq!(all, many);
+        let all = make("peers add 10.1.[0-2].[0-255]@udp0 10.1.3.[1-255]@udp0").unwrap();
+        assert_eq!(all.peers.len(), 1024);
+        let less: Change = "peers del 10.1.[0-2].[0-255]@udp0".parse().unwrap();
+        assert_eq!(less.onto(&all, &open()).unwrap().peers.len(), 256);
     }
 
     /// Rails stand by their nets, so that what is exported reads back to the same order.

@@ -1,6 +1,7 @@
 //! What age gossip is told: who takes part, how often, how far away.
 
 use super::{ConfigError, GroupName};
+use crate::sys::file::read_text;
 use muster_fabric::{Nid, NidList, expand};
 use muster_protocol::AgeConfig;
 use muster_protocol::age::config::PARTICIPANTS_MAX;
@@ -56,7 +57,7 @@ const PIGGYBACK_PERMILLE: u16 = 750;
 /// Stands for no group, and for no name, in a line of [`written`].
 const NONE: &str = "-";
 /// Most bytes of a list of participants.
-const LIST_MAX: u64 = 64 << 20;
+pub(crate) const LIST_MAX: usize = 64 << 20;
 
 impl GossipConfig {
     /// Reads participants (NIDs or ranges of them, with commas or white space between; `GROUP=` before
@@ -95,7 +96,7 @@ impl GossipConfig {
         let may_be_grouped = is_grouped || matches!(told_by, Some(Teller::Server(_)));
         if let (Some(local), false) = (local, may_be_grouped) {
             let why = "a local factor needs groups: write the participants as GROUP=NIDS";
-            return Err(refuse(local, &why));
+            return Err(refuse_at(LOCAL, local, &why));
         }
         Ok(Self {
             participants,
@@ -103,8 +104,8 @@ impl GossipConfig {
             own_group: GroupName::default(),
             own_name: None,
             local_permille,
-            interval_us: milliseconds(interval_ms)?,
-            round_trip_us: milliseconds(round_trip_ms)?,
+            interval_us: milliseconds(interval_ms, INTERVAL)?,
+            round_trip_us: milliseconds(round_trip_ms, ROUND_TRIP)?,
             allow_fast_interval,
         })
     }
@@ -222,8 +223,19 @@ impl Teller {
     }
 }
 
+/// Where what age gossip is told is given.
+const PARTICIPANTS: &str = "--participants, MUSTER_PARTICIPANTS";
+const INTERVAL: &str = "--interval-ms, MUSTER_INTERVAL_MS";
+const ROUND_TRIP: &str = "--round-trip-ms, MUSTER_ROUND_TRIP_MS";
+const LOCAL: &str = "--local, MUSTER_LOCAL";
+
 fn refuse(text: &str, why: &dyn ToString) -> ConfigError {
+    refuse_at(PARTICIPANTS, text, why)
+}
+
+fn refuse_at(place: &'static str, text: &str, why: &dyn ToString) -> ConfigError {
     ConfigError::Gossip {
+        place,
         text: text.chars().take(200).collect(),
         why: why.to_string(),
     }
@@ -234,14 +246,7 @@ fn file(path: &Path) -> Result<String, ConfigError> {
         let why = format!("{cause}; name a readable list of NIDs");
         refuse(&format!("file:{}", path.display()), &why)
     };
-    let size = std::fs::metadata(path).map_err(failed)?.len();
-    if size > LIST_MAX {
-        return Err(refuse(
-            &path.to_string_lossy(),
-            &"the file has more than 64 MiB",
-        ));
-    }
-    std::fs::read_to_string(path).map_err(failed)
+    read_text(path, LIST_MAX).map_err(failed)
 }
 
 fn read_list(text: &str, participants: &mut Vec<ParticipantEntry>) -> Result<(), ConfigError> {
@@ -266,15 +271,16 @@ fn read_list(text: &str, participants: &mut Vec<ParticipantEntry>) -> Result<(),
 fn local_factor(text: &str) -> Result<u16, ConfigError> {
     let part = text.parse::<f64>().ok();
     let part = part.filter(|part| (0.0..=1.0).contains(part));
-    let part = part.ok_or_else(|| refuse(text, &"a local factor lies between 0 and 1; use 0.9"))?;
+    let part = part
+        .ok_or_else(|| refuse_at(LOCAL, text, &"a local factor lies between 0 and 1; use 0.9"))?;
     Ok((part * 1e3).round() as u16)
 }
 
 /// Milliseconds with a fraction, as microseconds.
-fn milliseconds(text: &str) -> Result<u64, ConfigError> {
+fn milliseconds(text: &str, place: &'static str) -> Result<u64, ConfigError> {
     let number = text.parse::<f64>().ok();
     let number = number.filter(|ms| (0.0..=600_000.0).contains(ms));
-    let number = number.ok_or_else(|| refuse(text, &"give 0 to 600000 milliseconds"))?;
+    let number = number.ok_or_else(|| refuse_at(place, text, &"give 0 to 600000 milliseconds"))?;
     Ok((number * 1e3).round() as u64)
 }
 

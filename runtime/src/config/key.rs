@@ -4,6 +4,7 @@
 //! of the first rank. A member without a job uses a standing key of its user, made at the
 //! first start and kept in a file that nobody else can read.
 
+use crate::sys::file::PatientFile;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::File;
@@ -75,8 +76,8 @@ pub fn read_key_file(path: &Path) -> Result<[u8; 32], KeyError> {
         path: path.to_owned(),
         source,
     };
-    let file = File::open(path).map_err(io_error)?;
-    let metadata = file.metadata().map_err(io_error)?;
+    let source = PatientFile::open(path).map_err(io_error)?;
+    let metadata = source.file.metadata().map_err(io_error)?;
     let own = rustix::process::getuid().as_raw();
     if metadata.uid() != own {
         return Err(KeyError::Owner {
@@ -92,7 +93,7 @@ pub fn read_key_file(path: &Path) -> Result<[u8; 32], KeyError> {
             mode,
         });
     }
-    read_key(file, path)
+    read_key(source, path)
 }
 
 /// Reads a key from the first line of what was opened, which `path` names; on standard input there may

@@ -9,13 +9,15 @@ mod group;
 mod hosts;
 mod key;
 mod line;
+mod peers;
 mod profile;
 mod rails;
+mod refusal;
 mod yaml;
 
-pub use change::{Change, ChangeError, Limit, PEERS_AT_ONCE_MAX, RuleChoice, peers_of};
+pub use change::{Change, ChangeError, Limit, RuleChoice};
 pub use gossip::{GossipConfig, ParticipantEntry, Teller};
-pub(crate) use gossip::{read_written, written};
+pub(crate) use gossip::{LIST_MAX, read_written, written};
 pub use group::{GroupName, parse_minority};
 pub use hosts::{participants_of_hosts, seeds_of_hosts};
 pub use key::{
@@ -23,16 +25,17 @@ pub use key::{
 };
 pub use line::{SUBJECTS, subject};
 pub use muster_protocol::{Minority, Profile};
+pub use peers::{PEERS_AT_ONCE_MAX, peers_of};
 pub use profile::{ProfileError, parse_profile};
 pub(crate) use rails::switch_word;
-pub use rails::{PEERS_MAX, RailEntry, RailsDocument};
+pub use rails::{RailEntry, RailsDocument};
+pub(crate) use refusal::refusal;
 pub use yaml::{DOCUMENT_MAX, YamlError};
 
 use crate::doorman::PlaceError;
+use crate::sys::file::{read_text, text_of};
 use muster_fabric::{Nid, NidError, NidList};
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
@@ -133,19 +136,10 @@ impl MemberName {
     /// # Errors
     /// Refuses a name that is empty, too long, or holds anything but printable ASCII.
     pub fn new(name: &str) -> Result<Self, ConfigError> {
-        let bad = |why| {
-            Err(ConfigError::Name {
-                name: name.to_owned(),
-                why,
-            })
-        };
-        match name {
-            "" => bad("it is empty"),
-            _ if name.len() > NAME_BYTES_MAX => bad("it is longer than 63 bytes"),
-            _ if !name.bytes().all(|b| b.is_ascii_graphic()) => {
-                bad("only printable ASCII without spaces is allowed")
-            }
-            _ => Ok(Self(name.to_owned())),
+        let name = name.to_owned();
+        match flaw_of_name(&name) {
+            Some(why) => Err(ConfigError::Name { name, why }),
+            None => Ok(Self(name)),
         }
     }
 
@@ -158,6 +152,18 @@ impl MemberName {
 impl fmt::Display for MemberName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// Why a text can be no member's name, if it cannot.
+pub(crate) fn flaw_of_name(name: &str) -> Option<&'static str> {
+    match name {
+        "" => Some("it is empty"),
+        _ if name.len() > NAME_BYTES_MAX => Some("it is longer than 63 bytes"),
+        _ if !name.bytes().all(|b| b.is_ascii_graphic()) => {
+            Some("only printable ASCII without spaces is allowed")
+        }
+        _ => None,
     }
 }
 
@@ -190,8 +196,8 @@ pub enum ConfigError {
     },
     /// A rail that cannot be understood.
     #[error(
-        "rail {text:?}: {source}; write ADDRESS[:PORT]@NET or INTERFACE[:PORT]@NET, \
-         for example 10.0.0.1@udp0 (--rail, MUSTER_RAILS)"
+        "rail {text:?}: {source} (--rail, MUSTER_RAILS: ADDRESS[:PORT]@NET or INTERFACE[:PORT]@NET, such as \
+         10.0.0.1@udp0)"
     )]
     Rail {
         /// The rail as given.
@@ -201,8 +207,7 @@ pub enum ConfigError {
     },
     /// A seed that cannot be understood.
     #[error(
-        "seed {text:?}: {source}; write ADDRESS[:PORT]@NET[,ADDRESS[:PORT]@NET...] \
-         (--seed, MUSTER_SEEDS)"
+        "seed {text:?}: {source} (--seed, MUSTER_SEEDS: ADDRESS[:PORT]@NET[,ADDRESS[:PORT]@NET...])"
     )]
     Seed {
         /// The seed as given.
@@ -263,7 +268,7 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// Such a file that is not right.
-    #[error("config {path}, {source}")]
+    #[error("config {path}, {source}; muster-config(5) has every key (--config, MUSTER_CONFIG)")]
     Document {
         /// The file.
         path: PathBuf,
@@ -274,11 +279,10 @@ pub enum ConfigError {
     #[error("rails: {0}; give others with --rail or MUSTER_RAILS")]
     Rails(String),
     /// What age gossip is told that cannot be understood.
-    #[error(
-        "gossip, {text:?}: {why} (--participants, --interval-ms, --round-trip-ms, --local; \
-         MUSTER_PARTICIPANTS, MUSTER_INTERVAL_MS, MUSTER_ROUND_TRIP_MS, MUSTER_LOCAL)"
-    )]
+    #[error("gossip, {text:?}: {why} ({place})")]
     Gossip {
+        /// The option and the variable.
+        place: &'static str,
         /// The words as given.
         text: String,
         /// What is wrong with them.
@@ -317,21 +321,15 @@ pub fn parse_rails(texts: &[String]) -> Result<Vec<Nid>, ConfigError> {
 /// # Errors
 /// A file that cannot be read, or the first thing that is wrong in it, with line and column.
 pub fn read_document(path: &Path) -> Result<RailsDocument, ConfigError> {
-    // One byte more than a document may have: too much is said to be too much.
-    let limit = DOCUMENT_MAX as u64 + 1;
-    let read = || -> std::io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        match path == Path::new("-") {
-            true => std::io::stdin().take(limit).read_to_end(&mut bytes)?,
-            false => File::open(path)?.take(limit).read_to_end(&mut bytes)?,
-        };
-        Ok(bytes)
+    let read = match path == Path::new("-") {
+        true => text_of(std::io::stdin(), DOCUMENT_MAX),
+        false => read_text(path, DOCUMENT_MAX),
     };
-    let bytes = read().map_err(|source| ConfigError::File {
+    let text = read.map_err(|source| ConfigError::File {
         path: path.to_owned(),
         source,
     })?;
-    RailsDocument::import(&String::from_utf8_lossy(&bytes)).map_err(|source| {
+    RailsDocument::import(&text).map_err(|source| {
         let path = path.to_owned();
         ConfigError::Document { path, source }
     })

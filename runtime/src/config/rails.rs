@@ -18,7 +18,7 @@ use std::fmt::Write;
 const VERSION: u32 = 1;
 
 /// Peers in a document, at most.
-pub const PEERS_MAX: usize = 65_536;
+const PEERS_MAX: usize = 65_536;
 
 /// CPU partitions of one rail, at most.
 const PARTITIONS_MAX: usize = 1024;

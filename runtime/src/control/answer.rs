@@ -1,12 +1,12 @@
 //! The answers: what the engine and the fabric know, as JSON with a named schema.
 
 use super::Question;
-use super::{metrics, rails, rank, story};
+use super::{metrics, rails, rank, story, unheard};
 use crate::config::RailsDocument;
 use muster_fabric::{Fabric, Nid};
 use muster_protocol::{
     CauseKind, Engine, Instant, MemberId, MemberView, NodeState, Observation, ObservationKind,
-    RankState,
+    Phase, RankState,
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -21,6 +21,8 @@ pub(crate) struct Sources<'a> {
     pub(crate) missing: &'a [(Nid, String)],
     /// What neither engine nor fabric counts.
     pub(crate) agent: &'a [(&'static str, u64)],
+    /// Who knocks with another key.
+    pub(crate) strangers: &'a [unheard::Stranger],
     pub(crate) node: &'a str,
     pub(crate) job: &'a str,
     pub(crate) now: Instant,
@@ -30,7 +32,7 @@ pub(crate) struct Sources<'a> {
 pub(crate) fn answer(question: &Question, known: &Sources<'_>) -> Value {
     let (engine, fabric, now) = (known.engine, known.fabric, known.now);
     match question {
-        Question::Members => members(engine, now),
+        Question::Members => members(known),
         Question::Why(name) => why(engine, name, now),
         Question::Rails => rails::rails(fabric, known.missing),
         Question::Rail { net, index } => rails::one(fabric, *net, *index),
@@ -62,7 +64,8 @@ pub(crate) fn done(result: Result<String, String>) -> Value {
     }
 }
 
-fn members(engine: &Engine, now: Instant) -> Value {
+fn members(known: &Sources<'_>) -> Value {
+    let (engine, now) = (known.engine, known.now);
     let members: Vec<Value> = engine
         .members()
         .map(|view| member(engine, &view, now))
@@ -71,8 +74,15 @@ fn members(engine: &Engine, now: Instant) -> Value {
         "schema": "muster/members/v1",
         "self": engine.name_of(engine.id()),
         "alive": engine.live(),
+        "outcast": is_outcast(engine),
         "members": members,
+        "unheard": unheard::value(engine, known.strangers),
     })
+}
+
+/// The others have given this node up, and it does not come back: what it knows of them is old.
+fn is_outcast(engine: &Engine) -> bool {
+    engine.phase() == Phase::Stopped && engine.counters().outcasts > 0
 }
 
 pub(super) fn member(engine: &Engine, view: &MemberView<'_>, now: Instant) -> Value {

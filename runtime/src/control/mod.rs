@@ -3,7 +3,8 @@
 //! Intuition: a counter with one clerk. The clerk (a thread that sleeps in `accept`) looks who it is,
 //! takes a question or a change, hands it to the host loop through a window, waits for the answer and
 //! gives it out; the loop answers from what it knows at that moment, makes a change between two of
-//! its turns, and is never held up by a slow reader. Only the agent's own user and root are served; where
+//! its turns, and is never held up by a slow reader, nor by what a change stands for: that is judged by the
+//! clerk ([`judge`]). Only the agent's own user and root are served; where
 //! the site opens a second door, others may ask there, and change nothing. Who wants to read events is
 //! handed on to the journal, and the loop never hears of it.
 //!
@@ -12,15 +13,18 @@
 
 mod answer;
 mod follow;
+mod judge;
 mod metrics;
 pub(crate) mod protocol;
 mod question;
 mod rails;
 mod rank;
 pub(crate) mod story;
+pub(crate) mod unheard;
 
 pub(crate) use answer::{Sources, answer, cause_word, done, state_word};
 pub(crate) use follow::{Followed, Follower};
+pub(crate) use judge::{Judged, Made};
 pub use question::{GossipCommand, Question, Request, RequestError};
 pub(crate) use rank::{MINUS, tell_rank};
 
@@ -29,6 +33,8 @@ use crate::journal::{Journal, Reading};
 use crate::sys::descriptor::EventFd;
 use crate::sys::process::user_id;
 use crate::sys::stream::{self, Trust};
+use judge::Board;
+use muster_fabric::{Nid, NidList};
 use rustix::net::sockopt::socket_peercred;
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};
@@ -38,8 +44,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use tracing::warn;
@@ -61,6 +67,8 @@ const ANSWER_MAX: usize = 64 << 20;
 /// A request at the window.
 pub(crate) struct Pending {
     pub(crate) request: Request,
+    /// What was made of it.
+    pub(crate) judged: Option<Judged>,
     pub(crate) reply: Sender<Value>,
     /// Whoever sets it first has the say: the loop, which then serves the request, or the clerk, who
     /// then says that nobody will.
@@ -72,6 +80,8 @@ pub(crate) struct Control {
     socket: Socket,
     window: Receiver<Pending>,
     bell: Arc<EventFd>,
+    board: Arc<Board>,
+    unanswered: Arc<AtomicU64>,
     /// The door for all, if there is one.
     others: Option<Socket>,
 }
@@ -88,6 +98,8 @@ struct Clerk {
     listener: UnixListener,
     window: SyncSender<Pending>,
     bell: Arc<EventFd>,
+    board: Arc<Board>,
+    unanswered: Arc<AtomicU64>,
     journal: Option<Journal>,
     /// Whether users of whom the agent is not may ask here.
     is_for_all: bool,
@@ -105,12 +117,15 @@ impl Control {
         if stream::is_anybody_there(path, PATIENCE) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
-        let bell = Arc::new(EventFd::new()?);
+        let (bell, board) = (Arc::new(EventFd::new()?), Arc::<Board>::default());
+        let unanswered = Arc::<AtomicU64>::default();
         let (window, requests) = sync_channel(WAITING_MAX);
         let clerk = |listener, is_for_all| Clerk {
             listener,
             window: window.clone(),
             bell: Arc::clone(&bell),
+            board: Arc::clone(&board),
+            unanswered: Arc::clone(&unanswered),
             journal: journal.cloned(),
             is_for_all,
         };
@@ -132,6 +147,8 @@ impl Control {
             socket,
             window: requests,
             bell,
+            board,
+            unanswered,
             others,
         })
     }
@@ -139,6 +156,26 @@ impl Control {
     /// Readable when somebody asks.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
+    }
+
+    /// Says what is in force from now on; `gossips_at` are the node's rails if it runs age gossip.
+    pub(crate) fn hang_up(
+        &self,
+        document: &RailsDocument,
+        open: &[Nid],
+        gossips_at: Option<NidList>,
+    ) {
+        self.board.hang(document, open, gossips_at);
+    }
+
+    /// How many who came got no answer, or not all of it.
+    pub(crate) fn unanswered(&self) -> u64 {
+        self.unanswered.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing has changed since this was judged.
+    pub(crate) fn still_holds(&self, judged: &Judged) -> bool {
+        self.board.still_holds(judged)
     }
 
     /// The next request that somebody still waits for, if there is one.
@@ -196,8 +233,13 @@ impl Clerk {
     fn serve(&self) {
         loop {
             match self.listener.accept() {
-                // A client that is slow, gone or somebody else's concerns nobody but itself.
-                Ok((client, _)) => drop(self.serve_one(client)),
+                // A client that is slow, gone or somebody else's concerns nobody but itself; that it got no answer
+                // is counted.
+                Ok((client, _)) => {
+                    if self.serve_one(client).is_err() {
+                        self.unanswered.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
                 // Out of descriptors, for instance: it will not get better at once.
                 Err(_) => std::thread::sleep(ACCEPT_PAUSE),
             }
@@ -229,7 +271,10 @@ impl Clerk {
             };
             return self.hand_on(client, reading);
         }
-        write(&client, self.ask_loop(request)?)
+        match self.board.judge(&request, PATIENCE) {
+            Ok(judged) => write(&client, self.ask_loop(request, judged)?),
+            Err(why) => write(&client, refusal(&why)),
+        }
     }
 
     /// To the journal.
@@ -252,18 +297,26 @@ impl Clerk {
         }
     }
 
-    fn ask_loop(&self, request: Request) -> io::Result<Value> {
+    fn ask_loop(&self, request: Request, judged: Option<Judged>) -> io::Result<Value> {
         let (reply, answer) = channel();
         let decided = Arc::new(AtomicBool::new(false));
         let pending = Pending {
             request,
+            judged,
             reply,
             decided: Arc::clone(&decided),
         };
-        if self.window.try_send(pending).is_err() {
-            return Ok(refusal(
-                "the agent has too many questions waiting; ask again",
-            ));
+        match self.window.try_send(pending) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => {
+                return Ok(refusal(
+                    "the agent has too many questions waiting; ask again",
+                ));
+            }
+            // The loop has ended: there is nobody who could answer, and whoever asked is told so by the silence.
+            Err(TrySendError::Disconnected(_)) => {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
         }
         self.bell.raise();
         let answered = answer.recv_timeout(PATIENCE);
@@ -541,6 +594,7 @@ mod tests {
         let change = Request::Change(Change::Replace(Box::new(document)));
         let asked = change.clone();
         let asking = std::thread::spawn(move || request(&path, &asked));
+        hang_up(&control);
         assert_eq!(answer_one(&control, &json!({})), change);
         assert!(asking.join().unwrap().is_ok());
         let (_directory, path, control) = door();
@@ -551,6 +605,77 @@ mod tests {
         stream.read_to_string(&mut text).unwrap();
         assert!(text.contains("line 2, column 1: the key"), "{text}");
         assert!(control.take().is_none());
+    }
+
+    /// On one rail, with age gossip.
+    fn hang_up(control: &Control) {
+        let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n      - nid: 10.0.0.1@udp0\n";
+        let own: NidList = "10.0.0.1@udp0".parse().unwrap();
+        let document = RailsDocument::import(text).unwrap();
+        control.hang_up(&document, own.as_slice(), Some(own.clone()));
+    }
+
+    /// What cannot be done is refused by the clerk alone, whatever it stands for: the loop never hears of it. A file
+    /// that has no end is not even opened.
+    #[test]
+    fn what_is_wrong_with_a_change_is_found_before_the_loop_has_it() {
+        let (directory, path, control) = door();
+        hang_up(&control);
+        let fifo = directory.path().join("fifo");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).unwrap();
+        let gossip = format!("gossip init 200 1 safe - file:{}", fifo.display());
+        let many: Vec<String> = (0..12)
+            .map(|one| format!("10.{one}.[0-3].[0-255]@udp0"))
+            .collect();
+        for (line, why) in [
+            (
+                &*format!("peers add {}", many.join(" ")),
+                "more than 1024 peers",
+            ),
+            (
+                "peers add 10.9.[0-15].[0-255]@udp0",
+                "4096 names; at most 1024",
+            ),
+            (
+                "peers add 10.9.0.[0-255]@o2ib0",
+                "10.9.0.0@o2ib0 is on none of the nets",
+            ),
+            ("peers del 10.9.0.1@udp0", "10.9.0.1@udp0 is of no peer"),
+            ("rails del 10.0.0.1@udp0", "last rail"),
+            (
+                "gossip init 200 1 safe - 10.[1-3].[0-255].[0-255]@udp0",
+                "0 of the participants are rails of this",
+            ),
+            (&*gossip, "opens no files"),
+        ] {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.write_all(format!("{line}\n").as_bytes()).unwrap();
+            let mut text = String::new();
+            stream
+                .set_read_timeout(Some(Duration::from_secs(60)))
+                .unwrap();
+            stream.read_to_string(&mut text).unwrap();
+            assert!(text.contains(why), "{line}: {text}");
+            assert!(control.take().is_none(), "{line}");
+        }
+    }
+
+    /// Of two changes of the same state the second is judged anew.
+    #[test]
+    fn what_was_judged_holds_until_something_changes() {
+        let (_directory, path, control) = door();
+        let change = Request::Change("peers add 10.0.0.[2-3]@udp0".parse().unwrap());
+        let asking = std::thread::spawn(move || request(&path, &change));
+        hang_up(&control);
+        crate::sys::poll::readable(&[control.descriptor()], Some(Duration::from_secs(30))).unwrap();
+        let pending = control.take().expect("a change");
+        let judged = pending.judged.expect("the document after it");
+        assert!(control.still_holds(&judged));
+        assert!(matches!(&judged.made, Made::Document(next) if next.peers.len() == 2));
+        hang_up(&control);
+        assert!(!control.still_holds(&judged));
+        pending.reply.send(json!({})).unwrap();
+        assert!(asking.join().unwrap().is_ok());
     }
 
     #[test]
@@ -625,7 +750,8 @@ mod tests {
     #[test]
     fn what_was_begun_and_does_not_end_has_no_answer() {
         let (_directory, path, control) = door();
-        let asking = std::thread::spawn(move || request(&path, &Request::Zero));
+        let asked = path.clone();
+        let asking = std::thread::spawn(move || request(&asked, &Request::Zero));
         crate::sys::poll::readable(&[control.descriptor()], Some(Duration::from_secs(30))).unwrap();
         let begun = control.take().expect("a request");
         let unanswered = asking.join().unwrap().unwrap_err();
@@ -634,6 +760,11 @@ mod tests {
             "{unanswered}"
         );
         drop(begun);
+        // The next one is served when that is over.
+        let asking = std::thread::spawn(move || ask(&path, &Question::Stats));
+        answer_one(&control, &json!({}));
+        assert!(asking.join().unwrap().is_ok());
+        assert_eq!(control.unanswered(), 1);
     }
 
     #[test]

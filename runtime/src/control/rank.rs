@@ -15,7 +15,9 @@ pub(crate) fn tell_rank(line: &mut Value, fact: &RankFact) {
     let argument = i32::from(fact.detail.argument);
     let is_code = fact.detail.code & MINUS != 0;
     match Cause::from_number(u16::from(fact.detail.code & !MINUS)) {
-        Some(cause @ (Cause::KernelFutex | Cause::Pidfd | Cause::CoreDump)) => {
+        Some(cause @ (Cause::KernelFutex | Cause::Pidfd | Cause::CoreDump | Cause::Told))
+            if fact.state != State::Left =>
+        {
             line["cause"] = kernel_word(cause).into();
             let key = if is_code { "exit_code" } else { "signal" };
             if argument > 0 {
@@ -42,7 +44,7 @@ fn kernel_word(cause: Cause) -> &'static str {
         Cause::Stuck => "stuck in the kernel",
         Cause::NoTick => "no tick",
         Cause::Announced => "announced",
-        Cause::Told => "told",
+        Cause::Told => "told by the launcher",
         Cause::Joined => "joined",
         _ => "unspecified",
     }

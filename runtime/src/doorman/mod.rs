@@ -6,7 +6,7 @@
 //!
 //! He never waits: a note that a client's full socket does not take is dropped and counted. A
 //! nudge that is dropped is no loss, as there is one waiting already. A client that hangs up is
-//! *not* dead; that is for the watch to say.
+//! *not* dead; that is for the watch to say. Who stands there and never says Hello is put out, and may come again.
 //!
 //! ```text
 //! client                                   agent
@@ -28,6 +28,7 @@ mod place;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use crate::board::{BoardWriter, Claim, ClaimError, Hold, Occupancy};
 use crate::sys::descriptor::EventFd;
@@ -50,6 +51,8 @@ pub use place::{JOB_MAX, KEY_MAX, Place, PlaceError, base_directory};
 const DOOR: u64 = 0;
 /// Connections beyond the slots: those who have not said Hello yet.
 const UNKNOWN_MAX: usize = 64;
+/// How long a connection may stay without a Hello.
+pub const GREETING_DEADLINE: Duration = Duration::from_secs(5);
 /// Questions that wait for the agent; beyond, a client sees a hang-up and asks again.
 const ASKS_MAX: usize = 256;
 
@@ -138,6 +141,8 @@ pub struct DoorCounters {
     /// Connections closed because there were too many that had not said Hello, or no descriptor
     /// was left for them.
     pub turned_away: u64,
+    /// Connections closed because nothing was said in time.
+    pub silent: u64,
     /// Messages that made no sense.
     pub malformed: u64,
     /// Nudges that found the socket full (one is waiting there).
@@ -150,11 +155,12 @@ pub struct DoorCounters {
 
 impl DoorCounters {
     /// Every counter with its name.
-    pub fn each(&self) -> [(&'static str, u64); 7] {
+    pub fn each(&self) -> [(&'static str, u64); 8] {
         [
             ("clients_welcomed", self.welcomed),
             ("clients_refused", self.refused),
             ("clients_turned_away", self.turned_away),
+            ("clients_silent", self.silent),
             ("client_messages_malformed", self.malformed),
             ("nudges_dropped", self.nudges_dropped),
             ("notes_dropped", self.notes_dropped),
@@ -171,8 +177,9 @@ pub struct Doorman {
     epoll: Epoll,
     connections: BTreeMap<u64, Connection>,
     next_token: u64,
+    /// Since when who has not said Hello yet stands there, in the order in which they came.
+    strangers: BTreeMap<u64, Instant>,
     address: String,
-    publisher: bool,
     /// Nobody is let in any more.
     is_shut: bool,
     /// A descriptor that is given up when there is no other.
@@ -203,8 +210,8 @@ impl Doorman {
             epoll,
             connections: BTreeMap::new(),
             next_token: 1,
+            strangers: BTreeMap::new(),
             address: String::new(),
-            publisher: true,
             is_shut: false,
             spare: Some(EventFd::new()?),
             counters: DoorCounters::default(),
@@ -231,22 +238,39 @@ impl Doorman {
         self.counters
     }
 
+    /// Whether somebody has said nothing for too long: then [`Self::serve`] has to be called, though nothing is
+    /// ready.
+    pub fn is_somebody_late(&self, now: Instant) -> bool {
+        let first = self.strangers.first_key_value();
+        first.is_some_and(|(_, since)| now.saturating_duration_since(*since) >= GREETING_DEADLINE)
+    }
+
     /// Serves everybody who is at the door now. What they want of the agent is added to
     /// `requests`; slots and watching are seen to here. Never blocks.
     pub fn serve(
         &mut self,
+        now: Instant,
         board: &mut BoardWriter,
         watch: &Watch,
         requests: &mut Vec<Request>,
     ) -> io::Result<()> {
         let mut ready: Vec<Ready> = Vec::new();
-        self.epoll
-            .wait(&mut ready, Some(std::time::Duration::ZERO))?;
+        self.epoll.wait(&mut ready, Some(Duration::ZERO))?;
         for ready in ready {
             if ready.token == DOOR {
-                self.accept(board)?;
+                self.accept(now, board)?;
             } else {
                 self.listen(ready.token, board, watch, requests);
+            }
+        }
+        while self.is_somebody_late(now)
+            && let Some((&token, _)) = self.strangers.first_key_value()
+        {
+            // We may be the ones who are late.
+            self.listen(token, board, watch, requests);
+            if self.strangers.contains_key(&token) {
+                self.counters.silent += 1;
+                self.drop_connection(token);
             }
         }
         Ok(())
@@ -256,11 +280,6 @@ impl Doorman {
     /// goes the same way. One that is dropped is an answer too.
     pub fn take_asks(&mut self) -> Vec<(u32, Packets)> {
         std::mem::take(&mut self.asks)
-    }
-
-    /// Whether clients are asked to publish the agent's address (true at first).
-    pub fn set_publisher(&mut self, wanted: bool) {
-        self.publisher = wanted;
     }
 
     /// Tells everybody the agent's NID list, now and later. Texts above [`ADDRESS_MAX`] bytes are
@@ -301,14 +320,6 @@ impl Doorman {
             if connection.wants_nudge && connection.socket.send(&nudge, None).is_err() {
                 self.counters.nudges_dropped += 1;
             }
-        }
-    }
-
-    /// Puts a client out, for instance because the agent ends (`Closing`).
-    pub fn dismiss(&mut self, slot: u32, code: RefusalCode, reason: &str) {
-        if let Some(token) = self.token_of(slot) {
-            self.send(token, &ToClient::Refused(code, reason.to_owned()));
-            self.drop_connection(token);
         }
     }
 
@@ -366,7 +377,7 @@ impl Doorman {
         self.door.refuse_all(reason);
     }
 
-    fn accept(&mut self, board: &BoardWriter) -> io::Result<()> {
+    fn accept(&mut self, now: Instant, board: &BoardWriter) -> io::Result<()> {
         loop {
             let socket = match self.door.accept() {
                 Ok(Some(socket)) => socket,
@@ -398,6 +409,7 @@ impl Doorman {
                 wants_nudge: false,
             };
             self.connections.insert(token, connection);
+            self.strangers.insert(token, now);
         }
     }
 
@@ -562,7 +574,7 @@ impl Doorman {
             self.drop_connection(old);
         }
         let rank = board.view().slot(slot).and_then(|slot| slot.facts().rank);
-        let publish = self.publisher && self.is_lowest(rank);
+        let publish = self.is_lowest(rank);
         let welcome = Welcome {
             slot,
             generation,
@@ -570,6 +582,7 @@ impl Doorman {
             address: self.address.clone(),
         };
         if let Some(connection) = self.connections.get_mut(&token) {
+            self.strangers.remove(&token);
             connection.place = Some((slot, generation));
             connection.rank = rank;
             connection.event = event;
@@ -655,6 +668,7 @@ impl Doorman {
     }
 
     fn drop_connection(&mut self, token: u64) {
+        self.strangers.remove(&token);
         if let Some(connection) = self.connections.remove(&token) {
             self.epoll.remove(connection.socket.as_fd());
         }

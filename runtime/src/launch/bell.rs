@@ -28,6 +28,9 @@ pub(super) struct Bell {
     pub(super) ready: bool,
     /// One of its ranks has come to the PMIx server.
     pub(super) connected: bool,
+    /// MPI_Init is over: who is lost now is lost to a job that goes on.
+    #[serde(default)]
+    pub(super) started: bool,
     /// Its ranks have ended.
     pub(super) done: bool,
     /// The job is to end, and with which status.
@@ -282,6 +285,7 @@ mod tests {
         assert_eq!(Parcel::Fence(id).key(1), b"run.f.0.3.1");
         assert_eq!(Parcel::Rank(7, 2).key(0), b"run.d.7.2.0");
     }
+    /// run-3.
     #[test]
     fn a_bell_has_room_for_the_ends_of_4096_ranks_however_they_end() {
         let end = |rank: u32| Ended {

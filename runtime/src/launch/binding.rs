@@ -127,6 +127,7 @@ fn deal(cores: &[Vec<usize>], parts: usize) -> Option<Vec<Vec<usize>>> {
 mod tests {
     use super::*;
 
+    /// run-2.
     #[test]
     fn cores_are_dealt_out_whole_and_in_order() {
         let cores: Vec<Vec<usize>> = (0..5).map(|core| vec![core, core + 5]).collect();

@@ -8,19 +8,20 @@ use signal_hook::consts::{SIGHUP, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::bell::{Abort, Ended, Signal};
 use super::node::{Launcher, TICK};
+use super::output::{Fate, Mouths, UNREAD};
 use super::signals::Signals;
 use super::{Error, cord};
 use crate::pmix::server::{Server, Signalling};
 use crate::sys::poll::readable;
 
-/// How long ranks may take to end when they are asked to.
-const GRACE: Duration = Duration::from_secs(2);
 /// A signal that comes so soon after another is the same: a terminal sends it to all of its processes, and this
 /// launcher gets it from its starter as well.
-const ECHO: Duration = Duration::from_secs(1);
+pub(crate) const ECHO: Duration = Duration::from_secs(1);
 /// What is said of a cut cord.
 pub(super) const ORPHANED: &str =
     "the connection to the muster run that started this launcher is gone";
+/// What is said when nobody reads standard output any more.
+const UNHEARD: &str = "whoever read standard output is gone; the job is ended";
 /// Signals of ranks to others that stand on a bell: nobody may have missed as many.
 const SIGNALS_TOLD: usize = 64;
 /// Most bytes of them on the bell.
@@ -54,10 +55,22 @@ impl Launcher {
     }
 
     pub(super) fn reap(&mut self) {
-        for ended in self.ranks.reap(&self.epoll) {
-            if self.plan.verbose || ended.is_lost() && self.bell.abort.is_none() {
-                let Ended { rank, status, .. } = ended;
-                self.say(&format!("rank {rank} ended with status {status}"));
+        // Of the start's it is said with what becomes of the job.
+        let says = self.has_started() && self.bell.abort.is_none();
+        let is_aborted = self.bell.abort.is_some();
+        for (ended, killed) in self.ranks.reap(&self.epoll) {
+            let Ended { rank, status, .. } = ended;
+            let is_lost = ended.is_lost();
+            match killed {
+                _ if self.plan.verbose || is_lost && says => {
+                    let plain = || format!("rank {rank} ended with status {status}");
+                    self.say(&killed.map_or_else(plain, |killed| killed.words(rank)));
+                }
+                Some(killed) if !is_lost && killed.may_be_everybodys() => {
+                    self.killed.push(killed.words(rank));
+                }
+                Some(killed) if !is_lost && !is_aborted => self.say(&killed.words(rank)),
+                _ => {}
             }
             if ended.is_lost()
                 && let Ok(link) = self.client.link()
@@ -73,12 +86,35 @@ impl Launcher {
         }
     }
 
+    /// Says it of those that were killed by what may be sent to all, where the job was not.
+    pub(super) fn tell_killed(&mut self) {
+        for words in std::mem::take(&mut self.killed) {
+            if self.bell.abort.is_none() && !self.is_orphan {
+                self.say(&words);
+            }
+        }
+    }
+
     /// Whether MPI_Init is over, as far as a launcher can tell; once it is it stays so, whoever waits for whom.
     pub(super) fn has_started(&self) -> bool {
         let over = self.fences.delivered_of_all();
-        self.started
+        self.bell.started
             || over >= self.fences_of_init
-            || over >= 1 && self.waiting.is_empty() && self.last_fence.elapsed() > INIT_QUIET
+            || self.arrivals.are_over(self.expected_here())
+            || over >= 1
+                && self.waiting.is_empty()
+                && !self.fences.is_awaited()
+                && self.last_fence.elapsed() > INIT_QUIET
+    }
+
+    /// The own ranks that MPI_Init is to see: not those that have come, and left in order, without it.
+    fn expected_here(&self) -> impl Iterator<Item = u32> {
+        let is_over = |rank: &u32| {
+            let mut ended = self.bell.ended.iter();
+            ended.any(|ended| ended.rank == *rank && ended.finalized)
+        };
+        let ranks = self.plan.layout.ranks_of(self.own);
+        ranks.filter(move |rank| !is_over(rank))
     }
 
     /// A rank or node that is lost before the end of MPI_Init takes the job with it. One launcher says so: the
@@ -88,12 +124,16 @@ impl Launcher {
         let any_connected =
             self.bell.connected || self.peers.bells().any(|(_, bell)| bell.connected);
         let started = self.has_started();
-        // A slow rank may be silent for a while between two fences of MPI_Init.
-        self.started |= self.fences.delivered_of_all() >= self.fences_of_init
-            || started && self.last_fence.elapsed() > 10 * INIT_QUIET;
-        if self.bell.abort.is_some() || started || !any_connected {
+        // A slow rank may be silent for a while between two fences of MPI_Init. What was once taken for a loss to live
+        // with is no failed launch later; who decides that are those who speak below, and the others follow them.
+        let is_quiet = self.last_fence.elapsed() > 10 * INIT_QUIET;
+        self.bell.started |= self.fences.delivered_of_all() >= self.fences_of_init
+            || started && (is_quiet || self.has_losses())
+            || self.peers.bells().any(|(_, bell)| bell.started);
+        if self.bell.abort.is_some() || started || self.bell.started || !any_connected {
             return;
         }
+        self.judge_arrivals();
         let lost = self.bell.ended.iter().find(|ended| !ended.finalized);
         if let Some(Ended { rank, status, .. }) = lost.copied() {
             let why = format!(
@@ -111,9 +151,42 @@ impl Launcher {
         }
     }
 
+    /// Of several nodes the fences say who is late. Who has been at the PMIx server and puts nothing need not: a
+    /// program of PMIx without MPI.
+    fn judge_arrivals(&mut self) {
+        let absent = self.ranks.absent();
+        if let Some((late, waited_s)) = self.arrivals.late(absent, self.plan.patience) {
+            let ranges = ranges(&late);
+            let one = |(from, to): &(u32, u32)| {
+                if from == to {
+                    from.to_string()
+                } else {
+                    format!("{from}-{to}")
+                }
+            };
+            let late: Vec<String> = ranges.iter().map(one).collect();
+            let late = late.join(",");
+            let why = format!(
+                "ranks {late} have not come to MPI_Init within {waited_s} s of others; --patience says how long to wait"
+            );
+            self.abort(1, &why);
+        }
+    }
+
+    /// Whether ranks have ended, or nodes, for which MPI would wait in vain in its start: those that are judged.
+    fn has_losses(&self) -> bool {
+        self.ended().any(|ended| !ended.finalized) || !self.peers.gone().is_empty()
+    }
+
+    /// Whether a loss is still to be judged: until then nobody is to hear of it, and no fence goes on without the lost.
+    /// Their launcher says that the launch has failed, or that the job had started.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        !self.has_started() && self.has_losses()
+    }
+
     /// Tells the own ranks of deaths, once each.
     pub(super) fn tell_deaths(&mut self, server: &Server) -> Result<(), Error> {
-        if self.bell.abort.is_some() || !self.ranks.any_connected() {
+        if self.bell.abort.is_some() || !self.ranks.any_connected() || self.is_in_doubt() {
             return Ok(());
         }
         for rank in self.dead() {
@@ -147,9 +220,46 @@ impl Launcher {
         }
     }
 
+    /// Whoever read what the ranks say has left. As a rule several launchers see it.
+    pub(super) fn abort_unheard(&mut self) {
+        match self.own {
+            0 => self.abort(UNREAD, UNHEARD),
+            _ => self.abort_silently(UNREAD, UNHEARD),
+        }
+    }
+
+    /// All ranks have ended. Until whoever reads has taken what they have said, or takes no more; of a job that is to
+    /// end he has as long as the ranks had.
+    pub(super) fn await_readers(&mut self, mouths: Mouths, signals: &Signals) -> Fate {
+        let is_hurried = self.bell.abort.is_some() || self.is_orphan;
+        let patience = if is_hurried {
+            (self.plan.grace, "--grace")
+        } else {
+            (self.plan.patience, "--patience")
+        };
+        if self.plan.verbose {
+            self.say("what the ranks have said is waited for until it is read");
+        }
+        let is_echo = || {
+            self.abort_since
+                .is_some_and(|since| since.elapsed() <= ECHO)
+        };
+        mouths.finish(patience, signals.as_fd(), || {
+            let come = signals.take();
+            let mut ending = come
+                .into_iter()
+                .filter(|one| ![SIGUSR1, SIGUSR2].contains(one));
+            ending.next().filter(|_| !is_echo())
+        })
+    }
+
     pub(super) fn end_ranks(&mut self) {
-        self.ranks.end(SIGTERM);
-        self.kill_at = Some(Instant::now() + GRACE);
+        // What was SIGTERM itself they have got.
+        if !self.ranks_have_term {
+            self.ranks.end(SIGTERM);
+            self.ranks_have_term = true;
+        }
+        self.kill_at = Some(Instant::now() + self.plan.grace);
         self.abort_since = Some(Instant::now());
     }
 
@@ -161,7 +271,10 @@ impl Launcher {
     pub(super) fn hear_abort(&mut self) -> bool {
         if self.bell.abort.is_none() {
             let other = self.peers.bells().find_map(|(_, bell)| bell.abort.clone());
-            if other.is_some() {
+            if let Some(abort) = &other {
+                if self.own == 0 && abort.why == UNHEARD {
+                    self.say(UNHEARD);
+                }
                 self.bell.abort = other;
                 self.end_ranks();
             }
@@ -236,18 +349,27 @@ impl Launcher {
             self.say(&format!("{ORPHANED}; the ranks of this node are ended"));
             self.ranks.end(SIGHUP);
             self.ranks.end(SIGTERM);
-            self.kill_at = Some(Instant::now() + GRACE);
+            self.kill_at = Some(Instant::now() + self.plan.grace);
         }
     }
 
+    /// Ranks of a step are not to get it twice: where Slurm sends it to all processes, it is not handed on.
     pub(super) fn take_signals(&mut self, signals: &Signals) {
+        let have_it = self.plan.slurm.is_some_and(|slurm| slurm.signals_all);
         for signal in signals.take() {
             if signal == SIGHUP && cord::is_cut() {
                 // It is how the loop was waked.
             } else if signal == SIGUSR1 || signal == SIGUSR2 {
-                self.ranks.signal(signal);
+                if !have_it {
+                    self.ranks.signal(signal);
+                }
             } else if self.bell.abort.is_none() {
-                self.ranks.end(signal);
+                if have_it {
+                    self.ranks.follow(signal);
+                } else {
+                    self.ranks.end(signal);
+                }
+                self.ranks_have_term |= signal == SIGTERM;
                 let why = format!("ended by signal {signal}");
                 // As a rule all launchers get it.
                 match self.own {
@@ -256,6 +378,10 @@ impl Launcher {
                 }
             } else if self.abort_since.is_some_and(|since| since.elapsed() > ECHO) {
                 // Somebody asks for the second time.
+                if self.own == 0 && self.kill_at.is_some() {
+                    self.say("asked to end once more; the ranks are killed");
+                }
+                self.kill_at = None;
                 self.ranks.end(SIGKILL);
             }
         }

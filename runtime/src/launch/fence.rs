@@ -35,6 +35,8 @@ pub(super) struct Standing<'a> {
     pub(super) ended: &'a BTreeSet<u32>,
     /// Launchers that are gone in each node's eyes.
     pub(super) gone_for: &'a [BTreeSet<usize>],
+    /// A loss is still to be judged: nobody rules.
+    pub(super) is_in_doubt: bool,
 }
 
 /// A fence that is over for this node.
@@ -134,6 +136,16 @@ impl Fences {
         turns - open.count() as u64
     }
 
+    /// Whether others wait in a fence of all ranks that the own ones have not come to.
+    pub(super) fn is_awaited(&self) -> bool {
+        let next = FenceId {
+            group: 0,
+            turn: self.turns_of_all(),
+        };
+        let fence = self.fences.get(&next);
+        fence.is_some_and(|fence| !fence.spoke.is_empty() && fence.ruling.is_none())
+    }
+
     /// What another node says. Data that lies beside is to be fetched: [`Fences::awaited`].
     pub(super) fn hear(&mut self, node: usize, notes: &[Note]) {
         for note in notes {
@@ -227,7 +239,8 @@ impl Fences {
         self.forget(standing.gone);
         let mut over = Vec::new();
         for (id, fence) in &mut self.fences {
-            if fence.ruling.is_none() && fence.may_rule(self.own, &self.layout, standing) {
+            let may_rule = !standing.is_in_doubt && fence.ruling.is_none();
+            if may_rule && fence.may_rule(self.own, &self.layout, standing) {
                 fence.ruling = Some(fence.puts.keys().map(|node| *node as u32).collect());
             }
             if fence.delivered || !fence.puts.contains_key(&self.own) {

@@ -9,6 +9,7 @@ struct World {
     gone: BTreeSet<usize>,
     gone_for: Vec<BTreeSet<usize>>,
     ended: BTreeSet<u32>,
+    is_in_doubt: bool,
 }
 
 impl Fences {
@@ -30,6 +31,7 @@ impl World {
             gone: BTreeSet::new(),
             gone_for: vec![BTreeSet::new(); count],
             ended: BTreeSet::new(),
+            is_in_doubt: false,
         }
     }
 
@@ -62,6 +64,7 @@ impl World {
             gone: &self.gone_for[node].clone(),
             ended: &self.ended,
             gone_for: &self.gone_for,
+            is_in_doubt: self.is_in_doubt,
         };
         self.nodes[node].advance(&standing)
     }
@@ -82,6 +85,7 @@ impl World {
     }
 }
 
+/// run-3.
 #[test]
 fn all_hear_the_same_and_nobody_before_all_have_come() {
     let mut world = World::new(3);
@@ -100,6 +104,7 @@ fn all_hear_the_same_and_nobody_before_all_have_come() {
     }
 }
 
+/// run-3.
 #[test]
 fn who_dies_half_way_is_in_for_all_or_out_for_all() {
     // Its note was heard by the head before it died: in, also for those who never heard it.
@@ -126,6 +131,7 @@ fn who_dies_half_way_is_in_for_all_or_out_for_all() {
     assert_eq!(world.complete(1), Some(vec![0, 1]));
 }
 
+/// run-3.
 #[test]
 fn what_a_lost_node_had_put_is_waited_for_while_somebody_may_have_it() {
     let mut world = World::new(4);
@@ -151,6 +157,7 @@ fn what_a_lost_node_had_put_is_waited_for_while_somebody_may_have_it() {
     assert_eq!(world.complete(2), Some(vec![0, 1, 2, 3]));
 }
 
+/// run-3.
 #[test]
 fn a_bell_has_room_for_the_fences_of_4096_nodes() {
     // What Open MPI 5 puts in MPI_Init; of the four fences two have data.
@@ -185,6 +192,7 @@ fn a_bell_has_room_for_the_fences_of_4096_nodes() {
                 gone: &BTreeSet::new(),
                 ended: &BTreeSet::new(),
                 gone_for: &gone_for,
+                is_in_doubt: false,
             };
             assert_eq!(fences.advance(&standing).len(), 1);
         }
@@ -410,4 +418,34 @@ fn a_group_is_forgotten_by_a_node_whose_ranks_have_ended() {
     world.says(0, 1);
     assert_eq!(world.advance(1), []);
     assert_eq!(world.notes(1).len(), 0);
+}
+
+#[test]
+fn a_node_knows_that_others_wait_for_its_ranks() {
+    let mut world = World::new(2);
+    assert!(!world.nodes[1].is_awaited());
+    world.put(0);
+    world.says(0, 1);
+    assert!(world.nodes[1].is_awaited());
+    world.put(1);
+    assert!(!world.nodes[1].is_awaited(), "they have come");
+    // What some ranks do by themselves is nothing of the start.
+    world.nodes[0].contribute("a", &[1, 2], vec![1]);
+    world.says(0, 1);
+    assert!(!world.nodes[1].is_awaited());
+}
+
+/// run-3.
+#[test]
+fn nobody_rules_while_a_loss_is_to_be_judged_and_what_is_ruled_stands() {
+    let mut world = World::new(3);
+    (0..3).for_each(|node| world.put(node));
+    world.hears(0);
+    world.is_in_doubt = true;
+    assert_eq!(world.complete(0), None);
+    world.is_in_doubt = false;
+    assert_eq!(world.complete(0), Some(vec![0, 1, 2]));
+    world.is_in_doubt = true;
+    world.hears(1);
+    assert_eq!(world.complete(1), Some(vec![0, 1, 2]));
 }

@@ -12,6 +12,9 @@ use crate::pmix::server::{Contribution, Meeting};
 /// When a fence that is still waited for is remarked on.
 const REMARK: Duration = Duration::from_secs(60);
 
+/// Fences of the own ranks that may be under way at a time.
+const WAITING_MOST: usize = 4096;
+
 /// Groups have numbers above this: MPI gives small ones itself.
 const GROUPS_FROM: u64 = 1 << 20;
 
@@ -30,6 +33,10 @@ impl Launcher {
         // What is no rank's number could not be said to the others.
         let ranks = self.plan.layout.ranks();
         if contribution.ranks.iter().any(|rank| *rank >= ranks) {
+            return contribution.refuse();
+        }
+        // Only fences that nobody waits for can be so many.
+        if self.waiting.len() >= WAITING_MOST {
             return contribution.refuse();
         }
         let mut data = std::mem::take(&mut contribution.data);
@@ -86,6 +93,7 @@ impl Launcher {
             gone: self.peers.gone(),
             ended: &ended,
             gone_for: &gone_for,
+            is_in_doubt: self.is_in_doubt(),
         };
         for outcome in self.fences.advance(&standing) {
             match outcome {
@@ -148,6 +156,7 @@ impl Launcher {
             gone: self.peers.gone(),
             ended,
             gone_for,
+            is_in_doubt: false,
         };
         let missing = self.names(&self.fences.missing(id, &standing));
         let starting = !self.has_started();

@@ -8,20 +8,23 @@
 //! So what a launcher leaves that was killed together with its agent is taken away by whoever of its user starts or
 //! ends next on the node: a launcher, or an agent.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::config::draw_key;
 use crate::doorman::Place;
 use crate::sys::lock::{self, try_lock};
-use crate::sys::process::user_id;
+use crate::sys::process::{host_name, user_id};
 
-/// The descriptor of a lock that is handed over to the program that a process becomes.
+/// The descriptor of a lock that is handed over to the program that a process becomes, and the directory, behind a
+/// colon.
 const VARIABLE: &str = "MUSTER_RUN_LOCK";
 /// How long a predecessor may take to take its files away.
 const SUCCESSION: Duration = Duration::from_secs(2);
@@ -53,8 +56,11 @@ impl Hold {
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
             }
             match try_lock(&lock_of(path)) {
-                Ok(Some(lock)) if is_lock(&lock, path) => {
+                Ok(Some(mut lock)) if is_lock(&lock, path) => {
                     empty(path)?;
+                    lock.set_len(0)?;
+                    // On a full disk it is held all the same.
+                    let _ = lock.write_all(here().as_bytes());
                     let path = path.to_owned();
                     return Ok(Self { path, lock });
                 }
@@ -71,18 +77,39 @@ impl Hold {
         }
     }
 
+    /// As [`Hold::take`]; where the name is somebody else's, who may have guessed it, a name beside it.
+    ///
+    /// # Errors
+    /// As those of [`Hold::take`].
+    pub(crate) fn take_near(path: &Path) -> io::Result<Self> {
+        match Self::take(path) {
+            Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied && !is_own(path) => {
+                let digits = draw_key();
+                let number = u32::from_le_bytes([digits[0], digits[1], digits[2], digits[3]]);
+                let mut beside = path.as_os_str().to_owned();
+                beside.push(format!("-{number:08x}"));
+                Self::take(Path::new(&beside))
+            }
+            other => other,
+        }
+    }
+
     /// Has the program that this process becomes by this command find it held: [`Hold::taken_over`].
     pub(crate) fn hand_over(&self, command: &mut Command) -> io::Result<()> {
         rustix::io::fcntl_setfd(&self.lock, rustix::io::FdFlags::empty())?;
-        command.env(VARIABLE, self.lock.as_raw_fd().to_string());
+        let mut words = OsString::from(format!("{}:", self.lock.as_raw_fd()));
+        words.push(&self.path);
+        command.env(VARIABLE, words);
         Ok(())
     }
 
     /// What the program that this process was has handed over, if it has.
-    pub(crate) fn taken_over(path: &Path) -> Option<Self> {
-        let number = std::env::var(VARIABLE).ok()?.parse().ok()?;
-        let lock = lock::inherited(number, &lock_of(path))?;
-        let path = path.to_owned();
+    pub(crate) fn taken_over() -> Option<Self> {
+        let words = std::env::var_os(VARIABLE)?.into_vec();
+        let colon = words.iter().position(|byte| *byte == b':')?;
+        let number = std::str::from_utf8(&words[..colon]).ok()?.parse().ok()?;
+        let path = PathBuf::from(OsString::from_vec(words[colon + 1..].to_vec()));
+        let lock = lock::inherited(number, &lock_of(&path))?;
         Some(Self { path, lock })
     }
 
@@ -122,10 +149,30 @@ pub(crate) fn sweep() {
     }
 }
 
+/// This machine, for one who shares its files: this start of it, and its name. One of both is enough: a container has
+/// another name, and what was left before the machine was started anew another start.
+fn here() -> String {
+    let start = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let name = host_name().unwrap_or_default();
+    format!("{} {name}", start.trim())
+}
+
 fn sweep_one(path: &Path) {
     let lock = lock_of(path);
     // No lock is made where there is none.
     if !is_own(path) || !fs::symlink_metadata(&lock).is_ok_and(|found| found.is_file()) {
+        return;
+    }
+    // On a shared file system a lock may be of its machine alone.
+    let text = fs::read_to_string(&lock).unwrap_or_default();
+    let has_in_common = |here: &str| here.split(' ').zip(text.split(' ')).any(|(a, b)| a == b);
+    if !text.is_empty() && !has_in_common(&here()) {
+        return;
+    }
+    // Its holder may be about to write, elsewhere.
+    let age = fs::symlink_metadata(&lock)
+        .and_then(|found| found.modified()?.elapsed().map_err(io::Error::other));
+    if text.is_empty() && !age.is_ok_and(|age| age > SUCCESSION) {
         return;
     }
     let Ok(Some(lock)) = try_lock(&lock) else {
@@ -195,6 +242,7 @@ fn is_lock(lock: &File, path: &Path) -> bool {
 mod tests {
     use super::*;
 
+    /// run-2.
     #[test]
     fn what_is_held_stays_and_what_nobody_holds_is_swept() {
         let folder = tempfile::tempdir().unwrap();
@@ -215,6 +263,10 @@ mod tests {
         let again = Hold::take(&path).unwrap();
         drop((held, next));
         assert!(path.exists(), "it is another's by now");
+        lock::unlock(&again.lock);
+        fs::write(lock_of(&path), "another-start another-machine").unwrap();
+        sweep_one(&path);
+        assert!(path.exists(), "its lock says nothing here");
         drop(again);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
@@ -236,6 +288,10 @@ mod tests {
         assert!(lock_of(&other).exists() && !lock_of(&lockless).exists());
         let refused = Hold::take(&link).unwrap_err();
         assert!(refused.to_string().contains("not a directory of yours"));
+        let beside = Hold::take_near(&link).unwrap();
+        let name = beside.path().file_name().unwrap().to_string_lossy();
+        assert!(name.starts_with("muster-run-link-"), "{name}");
+        assert!(lock_of(&other).exists() && lock_of(beside.path()).exists());
     }
 
     #[test]

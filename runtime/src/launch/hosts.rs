@@ -2,14 +2,17 @@
 //!
 //! The list is the same for everybody, and its order is the order of the nodes.
 
-use std::fs;
 use std::net::{ToSocketAddrs, UdpSocket};
 use std::path::Path;
 
 use super::slurm::{Step, port_of};
+use crate::sys::file::read_text;
 
 /// Hosts in a list, at most.
 const HOSTS_MOST: usize = 4096;
+
+/// Bytes of a file of hosts, at most: names as long as a name of the net may be, and remarks.
+const FILE_MAX: usize = 4 << 20;
 
 /// The hosts of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +38,7 @@ impl Hosts {
     /// A file that cannot be read, or the first line that is not understood.
     pub fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
-        let text = fs::read_to_string(path)
+        let text = read_text(path, FILE_MAX)
             .map_err(|cause| format!("--hostfile {shown}: {cause}; name a file of host names"))?;
         let mut names = Vec::new();
         for (number, line) in text.lines().enumerate() {
@@ -134,6 +137,7 @@ fn is_here(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_list_and_a_file_name_the_same_hosts() {

@@ -1,33 +1,45 @@
 //! Finding the libpmix that the ranks' MPI will load, so that both ends are of one release.
 
 use std::ffi::OsStr;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// The name under which the system has one.
 const SYSTEM: &str = "libpmix.so.2";
 /// Where Open MPI keeps its own, beside its libraries.
 const BESIDE: &str = "openmpi/libpmix.so.2";
+/// Open MPI's own launcher.
+const MPIRUN: &str = "mpirun";
+/// How long the dynamic linker is listened to, and how many bytes.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LIST_MOST: u64 = 1 << 20;
 
-/// `MUSTER_LIBPMIX`; else the one of the MPI that the program links; else one beside the program or under
-/// `OPAL_PREFIX` (programs that are scripts load MPI later); else the system's.
-pub(super) fn find(program: &Path) -> PathBuf {
+/// `MUSTER_LIBPMIX`; else the one of the MPI that the first of these programs links which links one, or of their
+/// arguments (`timeout 20 ./app`). Of what loads MPI later, scripts say, nobody can know: then one beside a program,
+/// under `OPAL_PREFIX` or beside an mpirun in PATH, whose MPI the user has chosen; else the system's.
+pub(super) fn find(programs: &[&Path], arguments: &[&OsStr]) -> PathBuf {
     if let Some(given) = variable("MUSTER_LIBPMIX") {
         return given;
     }
-    if let Some(linked) = linked(program) {
+    let mut words = arguments.iter().filter_map(|word| program(word).ok());
+    let by_programs = programs.iter().find_map(|program| linked(program));
+    if let Some(linked) = by_programs.or_else(|| words.find_map(|path| linked(&path))) {
         return linked;
     }
-    let prefixes = [
-        variable("OPAL_PREFIX"),
-        program.parent().and_then(Path::parent).map(Path::to_owned),
-    ];
-    let beside = prefixes
+    let above = |program: &Path| Some(program.parent()?.parent()?.to_owned());
+    let prefixes = variable("OPAL_PREFIX")
         .into_iter()
-        .flatten()
-        .map(|prefix| prefix.join("lib").join(BESIDE));
+        .chain(programs.iter().filter_map(|program| above(program)))
+        .chain(
+            program(OsStr::new(MPIRUN))
+                .ok()
+                .and_then(|path| above(&path)),
+        );
+    let mut beside = prefixes.map(|prefix| prefix.join("lib").join(BESIDE));
     beside
-        .into_iter()
         .find(|path| path.is_file())
         .unwrap_or_else(|| SYSTEM.into())
 }
@@ -55,15 +67,30 @@ fn linked(program: &Path) -> Option<PathBuf> {
     read(&list(program)?, &|path| path.is_file())
 }
 
-/// What the dynamic linker would load for the program; it runs none of it.
+/// What the dynamic linker would load for the program: the one that the program names, which may be anything.
 fn list(program: &Path) -> Option<String> {
-    let output = Command::new("ldd")
-        .arg(program)
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    let mut ldd = Command::new("ldd");
+    said(ldd.arg(program), PATIENCE)
+}
+
+/// What a command says until it ends, which it has so long for.
+fn said(command: &mut Command, patience: Duration) -> Option<String> {
+    let command = command.stdin(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.stdout(Stdio::piped()).spawn().ok()?;
+    let output = child.stdout.take()?;
+    let (tell, told) = channel();
+    let reading = move || {
+        let mut bytes = Vec::new();
+        let read = output.take(LIST_MOST).read_to_end(&mut bytes);
+        // Who has waited may have lost patience.
+        let _ = tell.send(read.map(|_| bytes));
+    };
+    let reader = std::thread::Builder::new().spawn(reading);
+    let bytes = reader.ok().and_then(|_| told.recv_timeout(patience).ok());
+    // Whatever it does beside, nobody listens any more.
+    let _ = child.kill();
+    let _ = child.wait();
+    Some(String::from_utf8_lossy(&bytes?.ok()?).into_owned())
 }
 
 fn read(list: &str, exists: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
@@ -113,6 +140,24 @@ pub(super) fn program(name: &OsStr) -> Result<PathBuf, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What never ends is not waited for.
+    #[test]
+    fn a_command_is_heard_as_long_as_there_is_patience() {
+        let long = Duration::from_secs(60);
+        assert_eq!(
+            said(Command::new("echo").arg("a b"), long),
+            Some("a b\n".into())
+        );
+        let endless = said(
+            Command::new("tail").args(["-f", "/dev/null"]),
+            Duration::from_millis(50),
+        );
+        assert_eq!(endless, None);
+        let much = said(Command::new("cat").arg("/dev/zero"), long).unwrap();
+        assert_eq!(much.len() as u64, LIST_MOST);
+        assert_eq!(said(&mut Command::new("/nonexistent"), long), None);
+    }
 
     #[test]
     fn the_list_of_the_linker_says_which() {

@@ -14,8 +14,10 @@
 //!
 //! What is absent: `MPI_Comm_spawn`, and anything for tools of PMIx; both are refused.
 
+mod arrivals;
 mod bell;
 mod binding;
+mod chorus;
 pub mod cord;
 mod ends;
 mod environment;
@@ -37,12 +39,15 @@ mod ranks;
 mod shelf;
 mod signals;
 mod slurm;
+mod slurm_conf;
+mod words;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use binding::Bind;
+pub(crate) use ends::ECHO;
 pub(crate) use hold::{Hold, sweep};
 pub use hosts::Hosts;
 pub use layout::{Layout, LayoutError};
@@ -52,6 +57,7 @@ pub use programs::{Program, programs};
 pub use signals::Signals;
 pub use slurm::Step;
 pub(crate) use slurm::is_of_the_plugin;
+pub use slurm_conf::SlurmHabits;
 
 use crate::client;
 use crate::pmix::server;
@@ -74,6 +80,10 @@ pub struct Plan {
     /// How long the launchers of all nodes, and then their ranks, may take to come; and how long a rank waits for what
     /// another has not put, if it sets no limit.
     pub patience: Duration,
+    /// How long ranks may take to end when they are asked to.
+    pub grace: Duration,
+    /// The Slurm whose step this is, if it is one.
+    pub slurm: Option<SlurmHabits>,
     /// Which cores each rank may use.
     pub bind: Bind,
     /// Nodes that are this one machine, and share its cores.
@@ -107,7 +117,7 @@ pub enum Error {
     Program {
         /// As it was given.
         program: String,
-        /// The node.
+        /// The node, or all of which that is to be said.
         node: String,
         /// Why not.
         why: String,
@@ -121,6 +131,15 @@ pub enum Error {
         missing: String,
         /// How long was waited.
         waited_s: u64,
+    },
+    /// Some came and were lost before the others had come.
+    #[error(
+        "{lost} was lost before the launchers of all nodes had met; look there, or, if it has more to do than it can, \
+         give MUSTER_PROFILE=quiet, which waits longer before it holds a node failed"
+    )]
+    LostEarly {
+        /// Their nodes.
+        lost: String,
     },
     /// Launchers of some nodes were not started, as whoever had to start them says.
     #[error(
@@ -172,6 +191,9 @@ pub enum Error {
     /// The agent.
     #[error("agent: {0}")]
     Agent(#[from] client::Error),
+    /// The agent was lost with all that it knew.
+    #[error("agent: it was lost, and another one has come in its place")]
+    NewAgent,
     /// The PMIx server.
     #[error("PMIx server: {0}")]
     Pmix(#[from] server::Error),
@@ -190,10 +212,20 @@ impl Error {
     pub fn status(&self) -> u8 {
         match self {
             Self::Layout(_) | Self::Taken { .. } | Self::Conflict(_) | Self::Cores { .. } => 2,
-            Self::Agent(_) => 3,
-            Self::Missing { .. } | Self::NotStarted { .. } => 5,
+            Self::Agent(_) | Self::NewAgent => 3,
+            Self::Missing { .. } | Self::LostEarly { .. } | Self::NotStarted { .. } => 5,
             Self::Program { .. } => 127,
             Self::TooMuch { .. } | Self::Pmix(_) | Self::System { .. } => 1,
+        }
+    }
+
+    /// Whether this launcher has lost its agent, and with it the others: one that hangs, or has nothing of what it
+    /// knew, is lost to them as well. What was too much for it is not.
+    fn is_loss_of_agent(&self) -> bool {
+        match self {
+            Self::NewAgent => true,
+            Self::Agent(cause) => !matches!(cause, client::Error::Limit(_)),
+            _ => false,
         }
     }
 

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::Error;
 use super::bell::{Bell, PART, Parcel};
 use super::layout::Layout;
-use super::node::{Launcher, say};
+use super::node::{Launcher, push_within, say};
 use crate::pmix::server::{Found, Server, Want};
 use source::{Move, Room, Source, Step};
 
@@ -31,6 +31,8 @@ const BLOB_SIZE: usize = 80;
 const BLOBS_LEAST: usize = 128;
 /// Left free on the bell.
 const BELL_SLACK: usize = PART / 8;
+/// What the ranks of a node may want at a time: of every rank of a large job something.
+const ASKING_MOST: usize = 65_536;
 /// Ranks that a launcher asks for at a time.
 const WANTED_MOST: usize = 64;
 /// How many lend a copy of what a lost node had; the next so many do after a pause if none of these does, and so on.
@@ -204,11 +206,14 @@ impl Launcher {
         if !is_ours || want.rank >= self.plan.layout.ranks() {
             return want.refuse();
         }
-        self.modex.asking.push(Asking {
+        let asking = Asking {
             want,
             since: Instant::now(),
             lost: None,
-        });
+        };
+        if let Err(one) = push_within(&mut self.modex.asking, asking, ASKING_MOST) {
+            one.want.turn_away();
+        }
     }
 
     /// The server has answered for an own rank.
@@ -541,6 +546,7 @@ mod tests {
         }
     }
 
+    /// run-3.
     #[test]
     fn whoever_has_a_copy_lends_it_if_nobody_before_him_does() {
         for own in 0..3 {

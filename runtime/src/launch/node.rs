@@ -10,7 +10,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGKILL};
 
+use super::arrivals::Arrivals;
 use super::bell::{Bell, FenceId};
 use super::ends::{FENCES_OF_INIT, FENCES_OF_OPEN_MPI_4, INIT_QUIET, ORPHANED};
 use super::fence::Fences;
@@ -45,10 +46,10 @@ pub const GIVEN_UP: u8 = 255;
 /// There, the status of a job that ends with that number.
 const INSTEAD: u8 = 254;
 
+/// Of a program's arguments so many may be the program that it starts.
+const WORDS_LOOKED_AT: usize = 8;
 /// How long the other launchers of a job that was aborted may take.
 const FAREWELL: Duration = Duration::from_secs(10);
-/// How long is waited for others who may have the same to say.
-const ECHO: Duration = Duration::from_secs(2);
 /// How long the loop sleeps when nothing is due.
 const REST: Duration = Duration::from_secs(5);
 /// How often is looked whether something is due.
@@ -57,6 +58,7 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 const UPCALL: u64 = 1;
 const EVENT: u64 = 2;
 const SIGNAL: u64 = 3;
+const MOUTHS: u64 = 4;
 
 /// The launcher of a node.
 pub(super) struct Launcher {
@@ -73,6 +75,8 @@ pub(super) struct Launcher {
     pub(super) rung: Option<Bell>,
     /// Deaths that the own ranks were told of.
     pub(super) told: BTreeSet<u32>,
+    /// What is to be said at the end of ranks that were killed, if nobody has ended the job.
+    pub(super) killed: Vec<String>,
     /// Groups that this node has proposed a number for.
     pub(super) group_count: u64,
     pub(super) notice_count: u64,
@@ -85,16 +89,19 @@ pub(super) struct Launcher {
     /// The last signal of each node's ranks that was heard.
     pub(super) signals_heard: BTreeMap<usize, u64>,
     pub(super) last_fence: Instant,
+    /// Who has come to the first fence of MPI_Init, where libpmix does not tell of fences.
+    pub(super) arrivals: Arrivals,
     /// When the launchers of all nodes had come.
     pub(super) met: Instant,
     /// When ranks that were asked to end are killed.
     pub(super) kill_at: Option<Instant>,
     pub(super) abort_since: Option<Instant>,
+    /// They were asked to end by SIGTERM, by this launcher or by whoever asked all processes.
+    pub(super) ranks_have_term: bool,
     tool_was_told: bool,
     /// Launchers of all nodes have come.
-    has_met: bool,
-    /// MPI_Init is over, and how many fences it has at most.
-    pub(super) started: bool,
+    pub(super) has_met: bool,
+    /// How many fences MPI_Init has at most.
     pub(super) fences_of_init: u64,
     /// Whoever started it is gone.
     pub(super) is_orphan: bool,
@@ -158,6 +165,7 @@ pub fn run(
         },
         rung: None,
         told: BTreeSet::new(),
+        killed: Vec::new(),
         group_count: 0,
         notice_count: 0,
         unconfirmed: Vec::new(),
@@ -166,12 +174,13 @@ pub fn run(
         signal_count: 0,
         signals_heard: BTreeMap::new(),
         last_fence: Instant::now(),
+        arrivals: Arrivals::default(),
         met: Instant::now(),
         kill_at: None,
         abort_since: None,
+        ranks_have_term: false,
         tool_was_told: false,
         has_met: false,
-        started: false,
         fences_of_init: FENCES_OF_INIT,
         is_orphan: false,
         plan: plan.clone(),
@@ -182,13 +191,14 @@ pub fn run(
     };
     let session = Session::open(plan, base, &node)?;
     let mut outcome = launcher.serve(&session, &signals, met);
-    if let Err(error) = &outcome {
+    if let Err(error) = outcome {
         launcher.abort_silently(error.status(), &error.to_string());
         launcher.ranks.end(SIGKILL);
-        // It may be the agent that is lost; then the others hear of this node's end from theirs.
-        if launcher.ring().is_ok() && launcher.is_said_by_another() {
-            outcome = Ok(Some(error.status()));
-        }
+        // It may be the agent that is lost; then the others hear from theirs that this node does not come.
+        outcome = match launcher.ring() {
+            Ok(()) => launcher.settle_who_speaks(error),
+            Err(_) => Err(error),
+        };
     }
     if launcher.peers.without(|_| true).is_empty() {
         met();
@@ -212,6 +222,23 @@ fn signature(plan: &Plan) -> String {
     all.join(", ")
 }
 
+/// A program's name for people; an empty one would not be seen.
+fn shown(name: &OsStr) -> String {
+    match name.to_string_lossy() {
+        empty if empty.is_empty() => "''".to_owned(),
+        name => name.into_owned(),
+    }
+}
+
+/// Adds to a list that has a bound, or gives back what there is no room for.
+pub(super) fn push_within<T>(list: &mut Vec<T>, one: T, most: usize) -> Result<(), T> {
+    if list.len() >= most {
+        return Err(one);
+    }
+    list.push(one);
+    Ok(())
+}
+
 /// A line for people, written at once so that those of several launchers do not mix.
 pub(super) fn say(node: &str, words: &str) {
     let line = format!("muster run: {node}: {words}\n");
@@ -231,7 +258,7 @@ impl Session {
         let refused = |path: &Path| Error::system(path.display().to_string());
         let directory = session_directory(base, node);
         let memory = memory_directory(&plan.job, node);
-        let memory = memory.map(|path| Hold::take(&path).map_err(refused(&path)));
+        let memory = memory.map(|path| Hold::take_near(&path).map_err(refused(&path)));
         let memory = memory.transpose()?;
         let made = std::fs::DirBuilder::new()
             .mode(0o700)
@@ -303,11 +330,12 @@ impl Launcher {
             seats: seats.clone().unwrap_or_default(),
             directory: session.directory.clone(),
         };
-        let first = files
-            .values()
-            .next()
-            .map_or(Path::new(""), PathBuf::as_path);
-        let path = library::find(first);
+        let all = self.all_programs(&files);
+        let all: Vec<&Path> = all.iter().map(PathBuf::as_path).collect();
+        let words = self.plan.programs.iter();
+        let words = words.flat_map(|program| program.arguments.iter().take(WORDS_LOOKED_AT));
+        let words: Vec<&OsStr> = words.map(OsString::as_os_str).collect();
+        let path = library::find(&all, &words);
         let (server, upcalls) = Server::start(&path, &facts, raised)?;
         if self.plan.verbose {
             self.say(&format!(
@@ -316,26 +344,60 @@ impl Launcher {
                 server.version
             ));
         }
-        let is_open_mpi_4 = library::is_open_mpi_4(first);
+        let is_open_mpi_4 = all.iter().any(|program| library::is_open_mpi_4(program));
         if is_open_mpi_4 {
             self.fences_of_init = FENCES_OF_OPEN_MPI_4;
         }
         let common = self.common_environment(session, is_open_mpi_4, &path);
-        let mouths = Mouths::new(&self.plan.output, &node, &self.plan.job);
+        let mouths = Mouths::new(&self.plan.output, &node, &self.plan.job)
+            .map_err(Error::system("what ranks say"))?;
+        self.add(mouths.descriptor(), MOUTHS)?;
+        if !self.has_others() {
+            // Answered when it has put something, which MPI_Init does before its first fence.
+            for rank in self.plan.layout.ranks_of(self.own) {
+                server.ask_for(rank)?;
+            }
+        }
         let started = self.start_ranks(&server, &files, &common, seats.as_deref(), &mouths);
         let mut outcome =
-            started.and_then(|()| self.turn_until_over(&server, &upcalls, &wake, signals));
-        if let Err(Error::Agent(_)) = outcome
-            && let Some(status) = self.end_alone(signals)
+            started.and_then(|()| self.turn_until_over(&server, &upcalls, &wake, signals, &mouths));
+        if let Err(cause) = &outcome
+            && cause.is_loss_of_agent()
         {
-            outcome = Ok(Some(status));
+            // The others cannot tell it from a lost node, nor can they be told anything.
+            let status = self.end_alone(signals);
+            if status.is_none() && self.has_others() {
+                self.say(&format!(
+                    "it is lost to the other nodes, since its agent is; its ranks are ended ({cause})"
+                ));
+            }
+            if status.is_some() || self.has_others() {
+                outcome = Ok(status);
+            }
         }
-        if outcome.is_err() {
+        if !matches!(outcome, Ok(Some(_))) {
             self.ranks.end(SIGKILL);
         }
+        if server.lost() > 0 {
+            self.say(&format!(
+                "{} questions of ranks to PMIx found too many waiting, and were refused (PMIX_ERR_OUT_OF_RESOURCE)",
+                server.lost()
+            ));
+        }
         server.stop();
-        mouths.finish();
-        outcome
+        if let Err(cause) = &outcome {
+            // The others need not wait for our readers.
+            self.abort_silently(cause.status(), &cause.to_string());
+            let _ = self.ring();
+        }
+        self.epoll.remove(mouths.descriptor());
+        let fate = self.await_readers(mouths, signals);
+        outcome.map(|status| status.map(|status| fate.status(status)))
+    }
+
+    /// Whether the job has other nodes.
+    fn has_others(&self) -> bool {
+        self.plan.layout.nodes().len() > 1
     }
 
     fn add(&self, fd: std::os::fd::BorrowedFd<'_>, token: u64) -> Result<(), Error> {
@@ -376,9 +438,13 @@ impl Launcher {
                 let missing = self.names(&lost);
                 return Err(Error::NotStarted { missing });
             }
-            if begun.elapsed() > self.plan.patience || !gone.is_empty() {
+            if !gone.is_empty() {
+                let lost = self.names(&gone);
+                return Err(Error::LostEarly { lost });
+            }
+            if begun.elapsed() > self.plan.patience {
                 return Err(Error::Missing {
-                    missing: self.names(&[missing, gone].concat()),
+                    missing: self.names(&missing),
                     waited_s: begun.elapsed().as_secs(),
                 });
             }
@@ -388,31 +454,6 @@ impl Launcher {
                 self.abort(128 + SIGHUP as u8, ORPHANED);
             }
         }
-    }
-
-    /// Whether a launcher before this one has the same to say, as when a program is missing everywhere.
-    fn is_said_by_another(&mut self) -> bool {
-        let until = Instant::now() + ECHO;
-        let (own, has_met) = (self.own, self.has_met);
-        let spoke = |bell: &Bell| {
-            let goes_on = bell.connected || !bell.ended.is_empty();
-            bell.abort.is_some() || if has_met { goes_on } else { bell.ready }
-        };
-        let awaited = |launcher: &Self| {
-            let silent = launcher.peers.without(spoke);
-            let mut bells = launcher.peers.bells();
-            silent.iter().any(|node| *node < own)
-                && !bells.any(|(node, bell)| node < own && bell.abort.is_some())
-        };
-        while Instant::now() < until && awaited(self) {
-            let waited = self.peers.take_events().and_then(|_| self.wait(TICK));
-            if waited.is_err() {
-                return false;
-            }
-        }
-        self.peers
-            .bells()
-            .any(|(node, bell)| node < own && bell.abort.is_some())
     }
 
     pub(super) fn names(&self, nodes: &[usize]) -> String {
@@ -431,13 +472,25 @@ impl Launcher {
             let name = &self.plan.programs[which].name;
             if let Entry::Vacant(place) = files.entry(which) {
                 place.insert(library::program(name).map_err(|why| Error::Program {
-                    program: name.to_string_lossy().into_owned(),
+                    program: shown(name),
                     node: self.name(),
                     why,
                 })?);
             }
         }
         Ok(files)
+    }
+
+    /// The files of all programs of the job, as far as they are on this node: all launchers choose alike.
+    fn all_programs(&self, own: &BTreeMap<usize, PathBuf>) -> Vec<PathBuf> {
+        let programs = self.plan.programs.iter().enumerate();
+        let file = |which: usize, name: &OsStr| {
+            let own = own.get(&which).cloned();
+            own.or_else(|| library::program(name).ok())
+        };
+        programs
+            .filter_map(|(which, program)| file(which, &program.name))
+            .collect()
     }
 
     fn start_ranks(
@@ -459,6 +512,7 @@ impl Launcher {
             }
             let mut variables = common.to_vec();
             variables.extend(server.environment(rank)?);
+            variables.extend(environment::of_mpirun(&self.plan.layout, self.own, rank));
             let which = self.plan.program_of(rank);
             let (program, file) = (&self.plan.programs[which], &files[&which]);
             let start = Start {
@@ -470,18 +524,19 @@ impl Launcher {
                 stdin: rank == 0 && self.plan.stdin,
             };
             let started = self.ranks.start(&start, mouths, &self.epoll);
-            started.map_err(|cause| Error::Program {
-                program: self.plan.programs[which]
-                    .name
-                    .to_string_lossy()
-                    .into_owned(),
-                node: self.name(),
-                why: match cause.kind() {
-                    // It is there: that was looked at.
-                    std::io::ErrorKind::NotFound => {
-                        "what its first line names after #!, or its loader, is not there".into()
-                    }
-                    _ => cause.to_string(),
+            let node = self.name();
+            started.map_err(|cause| match cause.kind() {
+                std::io::ErrorKind::Other => Error::system(format!("rank {rank} on {node}"))(cause),
+                kind => Error::Program {
+                    program: shown(&self.plan.programs[which].name),
+                    node,
+                    why: match kind {
+                        // It is there: that was looked at.
+                        std::io::ErrorKind::NotFound => {
+                            "what its first line names after #!, or its loader, is not there".into()
+                        }
+                        _ => cause.to_string(),
+                    },
                 },
             })?;
         }
@@ -515,7 +570,10 @@ impl Launcher {
         if let Some(prefix) = library::prefix(libpmix) {
             texts.push(("OPAL_PREFIX", prefix.display().to_string()));
         }
-        let mut variables = environment::unset(texts, |name| std::env::var_os(name).is_some());
+        let file = environment::users_file();
+        let mut variables = environment::unset(texts, |name| {
+            std::env::var_os(name).is_some() || environment::is_in_file(name, &file)
+        });
         if self.plan.verbose {
             for (name, value) in &variables {
                 self.say(&format!("{}={}", name.display(), value.display()));
@@ -534,6 +592,7 @@ impl Launcher {
         upcalls: &Receiver<Upcall>,
         wake: &EventFd,
         signals: &Signals,
+        mouths: &Mouths,
     ) -> Result<Option<u8>, Error> {
         loop {
             wake.drain();
@@ -542,12 +601,16 @@ impl Launcher {
                 self.take_upcall(upcall)?;
             }
             self.peers.take_events()?;
-            self.reap();
+            self.peers.ask_for_life()?;
+            // First, so that ranks which a signal to all has ended do not pass for killed ones.
             self.take_signals(signals);
+            self.reap();
             self.see_to_cord();
+            if mouths.are_unheard() {
+                self.abort_unheard();
+            }
             if self.peers.is_outcast() {
                 self.say("the other nodes have given this one up; its ranks are ended");
-                self.ranks.end(SIGKILL);
                 return Ok(None);
             }
             self.hear_bells()?;
@@ -563,6 +626,7 @@ impl Launcher {
             self.bell.done = self.ranks.is_empty();
             self.ring()?;
             if self.bell.done && self.is_everybody_done() {
+                self.tell_killed();
                 return Ok(Some(self.status()));
             }
             let due = self.is_orphan
@@ -571,12 +635,12 @@ impl Launcher {
                 || !self.waiting.is_empty()
                 || !self.searching.is_empty()
                 || self.modex.is_restless();
-            let rest = if self.started { REST } else { INIT_QUIET };
+            let rest = if self.bell.started { REST } else { INIT_QUIET };
             self.wait(if due { TICK } else { rest })?;
         }
     }
 
-    fn wait(&self, most: Duration) -> Result<(), Error> {
+    pub(super) fn wait(&self, most: Duration) -> Result<(), Error> {
         let mut ready = Vec::new();
         self.epoll
             .wait(&mut ready, Some(most))
@@ -601,15 +665,28 @@ impl Launcher {
             }
             Upcall::Meeting(contribution) => self.enter(contribution),
             Upcall::Publish(publishing) => self.publish(publishing),
-            Upcall::Lookup(lookup) => self.searching.push(Searching::new(lookup)),
+            Upcall::Lookup(lookup) => self.look_up(lookup),
             Upcall::Unpublish { rank, keys, answer } => {
                 self.unpublish(rank, &keys);
                 answer.succeed();
             }
             Upcall::Signal(signalling) => self.send(signalling),
             Upcall::Want(want) => self.want(want),
-            Upcall::Found(found) => self.take_found(found),
+            Upcall::Found(found) => {
+                if !self.has_others() {
+                    self.arrivals.note(found.rank);
+                }
+                self.take_found(found);
+            }
             Upcall::Query(query) => query.give(&self.namespace()),
+            Upcall::Words(words) => {
+                let plan = &self.plan;
+                for (stream, said) in &words.said {
+                    let node = plan.layout.name(self.own);
+                    (plan.output).say_for(words.rank, (node, &plan.job), *stream, said);
+                }
+                words.succeed();
+            }
             Upcall::Tool => self.note_tool(),
             Upcall::Refused { rank, what } => self.say(&format!(
                 "rank {rank} has asked for {what}, which there is not under muster run; start all ranks at once"
@@ -643,7 +720,7 @@ impl Launcher {
         self.peers.without(|bell| bell.done).is_empty()
             || self
                 .abort_since
-                .is_some_and(|since| since.elapsed() > FAREWELL)
+                .is_some_and(|since| since.elapsed() > FAREWELL + self.plan.grace)
     }
 
     /// The exit status of this node's part.
@@ -670,6 +747,14 @@ impl Launcher {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_has_a_bound() {
+        let mut list = vec![1, 2];
+        assert_eq!(push_within(&mut list, 3, 3), Ok(()));
+        assert_eq!(push_within(&mut list, 4, 3), Err(4));
+        assert_eq!(list, [1, 2, 3]);
+    }
 
     #[test]
     fn the_status_of_a_job_is_not_taken_for_a_lost_node() {

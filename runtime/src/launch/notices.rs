@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::bell::Put;
-use super::node::Launcher;
+use super::node::{Launcher, push_within};
 use crate::pmix::server::{Lookup, Publishing, Value};
 
 /// Most bytes of notices of one node, as [`size_of`] counts: they have to fit on its bell beside all else.
@@ -28,25 +28,40 @@ pub(super) struct Notice {
     pub(super) once: bool,
 }
 
+/// Those that may be waited for on a node at a time.
+const SEARCHING_MOST: usize = 4096;
+/// How long is waited for words by a rank that does not say how long: a program that is to come may stand in a queue.
+const SEARCH_MOST: Duration = Duration::from_secs(3600);
+
 /// Somebody who waits for words.
 pub(super) struct Searching {
     lookup: Lookup,
-    until: Option<Instant>,
+    until: Instant,
 }
 
 impl Searching {
-    pub(super) fn new(lookup: Lookup) -> Self {
-        let patience = lookup
-            .timeout_s
-            .map(|seconds| Duration::from_secs(u64::from(seconds)));
+    fn new(lookup: Lookup) -> Self {
         Self {
-            until: patience.map(|patience| Instant::now() + patience),
+            until: Instant::now() + patience(lookup.timeout_s),
             lookup,
         }
     }
 }
 
+fn patience(timeout_s: Option<u32>) -> Duration {
+    let given = timeout_s.map(|seconds| Duration::from_secs(u64::from(seconds)));
+    given.unwrap_or(SEARCH_MOST)
+}
+
 impl Launcher {
+    /// A rank looks for words, which may still have to come.
+    pub(super) fn look_up(&mut self, lookup: Lookup) {
+        let searching = Searching::new(lookup);
+        if let Err(one) = push_within(&mut self.searching, searching, SEARCHING_MOST) {
+            one.lookup.refuse();
+        }
+    }
+
     pub(super) fn publish(&mut self, publishing: Publishing) {
         let stands = |key: &String| self.notices().any(|(_, notice)| notice.key == *key);
         if publishing.entries.iter().any(|(key, _)| stands(key)) {
@@ -181,7 +196,7 @@ impl Launcher {
                 }
             }
             lookup.give(&found, is_all);
-        } else if until.is_some_and(|until| Instant::now() > until) {
+        } else if Instant::now() > until {
             lookup.time_out();
         } else {
             self.searching.push(Searching { lookup, until });
@@ -214,6 +229,13 @@ fn size_of(key: &str, value: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Who does not say how long is not waited with for ever.
+    #[test]
+    fn every_search_has_an_end() {
+        assert_eq!(patience(Some(3)), Duration::from_secs(3));
+        assert_eq!(patience(None), SEARCH_MOST);
+    }
 
     #[test]
     fn a_notice_takes_no_more_of_the_bell_than_is_counted() {

@@ -1,16 +1,27 @@
 //! Where the ranks' words go: as they come to the launcher's own output, with the rank before each line, or into
 //! files.
 
+use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long the last words of ranks that have ended are waited for: a process that they left may hold the pipe.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-/// A line that is longer is passed on in parts, in bytes.
-const LINE_MOST: u64 = 65_536;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::node::{TICK, say};
+use super::words::{LAST_WORDS, Words};
+use crate::pmix::server::Stream;
+use crate::sys::descriptor::EventFd;
+use crate::sys::poll::readable;
+
+const OUT: &str = "standard output";
+const ERROR: &str = "standard error";
+/// The exit status of a job that has lost words and nothing else.
+const LOST: u8 = 1;
+/// That of a job whose reader has left, as a shell counts a program that SIGPIPE has ended.
+pub(super) const UNREAD: u8 = 128 + signal_hook::consts::SIGPIPE as u8;
 
 /// What the user wants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,6 +41,45 @@ impl Output {
         let pattern = self.file.as_deref().unwrap_or("x");
         fill(pattern, 0, "", "").map(|_| ())
     }
+
+    /// Says what a rank has given to the PMIx server to say, where its own words go. Of node and job the names.
+    pub(super) fn say_for(&self, rank: u32, of: (&str, &str), stream: Stream, words: &[u8]) {
+        let written = match (&self.file, stream) {
+            (Some(pattern), _) => fill(pattern, rank, of.0, of.1)
+                .map_err(io::Error::other)
+                .and_then(|path| OpenOptions::new().create(true).append(true).open(path))
+                .and_then(|mut file| file.write_all(words)),
+            (None, Stream::Err) => io::stderr().write_all(&self.labelled(rank, words)),
+            (None, Stream::Out) => {
+                let mut out = io::stdout();
+                let written = out.write_all(&self.labelled(rank, words));
+                written.and_then(|()| out.flush())
+            }
+        };
+        match written {
+            // A reader who has gone knows it himself.
+            Err(cause) if cause.kind() != io::ErrorKind::BrokenPipe => say(
+                of.0,
+                &format!("words of rank {rank} cannot be written, and are lost: {cause}"),
+            ),
+            _ => {}
+        }
+    }
+
+    fn labelled(&self, rank: u32, words: &[u8]) -> Vec<u8> {
+        if !self.label {
+            return words.to_vec();
+        }
+        let label = |line: &[u8]| [format!("{rank}: ").as_bytes(), line].concat();
+        let mut lines: Vec<u8> = words
+            .split_inclusive(|byte| *byte == b'\n')
+            .flat_map(label)
+            .collect();
+        if !lines.ends_with(b"\n") {
+            lines.push(b'\n');
+        }
+        lines
+    }
 }
 
 /// The words of this node's ranks.
@@ -37,21 +87,82 @@ pub(super) struct Mouths {
     output: Output,
     node: String,
     job: String,
-    /// Kept by each reader, so that its end is seen.
-    open: Sender<()>,
-    ended: Receiver<()>,
+    /// Standard output and error, where lines are labelled.
+    words: Vec<Words>,
+    /// Raised by these.
+    told: EventFd,
+    /// The files of ranks, and where they are.
+    files: RefCell<Vec<(String, File)>>,
+}
+
+/// What has become of the words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Nothing is lost.
+    Written,
+    /// Some are.
+    Lost,
+    /// Nobody reads standard output any more.
+    Unread,
+    /// The user did not want to wait until they were read.
+    Asked(i32),
+}
+
+impl Fate {
+    fn or_worse(self, other: Self) -> Self {
+        match self {
+            Self::Written => other,
+            _ => self,
+        }
+    }
+
+    /// The exit status of a job that ended with this one.
+    pub(super) fn status(self, of_ranks: u8) -> u8 {
+        match self {
+            _ if of_ranks != 0 => of_ranks,
+            Self::Written => 0,
+            Self::Lost => LOST,
+            Self::Unread => UNREAD,
+            Self::Asked(signal) => 128 + signal as u8,
+        }
+    }
 }
 
 impl Mouths {
-    pub(super) fn new(output: &Output, node: &str, job: &str) -> Self {
-        let (open, ended) = channel();
-        Self {
+    /// # Errors
+    /// The system's.
+    pub(super) fn new(output: &Output, node: &str, job: &str) -> io::Result<Self> {
+        let told = EventFd::new()?;
+        let mut words = Vec::new();
+        if output.label && output.file.is_none() {
+            let tell = || {
+                let copy = told.as_fd().try_clone_to_owned();
+                copy.map(EventFd::from_received)
+            };
+            let out = io::stdout().as_fd().try_clone_to_owned()?;
+            let error = io::stderr().as_fd().try_clone_to_owned()?;
+            words.push(Words::start(node, OUT, out, tell()?)?);
+            words.push(Words::start(node, ERROR, error, tell()?)?);
+        }
+        Ok(Self {
             output: output.clone(),
             node: node.to_owned(),
             job: job.to_owned(),
-            open,
-            ended,
-        }
+            words,
+            told,
+            files: RefCell::default(),
+        })
+    }
+
+    /// Becomes readable when somebody has left who read, or has read all.
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.told.as_fd()
+    }
+
+    /// Whether nobody reads standard output any more.
+    pub(super) fn are_unheard(&self) -> bool {
+        self.told.drain();
+        self.words.first().is_some_and(Words::is_gone)
     }
 
     /// Says where the words of a rank that is about to be started go.
@@ -59,9 +170,15 @@ impl Mouths {
         if let Some(pattern) = &self.output.file {
             let path = fill(pattern, rank, &self.node, &self.job).map_err(io::Error::other)?;
             let open = OpenOptions::new().create(true).append(true).open(&path);
-            let file: File =
-                open.map_err(|cause| io::Error::new(cause.kind(), format!("{path}: {cause}")))?;
-            command.stdout(file.try_clone()?).stderr(file);
+            // Of a kind of its own: that something is not there is also said of a program.
+            let file: File = open.map_err(|cause| {
+                let why = format!(
+                    "--output {path}: {cause}; its folder has to be there, and yours, on every node"
+                );
+                io::Error::other(why)
+            })?;
+            command.stdout(file.try_clone()?).stderr(file.try_clone()?);
+            self.files.borrow_mut().push((path, file));
         } else if self.output.label {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
@@ -71,57 +188,124 @@ impl Mouths {
     /// Listens to a rank that was started.
     ///
     /// # Errors
-    /// No thread can be had.
+    /// The system's.
     pub(super) fn listen(&self, child: &mut Child, rank: u32) -> io::Result<()> {
-        if let Some(pipe) = child.stdout.take() {
-            self.pass_on(pipe, rank, |line| io::stdout().write_all(line))?;
-        }
-        if let Some(pipe) = child.stderr.take() {
-            self.pass_on(pipe, rank, |line| io::stderr().write_all(line))?;
+        let pipes = [
+            child.stdout.take().map(OwnedFd::from),
+            child.stderr.take().map(OwnedFd::from),
+        ];
+        for (words, pipe) in self.words.iter().zip(pipes) {
+            pipe.map_or(Ok(()), |pipe| words.add(rank, pipe))?;
         }
         Ok(())
     }
 
-    fn pass_on(
-        &self,
-        pipe: impl Read + Send + 'static,
-        rank: u32,
-        write: impl Fn(&[u8]) -> io::Result<()> + Send + 'static,
-    ) -> io::Result<()> {
-        let open = self.open.clone();
-        let read = move || {
-            let _open = open;
-            let mut pipe = BufReader::new(pipe);
-            let mut line = Vec::new();
-            loop {
-                line.clear();
-                line.extend(format!("{rank}: ").as_bytes());
-                let read = pipe.by_ref().take(LINE_MOST).read_until(b'\n', &mut line);
-                if !read.is_ok_and(|count| count > 0) {
-                    return;
-                }
-                if !line.ends_with(b"\n") {
-                    line.push(b'\n');
-                }
-                // Nobody may be reading; the rank is not to be stopped by that.
-                let _ = write(&line);
+    /// All ranks have ended: waits until what they have said is read. If nothing at all is taken for so long (as an
+    /// option says), or if `asked` answers a signal (`wake` becomes readable then), the rest is counted and lost.
+    pub(super) fn finish(
+        self,
+        (patience, option): (Duration, &str),
+        wake: BorrowedFd<'_>,
+        mut asked: impl FnMut() -> Option<i32>,
+    ) -> Fate {
+        self.words.iter().for_each(Words::close);
+        let patience = patience.max(2 * LAST_WORDS);
+        let mut taken = 0;
+        let mut since = Instant::now();
+        let mut fate = Fate::Written;
+        let mut why = String::new();
+        while !self.words.iter().all(Words::has_ended) {
+            let now_taken = self.words.iter().map(Words::taken).sum();
+            if now_taken != taken {
+                (taken, since) = (now_taken, Instant::now());
             }
-        };
-        let reader = std::thread::Builder::new().spawn(read);
-        reader.map(|_| ()).map_err(|cause| {
-            let why = format!(
-                "no thread for what rank {rank} says: {cause}; raise ulimit -u, or use --output"
+            let signal = asked();
+            if let Some(signal) = signal {
+                fate = Fate::Asked(signal);
+                why = format!("signal {signal} came before whoever reads had taken it");
+            } else if since.elapsed() >= patience {
+                let waited_s = patience.as_secs();
+                why = format!("whoever reads has taken nothing for {waited_s} s ({option})");
+            }
+            if !why.is_empty() {
+                self.halt();
+                break;
+            }
+            let until = (since + patience).saturating_duration_since(Instant::now());
+            let _ = readable(&[wake, self.told.as_fd()], Some(until.min(TICK)));
+            self.told.drain();
+        }
+        for words in &self.words {
+            fate = fate.or_worse(self.tell_losses(words, &why));
+        }
+        if let Some((path, why)) = self.full_file() {
+            say_if_room(
+                &self.node,
+                &format!(
+                    "--output {path}: {why}; what ranks wrote may be missing there; make room, or name another place"
+                ),
             );
-            io::Error::new(cause.kind(), why)
-        })
+            fate = fate.or_worse(Fate::Lost);
+        }
+        fate
     }
 
-    /// Waits for the last words.
-    pub(super) fn finish(self) {
-        drop(self.open);
-        // Nothing is ever sent: the wait ends when the last reader has.
-        let _ = self.ended.recv_timeout(LAST_WORDS);
-        let _ = io::stdout().flush();
+    /// The threads count what is left, which takes them no time.
+    fn halt(&self) {
+        self.words.iter().for_each(Words::halt);
+        // They have nothing to wait for; where many processes run it may take its time all the same.
+        let until = Instant::now() + 10 * LAST_WORDS;
+        while !self.words.iter().all(Words::has_ended) && Instant::now() < until {
+            let _ = readable(&[self.told.as_fd()], Some(TICK));
+            self.told.drain();
+        }
+    }
+
+    fn tell_losses(&self, words: &Words, why: &str) -> Fate {
+        let lost = words.lost();
+        if lost > 0 {
+            let why = if why.is_empty() {
+                "it could not be written"
+            } else {
+                why
+            };
+            say_if_room(
+                &self.node,
+                &format!(
+                    "{lost} lines of what ranks said on {} are lost: {why}",
+                    words.name()
+                ),
+            );
+            return Fate::Lost;
+        }
+        match words.is_gone() && words.name() == OUT {
+            true => Fate::Unread,
+            false => Fate::Written,
+        }
+    }
+
+    /// The first file that takes nothing more: its rank may not have looked.
+    fn full_file(&self) -> Option<(String, String)> {
+        let files = self.files.borrow();
+        files.iter().find_map(|(path, file)| {
+            // A device answers; a file takes nothing and is as it was.
+            let refused = rustix::io::write(file, &[]).err();
+            let why = refused.map(|cause| io::Error::from(cause).to_string());
+            let is_full = rustix::fs::fstatvfs(file)
+                .is_ok_and(|place| place.f_blocks > 0 && place.f_bavail == 0);
+            let why = why.or_else(|| is_full.then(|| "its file system is full".to_owned()));
+            why.map(|why| (path.clone(), why))
+        })
+    }
+}
+
+/// The same as [`say`], where it need not be waited for: whoever reads may take nothing.
+fn say_if_room(node: &str, words: &str) {
+    let error = io::stderr();
+    let mut one = [PollFd::new(&error, PollFlags::OUT)];
+    let moment = Timespec::default();
+    if poll(&mut one, Some(&moment)).is_ok_and(|ready| ready > 0) {
+        say(node, words);
     }
 }
 
@@ -175,12 +359,13 @@ mod tests {
             label: true,
             file: Some(format!("{}/%r", folder.path().display())),
         };
-        let mouths = Mouths::new(&output, "n", "j");
+        let mouths = Mouths::new(&output, "n", "j").unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "echo one; echo two >&2"]);
         mouths.prepare(&mut command, 3).unwrap();
         assert!(command.status().unwrap().success());
-        mouths.finish();
+        let fate = mouths.finish((Duration::ZERO, ""), io::stdin().as_fd(), || None);
+        assert_eq!(fate, Fate::Written);
         let said = std::fs::read_to_string(folder.path().join("3")).unwrap();
         assert_eq!(said, "one\ntwo\n");
     }

@@ -4,12 +4,16 @@
 //! own rails. Whether one is gone is the agents' verdict, not ours.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use super::Error;
 use super::bell::{self, Bell, PART, Parcel};
 use super::layout::Layout;
-use crate::board::{Event, EventKind, NO_RANK, NodeState, RankState};
+use crate::board::{Cause, Event, EventKind, NO_RANK, NodeState, RankState};
 use crate::client::{self, Client};
+
+/// How often the agent is asked for a sign of life.
+const ASKED_EVERY: Duration = Duration::from_secs(5);
 
 /// What is known of the launcher of a node.
 #[derive(Debug, Default, Clone)]
@@ -29,6 +33,8 @@ pub(super) struct Peers {
     /// Ranks that are dead by Muster's verdict or their launcher's word.
     failed: BTreeSet<u32>,
     outcast: bool,
+    /// When the agent has answered last.
+    answered: Instant,
 }
 
 impl Peers {
@@ -44,6 +50,7 @@ impl Peers {
             gone: BTreeSet::new(),
             failed: BTreeSet::new(),
             outcast: false,
+            answered: Instant::now(),
         };
         peers.look_at_all()?;
         Ok(peers)
@@ -96,6 +103,10 @@ impl Peers {
 
     fn take(&mut self, event: &Event) -> Result<(), Error> {
         match event.kind {
+            // What the lost one had published went with it, and who leaves now cannot be heard any more.
+            EventKind::Overflow if event.cause == Cause::NewAgent && self.peers.len() > 1 => {
+                return Err(Error::NewAgent);
+            }
             EventKind::Overflow => return self.look_at_all(),
             EventKind::Outcast => self.outcast = true,
             EventKind::RankFailed if event.rank != NO_RANK => _ = self.failed.insert(event.rank),
@@ -149,6 +160,16 @@ impl Peers {
         peer.index = Some(index);
         if let Some(bell) = bell.as_deref().and_then(Bell::decode) {
             peer.bell = Some(bell);
+        }
+        Ok(())
+    }
+
+    /// Asks the agent for a sign of life, now and then: one that hangs cannot say that the others have given this
+    /// node up. A node without others can wait for it.
+    pub(super) fn ask_for_life(&mut self) -> Result<(), Error> {
+        if self.peers.len() > 1 && self.answered.elapsed() >= ASKED_EVERY {
+            self.predecessor()?;
+            self.answered = Instant::now();
         }
         Ok(())
     }

@@ -55,6 +55,7 @@ impl ExitPolicy {
     pub fn of_nodes(self, statuses: &[Option<u8>]) -> u8 {
         let known = || statuses.iter().flatten().copied();
         match self {
+            Self::First if known().next().is_none() => 137,
             Self::First => known().find(|status| *status != 0).unwrap_or(0),
             Self::Worst if statuses.contains(&None) => known().max().unwrap_or(0).max(137),
             Self::Worst => known().max().unwrap_or(0),
@@ -76,6 +77,7 @@ mod tests {
         }
     }
 
+    /// run-4.
     #[test]
     fn a_lost_rank_counts_for_some() {
         let ended = [end(137, true), end(3, false), end(4, false)];
@@ -94,6 +96,12 @@ mod tests {
         assert_eq!(ExitPolicy::First.of_nodes(&statuses), 2);
         assert_eq!(ExitPolicy::Worst.of_nodes(&statuses), 137);
         assert_eq!(ExitPolicy::Survivors.of_nodes(&statuses), 2);
-        assert_eq!(ExitPolicy::Survivors.of_nodes(&[None]), 137);
+        for policy in [ExitPolicy::First, ExitPolicy::Worst, ExitPolicy::Survivors] {
+            assert_eq!(
+                policy.of_nodes(&[None]),
+                137,
+                "nobody says that it went well"
+            );
+        }
     }
 }

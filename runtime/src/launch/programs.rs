@@ -48,13 +48,26 @@ pub fn programs(words: &[OsString], first: Option<u32>) -> Result<Vec<Program>, 
     all.into_iter().map(program).collect()
 }
 
+/// How a number of ranks is announced; `-np` is mpirun's.
+const NUMBER: [&str; 3] = ["-n", "--np", "-np"];
+
+fn is_option(word: &OsStr) -> bool {
+    word.as_encoded_bytes().starts_with(b"-")
+}
+
 /// The ranks that a part begins with, and the rest of it.
 fn number(part: &[OsString]) -> Result<(Option<u32>, &[OsString]), String> {
     let Some((option, rest)) = part
         .split_first()
-        .filter(|(word, _)| *word == "-n" || *word == "--np")
+        .filter(|(word, _)| NUMBER.iter().any(|one| *word == *one))
     else {
-        return Ok((None, part));
+        return match part.first().filter(|word| is_option(word)) {
+            Some(word) => Err(format!(
+                "{} after a : is unknown; there is only -n RANKS; write -n 6 ./b, or -n 6 -- {0}",
+                word.to_string_lossy()
+            )),
+            None => Ok((None, part)),
+        };
     };
     let text = rest
         .first()
@@ -68,12 +81,14 @@ fn number(part: &[OsString]) -> Result<(Option<u32>, &[OsString]), String> {
         )
     })?;
     let rest = &rest[1..];
-    let rest = if rest.first().is_some_and(|word| word == "--") {
-        &rest[1..]
-    } else {
-        rest
-    };
-    Ok((Some(ranks), rest))
+    match rest.first() {
+        Some(word) if word == "--" => Ok((Some(ranks), &rest[1..])),
+        Some(word) if is_option(word) => Err(format!(
+            "{} after a : is unknown; there is only -n RANKS; a program of that name stands after --",
+            word.to_string_lossy()
+        )),
+        _ => Ok((Some(ranks), rest)),
+    }
 }
 
 #[cfg(test)]
@@ -84,6 +99,7 @@ mod tests {
         line.split_whitespace().map(OsString::from).collect()
     }
 
+    /// run-2.
     #[test]
     fn programs_are_told_apart_by_colons() {
         let all = programs(&words("./a x : -n 6 ./b -n 7 : -n 1 -- ./c"), Some(2)).unwrap();
@@ -106,6 +122,9 @@ mod tests {
             ("./a :", Some(1), "no program beside a :"),
             (": ./b", Some(1), "no program beside a :"),
             ("./a : -n 2", Some(1), "no program beside a :"),
+            ("./a : -n2 ./b", Some(1), "-n2 after a : is unknown"),
+            ("./a : -n 2 -x A=1 ./b", Some(1), "-x after a : is unknown"),
+            ("./a : -np x ./b", Some(1), "-np x is no number"),
         ] {
             let refused = programs(&words(line), first).unwrap_err();
             assert!(refused.contains(why), "{line}: {refused}");

@@ -17,10 +17,51 @@ use crate::sys::process::{descendants, open_pidfd, send_signal, send_signal_by, 
 struct Running {
     pid: u32,
     pidfd: OwnedFd,
-    connected: bool,
-    finalized: bool,
+    visits: Visits,
     /// What it has left, if it has ended; its pid is then no longer its own.
     status: Option<u8>,
+    /// The signal that has killed it.
+    signal: Option<i32>,
+    /// Signals that were to end it, as bits.
+    sent: u64,
+}
+
+/// A signal that has killed a rank and was not sent to it here to end it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Killed {
+    pub(super) pid: u32,
+    pub(super) signal: i32,
+}
+
+/// When a rank was at the PMIx server. With MPI Sessions it comes and leaves any number of times; and what it has
+/// started in its own environment passes for it there.
+#[derive(Debug, Default)]
+struct Visits {
+    come: u32,
+    left: u32,
+    /// Two of them were there at once.
+    had_guest: bool,
+}
+
+impl Visits {
+    fn come(&mut self) {
+        self.had_guest |= self.come > self.left;
+        self.come += 1;
+    }
+
+    fn leave(&mut self) {
+        self.left += 1;
+    }
+
+    fn any(&self) -> bool {
+        self.come > 0
+    }
+
+    /// Whether the rank, which ended with this status, had been there and had left in order. Of a guest that ended
+    /// without a word nobody tells; then its own status has to do.
+    fn are_over(&self, status: u8) -> bool {
+        self.any() && (self.left >= self.come || self.had_guest && self.left > 0 && status == 0)
+    }
 }
 
 /// What a rank is started with.
@@ -86,31 +127,39 @@ impl Ranks {
         let running = Running {
             pid,
             pidfd,
-            connected: false,
-            finalized: false,
+            visits: Visits::default(),
             status: None,
+            signal: None,
+            sent: 0,
         };
         self.running.insert(rank, running);
         Ok(())
     }
 
-    /// It may have left before: with MPI Sessions it comes and leaves any number of times.
     pub(super) fn note_connected(&mut self, rank: u32) {
         if let Some(running) = self.running.get_mut(&rank) {
-            running.connected = true;
-            running.finalized = false;
+            running.visits.come();
         }
     }
 
     pub(super) fn note_finalized(&mut self, rank: u32) {
         if let Some(running) = self.running.get_mut(&rank) {
-            running.finalized = true;
+            running.visits.leave();
         }
     }
 
     /// Whether one has come to the PMIx server.
     pub(super) fn any_connected(&self) -> bool {
-        self.running.values().any(|running| running.connected)
+        self.running.values().any(|running| running.visits.any())
+    }
+
+    /// Those that were never at the PMIx server.
+    pub(super) fn absent(&self) -> impl Iterator<Item = u32> {
+        let absent = self
+            .running
+            .iter()
+            .filter(|(_, running)| !running.visits.any());
+        absent.map(|(rank, _)| *rank)
     }
 
     /// Looks who has ended. What such a rank has said before is in the channel by now: that it leaves in order is
@@ -119,7 +168,11 @@ impl Ranks {
         for running in self.running.values_mut() {
             if running.status.is_none() {
                 running.status = match try_reap(running.pid) {
-                    Ok(status) => status.map(shell_status),
+                    Ok(status) => {
+                        let killed = status.filter(|status| libc::WIFSIGNALED(*status));
+                        running.signal = killed.map(|status| libc::WTERMSIG(status));
+                        status.map(shell_status)
+                    }
                     // It is nobody's child any more: how it ended is not known.
                     Err(_) => Some(1),
                 };
@@ -128,19 +181,22 @@ impl Ranks {
     }
 
     /// Those that had ended when that was looked for; what they had said must have been taken.
-    pub(super) fn reap(&mut self, epoll: &Epoll) -> Vec<Ended> {
+    pub(super) fn reap(&mut self, epoll: &Epoll) -> Vec<(Ended, Option<Killed>)> {
         let mut ended = Vec::new();
         self.running.retain(|rank, running| {
             let Some(status) = running.status else {
                 return true;
             };
             epoll.remove(running.pidfd.as_fd());
-            ended.push(Ended {
+            let end = Ended {
                 rank: *rank,
                 status,
-                connected: running.connected,
-                finalized: running.finalized,
-            });
+                connected: running.visits.any(),
+                finalized: running.visits.are_over(status),
+            };
+            let (pid, sent) = (running.pid, running.sent);
+            let signal = running.signal.filter(|signal| sent & bit(*signal) == 0);
+            ended.push((end, signal.map(|signal| Killed { pid, signal })));
             false
         });
         ended
@@ -154,18 +210,28 @@ impl Ranks {
     /// Sends a signal that is to end them to all that run, and from now on waits for those they have started, too: one
     /// may be a shell whose program takes its time.
     pub(super) fn end(&mut self, signal: i32) {
+        self.follow(signal);
         for running in self.running.values() {
             if running.status.is_none() {
-                let below = descendants(running.pid);
-                let opened = below.into_iter().filter_map(|pid| open_pidfd(pid).ok());
-                self.strays.extend(opened);
                 let _ = send_signal(running.pid, signal);
             }
         }
-        self.strays.retain(|stray| !has_ended(stray));
         for stray in &self.strays {
             let _ = send_signal_by(stray.as_fd(), signal);
         }
+    }
+
+    /// The same where others have sent it.
+    pub(super) fn follow(&mut self, signal: i32) {
+        for running in self.running.values_mut() {
+            if running.status.is_none() {
+                running.sent |= bit(signal);
+                let below = descendants(running.pid);
+                let opened = below.into_iter().filter_map(|pid| open_pidfd(pid).ok());
+                self.strays.extend(opened);
+            }
+        }
+        self.strays.retain(|stray| !has_ended(stray));
     }
 
     /// Sends a signal to those from one to another of these that run here, and what they have started; to all if none
@@ -194,6 +260,10 @@ fn has_ended(stray: &OwnedFd) -> bool {
     readable(&[stray.as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
 }
 
+fn bit(signal: i32) -> u64 {
+    1 << (signal & 63)
+}
+
 /// An end as a shell counts it.
 fn shell_status(status: i32) -> u8 {
     let number = if libc::WIFSIGNALED(status) {
@@ -202,4 +272,58 @@ fn shell_status(status: i32) -> u8 {
         libc::WEXITSTATUS(status)
     };
     number as u8
+}
+
+impl Killed {
+    /// A terminal or a scheduler sends such a one to all of its processes: soon this launcher hears of it, too.
+    pub(super) fn may_be_everybodys(&self) -> bool {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+        [SIGHUP, SIGINT, SIGQUIT, SIGTERM].contains(&self.signal)
+    }
+
+    pub(super) fn words(&self, rank: u32) -> String {
+        let Self { pid, signal } = self;
+        let name = signal_hook::low_level::signal_name(*signal);
+        let name = name.map_or_else(String::new, |name| format!(" ({name})"));
+        format!("rank {rank} (pid {pid}) was killed by signal {signal}{name}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In the words `C` for who comes and `L` for who leaves.
+    fn visits(words: &str) -> Visits {
+        let mut visits = Visits::default();
+        for letter in words.chars() {
+            match letter {
+                'C' => visits.come(),
+                _ => visits.leave(),
+            }
+        }
+        visits
+    }
+
+    #[test]
+    fn a_rank_has_left_when_it_has_and_not_its_guest() {
+        for (words, status, left) in [
+            ("", 0, false),
+            ("", 3, false),
+            ("CL", 0, true),
+            ("CL", 3, true),
+            ("C", 0, false),
+            // Sessions.
+            ("CLC", 0, false),
+            ("CLCL", 0, true),
+            // A guest that leaves, and the rank after it, or not.
+            ("CCLL", 3, true),
+            ("CCL", 137, false),
+            // A guest that ends without a word.
+            ("CCL", 0, true),
+            ("CC", 0, false),
+        ] {
+            assert_eq!(visits(words).are_over(status), left, "{words} {status}");
+        }
+    }
 }

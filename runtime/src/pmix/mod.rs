@@ -13,10 +13,12 @@
 //! event that leaves the process (wider ranges hang or kill jobs under several launchers).
 
 mod ears;
+#[allow(unsafe_code)]
 mod ffi;
 mod inbox;
 mod job;
 #[cfg(feature = "agent")]
+#[allow(unsafe_code)]
 pub mod server;
 mod word;
 

@@ -86,7 +86,7 @@ fn all_are_told_when_all_have_come() {
 }
 
 /// One with another key is refused, and believes no server with another key; who is on another net makes all
-/// of them start again, and all are told who.
+/// of them start again, and all are told who (BG-04).
 #[test]
 fn who_does_not_belong_is_refused() {
     let server = Running::new(2);

@@ -12,6 +12,8 @@ pub mod clock;
 #[cfg(feature = "agent")]
 pub mod daemon;
 pub mod descriptor;
+#[cfg(feature = "agent")]
+pub mod file;
 pub mod fork;
 pub mod futex;
 #[cfg(feature = "agent")]

@@ -30,6 +30,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::board::{Board, BoardView, Leave, Occupancy};
 use crate::sys::clock::monotonic_ns;
@@ -46,6 +47,8 @@ use procfs::StatFile;
 const GROUP_SIZE: usize = futex::WAIT_MAX - 1;
 /// Stack of a watching thread, in bytes. They read small files and allocate on the heap.
 const STACK_SIZE: usize = 128 * 1024;
+/// How long threads may take to end.
+const ENDING: Duration = Duration::from_secs(5);
 
 /// How the words are waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,21 +249,31 @@ impl Watch {
     }
 }
 
+fn tell_of_rest() {
+    #[cfg(feature = "agent")]
+    tracing::warn!("a thread of the watch has not ended in {ENDING:?} and is left behind");
+}
+
 impl Drop for Watch {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.poked.raise();
+        let end = Instant::now() + ENDING;
         let threads = self
             .threads
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         for thread in threads.drain(..) {
             // A thread may be just about to sleep when it is woken: again until it has ended.
-            while !thread.is_finished() {
+            while !thread.is_finished() && Instant::now() < end {
                 self.shared.wake_all();
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
             }
-            let _ = thread.join();
+            match thread.is_finished() {
+                true => drop(thread.join()),
+                // The kernel keeps it in a look at a process; it touches nothing but what it shares.
+                false => tell_of_rest(),
+            }
         }
     }
 }

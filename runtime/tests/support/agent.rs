@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use muster::board::{BoardLimits, BoardView, BoardWriter, Cause, Event, EventKind, RankState};
 use muster::client::Options;
@@ -220,7 +221,9 @@ fn serve(
                 Order::SendKey(slot, key) => assert!(doorman.send_key(slot, key)),
             }
         }
-        doorman.serve(&mut board, watch, &mut requests).unwrap();
+        doorman
+            .serve(Instant::now(), &mut board, watch, &mut requests)
+            .unwrap();
         watch.take(&mut notices);
         for request in requests.drain(..) {
             if let Request::Attached {

@@ -147,7 +147,7 @@ mod tests {
         hop: 1,
     };
 
-    /// The example of the documents: who has [7, 8, 0, 2] pings one who has [1, 0, 3, 4].
+    /// The example of the documents: who has [7, 8, 0, 2] pings one who has [1, 0, 3, 4] (AG-08).
     #[test]
     fn the_reply_holds_what_is_younger_by_two() {
         let mut first = Gossip::new(4, Some(1), RULES);

@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// AG-13, AG-15: joined whole, whatever the order of the parts; ping and reply have kinds of their own.
+    /// AG-15: joined whole, whatever the order of the parts.
     #[test]
     fn parts_in_any_order_make_the_message() {
         let mut assemblies = Assemblies::default();

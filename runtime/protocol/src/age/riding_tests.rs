@@ -141,7 +141,7 @@ fn pings(world: &World) -> (u64, u64) {
 }
 
 /// Two nodes of which each sends one message in every cycle, at all moments of it alike: the part 1 - P of the
-/// pings is carried, the others go, and in each cycle there is one or the other.
+/// pings is carried, the others go, and in each cycle there is one or the other (BG-03).
 #[test]
 fn pings_fall_by_what_p_says() {
     for permille in [0, 250, 500, 750, 1000] {
@@ -175,7 +175,7 @@ fn pings_fall_by_what_p_says() {
 }
 
 /// Eight nodes of which each talks to one other all the time: a seventh of the pings is carried, the others
-/// go where chance sends them; nobody is suspected, and one who dies is found everywhere.
+/// go where chance sends them; nobody is suspected, and one who dies is found everywhere (BG-03).
 #[test]
 fn who_talks_to_one_gossips_with_all() {
     let count = 8;
@@ -201,6 +201,7 @@ fn who_talks_to_one_gossips_with_all() {
 }
 
 /// What was carried is believed as a ping is: once, from a participant, of the same list, and not when it lay for long.
+/// BG-03.
 #[test]
 fn what_was_carried_has_to_be_sound() {
     let mut world = riders(2, 750);
@@ -268,7 +269,7 @@ fn what_was_carried_has_to_be_sound() {
 }
 
 /// Messages that are never handed over on the other side, or late, take pings along all the same: nobody is failed,
-/// as eight of nine go by the rails then, and who dies is found.
+/// as eight of nine go by the rails then, and who dies is found (BG-03).
 #[test]
 fn pings_that_messages_swallow_fail_nobody() {
     for count in [2, 8] {

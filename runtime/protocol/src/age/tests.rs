@@ -38,6 +38,8 @@ pub(super) struct World {
     pub(super) engines: Vec<Option<Age>>,
     pub(super) events: Vec<(usize, EventKind, MemberId)>,
     frames: u64,
+    /// Of them those to engines that are down.
+    lost: u64,
 }
 
 impl World {
@@ -48,6 +50,7 @@ impl World {
             engines: engines.into_iter().map(start).collect(),
             events: Vec::new(),
             frames: 0,
+            lost: 0,
         }
     }
 
@@ -101,6 +104,7 @@ impl World {
                 .to_vec();
             let to = (0..self.engines.len()).find(|to| nid(*to).as_bytes() == address);
             let Some(to) = to.filter(|to| self.engines[*to].is_some()) else {
+                self.lost += 1;
                 continue;
             };
             let _ = self.input(
@@ -369,6 +373,67 @@ fn the_local_factor_keeps_pings_in_the_group() {
             }
         }
         assert!(pings >= 49);
+    }
+}
+
+/// AG-13, BG-01: a reply is told from a ping by its header; where gossip is pushed there is none.
+#[test]
+fn a_ping_is_answered_by_a_frame_of_another_kind_or_not_at_all() {
+    let now = Instant(10 * INTERVAL_US);
+    let mut buffer = [0; 1500];
+    for (exchange, answer) in [
+        (Exchange::Reply, Some(frame::Kind::GossipReply)),
+        (Exchange::Push, None),
+    ] {
+        let engine = |own| {
+            let config = AgeConfig {
+                exchange,
+                ..config(own, 4)
+            };
+            Age::new(config).unwrap()
+        };
+        let (mut asks, mut answers) = (engine(0), engine(1));
+        asks.ping_due = true;
+        asks.asked_for = Some(1);
+        let size = asks.poll_transmit(now, &mut buffer).unwrap().size;
+        let bytes = &buffer[..size];
+        assert_eq!(frame::peek(bytes), Some(frame::Kind::Gossip));
+        answers.handle(now, Input::Datagram { bytes }).unwrap();
+        assert!(answers.member(MemberId::of(&nid(0))).is_some());
+        let size = answers
+            .poll_transmit(now, &mut buffer)
+            .map(|transmit| transmit.size);
+        assert_eq!(size.and_then(|size| frame::peek(&buffer[..size])), answer);
+    }
+}
+
+/// BG-01: without pings of the dead only those in the list are pinged; with them (AG-10) all are.
+#[test]
+fn only_the_listed_are_pinged_unless_the_dead_are_as_well() {
+    let count = 6;
+    for pings_dead in [false, true] {
+        let mut world = World::new((0..count).map(|own| AgeConfig {
+            exchange: Exchange::Push,
+            pings_dead,
+            ..config(own, count)
+        }));
+        for index in 0..count {
+            let engine = world.engine(index);
+            (0..count).for_each(|other| engine.expect(MemberId::of(&nid(other))));
+        }
+        world.run(12);
+        assert_eq!(world.lost, 0);
+        world.engines[5] = None;
+        world.run(40);
+        for index in 0..5 {
+            // An old word that arrives late may have cleared it once more.
+            assert!(world.told(index, EventKind::NodeFailed, 5) >= 1);
+        }
+        let (frames, lost) = (world.frames, world.lost);
+        assert!(lost > 0, "until it is known to be dead");
+        world.run(100);
+        assert!(world.frames > frames + 400, "the others are");
+        assert_eq!(world.lost > lost, pings_dead, "{}", world.lost - lost);
     }
 }
 

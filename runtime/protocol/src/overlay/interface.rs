@@ -270,6 +270,12 @@ impl Overlay {
         self.config.seeds.iter().map(Vec::as_slice)
     }
 
+    /// Whether it has the job's key.
+    #[must_use]
+    pub fn has_key(&self) -> bool {
+        self.config.key.is_some()
+    }
+
     /// One member.
     #[must_use]
     pub fn member(&self, id: MemberId) -> Option<MemberView<'_>> {

@@ -8,11 +8,13 @@
 use crate::config::MTU_MAX;
 use crate::frame::{self, Header, Kind};
 use crate::identity::{MemberId, Version, is_plausible};
+use crate::label::Label;
 use crate::overlay::Overlay;
 use crate::overlay::interface::{Phase, Route};
 use crate::overlay::outbox::Intent;
 use crate::reject::Reject;
 use crate::state::NodeState;
+use crate::table::Member;
 use crate::time::Instant;
 use crate::verdict::{self, Order};
 use crate::wire::{ACK_LAZY, Fact, Message, NodeFact};
@@ -132,6 +134,7 @@ impl Overlay {
 
     /// Decides whether the sender is somebody to listen to; takes its introduction first.
     fn admit(&mut self, header: Header, message: &Message<'_>) -> Result<(), Reject> {
+        self.follow(header, message);
         if self.take_mutual_claim(header, message) {
             return Err(Reject::Outcast);
         }
@@ -173,6 +176,23 @@ impl Overlay {
                 Err(Reject::Outcast)
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Whoever says the last of its life says where that is now, whatever its version: one that asks what became
+    /// of it ("returning") may have another address, and claims and greetings have to get there.
+    fn follow(&mut self, header: Header, message: &Message<'_>) {
+        let Some(own) = introduction(message) else {
+            return;
+        };
+        let lives = |member: &Member| member.version.incarnation == header.incarnation;
+        let held = self.table.get(header.sender).filter(|member| lives(member));
+        if held.is_some_and(|held| held.address() != own.address)
+            && own.version.incarnation == header.incarnation
+            && self.replay.is_latest(header.sender, header.sequence)
+        {
+            self.table
+                .change(header.sender, |member| member.label = Label::of(own));
         }
     }
 

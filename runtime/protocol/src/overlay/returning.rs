@@ -72,7 +72,7 @@ impl Overlay {
         }
     }
 
-    /// A view has come: whoever told it does not hold us failed.
+    /// A view has come, or the last worker has left one: whoever told it does not hold us failed.
     pub(super) fn let_in(&mut self) {
         if let Returning::Asks(_) = self.returning {
             let until = self.now.after(self.widened_deadline_us(0));

@@ -124,6 +124,10 @@ impl Overlay {
         while !reader.is_empty() {
             engine.restore(Fact::read(&mut reader)?)?;
         }
+        if engine.table.live() > 1 {
+            // Where everybody is in the view nobody is asked: our predecessor was let in.
+            engine.let_in();
+        }
         for id in observers {
             if engine.table.in_view(id).is_some() {
                 let mut link = Link::new(now);

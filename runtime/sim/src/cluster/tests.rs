@@ -36,6 +36,30 @@ fn a_death_takes_the_time_out() {
     assert_eq!(agreement.false_detections, 0);
 }
 
+/// BG-08: of the runs of a point the times are in order, p50 and p99 are taken from them, and bytes are the mean.
+#[test]
+fn a_point_is_its_runs() {
+    let all = PointFound {
+        agreed_ms: (1..=101).map(f64::from).collect(),
+        ..PointFound::default()
+    };
+    let quantiles = [0.0, 0.5, 0.99, 1.0].map(|part| all.quantile_ms(part));
+    assert_eq!(quantiles, [1.0, 51.0, 100.0, 101.0].map(Some));
+    assert_eq!(PointFound::default().quantile_ms(0.5), None);
+    let setting = ClusterSetting::new(32, Gossiping::Basic);
+    let runs: Vec<Agreement> = (1..=3).map(|seed| run_cluster(&setting, seed)).collect();
+    let found = PointFound::of(&setting, 1..=3);
+    let mut agreed_ms: Vec<f64> = runs.iter().filter_map(|run| run.agreed_ms).collect();
+    agreed_ms.sort_by(f64::total_cmp);
+    assert_eq!((found.runs, &found.agreed_ms), (3, &agreed_ms));
+    assert_eq!(found.quantile_ms(0.5), Some(agreed_ms[1]));
+    let bytes = runs.iter().map(|run| run.bytes as f64).sum::<f64>() / 3.0;
+    assert!(
+        bytes > 0.0 && (found.bytes - bytes).abs() < 1e-6,
+        "{found:?}"
+    );
+}
+
 /// BG-07: 512 bytes at a time, 20 MB a second of each node: the pauses between messages have the mean that makes
 /// that rate, and, as those of a Poisson process, a deviation as large as the mean.
 #[test]

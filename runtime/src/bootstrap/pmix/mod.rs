@@ -318,22 +318,22 @@ impl State {
 
 /// MPI was to be told of failures, and numbers its ranks otherwise.
 fn complain_of_numbers(ours: u32, in_mpi: u32) {
-    // Nobody may be reading, which must not end the library thread.
-    let _ = writeln!(
-        io::stderr(),
+    // At once, since others may say the same. Nobody may be reading, which must not end the library thread.
+    let line = format!(
         "muster: this process is rank {ours} of its job (MUSTER_RANK) and rank {in_mpi} to MPI: \
-         MPI is not told of failures; unset MUSTER_RANK, and MUSTER_JOB if the job is not MPI's"
+         MPI is not told of failures; unset MUSTER_RANK, and MUSTER_JOB if the job is not MPI's\n"
     );
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// The one thing that a library may say on standard error: the job is split into single nodes.
 fn complain(why: &str) {
-    // Nobody may be reading, which must not end the library thread.
-    let _ = writeln!(
-        io::stderr(),
+    // At once, since others may say the same. Nobody may be reading, which must not end the library thread.
+    let line = format!(
         "muster: {why}: the agents of the other nodes will not be found; use an MPI with a shared \
-         libpmix, or set MUSTER_SEEDS and MUSTER_KEY_FILE"
+         libpmix, or set MUSTER_SEEDS and MUSTER_KEY_FILE\n"
     );
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use crate::cli::CliError;
 use crate::cli::agents::{self, AgentArgs};
 use crate::cli::show::{array, text};
 use crate::control::story::ranges;
+use crate::control::unheard::{Obstacle, obstacles};
 use crate::control::{AskError, Followed, Follower, Question, ask};
 use muster_fabric::fold;
 use rustix::process::Pid;
@@ -46,6 +47,7 @@ pub(super) fn look(args: &AgentArgs, listen_ms: u64) -> Result<(Vec<Finding>, Va
         findings.push(priority(about));
         findings.extend(cores(about, &affinity));
         findings.extend(refused(path, text(about, "node")));
+        findings.extend(unheard(path));
     }
     let matrix = listen(&asked_ones, listen_ms, &mut findings);
     findings.extend(firewall(&matrix));
@@ -130,6 +132,27 @@ fn cores(about: &Value, affinity: &dyn Fn(i32) -> Option<Vec<u64>>) -> Option<Fi
             "leave a core to the agent (srun --core-spec=1, mpirun --cpu-set), or give it real-time priority",
         )
     })
+}
+
+/// Who is not heard at all, as far as the agent knows why.
+fn unheard(path: &Path) -> Vec<Finding> {
+    // An agent that ends meanwhile is found by those who listen.
+    let Ok(members) = ask(path, &Question::Members) else {
+        return Vec::new();
+    };
+    let finding = |one: Obstacle| {
+        let level = match one.is_error {
+            true => Level::Error,
+            false => Level::Warning,
+        };
+        let what = if members["outcast"] == true {
+            "agents"
+        } else {
+            "keys"
+        };
+        Finding::bad(what, level, one.found, one.remedy)
+    };
+    obstacles(&members).into_iter().map(finding).collect()
 }
 
 /// Members that are refused: of another release, or set otherwise. Who was let in since is not.

@@ -2,11 +2,21 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command};
 
+use crate::cli::CliError;
+use crate::launch::node::GIVEN_UP;
 use crate::sys::child::bind_to_this_thread;
 use crate::sys::poll::Epoll;
 use crate::sys::process::{open_pidfd, send_signal};
+
+/// What a launcher does, as whoever watches it is to see it: one that panics is lost, and its job is not over.
+pub(super) fn survey(launch: impl FnOnce() -> Result<u8, CliError>) -> Result<u8, CliError> {
+    // Nothing of what it has left in disorder is used again.
+    let outcome = catch_unwind(AssertUnwindSafe(launch));
+    outcome.unwrap_or_else(|_| Err(CliError::silent(GIVEN_UP)))
+}
 
 /// Not reaped by anybody else, so that its pid stays its own until [`Followed::status`] has answered.
 pub(super) struct Followed {
@@ -51,5 +61,17 @@ impl Drop for Followed {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launcher_that_panics_is_lost_and_its_job_is_not_over() {
+        let lost = survey(|| panic!("as it must not")).unwrap_err();
+        assert_eq!(lost.code, GIVEN_UP);
+        assert_eq!(survey(|| Ok(3)).unwrap_or(0), 3);
     }
 }

@@ -6,17 +6,21 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use signal_hook::consts::SIGKILL;
 
+use super::asked::Asked;
 use super::child::Followed;
 use crate::cli::process::{self, Process, wait_until};
+use crate::cli::{CliError, print_error};
 use crate::config::draw_key;
 use crate::launch::node::GIVEN_UP;
 use crate::launch::{Error, Hold, Plan, Signals, sweep};
@@ -28,14 +32,22 @@ const VARIABLE: &str = "MUSTER_RUN_EMULATED";
 pub(super) const NODES_MOST: u32 = 64;
 /// Most rails of one.
 pub(super) const RAILS_MOST: u32 = 8;
+/// How the directory of a job's files is called, with the number of its starter; and in it that of its agents.
+pub(crate) const PREFIX: &str = "muster-run-";
+pub(crate) const AGENTS: &str = "m";
 /// Most rails of all.
 pub(super) const ADDRESSES_MOST: u32 = 254;
+/// Loopback networks of emulated nodes, and how many are looked at for one that nobody has.
+const NETWORKS: u32 = 150 * 250;
+const TRIES: u32 = 64;
+/// With more nodes a core than this a beat is late as a rule, and agents have to be patient.
+const NODES_A_CORE: usize = 8;
 /// How long agents stay after the last client; the job is over then.
 const LINGER_MS: &str = "200";
 /// How long agents may take to go.
 const AGENTS_GO: Duration = Duration::from_secs(10);
 /// Between two looks at those that are left when some have ended: nothing tells that one is stopped.
-const LOOK: Duration = Duration::from_millis(10);
+const LOOK: Duration = Duration::from_millis(100);
 /// Before that all that happens wakes this process.
 const REST: Duration = Duration::from_secs(60);
 
@@ -59,26 +71,38 @@ pub(super) fn run(plan: &Plan, rails: u32, again: &[OsString]) -> Result<u8, Err
         launchers.0.push((node, launcher));
     }
     let mut statuses = Vec::new();
+    let mut asked = Asked::default();
+    // What made this process end launchers that did not.
+    let mut killed_for = None;
     let mut ready = Vec::new();
     loop {
         for signal in signals.take() {
             launchers.signal(signal);
+            asked.note(signal);
+        }
+        if asked.kill_at().is_some_and(|at| Instant::now() >= at) {
+            launchers.signal(SIGKILL);
+            killed_for = asked.first();
         }
         launchers.reap(plan, &mut statuses);
         if launchers.0.is_empty() {
             break;
         }
-        let rest = if statuses.is_empty() { REST } else { LOOK };
+        let is_quiet = statuses.is_empty() && asked.kill_at().is_none();
+        let rest = if is_quiet { REST } else { LOOK };
         if !statuses.is_empty() {
             launchers.end_the_stopped();
         }
         let woken = epoll.wait(&mut ready, Some(rest));
         woken.map_err(Error::system("wait"))?;
     }
-    place.wait_for_agents();
+    place.end_agents();
     // Of a node that was killed nobody else removes what its ranks shared.
     sweep();
-    Ok(plan.policy.of_nodes(&statuses))
+    Ok(match killed_for {
+        Some(signal) => 128 + signal as u8,
+        None => plan.policy.of_nodes(&statuses),
+    })
 }
 
 /// The launchers that run.
@@ -108,10 +132,9 @@ impl Launchers {
             };
             if status.is_none() {
                 let name = plan.layout.name(*node);
-                let _ = writeln!(
-                    std::io::stderr(),
+                print_error(format_args!(
                     "muster run: the launcher of {name} was killed"
-                );
+                ));
             }
             statuses.push(status.filter(|status| *status != GIVEN_UP));
             false
@@ -140,11 +163,15 @@ fn command(
         .env(VARIABLE, told)
         .env("MUSTER_JOB", &plan.job)
         .env("MUSTER_NODE", name)
-        .env("MUSTER_DIR", place.join("m"))
+        .env("MUSTER_DIR", place.join(AGENTS))
         .env("MUSTER_KEY_FILE", place.join("key"))
         .env("MUSTER_RAILS", own.join(","))
         .env("MUSTER_SEEDS", seeds.join(" "))
         .env("MUSTER_LINGER_MS", LINGER_MS);
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if count > NODES_A_CORE * cores && std::env::var_os("MUSTER_PROFILE").is_none() {
+        command.env("MUSTER_PROFILE", "quiet");
+    }
     if node != 0 {
         command.stdin(Stdio::null());
     }
@@ -153,32 +180,59 @@ fn command(
 
 /// A rail of an emulated node. The network is this process's, so that two jobs do not meet.
 fn address(node: usize, rail: u32, rails: u32) -> String {
-    let pid = std::process::id();
-    format!(
-        "127.{}.{}.{}@udp{rail}",
-        100 + pid / 250 % 150,
-        1 + pid % 250,
-        node as u32 * rails + rail + 1
-    )
+    static NETWORK: OnceLock<u32> = OnceLock::new();
+    let place = node as u32 * rails + rail + 1;
+    let network = *NETWORK.get_or_init(free_network);
+    format!("{}@udp{rail}", Ipv4Addr::from(network + place))
+}
+
+/// Of loopback networks the one that this process's number stands for; the next one where a process with the same
+/// number, in another container say, has it.
+fn free_network() -> u32 {
+    let network = |step: u32| {
+        let number = (std::process::id() + step) % NETWORKS;
+        u32::from_be_bytes([127, (100 + number / 250) as u8, (1 + number % 250) as u8, 0])
+    };
+    let is_free = |network: &u32| {
+        let first = SocketAddrV4::new(Ipv4Addr::from(network + 1), muster_fabric::PORT_DEFAULT);
+        UdpSocket::bind(first).is_ok()
+    };
+    // Where none is, the agents say what is in the way.
+    (0..TRIES).map(network).find(is_free).unwrap_or(network(0))
 }
 
 /// Where the agents of the job that the process `starter` starts have their sockets.
 pub(crate) fn agents_directory(starter: u32) -> PathBuf {
-    directory_of(starter).join("m")
+    directory_of(starter).join(AGENTS)
 }
 
-fn directory_of(starter: u32) -> PathBuf {
-    std::env::temp_dir().join(format!("muster-run-{starter}"))
+pub(super) fn directory_of(starter: u32) -> PathBuf {
+    std::env::temp_dir().join(format!("{PREFIX}{starter}"))
 }
 
 /// What a launcher was told by its environment, if it is one of an emulated node: which, of how many, and
 /// the directory.
-pub(super) fn told() -> Option<(usize, usize, PathBuf)> {
-    let words = std::env::var(VARIABLE).ok()?;
-    let mut parts = words.splitn(3, ':');
-    let node = parts.next()?.parse().ok()?;
-    let count = parts.next()?.parse().ok()?;
-    Some((node, count, parts.next()?.into()))
+///
+/// # Errors
+/// It is set and says nothing: taken for a starter this process would start one as lost as itself, and so on.
+pub(super) fn told() -> Result<Option<(usize, usize, PathBuf)>, CliError> {
+    let Some(words) = std::env::var_os(VARIABLE) else {
+        return Ok(None);
+    };
+    let place = words.to_str().and_then(|words| {
+        let mut parts = words.splitn(3, ':');
+        let node = parts.next()?.parse().ok()?;
+        let count = parts.next()?.parse().ok()?;
+        Some((node, count, parts.next()?.into()))
+    });
+    let unclear = || {
+        let words = words.display();
+        let why = format!(
+            "{VARIABLE}={words} names no emulated node; unset it, it is set by muster run itself"
+        );
+        CliError::usage("run", why)
+    };
+    place.ok_or_else(unclear).map(Some)
 }
 
 /// The job's files: key, sockets, sessions.
@@ -187,9 +241,13 @@ struct Directory(Hold);
 impl Directory {
     fn make() -> Result<Self, Error> {
         let path = directory_of(std::process::id());
+        if path.to_str().is_none() {
+            let cause = std::io::Error::other("it is not UTF-8; name another place by TMPDIR");
+            return Err(Error::system(path.display().to_string())(cause));
+        }
         let failed = |path: &Path| Error::system(path.display().to_string());
         let place = Hold::take(&path).map_err(failed(&path))?;
-        let agents = path.join("m");
+        let agents = path.join(AGENTS);
         let made = fs::DirBuilder::new().mode(0o700).create(&agents);
         made.map_err(failed(&agents))?;
         let path = path.join("key");
@@ -204,9 +262,10 @@ impl Directory {
         Ok(Self(place))
     }
 
-    /// They go by themselves when their launchers have gone, but for stopped ones.
-    fn wait_for_agents(&self) {
-        let ours = self.0.path().join("m");
+    /// Has them end: by themselves they would wait for more ranks, since this process, which they take for the
+    /// launcher, lives on.
+    fn end_agents(&self) {
+        let ours = self.0.path().join(AGENTS);
         let agents: Vec<Process> = process::named("musterd")
             .into_iter()
             .filter(|agent| {
@@ -215,6 +274,9 @@ impl Directory {
                     .is_some_and(|directory| Path::new(&directory) == ours)
             })
             .collect();
+        for agent in &agents {
+            agent.signal(Signal::TERM);
+        }
         let gone = |agent: &Process| !agent.is_running() || agent.is_stopped();
         wait_until(AGENTS_GO, || agents.iter().all(gone));
         for agent in &agents {

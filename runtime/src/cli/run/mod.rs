@@ -1,23 +1,36 @@
 //! `muster run`: the command line of the launcher.
 
+mod asked;
 mod child;
+mod ears;
 pub(crate) mod emulate;
+mod players;
+mod reader;
 mod remote;
 mod step;
+mod words;
 
-use super::{CliError, complain};
-use crate::launch::{Bind, Error, ExitPolicy, Hosts, Layout, Output, Plan, Step, node, programs};
+pub(crate) use words::with_mpirun;
+
+use super::{CliError, complain, print_error};
+use crate::launch::{
+    Bind, Error, ExitPolicy, Hosts, Layout, Output, Plan, SlurmHabits, Step, node, programs,
+};
 use clap::Args;
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// What ranks that are asked to end have where nobody says how long.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// Options of `muster run`.
 #[derive(Args)]
 #[command(after_long_help = AFTER)]
 pub(crate) struct RunArgs {
-    /// How many ranks the job has [default: one a node].
+    /// How many ranks the job has [default: one a node]; -np, as of mpirun, is the same.
     #[arg(short = 'n', long = "np", value_name = "RANKS")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
@@ -44,11 +57,18 @@ pub(crate) struct RunArgs {
     /// The job's key is in MUSTER_KEY_FILE, its name in MUSTER_JOB: the same on every host, the name new with each run.
     #[arg(long)]
     here: bool,
-    /// How a command is run on a host: these words, the host, the command.
+    /// How a command is run on a host: these words, the host, the command. Standard input, output and error are the
+    /// command's, each for itself.
     #[arg(long, value_name = "COMMAND", default_value = "ssh -o BatchMode=yes")]
     ssh: String,
+    /// How many launchers are on their way over ssh at a time.
+    #[arg(long, value_name = "HOSTS", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    fanout: u32,
     /// A variable for the ranks. Without =VALUE it is as it is here: ranks on other hosts get no others than these and
     /// PATH, LD_LIBRARY_PATH, PYTHONPATH, OPAL_PREFIX, OMPI_MCA_* and MUSTER_*. May be given several times.
+    /// All users of a host see command lines (ps): that of muster run has VALUE, which -x NAME keeps out of it; that of
+    /// ssh has the values of both, so with --hosts give a secret in a file, and its path here.
     #[arg(short = 'x', value_name = "NAME[=VALUE]")]
     export: Vec<String>,
     /// Bind each rank to its share of the cores that the launcher may use.
@@ -62,17 +82,22 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86400))]
     patience: u64,
-    /// Write each line of a rank with the rank before it.
+    /// How many seconds ranks have to end when the job is ended by a signal or an abort; then they are killed
+    /// [default: 2; in a step of Slurm its KillWait, after which Slurm kills them].
+    #[arg(long, value_name = "SECONDS")]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=86400))]
+    grace: Option<u64>,
+    /// Write each line of a rank with the rank before it; see below for slow readers and those who leave.
     #[arg(long)]
     label: bool,
     /// Write what a rank says into a file, at its end if it is there; %r is the rank, %h the node, %j the job.
     #[arg(long, value_name = "PATTERN", conflicts_with = "label")]
     output: Option<String>,
-    /// Say what is done: libpmix, variables, fences, deaths.
+    /// Say what is done: the job's name, libpmix, variables, fences, deaths.
     #[arg(short, long)]
     verbose: bool,
     /// The program and its arguments; of several, each with its ranks: -n 2 ./a : -n 6 ./b.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required = true, trailing_var_arg = true)]
     program: Vec<OsString>,
 }
 
@@ -93,18 +118,48 @@ and ULFM it can revoke, shrink and go on to MPI_Finalize.
 Defaults for the ranks, each kept as it is if it is set already: OMPI_MCA_coll=^han (coll/han crashes \
 when a rank dies), OMPI_MCA_mpi_ft_enable=1, OMPI_MCA_mpi_yield_when_idle=1 where a node has more ranks \
 than cores, OMPI_MCA_btl_sm_backing_directory and _vader_ (removed at the end), OPAL_PREFIX where Open \
-MPI was moved. SIGPIPE is ignored. libpmix is that of the MPI which the program links, or MUSTER_LIBPMIX.
+MPI was moved. What ~/.openmpi/mca-params.conf sets counts as set. SIGPIPE is ignored. libpmix is that of the MPI \
+which the first program links that links one, or one of its first arguments (timeout 20 ./app); of scripts that of an \
+Open MPI beside the program, under OPAL_PREFIX or in PATH; else the system's, or what MUSTER_LIBPMIX names. Ranks \
+find OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE and _NODE_RANK, as under mpirun.
 
-A rank that is lost before the end of MPI_Init is a failed launch. A rank that ends without MPI_Finalize \
-is dead to the others, whatever its status. MPI_Abort ends the job on every node, with the status that \
-was asked for. SIGUSR1 and SIGUSR2 go to the ranks and what these have started; SIGINT, SIGTERM \
-and SIGHUP end the job, at the latest \
-after two seconds. A node that the others have given up kills its ranks. Of standard input the first rank \
-reads.
+A rank that is lost before the end of MPI_Init is a failed launch; on a single node, of whose \
+fences nothing is told, MPI_Init counts as over one second after the last rank has come to it. A rank that ends \
+without MPI_Finalize is dead to the others, whatever its status. MPI_Abort ends the job on every node, with the \
+status that was asked for, or 1 where that was 0. Under MPI_ERRORS_ARE_FATAL, which is MPI's default, the first rank \
+whose call meets the death of another aborts the job, with the number of the error: 75 (MPI_ERR_PROC_FAILED) in Open \
+MPI 5. A rank that a signal killed is named with its pid and the signal, unless it is how the job was ended; of one \
+that is dead before the end of MPI_Init the failed launch tells. What MPI has to say of an error through PMIx \
+(PMIx_Log, as Open MPI 5 does) goes where the standard error of the rank does, 65536 bytes of it at most; what many \
+ranks of a node say alike libpmix may say once. SIGUSR1 and SIGUSR2 go to the ranks and what these have started; \
+SIGINT, SIGTERM and SIGHUP end the job, at the latest after the seconds of --grace; asked once more, a second later \
+or more, it kills the ranks at once. The exit status is then 128 and the number of the first signal (130 after \
+Ctrl-C), however many were needed and wherever the ranks ran. A node that the others have given up kills its ranks, \
+and so does one whose agent is lost. Of standard input the first rank reads.
 
-The exit status is 127 if the program cannot be started, 5 if a node does not come; else the policy's: \
+Of more than eight emulated nodes a core the agents have MUSTER_PROFILE=quiet, if it is not set: standard's deadlines \
+are too short there.
+
+With --label the launcher reads what the ranks say and passes it on in whole lines; what comes without an end of line \
+gets one, and a line of more than 65536 bytes comes in parts, each with the rank before it. Lines of more than 4096 \
+bytes, which a pipe does not take at once, may mix with those of other nodes. A slow reader makes the \
+ranks wait, as any pipe does. When the ranks have ended, all that they have said is still passed on, and of processes \
+that they have left what these say within a second. If the reader then takes nothing at all for the seconds of \
+--patience (of a job that was aborted or asked to end, those of --grace, and at least 2), or a signal comes that is to \
+end the job, the rest is lost, and a line says how much of it. If the reader of standard output leaves (muster run \
+--label ... | head -1), the job is ended with status 141, as by SIGPIPE; without --label the ranks have the same \
+standard output as muster run, and write to it at their own risk: SIGPIPE is ignored, they get EPIPE. What cannot be \
+written, on a full disk say, is lost and does not stop the ranks; the first failure is told at once with file and \
+reason, the number of lost lines at the end. With --output ranks write into their files themselves, and it is they \
+whom the system tells of a failure; if a file or its file system takes nothing more when they have ended, a line says \
+so.
+
+The exit status is 127 if the program cannot be started, 5 if a node does not come, 71 of a launcher in a step of \
+Slurm whose node the others have given up or whose agent was lost; else the policy's: \
 survivors (of ranks that were not lost in MPI, or of the lost ones if nobody survived), worst, or first. With --hosts \
-a status of 255, which is ssh's own for its failures, becomes 254.
+a status of 255, which is ssh's own for its failures, becomes 254. Where it would be 0 it is 1 if something of what \
+the ranks said was lost (see above), 128 and the number of the signal if one has ended the wait for its reader, and \
+141 if this one has left.
 
 With OMPI_MCA_pmix_base_async_modex=1 ranks of a node that use shared memory hang in Open MPI 5.0.11, under its own \
 mpirun as well; leave it out, or add OMPI_MCA_btl=tcp,self.
@@ -114,15 +169,22 @@ has no PMIx, says so, and is not started.
 
 In a step of Slurm the nodes are the step's: srun -N4 --mpi=none --no-kill --kill-on-bad-exit=0 muster run \
 -n 8 -- ./app starts one launcher a node. The job's key is a file of mode 0600 in HOME until all launchers have it; \
-where HOME is not shared, name a key on every node with MUSTER_KEY_FILE. Lost ranks and nodes are survived there, \
-too; without --no-kill and --kill-on-bad-exit=0 Slurm ends the step instead. \
+where HOME is not shared, name a key on every node with MUSTER_KEY_FILE. Where the site binds tasks, add -c with the \
+cores that the ranks of a node need: a launcher's ranks share what srun gives to it. Lost ranks and nodes are \
+survived there, too; without --no-kill and --kill-on-bad-exit=0 Slurm ends the step instead. \
 The job is called JOB.STEP, or MUSTER_JOB, which is to be new with each run: two in one interactive step need names \
 of their own. \
+A signal to the step (scancel --signal=USR1 JOB.STEP, or one that srun hands on) reaches each rank, \
+SIGUSR1 and SIGUSR2 once. With \
+ProctrackType=proctrack/linuxproc or pgid Slurm sends it to all processes of the step itself, and the launchers hand \
+on none: there signal the step, not a launcher. scancel asks the ranks to end by SIGTERM and gives them KillWait \
+(30 seconds, if the site says nothing else), time for a checkpoint; --grace can only shorten that. \
 After the loss of a node srun stays until Slurm has missed it (SlurmdTimeout), whatever the ranks have done.
 
 Anywhere else --hosts or --hostfile name the nodes. muster run --hosts n[1-4] -n 8 -- ./app starts a launcher on each \
 over ssh (which must not ask for anything) in this working directory, hands the job's key over by standard input and \
-passes signals on; the launchers end if it does, and the ranks have no standard input. A host whose connection breaks \
+passes signals on; the launchers end if it does, and the ranks have no standard input. At most --fanout of them are on \
+their way at a time. A host whose connection breaks \
 is lost, like one that dies; one that is not reached ends the start. ssh's own words say why. With --here it starts \
 nothing: whoever started it (parallel, pdsh, another scheduler) has started the same command on each host. muster \
 and the program are at the same path everywhere.
@@ -130,8 +192,17 @@ and the program are at the same path everywhere.
 Of several programs each has its ranks: muster run --nodes 2 -n 2 -- ./a : -n 6 ./b. A word : of its own always \
 separates programs.
 
+The PMIx server of a node listens on the loopback interface and believes what libpmix's own security says of who \
+connects. Without munge that is the word of the other side: on a node that users share, somebody who is set on it can \
+end the job or keep its ranks from starting, but joins no agent and learns no key.
+
 Not there: MPI_Comm_spawn and MPI_Comm_spawn_multiple, and anything for PMIx tools (debuggers, PMIx_tool_init). \
-What these ask for is refused with PMIX_ERR_NOT_SUPPORTED, a line says so, and the job goes on.";
+What these ask for is refused with PMIX_ERR_NOT_SUPPORTED, a line says so, and the job goes on.
+
+Limits: if a launcher itself is killed by SIGKILL its ranks are, too, but not what these have started (a rank may be a \
+shell around the program); where Slurm ends the step it takes them along. A program that a rank starts in its own \
+environment and that comes to PMIx (PMIx_Init) passes for the rank there: while it is leaving, libpmix may take the \
+rank out of a fence that others wait in, under mpirun as well; start it with PMIX_RANK and PMIX_NAMESPACE unset.";
 
 /// Runs the job; the exit status is the job's.
 pub(crate) fn run(args: &RunArgs) -> ExitCode {
@@ -155,7 +226,19 @@ enum Place {
     Step(Step),
 }
 
+impl Place {
+    /// Whether of all processes of the job this one says what is to be said once, and says it now.
+    fn speaks_first(&self) -> bool {
+        match self {
+            Self::Starter(_) | Self::Remote(_) => true,
+            Self::Step(step) => step.own == 0 && std::env::var_os(step::VARIABLE).is_none(),
+            Self::Emulated(..) | Self::Host(_) => false,
+        }
+    }
+}
+
 fn play(args: &RunArgs) -> Result<u8, CliError> {
+    step::forget_the_plugin(&words())?;
     let place = place(args)?;
     let numbered = |count: usize| (1..=count).map(|node| format!("n{node}")).collect();
     let nodes: Vec<String> = match &place {
@@ -194,15 +277,32 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
         label: args.label,
         file: args.output.clone(),
     };
-    output.check().map_err(|why| CliError::usage("run", why))?;
+    output.check().map_err(usage)?;
+    let export = exported(&args.export).map_err(usage)?;
+    if place.speaks_first() {
+        warn_of_unset(&args.export);
+        if args.verbose {
+            name_the_job(&job, &place);
+        }
+    }
+    let slurm = match &place {
+        Place::Step(_) if !args.here => SlurmHabits::here(),
+        _ => None,
+    };
     let plan = Plan {
         job,
         layout,
         programs,
         policy: args.exit_policy,
-        export: exported(&args.export).map_err(usage)?,
+        export,
         output,
         patience: Duration::from_secs(args.patience),
+        grace: match (args.grace, slurm) {
+            (Some(seconds), _) => Duration::from_secs(seconds),
+            (None, Some(slurm)) => slurm.kill_wait,
+            (None, None) => GRACE,
+        },
+        slurm,
         bind: args.bind,
         neighbours,
         stdin: !matches!(place, Place::Host(_)),
@@ -211,17 +311,14 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
     let outcome = match place {
         Place::Starter(_) => emulate::run(&plan, args.rails, &words()),
         Place::Emulated(own, _, files) => {
-            let mut met = false;
-            match node::run(&plan, own, &files, &mut || met = true) {
-                // The node is lost, and not the job.
-                Err(error @ Error::Agent(_)) if met => {
-                    return Err(failed(error).exit_code(node::GIVEN_UP));
-                }
-                outcome => outcome.map(node::watched),
-            }
+            return child::survey(|| {
+                let outcome = node::run(&plan, own, &files, &mut || {});
+                outcome.map(node::watched).map_err(failed)
+            });
         }
         Place::Remote(hosts) => {
-            return remote::run(&plan, &hosts, &args.ssh, &args.export, &words());
+            let how = (args.ssh.as_str(), args.fanout as usize);
+            return remote::run(&plan, &hosts, how, &args.export, &words());
         }
         Place::Host(step) => return remote::serve(&plan, &step, &words()),
         Place::Step(step) => return step::run(&plan, &step, &words()),
@@ -230,10 +327,10 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
 }
 
 fn place(args: &RunArgs) -> Result<Place, CliError> {
-    if let Some((own, count, files)) = emulate::told() {
+    if let Some((own, count, files)) = emulate::told()? {
         return Ok(Place::Emulated(own, count, files));
     }
-    if let Some(step) = remote::told() {
+    if let Some(step) = remote::told()? {
         return Ok(Place::Host(step));
     }
     if let Some(hosts) = hosts(args)? {
@@ -247,11 +344,25 @@ fn place(args: &RunArgs) -> Result<Place, CliError> {
         let why = "--here needs the names of all hosts; give them by --hosts or --hostfile";
         return Err(CliError::usage("run", why));
     }
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let several =
+        |name: &str| variable(name).filter(|count| count.parse().is_ok_and(|n: u32| n > 1));
     if let Some(count) = args.nodes {
+        if let Some(tasks) = several("SLURM_STEP_NUM_TASKS") {
+            print_error(format_args!(
+                "muster run: this step of Slurm has {tasks} tasks, and each starts a job with {count} emulated nodes \
+                 of its own; for one job on the step's nodes leave out --nodes"
+            ));
+        }
         return Ok(Place::Starter(count as usize));
     }
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let step = Step::read(variable).map_err(|why| CliError::usage("run", why))?;
+    if let (None, Some(nodes)) = (&step, several("SLURM_JOB_NUM_NODES")) {
+        print_error(format_args!(
+            "muster run: Slurm's job has {nodes} nodes, and this is one of them; for all: srun -N{nodes} --mpi=none \
+             --no-kill --kill-on-bad-exit=0 muster run ..."
+        ));
+    }
     Ok(step.map_or(Place::Starter(1), Place::Step))
 }
 
@@ -303,6 +414,30 @@ fn exported(words: &[String]) -> Result<Vec<(OsString, OsString)>, String> {
         given.extend(value.map(|value| (name.into(), value.into())));
     }
     Ok(given)
+}
+
+/// By that name its agents are asked.
+fn name_the_job(job: &str, place: &Place) {
+    let how = match place {
+        Place::Starter(_) => {
+            let directory = emulate::directory_of(std::process::id());
+            format!("; muster members --agent {}", directory.display())
+        }
+        _ => String::new(),
+    };
+    let line = format!("muster run: the job is {job}{how}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Ranks do not get what is not there, and a misspelt name is soon overlooked.
+fn warn_of_unset(words: &[String]) {
+    let is_unset = |word: &&String| !word.contains('=') && std::env::var_os(word).is_none();
+    for name in words.iter().filter(is_unset) {
+        let line = format!(
+            "muster run: -x {name}: it is not set here, so the ranks do not get it; set it, or write -x {name}=VALUE\n"
+        );
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
 }
 
 /// This command line, for a launcher that is this program once more.

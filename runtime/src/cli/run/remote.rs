@@ -4,23 +4,25 @@
 //! that he gets himself; a player whose cord goes slack stops. The cord is the launcher's standard input: ssh brings
 //! it there and closes it when it ends, so no launcher outlives whoever started it.
 
-use super::child::Followed;
+use super::asked::Asked;
+use super::child::survey;
+use super::ears::say_here;
+use super::players::{Player, Players};
+use super::reader::{LOOK, Reader};
 use super::step;
 use crate::cli::CliError;
 use crate::config::{draw_key, read_key};
-use crate::launch::node::{GIVEN_UP, watched};
+use crate::launch::node::watched;
 use crate::launch::{Hosts, Plan, Signals, Step, cord};
+use crate::sys::limits;
 use crate::sys::poll::Epoll;
 use crate::sys::process::send_signal;
-use signal_hook::consts::{SIGKILL, SIGUSR1, SIGUSR2};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// By this a launcher knows that it is one of a host, and which: `PLACE:JOB:LIST`.
@@ -28,7 +30,7 @@ const VARIABLE: &str = "MUSTER_RUN_HOST";
 /// How long the last launchers may take to end after one has ended in order, for it has waited for all of them, or
 /// after a signal that is to end them.
 const FAREWELL: Duration = Duration::from_secs(20);
-/// The exit status where no host has taken the key, as where some node does not come.
+/// The exit status where no launcher has come, as where some node does not come.
 const NOBODY_CAME: u8 = 5;
 /// All that happens wakes this process.
 const REST: Duration = Duration::from_secs(60);
@@ -49,7 +51,7 @@ pub(super) fn new_job() -> String {
 pub(super) fn run(
     plan: &Plan,
     hosts: &Hosts,
-    ssh: &str,
+    (ssh, fanout): (&str, usize),
     export: &[String],
     again: &[OsString],
 ) -> Result<u8, CliError> {
@@ -57,6 +59,8 @@ pub(super) fn run(
         let what = format!("run: {what}");
         move |cause: std::io::Error| CliError::new(what, cause)
     };
+    // Three descriptors a host.
+    limits::raise_all();
     let signals = Signals::new().map_err(refused("signals"))?;
     let key: String = draw_key()
         .iter()
@@ -64,49 +68,79 @@ pub(super) fn run(
         .collect();
     let epoll = Epoll::new().map_err(refused("epoll"))?;
     epoll.add(signals.as_fd(), 0).map_err(refused("signals"))?;
-    let mut players = Players::default();
-    for (place, host) in hosts.names.iter().enumerate() {
+    let mut players = Players::new(&epoll).map_err(refused("what hosts say"))?;
+    players.enlist(&hosts.names);
+    let start = |place: usize, host: &str| {
         let told = format!("{place}:{}:{}", plan.job, hosts.list());
         let words = command_line(&told, export, again).map_err(refused("this program"))?;
         let player = Player::start(ssh, place, host, &words, &key, &epoll);
-        players
-            .running
-            .push(player.map_err(refused(&format!("{ssh} {host}")))?);
-    }
+        player.map_err(refused(&format!("{ssh} {host}")))
+    };
+    let farewell = FAREWELL + plan.grace;
     let mut statuses = Vec::new();
     let mut over_at: Option<Instant> = None;
-    let mut ended_by = None;
-    let mut taken_by = Some(Instant::now() + plan.patience);
+    let mut asked = Asked::default();
+    let mut come_by = Some(Instant::now() + plan.patience);
     let mut ready = Vec::new();
+    let mut reader = None;
     loop {
-        // Before anything is written to those who have taken all.
-        if taken_by.is_some_and(|at| Instant::now() >= at) {
-            taken_by = None;
-            players.drop_the_deaf(plan.patience);
+        players.listen();
+        if come_by.is_some_and(|at| Instant::now() >= at) {
+            come_by = None;
+            players.drop_the_absent(plan.patience);
         }
         for signal in signals.take() {
-            players
-                .running
-                .iter_mut()
-                .for_each(|player| player.tell(signal));
-            if signal != SIGUSR1 && signal != SIGUSR2 {
-                over_at.get_or_insert(Instant::now() + FAREWELL);
-                ended_by.get_or_insert(signal);
-            }
+            players.tell(signal);
+            asked.note(signal);
+        }
+        if asked.any() {
+            players.dismiss();
+            over_at.get_or_insert(Instant::now() + farewell);
         }
         if players.reap(&mut statuses) {
-            over_at.get_or_insert(Instant::now() + FAREWELL);
+            // Nobody needs time to end where nothing has failed.
+            let is_well = statuses.iter().all(|status| *status == Some(0));
+            let time = if is_well { FAREWELL } else { farewell };
+            over_at.get_or_insert(Instant::now() + time);
         }
+        over_at = over_at.into_iter().chain(asked.kill_at()).min();
         if over_at.is_some_and(|at| Instant::now() >= at) {
-            players.give_up(&mut statuses);
+            let now = Instant::now();
+            let patience = if asked.any() {
+                plan.grace
+            } else {
+                plan.patience
+            };
+            let reader = reader.get_or_insert_with(|| Reader::new(now));
+            if asked.kill_at().is_none() && reader.keeps_waiting(patience, now) {
+                over_at = Some(now + LOOK);
+            } else {
+                players.give_up(&mut statuses);
+            }
         }
-        if players.running.is_empty() && !players.any_taken {
-            return Ok(ended_by.map_or(NOBODY_CAME, |signal| 128 + signal as u8));
+        while let Some((place, host)) = players.next(fanout) {
+            let joined = players.join(start(place, &host)?);
+            joined.map_err(refused("what hosts say"))?;
         }
-        if players.running.is_empty() {
-            return Ok(plan.policy.of_nodes(&statuses));
+        if players.are_over() {
+            players.finish(if asked.any() {
+                plan.grace
+            } else {
+                plan.patience
+            });
+            return Ok(match asked.first() {
+                // Whoever asked twice has ended it, also where launchers were killed and have no status.
+                Some(signal) if asked.kill_at().is_some() => 128 + signal as u8,
+                _ if players.any_has_come => plan.policy.of_nodes(&statuses),
+                Some(signal) => 128 + signal as u8,
+                None => NOBODY_CAME,
+            });
         }
-        let due = over_at.into_iter().chain(taken_by).min();
+        let due = over_at
+            .into_iter()
+            .chain(come_by)
+            .chain(players.due())
+            .min();
         let rest = due.map_or(REST, |at| at.saturating_duration_since(Instant::now()));
         epoll
             .wait(&mut ready, Some(rest))
@@ -115,13 +149,27 @@ pub(super) fn run(
 }
 
 /// What a launcher was told by its environment, if it is one of a host.
-pub(super) fn told() -> Option<Step> {
-    let words = std::env::var(VARIABLE).ok()?;
-    let mut parts = words.splitn(3, ':');
-    let place: usize = parts.next()?.parse().ok()?;
-    let (job, list) = (parts.next()?, parts.next()?);
-    let hosts = Hosts::parse(list).ok()?;
-    (place < hosts.names.len()).then(|| hosts.step(place, job))
+///
+/// # Errors
+/// It is set and says nothing: taken for a starter this process would start the job once more on all hosts.
+pub(super) fn told() -> Result<Option<Step>, CliError> {
+    let Some(words) = std::env::var_os(VARIABLE) else {
+        return Ok(None);
+    };
+    let step = words.to_str().and_then(|words| {
+        let mut parts = words.splitn(3, ':');
+        let place: usize = parts.next()?.parse().ok()?;
+        let (job, list) = (parts.next()?, parts.next()?);
+        let hosts = Hosts::parse(list).ok()?;
+        (place < hosts.names.len()).then(|| hosts.step(place, job))
+    });
+    let unclear = || {
+        let words = words.display();
+        let why =
+            format!("{VARIABLE}={words} names no host; unset it, it is set by muster run itself");
+        CliError::usage("run", why)
+    };
+    step.ok_or_else(unclear).map(Some)
 }
 
 /// The launcher of a host: runs its part of the job and answers its exit status.
@@ -134,7 +182,8 @@ pub(super) fn serve(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, 
     let signals = Signals::new().map_err(|cause| CliError::new("run: signals", cause))?;
     std::mem::forget(signals);
     std::thread::spawn(follow_cord);
-    step::serve(plan, step, true).map(watched)
+    say_here();
+    survey(|| step::serve(plan, step).map(watched))
 }
 
 /// The key from the cord; no byte more is read.
@@ -177,121 +226,6 @@ fn follow_cord() {
         }
     }
     cord::cut();
-}
-
-/// A launcher on a host.
-struct Player {
-    place: usize,
-    host: String,
-    ssh: Followed,
-}
-
-impl Player {
-    fn start(
-        ssh: &str,
-        place: usize,
-        host: &str,
-        words: &OsStr,
-        key: &str,
-        epoll: &Epoll,
-    ) -> std::io::Result<Self> {
-        let mut parts = ssh.split_whitespace();
-        let mut command = Command::new(parts.next().unwrap_or("ssh"));
-        command
-            .args(parts)
-            .arg(host)
-            .arg(words)
-            .stdin(Stdio::piped());
-        // A signal of the terminal is passed on in order, by the cord.
-        command.process_group(0);
-        let mut player = Self {
-            place,
-            host: host.to_owned(),
-            ssh: Followed::start(&mut command, epoll)?,
-        };
-        player.write(&format!("{key}\n"));
-        Ok(player)
-    }
-
-    fn tell(&mut self, signal: i32) {
-        self.write(&format!("signal {signal}\n"));
-    }
-
-    fn write(&mut self, words: &str) {
-        if let Some(cord) = &mut self.ssh.child.stdin {
-            // If it is not there any more, its end tells.
-            let _ = cord.write_all(words.as_bytes());
-        }
-    }
-
-    /// Whether ssh has taken the key from its cord, which it does when it has reached the host.
-    fn has_taken(&self) -> bool {
-        let cord = self.ssh.child.stdin.as_ref();
-        cord.is_some_and(|cord| rustix::io::ioctl_fionread(cord).is_ok_and(|left| left == 0))
-    }
-
-    fn say(&self, words: &str) {
-        let line = format!("muster run: {}: {words}\n", self.host);
-        let _ = std::io::stderr().write_all(line.as_bytes());
-    }
-}
-
-/// The launchers that run.
-#[derive(Default)]
-struct Players {
-    running: Vec<Player>,
-    /// Some host was reached.
-    any_taken: bool,
-}
-
-impl Players {
-    /// Those that have ended since; whether one of them had waited for all others.
-    fn reap(&mut self, statuses: &mut Vec<Option<u8>>) -> bool {
-        let mut in_order = false;
-        let mut lost = Vec::new();
-        self.running.retain_mut(|player| {
-            let Some(status) = player.ssh.status() else {
-                return true;
-            };
-            if status.is_none_or(|status| status == GIVEN_UP) {
-                player.say("its launcher could not be started, or was lost");
-                lost.push(player.place);
-            }
-            let status = status.filter(|status| *status != GIVEN_UP);
-            in_order |= status.is_some();
-            self.any_taken |= status.is_some() || player.has_taken();
-            statuses.push(status);
-            false
-        });
-        for place in lost {
-            // Those that wait for it to come need not.
-            let words = format!("lost {place}\n");
-            self.running
-                .iter_mut()
-                .for_each(|player| player.write(&words));
-        }
-        in_order
-    }
-
-    /// Ends every ssh that has not reached its host by now.
-    fn drop_the_deaf(&mut self, patience: Duration) {
-        for player in self.running.iter().filter(|player| !player.has_taken()) {
-            player.say(&format!(
-                "it was not reached within {} s (--patience); ssh is ended",
-                patience.as_secs()
-            ));
-            player.ssh.signal(SIGKILL);
-        }
-    }
-
-    /// The others have ended and not waited for these, or all were to end.
-    fn give_up(&mut self, statuses: &mut Vec<Option<u8>>) {
-        for player in self.running.drain(..) {
-            self.any_taken |= player.has_taken();
-            player.say("its launcher should have ended; it is not waited for");
-            statuses.push(None);
-        }
-    }
 }
 
 /// What a shell on the host is to run: this program with the same words, in the same directory.
@@ -359,6 +293,7 @@ fn quoted(word: &OsStr) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     #[test]
     fn a_shell_gives_a_word_back_as_it_was() {

@@ -4,7 +4,7 @@
 //! the launcher executes itself once more with it.
 
 use super::failed;
-use crate::cli::CliError;
+use crate::cli::{CliError, print_error};
 use crate::client::SPANK_KEY;
 use crate::config::{leave_key, read_key_file};
 use crate::doorman::Place;
@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Runs this node's part of the step and answers its exit status.
 pub(super) fn run(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, CliError> {
     if std::env::var_os(VARIABLE).is_some() {
-        let outcome = serve(plan, step, false)?;
+        let outcome = serve(plan, step)?;
         return Ok(outcome.unwrap_or(node::OUTCAST));
     }
     let given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
@@ -53,6 +53,24 @@ pub(super) fn run(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, Cl
     Err(execute(step, words, Some(&own), Some(&shared)))
 }
 
+/// A site that binds tasks gives a step with one task a node one core of it, unless it is asked for more.
+fn say_what_is_bound(plan: &Plan, step: &Step) {
+    let own = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let ranks = plan.layout.ranks_of(step.own).len();
+    let list = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let all = list
+        .lines()
+        .filter(|line| line.starts_with("processor"))
+        .count();
+    if step.own == 0 && std::env::var_os("SLURM_STEP_ID").is_some() && own < ranks.min(all) {
+        print_error(format_args!(
+            "muster run: {}: {ranks} ranks have {own} of {all} processors: that is what the step gives to its task \
+             here; add -c {ranks} to srun's options",
+            step.nodes[step.own]
+        ));
+    }
+}
+
 /// Puts the key among this launcher's files, where its agent finds it.
 pub(super) fn keep_key(step: &Step, key: &[u8; 32]) -> Result<Hold, CliError> {
     let files = take_files(step)?;
@@ -61,10 +79,10 @@ pub(super) fn keep_key(step: &Step, key: &[u8; 32]) -> Result<Hold, CliError> {
     Ok(files)
 }
 
-/// Its name can be guessed: somebody else may have made it, or have it lead elsewhere.
+/// Its name can be guessed: where somebody else has made it, or has it lead elsewhere, it is another one.
 fn take_files(step: &Step) -> Result<Hold, CliError> {
     let files = files(step);
-    Hold::take(&files).map_err(|cause| match cause.kind() {
+    Hold::take_near(&files).map_err(|cause| match cause.kind() {
         std::io::ErrorKind::ResourceBusy => {
             let (job, node) = (&step.job, &step.nodes[step.own]);
             let why = format!(
@@ -81,11 +99,10 @@ fn files(step: &Step) -> PathBuf {
     std::env::temp_dir().join(files_name(&step.job, step.own))
 }
 
-/// The second time, with everything in the environment. `is_watched`: the process that started this one tells the
-/// end of a node from that of the job by its exit status.
-pub(super) fn serve(plan: &Plan, step: &Step, is_watched: bool) -> Result<Option<u8>, CliError> {
+/// The second time, with everything in the environment. None if the node is lost, and not the job.
+pub(super) fn serve(plan: &Plan, step: &Step) -> Result<Option<u8>, CliError> {
     let key = std::env::var_os(VARIABLE).unwrap_or_default();
-    let files = match Hold::taken_over(&files(step)) {
+    let files = match Hold::taken_over() {
         Some(files) => files,
         None => take_files(step)?,
     };
@@ -98,6 +115,7 @@ pub(super) fn serve(plan: &Plan, step: &Step, is_watched: bool) -> Result<Option
             let _ = fs::remove_file(PathBuf::from(&key));
         }
     };
+    say_what_is_bound(plan, step);
     let mut met = false;
     // Each has a copy by then. Whoever is first removes it: all of them may be killed at any time.
     let mut on_met = || {
@@ -111,17 +129,17 @@ pub(super) fn serve(plan: &Plan, step: &Step, is_watched: bool) -> Result<Option
         return outcome.map_err(failed);
     }
     // Not while others have still to read it: these hear that the job has failed, and remove it then.
-    if matches!(outcome, Err(Error::Missing { .. })) || step.own == 0 && outcome.is_err() {
+    if matches!(
+        outcome,
+        Err(Error::Missing { .. } | Error::LostEarly { .. })
+    ) || step.own == 0 && outcome.is_err()
+    {
         if !met {
             wait_for_latecomers(Path::new(&key));
         }
         remove_key();
     }
-    let lost = is_watched && met && matches!(outcome, Err(Error::Agent(_)));
-    outcome.map_err(|error| match failed(error) {
-        error if lost => error.exit_code(node::GIVEN_UP),
-        error => error,
-    })
+    outcome.map_err(failed)
 }
 
 /// Others may still have to read the key: without it they would wait for one, and not hear why the job has failed.
@@ -130,6 +148,20 @@ fn wait_for_latecomers(key: &Path) {
     while key.exists() && Instant::now() < until {
         std::thread::sleep(LOOK);
     }
+}
+
+/// What Slurm's plugin says is of its own agents; those of this job, behind a shell in such a step, meet elsewhere.
+/// Only returns if there is nothing to forget, or if it fails.
+pub(super) fn forget_the_plugin(words: &[OsString]) -> Result<(), CliError> {
+    if !std::env::var("MUSTER_JOB").is_ok_and(|job| is_of_the_plugin(&job)) {
+        return Ok(());
+    }
+    let failed = |cause| CliError::new("run: this program", cause);
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    for name in ["MUSTER_JOB", "MUSTER_NODE", "MUSTER_HOSTS", "MUSTER_PORT"] {
+        command.env_remove(name);
+    }
+    Err(failed(command.args(words).exec()))
 }
 
 /// Only returns if it fails. `own` has the key that the agent reads, `shared` is what is to be removed when all have
@@ -145,8 +177,6 @@ pub(super) fn execute(
         Err(cause) => return CliError::new("run: this program", cause),
     };
     let given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    // What the plugin says is of its own agents: those of this job meet elsewhere.
-    let of_plugin = std::env::var("MUSTER_JOB").is_ok_and(|job| is_of_the_plugin(&job));
     let shared = shared.unwrap_or(Path::new(NO_KEY));
     command
         .args(words)
@@ -165,7 +195,7 @@ pub(super) fn execute(
         ("MUSTER_HOSTS", step.list.clone()),
         ("MUSTER_PORT", step.port.to_string()),
     ] {
-        if of_plugin || !given(name) {
+        if !given(name) {
             command.env(name, value);
         }
     }

@@ -244,6 +244,7 @@ pub(super) fn moves(
 mod tests {
     use super::*;
 
+    /// run-3.
     #[test]
     fn a_server_is_asked_once_and_again_only_for_what_is_newer() {
         let now = Instant::now();
@@ -347,6 +348,7 @@ mod tests {
         }
     }
 
+    /// run-3.
     #[test]
     fn what_others_lack_goes_before_what_is_only_spread() {
         let mut table = Table::new(&[40, 40, 40, 40]);

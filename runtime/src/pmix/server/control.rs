@@ -71,7 +71,7 @@ pub(super) extern "C" fn job_control(
     let everybody = targets
         .iter()
         .any(|one| one.rank == sys::PMIX_RANK_WILDCARD);
-    let queued = queue(Upcall::Signal(Signalling {
+    queue(Upcall::Signal(Signalling {
         ranks: targets
             .iter()
             .map(|one| one.rank)
@@ -79,10 +79,5 @@ pub(super) extern "C" fn job_control(
             .collect(),
         signal,
         answer: InfoAnswer { function, data },
-    }));
-    if queued {
-        sys::PMIX_SUCCESS as i32
-    } else {
-        sys::PMIX_ERR_NOT_SUPPORTED
-    }
+    }))
 }

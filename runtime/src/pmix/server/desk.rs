@@ -139,9 +139,18 @@ impl Lookup {
 
     /// It took too long.
     pub fn time_out(self) {
+        self.fail(sys::PMIX_ERR_TIMEOUT);
+    }
+
+    /// There is no room for it.
+    pub fn refuse(self) {
+        self.fail(sys::PMIX_ERR_OUT_OF_RESOURCE);
+    }
+
+    fn fail(self, status: i32) {
         if let Some(function) = self.function {
             // SAFETY: the callback of this very upcall with its own data, called once.
-            unsafe { function(sys::PMIX_ERR_TIMEOUT, std::ptr::null_mut(), 0, self.data) };
+            unsafe { function(status, std::ptr::null_mut(), 0, self.data) };
         }
     }
 }
@@ -206,12 +215,12 @@ pub(super) extern "C" fn publish(
             // SAFETY: the type tag says which member of the union was written.
             && u32::from(unsafe { info.value.data.persist }) == sys::PMIX_PERSIST_FIRST_READ
     };
-    answered(queue(Upcall::Publish(Publishing {
+    queue(Upcall::Publish(Publishing {
         rank,
         entries,
         once: infos.iter().any(is_once),
         answer: Done { function, data },
-    })))
+    }))
 }
 
 pub(super) extern "C" fn lookup(
@@ -228,7 +237,7 @@ pub(super) extern "C" fn lookup(
         return sys::PMIX_ERR_NOT_SUPPORTED;
     };
     let waits = |info: &sys::pmix_info_t| text(&info.key).as_c_str() == sys::PMIX_WAIT;
-    answered(queue(Upcall::Lookup(Lookup {
+    queue(Upcall::Lookup(Lookup {
         rank: who.rank,
         keys,
         wait: infos.iter().any(waits),
@@ -236,7 +245,7 @@ pub(super) extern "C" fn lookup(
         namespace: text(&who.nspace),
         function,
         data,
-    })))
+    }))
 }
 
 pub(super) extern "C" fn unpublish(
@@ -252,11 +261,11 @@ pub(super) extern "C" fn unpublish(
     let Some(rank) = who else {
         return sys::PMIX_ERR_NOT_SUPPORTED;
     };
-    answered(queue(Upcall::Unpublish {
+    queue(Upcall::Unpublish {
         rank,
         keys,
         answer: Done { function, data },
-    }))
+    })
 }
 
 pub(super) extern "C" fn query(
@@ -275,15 +284,7 @@ pub(super) extern "C" fn query(
         return sys::PMIX_ERR_NOT_SUPPORTED;
     }
     let answer = InfoAnswer { function, data };
-    answered(queue(Upcall::Query(Query { keys, answer })))
-}
-
-fn answered(queued: bool) -> sys::pmix_status_t {
-    if queued {
-        sys::PMIX_SUCCESS as i32
-    } else {
-        sys::PMIX_ERR_NOT_SUPPORTED
-    }
+    queue(Upcall::Query(Query { keys, answer }))
 }
 
 /// # Safety

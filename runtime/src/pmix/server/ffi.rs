@@ -8,7 +8,7 @@ use pmix_sys as sys;
 
 use super::super::ffi::process;
 use super::infos::Infos;
-use super::{Error, control, desk, meeting, modex, tool, upcall};
+use super::{Error, control, desk, meeting, modex, tool, upcall, words};
 
 // SAFETY of a call: none.
 type Version = unsafe extern "C" fn() -> *const c_char;
@@ -157,6 +157,7 @@ impl Library {
             disconnect: Some(meeting::disconnect),
             query: Some(desk::query),
             tool_connected: Some(tool::connected),
+            log: Some(words::log),
             job_control: Some(control::job_control),
             group: Some(meeting::group),
             // SAFETY: a struct of optional functions, all absent.

@@ -149,7 +149,7 @@ impl Done {
         self.answer(sys::PMIX_ERR_DUPLICATE_KEY);
     }
 
-    fn answer(self, status: i32) {
+    pub(super) fn answer(self, status: i32) {
         if let Some(function) = self.function {
             // SAFETY: the callback of an upcall with its own data, called once, since `self` is given up.
             unsafe { function(status, self.data) };
@@ -237,19 +237,14 @@ fn meet(
     let mut ranks: Vec<u32> = members.iter().map(|process| process.rank).collect();
     ranks.sort_unstable();
     ranks.dedup();
-    let queued = queue(Upcall::Meeting(Contribution {
+    queue(Upcall::Meeting(Contribution {
         meeting,
         ranks: if everybody { Vec::new() } else { ranks },
         data,
         timeout_s: timeout(infos),
         members: Members(members.to_vec()),
         answer,
-    }));
-    if queued {
-        sys::PMIX_SUCCESS as i32
-    } else {
-        sys::PMIX_ERR_NOT_SUPPORTED
-    }
+    }))
 }
 
 pub(super) extern "C" fn fence(

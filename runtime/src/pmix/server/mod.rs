@@ -17,6 +17,7 @@ mod meeting;
 mod modex;
 mod tool;
 mod upcall;
+mod words;
 
 use std::ffi::{CString, OsString};
 use std::path::{Path, PathBuf};
@@ -30,6 +31,7 @@ pub use desk::{Lookup, Publishing, Query, Value};
 pub use meeting::{Contribution, Done, Meeting};
 pub use modex::{Found, Want};
 pub use upcall::Upcall;
+pub use words::{Stream, Words};
 
 /// How long the library may take to end.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -179,6 +181,12 @@ impl Server {
     /// [`Error::Refused`].
     pub fn ask_for(&self, rank: u32) -> Result<(), Error> {
         self.library.request(&self.namespace, rank)
+    }
+
+    /// How many questions of ranks found no room and were refused for it.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        upcall::lost()
     }
 
     /// Ends the server. Ranks that still run lose it, and abort.

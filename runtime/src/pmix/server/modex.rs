@@ -50,6 +50,11 @@ impl Want {
         give(self.function, self.data, sys::PMIX_ERR_NOT_FOUND, &[]);
     }
 
+    /// There is no room for it.
+    pub fn turn_away(self) {
+        give(self.function, self.data, sys::PMIX_ERR_OUT_OF_RESOURCE, &[]);
+    }
+
     /// It took too long.
     pub fn time_out(self) {
         give(self.function, self.data, sys::PMIX_ERR_TIMEOUT, &[]);
@@ -76,19 +81,14 @@ pub(super) extern "C" fn direct_modex(
     let Some(process) = process else {
         return sys::PMIX_ERR_NOT_FOUND;
     };
-    let queued = queue(Upcall::Want(Want {
+    queue(Upcall::Want(Want {
         namespace: text(&process.nspace).to_string_lossy().into_owned(),
         rank: process.rank,
         key: infos.iter().find_map(required_key),
         timeout_s: timeout(infos),
         function,
         data,
-    }));
-    if queued {
-        sys::PMIX_SUCCESS as i32
-    } else {
-        sys::PMIX_ERR_NOT_FOUND
-    }
+    }))
 }
 
 fn required_key(info: &sys::pmix_info_t) -> Option<String> {
@@ -114,6 +114,7 @@ pub(super) extern "C" fn found(
     // SAFETY: libpmix passes so many bytes, or NULL for none, valid for the call.
     let bytes = unsafe { slice(data.cast::<u8>(), size) };
     let is_there = status == sys::PMIX_SUCCESS as i32;
+    // Nobody waits for a status here; one that is lost is counted.
     queue(Upcall::Found(Found {
         rank: rank as usize as u32,
         data: if is_there { bytes.to_vec() } else { Vec::new() },

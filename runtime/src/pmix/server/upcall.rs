@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use pmix_sys as sys;
@@ -13,6 +14,7 @@ use super::control::Signalling;
 use super::desk::{Lookup, Publishing, Query};
 use super::meeting::{Contribution, Done};
 use super::modex::{Found, Want};
+use super::words::Words;
 use crate::sys::descriptor::EventFd;
 
 /// Upcalls that may wait: each local rank has a few at most.
@@ -57,6 +59,8 @@ pub enum Upcall {
     Found(Found),
     /// It wants a signal sent.
     Signal(Signalling),
+    /// It wants something said where its own words go.
+    Words(Words),
     /// It wants something that there is not, and has been refused.
     Refused {
         /// Which rank.
@@ -77,16 +81,22 @@ struct Queue {
 }
 
 static QUEUE: Mutex<Option<Queue>> = Mutex::new(None);
+/// Upcalls that found the queue full.
+static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// Opens the queue of this process's one server.
 pub(super) fn open(wake: EventFd, namespace: CString) -> Result<Receiver<Upcall>, Error> {
+    open_for(wake, namespace, WAITING_MOST)
+}
+
+fn open_for(wake: EventFd, namespace: CString, most: usize) -> Result<Receiver<Upcall>, Error> {
     let mut queue = lock(&QUEUE);
     if queue.is_some() {
         return Err(Error::System(
             "this process has a PMIx server already".into(),
         ));
     }
-    let (sender, receiver) = sync_channel(WAITING_MOST);
+    let (sender, receiver) = sync_channel(most);
     *queue = Some(Queue {
         sender,
         wake,
@@ -100,15 +110,40 @@ pub(super) fn close() {
     *lock(&QUEUE) = None;
 }
 
-/// `false` if nobody will look at it.
-pub(super) fn queue(upcall: Upcall) -> bool {
+/// How many upcalls found the queue full; who made them was told so.
+pub(super) fn lost() -> u64 {
+    LOST.load(Ordering::Relaxed)
+}
+
+/// One more.
+pub(super) fn note_lost() {
+    LOST.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Puts it into the queue. What to tell libpmix: that the answer comes later, that there is no room, or that nobody
+/// will look at it.
+pub(super) fn queue(upcall: Upcall) -> sys::pmix_status_t {
     let queue = lock(&QUEUE);
     let Some(queue) = &*queue else {
-        return false;
+        return sys::PMIX_ERR_NOT_SUPPORTED;
     };
-    let queued = queue.sender.try_send(upcall).is_ok();
+    let queued = queue.sender.try_send(upcall);
     queue.wake.raise();
-    queued
+    match queued {
+        Ok(()) => sys::PMIX_SUCCESS as i32,
+        Err(_) => {
+            note_lost();
+            sys::PMIX_ERR_OUT_OF_RESOURCE
+        }
+    }
+}
+
+/// The same of what is done with that.
+fn note(upcall: Upcall) -> sys::pmix_status_t {
+    match queue(upcall) {
+        status @ sys::PMIX_ERR_OUT_OF_RESOURCE => status,
+        _ => DONE,
+    }
 }
 
 /// Whether a process is one of the job's.
@@ -143,10 +178,8 @@ pub(super) extern "C" fn connected(
     _data: *mut c_void,
 ) -> sys::pmix_status_t {
     // SAFETY: libpmix passes a process that is valid for the call, or NULL.
-    if let Some(rank) = unsafe { rank(process) } {
-        queue(Upcall::Connected(rank));
-    }
-    DONE
+    let rank = unsafe { rank(process) };
+    rank.map_or(DONE, |rank| note(Upcall::Connected(rank)))
 }
 
 pub(super) extern "C" fn finalized(
@@ -156,10 +189,8 @@ pub(super) extern "C" fn finalized(
     _data: *mut c_void,
 ) -> sys::pmix_status_t {
     // SAFETY: as in `connected`.
-    if let Some(rank) = unsafe { rank(process) } {
-        queue(Upcall::Finalized(rank));
-    }
-    DONE
+    let rank = unsafe { rank(process) };
+    rank.map_or(DONE, |rank| note(Upcall::Finalized(rank)))
 }
 
 pub(super) extern "C" fn aborted(
@@ -181,12 +212,11 @@ pub(super) extern "C" fn aborted(
         return sys::PMIX_ERR_NOT_SUPPORTED;
     };
     let message = message.map_or_else(String::new, |text| text.to_string_lossy().into_owned());
-    queue(Upcall::Aborted {
+    note(Upcall::Aborted {
         rank,
         status,
         message,
-    });
-    DONE
+    })
 }
 
 /// More processes than the job was started with: there is no place for them.
@@ -217,4 +247,37 @@ pub(super) unsafe fn slice<'a, T>(place: *const T, count: usize) -> &'a [T] {
     }
     // SAFETY: as the caller promises.
     unsafe { std::slice::from_raw_parts(place, count) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::ffi::process;
+    use super::*;
+
+    /// What finds no room is neither done nor impossible, and it is counted.
+    #[test]
+    fn an_upcall_without_room_is_refused_and_counted() {
+        let wake = EventFd::new().unwrap();
+        let namespace = c"muster-upcalls";
+        let upcalls = open_for(wake, namespace.into(), 1).unwrap();
+        let one = process(namespace, 3);
+        let none = std::ptr::null_mut();
+        let come = || connected(&raw const one, none, none.cast(), 0, None, none);
+        let go = || finalized(&raw const one, none, None, none);
+        let end = || {
+            let words = c"enough".as_ptr();
+            aborted(&raw const one, none, 1, words, none.cast(), 0, None, none)
+        };
+        let before = lost();
+        assert_eq!(come(), DONE);
+        for refused in [go(), end(), queue(Upcall::Tool)] {
+            assert_eq!(refused, sys::PMIX_ERR_OUT_OF_RESOURCE);
+        }
+        assert_eq!(lost() - before, 3);
+        assert!(matches!(upcalls.try_recv(), Ok(Upcall::Connected(3))));
+        assert_eq!(end(), DONE);
+        close();
+        assert_eq!(queue(Upcall::Tool), sys::PMIX_ERR_NOT_SUPPORTED);
+        assert_eq!(lost() - before, 3);
+    }
 }

@@ -1,0 +1,251 @@
+//! Who is not heard, and why: what else nobody would say of two that never meet.
+//!
+//! A frame without the job's proof is dropped, and whoever sent it is not answered. So each side says what it
+//! can know: this one that it rejects somebody's frames, that one that it knocks and nobody answers, or that
+//! it has no key yet. The same words go under the table of members and into the doctor's findings.
+
+use muster_fabric::NidList;
+use muster_protocol::{Engine, Reject};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Peers that one sentence names; it counts further ones.
+const NAMED_MAX: usize = 4;
+/// Seeds in an answer.
+const SEEDS_MAX: usize = 64;
+
+/// Somebody whose frames prove another key. All of it but the times is hearsay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stranger {
+    pub(crate) name: String,
+    /// Its NIDs.
+    pub(crate) address: String,
+    /// It was a member, or has an address of the bootstrap list: it should have our key.
+    pub(crate) expected: bool,
+    /// Since when it knocks in vain.
+    pub(crate) since: Duration,
+    /// When it did last.
+    pub(crate) last: Duration,
+}
+
+/// Something that keeps others from being heard.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Obstacle {
+    /// Somebody is missing who should be there.
+    pub(crate) is_error: bool,
+    pub(crate) found: String,
+    pub(crate) remedy: String,
+}
+
+/// What the engine knows of it.
+pub(super) fn value(engine: &Engine, strangers: &[Stranger]) -> Value {
+    let peer = |one: &Stranger| {
+        json!({
+            "name": one.name,
+            "address": one.address,
+            "expected": one.expected,
+            "since_ms_ago": one.since.as_millis() as u64,
+            "last_ms_ago": one.last.as_millis() as u64,
+        })
+    };
+    json!({
+        "has_key": engine.has_key(),
+        "frames_of_another_key": engine.counters().rejected(Reject::Forged),
+        "another_key": strangers.iter().map(peer).collect::<Vec<_>>(),
+        "unanswered": unanswered(engine, strangers),
+    })
+}
+
+/// Doors at which one that is alone knocks, and behind which nobody was ever heard.
+fn unanswered(engine: &Engine, strangers: &[Stranger]) -> Vec<String> {
+    // Of those whose parameters differ an event says so, and they do answer.
+    let is_refused = engine.counters().rejected(Reject::Parameters) > 0;
+    if engine.live() > 1 || !engine.has_key() || is_refused {
+        return Vec::new();
+    }
+    let nids = |text: &[u8]| str::from_utf8(text).ok()?.parse::<NidList>().ok();
+    let members = engine.members().map(|one| one.address());
+    let known: Vec<NidList> = members
+        .chain(strangers.iter().map(|one| one.address.as_bytes()))
+        .filter_map(nids)
+        .collect();
+    let is_known = |seed: &NidList| {
+        let mut known = known.iter().flat_map(NidList::iter);
+        known.any(|nid| seed.iter().any(|one| one == nid))
+    };
+    let seeds = engine.seeds().filter_map(nids);
+    let seeds = seeds.filter(|seed| !is_known(seed)).take(SEEDS_MAX);
+    seeds.map(|seed| seed.to_string()).collect()
+}
+
+/// The same from an answer about members, in words.
+pub(crate) fn obstacles(members: &Value) -> Vec<Obstacle> {
+    let unheard = &members["unheard"];
+    let node = members["self"].as_str().unwrap_or("this node");
+    // That explains all the rest, and no firewall is to blame.
+    if members["outcast"] == true {
+        return vec![outcast(node)];
+    }
+    let strangers = unheard["another_key"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let of = |expected: bool| {
+        let of = strangers.iter().filter(|one| one["expected"] == expected);
+        of.collect::<Vec<_>>()
+    };
+    let doors = unheard["unanswered"].as_array().into_iter().flatten();
+    let doors: Vec<String> = doors.filter_map(Value::as_str).map(str::to_owned).collect();
+    let keyless = (unheard["has_key"] == false).then(|| without_key(node));
+    let rejected = [true, false]
+        .into_iter()
+        .filter_map(|expected| rejected(node, expected, &of(expected)));
+    let alone = (!doors.is_empty()).then(|| alone(node, &doors));
+    keyless.into_iter().chain(rejected).chain(alone).collect()
+}
+
+const ONE_KEY: &str = "give both one key (--key-file or MUSTER_KEY_FILE with the same content; where there is none, it \
+    is the file key in each one's MUSTER_DIR), and start the one that had the wrong key anew";
+
+fn rejected(node: &str, expected: bool, strangers: &[&Value]) -> Option<Obstacle> {
+    let text = |one: &Value, key: &str| one[key].as_str().unwrap_or("-").to_owned();
+    let names = strangers.iter();
+    let names = names.map(|one| format!("{} ({})", text(one, "name"), text(one, "address")));
+    let names = some_of(&names.collect::<Vec<_>>());
+    let last = strangers
+        .iter()
+        .filter_map(|one| one["last_ms_ago"].as_u64());
+    let last_s = last.min()? as f64 / 1000.0;
+    let found = format!(
+        "frames from {names} are rejected at {node}: they prove another job key; the last came {last_s:.1} s ago"
+    );
+    Some(match expected {
+        true => Obstacle {
+            is_error: true,
+            found,
+            remedy: ONE_KEY.to_owned(),
+        },
+        false => Obstacle {
+            is_error: false,
+            found: found + ", from nobody who is expected here",
+            remedy: format!(
+                "if it is of this job, {ONE_KEY}; if not, take the address of {node} out of its seeds"
+            ),
+        },
+    })
+}
+
+fn without_key(node: &str) -> Obstacle {
+    Obstacle {
+        is_error: false,
+        found: format!("{node} has no job key yet, and hears nobody"),
+        remedy: "see whether the job's rank 0 has come to its agent: it brings the key to all; or name a file that has \
+                 it, with MUSTER_KEY_FILE"
+            .to_owned(),
+    }
+}
+
+fn outcast(node: &str) -> Obstacle {
+    Obstacle {
+        is_error: true,
+        found: format!("{node}: the others have given this node up (outcast); what its agent knows of them is old"),
+        remedy: "ask the agent of another node, and muster why there for the reason; to have this node back, end what \
+                 is left of the job on it and start it anew"
+            .to_owned(),
+    }
+}
+
+fn alone(node: &str, doors: &[String]) -> Obstacle {
+    Obstacle {
+        is_error: false,
+        found: format!("{node} is alone: nobody answers at {}", some_of(doors)),
+        remedy: "see that an agent runs there; that it has the same key, since one with another gives no answer (its \
+                 own muster doctor says so); and that the firewall lets the ports of the rail pass, P and P+1 (7741 \
+                 and 7742)"
+            .to_owned(),
+    }
+}
+
+fn some_of(all: &[String]) -> String {
+    let named = all[..all.len().min(NAMED_MAX)].join(", ");
+    match all.len().saturating_sub(NAMED_MAX) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(unheard: &Value) -> Value {
+        json!({ "self": "n1", "unheard": unheard })
+    }
+
+    fn stranger(number: u64, expected: bool) -> Value {
+        json!({ "name": format!("n{number}"), "address": format!("10.0.0.{number}@udp0"), "expected": expected,
+            "last_ms_ago": 400 * number })
+    }
+
+    #[test]
+    fn whoever_should_be_there_is_an_error_and_many_are_one() {
+        let all: Vec<Value> = (2..9).map(|number| stranger(number, true)).collect();
+        let found = obstacles(&members(&json!({ "has_key": true, "another_key": all })));
+        assert_eq!(found.len(), 1);
+        assert!(found[0].is_error);
+        assert_eq!(
+            found[0].found,
+            "frames from n2 (10.0.0.2@udp0), n3 (10.0.0.3@udp0), n4 (10.0.0.4@udp0), n5 (10.0.0.5@udp0) and 3 more \
+             are rejected at n1: they prove another job key; the last came 0.8 s ago"
+        );
+        assert!(found[0].remedy.starts_with("give both one key"));
+    }
+
+    #[test]
+    fn nobody_who_is_expected_and_no_key_and_no_answer_are_warnings() {
+        let one = [stranger(7, false)];
+        let found = obstacles(&members(
+            &json!({ "has_key": false, "another_key": one, "unanswered": ["a@udp0"] }),
+        ));
+        let found: Vec<(bool, &str)> = found
+            .iter()
+            .map(|one| (one.is_error, one.found.as_str()))
+            .collect();
+        assert_eq!(found.len(), 3);
+        assert!(found.iter().all(|(is_error, _)| !is_error));
+        assert_eq!(found[0].1, "n1 has no job key yet, and hears nobody");
+        assert!(
+            found[1].1.ends_with("from nobody who is expected here"),
+            "{found:?}"
+        );
+        assert_eq!(found[2].1, "n1 is alone: nobody answers at a@udp0");
+    }
+
+    #[test]
+    fn an_outcast_is_told_so_and_not_to_look_at_its_firewall() {
+        let unheard = json!({ "has_key": true, "another_key": [stranger(7, true)], "unanswered": ["a@udp0"] });
+        let mut members = members(&unheard);
+        members["outcast"] = true.into();
+        let found = obstacles(&members);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].is_error
+                && found[0]
+                    .found
+                    .starts_with("n1: the others have given this node up (outcast)")
+        );
+        assert!(!found[0].remedy.contains("firewall"));
+        members["outcast"] = false.into();
+        assert_eq!(obstacles(&members).len(), 2);
+    }
+
+    #[test]
+    fn an_answer_of_an_older_release_says_nothing() {
+        assert_eq!(obstacles(&json!({ "self": "n1" })), []);
+        assert_eq!(
+            obstacles(&members(
+                &json!({ "has_key": true, "another_key": [], "unanswered": [] })
+            )),
+            []
+        );
+    }
+}

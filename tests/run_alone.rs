@@ -1,0 +1,130 @@
+//! `muster run` on a single node, of whose fences libpmix tells nobody (run-1), and command lines that could be
+//! misunderstood (run-2).
+
+use muster_tests::launch::{compile, job, signal_all, venv};
+use muster_tests::running::{Running, command};
+use rustix::process::{Pid, Signal};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// Longer than MPI_Init is taken to go on after its first fence.
+const AFTER_INIT: Duration = Duration::from_secs(3);
+
+/// run-1.
+#[test]
+fn a_killed_rank_is_survived_on_one_node() {
+    job(|folder| {
+        let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
+        let mut run = Running::start(&["-n", "3"], &binary, &["1"]);
+        run.await_lines("READY", 3);
+        run.listen_for(AFTER_INIT);
+        let victim = run.lines.iter().find_map(|line| {
+            let mut words = line.strip_prefix("READY 1 ")?.split(' ');
+            Pid::from_raw(words.next()?.parse().ok()?)
+        });
+        signal_all(&[victim.expect("a pid")], Signal::KILL);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(
+            status.success() && run.count("DONE") == 2,
+            "{status}: {text}"
+        );
+        let words = format!(
+            "rank 1 (pid {}) was killed by signal 9 (SIGKILL)",
+            victim.expect("a pid")
+        );
+        assert_eq!(text.matches(&words).count(), 1, "{text}");
+    });
+}
+
+/// One that is lost before is a failed launch, and one that does not come is named; MPI or not.
+/// run-1.
+#[test]
+fn ranks_that_do_not_come_to_mpi_init_are_named_on_one_node() {
+    job(|folder| {
+        let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
+        let binary = binary.to_str().expect("a path in UTF-8");
+        // The agent has to come within it, too.
+        let options = ["-n", "3", "--patience", "10"];
+        for (other, code, words) in [
+            (
+                "exec sleep 1000",
+                1,
+                "ranks 1-2 have not come to MPI_Init within",
+            ),
+            (
+                "exit 3",
+                3,
+                "ended with status 3 before the end of MPI_Init",
+            ),
+        ] {
+            let script = format!("case $PMIX_RANK in 1|2) {other};; esac; exec {binary} 0");
+            let mut run = Running::start(&options, Path::new("sh"), &["-c", &script]);
+            let status = run.expect_end();
+            let text = run.text();
+            assert_eq!(status.code(), Some(code), "{text}");
+            assert!(text.contains(words), "{text}");
+        }
+        // Longer than the patience, and nobody waits for anybody.
+        let options = ["-n", "2", "--patience", "10"];
+        let mut run = Running::start(&options, Path::new("sleep"), &["13"]);
+        assert!(run.expect_end().success(), "{}", run.text());
+    });
+}
+
+/// run-2.
+#[test]
+fn options_are_not_taken_for_the_program() {
+    for (words, code, said) in [
+        (&["-np", "2", "sh", "-c", "echo RAN"][..], 0, "RAN"),
+        (&["-n2", "sh", "-c", "echo RAN"], 0, "RAN"),
+        (
+            &["-n", "2", "sh", "-c", "echo RAN", ":", "-np", "1", "true"],
+            0,
+            "RAN",
+        ),
+        (&["--host", "a,b", "true"], 2, "--hosts"),
+        (&["--labell", "true"], 2, "--label"),
+        (&["--bind-to", "core", "true"], 2, "'--bind-to'"),
+        (
+            &["-n", "1", "true", ":", "-n1", "true"],
+            2,
+            "-n1 after a : is unknown",
+        ),
+    ] {
+        let mut run = Running::command(command().args(words));
+        let status = run.expect_end();
+        let text = run.text();
+        assert_eq!(status.code(), Some(code), "{words:?}: {text}");
+        assert!(text.contains(said), "{words:?}: {text}");
+        assert!(code != 0 || run.count("RAN") == 2, "{words:?}: {text}");
+    }
+}
+
+/// Such a launcher took itself for a starter, and started the next.
+#[test]
+fn a_launcher_that_does_not_understand_its_place_starts_nothing() {
+    for (name, value, said) in [
+        (
+            "TMPDIR",
+            &b"/tmp/\xff"[..],
+            "not UTF-8; name another place by TMPDIR",
+        ),
+        (
+            "MUSTER_RUN_EMULATED",
+            b"0:1:/tmp/\xff",
+            "names no emulated node",
+        ),
+        ("MUSTER_RUN_EMULATED", b"x", "names no emulated node"),
+        ("MUSTER_RUN_HOST", b"9:job:a,b", "names no host"),
+        ("MUSTER_RUN_HOST", b"\xff", "names no host"),
+    ] {
+        let value = OsStr::from_bytes(value);
+        let mut run = Running::command(command().args(["--", "true"]).env(name, value));
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(!status.success() && text.contains(said), "{status}: {text}");
+    }
+}

@@ -1,0 +1,140 @@
+//! What a user of `muster run` asks for that there is not (run-2): said once, whatever the number of nodes, with what
+//! helps.
+
+use muster_tests::running::{Running, command};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// Every node finds it out for itself, before the start or at it; one says it, for all.
+/// run-2.
+#[test]
+fn a_program_that_no_node_can_start_is_said_once_with_all_nodes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("script");
+    std::fs::write(&script, "#!/nonexistent/interpreter\n").expect("a file");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+    for (program, why) in [
+        (Path::new("./nope"), "No such file"),
+        (Path::new("no-such-program"), "no such program in PATH"),
+        (Path::new(""), "no such program in PATH"),
+        (folder.path(), "it is a directory"),
+        (&script, "what its first line names after #!"),
+    ] {
+        let mut run = Running::start(&["--nodes", "4"], program, &[]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert_eq!(status.code(), Some(127), "{text}");
+        let name = match program.to_str() {
+            Some("") => "''",
+            name => name.expect("a path in UTF-8"),
+        };
+        // One that is still to meet the others when they find it out at the start does not try.
+        let nodes = if program == script { "n" } else { "n[1-4]: " };
+        let words = format!("muster: run: {name} cannot be started on {nodes}");
+        assert_eq!(run.count(&words), 1, "{words}: {text}");
+        assert!(text.contains(why), "{why}: {text}");
+        assert_eq!(text.matches("cannot be started").count(), 1, "{text}");
+    }
+}
+
+/// Of several programs each has its line.
+#[test]
+fn two_programs_that_cannot_be_started_are_both_said() {
+    let mut run = Running::command(command().args([
+        "--nodes", "2", "-n", "1", "--", "./one", ":", "-n", "1", "./two",
+    ]));
+    let status = run.expect_end();
+    let text = run.text();
+    assert_eq!(status.code(), Some(127), "{text}");
+    for (program, node) in [("./one", "n1"), ("./two", "n2")] {
+        let words = format!("muster: run: {program} cannot be started on {node}: ");
+        assert_eq!(run.count(&words), 1, "{text}");
+    }
+}
+
+/// run-2.
+#[test]
+fn a_variable_that_is_not_set_is_told_of_once() {
+    let script = "echo RAN ${MISSPELT-without}";
+    let mut run = Running::command(
+        command()
+            .args(["--nodes", "2", "-x", "MISSPELT", "-x", "GIVEN"])
+            .args(["--", "sh", "-c", script])
+            .env_remove("MISSPELT")
+            .env("GIVEN", ""),
+    );
+    let status = run.expect_end();
+    let text = run.text();
+    assert!(status.success() && run.count("RAN without") == 2, "{text}");
+    let words = "muster run: -x MISSPELT: it is not set here, so the ranks do not get it; set it, or write \
+                 -x MISSPELT=VALUE";
+    assert_eq!(
+        (run.count(words), text.matches("-x ").count()),
+        (1, 2),
+        "{text}"
+    );
+}
+
+/// It is not the program that is not there.
+/// run-2.
+#[test]
+fn a_folder_for_output_that_is_not_there_is_said_once() {
+    let options = ["--nodes", "2", "-n", "4", "--output", "/nonexistent/%r"];
+    let mut run = Running::start(&options, Path::new("echo"), &["RAN"]);
+    let status = run.expect_end();
+    let text = run.text();
+    assert_eq!((status.code(), run.count("RAN")), (Some(1), 0), "{text}");
+    let words = "muster: run: rank 0 on n1: --output /nonexistent/0: No such file or directory";
+    assert_eq!(
+        (run.count(words), text.matches("--output").count()),
+        (1, 1),
+        "{text}"
+    );
+}
+
+/// Neither what they are nor how many.
+#[test]
+fn arguments_come_as_they_were_given() {
+    let odd = OsStr::from_bytes(b"\xff\xfe odd \n 'words'");
+    let many = (0..10_000).map(|number| number.to_string());
+    // A line at a time, since two ranks speak.
+    let script = "test $# = 10001 && printf 'WAS %s\\n' \"$(printf '%s' \"$1\" | od -An -c | tr -d ' \\n')\"";
+    let mut run = Running::command(
+        command()
+            .args(["--nodes", "2", "--", "sh", "-c", script, "sh"])
+            .arg(odd)
+            .args(many),
+    );
+    let status = run.expect_end();
+    let text = run.text();
+    assert!(status.success(), "{text}");
+    assert_eq!(run.count(r"WAS 377376odd\n'words'"), 2, "{text}");
+}
+
+/// Without standard output and error there is nobody to tell, and the job runs.
+#[test]
+fn a_job_runs_with_nothing_open() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pattern = format!("{}/%r", folder.path().display());
+    let muster = command();
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-c", "exec \"$0\" \"$@\" <&- >&- 2>&-"])
+        .arg(muster.get_program())
+        .args(muster.get_args())
+        .args(["--nodes", "2", "--output", &pattern, "--", "echo", "RAN"]);
+    for (name, value) in muster.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    let status = shell.status().expect("sh can be started");
+    assert!(status.success(), "{status}");
+    for rank in ["0", "1"] {
+        let said = std::fs::read_to_string(folder.path().join(rank)).expect("a file");
+        assert_eq!(said, "RAN\n");
+    }
+}

@@ -1,0 +1,212 @@
+//! `muster run`: nodes and ranks that are lost when it is hardest to tell (run-4).
+
+use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
+use muster_tests::program;
+use muster_tests::ranks::wait_for_end;
+use muster_tests::running::{Running, build_pmix, command};
+use rustix::process::{Pid, Signal};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The processes of a node that have this name.
+fn named(run: &Running, node: &str, name: &str) -> Vec<Pid> {
+    let mut all = processes_of(node, &run.directory().join("m"));
+    all.retain(|pid| {
+        let path = format!("/proc/{}/comm", pid.as_raw_nonzero());
+        std::fs::read_to_string(path).is_ok_and(|found| found.trim() == name)
+    });
+    all
+}
+
+/// An agent that comes at once, but where the file `held` lies, when the file `go` is there.
+fn agent_that_waits(folder: &Path) -> PathBuf {
+    let path = folder.join("agent");
+    let script = format!(
+        "#!/bin/sh\n[ ! -e {0}/held ] || until [ -e {0}/go ]; do sleep 0.02; done\nexec {1} \"$@\"\n",
+        folder.display(),
+        program("musterd").display()
+    );
+    std::fs::write(&path, script).expect("a file");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).expect("a file");
+    path
+}
+
+/// The agent of a node is killed; the others give the node up and end, and when its next agent has come nobody is there
+/// any more who could say so (run-4).
+#[test]
+fn a_node_whose_agent_comes_back_to_nobody_is_given_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name);
+    let script = format!(
+        "echo UP; [ $PMIX_RANK = 1 ] && exec sleep 1000; until [ -e {} ]; do sleep 0.02; done; exit 3",
+        file("end").display()
+    );
+    let agent = agent_that_waits(folder.path());
+    let mut run = Running::command(
+        command()
+            .env("MUSTER_AGENT", agent)
+            .args(["--nodes", "2", "--", "sh", "-c", &script]),
+    );
+    run.await_lines("UP", 2);
+    let other = processes_of("n1", &run.directory().join("m"));
+    std::fs::write(file("held"), "").expect("a file");
+    let agents = named(&run, "n2", "musterd");
+    signal_all(&agents, Signal::STOP);
+    signal_all(&agents, Signal::KILL);
+    std::fs::write(file("end"), "").expect("a file");
+    for pid in other {
+        wait_for_end(pid.as_raw_nonzero().get() as u32);
+    }
+    std::fs::write(file("go"), "").expect("a file");
+    let status = run.expect_end();
+    let text = run.text();
+    assert_eq!(status.code(), Some(3), "{text}");
+    let words =
+        "muster run: n2: it is lost to the other nodes, since its agent is; its ranks are ended";
+    assert_eq!(run.count(words), 1, "{text}");
+}
+
+/// Without an agent that answers a node is lost to the others, which go on; and its ranks end, since nobody could tell
+/// them that they are given up.
+fn lose_agent(signal: Signal) {
+    job(|folder| {
+        // The survivors stay until the node has learnt that it is lost.
+        let file = folder.join("lost");
+        let until = format!("SURVIVE_UNTIL={}", file.display());
+        let mut run = Running::survive(&["-v", "-x", &until], folder, &["2"]);
+        run.await_ready();
+        let agents = named(&run, "n3", "musterd");
+        assert!(agents.len() >= 2, "keeper and worker: {agents:?}");
+        // All at once: a keeper whose worker is killed first starts another one.
+        signal_all(&agents, Signal::STOP);
+        signal_all(&agents, signal);
+        run.await_text("its ranks are ended");
+        std::fs::write(file, "").expect("a file");
+        run.expect_survivors(2);
+    });
+}
+
+/// run-4.
+#[test]
+fn a_killed_agent_takes_its_node_with_it() {
+    lose_agent(Signal::KILL);
+}
+
+/// run-4.
+#[test]
+fn an_agent_that_hangs_takes_its_node_with_it() {
+    lose_agent(Signal::STOP);
+}
+
+/// A job whose rank 5, on n3, has come to this fence and stays before it, while all others are in it or about to be.
+struct Halted {
+    run: Running,
+    go: PathBuf,
+}
+
+/// Those of Open MPI's four in which nobody can be through before it is known: who hears that a rank is gone may be
+/// libpmix on its node first, which lets the others' last fence end.
+const FENCES: usize = 3;
+/// All that is said where it dies, or its node.
+const RANK_LOST: &str = "muster run: n3: the launch failed: rank 5 on n3 ended with status 137 \
+                         before the end of MPI_Init";
+const NODE_LOST: [&str; 2] = [
+    "muster run: n1: the launch failed: n3 was lost before the end of MPI_Init",
+    "muster run: the launcher of n3 was killed",
+];
+
+impl Halted {
+    fn start(folder: &Path, binary: &Path, words: &[&str], turn: usize) -> Self {
+        let go = folder.join(format!("go-{turn}"));
+        let preload = build_pmix("halts", &["-shared", "-fPIC", "-Wl,--as-needed"], folder);
+        let mut run = Running::command(
+            command()
+                .args(["--nodes", "4", "-n", "8", "-x"])
+                .arg(format!("LD_PRELOAD={}", preload.display()))
+                .args(["-x", "HALTS_RANK=5", "-x", &format!("HALTS_TURN={turn}")])
+                .args(["-x", &format!("HALTS_FILE={}", go.display()), "--"])
+                .arg(binary)
+                .args(words),
+        );
+        run.await_lines("AT 5 ", 1);
+        for rank in (0..8).filter(|rank| *rank != 5) {
+            run.await_lines(&format!("IN {rank} {turn}"), 1);
+        }
+        Self { run, go }
+    }
+
+    /// The launch has failed, and no more than this is said of it.
+    fn expect_failure(mut self, code: i32, words: &[&str]) {
+        let status = self.run.expect_end();
+        let text = self.run.text();
+        assert_eq!(status.code(), Some(code), "{text}");
+        let said = self.run.lines.iter();
+        let mut said: Vec<&str> = said
+            .filter(|line| line.starts_with("muster"))
+            .map(String::as_str)
+            .collect();
+        said.sort_unstable();
+        assert_eq!(said, words, "{text}");
+        assert_eq!(
+            self.run.count("READY") + self.run.count("DONE"),
+            0,
+            "{text}"
+        );
+    }
+}
+
+/// Whatever fence of MPI_Init the others are in (run-4).
+#[test]
+fn a_rank_that_dies_within_mpi_init_is_a_failed_launch() {
+    job(|folder| {
+        let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
+        for turn in 1..=FENCES {
+            let halted = Halted::start(folder, &binary, &["0"], turn);
+            std::fs::write(&halted.go, "").expect("a file");
+            halted.expect_failure(137, &[RANK_LOST]);
+        }
+    });
+}
+
+/// Long after the last fence, while the others are in the next one: the start is not over (run-4).
+#[test]
+fn a_rank_that_dies_late_within_mpi_init_is_a_failed_launch() {
+    job(|folder| {
+        let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
+        let mut halted = Halted::start(folder, &binary, &["0"], 3);
+        // Longer than a launcher waits for another fence where it does not know how many there are.
+        halted.run.listen_for(Duration::from_secs(12));
+        std::fs::write(&halted.go, "").expect("a file");
+        halted.expect_failure(137, &[RANK_LOST]);
+    });
+}
+
+/// run-4.
+#[test]
+fn a_node_that_is_lost_within_mpi_init_is_a_failed_launch() {
+    job(|folder| {
+        let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
+        for turn in 1..=FENCES {
+            let halted = Halted::start(folder, &binary, &["0"], turn);
+            let everything = processes_of("n3", &halted.run.directory().join("m"));
+            assert!(
+                everything.len() >= 4,
+                "launcher, agent and ranks: {everything:?}"
+            );
+            signal_all(&everything, Signal::KILL);
+            halted.expect_failure(1, &NODE_LOST);
+        }
+    });
+}
+
+/// The same with a program of PMIx alone (run-4).
+#[test]
+fn a_pmix_program_that_dies_in_its_start_is_a_failed_launch() {
+    job(|folder| {
+        let binary = build_pmix("fences", &[], folder);
+        let halted = Halted::start(folder, &binary, &["not", "10"], 1);
+        std::fs::write(&halted.go, "").expect("a file");
+        halted.expect_failure(137, &[RANK_LOST]);
+    });
+}

@@ -1,0 +1,247 @@
+//! `muster run`: what becomes of what ranks say (run-2), whoever reads it and however slowly.
+
+use muster_tests::running::{Running, command};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
+
+/// More than a pipe holds from all ranks together, and less from each: the ranks end before anybody reads.
+const LINES: usize = 10_000;
+
+fn run(options: &[&str], words: &[&str]) -> Output {
+    let mut run = command();
+    let run = run.args(options).arg("--").args(words);
+    run.output().expect("muster can be started")
+}
+
+/// A job that has ended, of which nothing is read yet.
+struct Unread {
+    child: Child,
+    errors: BufReader<ChildStderr>,
+}
+
+impl Unread {
+    fn start(options: &[&str]) -> Self {
+        let mut run = command();
+        run.args(["-v", "-n", "4", "--label"]).args(options);
+        let mut child = run
+            .args(["--", "seq", &LINES.to_string()])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("muster can be started");
+        let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        while !line.contains("waited for until it is read") {
+            line.clear();
+            let count = errors.read_line(&mut line).expect("lines");
+            assert!(count > 0, "it does not wait");
+        }
+        Self { child, errors }
+    }
+
+    /// Its end, what it says last, and what it has left to be read.
+    fn end(mut self) -> (ExitStatus, String, String) {
+        let mut last = String::new();
+        self.errors.read_to_string(&mut last).expect("words");
+        let status = self.child.wait().expect("an end");
+        let mut said = String::new();
+        let mut pipe = self.child.stdout.take().expect("a pipe");
+        pipe.read_to_string(&mut said).expect("words");
+        (status, last, said)
+    }
+}
+
+/// What is said of lines that are lost, without their number; together with those that were read they are all.
+fn expect_losses(last: &str, said: &str) -> String {
+    let lost: Vec<&str> = last.lines().filter(|line| line.contains("lost")).collect();
+    let [line] = lost[..] else {
+        panic!("{last}");
+    };
+    let words = line.strip_prefix("muster run: n1: ").expect(line);
+    let (count, words) = words.split_once(' ').expect(line);
+    let count: usize = count.parse().expect(line);
+    assert!(count > 0, "{line}");
+    assert_eq!(count + said.lines().count(), 4 * LINES, "{line}");
+    words.to_owned()
+}
+
+/// With `--label` each line says whose it is; with `--output` each rank has a file (run-2).
+#[test]
+fn words_of_ranks_are_told_apart() {
+    let script = "echo said $PMIX_RANK; echo cried $PMIX_RANK >&2";
+    let options = ["--nodes", "2", "--ppn", "2", "--label"];
+    let mut run = Running::start(&options, Path::new("sh"), &["-c", script]);
+    assert!(run.expect_end().success());
+    for rank in 0..4 {
+        for word in ["said", "cried"] {
+            assert_eq!(
+                run.count(&format!("{rank}: {word} {rank}")),
+                1,
+                "{}",
+                run.text()
+            );
+        }
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let pattern = format!("{}/%h.%r", folder.path().display());
+    let options = ["--nodes", "2", "--ppn", "2", "--output", &pattern];
+    let mut run = Running::start(&options, Path::new("sh"), &["-c", script]);
+    assert!(run.expect_end().success());
+    let said = std::fs::read_to_string(folder.path().join("n2.3")).expect("a file");
+    assert_eq!(said, "said 3\ncried 3\n");
+}
+
+/// A rank that has ended is not forgotten (run-2).
+#[test]
+fn a_slow_reader_loses_nothing() {
+    let mut job = Unread::start(&[]);
+    // It is slow; the job waits for it, and neither ends nor has anything to say.
+    let mut one = [PollFd::new(job.errors.get_ref(), PollFlags::IN)];
+    let time = Timespec {
+        tv_sec: 3,
+        tv_nsec: 0,
+    };
+    assert_eq!(poll(&mut one, Some(&time)), Ok(0));
+    let mut pipe = job.child.stdout.take().expect("a pipe");
+    let mut said = String::new();
+    pipe.read_to_string(&mut said).expect("words");
+    let status = job.child.wait().expect("an end");
+    assert!(status.success(), "{status}");
+    let mut ranks = BTreeMap::<&str, Vec<usize>>::new();
+    for line in said.lines() {
+        let (rank, number) = line.split_once(": ").expect(line);
+        let numbers = ranks.entry(rank).or_default();
+        numbers.push(number.parse().expect(line));
+    }
+    let all: Vec<usize> = (1..=LINES).collect();
+    assert_eq!(ranks.keys().collect::<Vec<_>>(), [&"0", &"1", &"2", &"3"]);
+    assert!(ranks.values().all(|numbers| *numbers == all));
+}
+
+/// What has to be dropped is counted (run-2).
+#[test]
+fn a_reader_who_takes_nothing_is_not_waited_for_for_ever() {
+    let (status, last, said) = Unread::start(&["--patience", "20"]).end();
+    let words = expect_losses(&last, &said);
+    let expected = "lines of what ranks said on standard output are lost: whoever reads has taken nothing for 20 s \
+                    (--patience)";
+    assert_eq!((words.as_str(), status.code()), (expected, Some(1)));
+}
+
+/// run-2.
+#[test]
+fn a_signal_ends_the_wait_for_the_reader() {
+    let job = Unread::start(&[]);
+    let pid = Pid::from_raw(job.child.id() as i32).expect("a pid");
+    kill_process(pid, Signal::INT).expect("it runs");
+    let (status, last, said) = job.end();
+    let words = expect_losses(&last, &said);
+    let expected = "lines of what ranks said on standard output are lost: signal 2 came before whoever reads had \
+                    taken it";
+    assert_eq!((words.as_str(), status.code()), (expected, Some(130)));
+}
+
+/// As under mpirun and srun: nobody is to compute for a reader who has left (run-2).
+#[test]
+fn a_job_ends_whose_reader_has_left() {
+    let script = "while :; do echo word; echo cry >&2; done";
+    let mut child = command()
+        .args(["--nodes", "2", "-n", "4", "--label", "--", "sh", "-c"])
+        .arg(script)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("muster can be started");
+    let mut first = String::new();
+    let mut pipe = BufReader::new(child.stdout.take().expect("a pipe"));
+    pipe.read_line(&mut first).expect("a line");
+    assert!(first.ends_with(": word\n"), "{first}");
+    drop(pipe);
+    let errors = child.wait_with_output().expect("an end");
+    let text = String::from_utf8_lossy(&errors.stderr).into_owned();
+    let said = text.lines().filter(|line| !line.ends_with(": cry"));
+    // What its shells say of that is theirs.
+    let said: Vec<&str> = said.filter(|line| line.starts_with("muster run")).collect();
+    let words = "muster run: n1: whoever read standard output is gone; the job is ended";
+    assert_eq!((said, errors.status.code()), (vec![words], Some(141)));
+}
+
+/// A rank is not stopped by that; its job is not well (run-2).
+#[test]
+fn words_that_a_full_disk_does_not_take_are_told_of() {
+    let full = OpenOptions::new().write(true).open("/dev/full");
+    let run = command()
+        .args(["--nodes", "2", "-n", "4", "--label", "--", "seq", "100"])
+        .stdout(Stdio::from(full.expect("/dev/full")))
+        .output()
+        .expect("muster can be started");
+    let text = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert_eq!(run.status.code(), Some(1), "{text}");
+    for node in ["n1", "n2"] {
+        for words in [
+            "standard output (/dev/full): No space left on device",
+            "200 lines of what ranks said on standard output are lost: it could not be written",
+        ] {
+            let words = format!("muster run: {node}: {words}");
+            assert_eq!(text.matches(&words).count(), 1, "{text}");
+        }
+    }
+    assert_eq!(text.lines().count(), 4, "{text}");
+}
+
+/// Ranks write there by themselves, and may not look whether it was taken (run-2).
+#[test]
+fn a_file_that_takes_nothing_is_told_of() {
+    for (script, status) in [("echo word; exit 0", 1), ("echo word; exit 3", 3)] {
+        let script = format!("exec 2>&-; {script}");
+        let words = ["sh", "-c", &script];
+        let run = run(
+            &["--nodes", "2", "-n", "4", "--output", "/dev/full"],
+            &words,
+        );
+        let text = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert_eq!(run.status.code(), Some(status), "{text}");
+        for node in ["n1", "n2"] {
+            let words = format!("muster run: {node}: --output /dev/full: No space left on device");
+            assert_eq!(text.matches(&words).count(), 1, "{text}");
+        }
+        assert_eq!(text.lines().count(), 2, "{text}");
+    }
+}
+
+/// Whatever they are, and whoever speaks at the same time (run-2).
+#[test]
+fn words_come_as_they_were_said() {
+    let script = "i=0; while [ $i -lt 10 ]; do i=$((i+1)); \
+                  printf 'a\\0b\\377 %s\\n' $i; head -c 3000 /dev/zero | tr '\\0' x; echo; \
+                  done; printf 'no end'";
+    let run = run(
+        &["--nodes", "2", "-n", "64", "--label"],
+        &["sh", "-c", script],
+    );
+    assert!(run.status.success(), "{run:?}");
+    let mut ranks = BTreeMap::<Vec<u8>, Vec<u8>>::new();
+    let lines = run.stdout.split_inclusive(|byte| *byte == b'\n');
+    for line in lines {
+        let at = line.iter().position(|byte| *byte == b':').expect("a rank");
+        let words = ranks.entry(line[..at].to_vec()).or_default();
+        words.extend(&line[at + 2..]);
+    }
+    let expected = Command::new("sh").args(["-c", script]).output();
+    let mut expected = expected.expect("sh can be started").stdout;
+    expected.push(b'\n');
+    assert_eq!(ranks.len(), 64);
+    for (rank, words) in ranks {
+        let rank = String::from_utf8_lossy(&rank).into_owned();
+        assert!(
+            words == expected,
+            "{rank}: {}",
+            String::from_utf8_lossy(&words)
+        );
+    }
+}
