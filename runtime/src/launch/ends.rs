@@ -173,9 +173,12 @@ impl Launcher {
         }
     }
 
-    /// Whether ranks have ended, or nodes, for which MPI would wait in vain in its start: those that are judged.
+    /// Whether ranks have ended, or nodes, for which MPI would wait in vain in its start: those that are judged. The
+    /// agents' word of a rank may be here before its launcher's.
     fn has_losses(&self) -> bool {
-        self.ended().any(|ended| !ended.finalized) || !self.peers.gone().is_empty()
+        self.ended().any(|ended| !ended.finalized)
+            || !self.peers.failed().is_empty()
+            || !self.peers.gone().is_empty()
     }
 
     /// Whether a loss is still to be judged: until then nobody is to hear of it, and no fence goes on without the lost.
