@@ -87,7 +87,13 @@ fn options_are_not_taken_for_the_program() {
         ),
         (&["--host", "a,b", "true"], 2, "--hosts"),
         (&["--labell", "true"], 2, "--label"),
-        (&["--bind-to", "core", "true"], 2, "'--bind-to'"),
+        (&["--bind-to", "core", "true"], 2, "--bind core binds"),
+        (
+            &["-n", "2", "--mca", "btl", "tcp", "true"],
+            2,
+            "-x OMPI_MCA_",
+        ),
+        (&["-n", "-1", "true"], 2, "-n \"-1\": it is below 1"),
         (
             &["-n", "1", "true", ":", "-n1", "true"],
             2,
@@ -111,6 +117,16 @@ fn a_launcher_that_does_not_understand_its_place_starts_nothing() {
             "TMPDIR",
             &b"/tmp/\xff"[..],
             "not UTF-8; name another place by TMPDIR",
+        ),
+        (
+            "TMPDIR",
+            b"/tmp/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+            "bytes; name another place by TMPDIR",
+        ),
+        (
+            "TMPDIR",
+            b"/tmp/nowhere/at/all",
+            "No such file or directory (os error 2); name another place by TMPDIR",
         ),
         (
             "MUSTER_RUN_EMULATED",

@@ -8,6 +8,7 @@
 
 mod left;
 
+use clap::{Parser, ValueEnum};
 use left::Before;
 use muster_tests::cluster::{Cluster, NODES, Process, signal};
 use muster_tests::launch::{compile, venv};
@@ -28,7 +29,7 @@ const START: Duration = Duration::from_secs(60);
 const END: Duration = Duration::from_secs(30);
 
 /// Who starts the ranks.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Launcher {
     Muster,
     Mpirun,
@@ -36,30 +37,49 @@ enum Launcher {
 }
 
 /// What happens to the job.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Fault {
     None,
     Rank,
+    #[value(name = "ranks")]
     RanksOfNode,
     Node,
     Stopped,
+    #[value(name = "two")]
     TwoNodes,
 }
 
-const LAUNCHERS: [(&str, Launcher); 3] = [
-    ("muster", Launcher::Muster),
-    ("mpirun", Launcher::Mpirun),
-    ("pmix", Launcher::Pmix),
+const LAUNCHERS: [Launcher; 3] = [Launcher::Muster, Launcher::Mpirun, Launcher::Pmix];
+
+const FAULTS: [(Fault, &str); 6] = [
+    (Fault::None, "no fault"),
+    (Fault::Rank, "one rank killed"),
+    (Fault::RanksOfNode, "both ranks of a node killed"),
+    (Fault::Node, "all of a node killed, slurmd too"),
+    (Fault::Stopped, "all of a node stopped"),
+    (Fault::TwoNodes, "all of two nodes killed"),
 ];
 
-const FAULTS: [(&str, Fault, &str); 6] = [
-    ("none", Fault::None, "no fault"),
-    ("rank", Fault::Rank, "one rank killed"),
-    ("ranks", Fault::RanksOfNode, "both ranks of a node killed"),
-    ("node", Fault::Node, "all of a node killed, slurmd too"),
-    ("stopped", Fault::Stopped, "all of a node stopped"),
-    ("two", Fault::TwoNodes, "all of two nodes killed"),
-];
+/// Runs one MPI program with the same faults under three launchers, and prints how many runs survive, and how fast.
+#[derive(Parser)]
+#[command(name = "bench-run")]
+struct Options {
+    /// Runs of each fault under muster run.
+    #[arg(long, default_value_t = 20)]
+    rounds: usize,
+    /// Runs of each fault under each other launcher.
+    #[arg(long, default_value_t = 2)]
+    others: usize,
+    /// What the nodes, ranks and moments that are hit follow from [default: of the clock].
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Only these.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    launchers: Vec<Launcher>,
+    /// Only these.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    faults: Vec<Fault>,
+}
 
 /// What came of one run.
 #[derive(Default)]
@@ -75,35 +95,27 @@ struct Outcome {
 }
 
 fn main() {
-    let rounds: usize = option("--rounds").map_or(20, |text| text.parse().expect("--rounds N"));
-    let others: usize = option("--others").map_or(2, |text| text.parse().expect("--others N"));
-    let seed: u64 =
-        option("--seed").map_or_else(drawn_seed, |text| text.parse().expect("--seed N"));
-    let launchers = option("--launchers");
-    let faults = option("--faults");
-    let wanted = |list: &Option<String>, name: &str| {
-        let named = |list: &String| list.split(',').any(|one| one == name);
-        list.as_ref().is_none_or(named)
-    };
-    let launchers: Vec<_> = LAUNCHERS
-        .into_iter()
-        .filter(|(name, _)| wanted(&launchers, name))
-        .collect();
+    let options = Options::parse();
+    let (rounds, others) = (options.rounds, options.others);
+    let seed = options.seed.unwrap_or_else(drawn_seed);
+    let is_wanted =
+        |launcher: &Launcher| options.launchers.is_empty() || options.launchers.contains(launcher);
+    let launchers: Vec<_> = LAUNCHERS.into_iter().filter(is_wanted).collect();
     println!("{NODES} nodes of a real Slurm on this machine, {RANKS} ranks, seed {seed};");
     println!("{rounds} rounds of muster run, {others} of each other launcher");
     println!("survived runs; those that left something on nodes that were not lost;");
     println!("ms from the fault until all survivors are told / have shrunk: median (longest)");
     print!("{:<36}", "");
-    for (_, launcher) in &launchers {
+    for launcher in &launchers {
         print!("{:<48}", words(*launcher));
     }
     println!();
-    for (name, fault, words) in FAULTS {
-        if !wanted(&faults, name) {
+    for (fault, words) in FAULTS {
+        if !options.faults.is_empty() && !options.faults.contains(&fault) {
             continue;
         }
         print!("{words:<36}");
-        for (_, launcher) in &launchers {
+        for launcher in &launchers {
             // The same seed for each launcher: the same node, the same moment.
             let mut dice = ChaCha8Rng::seed_from_u64(seed);
             let rounds = match launcher {
@@ -125,11 +137,6 @@ fn words(launcher: Launcher) -> &'static str {
         Launcher::Mpirun => "mpirun --with-ft ulfm",
         Launcher::Pmix => "srun --mpi=pmix",
     }
-}
-
-fn option(name: &str) -> Option<String> {
-    let mut words = std::env::args().skip_while(|word| word != name);
-    words.nth(1)
 }
 
 fn drawn_seed() -> u64 {

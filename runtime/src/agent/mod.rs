@@ -43,6 +43,7 @@ mod worker;
 use crate::config::refusal;
 use crate::doorman::{DoorError, Place, PlaceError};
 use args::{Args, Mode};
+use clap::error::ContextKind;
 use clap::{CommandFactory, FromArgMatches};
 use std::io::Write;
 use std::path::Path;
@@ -61,10 +62,14 @@ pub fn main() -> ExitCode {
     let parsed = parsed.and_then(|matches| Ok((Args::from_arg_matches(&matches)?, matches)));
     let (mut args, matches) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) => match refusal(&error, command(), &words) {
-            Some(refusal) => return refuse(&refusal.to_string(), EXIT_USAGE),
-            None => error.exit(),
-        },
+        Err(mut error) => {
+            // That it could be a value after -- which is never meant.
+            let _ = error.remove(ContextKind::Suggested);
+            match refusal(&error, command(), &words) {
+                Some(refusal) => return refuse(&refusal.to_string(), EXIT_USAGE),
+                None => error.exit(),
+            }
+        }
     };
     if !args.serve_if_alone() {
         let _ = command().print_help();

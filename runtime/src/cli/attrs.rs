@@ -13,6 +13,9 @@ use serde_json::Value;
 pub(crate) struct AttrsArgs {
     /// Of this member only.
     name: Option<String>,
+    /// Those of muster run too, which its launchers leave for each other (run.*).
+    #[arg(long)]
+    all: bool,
     #[command(flatten)]
     show: ShowArgs,
 }
@@ -20,13 +23,23 @@ pub(crate) struct AttrsArgs {
 /// Runs it.
 pub(crate) fn run(args: &AttrsArgs) -> Result<(), CliError> {
     let name = args.name.as_deref().map(|name| names::one("attrs", name));
+    let table = if args.all { whole } else { brief };
     show(&args.show, &Question::Attributes(name.transpose()?), table)
 }
 
-fn table(answer: &Value) -> String {
+fn whole(answer: &Value) -> String {
+    table(answer, |_| true)
+}
+
+fn brief(answer: &Value) -> String {
+    table(answer, |key| !key.starts_with("run."))
+}
+
+fn table(answer: &Value, is_shown: fn(&str) -> bool) -> String {
     // A value may be long: it stands at the end of the line.
     let mut rows = vec![["NODE", "KEY", "VERSION", "VALUE"].map(String::from)];
     let mut attributes: Vec<&Value> = array(answer, "attributes").iter().collect();
+    attributes.retain(|one| is_shown(text(one, "key")));
     attributes.sort_by(|one, other| {
         let by_node = by_number(text(one, "node"), text(other, "node"));
         by_node.then_with(|| text(one, "key").cmp(text(other, "key")))

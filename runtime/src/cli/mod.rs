@@ -51,6 +51,7 @@ mod wait;
 mod yaml;
 
 use crate::config::refusal;
+use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::fmt;
@@ -129,7 +130,7 @@ pub fn main() -> ExitCode {
     let words = run::with_mpirun(std::env::args_os().collect());
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(error) => return misread(&error, &words),
+        Err(error) => return misread(error, &words),
     };
     let outcome = match cli.command {
         Command::Members(args) => show::members(&args),
@@ -164,8 +165,14 @@ pub fn main() -> ExitCode {
 }
 
 /// Says what is wrong with the command line, or what it asked for, such as help.
-fn misread(error: &clap::Error, words: &[OsString]) -> ExitCode {
-    let refused = refusal(error, Cli::command(), words);
+fn misread(mut error: clap::Error, words: &[OsString]) -> ExitCode {
+    // That it could be a value after -- which is never meant.
+    let _ = error.remove(ContextKind::Suggested);
+    let foreign = || match error.kind() {
+        ErrorKind::UnknownArgument => run::foreign(words),
+        _ => None,
+    };
+    let refused = refusal(&error, Cli::command(), words).or_else(foreign);
     match refused {
         _ if error.use_stderr() && check::is_plugin() => check::refuse_as_plugin(
             &refused.map_or_else(|| error.to_string(), |refused| refused.to_string()),

@@ -35,7 +35,7 @@ use super::{
     Error, Hold, Plan, binding, cord, environment, library, memory_directory, session_directory,
 };
 use crate::client::{Client, Options};
-use crate::pmix::server::{Done, JobFacts, Seat, Server, Upcall};
+use crate::pmix::server::{Done, JobFacts, Seat, Server, Upcall, Words};
 use crate::sys::descriptor::EventFd;
 use crate::sys::poll::Epoll;
 
@@ -378,6 +378,12 @@ impl Launcher {
         if !matches!(outcome, Ok(Some(_))) {
             self.ranks.end(SIGKILL);
         }
+        // They may say why the rank that gave them ended.
+        for upcall in upcalls.try_iter() {
+            if let Upcall::Words(words) = upcall {
+                self.say_for(words);
+            }
+        }
         if server.lost() > 0 {
             self.say(&format!(
                 "{} questions of ranks to PMIx found too many waiting, and were refused (PMIX_ERR_OUT_OF_RESOURCE)",
@@ -679,20 +685,23 @@ impl Launcher {
                 self.take_found(found);
             }
             Upcall::Query(query) => query.give(&self.namespace()),
-            Upcall::Words(words) => {
-                let plan = &self.plan;
-                for (stream, said) in &words.said {
-                    let node = plan.layout.name(self.own);
-                    (plan.output).say_for(words.rank, (node, &plan.job), *stream, said);
-                }
-                words.succeed();
-            }
+            Upcall::Words(words) => self.say_for(words),
             Upcall::Tool => self.note_tool(),
             Upcall::Refused { rank, what } => self.say(&format!(
                 "rank {rank} has asked for {what}, which there is not under muster run; start all ranks at once"
             )),
         }
         Ok(())
+    }
+
+    /// What a rank has given to its PMIx server to be said for it.
+    fn say_for(&self, words: Words) {
+        let plan = &self.plan;
+        let node = plan.layout.name(self.own);
+        for (stream, said) in &words.said {
+            (plan.output).say_for(words.rank, (node, &plan.job), *stream, said);
+        }
+        words.succeed();
     }
 
     /// Once: some tools come every second.

@@ -22,6 +22,7 @@ use super::child::Followed;
 use crate::cli::process::{self, Process, wait_until};
 use crate::cli::{CliError, print_error};
 use crate::config::draw_key;
+use crate::doorman::{Place, PlaceError};
 use crate::launch::node::GIVEN_UP;
 use crate::launch::{Error, Hold, Plan, Signals, sweep};
 use crate::sys::poll::Epoll;
@@ -241,13 +242,20 @@ struct Directory(Hold);
 impl Directory {
     fn make() -> Result<Self, Error> {
         let path = directory_of(std::process::id());
+        let unfit = |why: String| {
+            let cause = std::io::Error::other(format!("{why}; name another place by TMPDIR"));
+            Error::system(path.display().to_string())(cause)
+        };
         if path.to_str().is_none() {
-            let cause = std::io::Error::other("it is not UTF-8; name another place by TMPDIR");
-            return Err(Error::system(path.display().to_string())(cause));
+            return Err(unfit("it is not UTF-8".into()));
         }
-        let failed = |path: &Path| Error::system(path.display().to_string());
-        let place = Hold::take(&path).map_err(failed(&path))?;
         let agents = path.join(AGENTS);
+        if let Err(PlaceError::TooLong { most, .. }) = Place::find(None, None, Some(&agents)) {
+            let why = format!("paths of sockets in it are longer than {most} bytes");
+            return Err(unfit(why));
+        }
+        let place = Hold::take(&path).map_err(|cause| unfit(cause.to_string()))?;
+        let failed = |path: &Path| Error::system(path.display().to_string());
         let made = fs::DirBuilder::new().mode(0o700).create(&agents);
         made.map_err(failed(&agents))?;
         let path = path.join("key");

@@ -10,7 +10,7 @@ mod remote;
 mod step;
 mod words;
 
-pub(crate) use words::with_mpirun;
+pub(crate) use words::{foreign, with_mpirun};
 
 use super::{CliError, complain, print_error};
 use crate::launch::{
@@ -28,7 +28,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// Options of `muster run`.
 #[derive(Args)]
-#[command(after_long_help = AFTER)]
+#[command(after_long_help = AFTER, allow_negative_numbers = true)]
 pub(crate) struct RunArgs {
     /// How many ranks the job has [default: one a node]; -np, as of mpirun, is the same.
     #[arg(short = 'n', long = "np", value_name = "RANKS")]

@@ -6,6 +6,73 @@ use std::ffi::{OsStr, OsString};
 use clap::{ArgAction, Args, Command};
 
 use super::RunArgs;
+use crate::config::Refusal;
+
+/// Options of mpirun and srun that are asked for here too, and what is said of them.
+const FOREIGN: [(&[&str], &str); 12] = [
+    (
+        &["--mca", "-mca", "--gmca", "-gmca", "--prtemca", "--pmixmca"],
+        "set it as a variable: -x OMPI_MCA_NAME=VALUE",
+    ),
+    (
+        &["-N"],
+        "--ppn RANKS is how many ranks each node has, --nodes NODES how many are emulated here; of a step of Slurm \
+         srun -N says it",
+    ),
+    (
+        &[
+            "-ppn",
+            "-npernode",
+            "--npernode",
+            "--ntasks-per-node",
+            "--map-by",
+        ],
+        "--ppn RANKS is how many ranks each node has",
+    ),
+    (
+        &["-c", "--ntasks", "-ntasks"],
+        "-n RANKS is how many ranks there are",
+    ),
+    (
+        &["-H", "--host", "-host", "-w", "--nodelist"],
+        "--hosts LIST names the nodes",
+    ),
+    (
+        &["-machinefile", "--machinefile", "-hostfile", "-f"],
+        "--hostfile FILE names the nodes",
+    ),
+    (
+        &["-l", "--tag-output", "--tag"],
+        "--label writes the rank before each line",
+    ),
+    (
+        &["-o", "--output-filename"],
+        "--output PATTERN names a file for each rank, as in out-%r",
+    ),
+    (
+        &["--bind-to", "--cpu-bind", "--bind-to-core", "-bind-to"],
+        "--bind core binds each rank to cores of its own",
+    ),
+    (
+        &["--wdir", "-wdir", "-wd", "-D", "--chdir"],
+        "ranks start in the working directory of muster run: env -C DIRECTORY muster run ...",
+    ),
+    (
+        &["--timeout", "-t", "--time"],
+        "timeout SECONDS muster run ... ends the job by then",
+    ),
+    (
+        &[
+            "--oversubscribe",
+            "--allow-run-as-root",
+            "--with-ft",
+            "--enable-recovery",
+            "--mpi",
+            "--overlap",
+        ],
+        "leave it out: nothing has to be said of it",
+    ),
+];
 
 /// Those of `muster run` with each `-np` before the program as `--np`; those of other commands as they are.
 pub(crate) fn with_mpirun(mut words: Vec<OsString>) -> Vec<OsString> {
@@ -21,6 +88,29 @@ pub(crate) fn with_mpirun(mut words: Vec<OsString>) -> Vec<OsString> {
         at += 1 + usize::from(wants_another(&command, word));
     }
     words
+}
+
+/// What is to be said instead of the first word of `muster run` that is an option of other launchers only.
+pub(crate) fn foreign(words: &[OsString]) -> Option<Refusal> {
+    if words.get(1)? != "run" {
+        return None;
+    }
+    let command = RunArgs::augment_args(Command::new("run"));
+    let mut at = 2;
+    while let Some(word) = words.get(at).filter(|word| is_option(word)) {
+        let word = word.to_string_lossy();
+        let name = word.split('=').next().unwrap_or_default();
+        let meant = FOREIGN.iter().find(|(names, _)| names.contains(&name));
+        if let Some((_, remedy)) = meant {
+            return Some(Refusal {
+                what: format!("run {name:?}"),
+                why: "it is an option of other launchers".into(),
+                remedy: format!("{remedy}; see muster run --help"),
+            });
+        }
+        at += 1 + usize::from(wants_another(&command, OsStr::new(&*word)));
+    }
+    None
 }
 
 fn is_option(word: &OsStr) -> bool {
@@ -74,6 +164,36 @@ mod tests {
                 .map(|word| word.to_string_lossy().into_owned())
                 .collect();
             assert_eq!(told.join(" "), taken);
+        }
+    }
+
+    /// run-2.
+    #[test]
+    fn options_of_other_launchers_are_told_apart() {
+        let command = RunArgs::augment_args(Command::new("run"));
+        let own = |name: &str| match name.strip_prefix("--") {
+            Some(long) => command
+                .get_arguments()
+                .any(|one| one.get_long() == Some(long)),
+            None => wants_another(&command, OsStr::new(name)),
+        };
+        for name in FOREIGN.iter().flat_map(|(names, _)| *names) {
+            assert!(!own(name), "{name} is an option of muster run");
+        }
+        for (line, what) in [
+            ("muster run -n 2 --mca btl tcp ./a", Some("run \"--mca\"")),
+            (
+                "muster run --bind core --timeout=9 ./a",
+                Some("run \"--timeout\""),
+            ),
+            ("muster run -n 2 ./a -N 3", None),
+            ("muster run -x -N -n 2 ./a", None),
+            ("muster run -n 2 -- -N", None),
+            ("muster members -N", None),
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let told = foreign(&words).map(|refusal| refusal.what);
+            assert_eq!(told.as_deref(), what, "{line}");
         }
     }
 }
