@@ -450,6 +450,7 @@ impl Run {
 
     /// Gives all its tasks a line, as `srun` does with its input.
     pub fn tell(&mut self, line: &str) {
+        self.asked += usize::from(line == "states");
         // Who has ended hears nothing; that shows elsewhere.
         let _ = writeln!(self.input, "{line}");
     }
@@ -490,7 +491,6 @@ impl Run {
             let counts = tasks.iter().map(|task| answers(self, *task).len());
             let before: Vec<usize> = counts.collect();
             self.tell("states");
-            self.asked += 1;
             // An answer of each, or the end of all that could answer. Who is asked again before has more and
             // more to answer; and srun ends a step whose input it cannot hand on to a node that is killed.
             let again = Instant::now() + Duration::from_secs(5);

@@ -111,6 +111,7 @@ fn lose_a_worker_an_agent_and_a_node(cluster: &Cluster, run: &mut Run, start: St
     run.await_line(&["0: EVENT Overflow", "NewAgent"]);
     expect_alive(run, &[0, 1, 3]);
     saw(start, AGENT, NEW_AGENT);
+    run.await_answers(3);
     kill(&cluster.all_on(4));
     expect_node_told(run);
     expect_alive(run, &[0, 1]);
@@ -187,6 +188,7 @@ fn the_service_step() {
     run.await_line(&["0: EVENT Overflow", "NewAgent"]);
     expect_alive(&mut run, &[0, 1, 3]);
     saw(start, AGENT, NEW_AGENT);
+    run.await_answers(3);
     kill(&cluster.all_on(4));
     expect_node_told(&run);
     expect_alive(&mut run, &[0, 1]);

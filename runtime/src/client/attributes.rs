@@ -45,14 +45,15 @@ impl Client {
         self.ask(&Ask::Publish { key, value }).map(|_| ())
     }
 
-    /// Deletes an attribute of this node. Whether there was one.
+    /// Deletes an attribute of this node. Whether there was one, or may have been: where the agent's worker was lost
+    /// before it had answered, the attribute may be gone by its hand.
     ///
     /// # Errors
     /// As [`Client::publish`].
     pub fn withdraw(&self, key: &[u8]) -> Result<bool, Error> {
         check_own_key(key)?;
-        let reply = self.ask(&Ask::Withdraw { key })?;
-        Ok(reply == Reply::Done)
+        let (reply, is_again) = self.ask_counted(&Ask::Withdraw { key })?;
+        Ok(reply == Reply::Done || is_again)
     }
 
     /// The value of an attribute of the node with this index, as far as it has come here; `None`
@@ -150,7 +151,13 @@ impl Client {
     /// or the agent be gone, which shows only when another was looked for. To write or watch the same twice is no
     /// harm.
     fn ask(&self, ask: &Ask<'_>) -> Result<Reply, Error> {
+        self.ask_counted(ask).map(|(reply, _)| reply)
+    }
+
+    /// The same; whether it was asked more than once.
+    fn ask_counted(&self, ask: &Ask<'_>) -> Result<(Reply, bool), Error> {
         let until = Instant::now() + ANSWER_DEADLINE;
+        let mut is_again = false;
         loop {
             match self.ask_once(ask, until) {
                 Err(Error::Unanswered(_)) if self.inner.phase() == Phase::Lost => {
@@ -167,8 +174,9 @@ impl Client {
                         let _ = self.dispatch_until(Some(until));
                     }
                 }
-                answered => return answered,
+                answered => return answered.map(|reply| (reply, is_again)),
             }
+            is_again = true;
         }
     }
 

@@ -616,7 +616,10 @@ impl Launcher {
                 self.abort_unheard();
             }
             if self.peers.is_outcast() {
-                self.say("the other nodes have given this one up; its ranks are ended");
+                // Of a job that ends anyhow it is told why.
+                if self.bell.abort.is_none() {
+                    self.say("the other nodes have given this one up; its ranks are ended");
+                }
                 return Ok(None);
             }
             self.hear_bells()?;

@@ -212,6 +212,9 @@ impl Packets {
             // Told first, and once, when the other side closed without reading what we had sent;
             // its last words are behind.
             Err(cause) if cause.raw_os_error() == Some(libc::ECONNRESET) => {}
+            // The kernel looks for messages first and for the end then: of a side that speaks and closes between the
+            // two the words are there now.
+            Ok(Received::HungUp) => {}
             answer => return answer,
         }
         match self.receive_once(buffer) {
