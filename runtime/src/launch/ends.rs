@@ -32,6 +32,8 @@ pub(super) const FENCES_OF_INIT: u64 = 4;
 pub(super) const FENCES_OF_OPEN_MPI_4: u64 = 2;
 /// Of other MPIs it is not known; after one fence and this long without another it has ended.
 pub(super) const INIT_QUIET: Duration = Duration::from_secs(1);
+/// The same where ranks are slow.
+pub(super) const INIT_QUIET_MOST: Duration = Duration::from_secs(10);
 
 impl Launcher {
     /// Ranks of the whole job that have ended, as their launchers say.
@@ -45,7 +47,6 @@ impl Launcher {
     pub(super) fn dead(&self) -> BTreeSet<u32> {
         let lost = self.ended().filter(|ended| ended.is_lost());
         let mut dead: BTreeSet<u32> = lost.map(|ended| ended.rank).collect();
-        dead.extend(self.peers.failed());
         for node in self.peers.gone() {
             // One that was done and left has taken nobody with it.
             let done = self.peers.bell(*node).is_some_and(|bell| bell.done);
@@ -104,7 +105,7 @@ impl Launcher {
             || over >= 1
                 && self.waiting.is_empty()
                 && !self.fences.is_awaited()
-                && self.last_fence.elapsed() > INIT_QUIET
+                && self.last_fence.elapsed() > self.init_quiet.unwrap_or(INIT_QUIET)
     }
 
     /// The own ranks that MPI_Init is to see: not those that have come, and left in order, without it.
@@ -120,13 +121,14 @@ impl Launcher {
     /// A rank or node that is lost before the end of MPI_Init takes the job with it. One launcher says so: the
     /// rank's, or the first that is left.
     pub(super) fn judge_start(&mut self) {
-        self.bell.connected |= self.ranks.any_connected();
+        self.bell.connected |=
+            self.ranks.any_connected() || self.bell.ended.iter().any(|ended| ended.connected);
         let any_connected =
             self.bell.connected || self.peers.bells().any(|(_, bell)| bell.connected);
         let started = self.has_started();
         // A slow rank may be silent for a while between two fences of MPI_Init. What was once taken for a loss to live
         // with is no failed launch later; who decides that are those who speak below, and the others follow them.
-        let is_quiet = self.last_fence.elapsed() > 10 * INIT_QUIET;
+        let is_quiet = self.last_fence.elapsed() > INIT_QUIET_MOST;
         self.bell.started |= self.fences.delivered_of_all() >= self.fences_of_init
             || started && (is_quiet || self.has_losses())
             || self.peers.bells().any(|(_, bell)| bell.started);
@@ -173,12 +175,9 @@ impl Launcher {
         }
     }
 
-    /// Whether ranks have ended, or nodes, for which MPI would wait in vain in its start: those that are judged. The
-    /// agents' word of a rank may be here before its launcher's.
+    /// Whether ranks have ended, or nodes, for which MPI would wait in vain in its start: those that are judged.
     fn has_losses(&self) -> bool {
-        self.ended().any(|ended| !ended.finalized)
-            || !self.peers.failed().is_empty()
-            || !self.peers.gone().is_empty()
+        self.ended().any(|ended| !ended.finalized) || !self.peers.gone().is_empty()
     }
 
     /// Whether a loss is still to be judged: until then nobody is to hear of it, and no fence goes on without the lost.
@@ -210,8 +209,10 @@ impl Launcher {
         if self.bell.abort.is_some() {
             return;
         }
-        self.say(why);
         self.abort_silently(status, why);
+        // Nobody may be reading, and nobody has to wait for that.
+        let _ = self.ring();
+        self.say(why);
     }
 
     /// The same, where others say it.
@@ -362,10 +363,13 @@ impl Launcher {
         for signal in signals.take() {
             if signal == SIGHUP && cord::is_cut() {
                 // It is how the loop was waked.
-            } else if signal == SIGUSR1 || signal == SIGUSR2 {
+                continue;
+            }
+            if signal == SIGUSR1 || signal == SIGUSR2 {
                 if !have_it {
                     self.ranks.signal(signal);
                 }
+                continue;
             } else if self.bell.abort.is_none() {
                 if have_it {
                     self.ranks.follow(signal);
@@ -379,7 +383,7 @@ impl Launcher {
                     0 => self.abort(128 + signal as u8, &why),
                     _ => self.abort_silently(128 + signal as u8, &why),
                 }
-            } else if self.abort_since.is_some_and(|since| since.elapsed() > ECHO) {
+            } else if self.asked_since.is_some_and(|since| since.elapsed() > ECHO) {
                 // Somebody asks for the second time.
                 if self.own == 0 && self.kill_at.is_some() {
                     self.say("asked to end once more; the ranks are killed");
@@ -387,6 +391,8 @@ impl Launcher {
                 self.kill_at = None;
                 self.ranks.end(SIGKILL);
             }
+            // Another launcher's word that it has come there may have been here before.
+            self.asked_since.get_or_insert_with(Instant::now);
         }
     }
 }

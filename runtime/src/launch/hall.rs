@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::Error;
 use super::bell::{FenceId, Parcel};
+use super::ends::{INIT_QUIET, INIT_QUIET_MOST};
 use super::fence::{Outcome, Standing};
 use super::node::{Launcher, say};
 use crate::pmix::server::{Contribution, Meeting};
@@ -46,6 +47,9 @@ impl Launcher {
         let tag = contribution.meeting.tag();
         let id = self.fences.come(&tag, &contribution.ranks);
         let since = Instant::now();
+        let took = self.last_fence.elapsed();
+        let quiet = took.clamp(INIT_QUIET, INIT_QUIET_MOST);
+        self.init_quiet.get_or_insert(quiet);
         self.last_fence = since;
         let waiting = Waiting {
             contribution,
@@ -87,8 +91,7 @@ impl Launcher {
                 None => BTreeSet::new(),
             })
             .collect();
-        let mut ended: BTreeSet<u32> = self.ended().map(|ended| ended.rank).collect();
-        ended.extend(self.peers.failed());
+        let ended: BTreeSet<u32> = self.ended().map(|ended| ended.rank).collect();
         let standing = Standing {
             gone: self.peers.gone(),
             ended: &ended,

@@ -89,6 +89,8 @@ pub(super) struct Launcher {
     /// The last signal of each node's ranks that was heard.
     pub(super) signals_heard: BTreeMap<usize, u64>,
     pub(super) last_fence: Instant,
+    /// How long MPI_Init may be silent where its fences are not known: as long as the ranks took to their first.
+    pub(super) init_quiet: Option<Duration>,
     /// Who has come to the first fence of MPI_Init, where libpmix does not tell of fences.
     pub(super) arrivals: Arrivals,
     /// When the launchers of all nodes had come.
@@ -96,6 +98,8 @@ pub(super) struct Launcher {
     /// When ranks that were asked to end are killed.
     pub(super) kill_at: Option<Instant>,
     pub(super) abort_since: Option<Instant>,
+    /// When somebody has asked for the end by a signal.
+    pub(super) asked_since: Option<Instant>,
     /// They were asked to end by SIGTERM, by this launcher or by whoever asked all processes.
     pub(super) ranks_have_term: bool,
     tool_was_told: bool,
@@ -174,10 +178,12 @@ pub fn run(
         signal_count: 0,
         signals_heard: BTreeMap::new(),
         last_fence: Instant::now(),
+        init_quiet: None,
         arrivals: Arrivals::default(),
         met: Instant::now(),
         kill_at: None,
         abort_since: None,
+        asked_since: None,
         ranks_have_term: false,
         tool_was_told: false,
         has_met: false,
@@ -358,6 +364,7 @@ impl Launcher {
                 server.ask_for(rank)?;
             }
         }
+        self.last_fence = Instant::now();
         let started = self.start_ranks(&server, &files, &common, seats.as_deref(), &mouths);
         let mut outcome =
             started.and_then(|()| self.turn_until_over(&server, &upcalls, &wake, signals, &mouths));
@@ -436,8 +443,11 @@ impl Launcher {
             }
             let missing = self.peers.without(|bell| bell.ready);
             let gone: Vec<usize> = self.peers.gone().iter().copied().collect();
-            if missing.is_empty() && gone.is_empty() || self.hear_abort() {
+            if missing.is_empty() && gone.is_empty() {
                 return Ok(());
+            }
+            if self.hear_abort() {
+                return self.ring();
             }
             let lost = cord::lost();
             if !lost.is_empty() {
@@ -717,7 +727,7 @@ impl Launcher {
         }
     }
 
-    fn ring(&mut self) -> Result<(), Error> {
+    pub(super) fn ring(&mut self) -> Result<(), Error> {
         let gone = self.peers.gone();
         self.bell.gone = gone.iter().map(|node| *node as u32).collect();
         self.bell.fences = self.fences.notes(gone);

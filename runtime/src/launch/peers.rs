@@ -1,7 +1,9 @@
 //! The other launchers of the job: what they say, and which of them are gone.
 //!
 //! They speak through the agents: each writes attributes of its node, and the agents carry them over Muster's
-//! own rails. Whether one is gone is the agents' verdict, not ours.
+//! own rails. Whether one is gone is the agents' verdict, not ours. Of the ranks of a living node their launcher says
+//! what has become of them: the agents' word may be here before it, without the job's abort, and be about a program
+//! that a rank has run before MPI's.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::Error;
 use super::bell::{self, Bell, PART, Parcel};
 use super::layout::Layout;
-use crate::board::{Cause, Event, EventKind, NO_RANK, NodeState, RankState};
+use crate::board::{Cause, Event, EventKind, NodeState};
 use crate::client::{self, Client};
 
 /// How often the agent is asked for a sign of life.
@@ -30,8 +32,6 @@ pub(super) struct Peers {
     own: usize,
     peers: Vec<Peer>,
     gone: BTreeSet<usize>,
-    /// Ranks that are dead by Muster's verdict or their launcher's word.
-    failed: BTreeSet<u32>,
     outcast: bool,
     /// When the agent has answered last.
     answered: Instant,
@@ -48,7 +48,6 @@ impl Peers {
             own,
             peers: vec![Peer::default(); count],
             gone: BTreeSet::new(),
-            failed: BTreeSet::new(),
             outcast: false,
             answered: Instant::now(),
         };
@@ -58,11 +57,6 @@ impl Peers {
 
     pub(super) fn gone(&self) -> &BTreeSet<usize> {
         &self.gone
-    }
-
-    /// Ranks that Muster says have failed.
-    pub(super) fn failed(&self) -> &BTreeSet<u32> {
-        &self.failed
     }
 
     /// Whether this node was declared failed by the others.
@@ -109,13 +103,20 @@ impl Peers {
             }
             EventKind::Overflow => return self.look_at_all(),
             EventKind::Outcast => self.outcast = true,
-            EventKind::RankFailed if event.rank != NO_RANK => _ = self.failed.insert(event.rank),
             EventKind::Attribute | EventKind::NodeUp => return self.look_at(event.node),
             EventKind::NodeFailed | EventKind::NodeLeft => {
                 let name = self.client.node_name(event.node)?;
                 let node = name.and_then(|name| self.layout.node_named(&name));
                 if let Some(node) = node.filter(|node| *node != self.own) {
                     self.gone.insert(node);
+                    // Nobody waits for us then; its last bell may have gone with it.
+                    let are_done = self.bell(self.own).is_some_and(|bell| bell.done);
+                    if are_done && event.kind == EventKind::NodeLeft {
+                        self.peers[node]
+                            .bell
+                            .iter_mut()
+                            .for_each(|bell| bell.done = true);
+                    }
                 }
             }
             _ => {}
@@ -132,11 +133,6 @@ impl Peers {
                 && self.peers[node].bell.is_some()
             {
                 self.gone.insert(node);
-            }
-        }
-        for rank in 0..self.client.rank_count()?.min(self.layout.ranks()) {
-            if self.client.rank_state(rank)? == RankState::Failed {
-                self.failed.insert(rank);
             }
         }
         Ok(())

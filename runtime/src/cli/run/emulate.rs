@@ -100,7 +100,9 @@ pub(super) fn run(plan: &Plan, rails: u32, again: &[OsString]) -> Result<u8, Err
     place.end_agents();
     // Of a node that was killed nobody else removes what its ranks shared.
     sweep();
-    Ok(match killed_for {
+    // Launchers that did not listen yet have died of it.
+    let all_died = statuses.iter().all(Option::is_none);
+    Ok(match killed_for.or(asked.first().filter(|_| all_died)) {
         Some(signal) => 128 + signal as u8,
         None => plan.policy.of_nodes(&statuses),
     })

@@ -132,7 +132,7 @@ pub(super) fn serve(plan: &Plan, step: &Step) -> Result<Option<u8>, CliError> {
     if matches!(
         outcome,
         Err(Error::Missing { .. } | Error::LostEarly { .. })
-    ) || step.own == 0 && outcome.is_err()
+    ) || step.own == 0 && (outcome.is_err() || !met)
     {
         if !met {
             wait_for_latecomers(Path::new(&key));
