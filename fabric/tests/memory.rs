@@ -182,7 +182,22 @@ fn a_process_that_is_killed_is_missed_and_found_again() {
     for life in ["first", "second", "third"] {
         let process = start_echo(test, &who);
         answered(&mut a, life);
-        // It answers whatever was asked: one that is killed while it writes into our memory leaves that so.
+        // It answers whatever was asked, in that order: one that is killed while it writes into our memory leaves that
+        // so. Once the last is answered all are.
+        for last in 1.. {
+            let (mut received, last) = (Vec::new(), format!("{life}, last {last}"));
+            let sent = last.as_bytes();
+            a.fabric.send(0, to, Class::News, Route::Next, sent);
+            let is_answered = |received: &_| text(received).contains(&last);
+            while !is_answered(&received) && a.wait(Duration::from_millis(200)) {
+                a.drain(0, &mut received);
+            }
+            a.drain(0, &mut received);
+            if is_answered(&received) {
+                break;
+            }
+            assert!(start.elapsed() < DEADLINE, "{last}: {received:?}");
+        }
         while a.wait(Duration::from_millis(200)) {
             a.drain(0, &mut Vec::new());
         }
