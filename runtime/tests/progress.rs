@@ -218,3 +218,27 @@ fn who_waits_for_events_can_be_asked_to_stop() {
     }
     client.finalize(0).unwrap();
 }
+
+/// What wakes such a one may come while it looks for events, which takes back what was raised.
+#[test]
+fn who_is_asked_to_stop_while_it_looks_does_not_wait_again() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let client = Client::attach(support::agent::options(base.path())).unwrap();
+    agent.await_armed();
+    while client.next_event().unwrap().is_some() {}
+    let told = waiting(&client, |client| {
+        let is_asked = AtomicBool::new(false);
+        client.wait_event_while(Duration::MAX, || {
+            let goes_on = !is_asked.swap(true, Ordering::AcqRel);
+            if goes_on {
+                // Just after the answer, and nobody wakes it later.
+                client.wake_takers();
+            }
+            goes_on
+        })
+    });
+    let told = told.recv_timeout(DEADLINE);
+    assert!(matches!(told, Ok(Ok(None))), "{told:?}");
+    client.finalize(0).unwrap();
+}

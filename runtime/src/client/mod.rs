@@ -298,6 +298,11 @@ impl Client {
             inner.setting.event.raise();
             return Ok(Some(event));
         }
+        // What was drained may have said that it is over, and is not said again: so to all who still wait.
+        if inner.phase() == Phase::Finalized {
+            inner.setting.event.raise();
+            return Err(Error::Finalized);
+        }
         drop(reader);
         self.knock();
         if inner.phase() == Phase::Lost {

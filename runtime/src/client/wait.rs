@@ -72,8 +72,8 @@ impl Client {
         self.wait_event_while(deadline, || true)
     }
 
-    /// As [`Client::wait_event`], as long as `goes_on` says so, which is asked before each look and after
-    /// [`Client::wake_takers`]. `None` also when it does not.
+    /// As [`Client::wait_event`], as long as `goes_on` says so, which is asked before and after each look and
+    /// after [`Client::wake_takers`]. `None` also when it does not.
     ///
     /// # Errors
     /// As [`Client::wait_event`].
@@ -94,6 +94,10 @@ impl Client {
                 Err(error) if Instant::now() >= until => return Err(error),
                 Ok(None) if Instant::now() >= until => return Ok(None),
                 Ok(None) | Err(_) => {}
+            }
+            // The look takes back what was raised: who was to be waked by it asks before it sleeps.
+            if !goes_on() {
+                break;
             }
             let left = self
                 .nap_until(until)
