@@ -23,10 +23,10 @@ impl Arrivals {
         }
     }
 
-    /// Whether all of these have come, and long enough ago for the fences that follow.
-    pub(super) fn are_over(&self, mut ranks: impl Iterator<Item = u32>) -> bool {
+    /// Whether all of these have come, and by now long enough ago for the fences that follow.
+    pub(super) fn are_over(&self, now: Instant, mut ranks: impl Iterator<Item = u32>) -> bool {
         self.times
-            .is_some_and(|(_, last)| last.elapsed() > INIT_QUIET)
+            .is_some_and(|(_, last)| now.saturating_duration_since(last) > INIT_QUIET)
             && ranks.all(|rank| self.ranks.contains(&rank))
     }
 
@@ -58,6 +58,10 @@ mod tests {
         arrivals.note(0);
         arrivals.note(2);
         assert_eq!(arrivals.late(0..3, Duration::ZERO), None);
-        assert!(!arrivals.are_over(0..3), "just now");
+        let (_, last) = arrivals.times.unwrap();
+        assert!(!arrivals.are_over(last + INIT_QUIET, 0..3), "just now");
+        let later = last + INIT_QUIET + Duration::from_millis(1);
+        assert!(arrivals.are_over(later, 0..3));
+        assert!(!arrivals.are_over(later, 0..4), "one has not come");
     }
 }

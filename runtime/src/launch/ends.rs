@@ -59,6 +59,8 @@ impl Launcher {
         // Of the start's it is said with what becomes of the job.
         let says = self.has_started() && self.bell.abort.is_none();
         let is_aborted = self.bell.abort.is_some();
+        // Before anything is said, which may take a while: whose rank failed first is judged by it.
+        let moment = self.met.elapsed().as_millis() as u64;
         for (ended, killed) in self.ranks.reap(&self.epoll) {
             let Ended { rank, status, .. } = ended;
             let is_lost = ended.is_lost();
@@ -80,7 +82,6 @@ impl Launcher {
                 link.send_aborted(ended.rank);
             }
             if ended.status != 0 && self.bell.failed.is_none() {
-                let moment = self.met.elapsed().as_millis() as u64;
                 self.bell.failed = Some((moment, ended.status));
             }
             self.bell.ended.push(ended);
@@ -101,7 +102,7 @@ impl Launcher {
         let over = self.fences.delivered_of_all();
         self.bell.started
             || over >= self.fences_of_init
-            || self.arrivals.are_over(self.expected_here())
+            || self.arrivals.are_over(Instant::now(), self.expected_here())
             || over >= 1
                 && self.waiting.is_empty()
                 && !self.fences.is_awaited()
