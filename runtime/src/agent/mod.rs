@@ -54,6 +54,20 @@ const EXIT_CONFIG: u8 = 7;
 /// Exit code for a command line that says nothing.
 const EXIT_USAGE: u8 = 2;
 
+/// Opens what was somebody's until now: a process that another test has just started has it for a moment, too.
+#[cfg(test)]
+fn await_free<T, E: std::fmt::Display>(mut open: impl FnMut() -> Result<T, E>) -> T {
+    let start = std::time::Instant::now();
+    loop {
+        match open() {
+            Ok(opened) => return opened,
+            // Long enough for any machine.
+            Err(error) => assert!(start.elapsed().as_secs() < 60, "{error}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
 /// Runs `musterd` and returns its exit code.
 pub fn main() -> ExitCode {
     crate::sys::process::forget_empty_settings();

@@ -464,6 +464,7 @@ fn undo(fabric: &mut Fabric, steps: Vec<Step>) -> Vec<(Nid, String)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::await_free;
     use super::*;
     use muster_fabric::FabricConfig;
     use std::net::UdpSocket;
@@ -540,12 +541,11 @@ mod tests {
                 .moved
         );
         drop(taken);
-        assert_eq!(
-            rails
-                .apply(&mut fabric, next, 0, Vec::new())
-                .map_err(|one| one.why),
-            Ok(true)
-        );
+        let moved = await_free(|| {
+            let moved = rails.apply(&mut fabric, next.clone(), 0, Vec::new());
+            moved.map_err(|one| one.why)
+        });
+        assert!(moved);
     }
 
     /// Each rail's interface is wanted by another port of it: none is closed but the one in the way, so
@@ -631,7 +631,7 @@ mod tests {
         assert_eq!((rails.lost(), rails.missing().len()), (1, 1));
         // Now only by this port, which somebody has.
         rails.document.rails[0].nid = lost.clone();
-        let taken = UdpSocket::bind(lost.socket_address().unwrap()).unwrap();
+        let taken = await_free(|| UdpSocket::bind(lost.socket_address().unwrap()));
         assert!(!reopen(&mut rails, &mut fabric, 5));
         let why = rails.missing()[0].reason.clone();
         assert!(why.contains("in use"), "{why}");
@@ -650,7 +650,13 @@ mod tests {
                 .map_err(|one| one.why),
             Ok(false)
         );
-        assert!(reopen(&mut rails, &mut fabric, due_us));
+        await_free(|| {
+            let due_us = rails.due_us().unwrap();
+            match reopen(&mut rails, &mut fabric, due_us) {
+                true => Ok(()),
+                false => Err(rails.missing()[0].reason.clone()),
+            }
+        });
         assert_eq!((rails.due_us(), rails.lost()), (None, 1));
         assert_eq!(rails.open(), [lost, left]);
         let view = fabric
@@ -683,7 +689,8 @@ mod tests {
             .unwrap();
         assert!(!reopen(&mut rails, &mut fabric, 8));
         assert_eq!((fabric.rails().len(), rails.due_us()), (1, None));
-        assert!(fabric.add_rail(&lost).is_ok(), "its address is free again");
+        // Its address is free again.
+        await_free(|| fabric.add_rail(&lost).map(drop));
     }
 
     /// cfg-030: partitions that the machine does not have are named, with those that it has.

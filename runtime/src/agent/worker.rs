@@ -469,6 +469,7 @@ pub(super) fn keep(resume: &mut Resume, record: &Record) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::await_free;
     use super::*;
     use std::net::UdpSocket;
     use std::slice;
@@ -479,6 +480,22 @@ mod tests {
             lifeline: None,
             seat: Seat::default(),
         }
+    }
+
+    /// Takes a port that was somebody's until now.
+    fn bind(nid: &Nid) -> UdpSocket {
+        await_free(|| UdpSocket::bind(nid.socket_address().unwrap()))
+    }
+
+    /// As [`open_again`], where all ports will be free in a moment.
+    fn open_all_again(record: &Record) -> (Fabric, Rails) {
+        await_free(|| {
+            let (fabric, rails) = open_again(ground(), record)?;
+            match rails.missing() {
+                [] => Ok((fabric, rails)),
+                missing => Err(missing[0].reason.clone()),
+            }
+        })
     }
 
     fn record(fabric: &Fabric, rails: &Rails) -> Record {
@@ -498,9 +515,15 @@ mod tests {
         let record = record(&fabric, &rails);
         let (dead, left) = (rails.open()[0].clone(), rails.open()[1].clone());
         drop(fabric);
-        let taken = UdpSocket::bind(dead.socket_address().unwrap()).unwrap();
-        let (fabric, rails) = open_again(ground(), &record).unwrap();
-        assert_eq!(fabric.local_nids().to_string(), left.to_string());
+        let taken = bind(&dead);
+        // The port of the other one, too, may be somebody else's for a moment.
+        let (fabric, rails) = await_free(|| {
+            let (fabric, rails) = open_again(ground(), &record)?;
+            match fabric.local_nids().to_string() == left.to_string() {
+                true => Ok((fabric, rails)),
+                false => Err(fabric.local_nids().to_string()),
+            }
+        });
         assert_eq!(rails.open(), [dead.clone(), left.clone()]);
         assert_eq!(rails.document().rails.len(), 2, "it stays configured");
         let missing = rails.missing().iter().map(|one| one.nid.clone());
@@ -509,14 +532,14 @@ mod tests {
         // So does the one after it.
         let record = self::record(&fabric, &rails);
         drop((fabric, taken));
-        let (fabric, rails) = open_again(ground(), &record).unwrap();
+        let (fabric, rails) = open_all_again(&record);
         assert_eq!((fabric.rails().len(), rails.missing().len()), (2, 0));
         assert_eq!(rails.open(), [dead.clone(), left.clone()]);
         drop(fabric);
-        let taken = [dead, left].map(|nid| UdpSocket::bind(nid.socket_address().unwrap()));
-        assert!(taken.iter().all(Result::is_ok));
+        let taken = [dead, left].map(|nid| bind(&nid));
         let why = open_again(ground(), &record).map(drop).unwrap_err();
         assert!(why.contains("in use"), "{why}");
+        drop(taken);
     }
 
     /// Jobs of one node are given the same rails, without a port. The second agent takes the next one; where
@@ -542,10 +565,10 @@ mod tests {
         let record = record(&second, &rails);
         drop((first, second, other));
         // A later worker is where the first one was.
-        let (_, rails) = open_again(ground(), &record).unwrap();
+        let (_, rails) = open_all_again(&record);
         assert_eq!(ports(&rails), [PORT_DEFAULT + 4; 2]);
 
-        let taken = UdpSocket::bind(("127.59.5.1", PORT_DEFAULT)).unwrap();
+        let taken = await_free(|| UdpSocket::bind(("127.59.5.1", PORT_DEFAULT)));
         let why = open_rails(ground(), &document, (0, false))
             .map(drop)
             .unwrap_err();

@@ -567,9 +567,30 @@ mod tests {
         (directory, path, control)
     }
 
+    /// Asks until the loop is there in time: on a busy machine it may come when the clerk has withdrawn the question.
+    fn insist(path: &Path, wanted: &Request) -> Result<Value, AskError> {
+        loop {
+            match request(path, wanted) {
+                Err(AskError::Refused { why, .. }) if why.contains("ask again") => {}
+                answered => return answered,
+            }
+        }
+    }
+
+    /// The next request that has not been withdrawn.
+    fn take_one(control: &Control) -> Pending {
+        let deadline = Duration::from_secs(30);
+        loop {
+            let is_there = crate::sys::poll::readable(&[control.descriptor()], Some(deadline));
+            assert!(is_there.unwrap()[0], "nobody asks");
+            if let Some(pending) = control.take() {
+                return pending;
+            }
+        }
+    }
+
     fn answer_one(control: &Control, value: &Value) -> Request {
-        crate::sys::poll::readable(&[control.descriptor()], Some(Duration::from_secs(30))).unwrap();
-        let pending = control.take().expect("a question");
+        let pending = take_one(control);
         pending.reply.send(value.clone()).unwrap();
         pending.request
     }
@@ -577,11 +598,10 @@ mod tests {
     #[test]
     fn a_question_is_answered_by_the_loop() {
         let (_directory, path, control) = door();
-        let asking = std::thread::spawn(move || ask(&path, &Question::Why("n3".into())));
-        assert_eq!(
-            answer_one(&control, &json!({"name": "n3"})),
-            Request::Ask(Question::Why("n3".into()))
-        );
+        let why = Request::Ask(Question::Why("n3".into()));
+        let asked = why.clone();
+        let asking = std::thread::spawn(move || insist(&path, &asked));
+        assert_eq!(answer_one(&control, &json!({"name": "n3"})), why);
         assert_eq!(asking.join().unwrap().unwrap()["name"], "n3");
     }
 
@@ -593,7 +613,7 @@ mod tests {
         let document = RailsDocument::import(text).unwrap();
         let change = Request::Change(Change::Replace(Box::new(document)));
         let asked = change.clone();
-        let asking = std::thread::spawn(move || request(&path, &asked));
+        let asking = std::thread::spawn(move || insist(&path, &asked));
         hang_up(&control);
         assert_eq!(answer_one(&control, &json!({})), change);
         assert!(asking.join().unwrap().is_ok());
@@ -665,10 +685,9 @@ mod tests {
     fn what_was_judged_holds_until_something_changes() {
         let (_directory, path, control) = door();
         let change = Request::Change("peers add 10.0.0.[2-3]@udp0".parse().unwrap());
-        let asking = std::thread::spawn(move || request(&path, &change));
+        let asking = std::thread::spawn(move || insist(&path, &change));
         hang_up(&control);
-        crate::sys::poll::readable(&[control.descriptor()], Some(Duration::from_secs(30))).unwrap();
-        let pending = control.take().expect("a change");
+        let pending = take_one(&control);
         let judged = pending.judged.expect("the document after it");
         assert!(control.still_holds(&judged));
         assert!(matches!(&judged.made, Made::Document(next) if next.peers.len() == 2));
@@ -720,7 +739,7 @@ mod tests {
             }
             assert!(control.take().is_none());
         }
-        let asking = std::thread::spawn(move || ask(&path, &Question::Stats));
+        let asking = std::thread::spawn(move || insist(&path, &Request::Ask(Question::Stats)));
         answer_one(&control, &json!({}));
         assert!(asking.join().unwrap().is_ok());
     }
@@ -751,9 +770,8 @@ mod tests {
     fn what_was_begun_and_does_not_end_has_no_answer() {
         let (_directory, path, control) = door();
         let asked = path.clone();
-        let asking = std::thread::spawn(move || request(&asked, &Request::Zero));
-        crate::sys::poll::readable(&[control.descriptor()], Some(Duration::from_secs(30))).unwrap();
-        let begun = control.take().expect("a request");
+        let asking = std::thread::spawn(move || insist(&asked, &Request::Zero));
+        let begun = take_one(&control);
         let unanswered = asking.join().unwrap().unwrap_err();
         assert!(
             matches!(unanswered, AskError::NoAnswer { .. }),
@@ -761,7 +779,7 @@ mod tests {
         );
         drop(begun);
         // The next one is served when that is over.
-        let asking = std::thread::spawn(move || ask(&path, &Question::Stats));
+        let asking = std::thread::spawn(move || insist(&path, &Request::Ask(Question::Stats)));
         answer_one(&control, &json!({}));
         assert!(asking.join().unwrap().is_ok());
         assert_eq!(control.unanswered(), 1);
@@ -775,7 +793,8 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         let control = Control::open(&path, None, None).unwrap();
         let asked_path = path.clone();
-        let asking = std::thread::spawn(move || ask(&asked_path, &Question::Rails));
+        let rails = Request::Ask(Question::Rails);
+        let asking = std::thread::spawn(move || insist(&asked_path, &rails));
         answer_one(&control, &json!({}));
         assert!(asking.join().unwrap().is_ok());
         drop(control);
