@@ -326,7 +326,8 @@ fn a_wait_for_a_node_follows_its_name_to_another_board() {
     client.finalize(0).unwrap();
 }
 
-/// A client that looks for another agent for a short time: on a busy machine too short for the first one, too.
+/// A client that looks for another agent for a short time: on a busy machine too short for the first one, too, or for
+/// its own thread.
 fn impatient(base: &std::path::Path) -> Client {
     loop {
         let client = Client::attach(Options {
@@ -334,7 +335,7 @@ fn impatient(base: &std::path::Path) -> Client {
             rank: Some(0),
             ..options(base)
         });
-        if !matches!(client, Err(Error::Deadline { .. })) {
+        if !matches!(client, Err(Error::Deadline { .. } | Error::Protocol { .. })) {
             return client.unwrap();
         }
     }
@@ -360,9 +361,11 @@ fn a_lost_agent_is_an_error_and_the_states_stay() {
     );
     assert!(client.is_agent_lost());
     assert_eq!(client.rank_state(0).unwrap(), RankState::Alive);
+    assert!(client.dispatch().is_err());
     let _agent = Agent::start(base.path());
     assert!(place.socket().exists());
-    assert!(client.dispatch().is_err());
+    // It may have been found by now: the library looks for one by itself as well.
+    let _ = client.dispatch();
     while client.is_agent_lost() {
         await_readable(client.descriptor().unwrap());
         let _ = client.dispatch();

@@ -1,5 +1,7 @@
 //! Clients that say anything at the agent's door: nothing panics, nothing stays, and whoever comes
 //! after them with the right words is let in.
+//!
+//! The descriptors of the process are counted, so these tests run one after the other, in a program of their own.
 
 use muster::board::{BoardLimits, BoardWriter};
 use muster::doorman::{Ask, Door, Doorman, GREETING_DEADLINE, Hello, Place, ToAgent, ToClient};
@@ -7,9 +9,12 @@ use muster::sys::socket::{Packets, Received};
 use muster::watch::Watch;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const SLOTS: u32 = 4;
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 struct House {
     doorman: Doorman,
@@ -117,6 +122,7 @@ fn house(directory: &Path, job: &str) -> House {
 /// if it was we who were late to hear it. So silent ones keep nobody out for long.
 #[test]
 fn who_never_says_hello_is_put_out() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().expect("a directory");
     let mut house = house(directory.path(), "silent");
     let begun = Instant::now();
@@ -153,6 +159,7 @@ fn who_never_says_hello_is_put_out() {
 
 #[test]
 fn mad_clients_leave_nothing_behind() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().expect("a directory");
     let mut house = house(directory.path(), "mad");
     let before = descriptors();

@@ -92,7 +92,7 @@ impl Drop for Freezer {
 }
 
 /// How often a frozen rank ticks otherwise. Long, so that a busy machine does not break the promise for it.
-const PERIOD_MS: u32 = 1500;
+const PERIOD_MS: u32 = 3000;
 
 /// A frozen process shows the same letter as a stuck one, and cannot keep a promise of ticks. Another rank, stopped
 /// and continued while the first is frozen, shows that enough looks were taken.
@@ -122,7 +122,7 @@ fn freeze_a_rank(freezer: &Freezer) {
     freezer.take(frozen.pid());
     freezer.freeze(true);
     // Each round takes two looks, half a second apart: more than two periods in all.
-    for _ in 0..4 {
+    for _ in 0..7 {
         stopped.signal(libc::SIGSTOP);
         assert_eq!(
             agent.await_finding(stopped_slot),
