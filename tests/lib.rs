@@ -20,8 +20,10 @@ pub use skipped::skipped;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::ffi::OsStr;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -51,6 +53,20 @@ pub fn program(name: &str) -> PathBuf {
             .to_owned()
     });
     directory.join(name)
+}
+
+/// Makes a program of this text. Another process writes it: what the threads beside this one start would hold it open
+/// for a moment, and it could not be executed then ("Text file busy").
+///
+/// # Panics
+/// If it cannot be made.
+pub fn make_program(path: &Path, text: &str) {
+    let draft = path.with_extension("draft");
+    std::fs::write(&draft, text).expect("a file");
+    std::fs::set_permissions(&draft, Permissions::from_mode(0o755)).expect("its mode");
+    let copied = Command::new("cp").arg("-p").args([&draft, path]).status();
+    assert!(copied.expect("cp").success(), "{}", path.display());
+    std::fs::remove_file(&draft).expect("a draft");
 }
 
 /// Looks until something is seen, where no event tells of it; a moment passes between two looks, in which those who
