@@ -255,6 +255,17 @@ impl Member {
         others
     }
 
+    /// Waits until it says that this member is down. It may say before that it suspects it: where one of those who
+    /// watch it is late, the first that reports is heard alone.
+    ///
+    /// # Panics
+    /// If it says anything else first, or nothing before the deadline.
+    pub fn expect_down(&self, name: &str) {
+        let mut others = self.wait_for(&[format!("DOWN {name}")]);
+        others.retain(|line| *line != format!("SUSPECT {name}"));
+        assert_eq!(others, Vec::<String>::new(), "at {}", self.name);
+    }
+
     /// Sends a signal to it.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.child.id() as i32) {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Longer than MPI_Init is taken to go on after its first fence.
-const AFTER_INIT: Duration = Duration::from_secs(3);
+const AFTER_INIT: Duration = Duration::from_secs(6);
 
 /// run-1.
 #[test]
