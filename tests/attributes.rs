@@ -86,7 +86,8 @@ fn what_one_node_writes_the_others_read() {
 /// others again, and knows what is watched.
 #[test]
 fn a_killed_worker_costs_no_attribute_and_no_watch() {
-    let job = Job::new(NODES);
+    // On a busy machine the next worker may take longer than standard's deadline.
+    let job = Job::new(NODES).with_profile("quiet");
     let mut ranks = start(&job);
     ask(&mut ranks[1], "watch role", &["WATCHING", "role"]);
     ask(&mut ranks[0], "publish role server", &["PUBLISHED", "role"]);

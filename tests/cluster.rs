@@ -687,7 +687,7 @@ for n in 1 2 3 4; do
 		ip addr add 10.66.0.$n/24 dev eth0; ip link set eth0 up; mkdir -p tmp/n$n; exec slurmd -N n$n"
 	echo "NODE $(readlink /proc/$host/ns/net)"
 done
-for try in $(seq 300); do
+for try in $(seq 1200); do
 	if [ "$(sinfo -h -t idle -o %D)" = 4 ]; then exit 0; fi
 	sleep 0.1
 done

@@ -274,12 +274,8 @@ fn a_rule_decides_and_explain_says_so() {
         "the rail that is not preferred carries a beat now and then"
     );
     for member in [&first, &second] {
-        assert_eq!(
-            member.pending_lines(),
-            Vec::<String>::new(),
-            "at {}",
-            member.name
-        );
+        let lines = member.pending_lines();
+        assert_eq!(alarms(&lines), Vec::<&String>::new(), "{}", member.name);
     }
     admin.ask(&["policy", "del", "1"]);
     assert_eq!(admin.json(&["policy"])["rules"], serde_json::json!([]));

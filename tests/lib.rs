@@ -20,8 +20,10 @@ pub use skipped::skipped;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::ffi::OsStr;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -51,6 +53,20 @@ pub fn program(name: &str) -> PathBuf {
             .to_owned()
     });
     directory.join(name)
+}
+
+/// Makes a program of this text. Another process writes it: what the threads beside this one start would hold it open
+/// for a moment, and it could not be executed then ("Text file busy").
+///
+/// # Panics
+/// If it cannot be made.
+pub fn make_program(path: &Path, text: &str) {
+    let draft = path.with_extension("draft");
+    std::fs::write(&draft, text).expect("a file");
+    std::fs::set_permissions(&draft, Permissions::from_mode(0o755)).expect("its mode");
+    let copied = Command::new("cp").arg("-p").args([&draft, path]).status();
+    assert!(copied.expect("cp").success(), "{}", path.display());
+    std::fs::remove_file(&draft).expect("a draft");
 }
 
 /// Looks until something is seen, where no event tells of it; a moment passes between two looks, in which those who
@@ -237,6 +253,17 @@ impl Member {
             }
         }
         others
+    }
+
+    /// Waits until it says that this member is down. It may say before that it suspects it: where one of those who
+    /// watch it is late, the first that reports is heard alone.
+    ///
+    /// # Panics
+    /// If it says anything else first, or nothing before the deadline.
+    pub fn expect_down(&self, name: &str) {
+        let mut others = self.wait_for(&[format!("DOWN {name}")]);
+        others.retain(|line| *line != format!("SUSPECT {name}"));
+        assert_eq!(others, Vec::<String>::new(), "at {}", self.name);
     }
 
     /// Sends a signal to it.

@@ -301,7 +301,10 @@ fn a_silent_rail_is_told_and_that_it_is_back() {
             let about = told.iter().filter(|(_, about)| *about == rank);
             let codes: Vec<i32> = about.map(|(code, _)| *code).collect();
             let is_near = rank < 2 && codes.is_empty();
-            assert!(is_near || codes == [DEGRADED, BACK], "{}", outcome.text());
+            // The machine may be so busy that the rail seems to fail once more.
+            let mut turns = codes.chunks(2);
+            let is_told = !codes.is_empty() && turns.all(|turn| turn == [DEGRADED, BACK]);
+            assert!(is_near || is_told, "{}", outcome.text());
         }
         assert!(outcome.expect_end().success());
     });

@@ -1,8 +1,8 @@
 //! A rank for the end-to-end tests: attaches with the Rust client, prints what it is told, and
 //! does as it is bid.
 //!
-//! One line on standard output for each thing that happens: `ATTACHED` at every time an agent
-//! lets it in, `REFUSED why` if none does, `EVENT kind node=.. rank=.. cause=.. reporters=..`,
+//! One line on standard output for each thing that happens: `ANEW` if it has executed itself, `ATTACHED` at every
+//! time an agent lets it in, `REFUSED why` if none does, `EVENT kind node=.. rank=.. cause=.. reporters=..`,
 //! `LOST why`. Commands come on standard input: `states`, `thread`, `dispatch`, `leave CODE`,
 //! `exit CODE`, `exec` (it becomes itself anew), `become PROGRAM`, `spawn RANK` (it starts a rank of its own),
 //! `promise MS` (to tick so often), `tick`, `publish KEY VALUE`, `fill KEY SIZE`, `withdraw KEY`,
@@ -25,6 +25,9 @@ const NOT_ATTACHED: i32 = 3;
 /// Exit code when the test has gone.
 const ABANDONED: i32 = 4;
 
+/// Set where this image is not the first of its process.
+const ANEW: &str = "MUSTER_TEST_RANK_ANEW";
+
 struct Bell;
 
 impl Porch for Bell {
@@ -34,6 +37,9 @@ impl Porch for Bell {
 }
 
 fn main() {
+    if std::env::var_os(ANEW).is_some() {
+        say("ANEW");
+    }
     let options = Options {
         porch: Some(Arc::new(Bell)),
         ..Options::default()
@@ -80,7 +86,7 @@ fn obey(client: &Client, line: &str) {
             std::process::exit(code);
         }
         "exit" => std::process::exit(code),
-        "exec" => say(&format!("ERROR {}", own_program().exec())),
+        "exec" => say(&format!("ERROR {}", own_program().env(ANEW, "1").exec())),
         "become" => say(&format!(
             "ERROR {}",
             Command::new(&line["become ".len()..]).exec()

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Longer than MPI_Init is taken to go on after its first fence.
-const AFTER_INIT: Duration = Duration::from_secs(3);
+const AFTER_INIT: Duration = Duration::from_secs(6);
 
 /// run-1.
 #[test]
@@ -47,7 +47,7 @@ fn ranks_that_do_not_come_to_mpi_init_are_named_on_one_node() {
         let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
         let binary = binary.to_str().expect("a path in UTF-8");
         // The agent has to come within it, too.
-        let options = ["-n", "3", "--patience", "10"];
+        let options = ["-n", "3", "--patience", "20"];
         for (other, code, words) in [
             (
                 "exec sleep 1000",
@@ -68,8 +68,8 @@ fn ranks_that_do_not_come_to_mpi_init_are_named_on_one_node() {
             assert!(text.contains(words), "{text}");
         }
         // Longer than the patience, and nobody waits for anybody.
-        let options = ["-n", "2", "--patience", "10"];
-        let mut run = Running::start(&options, Path::new("sleep"), &["13"]);
+        let options = ["-n", "2", "--patience", "20"];
+        let mut run = Running::start(&options, Path::new("sleep"), &["23"]);
         assert!(run.expect_end().success(), "{}", run.text());
     });
 }

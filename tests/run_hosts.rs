@@ -2,9 +2,9 @@
 //! tests runs the command on this machine, each host being an address of loopback.
 
 use muster_tests::launch::{compile, job, signal_all, venv};
-use muster_tests::program;
 use muster_tests::ranks::wait_for_end;
 use muster_tests::running::{Running, await_nothing_left, command, processes_in};
+use muster_tests::{make_program, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
 use std::io::{BufRead, BufReader, Read};
@@ -46,8 +46,7 @@ fn fake_ssh(folder: &Path) -> PathBuf {
                   # A command that was killed is a failure of ssh.\n\
                   [ $code = 137 ] && exit 255\n\
                   exit $code\n";
-    std::fs::write(&path, script).expect("a file");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+    make_program(&path, script);
     path
 }
 
@@ -68,8 +67,7 @@ fn over_ssh(folder: &Path, hosts: &str) -> Command {
 /// `muster run` over this script instead.
 fn over(folder: &Path, script: &str) -> Command {
     let path = folder.join("other-ssh");
-    std::fs::write(&path, script).expect("a file");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+    make_program(&path, script);
     let mut run = command();
     run.arg("--ssh").arg(&path).env("TMPDIR", folder);
     run
@@ -281,8 +279,7 @@ fn a_status_of_255_is_no_failure_of_ssh() {
 fn a_signal_ends_a_starter_whose_hosts_all_hang() {
     job(|folder| {
         let hang = folder.join("hang");
-        std::fs::write(&hang, "#!/bin/sh\necho UP\nexec sleep 1000\n").expect("a file");
-        std::fs::set_permissions(&hang, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+        make_program(&hang, "#!/bin/sh\necho UP\nexec sleep 1000\n");
         let mut run = command();
         run.args(["--hosts", "127.90.3.[1-2]", "--ssh"])
             .arg(&hang)
@@ -468,9 +465,7 @@ fn a_program_that_one_host_lacks_is_started_nowhere() {
         let programs = folder.join("programs");
         std::fs::create_dir(&programs).expect("a folder");
         let program = programs.join("only-here");
-        std::fs::write(&program, "#!/bin/sh\necho RAN\n").expect("a program");
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
-            .expect("its mode");
+        make_program(&program, "#!/bin/sh\necho RAN\n");
         let words = ["-n", "2", "--", "only-here"];
         let mut with = here.start(0, &words, Some(&programs));
         let mut without = here.start(1, &words, None);
@@ -497,9 +492,7 @@ fn a_first_launcher_that_fails_is_heard_by_the_others() {
         let programs = folder.join("programs");
         std::fs::create_dir(&programs).expect("a folder");
         let program = programs.join("only-there");
-        std::fs::write(&program, "#!/bin/sh\necho RAN\n").expect("a program");
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
-            .expect("its mode");
+        make_program(&program, "#!/bin/sh\necho RAN\n");
         let start = |place: usize| {
             let mut run = command();
             if place == 1 {

@@ -1,10 +1,10 @@
 //! What a user of `muster run` asks for that there is not (run-2): said once, whatever the number of nodes, with what
 //! helps.
 
+use muster_tests::make_program;
 use muster_tests::running::{Running, command};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Every node finds it out for itself, before the start or at it; one says it, for all.
@@ -13,8 +13,7 @@ use std::path::Path;
 fn a_program_that_no_node_can_start_is_said_once_with_all_nodes() {
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("script");
-    std::fs::write(&script, "#!/nonexistent/interpreter\n").expect("a file");
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+    make_program(&script, "#!/nonexistent/interpreter\n");
     for (program, why) in [
         (Path::new("./nope"), "No such file"),
         (Path::new("no-such-program"), "no such program in PATH"),
@@ -77,7 +76,7 @@ fn a_variable_that_is_not_set_is_told_of_once() {
     );
 }
 
-/// It is not the program that is not there.
+/// It is not the program that is not there. The node that comes to it first says so.
 /// run-2.
 #[test]
 fn a_folder_for_output_that_is_not_there_is_said_once() {
@@ -86,9 +85,14 @@ fn a_folder_for_output_that_is_not_there_is_said_once() {
     let status = run.expect_end();
     let text = run.text();
     assert_eq!((status.code(), run.count("RAN")), (Some(1), 0), "{text}");
-    let words = "muster: run: rank 0 on n1: --output /nonexistent/0: No such file or directory";
+    let said = [(0, "n1"), (2, "n2")].map(|(rank, node)| {
+        let why = "No such file or directory";
+        run.count(&format!(
+            "muster: run: rank {rank} on {node}: --output /nonexistent/{rank}: {why}"
+        ))
+    });
     assert_eq!(
-        (run.count(words), text.matches("--output").count()),
+        (said.iter().sum::<usize>(), text.matches("--output").count()),
         (1, 1),
         "{text}"
     );

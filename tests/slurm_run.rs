@@ -26,6 +26,8 @@ fn survive(cluster: &Cluster, words: &[&str]) -> Run {
         .arg(binary)
         .args(words)
         .env("MUSTER_AGENT", program("musterd"))
+        // As of emulated nodes, see `running`.
+        .env("MUSTER_PROFILE", "quiet")
         .env("TMPDIR", cluster.folder())
         .env("HOME", cluster.folder());
     cluster.run(&mut command)
@@ -105,9 +107,9 @@ fn survive_fault(fault: Fault) {
         Fault::Stopped => Signal::STOP,
         _ => Signal::KILL,
     };
-    if matches!(fault, Fault::RanksOfNode) {
-        // Both at once, however late this process goes on between the two: Open MPI 5.0.11 may crash
-        // (`ompi_comm_revoke_local`) if the second one is lost just after it has shrunk for the first.
+    if !matches!(fault, Fault::Stopped) {
+        // All at once, however late this process goes on between two: Open MPI 5.0.11 may crash
+        // (`ompi_comm_revoke_local`) if another one is lost just after it has shrunk for the first.
         victims.iter().for_each(|one| signal(one, Signal::STOP));
     }
     victims.iter().for_each(|victim| signal(victim, what));
