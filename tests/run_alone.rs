@@ -3,21 +3,27 @@
 
 use muster_tests::launch::{compile, job, signal_all, venv};
 use muster_tests::running::{Running, command};
+use muster_tests::{program, until};
 use rustix::process::{Pid, Signal};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 /// Longer than MPI_Init is taken to go on after its first fence.
 const AFTER_INIT: Duration = Duration::from_secs(6);
 
+/// The MPI program knows nothing of Muster, and Muster knows how its rank ended.
 /// run-1.
 #[test]
 fn a_killed_rank_is_survived_on_one_node() {
     job(|folder| {
         let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
-        let mut run = Running::start(&["-n", "3"], &binary, &["1"]);
+        let gate = folder.join("gate");
+        let mut job = command();
+        job.args(["-n", "3", "--"]).arg(&binary).arg("1");
+        let mut run = Running::command(job.env("SURVIVE_UNTIL", &gate));
         run.await_lines("READY", 3);
         run.listen_for(AFTER_INIT);
         let victim = run.lines.iter().find_map(|line| {
@@ -25,6 +31,15 @@ fn a_killed_rank_is_survived_on_one_node() {
             Pid::from_raw(words.next()?.parse().ok()?)
         });
         signal_all(&[victim.expect("a pid")], Signal::KILL);
+        let agents = run.directory().join("m");
+        let why = || {
+            let mut muster = Command::new(program("muster"));
+            let answer = muster.args(["why", "1", "--agent"]).arg(&agents).output();
+            String::from_utf8_lossy(&answer.expect("muster").stdout).into_owned()
+        };
+        let words = "rank 1 on n1 is failed: told by the launcher, signal 9";
+        until(why, || why().contains(words).then_some(()));
+        std::fs::write(&gate, "").expect("a file");
         let status = run.expect_end();
         let text = run.text();
         assert!(

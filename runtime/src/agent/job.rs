@@ -218,7 +218,7 @@ impl Job {
                     );
                 }
             },
-            Request::Aborted { rank } => self.hear_launcher(rank, input),
+            Request::Aborted { rank, how } => self.hear_launcher(rank, how, input),
             Request::Placed { node, ranks } => self.places.note(node, &ranks),
             Request::Feeds => self.feed(input),
             // The watch sees the mark on the board and speaks the verdict.
@@ -241,15 +241,15 @@ impl Job {
     /// The launcher says that a rank of this node ended badly. Of one that was attached here, or is known on
     /// another node, that node's kernel says more, and sooner; the word counts for those that it cannot
     /// speak of: ranks that never attached.
-    fn hear_launcher(&mut self, rank: u32, input: &mut dyn FnMut(Input<'_>)) {
+    fn hear_launcher(&mut self, rank: u32, how: i32, input: &mut dyn FnMut(Input<'_>)) {
         let view = self.board.view();
         if rank >= view.limits().ranks || view.rank_node(rank).is_some() {
             self.launcher_overruled += 1;
             return;
         }
-        info!(rank, "the launcher says that it ended badly");
+        info!(rank, how, "the launcher says that it ended badly");
         self.board.raise_rank_count(rank + 1);
-        tell_rank(input, rank, RankState::Failed, Cause::Told, 0);
+        tell_rank(input, rank, RankState::Failed, Cause::Told, how);
     }
 
     /// Whoever started us says how a task of this node has ended.

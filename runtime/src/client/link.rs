@@ -96,10 +96,10 @@ impl AgentLink {
         self.0.send(&ToAgent::Key(key)).is_ok()
     }
 
-    /// Tells the agent that this process's launcher says that a rank ended badly. `false` if it could not
-    /// be handed over now. Waits for nothing.
-    pub fn send_aborted(&self, rank: u32) -> bool {
-        self.0.send(&ToAgent::Aborted(rank)).is_ok()
+    /// Tells the agent that this process's launcher says that a rank ended badly: the signal that killed it, minus its
+    /// exit code, or 0 if the launcher does not say how. `false` if it could not be handed over now. Waits for nothing.
+    pub fn send_aborted(&self, rank: u32, how: i32) -> bool {
+        self.0.send(&ToAgent::Aborted(rank, how)).is_ok()
     }
 
     /// Tells the agent that these ranks run on the node of this name, or of these NIDs. `false` if not all could

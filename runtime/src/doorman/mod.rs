@@ -99,6 +99,8 @@ pub enum Request {
     Aborted {
         /// The rank.
         rank: u32,
+        /// The signal that killed it, or minus its exit code; 0 if that is not known.
+        how: i32,
     },
     /// Its bootstrap says where ranks run.
     Placed {
@@ -497,7 +499,9 @@ impl Doorman {
                 requests.push(Request::Seed { slot, address });
             }
             (Ok(ToAgent::Key(key)), Some((slot, _))) => requests.push(Request::Key { slot, key }),
-            (Ok(ToAgent::Aborted(rank)), Some(_)) => requests.push(Request::Aborted { rank }),
+            (Ok(ToAgent::Aborted(rank, how)), Some(_)) => {
+                requests.push(Request::Aborted { rank, how });
+            }
             (Ok(ToAgent::Placed(node, ranks)), Some(_)) => {
                 requests.push(Request::Placed { node, ranks });
             }

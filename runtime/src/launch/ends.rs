@@ -9,6 +9,7 @@ use signal_hook::consts::{SIGHUP, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2};
 use super::bell::{Abort, Ended, Signal};
 use super::node::{Launcher, TICK};
 use super::output::{Fate, Mouths, UNREAD};
+use super::ranks::Reaped;
 use super::signals::Signals;
 use super::{Error, cord};
 use crate::pmix::server::{Server, Signalling};
@@ -61,7 +62,7 @@ impl Launcher {
         let is_aborted = self.bell.abort.is_some();
         // Before anything is said, which may take a while: whose rank failed first is judged by it.
         let moment = self.met.elapsed().as_millis() as u64;
-        for (ended, killed) in self.ranks.reap(&self.epoll) {
+        for Reaped { ended, how, killed } in self.ranks.reap(&self.epoll) {
             let Ended { rank, status, .. } = ended;
             let is_lost = ended.is_lost();
             match killed {
@@ -79,7 +80,7 @@ impl Launcher {
                 && let Ok(link) = self.client.link()
             {
                 // For Muster's own view, if the rank never attached.
-                link.send_aborted(ended.rank);
+                link.send_aborted(ended.rank, how);
             }
             if ended.status != 0 && self.bell.failed.is_none() {
                 self.bell.failed = Some((moment, ended.status));

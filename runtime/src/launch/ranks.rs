@@ -33,6 +33,14 @@ pub(super) struct Killed {
     pub(super) signal: i32,
 }
 
+/// A rank that has ended.
+pub(super) struct Reaped {
+    pub(super) ended: Ended,
+    /// The signal that killed it, or minus its exit code.
+    pub(super) how: i32,
+    pub(super) killed: Option<Killed>,
+}
+
 /// When a rank was at the PMIx server. With MPI Sessions it comes and leaves any number of times; and what it has
 /// started in its own environment passes for it there.
 #[derive(Debug, Default)]
@@ -181,7 +189,7 @@ impl Ranks {
     }
 
     /// Those that had ended when that was looked for; what they had said must have been taken.
-    pub(super) fn reap(&mut self, epoll: &Epoll) -> Vec<(Ended, Option<Killed>)> {
+    pub(super) fn reap(&mut self, epoll: &Epoll) -> Vec<Reaped> {
         let mut ended = Vec::new();
         self.running.retain(|rank, running| {
             let Some(status) = running.status else {
@@ -196,7 +204,11 @@ impl Ranks {
             };
             let (pid, sent) = (running.pid, running.sent);
             let signal = running.signal.filter(|signal| sent & bit(*signal) == 0);
-            ended.push((end, signal.map(|signal| Killed { pid, signal })));
+            ended.push(Reaped {
+                ended: end,
+                how: running.signal.unwrap_or(-i32::from(status)),
+                killed: signal.map(|signal| Killed { pid, signal }),
+            });
             false
         });
         ended

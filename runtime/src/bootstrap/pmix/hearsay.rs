@@ -50,7 +50,7 @@ impl Hearsay {
             let node = |rank: u32| nodes.get(rank as usize);
             let is_here = node(rank).is_some() && node(rank) == node(own);
             if rank != own {
-                let untold = is_here && !link.send_aborted(rank);
+                let untold = is_here && !link.send_aborted(rank, 0);
                 shared.hear(rank, untold);
                 if untold {
                     link.wake();
@@ -65,7 +65,7 @@ impl Hearsay {
         let mut ranks = Vec::with_capacity(words.len());
         words.retain(|(rank, untold)| {
             ranks.push(*rank);
-            *untold && !link.is_some_and(|link| link.send_aborted(*rank))
+            *untold && !link.is_some_and(|link| link.send_aborted(*rank, 0))
         });
         ranks
     }
