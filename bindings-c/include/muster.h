@@ -513,7 +513,8 @@ int muster_event_describe(muster_ctx_t *context, const muster_event_t *event, ch
  * Returns 0, or MUSTER_ERR_OUTCAST if this node is no member any more. */
 int muster_publish(muster_ctx_t *context, const char *key, const void *value, size_t size);
 
-/* Deletes an attribute of this node. Returns 1, or 0 if there was none, or MUSTER_ERR_OUTCAST. */
+/* Deletes an attribute of this node. Returns 1, or 0 if there was none, or MUSTER_ERR_OUTCAST. Where the agent's worker
+ * was lost before it had answered and was asked again, 1 says that there was one, or may have been. */
 int muster_withdraw(muster_ctx_t *context, const char *key);
 
 /* Copies the value of a node's attribute, cut to fit, as far as it has come here. Returns the

@@ -40,10 +40,9 @@ mod traffic;
 mod tray;
 mod worker;
 
-use crate::config::refusal;
+use crate::config::{forget_values, refusal};
 use crate::doorman::{DoorError, Place, PlaceError};
 use args::{Args, Mode};
-use clap::error::ContextKind;
 use clap::{CommandFactory, FromArgMatches};
 use std::io::Write;
 use std::path::Path;
@@ -77,8 +76,7 @@ pub fn main() -> ExitCode {
     let (mut args, matches) = match parsed {
         Ok(parsed) => parsed,
         Err(mut error) => {
-            // That it could be a value after -- which is never meant.
-            let _ = error.remove(ContextKind::Suggested);
+            forget_values(&mut error);
             match refusal(&error, command(), &words) {
                 Some(refusal) => return refuse(&refusal.to_string(), EXIT_USAGE),
                 None => error.exit(),

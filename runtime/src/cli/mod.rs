@@ -50,8 +50,8 @@ mod top;
 mod wait;
 mod yaml;
 
-use crate::config::refusal;
-use clap::error::{ContextKind, ErrorKind};
+use crate::config::{forget_values, refusal};
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::fmt;
@@ -166,8 +166,7 @@ pub fn main() -> ExitCode {
 
 /// Says what is wrong with the command line, or what it asked for, such as help.
 fn misread(mut error: clap::Error, words: &[OsString]) -> ExitCode {
-    // That it could be a value after -- which is never meant.
-    let _ = error.remove(ContextKind::Suggested);
+    forget_values(&mut error);
     let foreign = || match error.kind() {
         ErrorKind::UnknownArgument => run::foreign(words),
         _ => None,

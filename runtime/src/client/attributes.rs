@@ -154,12 +154,13 @@ impl Client {
         self.ask_counted(ask).map(|(reply, _)| reply)
     }
 
-    /// The same; whether it was asked more than once.
+    /// The same; whether it was handed over more than once.
     fn ask_counted(&self, ask: &Ask<'_>) -> Result<(Reply, bool), Error> {
         let until = Instant::now() + ANSWER_DEADLINE;
-        let mut is_again = false;
+        let (mut is_again, mut was_handed) = (false, false);
         loop {
-            match self.ask_once(ask, until) {
+            is_again |= was_handed;
+            match self.ask_once(ask, until, &mut was_handed) {
                 Err(Error::Unanswered(_)) if self.inner.phase() == Phase::Lost => {
                     // Without the thread nobody else looks whether there is one again.
                     if self.inner.setting.options.thread
@@ -176,14 +177,19 @@ impl Client {
                 }
                 answered => return answered.map(|reply| (reply, is_again)),
             }
-            is_again = true;
         }
     }
 
-    fn ask_once(&self, ask: &Ask<'_>, until: Instant) -> Result<Reply, Error> {
+    fn ask_once(
+        &self,
+        ask: &Ask<'_>,
+        until: Instant,
+        was_handed: &mut bool,
+    ) -> Result<Reply, Error> {
         self.board()?;
         let inner = &self.inner;
         let socket = inner.put(ask)?;
+        *was_handed = true;
         let mut buffer = vec![0; ASK_MAX];
         loop {
             let received = socket

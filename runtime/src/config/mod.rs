@@ -29,7 +29,7 @@ pub use peers::{PEERS_AT_ONCE_MAX, peers_of};
 pub use profile::{ProfileError, parse_profile};
 pub(crate) use rails::switch_word;
 pub use rails::{RailEntry, RailsDocument};
-pub(crate) use refusal::{Refusal, refusal};
+pub(crate) use refusal::{Refusal, forget_values, refusal};
 pub use yaml::{DOCUMENT_MAX, YamlError};
 
 use crate::doorman::PlaceError;

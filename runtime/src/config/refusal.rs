@@ -41,6 +41,19 @@ pub(crate) fn refusal(error: &Error, mut command: Command, words: &[OsString]) -
     }
 }
 
+/// Of a misspelt option clap says that it could be a value, after --. That is never meant.
+pub(crate) fn forget_values(error: &mut Error) {
+    let is_of_values = match error.get(ContextKind::Suggested) {
+        Some(ContextValue::StyledStrs(tips)) => tips
+            .iter()
+            .any(|tip| tip.to_string().contains("as a value")),
+        _ => false,
+    };
+    if is_of_values {
+        error.remove(ContextKind::Suggested);
+    }
+}
+
 /// The subcommand that was meant.
 fn innermost<'a>(mut command: &'a Command, words: &[OsString]) -> &'a Command {
     for word in words.iter().skip(1).filter_map(|word| word.to_str()) {

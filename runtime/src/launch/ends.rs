@@ -23,6 +23,8 @@ pub(super) const ORPHANED: &str =
     "the connection to the muster run that started this launcher is gone";
 /// What is said when nobody reads standard output any more.
 const UNHEARD: &str = "whoever read standard output is gone; the job is ended";
+/// What is said of a job that a signal ends.
+const BY_SIGNAL: &str = "ended by signal";
 /// Signals of ranks to others that stand on a bell: nobody may have missed as many.
 const SIGNALS_TOLD: usize = 64;
 /// Most bytes of them on the bell.
@@ -48,12 +50,20 @@ impl Launcher {
     pub(super) fn dead(&self) -> BTreeSet<u32> {
         let lost = self.ended().filter(|ended| ended.is_lost());
         let mut dead: BTreeSet<u32> = lost.map(|ended| ended.rank).collect();
+        dead.extend(self.failed());
         for node in self.peers.gone() {
             // One that was done and left has taken nobody with it.
             let done = self.peers.bell(*node).is_some_and(|bell| bell.done);
             dead.extend(self.plan.layout.ranks_of(*node).filter(|_| !done));
         }
         dead
+    }
+
+    /// Ranks that have failed by the agents' word alone.
+    pub(super) fn failed(&self) -> impl Iterator<Item = u32> {
+        let ended: BTreeSet<u32> = self.ended().map(|ended| ended.rank).collect();
+        let failed = self.peers.failed();
+        failed.filter(move |rank| !ended.contains(rank))
     }
 
     pub(super) fn reap(&mut self) {
@@ -128,6 +138,9 @@ impl Launcher {
         let any_connected =
             self.bell.connected || self.peers.bells().any(|(_, bell)| bell.connected);
         let started = self.has_started();
+        if !started {
+            self.peers.forget_failed();
+        }
         // A slow rank may be silent for a while between two fences of MPI_Init. What was once taken for a loss to live
         // with is no failed launch later; who decides that are those who speak below, and the others follow them.
         let is_quiet = self.last_fence.elapsed() > INIT_QUIET_MOST;
@@ -213,7 +226,9 @@ impl Launcher {
         }
         self.abort_silently(status, why);
         // Nobody may be reading, and nobody has to wait for that.
-        let _ = self.ring();
+        if !self.is_alone {
+            let _ = self.ring();
+        }
         self.say(why);
     }
 
@@ -291,6 +306,7 @@ impl Launcher {
     /// Without the agent. Where all processes of a node are asked to end, the agent may be the first that does: then
     /// the ranks have their time as ever, and the answer is the status of the job. None if nobody has asked.
     pub(super) fn end_alone(&mut self, signals: &Signals) -> Option<u8> {
+        self.is_alone = true;
         let _ = readable(&[signals.as_fd()], Some(ECHO));
         self.take_signals(signals);
         let status = self.bell.abort.as_ref()?.status;
@@ -363,6 +379,7 @@ impl Launcher {
     pub(super) fn take_signals(&mut self, signals: &Signals) {
         let have_it = self.plan.slurm.is_some_and(|slurm| slurm.signals_all);
         for signal in signals.take() {
+            let now = Instant::now();
             if signal == SIGHUP && cord::is_cut() {
                 // It is how the loop was waked.
                 continue;
@@ -379,13 +396,13 @@ impl Launcher {
                     self.ranks.end(signal);
                 }
                 self.ranks_have_term |= signal == SIGTERM;
-                let why = format!("ended by signal {signal}");
+                let why = format!("{BY_SIGNAL} {signal}");
                 // As a rule all launchers get it.
                 match self.own {
                     0 => self.abort(128 + signal as u8, &why),
                     _ => self.abort_silently(128 + signal as u8, &why),
                 }
-            } else if self.asked_since.is_some_and(|since| since.elapsed() > ECHO) {
+            } else if self.first_asked().is_some_and(|since| now > since + ECHO) {
                 // Somebody asks for the second time.
                 if self.own == 0 && self.kill_at.is_some() {
                     self.say("asked to end once more; the ranks are killed");
@@ -393,8 +410,16 @@ impl Launcher {
                 self.kill_at = None;
                 self.ranks.end(SIGKILL);
             }
-            // Another launcher's word that it has come there may have been here before.
-            self.asked_since.get_or_insert_with(Instant::now);
+            self.asked_since.get_or_insert(now);
+        }
+    }
+
+    /// When the end was asked for. Another launcher's word of a signal may be here before the signal.
+    fn first_asked(&self) -> Option<Instant> {
+        let is_signal = |abort: &Abort| abort.why.starts_with(BY_SIGNAL);
+        match &self.bell.abort {
+            Some(abort) if !is_signal(abort) => self.abort_since,
+            _ => self.asked_since,
         }
     }
 }

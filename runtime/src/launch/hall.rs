@@ -91,7 +91,8 @@ impl Launcher {
                 None => BTreeSet::new(),
             })
             .collect();
-        let ended: BTreeSet<u32> = self.ended().map(|ended| ended.rank).collect();
+        let mut ended: BTreeSet<u32> = self.ended().map(|ended| ended.rank).collect();
+        ended.extend(self.failed());
         let standing = Standing {
             gone: self.peers.gone(),
             ended: &ended,

@@ -109,6 +109,8 @@ pub(super) struct Launcher {
     pub(super) fences_of_init: u64,
     /// Whoever started it is gone.
     pub(super) is_orphan: bool,
+    /// The agent is lost.
+    pub(super) is_alone: bool,
     pub(super) epoll: Epoll,
 }
 
@@ -189,6 +191,7 @@ pub fn run(
         has_met: false,
         fences_of_init: FENCES_OF_INIT,
         is_orphan: false,
+        is_alone: false,
         plan: plan.clone(),
         own,
         client,
@@ -441,13 +444,13 @@ impl Launcher {
                     self.bell.job
                 )));
             }
+            if self.hear_abort() {
+                return self.ring();
+            }
             let missing = self.peers.without(|bell| bell.ready);
             let gone: Vec<usize> = self.peers.gone().iter().copied().collect();
             if missing.is_empty() && gone.is_empty() {
                 return Ok(());
-            }
-            if self.hear_abort() {
-                return self.ring();
             }
             let lost = cord::lost();
             if !lost.is_empty() {
@@ -653,6 +656,7 @@ impl Launcher {
                 || self.bell.done
                 || !self.waiting.is_empty()
                 || !self.searching.is_empty()
+                || self.peers.is_settling()
                 || self.modex.is_restless();
             let rest = if self.bell.started { REST } else { INIT_QUIET };
             self.wait(if due { TICK } else { rest })?;

@@ -2,20 +2,22 @@
 //!
 //! They speak through the agents: each writes attributes of its node, and the agents carry them over Muster's
 //! own rails. Whether one is gone is the agents' verdict, not ours. Of the ranks of a living node their launcher says
-//! what has become of them: the agents' word may be here before it, without the job's abort, and be about a program
-//! that a rank has run before MPI's.
+//! what has become of them; the agents' word counts where it says nothing for a while. It may be here before the
+//! launcher's, without the job's abort, and in the start be about a program that a rank has run before MPI's.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::Error;
 use super::bell::{self, Bell, PART, Parcel};
 use super::layout::Layout;
-use crate::board::{Cause, Event, EventKind, NodeState};
+use crate::board::{Cause, Event, EventKind, NO_RANK, NodeState};
 use crate::client::{self, Client};
 
 /// How often the agent is asked for a sign of life.
 const ASKED_EVERY: Duration = Duration::from_secs(5);
+/// How long a launcher has to say that a rank has ended before the agents' word counts.
+const SETTLED: Duration = Duration::from_millis(250);
 
 /// What is known of the launcher of a node.
 #[derive(Debug, Default, Clone)]
@@ -32,6 +34,8 @@ pub(super) struct Peers {
     own: usize,
     peers: Vec<Peer>,
     gone: BTreeSet<usize>,
+    /// Ranks of which the agents say that they have failed, and when that was heard.
+    failed: BTreeMap<u32, Instant>,
     outcast: bool,
     /// When the agent has answered last.
     answered: Instant,
@@ -48,6 +52,7 @@ impl Peers {
             own,
             peers: vec![Peer::default(); count],
             gone: BTreeSet::new(),
+            failed: BTreeMap::new(),
             outcast: false,
             answered: Instant::now(),
         };
@@ -57,6 +62,23 @@ impl Peers {
 
     pub(super) fn gone(&self) -> &BTreeSet<usize> {
         &self.gone
+    }
+
+    /// Ranks that have failed by the agents' word, if their launchers have had the time to say so: one may be killed
+    /// itself, or wait while a core is written.
+    pub(super) fn failed(&self) -> impl Iterator<Item = u32> {
+        let settled = self.failed.iter().filter(|(_, at)| at.elapsed() >= SETTLED);
+        settled.map(|(rank, _)| *rank)
+    }
+
+    /// Whether there will soon be more of them.
+    pub(super) fn is_settling(&self) -> bool {
+        self.failed.values().any(|at| at.elapsed() < SETTLED)
+    }
+
+    /// What was heard of ranks in the start says nothing of their MPI.
+    pub(super) fn forget_failed(&mut self) {
+        self.failed.clear();
     }
 
     /// Whether this node was declared failed by the others.
@@ -103,20 +125,15 @@ impl Peers {
             }
             EventKind::Overflow => return self.look_at_all(),
             EventKind::Outcast => self.outcast = true,
+            EventKind::RankFailed if event.rank != NO_RANK => {
+                self.failed.entry(event.rank).or_insert_with(Instant::now);
+            }
             EventKind::Attribute | EventKind::NodeUp => return self.look_at(event.node),
             EventKind::NodeFailed | EventKind::NodeLeft => {
                 let name = self.client.node_name(event.node)?;
                 let node = name.and_then(|name| self.layout.node_named(&name));
                 if let Some(node) = node.filter(|node| *node != self.own) {
                     self.gone.insert(node);
-                    // Nobody waits for us then; its last bell may have gone with it.
-                    let are_done = self.bell(self.own).is_some_and(|bell| bell.done);
-                    if are_done && event.kind == EventKind::NodeLeft {
-                        self.peers[node]
-                            .bell
-                            .iter_mut()
-                            .for_each(|bell| bell.done = true);
-                    }
                 }
             }
             _ => {}

@@ -11,6 +11,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 /// Those that a launcher takes for its ranks.
 const TAKEN: [i32; 5] = [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
 
+/// Whether signals set their flags. Set twice for one signal, a flag that was taken in between would be two.
+static IS_NOTED: OnceLock<()> = OnceLock::new();
+
 /// Which have come: one list of the process, so that whoever takes over from another misses none.
 fn come() -> &'static [(i32, Arc<AtomicBool>)] {
     static COME: OnceLock<Vec<(i32, Arc<AtomicBool>)>> = OnceLock::new();
@@ -32,9 +35,12 @@ impl Signals {
         let (wake, end) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         for (signal, flag) in come() {
-            signal_hook::flag::register(*signal, Arc::clone(flag))?;
+            if IS_NOTED.get().is_none() {
+                signal_hook::flag::register(*signal, Arc::clone(flag))?;
+            }
             signal_hook::low_level::pipe::register(*signal, end.try_clone()?)?;
         }
+        let _ = IS_NOTED.set(());
         Ok(Self { wake })
     }
 

@@ -134,7 +134,9 @@ pub(super) fn serve(plan: &Plan, step: &Step) -> Result<Option<u8>, CliError> {
         Err(Error::Missing { .. } | Error::LostEarly { .. })
     ) || step.own == 0 && (outcome.is_err() || !met)
     {
-        if !met {
+        // Who was asked to end by a signal was not asked alone.
+        let is_ended = matches!(outcome, Ok(Some(status)) if status > 128);
+        if !met && !is_ended {
             wait_for_latecomers(Path::new(&key));
         }
         remove_key();
