@@ -2,7 +2,7 @@
 //!
 //! Datagrams to a process that was killed vanish without a word, and its silence takes a deadline to
 //! be noticed; but the kernel closes the connections of a process that ends, however it ends, at once.
-//! So each rail has a listening socket, at the port of its beats (which are UDP), and whoever watches
+//! So each rail with an IP address has a listening TCP socket ([`Nid::lifeline_address`]), and each observer of
 //! a peer connects to it. Nobody accepts: a connection that waits in the kernel's queue costs its owner
 //! nothing, wakes nobody, and is reset when the last process that holds the listening socket is gone.
 //! An agent whose worker is forked again by its keeper makes the sockets before ([`Lifeline::new`]), so
@@ -13,6 +13,8 @@
 //! breaks nothing.
 
 use crate::nid::NIDS_MAX;
+#[cfg(doc)]
+use crate::nid::Nid;
 use crate::peer::PeerHandle;
 use crate::provider::waiting;
 use rustix::buffer::spare_capacity;

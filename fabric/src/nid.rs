@@ -5,9 +5,9 @@
 //! configuration of a local rail the address may also be the name of an interface, `eth0@udp0`,
 //! which is resolved when the rail is opened; a peer cannot be reached by such a name.
 //!
-//! A rail takes two ports: the NID's own for news, and the next one for beats ([`BEAT_PORT_OFFSET`]).
-//! The text names the first only. By TCP the next one is also its lifeline, and the first its bulk lane;
-//! where news and beats are not UDP, the bulk lane has the third.
+//! A rail takes at most four ports: P, the NID's own, for news; P+1 for beats ([`BEAT_PORT_OFFSET`]). The text
+//! names the first only. On udp nets the same numbers are used as TCP ports, P for the bulk lane and P+1 for the
+//! liveness connection. On other nets the bulk lane has P+2, and the liveness connection TCP port P+3.
 //!
 //! The text form is the wire form: what [`NidList`] displays is what members tell each other, and
 //! it reads back to an equal list.
@@ -82,13 +82,17 @@ impl Nid {
         Some(SocketAddrV4::new(ip, port))
     }
 
-    /// Where its lifeline is: the port of beats, spoken to by TCP; none where beats are.
+    /// The TCP address of its liveness connection: the port of beats on udp nets, behind the bulk lane's on
+    /// other nets that have IP addresses; none on nets without (psm), or within one machine (shm).
     pub(crate) fn lifeline_address(&self) -> Option<SocketAddrV4> {
-        if self.net.kind != NetKind::Udp {
-            return None;
-        }
+        let offset = match self.net.kind {
+            NetKind::Udp => 0,
+            NetKind::Tcp | NetKind::O2ib | NetKind::O2ud => 2,
+            NetKind::Psm | NetKind::Shm => return None,
+        };
         let address = self.socket_address()?;
-        Some(SocketAddrV4::new(*address.ip(), self.beat_port()?))
+        let port = self.beat_port()?.checked_add(offset)?;
+        Some(SocketAddrV4::new(*address.ip(), port))
     }
 }
 

@@ -285,6 +285,9 @@ impl Lanes {
             let Some(port) = bound.port().checked_add(BEAT_PORT_OFFSET) else {
                 continue;
             };
+            if !is_liveness_free(nid, bound) {
+                continue;
+            }
             let next = SocketAddrV4::new(*bound.ip(), port);
             match open_lane(config, beats_row, nid, next, false) {
                 Ok((beats, _)) => return Ok((Lanes { news, beats }, bound)),
@@ -349,6 +352,16 @@ impl Lanes {
 pub(crate) fn by_class<T>(news: T, beats: T) -> [T; 2] {
     // In the order of the variants of `Class`.
     [beats, news]
+}
+
+/// Whether the liveness connection of a NID whose port the system chose has a free TCP port, so that observers do
+/// not connect to another process. A rail with a port of its own is opened in any case: an occupied port costs it
+/// the liveness connection only.
+fn is_liveness_free(nid: &Nid, bound: SocketAddrV4) -> bool {
+    let mut chosen = nid.clone();
+    (chosen.address, chosen.port) = (Address::Ip(*bound.ip()), bound.port());
+    let at = chosen.lifeline_address().filter(|_| nid.port == 0);
+    at.is_none_or(|at| std::net::TcpListener::bind(at).is_ok())
 }
 
 /// One lane, and the address that it is bound to.

@@ -78,6 +78,18 @@ fn a_lifeline_breaks_when_the_last_who_holds_it_is_gone() {
     assert_eq!(hear(&mut a, 2 * LATER_US), gone);
 }
 
+/// A tcp rail has a liveness connection too, at a port that none of its lanes has.
+#[test]
+fn a_killed_peer_on_a_tcp_rail_is_known_by_its_liveness_connection() {
+    let mut a = Node::open("127.41.60.1:0@tcp");
+    let keeper = Arc::new(Lifeline::new().unwrap());
+    let b = open("127.41.61.1:0@tcp", &keeper);
+    let to_b = a.knows(&b);
+    watch(&mut a, to_b);
+    drop((b, keeper));
+    assert_eq!(hear(&mut a, 2), FabricEvent::PeerGone { peer: to_b });
+}
+
 /// A rail that takes the place of one that was removed has a lifeline of its own, and the old one none.
 #[test]
 fn a_rail_in_the_place_of_another_offers_its_own() {

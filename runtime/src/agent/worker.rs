@@ -42,7 +42,7 @@ pub(super) const GAVE_UP: i32 = 70;
 
 /// How many ports are tried for rails that name none, and how far apart: agents of so many jobs of a node.
 const PORT_TRIES: usize = 64;
-const PORT_STEP: usize = 2;
+const PORT_STEP: usize = 4;
 
 /// Runs a job's worker; returns its exit code.
 pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i32 {
@@ -554,9 +554,9 @@ mod tests {
         let (first, rails) = open_rails(ground(), &document, (0, true)).unwrap();
         assert_eq!(ports(&rails), [PORT_DEFAULT; 2]);
         // One rail's port for beats is taken: both have the one after.
-        let other = UdpSocket::bind(("127.59.5.2", PORT_DEFAULT + 3)).unwrap();
+        let other = UdpSocket::bind(("127.59.5.2", PORT_DEFAULT + 5)).unwrap();
         let (second, rails) = open_rails(ground(), &document, (0, true)).unwrap();
-        assert_eq!(ports(&rails), [PORT_DEFAULT + 4; 2]);
+        assert_eq!(ports(&rails), [PORT_DEFAULT + 8; 2]);
         assert_eq!(
             rails.document().rails[0].nid.port,
             PORT_DEFAULT,
@@ -566,7 +566,7 @@ mod tests {
         drop((first, second, other));
         // A later worker is where the first one was.
         let (_, rails) = open_all_again(&record);
-        assert_eq!(ports(&rails), [PORT_DEFAULT + 4; 2]);
+        assert_eq!(ports(&rails), [PORT_DEFAULT + 8; 2]);
 
         let taken = await_free(|| UdpSocket::bind(("127.59.5.1", PORT_DEFAULT)));
         let why = open_rails(ground(), &document, (0, false))
