@@ -7,7 +7,8 @@
 //! `exit CODE`, `exec` (it becomes itself anew), `become PROGRAM`, `spawn RANK` (it starts a rank of its own),
 //! `promise MS` (to tick so often), `tick`, `publish KEY VALUE`, `fill KEY SIZE`, `withdraw KEY`,
 //! `get NODE KEY`, `watch KEY`, `port` (of a socket for messages), `talk RANK PORT HOW` (messages to and fro
-//! that carry what agents say, `whole` or `rough`), `stats NAME`;
+//! that carry what agents say, `whole` or `rough`), `stats NAME`, `aborted RANK SIZE` (it says of a rank of a job of
+//! so many that it ended badly). `MUSTER_TEST_JOB_SIZE` is how many ranks it says that the job has;
 //! its end is the end of this process, so that no test leaves a rank behind.
 
 use muster::board::{Event, NO_NODE, NO_RANK};
@@ -40,8 +41,10 @@ fn main() {
     if std::env::var_os(ANEW).is_some() {
         say("ANEW");
     }
+    let job_size = std::env::var("MUSTER_TEST_JOB_SIZE").unwrap_or_default();
     let options = Options {
         porch: Some(Arc::new(Bell)),
+        job_size: job_size.parse().unwrap_or(0),
         ..Options::default()
     };
     let client = match Client::attach(options) {
@@ -92,6 +95,7 @@ fn obey(client: &Client, line: &str) {
             Command::new(&line["become ".len()..]).exec()
         )),
         "spawn" => say(&spawn(line)),
+        "aborted" => say(&aborted(client, line)),
         "port" | "talk" | "stats" => {
             say(&message(client, line).unwrap_or_else(|error| format!("ERROR {error}")));
         }
@@ -118,6 +122,17 @@ fn spawn(line: &str) -> String {
         }
         Err(error) => format!("ERROR {error}"),
     }
+}
+
+fn aborted(client: &Client, line: &str) -> String {
+    let mut numbers = line
+        .split(' ')
+        .skip(1)
+        .map(|word| word.parse().unwrap_or(0));
+    let (rank, size) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let link = client.link();
+    let said = link.is_ok_and(|link| link.send_aborted(rank, 9, size));
+    format!("SAID {said}")
 }
 
 /// What has to do with messages between ranks.

@@ -3,6 +3,7 @@
 
 use super::host::Ending;
 use super::job_key::{Brought, brought};
+use super::job_size::{JobSize, Said};
 use super::life::Life;
 use super::places::{self, Places};
 use super::publisher::Publisher;
@@ -58,6 +59,7 @@ pub(super) struct Job {
     halves: Halves,
     attached: BTreeSet<u32>,
     launchers: BTreeMap<u32, OwnedFd>,
+    size: JobSize,
     /// How many members were known who are gone.
     gone: usize,
     /// Launchers beyond [`LAUNCHERS_MAX`], or gone when we looked: their end is not waited for.
@@ -109,6 +111,7 @@ impl Job {
             starter: Starter::default(),
             halves: Halves::default(),
             launchers: BTreeMap::new(),
+            size: JobSize::default(),
             gone: 0,
             launchers_not_followed: 0,
             launcher_overruled: 0,
@@ -195,7 +198,7 @@ impl Job {
                 if ulfm {
                     self.feed(input);
                 }
-                self.board.raise_rank_count(job_size);
+                self.hear_job_size(job_size, rank.map_or(0, |rank| rank + 1));
                 self.remember_launcher(pid);
                 self.provide_key(slot, rank, input);
             }
@@ -218,7 +221,14 @@ impl Job {
                     );
                 }
             },
-            Request::Aborted { rank, how } => self.hear_launcher(rank, how, input),
+            Request::Aborted {
+                rank,
+                how,
+                job_size,
+            } => {
+                self.hear_job_size(job_size, 0);
+                self.hear_launcher(rank, how, input);
+            }
             Request::Placed { node, ranks } => self.places.note(node, &ranks),
             Request::Feeds => self.feed(input),
             // The watch sees the mark on the board and speaks the verdict.
@@ -238,12 +248,43 @@ impl Job {
         input(Input::Policy(Policy::Stop));
     }
 
+    /// A client says how many ranks the job has; it knows of one less than `seen` itself.
+    fn hear_job_size(&mut self, said: u32, seen: u32) {
+        let view = self.board.view();
+        let (seen, room) = (seen.max(view.rank_count()), view.limits().ranks);
+        match self.size.hear(said, seen, room) {
+            Said::Known => {}
+            Said::First => {
+                self.board.raise_rank_count(said);
+                self.doorman.set_job_size(said);
+            }
+            Said::Refused { is_told: false } => {}
+            Said::Refused { is_told: true } => warn!(
+                said,
+                known = self.size.known(),
+                seen,
+                room,
+                "a client says that the job has another number of ranks than is known, or can be; it is not \
+                 believed: give every rank the same number, or none"
+            ),
+        }
+    }
+
     /// The launcher says that a rank of this node ended badly. Of one that was attached here, or is known on
     /// another node, that node's kernel says more, and sooner; the word counts for those that it cannot
     /// speak of: ranks that never attached.
     fn hear_launcher(&mut self, rank: u32, how: i32, input: &mut dyn FnMut(Input<'_>)) {
-        let view = self.board.view();
-        if rank >= view.limits().ranks || view.rank_node(rank).is_some() {
+        if !self.size.has(rank) {
+            if self.size.ranks_refused.is_power_of_two() {
+                let size = self.size.known();
+                warn!(
+                    rank,
+                    size, "a client says that a rank ended that the job does not have"
+                );
+            }
+            return;
+        }
+        if self.board.view().rank_node(rank).is_some() {
             self.launcher_overruled += 1;
             return;
         }
@@ -456,6 +497,8 @@ impl Job {
             ("launchers_not_followed", self.launchers_not_followed),
             ("keys_refused", self.keys_refused),
             ("launcher_overruled", self.launcher_overruled),
+            ("job_sizes_refused", self.size.sizes_refused),
+            ("ranks_refused", self.size.ranks_refused),
             ("input_not_understood", self.starter.not_understood),
             ("piggyback_lost", self.board.view().parcels_lost()),
             ("places_dropped", self.places.dropped),

@@ -17,6 +17,7 @@ mod hearing;
 mod host;
 mod job;
 mod job_key;
+mod job_size;
 mod keeper;
 mod life;
 mod log;

@@ -97,9 +97,10 @@ impl AgentLink {
     }
 
     /// Tells the agent that this process's launcher says that a rank ended badly: the signal that killed it, minus its
-    /// exit code, or 0 if the launcher does not say how. `false` if it could not be handed over now. Waits for nothing.
-    pub fn send_aborted(&self, rank: u32, how: i32) -> bool {
-        self.0.send(&ToAgent::Aborted(rank, how)).is_ok()
+    /// exit code, or 0 if the launcher does not say how. `job_size` is how many ranks the job has. `false` if it could
+    /// not be handed over now. Waits for nothing.
+    pub fn send_aborted(&self, rank: u32, how: i32, job_size: u32) -> bool {
+        self.0.send(&ToAgent::Aborted(rank, how, job_size)).is_ok()
     }
 
     /// Tells the agent that these ranks run on the node of this name, or of these NIDs. `false` if not all could

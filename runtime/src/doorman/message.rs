@@ -10,7 +10,7 @@ use super::place::KEY_MAX;
 use crate::board::LAYOUT_VERSION;
 
 /// The version of this protocol.
-pub const VERSION: u8 = 6;
+pub const VERSION: u8 = 7;
 /// The layout of the board that goes with it.
 const LAYOUT: u8 = LAYOUT_VERSION as u8;
 const _: () = assert!(LAYOUT as u32 == LAYOUT_VERSION);
@@ -154,8 +154,9 @@ pub enum ToAgent {
     Leaving(i32),
     /// It asks something; the question is in the socket that goes with it.
     Ask,
-    /// Its launcher says that this rank ended badly: by this signal, or with minus this exit code; 0 if not how.
-    Aborted(u32, i32),
+    /// Its launcher says that this rank ended badly: by this signal, or with minus this exit code; 0 if not how. With
+    /// the number of ranks of the job.
+    Aborted(u32, i32, u32),
     /// Its bootstrap says that these ranks run on the node of this name, or of these NIDs; at most
     /// [`PLACED_MAX`] of them.
     Placed(String, Vec<u32>),
@@ -224,10 +225,11 @@ impl ToAgent {
                 out.extend(exit_code.to_le_bytes());
             }
             Self::Ask => out.push(6),
-            Self::Aborted(rank, how) => {
+            Self::Aborted(rank, how, job_size) => {
                 out.push(7);
                 out.extend(rank.to_le_bytes());
                 out.extend(how.to_le_bytes());
+                out.extend(job_size.to_le_bytes());
             }
             Self::Placed(node, ranks) => {
                 out.push(8);
@@ -279,7 +281,10 @@ impl ToAgent {
             4 => Self::Key(reader.array()?),
             5 => Self::Leaving(i32::from_le_bytes(reader.array()?)),
             6 => Self::Ask,
-            7 => Self::Aborted(reader.word()?, i32::from_le_bytes(reader.array()?)),
+            7 => {
+                let (rank, how) = (reader.word()?, i32::from_le_bytes(reader.array()?));
+                Self::Aborted(rank, how, reader.word()?)
+            }
             8 => {
                 let (node, count) = (reader.text(ADDRESS_MAX)?, reader.word()?);
                 if count as usize > PLACED_MAX {
@@ -453,7 +458,7 @@ mod tests {
             ToAgent::Key([7; 32]),
             ToAgent::Leaving(-9),
             ToAgent::Ask,
-            ToAgent::Aborted(4711, -3),
+            ToAgent::Aborted(4711, -3, 5000),
             ToAgent::Placed("n2".into(), vec![2, 3]),
             ToAgent::Placed("x".repeat(ADDRESS_MAX), vec![7; PLACED_MAX]),
             ToAgent::Feeds,

@@ -101,6 +101,8 @@ pub enum Request {
         rank: u32,
         /// The signal that killed it, or minus its exit code; 0 if that is not known.
         how: i32,
+        /// How many ranks the job has by the same word.
+        job_size: u32,
     },
     /// Its bootstrap says where ranks run.
     Placed {
@@ -182,6 +184,8 @@ pub struct Doorman {
     /// Since when who has not said Hello yet stands there, in the order in which they came.
     strangers: BTreeMap<u64, Instant>,
     address: String,
+    /// How many ranks the job has, 0 if nobody has said.
+    job_size: u32,
     /// Nobody is let in any more.
     is_shut: bool,
     /// A descriptor that is given up when there is no other.
@@ -214,6 +218,7 @@ impl Doorman {
             next_token: 1,
             strangers: BTreeMap::new(),
             address: String::new(),
+            job_size: 0,
             is_shut: false,
             spare: Some(EventFd::new()?),
             counters: DoorCounters::default(),
@@ -238,6 +243,11 @@ impl Doorman {
     /// What was counted.
     pub fn counters(&self) -> DoorCounters {
         self.counters
+    }
+
+    /// From now on no rank is let in whose number is at or above this.
+    pub fn set_job_size(&mut self, job_size: u32) {
+        self.job_size = job_size;
     }
 
     /// Whether somebody has said nothing for too long: then [`Self::serve`] has to be called, though nothing is
@@ -499,8 +509,12 @@ impl Doorman {
                 requests.push(Request::Seed { slot, address });
             }
             (Ok(ToAgent::Key(key)), Some((slot, _))) => requests.push(Request::Key { slot, key }),
-            (Ok(ToAgent::Aborted(rank, how)), Some(_)) => {
-                requests.push(Request::Aborted { rank, how });
+            (Ok(ToAgent::Aborted(rank, how, job_size)), Some(_)) => {
+                requests.push(Request::Aborted {
+                    rank,
+                    how,
+                    job_size,
+                });
             }
             (Ok(ToAgent::Placed(node, ranks)), Some(_)) => {
                 requests.push(Request::Placed { node, ranks });
@@ -566,6 +580,7 @@ impl Doorman {
         let (slot, generation) = match kept {
             Some(held) => (held.slot, held.generation),
             None => {
+                self.check_rank(hello.rank)?;
                 let claimed = board
                     .claim_slot(&claim, &procfs::is_alive)
                     .map_err(refusal)?;
@@ -606,6 +621,22 @@ impl Doorman {
             ulfm,
             again,
         })
+    }
+
+    /// The job has this rank, as far as its size is known.
+    fn check_rank(&self, rank: Option<u32>) -> Result<(), (RefusalCode, String)> {
+        let size = self.job_size;
+        match rank.filter(|rank| size != 0 && *rank >= size) {
+            None => Ok(()),
+            Some(rank) => {
+                let reason = format!(
+                    "rank {rank} of a job of {size} ranks (0 to {}), as a client has said that attached before; \
+                     give every rank the same number of ranks, or none",
+                    size - 1
+                );
+                Err((RefusalCode::RankTooLarge, reason))
+            }
+        }
     }
 
     /// User, visibility and key; returns when the process started.

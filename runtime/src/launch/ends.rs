@@ -90,7 +90,7 @@ impl Launcher {
                 && let Ok(link) = self.client.link()
             {
                 // For Muster's own view, if the rank never attached.
-                link.send_aborted(ended.rank, how);
+                link.send_aborted(ended.rank, how, self.plan.layout.ranks());
             }
             if ended.status != 0 && self.bell.failed.is_none() {
                 self.bell.failed = Some((moment, ended.status));

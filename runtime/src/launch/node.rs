@@ -143,6 +143,7 @@ pub fn run(
         node: Some(node.clone()),
         // Slurm numbers the launchers: one taken for a rank would take that rank with it.
         rankless: true,
+        job_size: plan.layout.ranks(),
         ulfm: true,
         deadline: plan.patience,
         ..Options::default()

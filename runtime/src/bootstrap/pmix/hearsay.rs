@@ -4,7 +4,7 @@
 //! sees it: of ranks elsewhere their own nodes speak.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::client::AgentLink;
@@ -23,6 +23,8 @@ pub(super) struct Hearsay {
 struct Shared {
     /// Ranks, and whether the agent is still to be told.
     words: Mutex<VecDeque<(u32, bool)>>,
+    /// How many ranks the job has as the launcher says it.
+    job_size: AtomicU32,
     counts: Arc<Counts>,
 }
 
@@ -46,11 +48,14 @@ impl Hearsay {
         let shared = Arc::clone(&self.shared);
         let nodes = job.node_of_rank.clone();
         let own = session.rank();
+        // A job has fewer ranks than fit a rank's number.
+        let job_size = nodes.len() as u32;
+        self.shared.job_size.store(job_size, Ordering::Relaxed);
         session.listen(Box::new(move |rank| {
             let node = |rank: u32| nodes.get(rank as usize);
             let is_here = node(rank).is_some() && node(rank) == node(own);
             if rank != own {
-                let untold = is_here && !link.send_aborted(rank, 0);
+                let untold = is_here && !link.send_aborted(rank, 0, job_size);
                 shared.hear(rank, untold);
                 if untold {
                     link.wake();
@@ -61,11 +66,12 @@ impl Hearsay {
 
     /// The ranks of which was heard. What the agent was not told is told now, if it can be.
     pub(super) fn take(&self, link: Option<&AgentLink>) -> Vec<u32> {
+        let job_size = self.shared.job_size.load(Ordering::Relaxed);
         let mut words = self.shared.words();
         let mut ranks = Vec::with_capacity(words.len());
         words.retain(|(rank, untold)| {
             ranks.push(*rank);
-            *untold && !link.is_some_and(|link| link.send_aborted(*rank, 0))
+            *untold && !link.is_some_and(|link| link.send_aborted(*rank, 0, job_size))
         });
         ranks
     }
