@@ -64,6 +64,7 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
             let (life, frame) = (answers.incarnation, answers.sequence);
             format!("you are held {about}; answers frame {frame} of v{life}")
         }
+        Message::Verify { own, .. } => format!("say it to me: I am {}", node(&own, &mut about)),
         Message::Refusal { own, .. } => {
             format!(
                 "refused: I am {}, with other parameters",

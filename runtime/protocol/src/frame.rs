@@ -1,21 +1,31 @@
-//! The envelope: who sent this, which life of it, which frame, when, and a proof.
+//! The envelope: who sent this, which life of it, which frame, for whom, and a proof.
 //!
 //! ```text
-//!  0      2         3      4        12            20         28         32          end-16   end
-//!  | magic | version | kind | sender | incarnation | sequence | time_us | body .... |  tag   |
+//!  0      2         3      4        12            20         28   32          end-16   end
+//!  | magic | version | kind | sender | incarnation | sequence | to | body .... |  tag   |
 //! ```
-//! The tag is the head of a keyed BLAKE3 over all before it. Nothing of a frame is believed
-//! before the tag is right; a frame that fails costs a counter and nothing else. The envelope
-//! proves that a member of the job wrote the frame. That it is fresh is the matter of `replay`.
+//! The tag is the head of a keyed BLAKE3 over all bytes before it, followed by two numbers that are not sent: the
+//! receiver's id and its incarnation as the sender knows it. So a frame is valid for one life of one member. A
+//! recording of it is valid for no other member, and for no later life: not in a later run with the same key
+//! either. `to` is a hash of the two numbers; the receiver finds with it the incarnation to prove the frame with.
+//!
+//! A frame *for anyone* goes to an address whose member is not known. Its `to` is 0, and its proof ends with its last
+//! byte, in all releases alike. It may be a recording of any age. The receiver believes nothing of it and answers with
+//! a frame for the life that it names, from which that life learns the receiver's.
+//!
+//! Nothing of a frame is believed before the tag is right; a frame that fails costs a counter and nothing else. The
+//! envelope proves that a member of the job wrote the frame for this life of ours. That it comes only once is the
+//! matter of `replay`.
 
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::identity::{INCARNATION_MAX, MemberId};
 use crate::planted::{self, Fault};
 use crate::reject::Reject;
+use crate::table::mix;
 
 const MAGIC: u16 = 0x754d;
 /// Version of the wire format; frames of any other are refused.
-pub const WIRE_VERSION: u8 = 4;
+pub const WIRE_VERSION: u8 = 5;
 /// Bytes before the body.
 pub const HEADER_SIZE: usize = 32;
 /// Bytes of proof after the body.
@@ -47,6 +57,7 @@ pub(crate) enum Kind {
     Gossip = 18,
     GossipReply = 19,
     GossipCarried = 20,
+    Verify = 21,
 }
 
 impl Kind {
@@ -72,6 +83,7 @@ impl Kind {
             18 => Self::Gossip,
             19 => Self::GossipReply,
             20 => Self::GossipCarried,
+            21 => Self::Verify,
             _ => return None,
         })
     }
@@ -84,8 +96,28 @@ pub(crate) struct Header {
     pub(crate) sender: MemberId,
     pub(crate) incarnation: u64,
     pub(crate) sequence: u64,
-    /// The sender's clock in microseconds, its low 32 bits: for measuring, never for deciding.
-    pub(crate) time_us: u32,
+}
+
+/// Whom a frame is written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Receiver {
+    /// Whichever member is at the address.
+    Anyone,
+    /// This life of a member.
+    Life(MemberId, u64),
+}
+
+impl Receiver {
+    /// What stands in the frame's head for it.
+    fn mark(self) -> u32 {
+        match self {
+            Self::Anyone => 0,
+            Self::Life(id, incarnation) => {
+                let mixed = mix(id.0 ^ mix(incarnation));
+                (mixed as u32).max(1)
+            }
+        }
+    }
 }
 
 impl Header {
@@ -127,24 +159,30 @@ impl FrameName {
 /// The sender a frame claims, unproven. For the host's rail health, after `handle` said yes.
 #[must_use]
 pub fn sender(bytes: &[u8]) -> Option<MemberId> {
-    read_header(bytes).ok().map(|header| header.sender)
+    read_header(bytes).ok().map(|(header, _)| header.sender)
 }
 
 /// What a frame claims: its kind, its sender, and its body. None of it is proven.
 pub(crate) fn unproven(bytes: &[u8]) -> Option<(Kind, MemberId, &[u8])> {
-    let header = read_header(bytes).ok()?;
+    let (header, _) = read_header(bytes).ok()?;
     let body = bytes.get(HEADER_SIZE..bytes.len().checked_sub(TAG_SIZE)?)?;
     Some((header.kind, header.sender, body))
 }
 
 /// The kind a frame claims, unproven. For traces.
 pub(crate) fn peek(bytes: &[u8]) -> Option<Kind> {
-    read_header(bytes).ok().map(|header| header.kind)
+    read_header(bytes).ok().map(|(header, _)| header.kind)
 }
 
 /// Finishes the frame whose body of `body_size` bytes lies in `buffer` after [`HEADER_SIZE`]:
 /// writes header and tag, returns the size of the whole. The buffer has room for both.
-pub(crate) fn seal(key: &[u8; 32], header: Header, buffer: &mut [u8], body_size: usize) -> usize {
+pub(crate) fn seal(
+    key: &[u8; 32],
+    header: Header,
+    to: Receiver,
+    buffer: &mut [u8],
+    body_size: usize,
+) -> usize {
     let mut writer = Writer::new(&mut buffer[..HEADER_SIZE]);
     let written = writer
         .u16(MAGIC)
@@ -153,22 +191,59 @@ pub(crate) fn seal(key: &[u8; 32], header: Header, buffer: &mut [u8], body_size:
         .and_then(|()| writer.u64(header.sender.0))
         .and_then(|()| writer.u64(header.incarnation))
         .and_then(|()| writer.u64(header.sequence))
-        .and_then(|()| writer.u32(header.time_us));
+        .and_then(|()| writer.u32(to.mark()));
     debug_assert!(written.is_ok() && writer.used() == HEADER_SIZE);
     let end = HEADER_SIZE + body_size;
-    let tag = blake3::keyed_hash(key, &buffer[..end]);
+    let tag = prove(key, &buffer[..end], to);
     buffer[end..end + TAG_SIZE].copy_from_slice(&tag.as_bytes()[..TAG_SIZE]);
     end + TAG_SIZE
 }
 
-/// Proves a frame and takes it apart.
-pub(crate) fn open<'a>(key: &[u8; 32], bytes: &'a [u8]) -> Result<(Header, &'a [u8]), Reject> {
+fn prove(key: &[u8; 32], signed: &[u8], to: Receiver) -> blake3::Hash {
+    match to {
+        Receiver::Anyone => blake3::keyed_hash(key, signed),
+        Receiver::Life(id, incarnation) => {
+            let mut hasher = blake3::Hasher::new_keyed(key);
+            hasher.update(signed);
+            hasher.update(&id.0.to_le_bytes());
+            hasher.update(&incarnation.to_le_bytes());
+            hasher.finalize()
+        }
+    }
+}
+
+/// A frame that was proven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Opened<'a> {
+    pub(crate) header: Header,
+    /// It is for anyone, and may be a recording of any age.
+    pub(crate) is_unaddressed: bool,
+    pub(crate) body: &'a [u8],
+}
+
+/// Proves a frame to the member `own`, which has had these incarnations, and takes it apart.
+pub(crate) fn open<'a>(
+    key: &[u8; 32],
+    own: MemberId,
+    lives: &[u64],
+    bytes: &'a [u8],
+) -> Result<Opened<'a>, Reject> {
     if bytes.len() < FRAME_OVERHEAD {
         return Err(Reject::Truncated);
     }
-    let header = read_header(bytes)?;
+    let (header, mark) = read_header(bytes)?;
     let (signed, tag) = bytes.split_at(bytes.len() - TAG_SIZE);
-    let expected = blake3::keyed_hash(key, signed);
+    let to = match mark {
+        0 => Receiver::Anyone,
+        _ => {
+            let lives = lives.iter().rev();
+            let mut lives = lives.map(|incarnation| Receiver::Life(own, *incarnation));
+            lives
+                .find(|life| life.mark() == mark)
+                .ok_or(Reject::Misdirected)?
+        }
+    };
+    let expected = prove(key, signed, to);
     // Every byte is compared, whatever the first ones say: time tells nothing about the tag.
     let difference = expected
         .as_bytes()
@@ -181,11 +256,15 @@ pub(crate) fn open<'a>(key: &[u8; 32], bytes: &'a [u8]) -> Result<(Header, &'a [
     if header.incarnation == 0 || header.incarnation > INCARNATION_MAX {
         return Err(Reject::Malformed);
     }
-    Ok((header, &signed[HEADER_SIZE..]))
+    Ok(Opened {
+        header,
+        is_unaddressed: to == Receiver::Anyone,
+        body: &signed[HEADER_SIZE..],
+    })
 }
 
-/// The sender of an authentic frame of another wire version; the head and the proof are where
-/// they are in every version.
+/// The sender of an authentic frame for anyone, of another wire version: its head and its proof are where they are in
+/// every version.
 pub(crate) fn other_release(key: &[u8; 32], bytes: &[u8]) -> Option<MemberId> {
     if bytes.len() < FRAME_OVERHEAD {
         return None;
@@ -196,7 +275,8 @@ pub(crate) fn other_release(key: &[u8; 32], bytes: &[u8]) -> Option<MemberId> {
     proven.then_some(MemberId(u64::from_le_bytes(sender)))
 }
 
-fn read_header(bytes: &[u8]) -> Result<Header, Reject> {
+/// The head, and the mark of the receiver.
+fn read_header(bytes: &[u8]) -> Result<(Header, u32), Reject> {
     let mut reader = Reader::new(bytes);
     let truncated = |_: Malformed| Reject::Truncated;
     if reader.u16().map_err(truncated)? != MAGIC {
@@ -206,13 +286,13 @@ fn read_header(bytes: &[u8]) -> Result<Header, Reject> {
         return Err(Reject::WireVersion);
     }
     let kind = Kind::from_number(reader.u8().map_err(truncated)?).ok_or(Reject::Malformed)?;
-    Ok(Header {
+    let header = Header {
         kind,
         sender: MemberId(reader.u64().map_err(truncated)?),
         incarnation: reader.u64().map_err(truncated)?,
         sequence: reader.u64().map_err(truncated)?,
-        time_us: reader.u32().map_err(truncated)?,
-    })
+    };
+    Ok((header, reader.u32().map_err(truncated)?))
 }
 
 #[cfg(test)]
@@ -222,30 +302,68 @@ mod tests {
     use super::*;
 
     const KEY: [u8; 32] = [7; 32];
+    const OWN: MemberId = MemberId(8);
+    const LIVES: [u64; 2] = [40, 41];
 
-    fn sealed(body: &[u8]) -> Vec<u8> {
+    fn sealed_for(to: Receiver, body: &[u8]) -> Vec<u8> {
         let header = Header {
             kind: Kind::News,
             sender: MemberId(3),
             incarnation: 9,
             sequence: 77,
-            time_us: 5,
         };
         let mut buffer = vec![0; FRAME_OVERHEAD + body.len()];
         buffer[HEADER_SIZE..HEADER_SIZE + body.len()].copy_from_slice(body);
-        let size = seal(&KEY, header, &mut buffer, body.len());
+        let size = seal(&KEY, header, to, &mut buffer, body.len());
         assert_eq!(size, buffer.len());
         buffer
+    }
+
+    fn sealed(body: &[u8]) -> Vec<u8> {
+        sealed_for(Receiver::Life(OWN, 41), body)
     }
 
     proptest! {
         #[test]
         fn what_was_sealed_opens(body in proptest::collection::vec(any::<u8>(), 0..600)) {
-            let bytes = sealed(&body);
-            let (header, opened) = open(&KEY, &bytes).unwrap();
-            prop_assert_eq!(header.sequence, 77);
-            prop_assert_eq!(opened, &body[..]);
-            prop_assert_eq!(sender(&bytes), Some(MemberId(3)));
+            for (to, is_unaddressed) in [
+                (Receiver::Anyone, true), (Receiver::Life(OWN, 40), false), (Receiver::Life(OWN, 41), false),
+            ] {
+                let bytes = sealed_for(to, &body);
+                let opened = open(&KEY, OWN, &LIVES, &bytes).unwrap();
+                prop_assert_eq!(opened.header.sequence, 77);
+                prop_assert_eq!((opened.body, opened.is_unaddressed), (&body[..], is_unaddressed));
+                prop_assert_eq!(sender(&bytes), Some(MemberId(3)));
+            }
+        }
+
+        /// Nor is what was written for somebody else, or for another life, with whatever mark.
+        #[test]
+        fn a_frame_for_another_is_never_believed(
+            body in proptest::collection::vec(any::<u8>(), 0..100), other: u64, life: u64,
+        ) {
+            prop_assume!(other != OWN.0 && !LIVES.contains(&life));
+            for to in [Receiver::Life(MemberId(other), 41), Receiver::Life(OWN, life)] {
+                let mut bytes = sealed_for(to, &body);
+                prop_assert_eq!(open(&KEY, OWN, &LIVES, &bytes), Err(Reject::Misdirected));
+                for mark in [0, Receiver::Life(OWN, 41).mark()] {
+                    bytes[28..32].copy_from_slice(&mark.to_le_bytes());
+                    prop_assert_eq!(open(&KEY, OWN, &LIVES, &bytes), Err(Reject::Forged));
+                }
+            }
+        }
+
+        /// What is not sent cannot be sent in its place.
+        #[test]
+        fn a_frame_for_a_life_is_none_for_anyone(
+            body in proptest::collection::vec(any::<u8>(), 0..100),
+        ) {
+            let mut bytes = sealed(&body);
+            let tag = bytes.split_off(bytes.len() - TAG_SIZE);
+            bytes.extend(OWN.0.to_le_bytes());
+            bytes.extend(41_u64.to_le_bytes());
+            bytes.extend(tag);
+            prop_assert!(open(&KEY, OWN, &LIVES, &bytes).is_err());
         }
 
         #[test]
@@ -256,7 +374,7 @@ mod tests {
             let mut bytes = sealed(&body);
             let at = at.index(bytes.len());
             bytes[at] ^= 1_u8 << bit;
-            prop_assert!(open(&KEY, &bytes).is_err());
+            prop_assert!(open(&KEY, OWN, &LIVES, &bytes).is_err());
         }
 
         #[test]
@@ -265,19 +383,19 @@ mod tests {
         ) {
             let bytes = sealed(&body);
             let length = cut.index(bytes.len());
-            prop_assert!(open(&KEY, &bytes[..length]).is_err());
+            prop_assert!(open(&KEY, OWN, &LIVES, &bytes[..length]).is_err());
         }
 
         #[test]
         fn garbage_is_refused_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
-            prop_assert!(open(&KEY, &bytes).is_err());
+            prop_assert!(open(&KEY, OWN, &LIVES, &bytes).is_err());
         }
     }
 
     #[test]
     fn another_key_is_forgery() {
         assert_eq!(
-            open(&[8; 32], &sealed(b"hello")).unwrap_err(),
+            open(&[8; 32], OWN, &LIVES, &sealed(b"hello")).unwrap_err(),
             Reject::Forged
         );
     }

@@ -78,11 +78,22 @@ pub enum Reject {
     /// The age engine carries no attributes; nothing was written.
     #[error("age gossip carries no attributes; use the overlay for them")]
     NoAttributes,
+    /// A request for anyone at this address, which may be a recording. It was answered, and is believed when it comes
+    /// again in a frame for our present life.
+    #[error("for anyone at this address, so no proof of life; it was answered")]
+    Unproven,
+    /// Written for another member, or for an earlier life of ours; not proven. Either a recording, or from a member
+    /// that does not know yet of our restart.
+    #[error("written for another member or another life")]
+    Misdirected,
+    /// An authentic copy of a frame that came long before: not the copy of another rail, but a repetition.
+    #[error("seen long before")]
+    Repeated,
 }
 
 impl Reject {
     /// Number of reasons.
-    pub const COUNT: usize = Self::NoAttributes as usize + 1;
+    pub const COUNT: usize = Self::Repeated as usize + 1;
     /// All reasons, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
         Self::NoKey,
@@ -108,6 +119,9 @@ impl Reject {
         Self::ValueLength,
         Self::MapFull,
         Self::NoAttributes,
+        Self::Unproven,
+        Self::Misdirected,
+        Self::Repeated,
     ];
 
     /// A short name for metrics.
@@ -137,6 +151,9 @@ impl Reject {
             Self::ValueLength => "value_length",
             Self::MapFull => "map_full",
             Self::NoAttributes => "no_attributes",
+            Self::Unproven => "unproven",
+            Self::Misdirected => "misdirected",
+            Self::Repeated => "repeated",
         }
     }
 }

@@ -5,15 +5,20 @@
 //! left of it is too old to tell and is refused. A higher incarnation starts a new strip. (The
 //! strip moves by 64 numbers at a time, so between 960 and 1024 of them are remembered.)
 //!
+//! A frame that is new and not the latest says nothing of its sender's life: it was written before one that has come
+//! already. A copy of a frame is one of another rail, as long as frames of about its time still come; later it is a
+//! repetition, and no sign that a rail works.
+//!
 //! Strips are kept for a bounded number of senders. When there is no room the one least recently
 //! used goes: its owner's frames could then be replayed once, which the rules of the table
-//! (versions, sequences of ranks) make harmless.
+//! (versions, sequences of ranks) make harmless. Only members that know our present life have one (`frame`).
 
 use std::collections::BTreeMap;
 
 use crate::identity::MemberId;
 use crate::planted::{self, Fault};
 use crate::reject::Reject;
+use crate::time::Instant;
 
 const WORDS: usize = 16;
 /// Frames a window remembers at most.
@@ -27,16 +32,23 @@ struct Window {
     used_at: u64,
     /// The last frame was later than all before it.
     advanced: bool,
+    /// The highest number some time ago: between one pause and two. What repeats it is no copy of another rail.
+    settled: u64,
+    settles: u64,
+    settles_at: Instant,
 }
 
 impl Window {
-    fn new(incarnation: u64, sequence: u64, used_at: u64) -> Self {
+    fn new(incarnation: u64, sequence: u64, used_at: u64, settles_at: Instant) -> Self {
         let mut window = Self {
             incarnation,
             highest: sequence,
             bits: [0; WORDS],
             used_at,
             advanced: false,
+            settled: sequence.saturating_sub(1),
+            settles: sequence,
+            settles_at,
         };
         window.tick(sequence);
         window
@@ -61,10 +73,27 @@ impl Window {
         }
         let (word, bit) = Self::slot(sequence);
         if self.bits[word] & bit != 0 {
-            return Err(Reject::Duplicate);
+            return Err(match sequence > self.settled {
+                true => Reject::Duplicate,
+                false => Reject::Repeated,
+            });
         }
         self.bits[word] |= bit;
         Ok(())
+    }
+
+    /// Time goes on.
+    fn settle(&mut self, now: Instant, pause_us: u64) {
+        if now >= self.settles_at.after(pause_us) {
+            // Nothing came for more than two pauses: all that came before is old.
+            self.settled = self.highest;
+        } else if now >= self.settles_at {
+            self.settled = self.settles;
+        } else {
+            return;
+        }
+        self.settles = self.highest;
+        self.settles_at = now.after(pause_us);
     }
 
     fn slide(&mut self, sequence: u64) {
@@ -85,14 +114,17 @@ impl Window {
 pub(crate) struct ReplayGuard {
     windows: BTreeMap<MemberId, Window>,
     senders_max: usize,
+    pause_us: u64,
     uses: u64,
 }
 
 impl ReplayGuard {
-    pub(crate) fn new(senders_max: usize) -> Self {
+    /// A copy that comes a pause after what it is a copy of, or later, is a repetition.
+    pub(crate) fn new(senders_max: usize, pause_us: u64) -> Self {
         Self {
             windows: BTreeMap::new(),
             senders_max,
+            pause_us,
             uses: 0,
         }
     }
@@ -109,14 +141,33 @@ impl ReplayGuard {
         window.is_some_and(|window| window.advanced && window.highest == sequence)
     }
 
-    /// Ticks the frame off, or says why it is not new. An authentic frame only.
+    /// Whether a frame of this sender ever came, of those that are remembered.
+    pub(crate) fn knows(&self, sender: MemberId) -> bool {
+        self.windows.contains_key(&sender)
+    }
+
+    /// The last life of this sender of which a frame came.
+    pub(crate) fn life(&self, sender: MemberId) -> Option<u64> {
+        let window = self.windows.get(&sender);
+        window.map(|window| window.incarnation)
+    }
+
+    /// Whether this frame, ticked off last, is a sign of life: none that was written later has come before it.
+    pub(crate) fn advances(&self, sender: MemberId, sequence: u64) -> bool {
+        let window = self.windows.get(&sender);
+        window.is_none_or(|window| window.highest <= sequence)
+    }
+
+    /// Ticks the frame off, or says why it is not new. An authentic frame for our present life only.
     pub(crate) fn accept(
         &mut self,
+        now: Instant,
         sender: MemberId,
         incarnation: u64,
         sequence: u64,
     ) -> Result<(), Reject> {
         self.uses += 1;
+        let settles_at = now.after(self.pause_us);
         if planted::on(Fault::NoReplayWindow) {
             return Ok(());
         }
@@ -126,9 +177,10 @@ impl ReplayGuard {
                 return Err(Reject::OldIncarnation);
             }
             if incarnation > window.incarnation {
-                *window = Window::new(incarnation, sequence, self.uses);
+                *window = Window::new(incarnation, sequence, self.uses, settles_at);
                 return Ok(());
             }
+            window.settle(now, self.pause_us);
             return window.accept(sequence);
         }
         if self.windows.len() >= self.senders_max {
@@ -137,8 +189,8 @@ impl ReplayGuard {
                 self.windows.remove(&id);
             }
         }
-        self.windows
-            .insert(sender, Window::new(incarnation, sequence, self.uses));
+        let window = Window::new(incarnation, sequence, self.uses, settles_at);
+        self.windows.insert(sender, window);
         Ok(())
     }
 }
@@ -152,6 +204,8 @@ mod tests {
     use super::*;
 
     const SENDER: MemberId = MemberId(1);
+    const PAUSE_US: u64 = 20_000;
+    const NOW: Instant = Instant(1_000_000);
 
     proptest! {
         /// Whatever the order, no number is accepted twice, and none that is recent is refused.
@@ -159,14 +213,16 @@ mod tests {
         fn every_number_is_accepted_at_most_once(
             start in 0..1u64 << 40, steps in proptest::collection::vec(0..2000u64, 1..400),
         ) {
-            let mut guard = ReplayGuard::new(4);
+            let mut guard = ReplayGuard::new(4, PAUSE_US);
             let mut seen = BTreeSet::new();
             let mut highest = 0;
             for step in steps {
                 let sequence = start + step;
-                match guard.accept(SENDER, 1, sequence) {
+                match guard.accept(NOW, SENDER, 1, sequence) {
                     Ok(()) => prop_assert!(seen.insert(sequence)),
-                    Err(Reject::Duplicate) => prop_assert!(seen.contains(&sequence)),
+                    Err(Reject::Duplicate | Reject::Repeated) => {
+                        prop_assert!(seen.contains(&sequence));
+                    }
                     Err(reject) => {
                         prop_assert_eq!(reject, Reject::Stale);
                         prop_assert!(highest - sequence >= WINDOW - 64);
@@ -179,18 +235,48 @@ mod tests {
 
     #[test]
     fn a_new_life_starts_a_new_window_and_the_old_life_is_over() {
-        let mut guard = ReplayGuard::new(4);
-        assert_eq!(guard.accept(SENDER, 1, 5000), Ok(()));
-        assert_eq!(guard.accept(SENDER, 2, 1), Ok(()));
-        assert_eq!(guard.accept(SENDER, 2, 1), Err(Reject::Duplicate));
-        assert_eq!(guard.accept(SENDER, 1, 5001), Err(Reject::OldIncarnation));
+        let mut guard = ReplayGuard::new(4, PAUSE_US);
+        assert_eq!(guard.accept(NOW, SENDER, 1, 5000), Ok(()));
+        assert_eq!(guard.accept(NOW, SENDER, 2, 1), Ok(()));
+        assert_eq!(guard.accept(NOW, SENDER, 2, 1), Err(Reject::Duplicate));
+        assert_eq!(
+            guard.accept(NOW, SENDER, 1, 5001),
+            Err(Reject::OldIncarnation)
+        );
+    }
+
+    /// A copy of what came in about this pause is one of another rail, and one of what came before is a repetition;
+    /// what was written before something that has come is no sign of life.
+    #[test]
+    fn a_copy_of_long_ago_is_a_repetition() {
+        let mut guard = ReplayGuard::new(4, PAUSE_US);
+        let mut now = NOW;
+        for sequence in [10, 13, 16, 19] {
+            assert_eq!(guard.accept(now, SENDER, 1, sequence), Ok(()));
+            assert!(guard.advances(SENDER, sequence));
+            now = now.after(PAUSE_US / 4);
+            let again = guard.accept(now, SENDER, 1, sequence);
+            assert_eq!(again, Err(Reject::Duplicate), "{sequence}");
+            now = now.after(PAUSE_US * 3 / 4);
+        }
+        assert_eq!(guard.accept(now, SENDER, 1, 10), Err(Reject::Repeated));
+        assert_eq!(guard.accept(now, SENDER, 1, 18), Ok(()));
+        assert!(!guard.advances(SENDER, 18));
+        // However often, and however long nothing else comes.
+        for _ in 0..100 {
+            now = now.after(2 * PAUSE_US);
+            for sequence in [10, 13, 16, 18, 19] {
+                let again = guard.accept(now, SENDER, 1, sequence);
+                assert_eq!(again, Err(Reject::Repeated), "{sequence}");
+            }
+        }
     }
 
     #[test]
     fn strangers_do_not_grow_the_table() {
-        let mut guard = ReplayGuard::new(4);
+        let mut guard = ReplayGuard::new(4, PAUSE_US);
         for id in 0..100 {
-            assert_eq!(guard.accept(MemberId(id), 1, 1), Ok(()));
+            assert_eq!(guard.accept(NOW, MemberId(id), 1, 1), Ok(()));
         }
         assert_eq!(guard.windows.len(), 4);
     }

@@ -154,6 +154,13 @@ pub(crate) enum Message<'a> {
         claim: Claim<'a>,
         answers: FrameName,
     },
+    /// The answer to a `Discover` that was for anyone: "repeat it for my present life". Names that frame.
+    Verify {
+        own: NodeFact<'a>,
+        boot: bool,
+        parameters: Parameters,
+        answers: FrameName,
+    },
     /// "Your parameters differ from mine."
     Refusal {
         own: NodeFact<'a>,
@@ -341,6 +348,12 @@ impl<'a> Message<'a> {
             },
             Kind::Claim => Self::Claim {
                 claim: Claim::read(reader)?,
+                answers: FrameName::read(reader)?,
+            },
+            Kind::Verify => Self::Verify {
+                own: NodeFact::read(reader)?,
+                boot: reader.flag()?,
+                parameters: Parameters::read(reader)?,
                 answers: FrameName::read(reader)?,
             },
             Kind::Refusal => Self::Refusal {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const KINDS: [Kind; 16] = [
+const KINDS: [Kind; 17] = [
     Kind::Beat,
     Kind::Link,
     Kind::LinkReply,
@@ -21,6 +21,7 @@ const KINDS: [Kind; 16] = [
     Kind::Request,
     Kind::Reply,
     Kind::Hint,
+    Kind::Verify,
 ];
 
 fn version() -> impl Strategy<Value = Version> {

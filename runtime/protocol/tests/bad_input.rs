@@ -86,7 +86,7 @@ fn an_oversized_frame_is_refused_before_it_is_read() {
     assert_eq!(engine.counters().rejected(Reject::Oversized), 1);
 }
 
-/// What we sent and get back changes nothing, and is no sign of a twin.
+/// What we sent and get back changes nothing, and is no sign of a twin: it is for somebody else.
 #[test]
 fn our_own_frames_are_known_as_our_own() {
     let mut peer = Peer::new("peer");
@@ -94,7 +94,7 @@ fn our_own_frames_are_known_as_our_own() {
     let mut buffer = vec![0; 2000];
     let transmit = engine.poll_transmit(NOW, &mut buffer).unwrap();
     let echo = &buffer[..transmit.size];
-    assert_eq!(give(&mut engine, NOW, echo), Err(Reject::Own));
+    assert_eq!(give(&mut engine, NOW, echo), Err(Reject::Misdirected));
     assert_eq!(engine.phase(), Phase::Running);
     assert_eq!((engine.live(), events(&mut engine).len()), (2, 0));
 }

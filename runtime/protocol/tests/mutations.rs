@@ -5,15 +5,17 @@
 use std::collections::BTreeMap;
 
 use muster_protocol::{
-    Config, Input, Instant, Overlay, Phase, Profile, RankDetail, RankState, Reject, Target,
+    Config, Input, Instant, Overlay, Phase, Profile, RankDetail, RankState, Reject,
 };
 
 mod common;
-use common::{KEY, sealed};
+use common::{KEY, mark, sealed, sealed_for};
 
 /// Bytes of the proof at a frame's end, and where the sequence number is.
 const TAG: usize = 16;
 const SEQUENCE: usize = 20;
+/// Where the mark of the receiver is.
+const TO: usize = 28;
 const MEMBERS_MAX: usize = 24;
 const HISTORY_MAX: usize = 24;
 /// More than any engine may want to send at one time.
@@ -35,9 +37,6 @@ fn drain(engine: &mut Overlay, now: Instant) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut frames = Vec::new();
     while let Some(transmit) = engine.poll_transmit(now, &mut buffer) {
         let address = engine.address_of(transmit.target).map(<[u8]>::to_vec);
-        if matches!(transmit.target, Target::Stray(_)) {
-            continue;
-        }
         frames.push((
             address.unwrap_or_default(),
             buffer[..transmit.size].to_vec(),
@@ -190,12 +189,20 @@ fn mad_frames_with_the_right_key_do_bounded_harm() {
                 let sequence = 1_000_000 + round;
                 bytes[SEQUENCE..SEQUENCE + 8].copy_from_slice(&sequence.to_le_bytes());
             }
-            match victim.handle(
-                now,
-                Input::Datagram {
-                    bytes: &sealed(bytes),
-                },
-            ) {
+            // A few are for anyone, and a few for nobody.
+            let to = match chance.below(16) {
+                0 => 0,
+                1 => 7,
+                _ => mark("b", lives),
+            };
+            if bytes.len() >= TO + 4 {
+                bytes[TO..TO + 4].copy_from_slice(&to.to_le_bytes());
+            }
+            let bytes = match to {
+                0 => sealed(bytes),
+                _ => sealed_for(bytes, "b", lives),
+            };
+            match victim.handle(now, Input::Datagram { bytes: &bytes }) {
                 Ok(()) => taken += 1,
                 Err(_) => refused += 1,
             }

@@ -119,3 +119,67 @@ fn frames_of_this_version_are_read_as_they_were_written_first() {
         "itself, and the three that were written of"
     );
 }
+
+/// Writes the file for a new wire version: the first frame of each kind that each of three members sends to a fourth.
+#[test]
+#[ignore = "writes a file; for a new wire version"]
+fn write_the_frames_of_this_version() {
+    use std::fmt::Write;
+    let names = ["own", "a", "b", "c"];
+    let engine = |name: &&str| {
+        let mut config = Config::new(name, name.as_bytes(), Profile::Standard);
+        config.key = Some(KEY);
+        config.seeds = [b"own".to_vec(), b"a".to_vec()].into();
+        Overlay::new(config).unwrap()
+    };
+    let mut engines: Vec<Overlay> = names.iter().map(engine).collect();
+    let mut first: std::collections::BTreeMap<(u8, usize), Vec<u8>> =
+        std::collections::BTreeMap::new();
+    let (mut now, mut buffer) = (NOW, vec![0; 2000]);
+    for step in 0..2_000 {
+        now = now.after(500);
+        if step == 600 {
+            let (key, value) = (&b"key"[..], &b"value"[..]);
+            engines[1]
+                .handle(now, Input::Publish { key, value })
+                .unwrap();
+        }
+        for from in 0..engines.len() {
+            // The third one falls silent.
+            if from == 2 && step > 1_000 {
+                continue;
+            }
+            if engines[from].poll_timeout() <= now {
+                engines[from].handle(now, Input::Wake).unwrap();
+            }
+            while let Some(transmit) = engines[from].poll_transmit(now, &mut buffer) {
+                let address = engines[from].address_of(transmit.target).unwrap();
+                let to = names.iter().position(|name| name.as_bytes() == address);
+                let Some(to) = to.filter(|to| *to != from) else {
+                    continue;
+                };
+                let bytes = &buffer[..transmit.size];
+                if to == 0 {
+                    first
+                        .entry((bytes[3], from))
+                        .or_insert_with(|| bytes.to_vec());
+                }
+                let _ = engines[to].handle(now, Input::Datagram { bytes });
+            }
+        }
+    }
+    let mut text = format!(
+        "# Frames of wire version {WIRE_VERSION}, the first of each kind that each of three members of the \
+         overlay sent to a fourth: kind and bytes.\n# Their names are a, b and c, and it is own, in life 1; \
+         the job's key is 32 times 07.\n"
+    );
+    for ((kind, _), bytes) in first {
+        write!(text, "{kind} ").unwrap();
+        bytes
+            .iter()
+            .for_each(|byte| write!(text, "{byte:02x}").unwrap());
+        text.push('\n');
+    }
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/frames");
+    std::fs::write(place.join(format!("wire-{WIRE_VERSION}.txt")), text).unwrap();
+}

@@ -298,7 +298,7 @@ fn only_a_fresh_beat_of_a_member_is_taken() {
         scribbled[end] ^= 1;
         assert!(pair.carry(0, &scribbled).is_err(), "byte {end} is another");
     }
-    assert_eq!(pair.carry(1, &beat), Err(Reject::Stranger), "one's own");
+    assert_eq!(pair.carry(1, &beat), Err(Reject::Misdirected), "one's own");
     assert_eq!(pair.carry(0, &beat), Ok(()));
     assert_eq!(pair.carry(0, &beat), Err(Reject::Duplicate));
     assert_eq!(pair.engines[0].counters().beats_carried, 1);

@@ -41,4 +41,4 @@ pub use shrink::{Shrunk, shrink};
 pub use story::story;
 pub use study::{Measured, Timing, ZoneSetting, engine_memory, study};
 pub use sweep::{Sweep, sweep};
-pub use world::{Cpus, FactsHeard, NodeIndex, Record, World};
+pub use world::{Cpus, FactsHeard, NodeIndex, Record, Recording, World};

@@ -153,6 +153,10 @@ impl<'a> Run<'a> {
         if traced {
             world.start_trace();
         }
+        let faults = &drawn.safety.fault;
+        if faults.iter().any(|fault| fault.kind == FaultKind::Replay) {
+            world.record(drawn.seed.unwrap_or(0));
+        }
         Self {
             drawn,
             world,
@@ -593,6 +597,10 @@ impl<'a> Run<'a> {
                 }
             }
             FaultKind::Isolate => self.world.isolate(node),
+            FaultKind::Replay => {
+                self.world
+                    .play(node, fault.for_ms.map_or(0, Span::value) * MS);
+            }
             _ => {}
         }
     }

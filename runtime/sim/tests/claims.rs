@@ -68,7 +68,12 @@ impl Zone {
             let bytes = &buffer[..transmit.size];
             let to = match transmit.target {
                 Target::Member(id) => self.engines.iter().position(|engine| engine.id() == id),
-                _ => Some(0),
+                Target::Seed(_) => Some(0),
+                target @ Target::Stray(_) => {
+                    let address = self.engines[sender].address_of(target);
+                    let address = address.expect("it was just written");
+                    NAMES.iter().position(|name| name.as_bytes() == address)
+                }
             };
             let Some(to) = to.filter(|_| self.lost != Some(bytes[3])) else {
                 continue;

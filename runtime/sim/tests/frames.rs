@@ -33,7 +33,16 @@ fn pass_on(
     while let Some(transmit) = engines[sender].poll_transmit(now, &mut buffer) {
         let to = match transmit.target {
             Target::Member(id) => engines.iter().position(|engine| engine.id() == id),
-            _ => Some(0),
+            Target::Seed(_) => Some(0),
+            target @ Target::Stray(_) => {
+                let address = engines[sender].address_of(target).map(<[u8]>::to_vec);
+                let own = |engine: &Overlay| {
+                    engine
+                        .address_of(Target::Member(engine.id()))
+                        .map(<[u8]>::to_vec)
+                };
+                engines.iter().position(|engine| own(engine) == address)
+            }
         };
         let bytes = &buffer[..transmit.size];
         match (&mut keep, to) {
@@ -123,8 +132,19 @@ fn only_fresh_frames_of_this_job_are_believed() {
         give(b"GET / HTTP/1.1, and many more bytes than a frame needs to be one"),
         Err(Reject::Foreign)
     );
-    assert_eq!(give(&hello), Ok(()));
-    assert_eq!(give(&hello), Err(Reject::Duplicate));
+    // It is for anyone, so it may be a recording: it is answered, however often, and nothing more.
+    assert_eq!(give(&hello), Err(Reject::Unproven));
+    assert_eq!(give(&hello), Err(Reject::Unproven));
+    assert_eq!(right.live(), 1);
+    let answer = frames(&mut right, Instant(6)).pop().unwrap();
+    assert_eq!(
+        left.handle(Instant(7), Input::Datagram { bytes: &answer }),
+        Ok(())
+    );
+    let own = frames(&mut left, Instant(7)).remove(0);
+    let mut give = |bytes: &[u8]| right.handle(Instant(8), Input::Datagram { bytes });
+    assert_eq!(give(&own), Ok(()));
+    assert_eq!(give(&own), Err(Reject::Duplicate));
     assert_eq!(right.live(), 2);
     let counters = right.counters();
     assert_eq!(
@@ -150,10 +170,7 @@ fn recorded_frames_are_not_believed_again() {
     let (mut left, mut right) = (engine("a", Some([1; 32])), engine("b", Some([1; 32])));
     left.handle(Instant(5), Input::Wake).unwrap();
     right.handle(Instant(5), Input::Wake).unwrap();
-    let hello = frames(&mut left, Instant(5)).remove(0);
-    right
-        .handle(Instant(6), Input::Datagram { bytes: &hello })
-        .unwrap();
+    let (hello, own) = meet(&mut left, &mut right, Instant(6));
     // Another life of `a` begins, and the old recording is played.
     let mut config = Config::new("a", b"a", Profile::Standard);
     config.key = Some([1; 32]);
@@ -161,12 +178,37 @@ fn recorded_frames_are_not_believed_again() {
     config.incarnation = 2;
     let mut reborn = Overlay::new(config).unwrap();
     reborn.handle(Instant(7), Input::Wake).unwrap();
-    let again = frames(&mut reborn, Instant(7)).remove(0);
-    right
-        .handle(Instant(8), Input::Datagram { bytes: &again })
-        .unwrap();
-    let replayed = right.handle(Instant(9), Input::Datagram { bytes: &hello });
+    meet(&mut reborn, &mut right, Instant(8));
+    let replayed = right.handle(Instant(9), Input::Datagram { bytes: &own });
     assert_eq!(replayed, Err(Reject::OldIncarnation));
+    let replayed = right.handle(Instant(9), Input::Datagram { bytes: &hello });
+    assert_eq!(replayed, Err(Reject::Unproven));
+    // Nor in another life of the receiver, which the sender did not know.
+    let mut config = Config::new("b", b"b", Profile::Standard);
+    config.key = Some([1; 32]);
+    config.incarnation = 2;
+    let mut later = Overlay::new(config).unwrap();
+    later.handle(Instant(10), Input::Wake).unwrap();
+    let replayed = later.handle(Instant(10), Input::Datagram { bytes: &own });
+    assert_eq!(replayed, Err(Reject::Misdirected));
+    let replayed = later.handle(Instant(10), Input::Datagram { bytes: &hello });
+    assert_eq!(replayed, Err(Reject::Unproven));
+    assert_eq!((right.live(), later.live()), (2, 1));
+}
+
+/// The newcomer requests contact, is answered, and introduces itself: its request and its introduction.
+fn meet(newcomer: &mut Overlay, member: &mut Overlay, now: Instant) -> (Vec<u8>, Vec<u8>) {
+    let hello = frames(newcomer, now).remove(0);
+    let taken = member.handle(now, Input::Datagram { bytes: &hello });
+    assert_eq!(taken, Err(Reject::Unproven));
+    // Among what it says to a former life, perhaps.
+    for bytes in frames(member, now) {
+        let _ = newcomer.handle(now, Input::Datagram { bytes: &bytes });
+    }
+    let mut said = frames(newcomer, now).into_iter();
+    let is_taken = |bytes: &Vec<u8>| member.handle(now, Input::Datagram { bytes }).is_ok();
+    let own = said.find(is_taken).expect("it introduces itself");
+    (hello, own)
 }
 
 /// Noise, copies and damage change nothing.

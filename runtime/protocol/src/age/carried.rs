@@ -28,7 +28,7 @@
 use super::gossip::NEVER;
 use super::{Age, Exchange, vector};
 use crate::codec::{Full, Malformed, Reader, Writer};
-use crate::frame::{self, FRAME_OVERHEAD, HEADER_SIZE, Header, Kind, TAG_SIZE};
+use crate::frame::{self, FRAME_OVERHEAD, HEADER_SIZE, Header, Kind, Receiver, TAG_SIZE};
 use crate::identity::{MemberId, is_plausible};
 use crate::overlay::Phase;
 use crate::reject::Reject;
@@ -102,7 +102,9 @@ impl Age {
         if self.ahead.is_none() {
             self.ahead = self.choose();
         }
-        self.ahead.map(|at| self.ids[at as usize])
+        // The first ping to a participant goes by the rails: it has to answer before.
+        let ahead = self.ahead.filter(|at| self.receivers[*at as usize] != 0);
+        ahead.map(|at| self.ids[at as usize])
     }
 
     /// Writes the next ping for a message of the application to `to`, whom [`Age::draw_ahead`] named, and says
@@ -110,6 +112,10 @@ impl Age {
     /// has [`GOSSIP_AHEAD_MAX`] bytes.
     pub fn write_ahead(&mut self, now: Instant, to: MemberId, buffer: &mut [u8]) -> Option<usize> {
         let key = self.config.key?;
+        let receiver = match self.receivers[self.place_of(to).ok()?] {
+            0 => return None,
+            life => Receiver::Life(to, life),
+        };
         let to = self.place_of(to).ok()? as u32;
         if self.ahead != Some(to) || !self.may_ride(now) {
             return None;
@@ -127,9 +133,8 @@ impl Age {
             sender: self.own,
             incarnation: self.config.incarnation,
             sequence: self.sequence,
-            time_us: now.0 as u32,
         };
-        Some(frame::seal(&key, header, buffer, size))
+        Some(frame::seal(&key, header, receiver, buffer, size))
     }
 
     /// When the next ping goes by itself, if nothing carries it.
@@ -203,8 +208,9 @@ impl Age {
     /// A message of the application, had so long ago, carried these bytes: gossip of a participant, or nothing.
     pub(super) fn carried(&mut self, bytes: &[u8], age_us: u64) -> Result<(), Reject> {
         let key = self.config.key.ok_or(Reject::NoKey)?;
-        let (header, body) = frame::open(&key, bytes)?;
-        if header.kind != Kind::GossipCarried {
+        let opened = frame::open(&key, self.own, &[self.config.incarnation], bytes)?;
+        let (header, body) = (opened.header, opened.body);
+        if header.kind != Kind::GossipCarried || opened.is_unaddressed {
             return Err(Reject::Malformed);
         }
         let place = self.place_of(header.sender).map_err(|_| Reject::Stranger)?;
@@ -214,7 +220,7 @@ impl Age {
         }
         let message = Carried::read(body, self.ids.len()).map_err(|_| Reject::Malformed)?;
         self.replay
-            .accept(header.sender, header.incarnation, header.sequence)?;
+            .accept(self.now, header.sender, header.incarnation, header.sequence)?;
         if !self.is_running {
             return Err(Reject::Stopped);
         }
@@ -226,8 +232,9 @@ impl Age {
             return Err(Reject::Malformed);
         }
         self.counters.gossips_carried += 1;
+        let is_life = self.is_newest(place, &header, 0);
         // To answer an obsolete one would say that it was of use.
-        if !self.admit(&header, place, message.clock, false) {
+        if !self.admit(&header, place, is_life, message.clock, false) {
             return Ok(());
         }
         let mut ages = message.ages;
@@ -235,13 +242,18 @@ impl Age {
         let least: Vec<u8> = ages.iter().map(|age| OLDER.min(*age)).collect();
         let lain = u8::try_from(age_us / self.config.interval_us).unwrap_or(u8::MAX);
         vector::grow_older(&mut ages, lain);
+        if !is_life {
+            ages[place] = NEVER;
+        }
         self.gossip.merge(&ages);
         if self.config.exchange == Exchange::Reply {
             let younger = self.gossip.younger(&least).map(|index| index as u32);
             let younger = younger.collect();
             self.reply(place, younger);
         }
-        self.gossip.merge_one(place, lain);
+        if is_life {
+            self.gossip.merge_one(place, lain);
+        }
         self.judge_up();
         Ok(())
     }

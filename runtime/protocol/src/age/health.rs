@@ -100,6 +100,13 @@ impl Age {
         self.table.insert(member);
     }
 
+    /// A participant runs in this life, as the host knows: frames to it are for that life from the first one on.
+    pub fn know(&mut self, id: MemberId, incarnation: u64) {
+        if let Ok(index) = self.place_of(id) {
+            self.receivers[index] = incarnation;
+        }
+    }
+
     fn age_event(&mut self, index: usize, state: NodeState, kind: EventKind) {
         self.table.change(self.ids[index], |member| {
             member.state = state;

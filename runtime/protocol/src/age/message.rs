@@ -213,7 +213,6 @@ mod tests {
             sender: MemberId(sender),
             incarnation: 1,
             sequence,
-            time_us: 0,
         }
     }
 

@@ -10,13 +10,17 @@
 //! `receive` and `send`, `carried` (inside the application's messages), `health` (from ages to
 //! events), `interface` (getters).
 //!
-//! Named deviations. Ages start at 255, not 0: a participant that starts would tell everybody that
-//! the dead live. Who slept counts the cycles that it missed, so that what it holds does not
-//! rejuvenate, and judges nobody until it can have heard of them again. A reply is a sign of life
-//! of its sender. Ranks and attributes do not travel.
+//! Named deviations. The first ping to a participant that has not been heard in its present life is
+//! a request for an answer; the ping follows the answer (`Outgoing::Verify`). Ages start at 255,
+//! not 0: a participant that starts would tell everybody that the dead live. Who slept counts the
+//! cycles that it missed, so that what it holds does not rejuvenate, and judges nobody until it can
+//! have heard of them again. A reply is a sign of life of its sender. Ranks and attributes do not
+//! travel.
 
 pub mod carried;
 pub mod config;
+#[cfg(test)]
+mod contact_tests;
 pub mod gossip;
 mod health;
 mod interface;
@@ -74,6 +78,12 @@ pub struct Age {
     health: Vec<Health>,
     /// Incarnations that were heard of first hand; 0 for none.
     lives: Vec<u64>,
+    /// The incarnations that frames are written for; 0 where no frame has come.
+    receivers: Vec<u64>,
+    /// The newest message of each that counted as life: its incarnation, and the sequence of its first part.
+    newest: Vec<(u64, u64)>,
+    /// Whom the last ping could only ask for an answer.
+    requested: Option<u32>,
     /// Places of those who are not alive, in no order.
     absent: Vec<u32>,
     table: Table,
@@ -92,7 +102,7 @@ pub struct Age {
     held_back: u8,
     /// Whom the host misses on a rail: the next ping goes there.
     asked_for: Option<u32>,
-    /// The address of a member that was refused, where the refusal goes.
+    /// The address of the last frame to a member that is no participant.
     stray: Vec<u8>,
     refused: Option<(MemberId, String, Parameter)>,
     events: VecDeque<Event>,
@@ -167,7 +177,10 @@ impl Age {
                 .collect(),
             ids,
             table,
-            replay: ReplayGuard::new(count + 256),
+            replay: ReplayGuard::new(count + 256, config.interval_us),
+            receivers: vec![0; count],
+            newest: vec![(0, 0); count],
+            requested: None,
             assemblies: Assemblies::default(),
             rng: ChaCha8Rng::from_seed(seed),
             outgoing: VecDeque::new(),

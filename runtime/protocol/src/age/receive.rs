@@ -1,23 +1,24 @@
 //! A gossip arrives: is it proven, is it new, does its sender agree with us, is it recent.
 //!
-//! In this order; nothing is merged before all four. Parameters are compared as long as they
-//! travel, in the first cycles of either side, one for each participant. A member that finds a
-//! difference, in a ping or in a reply, tells the other side and the application, and stops. While it
-//! is stopped for that reason it answers each ping with other parameters by a refusal: the first one
-//! may have been lost.
+//! In this order; nothing is merged before all four. A request that is for anyone may be a recording:
+//! it is answered, and nothing is taken from it. A message that was written before one that has come
+//! already is no sign of life. Parameters are compared as long as they travel, in the first cycles of
+//! either side, one for each participant. A member that finds a difference, in a ping or in a reply,
+//! tells the other side and the application, and stops. While it is stopped for that reason it answers
+//! each ping with other parameters by a refusal: the first one may have been lost.
 
 use super::message::{Joined, Part, entries};
 use super::send::{Outgoing, REPLIES_MAX};
 use super::{Age, Exchange};
 use crate::config::MTU_MAX;
 use crate::event::{Cause, CauseKind, Event, EventKind};
-use crate::frame::{self, Header, Kind};
+use crate::frame::{self, Header, Kind, Receiver};
 use crate::identity::{MemberId, Version, is_plausible};
 use crate::parameters::Parameter;
 use crate::reject::Reject;
 use crate::table::Reporters;
 
-use super::gossip::Freshness;
+use super::gossip::{Freshness, NEVER};
 
 impl Age {
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), Reject> {
@@ -25,13 +26,17 @@ impl Age {
         if bytes.len() > MTU_MAX {
             return Err(Reject::Oversized);
         }
-        let opened = frame::open(&key, bytes);
+        let opened = frame::open(&key, self.own, &[self.config.incarnation], bytes);
         if opened == Err(Reject::WireVersion)
             && let Some(sender) = frame::other_release(&key, bytes)
         {
             self.refuse(sender, "", Parameter::WireVersion);
         }
-        let (header, body) = opened?;
+        if opened == Err(Reject::Misdirected) {
+            self.contact_unknown(bytes);
+        }
+        let opened = opened?;
+        let (header, body) = (opened.header, opened.body);
         if header.sender == self.own {
             return Err(Reject::Own);
         }
@@ -50,8 +55,15 @@ impl Age {
             self.counters.incarnations_refused += 1;
             return Err(Reject::Malformed);
         }
+        if opened.is_unaddressed {
+            return Err(self.receive_unaddressed(&header, place.ok(), &part));
+        }
         let (incarnation, sequence) = (header.incarnation, header.sequence);
-        self.replay.accept(header.sender, incarnation, sequence)?;
+        self.replay
+            .accept(self.now, header.sender, incarnation, sequence)?;
+        if let Ok(place) = place {
+            self.receivers[place] = incarnation;
+        }
         if !self.is_running {
             if self.refused.is_some() && header.kind == Kind::Gossip {
                 self.agree(&header, &part)?;
@@ -60,8 +72,9 @@ impl Age {
         }
         self.agree(&header, &part)?;
         let place = place.map_err(|_| Reject::Stranger)?;
+        let is_life = self.is_newest(place, &header, part.part);
         if part.parts == 1 {
-            return self.take_message(&header, place, part.clock, part.payload);
+            return self.take_message(&header, place, is_life, part.clock, part.payload);
         }
         // A reply may have an entry of four bytes for everybody.
         let most = self.ids.len() * if header.kind == Kind::Gossip { 1 } else { 4 };
@@ -71,8 +84,60 @@ impl Age {
                 self.counters.gossips_torn += dropped;
                 Ok(())
             }
-            Joined::Whole(payload) => self.take_message(&header, place, part.clock, &payload),
+            Joined::Whole(payload) => {
+                self.take_message(&header, place, is_life, part.clock, &payload)
+            }
         }
+    }
+
+    /// A frame for anyone: a request of a participant, or of a member with another list. Returns why nothing of it is
+    /// taken.
+    fn receive_unaddressed(
+        &mut self,
+        header: &Header,
+        place: Option<usize>,
+        part: &Part<'_>,
+    ) -> Reject {
+        if header.kind != Kind::Gossip {
+            return Reject::Malformed;
+        }
+        let differs = |theirs| self.parameters().difference(theirs).is_some();
+        let is_refused = self.refused.is_some() && part.parameters.as_ref().is_some_and(differs);
+        if !self.is_running && !is_refused {
+            return Reject::Stopped;
+        }
+        let to = Receiver::Life(header.sender, header.incarnation);
+        match (place, &part.parameters) {
+            (Some(place), _) => {
+                let address = self.config.participants[place].address.clone();
+                self.verify(to, address.as_bytes());
+            }
+            (None, Some(theirs)) => self.verify(to, theirs.address),
+            (None, None) => return Reject::Stranger,
+        }
+        Reject::Unproven
+    }
+
+    /// A participant writes to another member, or to a former life of ours. If no frame of it has come in this life it
+    /// is the next that is pinged.
+    fn contact_unknown(&mut self, bytes: &[u8]) {
+        let sender = frame::sender(bytes).map(|sender| self.place_of(sender));
+        if let Some(Ok(place)) = sender
+            && self.receivers[place] == 0
+            && self.asked_for.is_none()
+        {
+            self.asked_for = Some(place as u32);
+        }
+    }
+
+    /// Whether no message that was written later has come. The parts of a message have sequences in a row.
+    pub(super) fn is_newest(&mut self, place: usize, header: &Header, part: u16) -> bool {
+        let first = header.sequence.saturating_sub(part.into());
+        let is_newest = (header.incarnation, first) >= self.newest[place];
+        if is_newest {
+            self.newest[place] = (header.incarnation, first);
+        }
+        is_newest
     }
 
     /// AG-05: compares what a message says of its sender's parameters with ours.
@@ -85,12 +150,11 @@ impl Age {
         };
         let name = core::str::from_utf8(theirs.address).unwrap_or_default();
         let name = name.split(',').next().unwrap_or_default().to_owned();
-        self.stray = theirs.address.to_vec();
         self.refuse(header.sender, &name, parameter);
         // So that the other side finds out, too. Nothing else is sent any more, so two refusals cannot answer each
         // other for ever: only a ping is answered by a side that has stopped.
-        self.outgoing.clear();
-        self.outgoing.push_back(Outgoing::Refusal);
+        let to = Receiver::Life(header.sender, header.incarnation);
+        self.verify(to, theirs.address);
         Err(Reject::Parameters)
     }
 
@@ -119,16 +183,29 @@ impl Age {
         &mut self,
         header: &Header,
         place: usize,
+        is_life: bool,
         clock: u64,
         payload: &[u8],
     ) -> Result<(), Reject> {
         let is_ping = header.kind == Kind::Gossip;
         self.check_payload(is_ping, place, payload)?;
-        if !self.admit(header, place, clock, is_ping) {
+        if !is_ping && self.requested == Some(place as u32) {
+            // Now the ping itself can go.
+            self.requested = None;
+            let to = place as u32;
+            self.outgoing.push_back(Outgoing::Ping { to, part: 0 });
+        }
+        if !self.admit(header, place, is_life, clock, is_ping) {
             return Ok(());
         }
         if is_ping {
-            self.gossip.merge(payload);
+            if is_life {
+                self.gossip.merge(payload);
+            } else {
+                let mut others = payload.to_vec();
+                others[place] = NEVER;
+                self.gossip.merge(&others);
+            }
             if self.config.exchange == Exchange::Reply {
                 let younger = self.gossip.younger(payload).map(|index| index as u32);
                 let younger = younger.collect();
@@ -140,8 +217,9 @@ impl Age {
                 self.gossip.merge_one(index, age);
             }
         }
-        // Whoever says something lives.
-        self.gossip.merge_one(place, 0);
+        if is_life {
+            self.gossip.merge_one(place, 0);
+        }
         self.judge_up();
         Ok(())
     }
@@ -151,6 +229,7 @@ impl Age {
         &mut self,
         header: &Header,
         place: usize,
+        is_life: bool,
         clock: u64,
         is_ping: bool,
     ) -> bool {
@@ -163,7 +242,9 @@ impl Age {
             return false;
         }
         self.message_clock = Some(clock);
-        self.heard(place, header.incarnation);
+        if is_life {
+            self.heard(place, header.incarnation);
+        }
         true
     }
 

@@ -2,7 +2,7 @@
 //! is written ahead, messages take it along, and what is not taken goes by itself.
 
 use super::carried::{GOSSIP_AHEAD_MAX, GOSSIP_AHEAD_MEMBERS_MAX};
-use super::tests::{INTERVAL_US, KEY, World, config, nid};
+use super::tests::{INTERVAL_US, KEY, World, acquaint, config, nid};
 use super::{Age, AgeConfig};
 use crate::event::EventKind;
 use crate::frame::{self, Kind};
@@ -236,6 +236,7 @@ fn what_was_carried_has_to_be_sound() {
     // Another list of the same length, an age of the sender that is not 0, and one participant too few.
     let body = size - frame::FRAME_OVERHEAD;
     let mut sequence = world.engine(0).sequence;
+    let to_second = frame::Receiver::Life(MemberId::of(&nid(1)), 1);
     let mut sealed = |change: &dyn Fn(&mut [u8]), body: usize| {
         sequence += 1000;
         let mut changed = buffer;
@@ -245,9 +246,8 @@ fn what_was_carried_has_to_be_sound() {
             sender: first,
             incarnation: 1,
             sequence,
-            time_us: 0,
         };
-        let size = frame::seal(&KEY, header, &mut changed, body);
+        let size = frame::seal(&KEY, header, to_second, &mut changed, body);
         changed[..size].to_vec()
     };
     let other_list = sealed(&|bytes| bytes[8] ^= 1, body);
@@ -304,6 +304,7 @@ fn a_vector_that_does_not_fit_goes_by_itself() {
             ..config(0, count)
         })
         .unwrap();
+        acquaint(&mut engine);
         let (mut buffer, mut written) = ([0; 1500], 0);
         // Before the first cycles are over, parameters travel.
         let cycles = count as u64 + 20;

@@ -3,7 +3,7 @@
 use super::message::{Parameters, Part, entry};
 use super::{Age, Choice};
 use crate::codec::Writer;
-use crate::frame::{self, FRAME_OVERHEAD, HEADER_SIZE, Header, Kind, TAG_SIZE};
+use crate::frame::{self, FRAME_OVERHEAD, HEADER_SIZE, Header, Kind, Receiver, TAG_SIZE};
 use crate::identity::MemberId;
 use crate::overlay::{Class, Route, Target, Transmit};
 use crate::time::Instant;
@@ -18,7 +18,8 @@ const TRIES_MAX: usize = 64;
 /// What waits to be sent. Ages are written when it is.
 #[derive(Clone, Debug)]
 pub(super) enum Outgoing {
-    /// The rest of a ping, from this part on.
+    /// The rest of a ping, from this part on. To a participant of which no frame has come in its present life it is a
+    /// request, without ages: only after the answer the receiver is known, and can trust the ping.
     Ping { to: u32, part: u16 },
     /// The ages of these, from this part on.
     Reply {
@@ -26,8 +27,8 @@ pub(super) enum Outgoing {
         entries: Vec<u32>,
         part: u16,
     },
-    /// Our parameters, to one who has others.
-    Refusal,
+    /// Our parameters, and no ages: the answer to a request, and what a member with other parameters is told.
+    Verify { to: Receiver, address: Vec<u8> },
 }
 
 impl Age {
@@ -44,8 +45,12 @@ impl Age {
             // Before replies: it is what the cycle is for, and there is one.
             self.outgoing.push_front(Outgoing::Ping { to, part: 0 });
         }
-        let outgoing = self.outgoing.pop_front()?;
-        let transmit = self.write(outgoing, buffer)?;
+        let transmit = loop {
+            let outgoing = self.outgoing.pop_front()?;
+            if let Some(transmit) = self.write(outgoing, buffer) {
+                break transmit;
+            }
+        };
         self.counters.frames_sent += 1;
         self.counters.bytes_sent += transmit.size as u64;
         Some(transmit)
@@ -65,7 +70,11 @@ impl Age {
         let to = self.place_of(to).ok()? as u32;
         let pause_us = self.config.interval_us * factor / 1000;
         let is_due = self.now.since(self.last_gossip) >= pause_us;
-        if !is_due || !self.is_running || self.config.key.is_none() {
+        if self.receivers[to as usize] == 0
+            || !is_due
+            || !self.is_running
+            || self.config.key.is_none()
+        {
             return None;
         }
         let parameters = self.carries_parameters().then(|| self.parameters());
@@ -130,21 +139,60 @@ impl Age {
         None
     }
 
+    /// A participant, and for whom frames to it are.
+    fn target(&self, to: u32) -> (Target, Receiver) {
+        let id = self.ids[to as usize];
+        let receiver = match self.receivers[to as usize] {
+            0 => Receiver::Anyone,
+            life => Receiver::Life(id, life),
+        };
+        (Target::Member(id), receiver)
+    }
+
+    /// Answers a request, or refuses: once for each receiver, until it is sent.
+    pub(super) fn verify(&mut self, to: Receiver, address: &[u8]) {
+        let is_it =
+            |one: &Outgoing| matches!(one, Outgoing::Verify { to: other, .. } if *other == to);
+        if self.outgoing.iter().any(is_it) {
+            return;
+        }
+        if self.outgoing.len() >= REPLIES_MAX {
+            self.counters.outbox_dropped += 1;
+            return;
+        }
+        let address = address.to_vec();
+        self.outgoing.push_back(Outgoing::Verify { to, address });
+    }
+
     /// Writes one part, and puts back what is left of the message.
     fn write(&mut self, outgoing: Outgoing, buffer: &mut [u8]) -> Option<Transmit> {
-        let carries = self.carries_parameters() || matches!(outgoing, Outgoing::Refusal);
+        let carries = self.carries_parameters() || matches!(outgoing, Outgoing::Verify { .. });
+        if let Outgoing::Verify { address, .. } = &outgoing {
+            self.stray.clone_from(address);
+        }
+        if let Outgoing::Ping { to, .. } = &outgoing
+            && self.receivers[*to as usize] == 0
+        {
+            self.requested = Some(*to);
+        }
         let parameters = carries.then(|| self.parameters());
-        let (kind, target, elements, size, part) = match &outgoing {
+        let (kind, (target, receiver), elements, size, part) = match &outgoing {
             Outgoing::Ping { to, part } => {
-                let target = Target::Member(self.ids[*to as usize]);
-                (Kind::Gossip, target, self.ids.len(), 1, *part)
+                let target = self.target(*to);
+                match target.1 {
+                    Receiver::Anyone => (Kind::Gossip, target, 0, 1, 0),
+                    Receiver::Life(..) => (Kind::Gossip, target, self.ids.len(), 1, *part),
+                }
             }
             Outgoing::Reply { to, entries, part } => {
-                let target = Target::Member(self.ids[*to as usize]);
-                (Kind::GossipReply, target, entries.len(), 4, *part)
+                (Kind::GossipReply, self.target(*to), entries.len(), 4, *part)
             }
-            Outgoing::Refusal => (Kind::GossipReply, Target::Stray(0), 0, 4, 0),
+            Outgoing::Verify { to, .. } => (Kind::GossipReply, (Target::Stray(0), *to), 0, 4, 0),
         };
+        if receiver == Receiver::Anyone && kind != Kind::Gossip {
+            // It failed since it sent what was to be answered.
+            return None;
+        }
         let room = buffer.len().min(self.config.mtu);
         let room = room.checked_sub(FRAME_OVERHEAD + Part::head_size(parameters.as_ref()))?;
         let a_part = (room / size).max(1);
@@ -169,7 +217,7 @@ impl Age {
                     writer.u32(entry(index, ages[index])).ok()?;
                 }
             }
-            Outgoing::Refusal => {}
+            Outgoing::Verify { .. } => {}
         }
         let used = writer.used();
         let (is_last, is_first) = (usize::from(part) + 1 == parts, part == 0);
@@ -185,7 +233,7 @@ impl Age {
                     entries,
                     part: part + 1,
                 },
-                Outgoing::Refusal => Outgoing::Refusal,
+                other @ Outgoing::Verify { .. } => other,
             });
         }
         self.sequence += 1;
@@ -194,12 +242,11 @@ impl Age {
             sender: self.own,
             incarnation: self.config.incarnation,
             sequence: self.sequence,
-            time_us: self.now.0 as u32,
         };
         let key = self.config.key.as_ref()?;
         Some(Transmit {
             target,
-            size: frame::seal(key, header, buffer, used),
+            size: frame::seal(key, header, receiver, buffer, used),
             class: Class::News,
             route: Route::Next,
         })

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::event::{Cause, CauseKind, Event, EventKind};
-use crate::frame::Header;
+use crate::frame::{Header, Receiver};
 use crate::identity::{MemberId, Version};
 use crate::overlay::Overlay;
 use crate::overlay::outbox::Intent;
@@ -35,6 +35,9 @@ impl Overlay {
                 own, parameters, ..
             }
             | Message::Discover {
+                own, parameters, ..
+            }
+            | Message::Verify {
                 own, parameters, ..
             } => (own, parameters, false),
             Message::Refusal { own, parameters } => (own, parameters, true),
@@ -124,6 +127,7 @@ impl Overlay {
             return;
         }
         refused.answered_at = now;
-        self.say_to_stray(own.address, |slot| Intent::Refuse { slot });
+        let to = Receiver::Life(own.id, own.version.incarnation);
+        self.say_to_stray(to, own.address, |slot| Intent::Refuse { slot });
     }
 }

@@ -55,7 +55,9 @@ impl Overlay {
 
     /// Whether this names a frame that this life of ours sent of late.
     pub(super) fn is_fresh(&self, answers: FrameName) -> bool {
-        answers.incarnation == self.own_version().incarnation && answers.sequence > self.stale.up_to
+        answers.incarnation == self.own_version().incarnation
+            && answers.sequence > self.stale.up_to
+            && answers.sequence <= self.sequence
     }
 
     /// A claim by somebody whom we hold failed: each of two holds the other failed, in whatever

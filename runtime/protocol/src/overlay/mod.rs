@@ -1,16 +1,16 @@
 //! The overlay engine: one member of one zone, behind four doors.
 //!
-//! The doors are here, and what the engine holds. What goes on behind them, one noun a file:
-//! `receive` (who may say what), `agree` (on the same parameters), `handshake` (links made, changed
-//! and ended), `merge` (news into the table), `push` (how it travels on), `own` (news about
-//! ourselves), `claim` (who is held failed is told so, and which of two yields), `watch` (silence,
-//! probes, reports), `helper` (looking after a suspect for others),
+//! The doors are here, and what the engine holds. What goes on behind them, one noun a file: `receive`
+//! (who may say what), `contact` (frames of members that do not know our present life), `agree` (on the
+//! same parameters), `handshake` (links made, changed and ended), `merge` (news into the table), `push`
+//! (how it travels on), `own` (news about ourselves), `claim` (who is held failed is told so, and which
+//! of two yields), `watch` (silence, probes, reports), `helper` (looking after a suspect for others),
 //! `topology` (whom to observe), `neighbours` (the random links), `discover` (finding strangers and
 //! healing splits), `views` (whole views on their way), `send` (writing frames when a slot is free),
-//! `twin` (two of one name), `returning` (what became of a life that broke off),
-//! `attributes` (what members publish), `snapshot` (handing over to another worker), `correlation`
-//! (deaths that belong together), `minority` (which side of a split we are on, and what follows),
-//! `paper` (the plain algorithm, for comparison).
+//! `twin` (two of one name), `returning` (what became of a life that broke off), `attributes` (what
+//! members publish), `snapshot` (handing over to another worker), `correlation` (deaths that belong
+//! together), `minority` (which side of a split we are on, and what follows), `paper` (the plain
+//! algorithm, for comparison).
 //!
 //! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
 //! the first change after quiet leaves at once, only those that follow wait for tau, or for the
@@ -26,6 +26,7 @@
 mod agree;
 mod attributes;
 mod claim;
+mod contact;
 mod correlation;
 mod discover;
 mod handshake;
@@ -98,6 +99,10 @@ pub struct Overlay {
     /// Suspects we probe ourselves: for helpers' questions, and to check what we were told.
     checks: BTreeMap<MemberId, Check>,
     replay: ReplayGuard,
+    /// Our incarnations since this engine began, the present one last: frames for these are for us.
+    lives: Vec<u64>,
+    /// No request to an unproven address before this.
+    contact_at: Instant,
     lateness: Lateness,
     rng: ChaCha8Rng,
     outbox: Outbox,
@@ -174,7 +179,9 @@ impl Overlay {
             table,
             links: BTreeMap::new(),
             checks: BTreeMap::new(),
-            replay: ReplayGuard::new(config.members_max + 256),
+            replay: ReplayGuard::new(config.members_max + 256, config.heartbeat_us),
+            lives: vec![version.incarnation],
+            contact_at: Instant::default(),
             lateness: Lateness::new(config.heartbeat_us),
             rng: ChaCha8Rng::from_seed(seed),
             outbox: Outbox::default(),

@@ -4,9 +4,9 @@
 //! so that nothing stale is ever sent. Beats and regular news are not here: a flag and a list on
 //! the link are enough for them; nor are whole views (`views`), which are long and can wait.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::frame::FrameName;
+use crate::frame::{FrameName, Receiver};
 use crate::identity::{MemberId, Version};
 use crate::link::Subject;
 use crate::overlay::interface::{Route, Target};
@@ -15,6 +15,9 @@ use crate::overlay::interface::{Route, Target};
 pub(super) const OUTBOX_MAX: usize = 8192;
 /// Addresses kept of senders that cannot be reached under their id.
 const STRAYS_MAX: usize = 8;
+/// Most senders of first requests that wait for an answer. In a boot of thousands many come at the same time; a sender
+/// that gets no answer repeats its request.
+const VERIFIES_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Intent {
@@ -82,12 +85,25 @@ pub(super) struct Outbox {
     intents: VecDeque<Intent>,
     /// Addresses of senders that cannot be reached under their id (twins of a name).
     strays: [Stray; STRAYS_MAX],
+    verifies: BTreeMap<MemberId, Verify>,
+    /// The receiver of the last `Verify`.
+    verified: Stray,
+}
+
+/// The answer to a request that was for anyone.
+#[derive(Clone, Debug)]
+pub(super) struct Verify {
+    pub(super) address: Vec<u8>,
+    pub(super) boot: bool,
+    /// The request, and with it the life of its sender.
+    pub(super) request: FrameName,
 }
 
 /// An address that belongs to no member we know, for one frame.
 #[derive(Clone, Debug, Default)]
 struct Stray {
     address: Vec<u8>,
+    to: Option<Receiver>,
     /// The frame is still to be written.
     waits: bool,
 }
@@ -109,6 +125,7 @@ impl Outbox {
     /// Adds one that goes to an address that belongs to no member; false if too many of those wait.
     pub(super) fn push_to_stray(
         &mut self,
+        to: Receiver,
         address: &[u8],
         intent: impl Fn(usize) -> Intent,
     ) -> bool {
@@ -116,19 +133,55 @@ impl Outbox {
             return false;
         };
         self.strays[slot].address = address.to_vec();
+        self.strays[slot].to = Some(to);
         self.strays[slot].waits = self.push(intent(slot));
         self.strays[slot].waits
     }
 
     /// The address kept in this slot.
     pub(super) fn stray(&self, slot: usize) -> Option<&[u8]> {
-        self.strays.get(slot).map(|stray| &*stray.address)
+        Some(&*self.slot(slot)?.address)
+    }
+
+    /// Whom a frame to the address in this slot is for.
+    pub(super) fn stray_receiver(&self, slot: usize) -> Option<Receiver> {
+        self.slot(slot)?.to
+    }
+
+    /// The slot behind all strays is that of `Verify`.
+    fn slot(&self, slot: usize) -> Option<&Stray> {
+        match slot {
+            STRAYS_MAX => Some(&self.verified),
+            _ => self.strays.get(slot),
+        }
+    }
+
+    /// Adds an answer to a request that was for anyone, one for each sender; false if too many wait.
+    pub(super) fn verify(&mut self, to: MemberId, verify: Verify) -> bool {
+        if self.verifies.len() >= VERIFIES_MAX && !self.verifies.contains_key(&to) {
+            return false;
+        }
+        self.verifies.insert(to, verify);
+        true
+    }
+
+    /// The next of these answers, and the slot with its address.
+    pub(super) fn pop_verify(&mut self) -> Option<(Verify, usize)> {
+        let (to, mut verify) = self.verifies.pop_first()?;
+        self.verified.address = core::mem::take(&mut verify.address);
+        self.verified.to = Some(Receiver::Life(to, verify.request.incarnation));
+        Some((verify, STRAYS_MAX))
     }
 
     pub(super) fn pop(&mut self) -> Option<Intent> {
         let intent = self.intents.pop_front()?;
-        if let Intent::Refuse { slot } | Intent::Twin { slot, .. } | Intent::Correct { slot, .. } =
-            intent
+        if let Intent::Refuse { slot }
+        | Intent::Twin { slot, .. }
+        | Intent::Correct { slot, .. }
+        | Intent::Discover {
+            target: Target::Stray(slot),
+            ..
+        } = intent
         {
             self.strays[slot].waits = false;
         }
@@ -140,6 +193,6 @@ impl Outbox {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.intents.is_empty()
+        self.intents.is_empty() && self.verifies.is_empty()
     }
 }

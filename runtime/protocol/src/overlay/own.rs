@@ -19,6 +19,9 @@ use crate::table::Reporters;
 use crate::verdict;
 use crate::wire::NodeFact;
 
+/// Own incarnations that frames may be written for: others hear of a new one later.
+const LIVES_MAX: usize = 4;
+
 impl Overlay {
     /// What others say about ourselves. `from` is `None` for what we remember of a former worker.
     pub(super) fn merge_own(&mut self, from: Option<MemberId>, fact: &NodeFact<'_>) {
@@ -103,6 +106,12 @@ impl Overlay {
             return self.stop();
         }
         self.table.change(self.own, |own| own.version = version);
+        if !self.lives.contains(&version.incarnation) {
+            if self.lives.len() >= LIVES_MAX {
+                self.lives.remove(0);
+            }
+            self.lives.push(version.incarnation);
+        }
         self.spread(Subject::Node(self.own), None);
         self.carry_own_attributes();
     }

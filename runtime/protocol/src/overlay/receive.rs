@@ -1,12 +1,13 @@
 //! A datagram arrives: is it proven, is it new, is its sender somebody, and what does it say.
 //!
 //! The order matters. Nothing is believed before the tag; nothing is counted as life before the
-//! replay window; nothing but an introduction is taken from a stranger; and a member that is held
+//! replay window, and no frame that is older than one that has come; nothing but an introduction is taken from a
+//! stranger, and not even that from a frame that is for anyone (`contact`); and a member that is held
 //! failed is told so instead of being listened to, because what it says about others comes from
 //! a view that went another way.
 
 use crate::config::MTU_MAX;
-use crate::frame::{self, Header, Kind};
+use crate::frame::{self, Header, Kind, Receiver};
 use crate::identity::{MemberId, Version, is_plausible};
 use crate::label::Label;
 use crate::overlay::Overlay;
@@ -25,13 +26,17 @@ impl Overlay {
         if bytes.len() > MTU_MAX {
             return Err(Reject::Oversized);
         }
-        let opened = frame::open(&key, bytes);
+        let opened = frame::open(&key, self.own, &self.lives, bytes);
         if opened == Err(Reject::WireVersion)
             && let Some(sender) = frame::other_release(&key, bytes)
         {
             self.refuse_release(sender);
         }
-        let (header, body) = opened?;
+        if opened == Err(Reject::Misdirected) {
+            self.contact_unknown(bytes);
+        }
+        let opened = opened?;
+        let (header, body) = (opened.header, opened.body);
         if matches!(
             header.kind,
             Kind::Gossip | Kind::GossipReply | Kind::GossipCarried
@@ -53,10 +58,14 @@ impl Overlay {
             self.counters.incarnations_refused += 1;
             return Err(Reject::Malformed);
         }
+        if opened.is_unaddressed {
+            return Err(self.receive_unaddressed(header, &message));
+        }
         self.keep_door(header, introduction(&message))?;
+        let (sender, incarnation) = (header.sender, header.incarnation);
         match self
             .replay
-            .accept(header.sender, header.incarnation, header.sequence)
+            .accept(self.now, sender, incarnation, header.sequence)
         {
             Err(Reject::OldIncarnation) => return Err(self.receive_old(&message)),
             other => other?,
@@ -78,7 +87,9 @@ impl Overlay {
         }
         self.agree(header, &message)?;
         self.admit(header, &message)?;
-        self.heard(header.sender);
+        if self.replay.advances(header.sender, header.sequence) {
+            self.heard(header.sender);
+        }
         self.dispatch(header, message)
     }
 
@@ -113,7 +124,8 @@ impl Overlay {
     pub(super) fn correct(&mut self, own: &NodeFact<'_>) {
         if self.answer_due(own.id) {
             let about = own.id;
-            self.say_to_stray(own.address, |slot| Intent::Correct { slot, about });
+            let to = Receiver::Life(about, own.version.incarnation);
+            self.say_to_stray(to, own.address, |slot| Intent::Correct { slot, about });
         }
     }
 
@@ -161,7 +173,7 @@ impl Overlay {
         match member.state {
             // Strangers in paper mode: they may knock, and that is all.
             NodeState::Left | NodeState::Failed if self.is_paper() => match message {
-                Message::Discover { .. } | Message::View { .. } => Ok(()),
+                Message::Discover { .. } | Message::View { .. } | Message::Verify { .. } => Ok(()),
                 _ => Err(Reject::Outcast),
             },
             NodeState::Left => {
@@ -180,7 +192,7 @@ impl Overlay {
     }
 
     /// Whoever says the last of its life says where that is now, whatever its version: one that asks what became
-    /// of it ("returning") may have another address, and claims and greetings have to get there.
+    /// of it ("returning") may have another address, and claims and views have to get there.
     fn follow(&mut self, header: Header, message: &Message<'_>) {
         let Some(own) = introduction(message) else {
             return;
@@ -207,7 +219,10 @@ impl Overlay {
                 self.take_acks(from, acks.as_slice());
                 let late_us = u64::from(late_ms) * 1000;
                 self.table.note(from, |member| member.late_ms = late_ms);
-                if let Some(link) = self.links.get_mut(&from).filter(|link| link.observes) {
+                // What is no sign of life is no beat whose regularity could tell how long to wait for one.
+                let is_life = self.replay.advances(from, header.sequence);
+                let link = self.links.get_mut(&from);
+                if let Some(link) = link.filter(|link| link.observes && is_life) {
                     // A beat that was left out for the application's messages is no gap.
                     let heartbeat_us = self.config.heartbeat_us;
                     let stood_in = core::mem::take(&mut link.stood_in);
@@ -297,6 +312,7 @@ impl Overlay {
                 }
             }
             Message::Claim { claim, .. } if !self.is_paper() => self.claimed(from, &claim),
+            Message::Verify { boot, answers, .. } => self.take_verify(from, boot, answers),
             Message::Claim { .. } | Message::Refusal { .. } | Message::Twin { .. } => {}
             Message::Hint { hints } if !self.is_paper() => self.take_hints(from, &hints),
             Message::Hint { .. } => {}
@@ -419,6 +435,7 @@ fn introduction<'a, 'b>(message: &'b Message<'a>) -> Option<&'b NodeFact<'a>> {
         Message::Link { own, .. }
         | Message::Discover { own, .. }
         | Message::View { own, .. }
+        | Message::Verify { own, .. }
         | Message::Refusal { own, .. } => Some(own),
         _ => None,
     }

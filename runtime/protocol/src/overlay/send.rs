@@ -7,12 +7,12 @@
 //! next.
 
 use crate::codec::{Full, Writer};
-use crate::frame::{FRAME_OVERHEAD, HEADER_SIZE, Header, Kind, TAG_SIZE, seal};
+use crate::frame::{FRAME_OVERHEAD, HEADER_SIZE, Header, Kind, Receiver, TAG_SIZE, seal};
 use crate::identity::MemberId;
 use crate::link::Subject;
 use crate::overlay::Overlay;
 use crate::overlay::interface::{Class, Phase, Route, Target, Transmit};
-use crate::overlay::outbox::Intent;
+use crate::overlay::outbox::{Intent, Verify};
 use crate::overlay::views::View;
 use crate::parameters::Parameters;
 use crate::time::Instant;
@@ -60,8 +60,13 @@ impl Overlay {
     }
 
     /// To an address that belongs to no member we know.
-    pub(super) fn say_to_stray(&mut self, address: &[u8], intent: impl Fn(usize) -> Intent) {
-        if !self.outbox.push_to_stray(address, intent) {
+    pub(super) fn say_to_stray(
+        &mut self,
+        to: Receiver,
+        address: &[u8],
+        intent: impl Fn(usize) -> Intent,
+    ) {
+        if !self.outbox.push_to_stray(to, address, intent) {
             self.counters.outbox_dropped += 1;
         }
     }
@@ -80,15 +85,18 @@ impl Overlay {
             let Some((size, kind, target, class, route)) = self.write_next(body)? else {
                 continue;
             };
+            let Some(to) = self.receiver_at(target) else {
+                // Forgotten since it was to be written.
+                continue;
+            };
             self.sequence += 1;
             let header = Header {
                 kind,
                 sender: self.own,
                 incarnation: self.own_version().incarnation,
                 sequence: self.sequence,
-                time_us: self.now.0 as u32,
             };
-            let size = seal(&key, header, buffer, size);
+            let size = seal(&key, header, to, buffer, size);
             return Some(Transmit {
                 target,
                 size,
@@ -98,6 +106,23 @@ impl Overlay {
         }
     }
 
+    /// Whom a frame for this target is for.
+    fn receiver_at(&self, target: Target) -> Option<Receiver> {
+        match target {
+            Target::Member(id) => self.receiver(id),
+            Target::Seed(_) => Some(Receiver::Anyone),
+            Target::Stray(slot) => self.outbox.stray_receiver(slot),
+        }
+    }
+
+    /// The last life of a member that we know of: by its record, or by a frame that has come. A claim of a new life may
+    /// come before its record does.
+    pub(super) fn receiver(&self, id: MemberId) -> Option<Receiver> {
+        let recorded = self.table.get(id)?.version.incarnation;
+        let came = self.replay.life(id).unwrap_or_default();
+        Some(Receiver::Life(id, recorded.max(came)))
+    }
+
     /// What goes next; `None` if there is nothing, and inside if there is no longer a need for it.
     fn write_next(&mut self, body: &mut [u8]) -> Option<Option<Written>> {
         if let Some(beat) = self.write_beat(body) {
@@ -105,6 +130,9 @@ impl Overlay {
         }
         if let Some(intent) = self.outbox.pop() {
             return Some(self.write_intent(intent, body));
+        }
+        if let Some((verify, slot)) = self.outbox.pop_verify() {
+            return Some(self.write_verify(&verify, slot, body));
         }
         if let Some(view) = self.views.pop_first() {
             return Some(self.write_view(view, body));
@@ -238,6 +266,16 @@ impl Overlay {
             }
             _ => return None,
         })
+    }
+
+    fn write_verify(&self, verify: &Verify, slot: usize, body: &mut [u8]) -> Option<Written> {
+        let mut writer = Writer::new(body);
+        self.write_own(&mut writer).ok()?;
+        writer.u8(u8::from(verify.boot)).ok()?;
+        Parameters::of(&self.config).write(&mut writer).ok()?;
+        verify.request.write(&mut writer).ok()?;
+        let target = Target::Stray(slot);
+        Some((writer.used(), Kind::Verify, target, Class::News, Route::All))
     }
 
     fn write_own(&self, writer: &mut Writer<'_>) -> Result<(), Full> {

@@ -105,6 +105,7 @@ impl Overlay {
         if !link.may_spare_beat(now) || now < self.next_ahead() || self.acks.contains_key(&to) {
             return None;
         }
+        let receiver = self.receiver(to)?;
         let body_end = buffer.len().checked_sub(TAG_SIZE)?;
         let size = self.beat_body(buffer.get_mut(HEADER_SIZE..body_end)?, &Acks::default())?;
         self.sequence += 1;
@@ -114,9 +115,8 @@ impl Overlay {
             sender: self.own,
             incarnation: self.own_version().incarnation,
             sequence: self.sequence,
-            time_us: now.0 as u32,
         };
-        Some(frame::seal(&key, header, buffer, size))
+        Some(frame::seal(&key, header, receiver, buffer, size))
     }
 
     /// From one beat to the next, in microseconds.
@@ -146,8 +146,11 @@ impl Overlay {
     /// nothing.
     pub(super) fn carried(&mut self, bytes: &[u8], age_us: u64) -> Result<(), Reject> {
         let key = self.config.key.ok_or(Reject::NoKey)?;
-        let (header, body) = frame::open(&key, bytes)?;
-        let from = header.sender;
+        let opened = frame::open(&key, self.own, &self.lives, bytes)?;
+        if opened.is_unaddressed {
+            return Err(Reject::Malformed);
+        }
+        let (header, body, from) = (opened.header, opened.body, opened.header.sender);
         let message = Message::read(header.kind, body).map_err(|_| Reject::Malformed)?;
         let Message::Beat {
             late_ms, digest, ..
@@ -161,12 +164,17 @@ impl Overlay {
             return Err(Reject::Stranger);
         }
         self.replay
-            .accept(from, header.incarnation, header.sequence)?;
+            .accept(self.now, from, header.incarnation, header.sequence)?;
         self.counters.beats_carried += 1;
         self.table.note(from, |member| member.late_ms = late_ms);
         // It came before it was due, and the next one comes when it would have come.
         let at = Instant(self.now.0.saturating_sub(age_us)).after(self.ahead_us());
-        self.vouch(from, at);
+        if self.replay.advances(from, header.sequence) {
+            self.vouch(from, at);
+        } else if let Some(link) = self.links.get_mut(&from) {
+            // Something that was written later came before it: it is no sign of life, and no gap either.
+            link.stood_in = true;
+        }
         self.take_beat(from, digest);
         Ok(())
     }

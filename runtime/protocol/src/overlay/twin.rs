@@ -13,7 +13,7 @@
 //! told apart.
 
 use crate::event::{CauseKind, EventKind};
-use crate::frame::Header;
+use crate::frame::{Header, Receiver};
 use crate::overlay::Overlay;
 use crate::overlay::interface::Phase;
 use crate::overlay::outbox::Intent;
@@ -81,7 +81,8 @@ impl Overlay {
         }
         self.naming.said_at = Some(self.now);
         let yours = fact.version.incarnation;
-        self.say_to_stray(fact.address, |slot| Intent::Twin { slot, yours });
+        let to = Receiver::Life(fact.id, yours);
+        self.say_to_stray(to, fact.address, |slot| Intent::Twin { slot, yours });
     }
 
     /// It lives, and says how long it has had the name.

@@ -4,7 +4,9 @@
 use muster_protocol::{Input, Instant, MemberId, Overlay, Reject, Version};
 
 pub(crate) const KEY: [u8; 32] = [9; 32];
-pub(crate) const WIRE_VERSION: u8 = 4;
+pub(crate) const WIRE_VERSION: u8 = 5;
+/// The name of the engine that is written to.
+pub(crate) const OWN: &str = "own";
 pub(crate) const LINK: u8 = 2;
 pub(crate) const NEWS: u8 = 8;
 pub(crate) const REFUSAL: u8 = 13;
@@ -17,6 +19,8 @@ pub(crate) struct Peer {
     pub(crate) name: String,
     pub(crate) version: Version,
     pub(crate) sequence: u64,
+    /// The life of `OWN` that it writes to.
+    pub(crate) to: u64,
     /// Heartbeat, deadline, Theta, mode, minority.
     pub(crate) parameters: Vec<u8>,
 }
@@ -28,6 +32,7 @@ impl Peer {
             name: name.to_owned(),
             version: Version::first(1),
             sequence: 0,
+            to: 1,
             parameters: parameters(20_000, 60_000, 2, false),
         }
     }
@@ -41,9 +46,9 @@ impl Peer {
         bytes.extend(self.id.0.to_le_bytes());
         bytes.extend(self.version.incarnation.to_le_bytes());
         bytes.extend(self.sequence.to_le_bytes());
-        bytes.extend(0_u32.to_le_bytes());
+        bytes.extend(mark(OWN, self.to).to_le_bytes());
         bytes.extend(body);
-        sealed(bytes)
+        sealed_for(bytes, OWN, self.to)
     }
 
     /// "I am here", with these roles.
@@ -77,11 +82,34 @@ pub(crate) fn parameters(
     bytes
 }
 
-/// Adds the proof.
+/// Adds the proof, for anyone.
 pub(crate) fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let tag = blake3::keyed_hash(&KEY, &bytes);
     bytes.extend(&tag.as_bytes()[..16]);
     bytes
+}
+
+/// Adds the proof, for a life of the member of this name.
+pub(crate) fn sealed_for(mut bytes: Vec<u8>, name: &str, incarnation: u64) -> Vec<u8> {
+    let mut hasher = blake3::Hasher::new_keyed(&KEY);
+    hasher.update(&bytes);
+    hasher.update(&MemberId::of(name).0.to_le_bytes());
+    hasher.update(&incarnation.to_le_bytes());
+    bytes.extend(&hasher.finalize().as_bytes()[..16]);
+    bytes
+}
+
+/// What stands in a frame's head for a life of the member of this name.
+pub(crate) fn mark(name: &str, incarnation: u64) -> u32 {
+    let mixed = mix(MemberId::of(name).0 ^ mix(incarnation));
+    (mixed as u32).max(1)
+}
+
+fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }
 
 fn version(version: Version) -> Vec<u8> {

@@ -29,6 +29,8 @@ pub use topology::CLUSTER;
 use topology::{Port, Topology};
 
 const KEY: [u8; 32] = [3; 32];
+/// The incarnation of every node.
+const FIRST_LIFE: u64 = 1;
 /// Bytes of an application's message (BG-07).
 const TRAFFIC_BYTES: u64 = 512;
 /// Oldest age that the engine can tell from never.
@@ -162,6 +164,7 @@ impl<'a> World<'a> {
         config.round_trip_us = 0;
         config.allow_fast_interval = true;
         config.key = Some(KEY);
+        config.incarnation = FIRST_LIFE;
         config.random_seed = seed ^ 0x6275_726e;
         config.mtu = 65_000;
         let cycles = (setting.cleanup_us / setting.interval_us).clamp(1, AGE_MAX) as u8;
@@ -213,6 +216,10 @@ impl<'a> World<'a> {
                     age_us: 0,
                 };
                 engine.handle(since, heard).expect("a participant");
+            }
+            // In the paper nobody has to get acquainted, the repaired node neither.
+            for other in 0..self.setting.nodes {
+                engine.know(self.ids[other], FIRST_LIFE);
             }
             while engine.poll_event().is_some() {}
             self.engines[node] = Some(engine);

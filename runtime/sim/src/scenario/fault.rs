@@ -47,6 +47,9 @@ pub enum FaultKind {
     Withdraw,
     /// A node of another job, with another key, knocks at the same doors.
     Foreign,
+    /// An outsider without the key, which has recorded all datagrams from the boot on, plays the node's to members for
+    /// `for_ms`.
+    Replay,
 }
 
 /// A fault of a scenario. What is not given is drawn, within bounds that suit most zones.
@@ -115,8 +118,8 @@ struct Field<'a> {
 impl Fault {
     fn fields(&mut self) -> [Field<'_>; 9] {
         use FaultKind::{
-            Blackout, Clock, Isolate, OneWay, Pause, Publish, Rail, Rank, Restart, Slow, Split,
-            Storm, Suspend, Withdraw, Worker,
+            Blackout, Clock, Isolate, OneWay, Pause, Publish, Rail, Rank, Replay, Restart, Slow,
+            Split, Storm, Suspend, Withdraw, Worker,
         };
         [
             Field {
@@ -124,6 +127,7 @@ impl Fault {
                 value: &mut self.for_ms,
                 kinds: &[
                     Restart, Pause, Suspend, Slow, OneWay, Isolate, Split, Blackout, Storm, Rail,
+                    Replay,
                 ],
                 most: (0, 600_000),
                 usual: Span::between(0, 300),

@@ -5,14 +5,15 @@
 //! transmits, events, time-out.
 //!
 //! `faults` is what can be done to nodes, `excuses` whom that excuses, `rails` the ways between
-//! them, `views` what can be asked about all of them, `queue` what is to happen, `agreement` whose
-//! view is right, `cpu` what handling a datagram takes.
+//! them, `outsider` records and plays frames without the key, `views` what can be asked about all of
+//! them, `queue` what is to happen, `agreement` whose view is right, `cpu` what handling a datagram takes.
 
 mod addresses;
 mod agreement;
 mod cpu;
 mod excuses;
 mod faults;
+mod outsider;
 mod queue;
 mod rails;
 mod views;
@@ -27,6 +28,7 @@ use crate::checker::{Checker, Seen, Violation};
 use crate::clock::Clock;
 use crate::network::Network;
 use crate::trace::{Line, Trace};
+pub use outsider::Recording;
 pub use views::FactsHeard;
 
 use addresses::Addresses;
@@ -111,6 +113,7 @@ pub struct World {
     excuses: excuses::Excuses,
     trace: Option<Trace>,
     rails: rails::Rails,
+    outsider: Option<outsider::Outsider>,
     buffer: Vec<u8>,
 }
 
@@ -135,6 +138,7 @@ impl World {
             excuses: excuses::Excuses::default(),
             trace: None,
             rails: rails::Rails::default(),
+            outsider: None,
             buffer: vec![0; 65_536],
         }
     }
@@ -348,6 +352,7 @@ impl World {
             }
             Happening::Turn(cpu) => self.take_turn(cpu as usize),
             Happening::Continue(node) => self.go_on(node as usize),
+            Happening::Play => self.play_on(),
         }
     }
 
@@ -520,6 +525,7 @@ impl World {
             return;
         };
         let copies = self.carry(node, to, transmit.route, bytes);
+        self.overhear(to, bytes);
         if self.trace.is_some() {
             self.trace_frame(node, to, bytes, &copies);
         }

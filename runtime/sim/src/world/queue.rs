@@ -21,6 +21,8 @@ pub(super) enum Happening {
     Continue(u32),
     /// A slow or busy node gets to a wake-up.
     LateWake(u32),
+    /// The outsider plays a frame.
+    Play,
 }
 
 /// Where the bytes of a datagram lie.
