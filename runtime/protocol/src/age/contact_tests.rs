@@ -86,8 +86,8 @@ fn a_difference_in_a_reply_is_told_to_the_other_side() {
     }
 }
 
-/// AG-06: an outsider has recorded an earlier run with the same key, in which all lived, and plays it to one that is alone in
-/// a later run. Nobody comes up, and no gossip stops.
+/// AG-06: an outsider has recorded an earlier run with the same key, in which all lived, and plays it to one that is
+/// alone in a later run. Nobody comes up, and no gossip stops.
 #[test]
 fn a_recording_of_an_earlier_run_raises_nobody() {
     let count = 6;
