@@ -42,8 +42,8 @@ fn recordings_keep_nobody_alive() {
     }
 }
 
-/// ZM-01: nodes of a later run with the same key, names and addresses see nobody of an earlier run, and are told of nobody's
-/// end: not by frames for them, nor by frames for anyone.
+/// ZM-01: nodes of a later run with the same key, names and addresses see nobody of an earlier run, and are told of
+/// nobody's end: not by frames for them, nor by frames for anyone.
 #[test]
 fn recordings_of_an_earlier_run_raise_nobody() {
     let count = 8;
