@@ -123,9 +123,9 @@ which the first program links that links one, or one of its first arguments (tim
 Open MPI beside the program, under OPAL_PREFIX or in PATH; else the system's, or what MUSTER_LIBPMIX names. Ranks \
 find OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE and _NODE_RANK, as under mpirun.
 
-A rank that is lost before the end of MPI_Init is a failed launch; on a single node, of whose \
-fences nothing is told, MPI_Init counts as over one second after the last rank has come to it. A rank that ends \
-without MPI_Finalize is dead to the others, whatever its status. MPI_Abort ends the job on every node, with the \
+A rank that is lost before the end of MPI_Init is a failed launch. A rank that ends \
+without MPI_Finalize is dead to the others, whatever its status: ranks that call exit(1) are survived, too, which \
+mpirun of Open MPI 5 does not do. MPI_Abort ends the job on every node, with the \
 status that was asked for, or 1 where that was 0. Under MPI_ERRORS_ARE_FATAL, which is MPI's default, the first rank \
 whose call meets the death of another aborts the job, with the number of the error: 75 (MPI_ERR_PROC_FAILED) in Open \
 MPI 5. A rank that a signal killed is named with its pid and the signal, unless it is how the job was ended; of one \
