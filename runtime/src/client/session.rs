@@ -59,6 +59,7 @@ pub(super) fn greet(
         None => Start::First,
     };
     let may_start = may_start.then_some(what);
+    let mut pause = start::Pause::busy();
     loop {
         let socket = start::connect(setting, may_start, until)?;
         match greet_on(setting, &socket, held, until)? {
@@ -69,7 +70,7 @@ pub(super) fn greet(
                     board,
                 });
             }
-            None if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
+            None if Instant::now() < until => pause.take(until),
             None => {
                 let waited_ms = setting.options.deadline.as_millis() as u64;
                 let last = "the agent hung up during the greeting".into();

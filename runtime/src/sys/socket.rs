@@ -264,10 +264,21 @@ impl Packets {
     }
 }
 
-impl From<OwnedFd> for Packets {
-    /// A socket that came in a message. If it is none, the first use says so.
-    fn from(fd: OwnedFd) -> Self {
-        Self(fd)
+impl TryFrom<OwnedFd> for Packets {
+    type Error = io::Error;
+
+    /// A socket that came in a message. Anything else than a Unix socket of packets is refused.
+    fn try_from(fd: OwnedFd) -> io::Result<Self> {
+        let of = |option| socket_option(fd.as_fd(), option);
+        let kind = (of(libc::SO_DOMAIN)?, of(libc::SO_TYPE)?);
+        if kind == (libc::AF_UNIX, libc::SOCK_SEQPACKET) {
+            return Ok(Self(fd));
+        }
+        let text = format!(
+            "domain {} and type {} are no Unix socket of packets",
+            kind.0, kind.1
+        );
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     }
 }
 
@@ -275,6 +286,23 @@ impl AsFd for Packets {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// A number that the kernel knows of a socket.
+fn socket_option(fd: BorrowedFd<'_>, option: libc::c_int) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: room for a number, and the length says so.
+    let answer = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    check("getsockopt", i64::from(answer)).map(|_| value)
 }
 
 /// Room for the control messages of [`DESCRIPTORS_MAX`] descriptors, aligned for their header.

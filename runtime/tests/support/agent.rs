@@ -221,9 +221,10 @@ fn serve(
                 Order::SendKey(slot, key) => assert!(doorman.send_key(slot, key)),
             }
         }
-        doorman
+        while doorman
             .serve(Instant::now(), &mut board, watch, &mut requests)
-            .unwrap();
+            .unwrap()
+        {}
         watch.take(&mut notices);
         for request in requests.drain(..) {
             if let Request::Attached {
