@@ -90,8 +90,7 @@ impl Job {
         engine: &Engine,
     ) -> io::Result<Self> {
         worker::keep(&mut resume, &record);
-        let board = BoardWriter::adopt(board.descriptor().try_clone_to_owned()?)
-            .map_err(io::Error::other)?;
+        let board = BoardWriter::adopt(board);
         let watch = Watch::adopt(&board.view())?;
         let mut doorman = Doorman::new(door, place)?;
         doorman.set_address(&record.rails);

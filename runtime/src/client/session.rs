@@ -110,11 +110,14 @@ fn greet_on(
                 let bytes = buffer.get(..length).unwrap_or_default();
                 return match ToClient::decode(bytes) {
                     Ok(ToClient::Welcome(welcome)) => {
-                        let board = descriptors.first().ok_or_else(|| Error::Protocol {
-                            found: "a welcome without a board".into(),
-                            expected: "a welcome with one",
-                        })?;
-                        Ok(Some((welcome, BoardView::attach(board.as_fd())?)))
+                        let [own, clients] = &descriptors[..] else {
+                            return Err(Error::Protocol {
+                                found: "a welcome without a board".into(),
+                                expected: "a welcome with one",
+                            });
+                        };
+                        let board = BoardView::attach([own.as_fd(), clients.as_fd()])?;
+                        Ok(Some((welcome, board)))
                     }
                     Ok(ToClient::Refused(code, reason)) => Err(Error::Refused { code, reason }),
                     other => Err(Error::Protocol {
@@ -318,7 +321,7 @@ impl Session {
             });
         }
         (self.slot, self.generation) = (welcome.slot, welcome.generation);
-        inner.note_slot(self.slot, self.generation);
+        inner.note_slot(self.slot, self.generation, welcome.mark);
         inner.write_promise(&promised);
         drop(promised);
         if !same_board {
@@ -359,7 +362,7 @@ impl Session {
         // First of all: the porch may take its time, and an end meanwhile is in order.
         let linked = self.own_slot(inner).is_some_and(|slot| {
             let linked = !slot.is_held_here() && !slot.is_released();
-            slot.announce_leave(linked, exit_code);
+            slot.announce_leave(inner.mark(), linked, exit_code);
             linked
         });
         if let Some(porch) = &inner.setting.options.porch {

@@ -10,7 +10,7 @@ use super::place::KEY_MAX;
 use crate::board::LAYOUT_VERSION;
 
 /// The version of this protocol.
-pub const VERSION: u8 = 6;
+pub const VERSION: u8 = 7;
 /// The layout of the board that goes with it.
 const LAYOUT: u8 = LAYOUT_VERSION as u8;
 const _: () = assert!(LAYOUT as u32 == LAYOUT_VERSION);
@@ -78,13 +78,15 @@ pub struct Hello {
     pub held: Option<Held>,
 }
 
-/// What the agent answers to a client that is let in. The board's descriptor goes with it.
+/// What the agent answers to a client that is let in. The descriptors of the board's halves go with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
     /// The client's slot.
     pub slot: u32,
     /// The slot's generation.
     pub generation: u32,
+    /// What the client marks its statements in the slot with.
+    pub mark: u64,
     /// The agent wants its address published by this client.
     pub publish: bool,
     /// The agent's NID list; empty if it is not known yet.
@@ -305,6 +307,7 @@ impl ToClient {
                 out.push(65);
                 out.extend(welcome.slot.to_le_bytes());
                 out.extend(welcome.generation.to_le_bytes());
+                out.extend(welcome.mark.to_le_bytes());
                 out.push(u8::from(welcome.publish));
                 put_text(&mut out, &welcome.address);
             }
@@ -338,6 +341,7 @@ impl ToClient {
             65 => Self::Welcome(Welcome {
                 slot: reader.word()?,
                 generation: reader.word()?,
+                mark: u64::from_le_bytes(reader.array()?),
                 publish: reader.array::<1>()? != [0],
                 address: reader.text(ADDRESS_MAX)?,
             }),
@@ -464,6 +468,7 @@ mod tests {
         let welcome = Welcome {
             slot: 1,
             generation: 2,
+            mark: 1 << 63 | 7,
             publish: true,
             address: "a@udp0".into(),
         };

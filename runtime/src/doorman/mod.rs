@@ -581,6 +581,7 @@ impl Doorman {
         let welcome = Welcome {
             slot,
             generation,
+            mark: board.mark(slot),
             publish,
             address: self.address.clone(),
         };
@@ -592,7 +593,7 @@ impl Doorman {
             connection.wants_nudge = hello.wants_nudge;
             let bytes = ToClient::Welcome(welcome).encode();
             // A client that went away meanwhile is found by its hang-up.
-            let _ = connection.socket.send(&bytes, Some(board.descriptor()));
+            let _ = connection.socket.send_with(&bytes, &board.descriptors());
         }
         self.counters.welcomed += 1;
         let (pid, job_size, ulfm) = (peer.pid, hello.job_size, hello.ulfm);

@@ -174,6 +174,12 @@ impl Packets {
     /// Sends one message and at most one descriptor, without blocking (`WouldBlock` if full: then
     /// nothing was sent) and without SIGPIPE.
     pub fn send(&self, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        self.send_with(bytes, descriptor.as_slice())
+    }
+
+    /// The same with several descriptors, [`DESCRIPTORS_MAX`] at most.
+    pub fn send_with(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        assert!(descriptors.len() <= DESCRIPTORS_MAX);
         let mut part = libc::iovec {
             iov_base: bytes.as_ptr().cast_mut().cast(),
             iov_len: bytes.len(),
@@ -183,19 +189,21 @@ impl Packets {
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_iov = &raw mut part;
         header.msg_iovlen = 1;
-        if let Some(descriptor) = descriptor {
+        if !descriptors.is_empty() {
+            let size = size_of_val(descriptors) as u32;
             header.msg_control = control.0.as_mut_ptr().cast();
             // SAFETY: CMSG_SPACE only computes.
-            header.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as _;
-            // SAFETY: the control buffer is aligned and has room for one header and descriptor.
+            header.msg_controllen = unsafe { libc::CMSG_SPACE(size) } as _;
+            // SAFETY: the control buffer is aligned and has room for one header and the descriptors.
             unsafe {
                 let first = libc::CMSG_FIRSTHDR(&raw const header);
                 (*first).cmsg_level = libc::SOL_SOCKET;
                 (*first).cmsg_type = libc::SCM_RIGHTS;
-                (*first).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
-                libc::CMSG_DATA(first)
-                    .cast::<RawFd>()
-                    .write_unaligned(descriptor.as_raw_fd());
+                (*first).cmsg_len = libc::CMSG_LEN(size) as _;
+                let places = libc::CMSG_DATA(first).cast::<RawFd>();
+                for (index, descriptor) in descriptors.iter().enumerate() {
+                    places.add(index).write_unaligned(descriptor.as_raw_fd());
+                }
             }
         }
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;

@@ -182,7 +182,8 @@ the ranks said was lost (see above), 128 and the number of the signal if one has
 With OMPI_MCA_pmix_base_async_modex=1 ranks of a node that use shared memory hang in Open MPI 5.0.11, under its own \
 mpirun as well; leave it out, or add OMPI_MCA_btl=tcp,self.
 
-Other MPIs: Debian's Open MPI 4.1 starts and runs, without fault tolerance: a lost rank ends its job. MPICH as it comes from PyPI \
+Other MPIs: Debian's Open MPI 4.1 starts and runs, without fault tolerance: a lost rank ends its job. \
+MPICH as it comes from PyPI \
 has no PMIx, says so, and is not started.
 
 In a step of Slurm the nodes are the step's: srun -N4 --mpi=none --no-kill --kill-on-bad-exit=0 muster run \
