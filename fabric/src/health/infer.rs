@@ -8,7 +8,7 @@
 //! | nothing of the peer answers, though tried at two of its NIDs, over rails that reach others | the node |
 //! | nothing on the net works, over two rails and to two peers, while another net works | the net |
 //! | nothing works on the rail, to two peers, while others of its net work | the local interface |
-//! | nothing works on the rail, the only one on its net, while two of its peers answer on other nets | the local interface |
+//! | nothing works on the rail, alone on its net; two of its peers answer on others | the local interface |
 //! | nobody reaches the NID, over two rails that reach others, while the peer's others answer | the remote interface |
 //! | the rail fails to several NIDs that other rails reach, and reaches others | several |
 //! | the rail reaches another, another reaches the NID | the pair |
