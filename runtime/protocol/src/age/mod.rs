@@ -92,7 +92,7 @@ pub struct Age {
     held_back: u8,
     /// Whom the host misses on a rail: the next ping goes there.
     asked_for: Option<u32>,
-    /// Where one who is refused can be told so.
+    /// The address of a member that was refused, where the refusal goes.
     stray: Vec<u8>,
     refused: Option<(MemberId, String, Parameter)>,
     events: VecDeque<Event>,
@@ -107,8 +107,11 @@ pub struct Age {
     cycle_at: Instant,
     ping_at: Instant,
     last_gossip: Instant,
-    /// Cycles since the start.
+    /// Cycles since the engine was made.
     gossip_cycles: u64,
+    /// AG-05: cycles begun since gossip was last started, in which parameters travel. Cycles that were slept through
+    /// sent nothing and do not count.
+    parameter_cycles: u64,
     grace_until: u64,
     judge_due: bool,
     /// The clock of the last message that counted.
@@ -188,6 +191,7 @@ impl Age {
             ping_at: Instant::default(),
             last_gossip: Instant::default(),
             gossip_cycles: 0,
+            parameter_cycles: 0,
             grace_until: 0,
             judge_due: false,
             message_clock: None,
@@ -296,12 +300,13 @@ impl Age {
         self.events.pop_front()
     }
 
-    /// Begins gossip again after [`Age::halt`], or after parameters that differed. One that waits for its
-    /// participants waits on.
+    /// Begins gossip again after [`Age::halt`], or after parameters that differed; parameters then travel again for
+    /// the first cycles (AG-05). An engine that waits for its participants waits on. Does nothing to one that gossips.
     pub fn resume_gossip(&mut self) {
         self.refused = None;
-        if self.phase == Phase::Running && !self.config.is_waiting {
+        if self.phase == Phase::Running && !self.config.is_waiting && !self.is_running {
             self.is_running = true;
+            self.parameter_cycles = 0;
         }
     }
 
@@ -361,6 +366,7 @@ impl Age {
         let dead = u64::from(self.config.dead_after);
         let in_grace = self.gossip_cycles < self.grace_until;
         self.gossip_cycles += cycles;
+        self.parameter_cycles += u64::from(self.is_running);
         if cycles > 1 {
             self.counters.cycles_missed += cycles - 1;
             // Who is late all the time is forgiven once, not for ever.

@@ -1,8 +1,10 @@
 //! A gossip arrives: is it proven, is it new, does its sender agree with us, is it recent.
 //!
 //! In this order; nothing is merged before all four. Parameters are compared as long as they
-//! travel, in the first cycles of either side, one for each participant; who finds a difference
-//! says so to the other one, to the application, and stops.
+//! travel, in the first cycles of either side, one for each participant. A member that finds a
+//! difference, in a ping or in a reply, tells the other side and the application, and stops. While it
+//! is stopped for that reason it answers each ping with other parameters by a refusal: the first one
+//! may have been lost.
 
 use super::message::{Joined, Part, entries};
 use super::send::{Outgoing, REPLIES_MAX};
@@ -51,6 +53,9 @@ impl Age {
         let (incarnation, sequence) = (header.incarnation, header.sequence);
         self.replay.accept(header.sender, incarnation, sequence)?;
         if !self.is_running {
+            if self.refused.is_some() && header.kind == Kind::Gossip {
+                self.agree(&header, &part)?;
+            }
             return Err(Reject::Stopped);
         }
         self.agree(&header, &part)?;
@@ -82,10 +87,10 @@ impl Age {
         let name = name.split(',').next().unwrap_or_default().to_owned();
         self.stray = theirs.address.to_vec();
         self.refuse(header.sender, &name, parameter);
-        // So that the other side finds out, too; it is the last thing that is said.
-        if header.kind == Kind::Gossip {
-            self.outgoing.push_back(Outgoing::Refusal);
-        }
+        // So that the other side finds out, too. Nothing else is sent any more, so two refusals cannot answer each
+        // other for ever: only a ping is answered by a side that has stopped.
+        self.outgoing.clear();
+        self.outgoing.push_back(Outgoing::Refusal);
         Err(Reject::Parameters)
     }
 

@@ -81,9 +81,9 @@ impl Age {
         Some(transmit.size)
     }
 
-    /// AG-05: in as many cycles as there are participants.
+    /// AG-05: in as many cycles as there are participants, counted from each start of gossip.
     pub(super) fn carries_parameters(&self) -> bool {
-        self.gossip_cycles <= self.ids.len() as u64
+        self.parameter_cycles <= self.ids.len() as u64
     }
 
     pub(super) fn parameters(&self) -> Parameters<'_> {

@@ -321,6 +321,83 @@ fn parameters_travel_in_the_first_cycles() {
     assert_eq!(long, 8, "{sizes:?}");
 }
 
+/// AG-05: the first cycles are those after a start. Two engines that were initialised, waited for longer than
+/// parameters travel, and were started then, find out as well; so they do after a stop and another start.
+#[test]
+fn parameters_travel_after_every_start() {
+    let parameter = Parameter::Interval;
+    for wait in [0, 3, 50] {
+        let mut other = config(1, 2);
+        other.interval_us = 300_000;
+        let mut world = World::new([config(0, 2), other]);
+        for index in 0..2 {
+            world.input(index, Input::Wake).unwrap();
+            world.engine(index).halt();
+        }
+        world.run(wait);
+        for again in [1, 2] {
+            for index in 0..2 {
+                world.engine(index).resume_gossip();
+            }
+            world.run(6);
+            for (index, other) in [(0, 1), (1, 0)] {
+                let told = world.told(index, EventKind::Refused { parameter }, other);
+                assert_eq!(told, again, "by {index}, after {wait} cycles");
+                assert!(!world.engine(index).is_gossiping());
+                assert_eq!(world.engine(index).live(), 1);
+            }
+            world.run(wait);
+        }
+    }
+}
+
+/// AG-05: a difference that is found in a reply stops both sides too, even if the first refusal is lost; and nobody
+/// is declared failed for it.
+#[test]
+fn a_difference_in_a_reply_is_told_to_the_other_side() {
+    let mut right = Age::new(config(0, 2)).unwrap();
+    let mut other = config(1, 2);
+    other.interval_us = 300_000;
+    let mut wrong = Age::new(other).unwrap();
+    let mut now = Instant(0);
+    let mut buffer = [0; 1500];
+    // The right one has gossiped for long: its pings say nothing of parameters.
+    for _ in 0..20 {
+        now = now.after(INTERVAL_US);
+        right.handle(now, Input::Wake).unwrap();
+        while right.poll_transmit(now, &mut buffer).is_some() {}
+    }
+    let mut ask = |from: &mut Age, now, to: &mut Age| {
+        let size = from.poll_transmit(now, &mut buffer).expect("a frame").size;
+        let bytes = &buffer[..size];
+        to.handle(now, Input::Datagram { bytes })
+    };
+    right.ping_due = true;
+    assert_eq!(ask(&mut right, now, &mut wrong), Ok(()));
+    assert_eq!(ask(&mut wrong, now, &mut right), Err(Reject::Parameters));
+    assert!(!right.is_gossiping());
+    // The refusal is lost. The next ping brings another one, although the right one has stopped.
+    assert!(right.poll_transmit(now, &mut [0; 1500]).is_some());
+    assert!(wrong.is_gossiping());
+    wrong.ping_due = true;
+    assert_eq!(ask(&mut wrong, now, &mut right), Err(Reject::Parameters));
+    assert_eq!(ask(&mut right, now, &mut wrong), Err(Reject::Parameters));
+    assert!(!wrong.is_gossiping());
+    // What the wrong one answers ends there.
+    assert_eq!(ask(&mut wrong, now, &mut right), Err(Reject::Stopped));
+    assert!(right.poll_transmit(now, &mut [0; 1500]).is_none());
+    let refused = EventKind::Refused {
+        parameter: Parameter::Interval,
+    };
+    for engine in [&mut right, &mut wrong] {
+        let kinds: Vec<EventKind> = core::iter::from_fn(|| engine.poll_event())
+            .map(|event| event.kind)
+            .filter(|kind| *kind != EventKind::NodeUp)
+            .collect();
+        assert_eq!(kinds, [refused]);
+    }
+}
+
 /// AG-15: a vector that exceeds a datagram travels in parts, and so does a reply.
 #[test]
 fn a_vector_of_several_datagrams_is_joined() {
