@@ -32,6 +32,7 @@ use muster_fabric::{
 use muster_protocol::{Age, Config, Engine, Instant, Overlay, Policy};
 use rustix::process::getppid;
 use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tracing::{error, info, warn};
 
