@@ -339,7 +339,7 @@ fn nothing_is_left_of_a_job_that_has_ended() {
             .iter()
             .flat_map(|rank| boards_of(rank.pid()))
             .collect();
-        assert_eq!(boards.len(), 2, "a board a node: {boards:?}");
+        assert_eq!(boards.len(), 4, "two halves of a board a node: {boards:?}");
         let agents: Vec<u32> = (1..=2).flat_map(|node| job.agent(node).all).collect();
         assert_eq!(agents.len(), 4);
         for mut rank in ranks {
@@ -419,7 +419,7 @@ fn begin_quiet(job: &Job, rank: u32) -> Rank {
     Rank::start(command.env_remove("MUSTER_LOG"), &format!("rank {rank}"))
 }
 
-/// The boards that a process has mapped, by device and inode.
+/// The boards that a process has mapped, each in two halves, by device and inode.
 fn boards_of(pid: u32) -> BTreeSet<String> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let lines = maps.lines().filter(|line| line.contains("memfd:muster"));

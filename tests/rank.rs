@@ -5,7 +5,9 @@
 //! time an agent lets it in, `REFUSED why` if none does, `EVENT kind node=.. rank=.. cause=.. reporters=..`,
 //! `LOST why`. Commands come on standard input: `states`, `thread`, `dispatch`, `leave CODE`,
 //! `exit CODE`, `exec` (it becomes itself anew), `become PROGRAM`, `spawn RANK` (it starts a rank of its own),
-//! `promise MS` (to tick so often), `tick`, `publish KEY VALUE`, `fill KEY SIZE`, `withdraw KEY`,
+//! `promise MS` (to tick so often), `tick`,
+//! `scribble WHAT SEED` (over all that it shares with the agent and can write: `zeros`, `ones`, `bits`, `noise`),
+//! `publish KEY VALUE`, `fill KEY SIZE`, `withdraw KEY`,
 //! `get NODE KEY`, `watch KEY`, `port` (of a socket for messages), `talk RANK PORT HOW` (messages to and fro
 //! that carry what agents say, `whole` or `rough`), `stats NAME`, `aborted RANK SIZE` (it says of a rank of a job of
 //! so many that it ended badly). `MUSTER_TEST_JOB_SIZE` is how many ranks it says that the job has;
@@ -14,8 +16,10 @@
 use muster::board::{Event, NO_NODE, NO_RANK};
 use muster::client::{AgentLink, Client, Error, Options, PIGGYBACK_MAX, Porch};
 use muster::sys::poll;
+use std::fs::File;
 use std::io::{self, Write};
 use std::net::UdpSocket;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
@@ -96,6 +100,10 @@ fn obey(client: &Client, line: &str) {
         )),
         "spawn" => say(&spawn(line)),
         "aborted" => say(&aborted(client, line)),
+        "scribble" => say(&match scribble(line) {
+            Ok(bytes) => format!("SCRIBBLED {bytes}"),
+            Err(error) => format!("ERROR {error}"),
+        }),
         "port" | "talk" | "stats" => {
             say(&message(client, line).unwrap_or_else(|error| format!("ERROR {error}")));
         }
@@ -133,6 +141,49 @@ fn aborted(client: &Client, line: &str) -> String {
     let link = client.link();
     let said = link.is_ok_and(|link| link.send_aborted(rank, 9, size));
     format!("SAID {said}")
+}
+
+/// Writes over every part of the board that is mapped here and can be written, as a stray pointer would, in its words
+/// of 32 bits. Says how many bytes there were.
+fn scribble(line: &str) -> io::Result<u64> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let [_, what, seed] = words[..] else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let mut chance: u64 = seed.parse().map_err(io::Error::other)?;
+    let mut word = || match what {
+        "zeros" => 0,
+        "ones" => 1u32,
+        "bits" => u32::MAX,
+        _ => {
+            chance = chance
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (chance >> 32) as u32
+        }
+    };
+    // Writes as this process itself would: what is mapped for reading only is refused.
+    let memory = File::options().write(true).open("/proc/self/mem")?;
+    let (maps, mut scribbled) = (std::fs::read_to_string("/proc/self/maps")?, 0);
+    for map in maps.lines().filter(|map| map.contains("memfd:muster")) {
+        let (range, _) = map.split_once(' ').unwrap_or_default();
+        let (start, end) = range.split_once('-').unwrap_or_default();
+        let [start, end] = [start, end].map(|text| u64::from_str_radix(text, 16));
+        let (start, end) = (
+            start.map_err(io::Error::other)?,
+            end.map_err(io::Error::other)?,
+        );
+        let mut at = start;
+        while at < end {
+            let page: Vec<u8> = (0..1024).flat_map(|_| word().to_ne_bytes()).collect();
+            match memory.write_at(&page, at) {
+                Ok(_) => scribbled += 4096,
+                Err(_) => break,
+            }
+            at += 4096;
+        }
+    }
+    Ok(scribbled)
 }
 
 /// What has to do with messages between ranks.

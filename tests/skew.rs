@@ -1,8 +1,9 @@
 //! Library and agent of different releases: both say which versions they have and what to do, and nobody
 //! hangs or is disturbed. The other release is played by hand, byte by byte.
 
-use muster::board::{BoardLimits, BoardWriter, LAYOUT_VERSION};
+use muster::board::LAYOUT_VERSION;
 use muster::doorman::{Hello, RefusalCode, ToAgent, ToClient, VERSION, Welcome};
+use muster::sys::memory::create_sealed;
 use muster::sys::poll;
 use muster::sys::socket::{Listener, Packets, Received};
 use muster_tests::DEADLINE;
@@ -94,7 +95,7 @@ impl OtherAgent {
     }
 
     /// Waits for a client, hears it, and answers.
-    fn answer(&self, message: &ToClient, board: Option<BorrowedFd<'_>>) -> Packets {
+    fn answer(&self, message: &ToClient, board: &[BorrowedFd<'_>]) -> Packets {
         await_readable(self.0.as_fd());
         let client = self.0.accept().ok().flatten().expect("a client came");
         await_readable(client.as_fd());
@@ -107,7 +108,7 @@ impl OtherAgent {
             Ok(ToAgent::Hello(_))
         ));
         client
-            .send(&message.encode(), board)
+            .send_with(&message.encode(), board)
             .expect("the client hears");
         client
     }
@@ -127,10 +128,7 @@ fn a_library_says_why_an_agent_of_another_release_refuses_it() {
     let agent = OtherAgent::start(&job);
     let rank = Rank::start(&mut job.command(rank_program(), 1, 0), "rank 0");
     let reason = "the library has protocol 2, this musterd has protocol 7; MUSTER_AGENT";
-    let client = agent.answer(
-        &ToClient::Refused(RefusalCode::Version, reason.into()),
-        None,
-    );
+    let client = agent.answer(&ToClient::Refused(RefusalCode::Version, reason.into()), &[]);
     assert_says(&last_words(rank), &[reason]);
     drop(client);
     assert_eq!(job.agent(1).all, [0; 0], "no other agent is started for it");
@@ -140,24 +138,24 @@ fn a_library_says_why_an_agent_of_another_release_refuses_it() {
 fn a_library_refuses_a_board_of_another_layout() {
     let job = Job::new(1);
     let agent = OtherAgent::start(&job);
-    let board = BoardWriter::create(BoardLimits::default()).expect("a board can be made");
-    let file = File::from(
-        board
-            .descriptor()
-            .try_clone_to_owned()
-            .expect("a descriptor is left"),
-    );
+    let halves = [(); 2].map(|()| create_sealed(c"a-board", 1 << 16).expect("memory for a board"));
     let other = LAYOUT_VERSION + 1;
+    let file = File::from(halves[0].try_clone().expect("a descriptor is left"));
+    file.write_at(b"MUSTERBD", 0).expect("it is ours");
     file.write_at(&other.to_le_bytes(), BOARD_VERSION_AT)
         .expect("it is ours");
     let rank = Rank::start(&mut job.command(rank_program(), 1, 0), "rank 0");
     let welcome = Welcome {
         slot: 0,
         generation: 1,
+        mark: 1 << 63,
         publish: false,
         address: String::new(),
     };
-    let client = agent.answer(&ToClient::Welcome(welcome), Some(board.descriptor()));
+    let client = agent.answer(
+        &ToClient::Welcome(welcome),
+        &halves.each_ref().map(AsFd::as_fd),
+    );
     let (found, known) = (
         format!("has layout {other}"),
         format!("knows layout {LAYOUT_VERSION}"),

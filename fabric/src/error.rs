@@ -189,7 +189,7 @@ pub enum OpenError {
     },
     /// Two rails on one interface.
     #[error(
-        "rails {first} and {second} are the same interface ({address}); name each interface once, \
+        "rails {first} and {second} are the same interface ({interface}); name each interface once, \
          two rails on one interface are not two rails"
     )]
     SameInterface {
@@ -197,8 +197,8 @@ pub enum OpenError {
         first: String,
         /// The rail that was given second.
         second: String,
-        /// The address that both have.
-        address: String,
+        /// The name of the interface, or the address that both have.
+        interface: String,
     },
     /// Somebody else has the port.
     #[error(

@@ -36,6 +36,20 @@ impl NetKind {
         NetKind::O2ud,
     ];
 
+    /// Whether rails of both kinds are driven as one kind of device. A device carries one rail of each: an adapter
+    /// may have its IP interface on a udp net and its verbs device on an o2ib net.
+    #[must_use]
+    pub fn shares_devices(self, other: NetKind) -> bool {
+        let device = |kind| match kind {
+            NetKind::Udp | NetKind::Tcp => 0,
+            NetKind::O2ib | NetKind::O2ud => 1,
+            NetKind::Psm => 2,
+            // Shared memory only borrows the address of an interface for its name.
+            NetKind::Shm => 3,
+        };
+        device(self) == device(other)
+    }
+
     /// The word in a net's name, without the number.
     #[must_use]
     pub fn word(self) -> &'static str {

@@ -13,7 +13,7 @@ use crate::nid::{Address, BEAT_PORT_OFFSET, Nid};
 use crate::peer::PeerHandle;
 use crate::provider::class::LOW_LATENCY;
 use crate::provider::table::{self, Addressing, Row};
-use crate::provider::{Lane, Libfabric, Limits, has_provider, interface_of, offers};
+use crate::provider::{Interface, Lane, Libfabric, Limits, has_provider, interface_of, offers};
 use crate::relay::ENVELOPE_BYTES;
 use crate::stats::{Counters, Heat};
 use crate::transport::Class;
@@ -182,11 +182,23 @@ impl Rail {
             _ if !own => Outcome::Unreachable,
             outcome => outcome,
         };
+        let before = self.health.state();
         let first = match held_back {
             true => self.health.tell(now_us, outcome, config),
             false => None,
         };
-        self.health.tell(now_us, outcome, config).or(first)
+        let change = self.health.tell(now_us, outcome, config).or(first);
+        self.or_shifted(before, change)
+    }
+
+    /// The change of health, or that it was active before and is degraded now, or the other way round.
+    fn or_shifted(
+        &self,
+        before: HealthState,
+        change: Option<HealthChange>,
+    ) -> Option<HealthChange> {
+        let shifted = (before != self.health.state()).then_some(HealthChange::Shifted);
+        change.or(shifted)
     }
 
     /// Notes a send that was taken.
@@ -197,7 +209,9 @@ impl Rail {
             self.health.probed(now_us, config);
             return None;
         }
-        self.health.tell(now_us, Outcome::Success, config)
+        let before = self.health.state();
+        let change = self.health.tell(now_us, Outcome::Success, config);
+        self.or_shifted(before, change)
     }
 
     /// Notes what the kernel says about the interface.
@@ -478,25 +492,43 @@ fn lacks(provider: &str, built_in: bool) -> String {
     )
 }
 
-/// Refuses two rails that are one interface, before anything is opened.
+/// Refuses two rails of one interface, before anything is opened. Each address of the loopback interface counts as an
+/// interface of its own: nodes that are emulated on one machine are told apart by these.
 pub(crate) fn check_distinct(library: &Libfabric, nids: &[Nid]) -> Result<(), OpenError> {
+    let interfaces = library.interfaces();
     let mut seen: Vec<(&Nid, Ipv4Addr)> = Vec::new();
-    // Shared memory only borrows the address of an interface for its name.
-    let is_memory = |nid: &Nid| nid.net.kind == NetKind::Shm;
     for nid in nids {
-        let address = resolve(library, nid)?;
-        let is_same =
-            |(other, at): &&(&Nid, Ipv4Addr)| *at == address && is_memory(other) == is_memory(nid);
-        if let Some((first, _)) = seen.iter().find(is_same) {
+        let rail = (nid, resolve(library, nid)?);
+        let mut earlier = seen.iter();
+        if let Some((first, _)) = earlier.find(|other| is_one_interface(&interfaces, **other, rail))
+        {
+            let device = device_of(&interfaces, rail.1);
             return Err(OpenError::SameInterface {
                 first: first.to_string(),
                 second: nid.to_string(),
-                address: address.to_string(),
+                interface: device.map_or_else(|| rail.1.to_string(), str::to_owned),
             });
         }
-        seen.push((nid, address));
+        seen.push(rail);
     }
     Ok(())
+}
+
+fn is_one_interface(
+    interfaces: &[Interface],
+    (one, at): (&Nid, Ipv4Addr),
+    (other, other_at): (&Nid, Ipv4Addr),
+) -> bool {
+    let device = device_of(interfaces, at);
+    let is_one_device = device.is_some() && device == device_of(interfaces, other_at);
+    (at == other_at || is_one_device) && one.net.kind.shares_devices(other.net.kind)
+}
+
+/// The name of the interface that has an address; none on loopback.
+fn device_of(interfaces: &[Interface], address: Ipv4Addr) -> Option<&str> {
+    let mut known = interfaces.iter().filter(|_| !address.is_loopback());
+    let found = known.find(|interface| interface.address == address);
+    found.map(|interface| interface.name.as_str())
 }
 
 /// The address of a rail as it was configured.
@@ -612,5 +644,37 @@ mod tests {
         assert_eq!(rail.state(), HealthState::Failed);
         assert!(!rail.health.probe_due(at_us, &config));
         assert!(rail.health.probe_at(&config).unwrap() > at_us);
+    }
+
+    /// cfg-040.
+    #[test]
+    fn a_device_has_one_rail_of_each_kind() {
+        let interface = |name: &str, address: &str| Interface {
+            name: name.into(),
+            address: address.parse().unwrap(),
+        };
+        let interfaces = [
+            interface("lo", "127.0.0.1"),
+            interface("ib0", "10.0.0.1"),
+            interface("ib0", "10.0.1.1"),
+            interface("ib1", "10.0.0.2"),
+        ];
+        let is_one = |one: &str, other: &str| {
+            let [one, other] = [one, other].map(|text| text.parse::<Nid>().unwrap());
+            let at = |nid: &Nid| *nid.socket_address().unwrap().ip();
+            is_one_interface(&interfaces, (&one, at(&one)), (&other, at(&other)))
+        };
+        assert!(is_one("10.0.0.1@udp0", "10.0.0.1:8000@udp1"));
+        assert!(
+            is_one("10.0.0.1@udp0", "10.0.1.1@udp1"),
+            "two addresses of one device"
+        );
+        assert!(is_one("10.0.0.1@udp0", "10.0.0.1@tcp0"));
+        assert!(!is_one("10.0.0.1@udp0", "10.0.0.1@o2ib0"));
+        assert!(!is_one("10.0.0.1@udp0", "10.0.0.2@udp0"));
+        assert!(
+            !is_one("127.0.0.1@udp0", "127.0.0.2@udp0"),
+            "emulated nodes"
+        );
     }
 }

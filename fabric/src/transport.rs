@@ -4,7 +4,7 @@
 //! loses, delays or cuts what passes. Every method takes the time instead of reading a clock.
 
 use crate::error::PeerError;
-use crate::health::Pace;
+use crate::health::{HealthState, Pace};
 use crate::nid::{Nid, NidList};
 use crate::peer::PeerHandle;
 use crate::select::{Choice, Selection, TRIES_MAX, Tried};
@@ -219,6 +219,15 @@ pub enum FabricEvent {
         mbits: u32,
         /// How fast it was at its best.
         best_mbits: u32,
+    },
+    /// The health of a local rail has changed between active and degraded; it is used all the same.
+    RailHealth {
+        /// Index of the local rail.
+        rail: usize,
+        /// The state that it has now.
+        state: HealthState,
+        /// The error that lowered it; empty when it is active again.
+        reason: String,
     },
     /// The provider sends on a local rail again.
     RailRecovered {

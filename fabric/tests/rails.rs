@@ -287,6 +287,17 @@ fn a_rail_that_fails_for_several_peers_is_failing_until_a_send_succeeds() {
         let own = a.nids().as_slice()[0].clone();
         assert_eq!(a.fabric.pairs_tried(peer, &sent.tried), [(own, there)]);
     }
+    // dbg-110: the first errors degrade it.
+    let event = a.fabric.poll_event();
+    let Some(FabricEvent::RailHealth {
+        rail: 0,
+        state: HealthState::Degraded,
+        reason,
+    }) = event
+    else {
+        panic!("{event:?}");
+    };
+    assert!(reason.starts_with("fi_inject failed: "), "{reason}");
     let Some(FabricEvent::RailFailing { rail: 0, reason }) = a.fabric.poll_event() else {
         panic!("no event");
     };
@@ -307,6 +318,12 @@ fn a_rail_that_fails_for_several_peers_is_failing_until_a_send_succeeds() {
     };
     let states = [state_after_success(), state_after_success()];
     assert_eq!(states, [HealthState::Degraded, HealthState::Active]);
+    let active = FabricEvent::RailHealth {
+        rail: 0,
+        state: HealthState::Active,
+        reason: String::new(),
+    };
+    assert_eq!(a.fabric.poll_event(), Some(active));
 }
 
 #[test]

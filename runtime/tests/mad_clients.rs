@@ -4,7 +4,10 @@
 //! The descriptors of the process are counted, so these tests run one after the other, in a program of their own.
 
 use muster::board::{BoardLimits, BoardWriter};
-use muster::doorman::{Ask, Door, Doorman, GREETING_DEADLINE, Hello, Place, ToAgent, ToClient};
+use muster::doorman::{
+    Ask, Door, Doorman, GREETING_DEADLINE, Hello, Place, Request, ToAgent, ToClient,
+};
+use muster::sys::poll;
 use muster::sys::socket::{Packets, Received};
 use muster::watch::Watch;
 use std::os::fd::AsFd;
@@ -24,28 +27,33 @@ struct House {
 }
 
 impl House {
-    /// One round, as the agent's loop does it.
+    /// As often as there is something to do, as the agent's loop does it.
     fn serve(&mut self) -> usize {
         self.serve_at(Instant::now())
     }
 
     fn serve_at(&mut self, now: Instant) -> usize {
         let (mut requests, mut notices) = (Vec::new(), Vec::new());
-        let served = self
-            .doorman
-            .serve(now, &mut self.board, &self.watch, &mut requests);
-        served.expect("the door stands");
+        while self.serve_once(now, &mut requests) {}
         self.watch.take(&mut notices);
         for notice in notices {
             self.doorman.settle(&notice, &mut self.board, &self.watch);
         }
-        for (_, ask) in self.doorman.take_asks() {
+        while let Some((_, ask)) = self.doorman.take_ask() {
             let mut buffer = [0; 2048];
             if let Ok(Received::Message(length, _)) = ask.receive(&mut buffer) {
                 let _ = Ask::decode(&buffer[..length]);
             }
         }
         requests.len()
+    }
+
+    /// One call, of which there may be more to do.
+    fn serve_once(&mut self, now: Instant, requests: &mut Vec<Request>) -> bool {
+        let served = self
+            .doorman
+            .serve(now, &mut self.board, &self.watch, requests);
+        served.expect("the door stands")
     }
 
     fn hello(&self) -> Vec<u8> {
@@ -155,6 +163,79 @@ fn who_never_says_hello_is_put_out() {
         silent[1].receive(&mut buffer),
         Ok(Received::Message(..))
     ));
+}
+
+/// However many come at once, and whatever they say, one call of the doorman does a bounded part of it; who comes after
+/// them is let in all the same, and whom there is no room for wakes nobody for a while.
+#[test]
+fn a_flood_is_served_in_small_parts() {
+    const FLOOD: usize = 500;
+    const AT_ONCE: usize = 64;
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut house = house(directory.path(), "flood");
+    let connect = |house: &House| Packets::connect(&house.place.socket()).expect("a listener");
+    let told = |house: &House| {
+        let counters = house.doorman.counters();
+        (counters.malformed + counters.refused + counters.welcomed + counters.turned_away) as usize
+    };
+    let (now, mut requests) = (Instant::now(), Vec::new());
+    // Each says more than is read at once.
+    for _ in 0..FLOOD {
+        let client = connect(&house);
+        for _ in 0..8 {
+            let _ = client.send(&ToAgent::Ask.encode(), None);
+        }
+    }
+    let client = connect(&house);
+    client.send(&house.hello(), None).expect("room for a word");
+    let (mut calls, mut before) = (0, 0);
+    while house.serve_once(now, &mut requests) {
+        let (done, after) = (told(&house) - before, told(&house));
+        assert!(done <= AT_ONCE, "one call served {done}");
+        (calls, before) = (calls + 1, after);
+    }
+    assert!(calls >= FLOOD / AT_ONCE, "{calls} calls");
+    assert_eq!(house.doorman.counters().welcomed, 1);
+
+    // Silent ones take all the room there is. The listening socket is not looked at until some time later.
+    let silent: Vec<Packets> = (0..SLOTS + 64).map(|_| connect(&house)).collect();
+    while house.serve_once(now, &mut requests) {}
+    let waiting: Vec<Packets> = (0..FLOOD).map(|_| connect(&house)).collect();
+    while house.serve_once(now, &mut requests) {}
+    let turned_away = house.doorman.counters().turned_away as usize;
+    assert!((1..=AT_ONCE).contains(&turned_away), "{turned_away}");
+    let idle = poll::readable(&[house.doorman.descriptor()], Some(Duration::ZERO));
+    assert!(!idle.expect("poll")[0], "nobody is woken for it");
+    let due = house.doorman.due().expect("a time");
+    assert!(now < due && due < now + GREETING_DEADLINE);
+    while house.serve_once(due, &mut requests) {}
+    let later = house.doorman.counters().turned_away as usize;
+    assert!(later > turned_away && later - turned_away <= AT_ONCE);
+    drop((silent, waiting));
+}
+
+/// A client that hands over something else than an eventfd is refused and told why; a write to it could wait for ever.
+#[test]
+fn a_pipe_is_no_eventfd() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut house = house(directory.path(), "pipe");
+    let client = Packets::connect(&house.place.socket()).expect("a listener");
+    let (_reader, writer) = std::io::pipe().expect("a pipe");
+    let sent = client.send(&house.hello(), Some(writer.as_fd()));
+    sent.expect("room for a word");
+    house.serve();
+    house.doorman.nudge();
+    let mut buffer = [0; 2048];
+    let Ok(Received::Message(length, _)) = client.receive(&mut buffer) else {
+        panic!("no answer");
+    };
+    let answer = ToClient::decode(&buffer[..length]);
+    assert!(
+        matches!(&answer, Ok(ToClient::Refused(_, reason)) if reason.contains("is no eventfd")),
+        "{answer:?}"
+    );
 }
 
 #[test]

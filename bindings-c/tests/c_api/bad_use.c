@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -234,15 +235,16 @@ static void check_stopped(muster_ctx_t *context)
 
 /* ------------------------------------------------------------------------ scribbling, cutting */
 
-/* The board of this process and its inode, as its maps say; NULL if it has none. */
-static char *board(size_t *size, unsigned long *inode)
+/* A half of the board of this process and its inode, as its maps say, the agent's half or the clients'; NULL if it has
+   none. */
+static char *board(const char *name, size_t *size, unsigned long *inode)
 {
     FILE *maps = fopen("/proc/self/maps", "r");
     unsigned long first = 0, end = 0;
     char line[512];
     CHECK(maps != NULL);
     while (maps && fgets(line, sizeof line, maps))
-        if (strstr(line, "memfd:muster-board") &&
+        if (strstr(line, name) &&
             sscanf(line, "%lx-%lx %*s %*s %*s %lu", &first, &end, inode) == 3)
             break;
     if (maps)
@@ -309,15 +311,22 @@ static void check_sealed(unsigned long inode, size_t size)
         close(file);
 }
 
-/* Writes over everything it shares with the agent, again and again, asks meanwhile, and dies. */
+/* Writes over everything it shares with the agent and can write, again and again, asks meanwhile, and dies. */
 static void scribble(void)
 {
     char text[64];
     size_t size = 0;
     unsigned long inode = 0;
     muster_ctx_t *context = attach(SCRIBBLER);
-    char *start = board(&size, &inode);
+    char *start = board("memfd:muster-board ", &size, &inode);
     CHECK(context != NULL && start != NULL && size > 0);
+    if (context && start) {
+        check_sealed(inode, size);
+        /* What the agent believes is its own. */
+        CHECK(mprotect(start, size, PROT_READ | PROT_WRITE) < 0 && errno == EACCES);
+    }
+    start = board("memfd:muster-board-clients", &size, &inode);
+    CHECK(start != NULL && size > 0);
     if (context && start)
         check_sealed(inode, size);
     if (failures)

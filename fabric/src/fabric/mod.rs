@@ -198,7 +198,7 @@ impl Fabric {
         // What was said of it is not of the rail that takes its place.
         self.events.retain(|event| {
             !matches!(event, FabricEvent::RailFailing { rail, .. } | FabricEvent::RailRecovered { rail, .. }
-                | FabricEvent::RailSpeed { rail, .. } if *rail == index)
+                | FabricEvent::RailSpeed { rail, .. } | FabricEvent::RailHealth { rail, .. } if *rail == index)
         });
         self.measure();
         self.pair_all();

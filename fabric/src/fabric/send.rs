@@ -405,6 +405,17 @@ impl Fabric {
                 });
             }
             Some(HealthChange::Recovered) => self.push_event(FabricEvent::RailRecovered { rail }),
+            Some(HealthChange::Shifted) => {
+                let Some(state) = self.rails[rail].as_ref().map(|one| one.health.state()) else {
+                    return;
+                };
+                let reason = reason.to_owned();
+                self.push_event(FabricEvent::RailHealth {
+                    rail,
+                    state,
+                    reason,
+                });
+            }
         }
     }
 }

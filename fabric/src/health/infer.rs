@@ -8,6 +8,7 @@
 //! | nothing of the peer answers, though tried at two of its NIDs, over rails that reach others | the node |
 //! | nothing on the net works, over two rails and to two peers, while another net works | the net |
 //! | nothing works on the rail, to two peers, while others of its net work | the local interface |
+//! | nothing works on the rail, alone on its net; two of its peers answer on others | the local interface |
 //! | nobody reaches the NID, over two rails that reach others, while the peer's others answer | the remote interface |
 //! | the rail fails to several NIDs that other rails reach, and reaches others | several |
 //! | the rail reaches another, another reaches the NID | the pair |
@@ -131,23 +132,36 @@ pub fn infer(pairs: &[PairReport]) -> Vec<Finding> {
     findings
 }
 
-/// The rails that nothing works on, though to several peers and while others of their net work: those of
-/// [`Finding::Local`], in a time that grows with the number of pairs and no faster.
+/// The rails of [`Finding::Local`], in a time that grows with the number of pairs and no faster.
 pub(crate) fn local_faults(pairs: impl Iterator<Item = PairReport>) -> BTreeSet<usize> {
-    let mut works: BTreeMap<usize, (Net, bool)> = BTreeMap::new();
-    // One peer, and whether there is another.
-    let mut peers: BTreeMap<usize, (u32, bool)> = BTreeMap::new();
-    for pair in pairs {
-        works.entry(pair.rail).or_insert((pair.net, false)).1 |= pair.works;
-        let first = peers.entry(pair.rail).or_insert((pair.peer, false));
-        first.1 |= first.0 != pair.peer;
+    struct Rail {
+        net: Net,
+        works: bool,
+        peers: BTreeSet<u32>,
     }
-    let is_at_fault = |rail: &usize| {
-        let (net, well) = works[rail];
-        let others = works.values().any(|(of, well)| *of == net && *well);
-        !well && others && peers[rail].1
+    let mut rails: BTreeMap<usize, Rail> = BTreeMap::new();
+    let mut reached: BTreeSet<u32> = BTreeSet::new();
+    for pair in pairs {
+        let rail = rails.entry(pair.rail).or_insert_with(|| Rail {
+            net: pair.net,
+            works: false,
+            peers: BTreeSet::new(),
+        });
+        rail.works |= pair.works;
+        rail.peers.insert(pair.peer);
+        if pair.works {
+            reached.insert(pair.peer);
+        }
+    }
+    let is_at_fault = |rail: &Rail| {
+        let mut on_net = rails.values().filter(|other| other.net == rail.net);
+        let others_work = on_net.clone().any(|other| other.works);
+        let is_alone = on_net.nth(1).is_none();
+        let reached_otherwise = rail.peers.intersection(&reached).count();
+        !rail.works && (others_work && rail.peers.len() > 1 || is_alone && reached_otherwise > 1)
     };
-    works.keys().copied().filter(is_at_fault).collect()
+    let at_fault = rails.iter().filter(|(_, rail)| is_at_fault(rail));
+    at_fault.map(|(index, _)| *index).collect()
 }
 
 /// All pairs, and questions about them.
@@ -183,7 +197,8 @@ impl All<'_> {
         }
         if self.none_works(of_rail)
             && self.count(of_rail, peers) > 1
-            && self.any_works(|pair| on_net(pair) && !of_rail(pair))
+            && (self.any_works(|pair| on_net(pair) && !of_rail(pair))
+                || self.count(on_net, rails) == 1 && self.peers_reached_otherwise(rail) > 1)
         {
             return Finding::Local { rail };
         }
@@ -213,6 +228,15 @@ impl All<'_> {
             remote,
             lacks,
         }
+    }
+
+    /// How many peers of a rail work on other rails.
+    fn peers_reached_otherwise(&self, rail: usize) -> usize {
+        let reached = |pair: &PairReport| {
+            pair.rail == rail
+                && self.any_works(|other| other.rail != rail && other.peer == pair.peer)
+        };
+        self.count(reached, |pair| u64::from(pair.peer))
     }
 
     fn any_works(&self, of: impl Fn(&PairReport) -> bool) -> bool {
@@ -307,6 +331,30 @@ mod tests {
                 vec![Local { rail: 0 }],
             ),
             (
+                "the local interface, the only one on its net",
+                "r0 p1.0 udp -, r0 p2.0 udp -, r1 p1.1 udp1 +, r1 p2.1 udp1 +",
+                vec![Local { rail: 0 }],
+            ),
+            (
+                "the only one on its net, while only one of its peers answers: the other may be down",
+                "r0 p1.0 udp -, r0 p2.0 udp -, r1 p1.1 udp1 +, r1 p2.1 udp1 -, r1 p3.1 udp1 +",
+                vec![
+                    undecided(Lack::OtherRail),
+                    Undecided {
+                        rail: 0,
+                        peer: 2,
+                        remote: 0,
+                        lacks: Lack::OtherRail,
+                    },
+                    Undecided {
+                        rail: 1,
+                        peer: 2,
+                        remote: 1,
+                        lacks: Lack::OtherRail,
+                    },
+                ],
+            ),
+            (
                 "the node",
                 "r0 p1.0 udp -, r1 p1.1 udp -, r0 p2.0 udp +, r1 p2.1 udp +",
                 vec![Node { peer: 1 }],
@@ -356,11 +404,14 @@ mod tests {
     proptest! {
         /// No cause is named that something working contradicts.
         #[test]
-        fn nothing_that_works_is_accused(works in proptest::collection::vec(any::<bool>(), 18)) {
+        fn nothing_that_works_is_accused(
+            works in proptest::collection::vec(any::<bool>(), 18),
+            nets in proptest::collection::vec(0..3u16, 3),
+        ) {
             let all: Vec<PairReport> = (0..18)
                 .map(|index| PairReport {
                     rail: index % 3,
-                    net: UDP,
+                    net: Net { number: nets[index % 3], ..UDP },
                     peer: (index / 3 % 3) as u32,
                     remote: (index / 9) as u8,
                     works: works[index],

@@ -103,6 +103,8 @@ pub(crate) enum HealthChange {
     Failed,
     /// It is no longer failed.
     Recovered,
+    /// It was active and is degraded, or the other way round. Told of rails only.
+    Shifted,
 }
 
 /// One health.

@@ -2,6 +2,7 @@
 //! out.
 
 use super::job::Job;
+use super::slice::Slice;
 use super::status::RAILS_KEY;
 use crate::doorman::{
     ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash, listed,
@@ -18,25 +19,26 @@ const _: () = assert!(ATTRIBUTE_KEY_MAX == KEY_MAX && ATTRIBUTE_VALUE_MAX == VAL
 const WATCHED_MAX: usize = 4096;
 
 impl Job {
-    /// Answers what the ranks asked since the last time. What is answered as written is kept for
-    /// the next worker first.
-    pub(super) fn answer(&mut self, engine: &mut Engine, now: Instant) {
-        let sockets = self.doorman.take_asks();
-        if sockets.is_empty() {
-            return;
+    /// Answers what the ranks asked, as far as there is time; says whether more wait. What is answered as
+    /// written is kept for the next worker first.
+    pub(super) fn answer(&mut self, engine: &mut Engine, now: Instant, slice: &Slice) -> bool {
+        if !self.doorman.has_asks() {
+            return false;
         }
         let mut buffer = vec![0; ASK_MAX];
         let version = engine.attributes_version(engine.id());
         let mut answers = Vec::new();
-        for (slot, socket) in sockets {
+        while let Some((slot, socket)) = self.doorman.take_ask() {
             // The question was written before the socket was handed over; one that is not there,
             // or no question, is answered by the hang-up.
-            let Ok(Received::Message(length, _)) = socket.receive(&mut buffer) else {
-                continue;
-            };
-            match Ask::decode(buffer.get(..length).unwrap_or_default()) {
-                Ok(ask) => answers.push((socket, self.answer_one(engine, now, slot, ask))),
-                Err(error) => warn!(%error, "a question of a rank was refused"),
+            if let Ok(Received::Message(length, _)) = socket.receive(&mut buffer) {
+                match Ask::decode(buffer.get(..length).unwrap_or_default()) {
+                    Ok(ask) => answers.push((socket, self.answer_one(engine, now, slot, ask))),
+                    Err(error) => warn!(%error, "a question of a rank was refused"),
+                }
+            }
+            if slice.is_over() {
+                break;
             }
         }
         if engine.attributes_version(engine.id()) != version {
@@ -46,6 +48,7 @@ impl Job {
             // Whoever asked and went away does not need to know.
             let _ = socket.send(&answer, None);
         }
+        self.doorman.has_asks()
     }
 
     fn answer_one(

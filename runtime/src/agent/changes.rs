@@ -9,6 +9,7 @@ use super::host::{Host, TOKEN_RAILS, instant};
 use super::job::Job;
 use super::missing::Opening;
 use super::rails::Opened;
+use super::slice::Slice;
 use crate::config::{Change, RailsDocument, SEEDS_MAX};
 use crate::control::{Control, Judged, Made, Pending, Question, Request, Sources, answer, done};
 use crate::sys::clock::monotonic_ns;
@@ -51,8 +52,16 @@ impl Begun {
 }
 
 impl Host {
-    pub(super) fn answer_requests(&mut self) {
-        while let Some(pending) = self.desk.control.as_ref().and_then(Control::take) {
+    /// Serves one request, and more if there is time.
+    pub(super) fn answer_requests(&mut self, slice: &Slice) {
+        for served in 0.. {
+            if served > 0 && slice.is_over() {
+                self.desk.control.iter().for_each(Control::look_again);
+                return;
+            }
+            let Some(pending) = self.desk.control.as_ref().and_then(Control::take) else {
+                return;
+            };
             let Pending {
                 request,
                 judged,

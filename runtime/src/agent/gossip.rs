@@ -105,7 +105,7 @@ impl Host {
         config.random_seed = draw_seed();
         let mut engine = Age::new(config).map_err(|error| error.to_string())?;
         before.disband();
-        self.tell_events().map_err(|error| error.to_string())?;
+        self.tell_events(None).map_err(|error| error.to_string())?;
         let _ = engine.handle(instant(monotonic_ns()), Input::Wake);
         engine.halt();
         let count = engine.config().participants.len();

@@ -8,7 +8,9 @@ use super::drops::in_words;
 use super::host::{Host, instant};
 use super::status::{RAILS_KEY, read};
 use crate::sys::clock::monotonic_ns;
-use muster_fabric::{DropReason, FabricEvent, Nid, NidList, Pace, PeerHandle, Transport};
+use muster_fabric::{
+    DropReason, FabricEvent, HealthState, Nid, NidList, Pace, PeerHandle, Transport,
+};
 use muster_protocol::{Event, EventKind, Input, MemberId, Reject, Target};
 use std::collections::BTreeMap;
 use tracing::{error, info, warn};
@@ -52,6 +54,11 @@ impl Host {
             FabricEvent::Stranger { nid } => self.meet(&nid),
             FabricEvent::RailFailing { rail, reason } => self.note_own(rail, Some(&reason)),
             FabricEvent::RailRecovered { rail } => self.note_own(rail, None),
+            FabricEvent::RailHealth {
+                rail,
+                state,
+                reason,
+            } => self.note_health(rail, state, &reason),
             FabricEvent::RailSpeed {
                 rail,
                 mbits,
@@ -154,6 +161,16 @@ impl Host {
         }
         self.status.set(rail, nid, reason.is_some());
         self.judge_rails(self.engine.id());
+    }
+
+    /// The health of one of our own rails has fallen below its maximum, or reached it again. dbg-110: any change of
+    /// state is an error.
+    fn note_health(&self, rail: usize, state: HealthState, reason: &str) {
+        let rails = self.fabric.rails();
+        if let Some(view) = rails.into_iter().find(|view| view.index == rail) {
+            let (nid, state) = (view.nid, state.word());
+            error!(rail = %nid, state, reason, "the health of a rail of this node has changed");
+        }
     }
 
     /// One of our own rails is slower than it was, or as fast again. dbg-110: any change of state is an error.

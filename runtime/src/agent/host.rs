@@ -37,6 +37,7 @@ use super::rails::Rails;
 use super::rest::Rest;
 use super::service::Watchdog;
 use super::signals::Signals;
+use super::slice::{LocalWork, Slice};
 use super::status::{RAILS_KEY, Status};
 use super::strangers::Strangers;
 use super::traffic::Parcels;
@@ -122,6 +123,8 @@ pub(super) struct Host {
     /// Whether the loop finds some, and whether this turn did anything.
     rest: Rest,
     pub(super) worked: bool,
+    /// What this node wants, and how much of the time it took.
+    local: LocalWork,
     priority: Priority,
     /// Our own, and what was told of them.
     pub(super) status: Status,
@@ -193,6 +196,7 @@ impl Host {
             drops: Drops::default(),
             rest: Rest::default(),
             worked: false,
+            local: LocalWork::default(),
             priority,
             status,
             begun_anew: 0,
@@ -236,11 +240,16 @@ impl Host {
             // Before step 1, since a datagram may make the protocol beat, too.
             self.hear_traffic();
             let more = self.receive(news_may_wait);
-            self.serve(&ready)?;
+            let (begun_ns, slice) = (monotonic_ns(), Slice::begin(self.deadline_us));
+            let mut is_left = self.serve(&ready, &slice)?;
             self.gather();
             self.wake_engine(more);
             self.hear_rails();
-            self.tell_events()?;
+            is_left |= self.tell_events(Some(&slice))?;
+            if let Some(job) = &mut self.job {
+                is_left |= job.nudge_on(&slice);
+            }
+            self.rest_from(begun_ns, &slice, is_left)?;
             self.end_if_stopped();
             if let Some(job) = &mut self.job {
                 job.place_ranks(&self.engine);
@@ -326,10 +335,12 @@ impl Host {
     }
 
     /// Step 2. Only descriptors that are ready are served: they stay ready until they are.
-    fn serve(&mut self, ready: &[Ready]) -> io::Result<()> {
+    /// Says whether some of that had to be left.
+    fn serve(&mut self, ready: &[Ready], slice: &Slice) -> io::Result<bool> {
         let is_ready = |token| ready.iter().any(|ready| ready.token == token);
+        let is_resting = self.local.is_resting();
         if is_ready(TOKEN_CONTROL) {
-            self.answer_requests();
+            self.answer_requests(slice);
         }
         if is_ready(TOKEN_SIGNALS) && self.signals.take() {
             info!("asked to end");
@@ -337,13 +348,14 @@ impl Host {
             self.input(Input::Leave { exit_code: 0 });
         }
         let Some(job) = &mut self.job else {
-            return Ok(());
+            return Ok(false);
         };
         let now = instant(monotonic_ns());
-        if is_ready(TOKEN_RANKS) || job.is_somebody_late() {
+        let mut is_left = false;
+        if is_ready(TOKEN_RANKS) || self.local.again_ns.is_some() || job.is_due() {
             let (engine, fabric) = (&mut self.engine, &mut self.fabric);
             let gathering = &mut self.desk.gathering;
-            job.serve(&mut |input| {
+            is_left = job.serve(slice, is_resting, &mut |input| {
                 if let (Input::Seed { address }, Some(gathering)) = (&input, &mut *gathering) {
                     gathering.note(address);
                 }
@@ -358,7 +370,7 @@ impl Host {
             })?;
         }
         job.keep_life(&self.engine);
-        job.answer(&mut self.engine, now);
+        is_left |= job.answer(&mut self.engine, now, slice);
         if let Some(ranks) = job.moved() {
             self.rails.make_room(&self.fabric, &ranks);
         }
@@ -376,6 +388,24 @@ impl Host {
                 Phase::Leaving => {}
             }
         }
+        // What has waited through the pause is there still.
+        Ok(is_left || is_resting)
+    }
+
+    /// Behind the work for this node: if some was left, the loop looks at it again after a pause, and its clients
+    /// do not wake it before that.
+    fn rest_from(&mut self, begun_ns: u64, slice: &Slice, is_left: bool) -> io::Result<()> {
+        let was_left = self.local.again_ns.is_some();
+        match self.local.is_resting() {
+            true => return Ok(()),
+            false => self.local.note(begun_ns, slice, is_left),
+        }
+        let Some(job) = &self.job else { return Ok(()) };
+        match (was_left, is_left) {
+            (false, true) => self.epoll.remove(job.doorman.descriptor()),
+            (true, false) => self.epoll.add(job.doorman.descriptor(), TOKEN_RANKS)?,
+            _ => {}
+        }
         Ok(())
     }
 
@@ -385,6 +415,8 @@ impl Host {
             ("messages_dropped", self.drops.total()),
             ("piggyback_taken", self.parcels.taken),
             ("restless_turns", self.rest.restless),
+            ("local_work_cut", self.local.cut),
+            ("local_work_longest_us", self.local.longest_us),
             ("rails_lost", self.rails.lost()),
             ("addresses_contradict", self.outbox.contradictions),
             ("addresses_unusable", self.outbox.undeliverable),
@@ -432,9 +464,9 @@ impl Host {
         }
     }
 
-    /// Step 5.
-    pub(super) fn tell_events(&mut self) -> io::Result<()> {
-        let mut news = false;
+    /// Step 5, as far as there is time if that is short; says whether there are more.
+    pub(super) fn tell_events(&mut self, slice: Option<&Slice>) -> io::Result<bool> {
+        let (mut news, mut is_left) = (false, false);
         if let Some(job) = &mut self.job {
             job.note_gone(&self.engine);
         }
@@ -486,11 +518,15 @@ impl Host {
                 Some(job) => news |= job.tell(&self.engine, &event),
                 None => printer::print(&self.engine, &event)?,
             }
+            is_left = slice.is_some_and(Slice::is_over);
+            if is_left {
+                break;
+            }
         }
         if let Some(job) = self.job.as_mut().filter(|_| news) {
             job.nudge();
         }
-        Ok(())
+        Ok(is_left)
     }
 
     /// Step 6. False if there may be more.
@@ -570,6 +606,12 @@ impl Host {
             self.parcels.due_us(),
             self.gathering_due_us(),
             self.watchdog.as_ref().map(Watchdog::due_us),
+            self.local.again_ns.map(|again_ns| again_ns / 1000 + 1),
+            match self.local.again_ns {
+                // Then it is looked at anyway.
+                Some(_) => None,
+                None => self.job.as_ref().and_then(Job::due_us),
+            },
         ];
         for other in others {
             until_us = until_us.min(other.unwrap_or(until_us));

@@ -7,22 +7,21 @@ use super::job_size::{JobSize, Said};
 use super::life::Life;
 use super::places::{self, Places};
 use super::publisher::Publisher;
+use super::rank_facts::{about_rank, describe, tell_rank};
 use super::resume::{Record, Resume};
+use super::slice::Slice;
 use super::starter::{End, Halves, Standing, Starter};
 use super::worker;
 use crate::board::{self, BoardView, BoardWriter, Cause, Leave, Occupancy, PARCEL_MAX, Traffic};
 use crate::config::{AgentConfig, KeySource, RailsDocument, Stay, draw_key};
-use crate::control::MINUS;
 use crate::doorman::{Door, Doorman, Place, Request};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::poll::{Epoll, readable};
 use crate::sys::process::open_pidfd;
-use crate::watch::{FailedBy, Finding, HungBy, RankNotice, Watch};
+use crate::watch::{RankNotice, Watch};
 use muster_fabric::Nid;
-use muster_protocol::{
-    Engine, Event, EventKind, Input, MemberId, Policy, RankDetail, RankState, Told,
-};
-use std::collections::{BTreeMap, BTreeSet};
+use muster_protocol::{Engine, Event, EventKind, Input, MemberId, Policy, RankState, Told};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -34,6 +33,9 @@ const FIRST_CLIENT_DEADLINE: Duration = Duration::from_secs(30);
 const LAUNCHER_LINGERS: u32 = 10;
 /// An agent whose starter wants it to end stays this long for what the last client's end is worth.
 const LEAVE_AFTER: Duration = Duration::from_millis(200);
+/// The processors of the ranks are looked at again after this time for each of them: a look takes some
+/// microseconds a rank.
+const MOVED_PAUSE_NS: u64 = 1_000_000;
 /// Launchers that are remembered.
 const LAUNCHERS_MAX: usize = 8;
 
@@ -71,6 +73,11 @@ pub(super) struct Job {
     idle_since_ns: u64,
     /// Processes have come or gone since the loop last asked which there are.
     has_moved: bool,
+    /// It is not told before this time.
+    moved_due_ns: Option<u64>,
+    /// Taken from whoever started us, and from the watch, and not looked at yet.
+    ends: VecDeque<End>,
+    notices: VecDeque<RankNotice>,
 }
 
 impl Job {
@@ -85,8 +92,7 @@ impl Job {
         engine: &Engine,
     ) -> io::Result<Self> {
         worker::keep(&mut resume, &record);
-        let board = BoardWriter::adopt(board.descriptor().try_clone_to_owned()?)
-            .map_err(io::Error::other)?;
+        let board = BoardWriter::adopt(board);
         let watch = Watch::adopt(&board.view())?;
         let mut doorman = Doorman::new(door, place)?;
         doorman.set_address(&record.rails);
@@ -119,6 +125,9 @@ impl Job {
             without_launcher: place.is_solo(),
             idle_since_ns: monotonic_ns(),
             has_moved: true,
+            moved_due_ns: None,
+            ends: VecDeque::new(),
+            notices: VecDeque::new(),
         };
         job.introduce_self(config, engine);
         Ok(job)
@@ -151,30 +160,74 @@ impl Job {
     }
 
     /// Whether it has to be served though nothing is ready.
-    pub(super) fn is_somebody_late(&self) -> bool {
-        self.starter.has_more() || self.doorman.is_somebody_late(Instant::now())
+    pub(super) fn is_due(&self) -> bool {
+        self.starter.has_more()
+            || self.is_left()
+            || self.doorman.due().is_some_and(|due| due <= Instant::now())
     }
 
-    /// Turns requests and findings into inputs of the protocol.
-    pub(super) fn serve(&mut self, input: &mut dyn FnMut(Input<'_>)) -> io::Result<()> {
-        let mut requests = Vec::new();
-        self.doorman
-            .serve(Instant::now(), &mut self.board, &self.watch, &mut requests)?;
-        for request in requests {
-            self.serve_request(request, input);
-        }
-        // Before the kernel's notices: a place on the board is given up with these.
-        if self.stay == Stay::WithInput {
-            for end in self.starter.hear() {
-                self.hear_starter(end, input);
+    /// When that will be the case at the latest, and when the ranks' processors are to be looked at again.
+    pub(super) fn due_us(&self) -> Option<u64> {
+        let doorman = self.doorman.due().map(|due| {
+            let left = due.saturating_duration_since(Instant::now());
+            monotonic_ns() / 1000 + left.as_micros() as u64 + 1
+        });
+        let moved = self.moved_due_ns.filter(|_| self.has_moved);
+        let moved = moved.map(|due_ns| due_ns / 1000 + 1);
+        [doorman, moved].into_iter().flatten().min()
+    }
+
+    /// Whether something was taken in that has not been looked at.
+    fn is_left(&self) -> bool {
+        !self.ends.is_empty() || !self.notices.is_empty()
+    }
+
+    /// Turns requests and findings into inputs of the protocol, as far as there is time; says whether there
+    /// may be more. While the loop rests from what was too much, nobody but the kernel is heard.
+    pub(super) fn serve(
+        &mut self,
+        slice: &Slice,
+        is_resting: bool,
+        input: &mut dyn FnMut(Input<'_>),
+    ) -> io::Result<bool> {
+        let (mut requests, half) = (Vec::new(), slice.half());
+        let mut more = !is_resting;
+        while more {
+            let now = Instant::now();
+            more = self
+                .doorman
+                .serve(now, &mut self.board, &self.watch, &mut requests)?;
+            for request in requests.drain(..) {
+                self.serve_request(request, input);
+            }
+            if half.is_over() {
+                break;
             }
         }
-        let mut notices = Vec::new();
-        self.watch.take(&mut notices);
-        for notice in notices {
-            self.serve_notice(&notice, input);
+        // Before the kernel's notices: a place on the board is given up with these.
+        if self.stay == Stay::WithInput && self.ends.is_empty() {
+            self.ends.extend(self.starter.hear());
         }
-        Ok(())
+        while let Some(end) = self.ends.pop_front() {
+            self.hear_starter(end, input);
+            if slice.is_over() {
+                break;
+            }
+        }
+        if self.ends.is_empty() {
+            if self.notices.is_empty() {
+                let mut notices = Vec::new();
+                self.watch.take(&mut notices);
+                self.notices.extend(notices);
+            }
+            while let Some(notice) = self.notices.pop_front() {
+                self.serve_notice(&notice, input);
+                if slice.is_over() {
+                    break;
+                }
+            }
+        }
+        Ok(more || self.is_left())
     }
 
     fn serve_request(&mut self, request: Request, input: &mut dyn FnMut(Input<'_>)) {
@@ -512,6 +565,16 @@ impl Job {
         self.doorman.nudge();
     }
 
+    /// Goes on with that where there are many, as far as there is time; says whether there are more.
+    pub(super) fn nudge_on(&mut self, slice: &Slice) -> bool {
+        while self.doorman.nudge_on(Instant::now()) {
+            if slice.is_over() {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Keeps what a later worker needs.
     pub(super) fn keep(&mut self, engine: &Engine) {
         self.record.engine.clear();
@@ -525,12 +588,19 @@ impl Job {
         worker::keep(&mut self.resume, &self.record);
     }
 
-    /// The processes that are attached, if some have come or gone since this was last asked.
+    /// The processes that are attached, if some have come or gone since this was last asked. Of many that come
+    /// one after the other it is said seldom: each is looked at every time.
     pub(super) fn moved(&mut self) -> Option<Vec<u32>> {
+        let now_ns = monotonic_ns();
+        if !self.has_moved || self.moved_due_ns.is_some_and(|due_ns| now_ns < due_ns) {
+            return None;
+        }
+        self.has_moved = false;
+        let pause_ns = self.attached.len() as u64 * MOVED_PAUSE_NS;
+        self.moved_due_ns = Some(now_ns + pause_ns);
         let view = self.board.view();
         let pid = |slot: &u32| Some(view.slot(*slot)?.facts().pid);
-        let pids = || self.attached.iter().filter_map(pid).collect();
-        std::mem::take(&mut self.has_moved).then(pids)
+        Some(self.attached.iter().filter_map(pid).collect())
     }
 
     /// The node's rails are others: who comes is told, and a later worker opens them.
@@ -717,59 +787,6 @@ fn had_clients(board: &BoardWriter) -> bool {
 
 fn has_ended(pidfd: &OwnedFd) -> bool {
     readable(&[pidfd.as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
-}
-
-/// State, cause and signal (or, of a failure, minus the exit code) of a finding; none if it changes
-/// nothing for a rank.
-fn describe(finding: Finding) -> Option<(RankState, Cause, i32)> {
-    Some(match finding {
-        Finding::Left { exit_code } => (RankState::Left, Cause::Announced, exit_code),
-        Finding::Failed {
-            by,
-            signal,
-            exit_code,
-        } => {
-            let cause = match by {
-                FailedBy::Futex => Cause::KernelFutex,
-                FailedBy::Pidfd | FailedBy::Gone => Cause::Pidfd,
-                FailedBy::CoreDump => Cause::CoreDump,
-            };
-            (
-                RankState::Failed,
-                cause,
-                if signal == 0 { -exit_code } else { signal },
-            )
-        }
-        Finding::Detached => return None,
-        Finding::Hung(HungBy::Stopped) => (RankState::Hung, Cause::Stopped, 0),
-        Finding::Hung(HungBy::Stuck) => (RankState::Hung, Cause::Stuck, 0),
-        Finding::Hung(HungBy::NoTick) => (RankState::Hung, Cause::NoTick, 0),
-        Finding::Resumed => (RankState::Alive, Cause::Joined, 0),
-    })
-}
-
-fn tell_rank(
-    input: &mut dyn FnMut(Input<'_>),
-    rank: u32,
-    state: RankState,
-    cause: Cause,
-    argument: i32,
-) {
-    input(Input::Told(about_rank(rank, state, cause, argument)));
-}
-
-fn about_rank(rank: u32, state: RankState, cause: Cause, argument: i32) -> Told<'static> {
-    // All fit: causes are few, signals are below 128 and exit codes below 256, as the kernel has it.
-    let sign = if argument < 0 { MINUS } else { 0 };
-    let detail = RankDetail {
-        code: cause as u16 as u8 | sign,
-        argument: argument.unsigned_abs() as u8,
-    };
-    Told::Rank {
-        rank,
-        state,
-        detail,
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::board::{BoardLimits, Claim, Hold};
+use crate::watch::Finding;
 
 /// Age gossip takes nothing over from a worker before: whom it had here the board says.
 #[test]

@@ -400,11 +400,10 @@ fn open_one(
             }
             Err(why) => why,
         };
-        let at = |one: &Nid| one.socket_address().map(|at| at.ip().to_string());
         let in_the_way = match &why {
-            OpenError::SameInterface { address, .. } => going
-                .iter()
-                .position(|one| at(one).as_ref() == Some(address)),
+            OpenError::SameInterface { first, .. } => {
+                going.iter().position(|one| one.to_string() == *first)
+            }
             OpenError::ManyRails { .. } => going.len().checked_sub(1),
             _ => None,
         };

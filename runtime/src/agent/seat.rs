@@ -90,7 +90,10 @@ fn threads_of(processes: &[u32]) -> Vec<u32> {
 
 fn threads(set: &CpuSet) -> Vec<u32> {
     let within = |thread: &u32| set.is_set(*thread as usize);
-    (0..CpuSet::MAX_CPU as u32).filter(within).collect()
+    let count = set.count() as usize;
+    let all = (0..CpuSet::MAX_CPU as u32).filter(within);
+    // Behind the last one nothing is looked for.
+    all.take(count).collect()
 }
 
 /// What hwloc says of this machine, or of the one in `HWLOC_XMLFILE`. It takes some 10 ms, and more on

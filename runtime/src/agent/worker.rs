@@ -32,6 +32,7 @@ use muster_fabric::{
 use muster_protocol::{Age, Config, Engine, Instant, Overlay, Policy};
 use rustix::process::getppid;
 use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tracing::{error, info, warn};
 
@@ -451,6 +452,9 @@ fn every_interface(libfabric: &Libfabric, port: u16) -> Result<Vec<Nid>, String>
     if chosen.is_empty() {
         chosen = loopback;
     }
+    // A further address of an interface is no rail of its own (cfg-040).
+    let mut names = BTreeSet::new();
+    chosen.retain(|one| one.address.is_loopback() || names.insert(one.name.clone()));
     chosen.truncate(RAILS_MAX);
     let nids: Result<Vec<Nid>, _> = chosen
         .iter()

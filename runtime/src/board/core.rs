@@ -1,13 +1,15 @@
 //! The mapped board and the checked way to each of its fields; shared by writer, view and watch.
 
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::layout::{
-    ENTRY_SIZE, GROUP_SIZE, LINE_SIZE, Layout, MAGIC, NAME_SIZE, PARCELS_SIZE, TRAFFIC_SIZE, header,
+    ENTRY_SIZE, GROUP_SIZE, LINE_SIZE, Layout, MAGIC, NAME_SIZE, PARCELS_SIZE, TRAFFIC_SIZE,
+    clients, header,
 };
 use super::{BoardError, BoardLimits, LAYOUT_VERSION, Traffic};
-use crate::sys::memory::{self, SharedMap};
+use crate::sys::memory::{self, Access, SharedMap};
 
 /// A mapping whose layout was checked.
 #[derive(Debug)]
@@ -16,22 +18,31 @@ pub(crate) struct Board {
     pub(super) layout: Layout,
     /// A number that tells one board from another.
     pub(super) identity: u64,
+    /// What the marks of clients are made with; only the agent has it, and its workers inherit it.
+    marks: Option<RandomState>,
 }
 
 impl Board {
-    /// Maps a descriptor that somebody sent, after checking seals, magic, version and size.
-    pub(super) fn attach(fd: BorrowedFd<'_>) -> Result<Self, BoardError> {
+    /// Maps the agent's half, for reading, and the clients' half, of which somebody sent the descriptors, after
+    /// checking seals, magic, version and sizes.
+    pub(super) fn attach(halves: [BorrowedFd<'_>; 2]) -> Result<Self, BoardError> {
         let not = |why: String| BoardError::NotABoard { why };
-        let seals = memory::seals(fd).map_err(|cause| not(format!("no sealed memory: {cause}")))?;
-        if seals & memory::REQUIRED_SEALS != memory::REQUIRED_SEALS {
-            return Err(not("its size is not sealed".into()));
+        let mut size = 0;
+        for half in halves {
+            let seals = memory::seals(half);
+            let seals = seals.map_err(|cause| not(format!("no sealed memory: {cause}")))?;
+            if seals & memory::REQUIRED_SEALS != memory::REQUIRED_SEALS {
+                return Err(not("its size is not sealed".into()));
+            }
+            let bytes = memory::size(half).map_err(system("learn the board's size"))?;
+            if bytes < 4096 || bytes > isize::MAX as u64 / 2 {
+                return Err(not(format!("{bytes} bytes")));
+            }
+            size += bytes;
         }
-        let size = memory::size(fd).map_err(system("learn the board's size"))?;
-        if size < 4096 || size > isize::MAX as u64 {
-            return Err(not(format!("{size} bytes")));
-        }
+        let [fd, clients] = halves;
         // First the header alone: nothing more is trusted before it was checked.
-        let head = SharedMap::map(fd, 4096).map_err(system("map the board"))?;
+        let head = SharedMap::map(fd, 4096, Access::Read).map_err(system("map the board"))?;
         if head.long(header::MAGIC).load(Ordering::Acquire) != MAGIC {
             return Err(not("it does not begin with the magic number".into()));
         }
@@ -51,28 +62,30 @@ impl Board {
         })
         .map_err(|cause| not(cause.to_string()))?;
         let said = head.long(header::SIZE).load(Ordering::Relaxed);
-        if layout.size as u64 != size || said != size {
+        let own_size = memory::size(fd).map_err(system("learn the board's size"))?;
+        if layout.size as u64 != size || said != size || own_size != layout.clients as u64 {
             return Err(not(format!(
                 "{size} bytes where its limits make {}",
                 layout.size
             )));
         }
         let identity = head.long(header::IDENTITY).load(Ordering::Relaxed);
-        let map = SharedMap::map(fd, layout.size).map_err(system("map the board"))?;
+        let map = map_halves([fd, clients], &layout, Access::Read)?;
         Ok(Self {
             map,
             layout,
             identity,
+            marks: None,
         })
     }
 
-    /// Maps fresh, zeroed memory of the layout's size and writes the header, magic last.
+    /// Maps fresh, zeroed memory of the layout's halves and writes the header, magic last.
     pub(super) fn found(
-        fd: BorrowedFd<'_>,
+        halves: [BorrowedFd<'_>; 2],
         layout: Layout,
         identity: u64,
     ) -> Result<Self, BoardError> {
-        let map = SharedMap::map(fd, layout.size).map_err(system("map the board"))?;
+        let map = map_halves(halves, &layout, Access::Write)?;
         let write = |offset: usize, value: u32| map.word(offset).store(value, Ordering::Relaxed);
         write(header::VERSION, LAYOUT_VERSION);
         write(header::NODES, layout.limits.nodes);
@@ -88,7 +101,23 @@ impl Board {
             map,
             layout,
             identity,
+            marks: Some(RandomState::new()),
         })
+    }
+
+    /// What the client in a slot marks with what it writes there, so that nobody else can write it by mistake:
+    /// a number that is known to the agent and to that client. 0 on a client's side.
+    pub(super) fn mark(&self, slot: u32, generation: u32) -> u64 {
+        let number = |marks: &RandomState| marks.hash_one((slot, generation));
+        // Neither zeros nor ones make sense together with it.
+        self.marks
+            .as_ref()
+            .map_or(0, |marks| number(marks) & !(3 << 62) | 1 << 63)
+    }
+
+    /// Those who wait for a change of a state sleep on it.
+    pub(super) fn changed(&self) -> &AtomicU32 {
+        self.map.word(self.layout.clients + clients::CHANGED)
     }
 
     pub(super) fn header_word(&self, offset: usize) -> &AtomicU32 {
@@ -189,6 +218,16 @@ impl Board {
     pub(crate) fn tick(&self, slot: u32) -> &AtomicU64 {
         self.map.long(self.layout.ticks + slot as usize * LINE_SIZE)
     }
+}
+
+fn map_halves(
+    [agent, clients]: [BorrowedFd<'_>; 2],
+    layout: &Layout,
+    access: Access,
+) -> Result<SharedMap, BoardError> {
+    let agent = (agent, layout.clients, access);
+    let clients = (clients, layout.size - layout.clients);
+    SharedMap::map_in_a_row(agent, clients).map_err(system("map the board"))
 }
 
 pub(super) fn system(what: &'static str) -> impl FnOnce(std::io::Error) -> BoardError {

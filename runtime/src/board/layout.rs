@@ -6,7 +6,7 @@
 use super::BoardError;
 
 /// The number of the layout. Any change of what lies where or of what it means raises it.
-pub const LAYOUT_VERSION: u32 = 5;
+pub const LAYOUT_VERSION: u32 = 6;
 /// "MUSTERBD", read as a little-endian number.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"MUSTERBD");
 
@@ -18,15 +18,16 @@ pub const NODE_NAME_MAX: usize = NAME_SIZE - 1;
 pub(super) const GROUP_SIZE: usize = 32;
 /// Bytes of a ring entry: its stamp and the words of the event.
 pub(super) const ENTRY_SIZE: usize = 64;
-/// Bytes of a slot: the client's line and the agent's line.
-pub(super) const SLOT_SIZE: usize = 256;
-/// Bytes of a line that one writer owns: two cache lines, which some prefetchers fetch together.
+/// Bytes of a line that one writer owns: two cache lines, which some prefetchers fetch together. A slot has one
+/// that the agent writes and one that its client writes.
 pub(super) const LINE_SIZE: usize = 128;
 /// Bytes of a node's traffic: when something was had from it, and when something was sent there.
 pub(super) const TRAFFIC_SIZE: usize = 16;
 /// Bytes of a node's parcels: the box for what is carried there, and that for what was carried here.
 pub(super) const PARCELS_SIZE: usize = 2 * LINE_SIZE;
 const PAGE_SIZE: usize = 4096;
+/// Both halves begin on a page of any machine: each is a mapping of its own.
+const HALF_ALIGNMENT: usize = 65536;
 
 /// Offsets of the header's fields. The first line never changes after creation.
 pub(super) mod header {
@@ -44,10 +45,6 @@ pub(super) mod header {
     pub(crate) const RANK_COUNT: usize = 136;
     pub(crate) const OWN_NODE: usize = 140;
     pub(crate) const EPOCH: usize = 144;
-    /// Grows with the epoch; those who wait for a change sleep on it.
-    pub(crate) const CHANGED: usize = 152;
-    /// How many sleep there. A client that was killed asleep leaves it too high, which costs a call.
-    pub(crate) const SLEEPERS: usize = 156;
     // Third line: how many events were ever written.
     pub(crate) const HEAD: usize = 256;
 }
@@ -77,6 +74,12 @@ impl Default for BoardLimits {
     }
 }
 
+/// Offsets of what stands at the beginning of the clients' half, from there.
+pub(super) mod clients {
+    /// Grows with the epoch; those who wait for a change sleep on it.
+    pub(crate) const CHANGED: usize = 0;
+}
+
 /// Offsets of the regions, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -88,7 +91,12 @@ pub(crate) struct Layout {
     pub(super) groups: usize,
     pub(super) group_events: usize,
     pub(super) ring: usize,
-    pub(super) slots: usize,
+    /// The agent's lines of the slots.
+    pub(super) facts: usize,
+    /// Here the clients' half begins: below, only the agent writes.
+    pub(super) clients: usize,
+    /// The clients' lines of the slots.
+    pub(super) lines: usize,
     pub(super) ticks: usize,
     pub(super) traffic: usize,
     /// A line for what concerns them all, then the boxes.
@@ -113,26 +121,28 @@ impl Layout {
             });
         }
         let mut end = PAGE_SIZE;
-        let mut region = |size: usize| {
+        let mut region = |size: usize, alignment: usize| {
             let start = end;
-            end = (end + size).next_multiple_of(PAGE_SIZE);
+            end = (end + size).next_multiple_of(alignment);
             start
         };
         let [nodes, ranks] = [limits.nodes as usize, limits.ranks as usize];
         let [slots, events] = [limits.slots as usize, limits.events as usize];
         Ok(Self {
             limits,
-            node_states: region(nodes),
-            rank_states: region(ranks),
-            rank_nodes: region(ranks * 4),
-            names: region(nodes * NAME_SIZE),
-            groups: region(nodes * GROUP_SIZE),
-            group_events: region(nodes * 8),
-            ring: region(events * ENTRY_SIZE),
-            slots: region(slots * SLOT_SIZE),
-            ticks: region(slots * LINE_SIZE),
-            traffic: region(nodes * TRAFFIC_SIZE),
-            parcels: region(LINE_SIZE + nodes * PARCELS_SIZE),
+            node_states: region(nodes, PAGE_SIZE),
+            rank_states: region(ranks, PAGE_SIZE),
+            rank_nodes: region(ranks * 4, PAGE_SIZE),
+            names: region(nodes * NAME_SIZE, PAGE_SIZE),
+            groups: region(nodes * GROUP_SIZE, PAGE_SIZE),
+            group_events: region(nodes * 8, PAGE_SIZE),
+            ring: region(events * ENTRY_SIZE, PAGE_SIZE),
+            facts: region(slots * LINE_SIZE, HALF_ALIGNMENT),
+            clients: region(LINE_SIZE, PAGE_SIZE),
+            lines: region(slots * LINE_SIZE, PAGE_SIZE),
+            ticks: region(slots * LINE_SIZE, PAGE_SIZE),
+            traffic: region(nodes * TRAFFIC_SIZE, PAGE_SIZE),
+            parcels: region(LINE_SIZE + nodes * PARCELS_SIZE, HALF_ALIGNMENT),
             size: end,
         })
     }
@@ -173,15 +183,18 @@ mod tests {
             layout.groups,
             layout.group_events,
             layout.ring,
-            layout.slots,
+            layout.facts,
+            layout.clients,
+            layout.lines,
             layout.ticks,
             layout.traffic,
             layout.parcels,
         ];
         for pair in starts.windows(2) {
-            assert_eq!(pair[1] - pair[0], PAGE_SIZE);
+            assert!(pair[1] - pair[0] >= PAGE_SIZE && pair[1].is_multiple_of(PAGE_SIZE));
         }
-        assert_eq!(layout.size, 12 * PAGE_SIZE);
+        let halves = [layout.clients, layout.size - layout.clients];
+        assert_eq!(halves, [HALF_ALIGNMENT; 2]);
     }
 
     #[test]

@@ -5,12 +5,16 @@
 //! ranks: each holds one line there, and the kernel marks the line when the rank ends.
 //!
 //! ```text
+//! the agent's half, which all others map for reading:
 //! header       magic, layout version, limits | counts, epoch | head of the ring
 //! node states  a byte each          rank states  a byte each
 //! rank nodes   u32 each             node names   64 bytes each
 //! node groups  32 bytes each        group events u64 each
 //! ring         the events of this node's agent, 64 bytes each
-//! slots        256 bytes each: a line the client writes, a line the agent writes
+//! slots        128 bytes each: who is there
+//! the clients' half, which every client and the agent map for writing:
+//! changed      those who wait for a change of a state sleep on it
+//! slots        128 bytes each: the word of the client there, and what it says of itself
 //! ticks        a line of 128 bytes each, one writer
 //! traffic      16 bytes a node: when ranks here last had something from it, and sent something there
 //! parcels      256 bytes a node: a beat for a message to carry there, and one that a message brought
@@ -24,12 +28,15 @@
 //! it wait or cost memory; each reader keeps its own cursor in its own memory and finds out by
 //! itself, with the exact number, that it was lapped.
 //!
-//! The board survives its writer: a new agent process adopts the same memory. It is not a log and
-//! not a queue with acknowledgements; what counts after a loss is the states.
+//! The board survives its writer: a new worker inherits the same memory, mapped, and reads no layout
+//! from it. It is not a log and not a queue with acknowledgements; what counts after a loss is the states.
 //!
-//! **Trust.** Only processes of the same user ever get the descriptor. A view still never panics
+//! **Trust.** Only processes of the same user ever get the descriptors. What the agent believes, and a successor of its
+//! worker, is in the agent's half: a memory file of its own, sealed so that nobody else can write it
+//! (`F_SEAL_FUTURE_WRITE`, Linux 5.1; before, clients map it for reading all the same). Of the clients' half the
+//! agent believes no bytes of one client about another, see `slot`. A view never panics
 //! and never reads outside its mapping whatever is written there: sizes are taken once, checked
-//! against the file, and kept in private memory.
+//! against the files, and kept in private memory.
 
 mod core;
 mod event;

@@ -2,29 +2,46 @@
 //!
 //! ```text
 //! client's line   0..96  word and links of the hold (see sys::robust)
-//!                    96  leave mark     100 exit code      104 promised period of ticks, ms
-//! agent's line   128 occupancy   132 pid     136 start time (8)   144 rank + 1
-//!                148 generation  152 armed   156 hold
+//!                    96  leave (8)   104 promised period of ticks (8)
+//! agent's line     0 occupancy     4 pid     8 start time (8)   16 rank + 1
+//!                 20 generation   24 armed  28 hold
 //! ```
-//! The agent trusts its own line, never the client's: from there it takes only the word, which it
-//! classifies, and the leave mark, which concerns nobody but the client itself.
+//! The agent trusts its own line, which only it can write, never the client's: from there it takes only the word,
+//! which it classifies, and what the client says of itself, that it leaves and how often it will tick. Any client
+//! can write on the lines of all, so such a statement is combined with the client's mark: 32 bits of content and 2
+//! that say which, the other bits being those of a number that only this client was told. What somebody else has
+//! scribbled there says nothing.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::core::Board;
-use super::layout::SLOT_SIZE;
+use super::layout::LINE_SIZE;
 use crate::sys::{futex, robust};
 
 const LEAVE: usize = 96;
-const EXIT_CODE: usize = 100;
 const TICK_PERIOD: usize = 104;
-const OCCUPANCY: usize = 128;
-const PID: usize = 132;
-const START: usize = 136;
-const RANK: usize = 144;
-const GENERATION: usize = 148;
-const ARMED: usize = 152;
-const HOLD: usize = 156;
+const OCCUPANCY: usize = 0;
+const PID: usize = 4;
+const START: usize = 8;
+const RANK: usize = 16;
+const GENERATION: usize = 20;
+const ARMED: usize = 24;
+const HOLD: usize = 28;
+
+/// What a client's statement is about.
+const LEAVES: u64 = 1;
+const LEAVES_LINKED: u64 = 2;
+const TICKS: u64 = 3;
+
+fn statement(mark: u64, what: u64, value: u32) -> u64 {
+    mark ^ (what << 32 | u64::from(value))
+}
+
+/// What is stated, if it is by the one with this mark.
+fn stated(mark: u64, word: u64) -> Option<(u64, u32)> {
+    let content = mark ^ word;
+    (content >> 34 == 0).then_some((content >> 32, content as u32))
+}
 
 const _: () = assert!(robust::LINE_USED <= LEAVE);
 
@@ -131,20 +148,29 @@ pub enum ClaimError {
 #[derive(Debug, Clone, Copy)]
 pub struct Slot<'a> {
     board: &'a Board,
-    start: usize,
+    number: u32,
+    /// The client's line.
+    line: usize,
+    /// The agent's.
+    facts: usize,
 }
 
 impl Board {
     /// `None` beyond the last.
     pub(crate) fn slot(&self, slot: u32) -> Option<Slot<'_>> {
         let inside = slot < self.layout.limits.slots;
-        let start = self.layout.slots + slot as usize * SLOT_SIZE;
-        inside.then_some(Slot { board: self, start })
+        let start = slot as usize * LINE_SIZE;
+        inside.then_some(Slot {
+            board: self,
+            number: slot,
+            line: self.layout.lines + start,
+            facts: self.layout.facts + start,
+        })
     }
 
     /// The word of a slot that exists.
     pub(crate) fn word(&self, slot: u32) -> &AtomicU32 {
-        self.map.word(self.layout.slots + slot as usize * SLOT_SIZE)
+        self.map.word(self.layout.lines + slot as usize * LINE_SIZE)
     }
 
     pub(crate) fn slot_count(&self) -> u32 {
@@ -155,7 +181,7 @@ impl Board {
 impl Slot<'_> {
     /// The word that the kernel marks.
     pub fn word(&self) -> &AtomicU32 {
-        self.field(0)
+        self.board.map.word(self.line)
     }
 
     /// Whether nobody holds the word: never taken, given back, or its holder ended.
@@ -163,14 +189,24 @@ impl Slot<'_> {
         self.word().load(Ordering::Acquire) & futex::OWNER == 0
     }
 
-    /// What the client said about leaving, and its exit code.
+    /// For the agent: what the client said about leaving, and its exit code.
     pub fn leave(&self) -> (Leave, i32) {
-        let mark = match self.field(LEAVE).load(Ordering::Acquire) {
-            1 => Leave::Announced,
-            2 => Leave::StillLinked,
-            _ => Leave::No,
-        };
-        (mark, self.field(EXIT_CODE).load(Ordering::Relaxed) as i32)
+        self.leave_marked(self.mark())
+    }
+
+    /// The same, for the client that has this mark.
+    pub(crate) fn leave_marked(&self, mark: u64) -> (Leave, i32) {
+        match stated(mark, self.statement(LEAVE).load(Ordering::Acquire)) {
+            Some((LEAVES, code)) => (Leave::Announced, code as i32),
+            Some((LEAVES_LINKED, code)) => (Leave::StillLinked, code as i32),
+            _ => (Leave::No, 0),
+        }
+    }
+
+    /// For the agent: the mark of the client.
+    pub(super) fn mark(&self) -> u64 {
+        let generation = self.field(GENERATION).load(Ordering::Relaxed);
+        self.board.mark(self.number, generation)
     }
 
     /// What the agent wrote.
@@ -185,7 +221,7 @@ impl Slot<'_> {
             start_ticks: self
                 .board
                 .map
-                .long(self.start + START)
+                .long(self.facts + START)
                 .load(Ordering::Relaxed),
             rank: self.field(RANK).load(Ordering::Relaxed).checked_sub(1),
             generation: self.field(GENERATION).load(Ordering::Relaxed),
@@ -198,29 +234,34 @@ impl Slot<'_> {
     }
 
     /// For the client: says that it leaves, before it lets go of the word.
-    pub(crate) fn announce_leave(&self, linked: bool, exit_code: i32) {
-        self.field(EXIT_CODE)
-            .store(exit_code as u32, Ordering::Relaxed);
-        self.field(LEAVE)
-            .store(if linked { 2 } else { 1 }, Ordering::Release);
+    pub(crate) fn announce_leave(&self, mark: u64, linked: bool, exit_code: i32) {
+        let what = if linked { LEAVES_LINKED } else { LEAVES };
+        let word = statement(mark, what, exit_code as u32);
+        self.statement(LEAVE).store(word, Ordering::Release);
     }
 
     /// For the client: promises a tick at least every so many milliseconds; 0 promises nothing.
-    pub(crate) fn promise_ticks(&self, period_ms: u32) {
-        self.field(TICK_PERIOD).store(period_ms, Ordering::Release);
+    pub(crate) fn promise_ticks(&self, mark: u64, period_ms: u32) {
+        let word = statement(mark, TICKS, period_ms);
+        self.statement(TICK_PERIOD).store(word, Ordering::Release);
     }
 
-    /// How often the client promised to tick, in milliseconds; none if it did not.
+    /// For the agent: how often the client promised to tick, in milliseconds; none if it did not.
     pub fn tick_period_ms(&self) -> Option<u32> {
-        let period_ms = self.field(TICK_PERIOD).load(Ordering::Acquire);
-        (period_ms > 0).then_some(period_ms)
+        match stated(
+            self.mark(),
+            self.statement(TICK_PERIOD).load(Ordering::Acquire),
+        ) {
+            Some((TICKS, period_ms @ 1..)) => Some(period_ms),
+            _ => None,
+        }
     }
 
     /// For the client: takes the word, as it was agreed.
     pub(crate) fn hold(&self, hold: Hold) -> std::io::Result<()> {
         match hold {
-            Hold::Thread => robust::hold_by_list(&self.board.map, self.start),
-            Hold::Mutex => robust::hold_by_mutex(&self.board.map, self.start),
+            Hold::Thread => robust::hold_by_list(&self.board.map, self.line),
+            Hold::Mutex => robust::hold_by_mutex(&self.board.map, self.line),
         }
     }
 
@@ -233,18 +274,19 @@ impl Slot<'_> {
     pub(crate) fn release(&self, hold: Hold) -> std::io::Result<()> {
         match hold {
             Hold::Thread => {
-                robust::release_by_list(&self.board.map, self.start);
+                robust::release_by_list(&self.board.map, self.line);
                 Ok(())
             }
-            Hold::Mutex => robust::release_by_mutex(&self.board.map, self.start),
+            Hold::Mutex => robust::release_by_mutex(&self.board.map, self.line),
         }
     }
 
     /// For the agent: gives the slot to a process. The client's line is cleared only when nobody
     /// can be linked into it.
     pub(super) fn take(&self, claim: &Claim) -> u32 {
-        for offset in (0..super::layout::LINE_SIZE).step_by(4) {
-            self.field(offset).store(0, Ordering::Relaxed);
+        for offset in (0..LINE_SIZE).step_by(4) {
+            let word = self.board.map.word(self.line + offset);
+            word.store(0, Ordering::Relaxed);
         }
         let generation = self
             .field(GENERATION)
@@ -255,7 +297,7 @@ impl Slot<'_> {
         self.field(PID).store(claim.pid, Ordering::Relaxed);
         self.board
             .map
-            .long(self.start + START)
+            .long(self.facts + START)
             .store(claim.start_ticks, Ordering::Relaxed);
         self.field(RANK)
             .store(claim.rank.map_or(0, |rank| rank + 1), Ordering::Relaxed);
@@ -281,7 +323,13 @@ impl Slot<'_> {
         self.field(OCCUPANCY).store(number, Ordering::Release);
     }
 
+    /// On the agent's line.
     fn field(&self, offset: usize) -> &AtomicU32 {
-        self.board.map.word(self.start + offset)
+        self.board.map.word(self.facts + offset)
+    }
+
+    /// On the client's line.
+    fn statement(&self, offset: usize) -> &AtomicU64 {
+        self.board.map.long(self.line + offset)
     }
 }

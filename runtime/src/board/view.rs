@@ -25,10 +25,10 @@ pub struct BoardView(pub(super) Arc<Board>, pub(super) Arc<Ends>);
 pub(super) type Ends = BTreeMap<u32, RankState>;
 
 impl BoardView {
-    /// Maps a board that was received. Checks seals, magic, version and size before it trusts
-    /// anything; on error nothing stays mapped.
-    pub fn attach(fd: BorrowedFd<'_>) -> Result<Self, BoardError> {
-        Board::attach(fd).map(|board| Self(Arc::new(board), Arc::default()))
+    /// Maps a board whose halves were received, the agent's for reading. Checks seals, magic, version and sizes
+    /// before it trusts anything; on error nothing stays mapped.
+    pub fn attach(halves: [BorrowedFd<'_>; 2]) -> Result<Self, BoardError> {
+        Board::attach(halves).map(|board| Self(Arc::new(board), Arc::default()))
     }
 
     /// The same, of an agent that never heard of ranks whose ends the one before it had told: of a rank without
@@ -93,29 +93,25 @@ impl BoardView {
         until: Instant,
         mut look: impl FnMut(&Self) -> Option<T>,
     ) -> Option<T> {
-        let changed = self.0.header_word(header::CHANGED);
-        let sleepers = self.0.header_word(header::SLEEPERS);
-        sleepers.fetch_add(1, Ordering::SeqCst);
-        let found = loop {
+        let changed = self.0.changed();
+        loop {
             let seen = changed.load(Ordering::SeqCst);
             if let Some(found) = look(self) {
                 // All of the change is there then, and the event that tells of it.
                 self.epoch();
-                break Some(found);
+                return Some(found);
             }
             let left = until.saturating_duration_since(Instant::now());
             // A wait that the kernel refuses ends as one that took too long.
             if left.is_zero() || futex::wait_for(changed, seen, left).is_err() {
-                break None;
+                return None;
             }
-        };
-        sleepers.fetch_sub(1, Ordering::SeqCst);
-        found
+        }
     }
 
     /// Makes all who sleep in [`BoardView::await_change`] look again, here and in other processes.
     pub fn wake_sleepers(&self) {
-        let changed = self.0.header_word(header::CHANGED);
+        let changed = self.0.changed();
         // Who is about to sleep finds the word changed.
         changed.fetch_add(1, Ordering::SeqCst);
         futex::wake(changed);

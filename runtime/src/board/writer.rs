@@ -1,7 +1,8 @@
 //! The agent's side of the board: the only one that writes states, names and events.
 //!
-//! There is one writer at a time. A worker that died is followed by another that adopts the same
-//! memory; what the dead one left half written is either not yet visible or a plain value.
+//! There is one writer at a time. A worker that died is followed by another that goes on with the same
+//! memory, which it has inherited mapped: nobody else can map the agent's half for writing. What the dead one left
+//! half written is either not yet visible or a plain value.
 
 use std::hash::{BuildHasher, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,7 +21,8 @@ use crate::sys::{clock, futex, memory};
 #[derive(Debug)]
 pub struct BoardWriter {
     board: Arc<Board>,
-    fd: OwnedFd,
+    /// The agent's half and the clients'.
+    halves: Arc<[OwnedFd; 2]>,
     change: Change,
 }
 
@@ -39,9 +41,16 @@ impl BoardWriter {
     /// Makes a new, empty board.
     pub fn create(limits: BoardLimits) -> Result<Self, BoardError> {
         let layout = Layout::new(limits)?;
-        let fd = memory::create_sealed(c"muster-board", layout.size)
-            .map_err(system("create the board's memory"))?;
-        let board = Arc::new(Board::found(fd.as_fd(), layout, random())?);
+        let [own_size, clients_size] = [layout.clients, layout.size - layout.clients];
+        let create = system("create the board's memory");
+        let halves = memory::create_unsealed(c"muster-board", own_size).and_then(|own| {
+            let clients = memory::create_sealed(c"muster-board-clients", clients_size)?;
+            Ok([own, clients])
+        });
+        let halves = Arc::new(halves.map_err(create)?);
+        let descriptors = halves.each_ref().map(AsFd::as_fd);
+        let board = Arc::new(Board::found(descriptors, layout, random())?);
+        memory::seal_for_readers(halves[0].as_fd()).map_err(system("seal the board's memory"))?;
         // Above that of every earlier board of this node: none changes more than once a microsecond.
         let first = clock::monotonic_ns() / 1000 * 2;
         board
@@ -49,17 +58,17 @@ impl BoardWriter {
             .store(first, Ordering::Release);
         let writer = Self {
             board,
-            fd,
+            halves,
             change: Change::None,
         };
         writer.count_generation();
         Ok(writer)
     }
 
-    /// Takes over a board that a dead worker left, with every state, slot and event on it.
-    /// The caller knows that no other writer lives.
-    pub fn adopt(fd: OwnedFd) -> Result<Self, BoardError> {
-        let board = Arc::new(Board::attach(fd.as_fd())?);
+    /// Takes over a board that a dead worker left, with every state, slot and event on it: the one that it had from
+    /// whoever keeps it. The caller knows that no other writer lives.
+    pub fn adopt(kept: &Self) -> Self {
+        let board = Arc::clone(&kept.board);
         // One that died in the middle of a change left it odd.
         board.header_long(header::EPOCH).fetch_add(
             board.header_long(header::EPOCH).load(Ordering::Acquire) & 1,
@@ -67,16 +76,30 @@ impl BoardWriter {
         );
         let writer = Self {
             board,
-            fd,
+            halves: Arc::clone(&kept.halves),
             change: Change::None,
         };
         writer.count_generation();
-        Ok(writer)
+        writer
     }
 
-    /// The descriptor to hand to clients and to later workers.
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    /// The same board, to be kept for a later worker that [adopts](Self::adopt) it. Nothing is written with it.
+    pub fn share(&self) -> Self {
+        Self {
+            board: Arc::clone(&self.board),
+            halves: Arc::clone(&self.halves),
+            change: Change::None,
+        }
+    }
+
+    /// The descriptors to hand to clients: the agent's half and the clients' half.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        self.halves.each_ref().map(AsFd::as_fd)
+    }
+
+    /// What the client in a slot marks its statements with.
+    pub fn mark(&self, slot: u32) -> u64 {
+        self.board.slot(slot).map_or(0, |slot| slot.mark())
     }
 
     pub(super) fn board(&self) -> &Board {
@@ -185,17 +208,10 @@ impl BoardWriter {
     /// Lets everybody see what has changed, and wakes who waits for it.
     fn end_change(&self) {
         self.count_epoch();
-        // Who goes to sleep counts itself first and looks afterwards, so one of both sees the other.
-        let changed = self.board.header_word(header::CHANGED);
+        let changed = self.board.changed();
         changed.fetch_add(1, Ordering::SeqCst);
-        if self
-            .board
-            .header_word(header::SLEEPERS)
-            .load(Ordering::SeqCst)
-            != 0
-        {
-            futex::wake(changed);
-        }
+        // Whether somebody sleeps there only clients could say, each for all.
+        futex::wake(changed);
     }
 
     /// Writes which node a rank runs on. A rank without room is answered with `false`.
@@ -338,7 +354,7 @@ fn random() -> u64 {
 mod tests {
     use super::*;
     use crate::board::{Hold, LAYOUT_VERSION};
-    use crate::sys::memory::{SharedMap, create_sealed};
+    use crate::sys::memory::create_sealed;
     use proptest::prelude::*;
 
     fn board() -> BoardWriter {
@@ -363,7 +379,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_out_of_range_is_refused() {
         let mut writer = board();
-        let view = BoardView::attach(writer.descriptor()).unwrap();
+        let view = BoardView::attach(writer.descriptors()).unwrap();
         let first = view.epoch();
         assert_eq!(writer.add_node("node0"), Some(0));
         assert_eq!(writer.add_node(&"n".repeat(64)), None);
@@ -489,7 +505,7 @@ mod tests {
         assert_eq!(view.epoch(), epoch);
         writer.count_epoch();
         assert_eq!(view.copy_rank_states(&mut [0; 8]), None);
-        let _next = BoardWriter::adopt(writer.descriptor().try_clone_to_owned().unwrap()).unwrap();
+        let _next = BoardWriter::adopt(&writer);
         let mut states = [9; 10];
         assert_eq!(view.copy_rank_states(&mut states), Some((8, epoch + 2)));
         assert_eq!(states[7..], [RankState::Hung as u8, 0, 0]);
@@ -501,9 +517,9 @@ mod tests {
         first.add_node("node0");
         first.set_node_state(0, NodeState::Suspect);
         let slot = first.claim_slot(&claim(5, Some(3)), &|_, _| true).unwrap();
-        let fd = first.descriptor().try_clone_to_owned().unwrap();
+        let kept = first.share();
         drop(first);
-        let second = BoardWriter::adopt(fd).unwrap();
+        let second = BoardWriter::adopt(&kept);
         let view = second.view();
         assert_eq!(
             (view.generation(), view.node_state(0)),
@@ -547,7 +563,8 @@ mod tests {
         writer.claim_slot(&claim(5, None), &|_, _| true).unwrap();
         let view = writer.view();
         view.slot(0).unwrap().word().store(77, Ordering::Release);
-        view.slot(0).unwrap().announce_leave(true, 0);
+        let mark = writer.mark(0);
+        view.slot(0).unwrap().announce_leave(mark, true, 0);
         writer.release_slot(0);
         assert_eq!(writer.claim_slot(&claim(6, None), &|_, _| true), Ok((1, 1)));
         assert_eq!(
@@ -568,7 +585,7 @@ mod tests {
             .board()
             .header_word(header::VERSION)
             .store(9, Ordering::Release);
-        let cause = BoardView::attach(writer.descriptor()).unwrap_err();
+        let cause = BoardView::attach(writer.descriptors()).unwrap_err();
         let text = cause.to_string();
         assert!(matches!(
             cause,
@@ -587,12 +604,12 @@ mod tests {
     fn memory_that_is_no_board_is_refused() {
         let empty = create_sealed(c"muster-test", 1 << 16).unwrap();
         assert!(matches!(
-            BoardView::attach(empty.as_fd()),
+            BoardView::attach([empty.as_fd(); 2]),
             Err(BoardError::NotABoard { .. })
         ));
         let file = tempfile::tempfile().unwrap();
         assert!(matches!(
-            BoardView::attach(file.as_fd()),
+            BoardView::attach([file.as_fd(); 2]),
             Err(BoardError::NotABoard { .. })
         ));
     }
@@ -602,10 +619,10 @@ mod tests {
         #[test]
         fn garbage_on_the_board_never_panics(
             words in prop::collection::vec((0usize..12, any::<u32>()), 1..6),
-            body in prop::collection::vec((0usize..8000, any::<u64>()), 0..300),
+            body in prop::collection::vec((0usize..16384, any::<u64>()), 0..300),
         ) {
             let writer = board();
-            let map = SharedMap::map(writer.descriptor(), writer.board.layout.size).unwrap();
+            let map = &writer.board.map;
             for (place, value) in words {
                 map.word(place * 4).store(value, Ordering::Relaxed);
             }
@@ -617,7 +634,7 @@ mod tests {
                 }
             }
             // The one that trusts its header and the one that has just checked it.
-            for view in [Some(writer.view()), BoardView::attach(writer.descriptor()).ok()] {
+            for view in [Some(writer.view()), BoardView::attach(writer.descriptors()).ok()] {
                 let Some(view) = view else { continue };
                 let mut cursor = view.cursor();
                 for index in 0..view.node_count().min(10) + 1 {

@@ -121,6 +121,9 @@ struct Inner {
     watching: Mutex<()>,
     /// Likewise by who asks for the feed to MPI, and by who meets another agent.
     feeding: Mutex<()>,
+    /// What marks statements of this process in its slot. Written before the slot; one that is marked with another's
+    /// is none.
+    mark: AtomicU64,
     /// Slot and generation in one word.
     slot: AtomicU64,
     /// How often this process promised to tick; 0 for never.
@@ -179,6 +182,7 @@ impl Client {
         };
         let greeted = session::greet(&setting, None, setting.options.start_agent, until)?;
         let session = Session::new(&greeted.welcome, &greeted.board);
+        let mark = greeted.welcome.mark;
         let link = AgentLink(Arc::new(LinkState::new(
             setting.rank,
             Arc::clone(&setting.command),
@@ -204,12 +208,13 @@ impl Client {
             missed: AtomicBool::new(false),
             watching: Mutex::default(),
             feeding: Mutex::default(),
+            mark: AtomicU64::new(0),
             slot: AtomicU64::new(0),
             tick_period_ms: Mutex::default(),
             learned: Mutex::default(),
             waiting: AtomicU32::new(0),
         });
-        inner.note_slot(session.slot, session.generation);
+        inner.note_slot(session.slot, session.generation, mark);
         if inner.setting.options.thread {
             *lock(&inner.over) = Some(thread::start(&inner, session)?);
         } else {
@@ -537,8 +542,9 @@ impl Inner {
         let Some(slot) = self.boards.current().slot(number) else {
             return;
         };
-        if slot.facts().generation == generation && slot.leave().0 == Leave::No {
-            slot.announce_leave(!slot.is_released(), exit_code);
+        let mark = self.mark();
+        if slot.facts().generation == generation && slot.leave_marked(mark).0 == Leave::No {
+            slot.announce_leave(mark, !slot.is_released(), exit_code);
             let _ = self.link.0.send(&ToAgent::Leaving(exit_code));
         }
     }
@@ -554,7 +560,12 @@ impl Inner {
         }
     }
 
-    fn note_slot(&self, slot: u32, generation: u32) {
+    fn mark(&self) -> u64 {
+        self.mark.load(Ordering::Acquire)
+    }
+
+    fn note_slot(&self, slot: u32, generation: u32, mark: u64) {
+        self.mark.store(mark, Ordering::Release);
         let word = u64::from(slot) | u64::from(generation) << 32;
         self.slot.store(word, Ordering::Release);
     }

@@ -41,7 +41,7 @@ impl Inner {
         let slot = board.slot(number);
         if let Some(slot) = slot.filter(|slot| slot.facts().generation == generation) {
             board.tick(number);
-            slot.promise_ticks(**period_ms);
+            slot.promise_ticks(self.mark(), **period_ms);
         }
     }
 }

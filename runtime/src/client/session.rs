@@ -59,6 +59,7 @@ pub(super) fn greet(
         None => Start::First,
     };
     let may_start = may_start.then_some(what);
+    let mut pause = start::Pause::busy();
     loop {
         let socket = start::connect(setting, may_start, until)?;
         match greet_on(setting, &socket, held, until)? {
@@ -69,7 +70,7 @@ pub(super) fn greet(
                     board,
                 });
             }
-            None if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
+            None if Instant::now() < until => pause.take(until),
             None => {
                 let waited_ms = setting.options.deadline.as_millis() as u64;
                 let last = "the agent hung up during the greeting".into();
@@ -109,11 +110,14 @@ fn greet_on(
                 let bytes = buffer.get(..length).unwrap_or_default();
                 return match ToClient::decode(bytes) {
                     Ok(ToClient::Welcome(welcome)) => {
-                        let board = descriptors.first().ok_or_else(|| Error::Protocol {
-                            found: "a welcome without a board".into(),
-                            expected: "a welcome with one",
-                        })?;
-                        Ok(Some((welcome, BoardView::attach(board.as_fd())?)))
+                        let [own, clients] = &descriptors[..] else {
+                            return Err(Error::Protocol {
+                                found: "a welcome without a board".into(),
+                                expected: "a welcome with one",
+                            });
+                        };
+                        let board = BoardView::attach([own.as_fd(), clients.as_fd()])?;
+                        Ok(Some((welcome, board)))
                     }
                     Ok(ToClient::Refused(code, reason)) => Err(Error::Refused { code, reason }),
                     other => Err(Error::Protocol {
@@ -317,7 +321,7 @@ impl Session {
             });
         }
         (self.slot, self.generation) = (welcome.slot, welcome.generation);
-        inner.note_slot(self.slot, self.generation);
+        inner.note_slot(self.slot, self.generation, welcome.mark);
         inner.write_promise(&promised);
         drop(promised);
         if !same_board {
@@ -358,7 +362,7 @@ impl Session {
         // First of all: the porch may take its time, and an end meanwhile is in order.
         let linked = self.own_slot(inner).is_some_and(|slot| {
             let linked = !slot.is_held_here() && !slot.is_released();
-            slot.announce_leave(linked, exit_code);
+            slot.announce_leave(inner.mark(), linked, exit_code);
             linked
         });
         if let Some(porch) = &inner.setting.options.porch {

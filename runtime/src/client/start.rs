@@ -6,6 +6,7 @@
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -22,6 +23,8 @@ use crate::sys::{lock, memory, process, spawn};
 /// The first and the longest pause between two looks for a socket.
 const PAUSE_FIRST: Duration = Duration::from_millis(1);
 const PAUSE_LONGEST: Duration = Duration::from_millis(20);
+/// The longest pause where somebody listens and takes no more connections now.
+const PAUSE_BUSY: Duration = Duration::from_millis(250);
 /// The most that is read of what a program said when it did not start, in bytes.
 const SAID_MAX: usize = 2048;
 
@@ -44,12 +47,16 @@ pub(super) fn connect(
     // Before anybody there is spoken to: it must be one of this user.
     place.inspect()?;
     let begun = Instant::now();
-    let mut pause = Pause(PAUSE_FIRST);
+    let (mut pause, mut busy) = (Pause::of(PAUSE_LONGEST), Pause::of(PAUSE_BUSY));
     let mut last = String::from("nobody listens");
     loop {
-        match try_connect(place, &mut last)? {
-            Some(socket) => return Ok(socket),
-            None => {
+        let found = try_connect(place, &mut last)?;
+        let is_busy = matches!(found, Found::Busy);
+        match found {
+            Found::Agent(socket) => return Ok(socket),
+            // Another one could not listen there.
+            Found::Busy => {}
+            Found::Nobody => {
                 if let Some(start) = may_start
                     && let Some(socket) = try_start(setting, start, until, &mut last)?
                 {
@@ -68,28 +75,52 @@ pub(super) fn connect(
                 last,
             });
         }
-        pause.take();
+        match is_busy {
+            true => busy.take(until),
+            false => pause.take(until),
+        }
     }
 }
 
 /// Whether somebody listens there now, and may be trusted to be an agent of this user.
 pub(super) fn is_anybody_there(place: &Place) -> bool {
-    place.inspect().is_ok() && try_connect(place, &mut String::new()).is_ok_and(|it| it.is_some())
+    let found = |found| !matches!(found, Found::Nobody);
+    place.inspect().is_ok() && try_connect(place, &mut String::new()).is_ok_and(found)
 }
 
-/// `None` if nobody listens there now.
-fn try_connect(place: &Place, last: &mut String) -> Result<Option<Packets>, Error> {
+/// Who listens at a place.
+enum Found {
+    Agent(Packets),
+    /// Somebody whose queue of connections is full.
+    Busy,
+    Nobody,
+}
+
+impl Found {
+    fn agent(self) -> Option<Packets> {
+        match self {
+            Self::Agent(socket) => Some(socket),
+            Self::Busy | Self::Nobody => None,
+        }
+    }
+}
+
+fn try_connect(place: &Place, last: &mut String) -> Result<Found, Error> {
     match Packets::connect(&place.socket()) {
-        Ok(socket) if socket.peer().is_ok_and(Peer::is_trusted) => Ok(Some(socket)),
+        Ok(socket) if socket.peer().is_ok_and(Peer::is_trusted) => Ok(Found::Agent(socket)),
         Ok(_) => {
             let path = place.socket();
             let why = "somebody else listens there".into();
             Err(PlaceError::Unsafe { path, why }.into())
         }
         Err(cause) => match cause.raw_os_error() {
-            Some(libc::ENOENT | libc::ECONNREFUSED | libc::EAGAIN | libc::EINTR) => {
+            Some(libc::EAGAIN) => {
+                *last = "the agent's queue of connections is full".into();
+                Ok(Found::Busy)
+            }
+            Some(libc::ENOENT | libc::ECONNREFUSED | libc::EINTR) => {
                 *last = cause.to_string();
-                Ok(None)
+                Ok(Found::Nobody)
             }
             _ => Err(Error::System {
                 what: "connect to the agent",
@@ -125,21 +156,23 @@ fn try_start(
         return Ok(None);
     }
     // Whoever had the lock before us may have been successful.
-    if let Some(socket) = try_connect(place, last)? {
-        return Ok(Some(socket));
+    match try_connect(place, last)? {
+        Found::Agent(socket) => return Ok(Some(socket)),
+        Found::Busy => return Ok(None),
+        Found::Nobody => {}
     }
     let started = find(setting).and_then(|path| start(setting, what, path));
     let mut started = started.inspect_err(|_| place.leave())?;
-    let mut pause = Pause(PAUSE_FIRST);
+    let mut pause = Pause::of(PAUSE_LONGEST);
     while Instant::now() < until {
-        let socket = try_connect(place, last)?;
+        let socket = try_connect(place, last)?.agent();
         // It detaches before it listens, so the child is over or just about to be; it is waited
         // for, as it would stay a zombie in this process.
         let detached = started.has_detached().inspect_err(|_| place.leave())?;
         if let Some(socket) = socket.filter(|_| detached) {
             return Ok(Some(socket));
         }
-        pause.take();
+        pause.take(until);
     }
     *last = format!(
         "{} was started and does not listen; see {}",
@@ -323,19 +356,70 @@ fn find(setting: &Setting) -> Result<PathBuf, Error> {
     })
 }
 
-/// A pause that doubles up to its longest.
-struct Pause(Duration);
+/// A pause that doubles up to its longest. Who waits differs by chance, so that many do not come back at once.
+pub(super) struct Pause {
+    next: Duration,
+    longest: Duration,
+}
 
 impl Pause {
-    fn take(&mut self) {
-        std::thread::sleep(self.0);
-        self.0 = (self.0 * 2).min(PAUSE_LONGEST);
+    /// The first one is a millisecond.
+    pub(super) fn of(longest: Duration) -> Self {
+        Self {
+            next: PAUSE_FIRST,
+            longest,
+        }
     }
+
+    /// For who was hung up on: the agent has no room for it now, or ends.
+    pub(super) fn busy() -> Self {
+        Self::of(PAUSE_BUSY)
+    }
+
+    /// Waits, but not beyond `until`.
+    pub(super) fn take(&mut self, until: Instant) {
+        let left = until.saturating_duration_since(Instant::now());
+        std::thread::sleep(self.draw(chance()).min(left));
+    }
+
+    /// Half of it, and of the other half as much as chance (0 to 1) has it.
+    fn draw(&mut self, chance: f64) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.longest);
+        pause / 2 + (pause / 2).mul_f64(chance)
+    }
+}
+
+/// Between 0 and 1; of no strength.
+fn chance() -> f64 {
+    let drawn = RandomState::new().build_hasher().finish();
+    f64::from(drawn as u32) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_turned_away_comes_back_later_and_later_and_not_all_at_once() {
+        let mut pause = Pause::busy();
+        let mut waited = Duration::ZERO;
+        for _ in 0..20 {
+            let longest = pause.next;
+            let drawn = pause.draw(chance());
+            assert!(drawn >= longest / 2 && drawn <= longest && longest <= PAUSE_BUSY);
+            waited += drawn;
+        }
+        assert!(waited > 5 * PAUSE_BUSY, "{waited:?}");
+        let (first, last) = (Pause::busy().draw(0.0), Pause::busy().draw(1.0));
+        assert_eq!((first, last), (PAUSE_FIRST / 2, PAUSE_FIRST));
+        let begun = Instant::now();
+        pause.take(begun);
+        assert!(
+            pause.next == PAUSE_BUSY,
+            "and does not outstay its deadline"
+        );
+    }
 
     #[test]
     fn the_agent_does_not_inherit_what_makes_a_process_a_rank() {

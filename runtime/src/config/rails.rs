@@ -8,8 +8,7 @@
 use super::line::{SUBJECTS, subject};
 use super::yaml::{self, Key, Node, Place, Quoted, Value, YamlError};
 use muster_fabric::{
-    Address, HealthConfig, NIDS_MAX, Net, NetKind, Nid, NidList, NidPattern, Policy, Rule, Subject,
-    Timeouts,
+    Address, HealthConfig, NIDS_MAX, Net, Nid, NidList, NidPattern, Policy, Rule, Subject, Timeouts,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -274,10 +273,9 @@ fn needed<T>(value: Option<T>, name: &str, place: Place) -> Result<T, YamlError>
     value.ok_or_else(|| place.error(format!("the key {name} is missing here")))
 }
 
-/// Whether two rails are one interface. Shared memory only borrows the address of one for its name.
+/// Whether two rails are one interface.
 fn is_same(one: &Nid, other: &Nid) -> bool {
-    let is_memory = |nid: &Nid| nid.net.kind == NetKind::Shm;
-    one.address == other.address && is_memory(one) == is_memory(other)
+    one.address == other.address && one.net.kind.shares_devices(other.net.kind)
 }
 
 fn nets(node: &Node) -> Result<Vec<RailEntry>, YamlError> {
@@ -748,17 +746,20 @@ timeouts:
         }
     }
 
-    /// A rail of memory may have the address of another; two of one interface may not, whatever their ports.
+    /// cfg-040: rails of different kinds of device may have one address; two of one interface may not, whatever their
+    /// ports.
     #[test]
-    fn memory_stands_beside_the_interface_whose_address_it_has() {
+    fn an_address_has_one_rail_for_each_kind_of_device() {
         let text = |net: &str| {
             format!(
                 "version: 1\nnets:\n  - net: udp0\n    rails:\n      - nid: 10.0.0.1@udp0\n  \
                  - net: {net}\n    rails:\n      - nid: 10.0.0.1:8000@{net}\n"
             )
         };
-        let both = RailsDocument::import(&text("shm0")).unwrap();
-        assert_eq!(both.rails.len(), 2);
+        for other in ["shm0", "o2ib0"] {
+            let both = RailsDocument::import(&text(other)).unwrap();
+            assert_eq!(both.rails.len(), 2, "{other}");
+        }
         let refused = RailsDocument::import(&text("udp1")).unwrap_err();
         assert_eq!(
             refused.to_string(),

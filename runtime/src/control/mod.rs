@@ -178,6 +178,11 @@ impl Control {
         self.board.still_holds(judged)
     }
 
+    /// Makes the descriptor readable again: not all requests were taken.
+    pub(crate) fn look_again(&self) {
+        self.bell.raise();
+    }
+
     /// The next request that somebody still waits for, if there is one.
     pub(crate) fn take(&self) -> Option<Pending> {
         self.bell.drain();

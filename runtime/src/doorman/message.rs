@@ -78,13 +78,15 @@ pub struct Hello {
     pub held: Option<Held>,
 }
 
-/// What the agent answers to a client that is let in. The board's descriptor goes with it.
+/// What the agent answers to a client that is let in. The descriptors of the board's halves go with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
     /// The client's slot.
     pub slot: u32,
     /// The slot's generation.
     pub generation: u32,
+    /// What the client marks its statements in the slot with.
+    pub mark: u64,
     /// The agent wants its address published by this client.
     pub publish: bool,
     /// The agent's NID list; empty if it is not known yet.
@@ -310,6 +312,7 @@ impl ToClient {
                 out.push(65);
                 out.extend(welcome.slot.to_le_bytes());
                 out.extend(welcome.generation.to_le_bytes());
+                out.extend(welcome.mark.to_le_bytes());
                 out.push(u8::from(welcome.publish));
                 put_text(&mut out, &welcome.address);
             }
@@ -343,6 +346,7 @@ impl ToClient {
             65 => Self::Welcome(Welcome {
                 slot: reader.word()?,
                 generation: reader.word()?,
+                mark: u64::from_le_bytes(reader.array()?),
                 publish: reader.array::<1>()? != [0],
                 address: reader.text(ADDRESS_MAX)?,
             }),
@@ -469,6 +473,7 @@ mod tests {
         let welcome = Welcome {
             slot: 1,
             generation: 2,
+            mark: 1 << 63 | 7,
             publish: true,
             address: "a@udp0".into(),
         };

@@ -24,8 +24,9 @@ mod ask;
 mod door;
 mod message;
 mod place;
+mod request;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -46,132 +47,30 @@ pub use message::{
     ToAgent, ToClient, VERSION, Welcome,
 };
 pub use place::{JOB_MAX, KEY_MAX, Place, PlaceError, base_directory};
+pub use request::{DoorCounters, Request};
 
 /// The token of the listening socket; connections count from 1.
 const DOOR: u64 = 0;
 /// Connections beyond the slots: those who have not said Hello yet.
 const UNKNOWN_MAX: usize = 64;
+/// What one call of [`Doorman::serve`] does at most: so many connections are looked at, so many are accepted, so
+/// many messages of each are read, and so many that said nothing in time are closed.
+const READY_AT_ONCE: usize = 8;
+const ACCEPTS_AT_ONCE: usize = 8;
+const MESSAGES_AT_ONCE: usize = 4;
+const CLOSED_AT_ONCE: usize = 8;
+/// How long the listening socket is left alone after a connection was turned away. It stays readable, so
+/// otherwise whoever tries again at once keeps the loop busy.
+const FULL_PAUSE: Duration = Duration::from_millis(50);
+/// Clients that one call of [`Doorman::nudge`] or [`Doorman::nudge_on`] wakes.
+const NUDGES_AT_ONCE: usize = 64;
+/// More clients than that are woken for news at most once in this time for each of them: all of them, for every
+/// one that comes, would be their square.
+const NUDGE_PAUSE: Duration = Duration::from_micros(10);
 /// How long a connection may stay without a Hello.
 pub const GREETING_DEADLINE: Duration = Duration::from_secs(5);
 /// Questions that wait for the agent; beyond, a client sees a hang-up and asks again.
 const ASKS_MAX: usize = 256;
-
-/// What a client wants of the agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
-    /// A process was let in and followed.
-    Attached {
-        /// Its slot.
-        slot: u32,
-        /// The slot's generation.
-        generation: u32,
-        /// The process.
-        pid: u32,
-        /// Its rank, if it has one.
-        rank: Option<u32>,
-        /// How many ranks it believes the job has, 0 if it does not know.
-        job_size: u32,
-        /// Its application asked for failures to be fed to MPI.
-        ulfm: bool,
-        /// It was attached before (the worker was restarted) and holds what it held.
-        again: bool,
-    },
-    /// It holds its word, which is waited for from now on.
-    Armed {
-        /// Its slot.
-        slot: u32,
-    },
-    /// It found the address of another agent.
-    Seed {
-        /// Its slot.
-        slot: u32,
-        /// The address.
-        address: String,
-    },
-    /// It found the job's key.
-    Key {
-        /// Its slot.
-        slot: u32,
-        /// The key.
-        key: [u8; 32],
-    },
-    /// Its launcher says that a rank ended badly.
-    Aborted {
-        /// The rank.
-        rank: u32,
-        /// The signal that killed it, or minus its exit code; 0 if that is not known.
-        how: i32,
-        /// How many ranks the job has by the same word.
-        job_size: u32,
-    },
-    /// Its bootstrap says where ranks run.
-    Placed {
-        /// The node's name, or its NIDs.
-        node: String,
-        /// The ranks on it.
-        ranks: Vec<u32>,
-    },
-    /// Its application asks from now on for failures to be fed to MPI.
-    Feeds,
-    /// It announced that it leaves; the watch will say `Left`.
-    Leaving {
-        /// Its slot.
-        slot: u32,
-        /// Its exit code.
-        exit_code: i32,
-    },
-    /// Its connection is gone. No evidence of a death.
-    HungUp {
-        /// Its slot.
-        slot: u32,
-        /// The slot's generation.
-        generation: u32,
-    },
-    /// Its connection is gone before it held its word, and it lives on: it has given up waiting for us, and is
-    /// no client. Its slot is free.
-    Withdrawn {
-        /// Its slot.
-        slot: u32,
-    },
-}
-
-/// What the doorman counts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DoorCounters {
-    /// Clients let in.
-    pub welcomed: u64,
-    /// Clients refused, for any reason.
-    pub refused: u64,
-    /// Connections closed because there were too many that had not said Hello, or no descriptor
-    /// was left for them.
-    pub turned_away: u64,
-    /// Connections closed because nothing was said in time.
-    pub silent: u64,
-    /// Messages that made no sense.
-    pub malformed: u64,
-    /// Nudges that found the socket full (one is waiting there).
-    pub nudges_dropped: u64,
-    /// Other notes that found the socket full or gone.
-    pub notes_dropped: u64,
-    /// Questions that found too many waiting.
-    pub asks_dropped: u64,
-}
-
-impl DoorCounters {
-    /// Every counter with its name.
-    pub fn each(&self) -> [(&'static str, u64); 8] {
-        [
-            ("clients_welcomed", self.welcomed),
-            ("clients_refused", self.refused),
-            ("clients_turned_away", self.turned_away),
-            ("clients_silent", self.silent),
-            ("client_messages_malformed", self.malformed),
-            ("nudges_dropped", self.nudges_dropped),
-            ("notes_dropped", self.notes_dropped),
-            ("asks_dropped", self.asks_dropped),
-        ]
-    }
-}
 
 /// The agent's end of all its clients' sockets.
 #[derive(Debug)]
@@ -192,7 +91,23 @@ pub struct Doorman {
     spare: Option<EventFd>,
     counters: DoorCounters,
     /// With the slot of the client.
-    asks: Vec<(u32, Packets)>,
+    asks: VecDeque<(u32, Packets)>,
+    /// Until when the listening socket is not looked at.
+    full_until: Option<Instant>,
+    nudging: Nudging,
+}
+
+/// Who has been woken for what.
+#[derive(Debug, Default)]
+struct Nudging {
+    /// Counts what there was to be woken for.
+    news: u64,
+    /// The round that is under way: the next client's token, and the news that it is for.
+    round: Option<(u64, u64)>,
+    /// For which news all were woken.
+    done: u64,
+    /// Before that no new round is begun.
+    not_before: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -222,7 +137,9 @@ impl Doorman {
             is_shut: false,
             spare: Some(EventFd::new()?),
             counters: DoorCounters::default(),
-            asks: Vec::new(),
+            asks: VecDeque::new(),
+            full_until: None,
+            nudging: Nudging::default(),
         })
     }
 
@@ -257,27 +174,47 @@ impl Doorman {
         first.is_some_and(|(_, since)| now.saturating_duration_since(*since) >= GREETING_DEADLINE)
     }
 
-    /// Serves everybody who is at the door now. What they want of the agent is added to
-    /// `requests`; slots and watching are seen to here. Never blocks.
+    /// When [`Self::serve`] or [`Self::nudge_on`] has to be called though nothing is ready.
+    pub fn due(&self) -> Option<Instant> {
+        let first = self.strangers.first_key_value();
+        let late = first.map(|(_, since)| *since + GREETING_DEADLINE);
+        let waiting = self.nudging.news != self.nudging.done;
+        let nudge = self.nudging.not_before.filter(|_| waiting);
+        [late, self.full_until, nudge].into_iter().flatten().min()
+    }
+
+    /// Serves some of those who are there now, a bounded number of connections and messages; says whether
+    /// there may be more. What they want of the agent is added to `requests`; slots and watching are seen to
+    /// here. Never blocks.
     pub fn serve(
         &mut self,
         now: Instant,
         board: &mut BoardWriter,
         watch: &Watch,
         requests: &mut Vec<Request>,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
+        if self.full_until.is_some_and(|until| until <= now) {
+            self.epoll.add(self.door.listener(), DOOR)?;
+            self.full_until = None;
+        }
         let mut ready: Vec<Ready> = Vec::new();
-        self.epoll.wait(&mut ready, Some(Duration::ZERO))?;
+        self.epoll
+            .wait_for(READY_AT_ONCE, &mut ready, Some(Duration::ZERO))?;
+        let mut more = !ready.is_empty();
         for ready in ready {
             if ready.token == DOOR {
-                self.accept(now, board)?;
+                self.accept(now, board, watch, requests)?;
             } else {
                 self.listen(ready.token, board, watch, requests);
             }
         }
-        while self.is_somebody_late(now)
-            && let Some((&token, _)) = self.strangers.first_key_value()
-        {
+        for _ in 0..CLOSED_AT_ONCE {
+            let Some((&token, _)) = self.strangers.first_key_value() else {
+                break;
+            };
+            if !self.is_somebody_late(now) {
+                break;
+            }
             // We may be the ones who are late.
             self.listen(token, board, watch, requests);
             if self.strangers.contains_key(&token) {
@@ -285,13 +222,19 @@ impl Doorman {
                 self.drop_connection(token);
             }
         }
-        Ok(())
+        more |= self.is_somebody_late(now);
+        Ok(more)
     }
 
-    /// Who asked since the last time, by slot, and the sockets: the question is in them, the answer
-    /// goes the same way. One that is dropped is an answer too.
-    pub fn take_asks(&mut self) -> Vec<(u32, Packets)> {
-        std::mem::take(&mut self.asks)
+    /// Who asked first of those who wait, by slot, and the socket: the question is in it, the answer goes the
+    /// same way. One that is dropped is an answer too.
+    pub fn take_ask(&mut self) -> Option<(u32, Packets)> {
+        self.asks.pop_front()
+    }
+
+    /// Whether somebody has asked.
+    pub fn has_asks(&self) -> bool {
+        !self.asks.is_empty()
     }
 
     /// Tells everybody the agent's NID list, now and later. Texts above [`ADDRESS_MAX`] bytes are
@@ -322,17 +265,42 @@ impl Doorman {
     }
 
     /// Says to everybody that there is something new on the board: raises the application's
-    /// eventfd, and nudges the library threads that asked for it.
+    /// eventfd, and nudges the library threads that asked for it. Where there are many clients, only to the
+    /// first of them: the others are for [`Self::nudge_on`].
     pub fn nudge(&mut self) {
+        self.nudging.news += 1;
+        self.nudge_on(Instant::now());
+    }
+
+    /// Goes on with it, a bounded number of clients; says whether there may be more to wake now.
+    pub fn nudge_on(&mut self, now: Instant) -> bool {
+        let nudging = &mut self.nudging;
+        let (from, news) = match nudging.round {
+            Some(round) => round,
+            None if nudging.news == nudging.done => return false,
+            None if nudging.not_before.is_some_and(|at| now < at) => return false,
+            None => {
+                let count = self.connections.len();
+                let pause = NUDGE_PAUSE * u32::try_from(count).unwrap_or(u32::MAX);
+                nudging.not_before = (count > NUDGES_AT_ONCE).then(|| now + pause);
+                (0, nudging.news)
+            }
+        };
         let nudge = ToClient::Nudge.encode();
-        for connection in self.connections.values() {
+        let mut rest = self.connections.range(from..);
+        for (_, connection) in rest.by_ref().take(NUDGES_AT_ONCE) {
             if let Some(event) = &connection.event {
-                event.raise();
+                event.raise_shared();
             }
             if connection.wants_nudge && connection.socket.send(&nudge, None).is_err() {
                 self.counters.nudges_dropped += 1;
             }
         }
+        nudging.round = rest.next().map(|(token, _)| (*token, news));
+        if nudging.round.is_none() {
+            nudging.done = news;
+        }
+        nudging.round.is_some()
     }
 
     /// Clears up after a finding was taken from the watch and spoken: after a final one the
@@ -389,12 +357,22 @@ impl Doorman {
         self.door.refuse_all(reason);
     }
 
-    fn accept(&mut self, now: Instant, board: &BoardWriter) -> io::Result<()> {
-        loop {
+    /// Takes a bounded number of connections, and hears what they have said already: who says Hello at once is
+    /// never one of those who say nothing.
+    fn accept(
+        &mut self,
+        now: Instant,
+        board: &mut BoardWriter,
+        watch: &Watch,
+        requests: &mut Vec<Request>,
+    ) -> io::Result<()> {
+        let most = board.view().limits().slots as usize + UNKNOWN_MAX;
+        for _ in 0..ACCEPTS_AT_ONCE {
             let socket = match self.door.accept() {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return Ok(()),
                 Err(cause) if matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                    self.pause_accepting(now);
                     if self.turn_one_away() {
                         continue;
                     }
@@ -403,12 +381,7 @@ impl Doorman {
                 }
                 Err(cause) => return Err(cause),
             };
-            let most = board.view().limits().slots as usize + UNKNOWN_MAX;
             let Ok(peer) = socket.peer() else { continue };
-            if self.connections.len() >= most {
-                self.counters.turned_away += 1;
-                continue;
-            }
             let token = self.next_token;
             self.next_token += 1;
             self.epoll.add(socket.as_fd(), token)?;
@@ -422,6 +395,21 @@ impl Doorman {
             };
             self.connections.insert(token, connection);
             self.strangers.insert(token, now);
+            self.listen(token, board, watch, requests);
+            if self.connections.len() > most && self.strangers.contains_key(&token) {
+                self.counters.turned_away += 1;
+                self.drop_connection(token);
+                self.pause_accepting(now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves those who wait to be accepted where they are for a while.
+    fn pause_accepting(&mut self, now: Instant) {
+        if self.full_until.is_none() {
+            self.epoll.remove(self.door.listener());
+            self.full_until = Some(now + FULL_PAUSE);
         }
     }
 
@@ -444,9 +432,8 @@ impl Doorman {
         watch: &Watch,
         requests: &mut Vec<Request>,
     ) {
-        const AT_ONCE: usize = 16;
         let mut buffer = [0; MESSAGE_MAX];
-        for _ in 0..AT_ONCE {
+        for _ in 0..MESSAGES_AT_ONCE {
             let Some(connection) = self.connections.get(&token) else {
                 return;
             };
@@ -491,8 +478,17 @@ impl Doorman {
         match (ToAgent::decode(bytes), connection.place) {
             (Ok(ToAgent::Hello(_)), None) if self.is_shut => self.drop_connection(token),
             (Ok(ToAgent::Hello(hello)), None) => {
-                let event = descriptors.into_iter().next().map(EventFd::from_received);
-                match self.admit(token, &hello, event, board, watch) {
+                let event = descriptors.into_iter().next().map(EventFd::from_stranger);
+                let admitted = match event.transpose() {
+                    Ok(event) => self.admit(token, &hello, event, board, watch),
+                    Err(cause) => Err((
+                        RefusalCode::Malformed,
+                        format!(
+                            "the descriptor that came with the greeting: {cause}; send an eventfd, or none"
+                        ),
+                    )),
+                };
+                match admitted {
                     Ok(request) => requests.push(request),
                     Err((code, reason)) => self.refuse(token, code, reason),
                 }
@@ -521,9 +517,10 @@ impl Doorman {
             }
             (Ok(ToAgent::Feeds), Some(_)) => requests.push(Request::Feeds),
             (Ok(ToAgent::Ask), Some((slot, _))) => {
-                let socket = descriptors.into_iter().next().map(Packets::from);
+                let socket = descriptors.into_iter().next();
+                let socket = socket.and_then(|fd| Packets::try_from(fd).ok());
                 match socket.filter(|_| self.asks.len() < ASKS_MAX) {
-                    Some(socket) => self.asks.push((slot, socket)),
+                    Some(socket) => self.asks.push_back((slot, socket)),
                     None => self.counters.asks_dropped += 1,
                 }
             }
@@ -597,6 +594,7 @@ impl Doorman {
         let welcome = Welcome {
             slot,
             generation,
+            mark: board.mark(slot),
             publish,
             address: self.address.clone(),
         };
@@ -608,7 +606,7 @@ impl Doorman {
             connection.wants_nudge = hello.wants_nudge;
             let bytes = ToClient::Welcome(welcome).encode();
             // A client that went away meanwhile is found by its hang-up.
-            let _ = connection.socket.send(&bytes, Some(board.descriptor()));
+            let _ = connection.socket.send_with(&bytes, &board.descriptors());
         }
         self.counters.welcomed += 1;
         let (pid, job_size, ulfm) = (peer.pid, hello.job_size, hello.ulfm);

@@ -35,6 +35,9 @@ pub(super) const FENCES_OF_INIT: u64 = 4;
 pub(super) const FENCES_OF_OPEN_MPI_4: u64 = 2;
 /// Of other MPIs it is not known; after one fence and this long without another it has ended.
 pub(super) const INIT_QUIET: Duration = Duration::from_secs(1);
+/// After its last fence MPI_Init of Open MPI 5 still chooses the collectives of MPI_COMM_WORLD. A rank that hears of a
+/// death before that crashes, and nothing tells when it has: so nobody is told for so long.
+const INIT_TAIL: Duration = Duration::from_millis(500);
 /// The same where ranks are slow.
 pub(super) const INIT_QUIET_MOST: Duration = Duration::from_secs(10);
 
@@ -113,21 +116,10 @@ impl Launcher {
         let over = self.fences.delivered_of_all();
         self.bell.started
             || over >= self.fences_of_init
-            || self.arrivals.are_over(Instant::now(), self.expected_here())
             || over >= 1
                 && self.waiting.is_empty()
                 && !self.fences.is_awaited()
                 && self.last_fence.elapsed() > self.init_quiet.unwrap_or(INIT_QUIET)
-    }
-
-    /// The own ranks that MPI_Init is to see: not those that have come, and left in order, without it.
-    fn expected_here(&self) -> impl Iterator<Item = u32> {
-        let is_over = |rank: &u32| {
-            let mut ended = self.bell.ended.iter();
-            ended.any(|ended| ended.rank == *rank && ended.finalized)
-        };
-        let ranks = self.plan.layout.ranks_of(self.own);
-        ranks.filter(move |rank| !is_over(rank))
     }
 
     /// A rank or node that is lost before the end of MPI_Init takes the job with it. One launcher says so: the
@@ -147,7 +139,10 @@ impl Launcher {
         self.bell.started |= self.fences.delivered_of_all() >= self.fences_of_init
             || started && (is_quiet || self.has_losses())
             || self.peers.bells().any(|(_, bell)| bell.started);
-        if self.bell.abort.is_some() || started || self.bell.started || !any_connected {
+        if started || self.bell.started || !any_connected {
+            return self.judge_losses();
+        }
+        if self.bell.abort.is_some() {
             return;
         }
         self.judge_arrivals();
@@ -201,9 +196,20 @@ impl Launcher {
         !self.has_started() && self.has_losses()
     }
 
-    /// Tells the own ranks of deaths, once each.
+    /// Whether the last fence of MPI_Init was answered so lately that ranks may still be in it.
+    pub(super) fn may_be_in_init(&self) -> bool {
+        self.init_over
+            .is_some_and(|since| since.elapsed() < INIT_TAIL)
+    }
+
+    /// Tells the own ranks of deaths, once each. Before that, fences are answered: what tells of a death may tell of
+    /// the end of MPI_Init, too.
     pub(super) fn tell_deaths(&mut self, server: &Server) -> Result<(), Error> {
-        if self.bell.abort.is_some() || !self.ranks.any_connected() || self.is_in_doubt() {
+        if self.bell.abort.is_some()
+            || !self.ranks.any_connected()
+            || self.is_in_doubt()
+            || self.may_be_in_init()
+        {
             return Ok(());
         }
         for rank in self.dead() {

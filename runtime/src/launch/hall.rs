@@ -103,6 +103,9 @@ impl Launcher {
             match outcome {
                 Outcome::Complete(id, data) => {
                     self.last_fence = Instant::now();
+                    if self.fences.delivered_of_all() >= self.fences_of_init {
+                        self.init_over.get_or_insert(self.last_fence);
+                    }
                     if let Some(waiting) = self.waiting.remove(&id) {
                         if self.plan.verbose {
                             let (ms, size) =

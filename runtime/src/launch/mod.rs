@@ -27,6 +27,7 @@ mod hold;
 mod hosts;
 mod layout;
 mod library;
+mod loss;
 mod modex;
 pub mod node;
 mod notices;
@@ -51,6 +52,7 @@ pub(crate) use ends::ECHO;
 pub(crate) use hold::{Hold, sweep};
 pub use hosts::Hosts;
 pub use layout::{Layout, LayoutError};
+pub use loss::OnLoss;
 pub use output::Output;
 pub use policy::ExitPolicy;
 pub use programs::{Program, programs};
@@ -73,6 +75,8 @@ pub struct Plan {
     pub programs: Vec<Program>,
     /// Whose exit status counts.
     pub policy: ExitPolicy,
+    /// What the loss of a rank or node does to the job; if that is not said, what its MPI can live with.
+    pub on_loss: Option<OnLoss>,
     /// Variables that the ranks get besides those of their launcher.
     pub export: Vec<(OsString, OsString)>,
     /// Where the ranks' words go.

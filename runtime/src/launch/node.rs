@@ -91,7 +91,9 @@ pub(super) struct Launcher {
     pub(super) last_fence: Instant,
     /// How long MPI_Init may be silent where its fences are not known: as long as the ranks took to their first.
     pub(super) init_quiet: Option<Duration>,
-    /// Who has come to the first fence of MPI_Init, where libpmix does not tell of fences.
+    /// Since when the fences of MPI_Init are over here.
+    pub(super) init_over: Option<Instant>,
+    /// Who has come to the first fence of MPI_Init, where there is a single node.
     pub(super) arrivals: Arrivals,
     /// When the launchers of all nodes had come.
     pub(super) met: Instant,
@@ -182,6 +184,7 @@ pub fn run(
         signals_heard: BTreeMap::new(),
         last_fence: Instant::now(),
         init_quiet: None,
+        init_over: None,
         arrivals: Arrivals::default(),
         met: Instant::now(),
         kill_at: None,
@@ -640,9 +643,9 @@ impl Launcher {
             self.hear_signals();
             self.judge_start();
             self.hear_abort();
-            self.tell_deaths(server)?;
             self.lay_contributions()?;
             self.advance_fences();
+            self.tell_deaths(server)?;
             self.see_to_notices();
             self.see_to_modex(server)?;
             self.see_to_abort();
@@ -655,6 +658,7 @@ impl Launcher {
             let due = self.is_orphan
                 || self.bell.abort.is_some()
                 || self.bell.done
+                || self.may_be_in_init()
                 || !self.waiting.is_empty()
                 || !self.searching.is_empty()
                 || self.peers.is_settling()

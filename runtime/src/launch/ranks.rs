@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::bell::Ended;
+use super::environment;
+use super::loss::Mpi;
 use super::output::Mouths;
 use crate::sys::child::{bind_to_processors, bind_to_this_thread};
 use crate::sys::poll::{Epoll, readable};
@@ -90,6 +92,8 @@ pub(super) struct Ranks {
     running: BTreeMap<u32, Running>,
     /// What ranks that were told to end had started.
     strays: Vec<OwnedFd>,
+    /// The MPI that they have loaded, once one has.
+    mpi: Option<Mpi>,
 }
 
 /// Where a rank's pidfd stands in the loop's set, by the rank.
@@ -115,7 +119,7 @@ impl Ranks {
             .envs(environment.iter().map(|(name, value)| (name, value)));
         for (name, _) in std::env::vars_os() {
             let given = environment.iter().any(|(one, _)| *one == name);
-            if !given && super::environment::is_foreign(&name.to_string_lossy()) {
+            if !given && environment::is_foreign(&name.to_string_lossy()) {
                 command.env_remove(name);
             }
         }
@@ -147,6 +151,9 @@ impl Ranks {
     pub(super) fn note_connected(&mut self, rank: u32) {
         if let Some(running) = self.running.get_mut(&rank) {
             running.visits.come();
+            let pid = running.pid;
+            let find = || Mpi::of(pid, &environment::users_file());
+            self.mpi = self.mpi.or_else(find);
         }
     }
 
@@ -154,6 +161,11 @@ impl Ranks {
         if let Some(running) = self.running.get_mut(&rank) {
             running.visits.leave();
         }
+    }
+
+    /// The MPI of the ranks, if one has come with one.
+    pub(super) fn mpi(&self) -> Option<Mpi> {
+        self.mpi
     }
 
     /// Whether one has come to the PMIx server.

@@ -19,9 +19,43 @@ impl EventFd {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// One that another process sent.
+    /// One of this process's own that was handed on as a descriptor.
     pub fn from_received(fd: OwnedFd) -> Self {
         Self(fd)
+    }
+
+    /// One that a process sent which may send anything. What is none is refused, with what it is.
+    pub fn from_stranger(fd: OwnedFd) -> io::Result<Self> {
+        let what = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+        if what.as_os_str() == "anon_inode:[eventfd]" {
+            return Ok(Self(fd));
+        }
+        let text = format!("{} is no eventfd", what.display());
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+    }
+
+    /// Makes one readable that another process holds, too. That process may have filled the counter, or taken the
+    /// flag away by which a write to a full one does not wait: both are looked after first.
+    pub fn raise_shared(&self) {
+        let mut entry = libc::pollfd {
+            fd: self.0.as_raw_fd(),
+            events: libc::POLLIN | libc::POLLOUT,
+            revents: 0,
+        };
+        // SAFETY: one valid entry, and no wait.
+        let answer = unsafe { libc::poll(&raw mut entry, 1, 0) };
+        // What is readable is raised already, full or not.
+        if answer == 1 && entry.revents == libc::POLLOUT {
+            // SAFETY: no pointers; the flags of an eventfd are these two.
+            unsafe {
+                libc::fcntl(
+                    self.0.as_raw_fd(),
+                    libc::F_SETFL,
+                    libc::O_RDWR | libc::O_NONBLOCK,
+                )
+            };
+            self.raise();
+        }
     }
 
     /// Makes it readable. At the counter's limit it is readable already, so nothing is lost.
@@ -105,5 +139,65 @@ impl TimerFd {
 impl AsFd for TimerFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::socket::Packets;
+    use std::fs::File;
+
+    /// Takes away the flag by which a write does not wait.
+    fn make_blocking(event: &EventFd) {
+        // SAFETY: no pointers.
+        let answer = unsafe { libc::fcntl(event.0.as_raw_fd(), libc::F_SETFL, libc::O_RDWR) };
+        assert_eq!(answer, 0);
+    }
+
+    fn add(event: &EventFd, count: u64) {
+        let bytes = count.to_ne_bytes();
+        // SAFETY: eight readable bytes.
+        let wrote = unsafe { libc::write(event.0.as_raw_fd(), bytes.as_ptr().cast(), 8) };
+        assert_eq!(wrote, 8);
+    }
+
+    #[test]
+    fn only_an_eventfd_is_taken_for_one() {
+        let event = EventFd::new().unwrap();
+        let received = EventFd::from_stranger(event.0.try_clone().unwrap()).unwrap();
+        received.raise_shared();
+        received.raise_shared();
+        assert!(event.drain() && !event.drain());
+        let (reader, writer) = io::pipe().unwrap();
+        let (one, other) = Packets::pair().unwrap();
+        let others: [OwnedFd; 5] = [
+            reader.into(),
+            writer.into(),
+            one.as_fd().try_clone_to_owned().unwrap(),
+            TimerFd::new().unwrap().0,
+            File::open("/dev/null").unwrap().into(),
+        ];
+        for other in others {
+            let text = EventFd::from_stranger(other).unwrap_err().to_string();
+            assert!(text.ends_with("is no eventfd"), "{text}");
+        }
+        drop(other);
+    }
+
+    #[test]
+    fn a_full_counter_of_another_process_makes_nobody_wait() {
+        let event = EventFd::new().unwrap();
+        let received = EventFd::from_stranger(event.0.try_clone().unwrap()).unwrap();
+        add(&event, u64::MAX - 1);
+        make_blocking(&event);
+        received.raise_shared();
+        assert!(event.drain());
+        make_blocking(&event);
+        received.raise_shared();
+        assert!(
+            event.drain() && !event.drain(),
+            "it waits for nothing by now"
+        );
     }
 }

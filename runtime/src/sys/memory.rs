@@ -1,4 +1,4 @@
-//! Memory that several processes see: a sealed memfd and a mapping of it.
+//! Memory that several processes see: sealed memfds and mappings of them.
 //!
 //! A memfd has no name that could go stale, and its seals keep any holder from cutting it short
 //! under the others (which would turn their loads into SIGBUS). All access goes through atomics:
@@ -7,7 +7,7 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
@@ -22,21 +22,38 @@ pub const REQUIRED_SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::
 /// A new memfd of `size` zero bytes, sealed against change of size. Pages cost nothing until
 /// they are written.
 pub fn create_sealed(name: &CStr, size: usize) -> io::Result<OwnedFd> {
+    let fd = create_unsealed(name, size)?;
+    add_seals(fd.as_fd(), REQUIRED_SEALS)?;
+    Ok(fd)
+}
+
+/// Seals a memfd of [`create_unsealed`] against change of size and against every write but through the mappings
+/// that exist: whoever maps it from now on can only read it.
+pub fn seal_for_readers(fd: BorrowedFd<'_>) -> io::Result<()> {
+    match add_seals(fd, REQUIRED_SEALS | libc::F_SEAL_FUTURE_WRITE) {
+        // Linux before 5.1 does not know it: there, whoever maps it is asked to map it for reading.
+        Err(cause) if cause.raw_os_error() == Some(libc::EINVAL) => add_seals(fd, REQUIRED_SEALS),
+        answer => answer,
+    }
+}
+
+fn add_seals(fd: BorrowedFd<'_>, seals: i32) -> io::Result<()> {
+    // SAFETY: a plain system call on a descriptor.
+    let sealed = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) };
+    check("fcntl(F_ADD_SEALS)", i64::from(sealed)).map(drop)
+}
+
+/// A new memfd of `size` zero bytes, to be sealed.
+pub fn create_unsealed(name: &CStr, size: usize) -> io::Result<OwnedFd> {
     // SAFETY: `name` is NUL-terminated.
     let fd =
         unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     check("memfd_create", i64::from(fd))?;
     // SAFETY: the kernel has just given us this descriptor.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: plain system calls on a descriptor we own.
-    unsafe {
-        check(
-            "ftruncate",
-            i64::from(libc::ftruncate(fd.as_raw_fd(), size as libc::off_t)),
-        )?;
-        let sealed = libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, REQUIRED_SEALS);
-        check("fcntl(F_ADD_SEALS)", i64::from(sealed))?;
-    }
+    // SAFETY: a plain system call on a descriptor we own.
+    let cut = unsafe { libc::ftruncate(fd.as_raw_fd(), size as libc::off_t) };
+    check("ftruncate", i64::from(cut))?;
     Ok(fd)
 }
 
@@ -66,7 +83,16 @@ pub fn size(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(stat.st_size as u64)
 }
 
-/// A shared mapping, readable and writable, unmapped when dropped.
+/// What may be done with a mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Loads only: a store ends the process.
+    Read,
+    /// Loads and stores.
+    Write,
+}
+
+/// A shared mapping, unmapped when dropped.
 #[derive(Debug)]
 pub struct SharedMap {
     base: NonNull<u8>,
@@ -80,13 +106,13 @@ unsafe impl Sync for SharedMap {}
 
 impl SharedMap {
     /// Maps the first `size` bytes of `fd`. The caller has checked the file's size and seals.
-    pub fn map(fd: BorrowedFd<'_>, size: usize) -> io::Result<Self> {
+    pub fn map(fd: BorrowedFd<'_>, size: usize, access: Access) -> io::Result<Self> {
         // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing of ours.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 size,
-                libc::PROT_READ | libc::PROT_WRITE,
+                access.protection(),
                 libc::MAP_SHARED,
                 fd.as_raw_fd(),
                 0,
@@ -97,6 +123,49 @@ impl SharedMap {
         }
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at zero"))?;
         Ok(Self { base, size })
+    }
+
+    /// Maps one file, of which the access is given, and right behind it another one for writing, as one mapping.
+    /// The first size is a multiple of the page size. The caller has checked sizes and seals of the files.
+    pub fn map_in_a_row(
+        (first, first_size, access): (BorrowedFd<'_>, usize, Access),
+        (second, second_size): (BorrowedFd<'_>, usize),
+    ) -> io::Result<Self> {
+        let size = first_size
+            .checked_add(second_size)
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing of ours.
+        let base = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            libc::mmap(std::ptr::null_mut(), size, libc::PROT_NONE, flags, -1, 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at zero"))?;
+        // Unmapped if one of the two cannot be.
+        let map = Self { base, size };
+        let parts = [
+            (first, 0, first_size, access),
+            (second, first_size, second_size, Access::Write),
+        ];
+        for (fd, offset, size, access) in parts {
+            // SAFETY: it takes the place of a part of the mapping that was made for it, which nothing refers to.
+            let part = unsafe {
+                libc::mmap(
+                    map.base.as_ptr().add(offset).cast(),
+                    size,
+                    access.protection(),
+                    libc::MAP_SHARED | libc::MAP_FIXED,
+                    fd.as_raw_fd(),
+                    0,
+                )
+            };
+            if part == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(map)
     }
 
     /// The mapping's size in bytes.
@@ -137,6 +206,15 @@ impl SharedMap {
     }
 }
 
+impl Access {
+    fn protection(self) -> i32 {
+        match self {
+            Self::Read => libc::PROT_READ,
+            Self::Write => libc::PROT_READ | libc::PROT_WRITE,
+        }
+    }
+}
+
 impl Drop for SharedMap {
     fn drop(&mut self) {
         // SAFETY: base and size are those of the mapping, and no reference outlives `self`.
@@ -147,14 +225,13 @@ impl Drop for SharedMap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
     use std::sync::atomic::Ordering;
 
     #[test]
     fn two_mappings_see_each_other_and_the_size_is_sealed() {
         let fd = create_sealed(c"muster-test", 8192).unwrap();
-        let one = SharedMap::map(fd.as_fd(), 8192).unwrap();
-        let two = SharedMap::map(fd.as_fd(), 8192).unwrap();
+        let one = SharedMap::map(fd.as_fd(), 8192, Access::Write).unwrap();
+        let two = SharedMap::map(fd.as_fd(), 8192, Access::Read).unwrap();
         one.long(4096).store(7, Ordering::Release);
         assert_eq!(two.long(4096).load(Ordering::Acquire), 7);
         assert_eq!(seals(fd.as_fd()).unwrap() & REQUIRED_SEALS, REQUIRED_SEALS);
@@ -163,9 +240,36 @@ mod tests {
     }
 
     #[test]
+    fn what_is_sealed_for_readers_is_written_through_older_mappings_only() {
+        let size = 65536;
+        let ours = create_unsealed(c"muster-test", size).unwrap();
+        let theirs = create_sealed(c"muster-test", size).unwrap();
+        let (ours, theirs) = (ours.as_fd(), theirs.as_fd());
+        let map = |access| SharedMap::map_in_a_row((ours, size, access), (theirs, size));
+        let writer = map(Access::Write).unwrap();
+        seal_for_readers(ours).unwrap();
+        let reader = map(Access::Read).unwrap();
+        assert_eq!((reader.size(), writer.size()), (2 * size, 2 * size));
+        writer.long(size - 8).store(7, Ordering::Release);
+        reader.long(size).store(8, Ordering::Release);
+        assert_eq!(reader.long(size - 8).load(Ordering::Acquire), 7);
+        assert_eq!(writer.long(size).load(Ordering::Acquire), 8);
+        if seals(ours).unwrap() & libc::F_SEAL_FUTURE_WRITE != 0 {
+            assert!(map(Access::Write).is_err());
+            // SAFETY: a plain system call; it is meant to fail.
+            let begun = unsafe {
+                let start = reader.at(0, 8).cast();
+                libc::mprotect(start, size, libc::PROT_READ | libc::PROT_WRITE)
+            };
+            assert_eq!(begun, -1);
+        }
+    }
+
+    #[test]
     #[should_panic(expected = "offset")]
     fn an_offset_outside_is_refused() {
         let fd = create_sealed(c"muster-test", 4096).unwrap();
-        SharedMap::map(fd.as_fd(), 4096).unwrap().word(4096);
+        let map = SharedMap::map(fd.as_fd(), 4096, Access::Write).unwrap();
+        map.word(4096);
     }
 }

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use super::check;
 
+/// Most descriptors that one wait tells of.
+const READY_MAX: usize = 64;
+
 /// What a descriptor is ready for.
 #[derive(Debug, Clone, Copy)]
 pub struct Ready {
@@ -55,13 +58,24 @@ impl Epoll {
     /// of the kernel's clock where it has `epoll_pwait2` (5.11), else rounded up to milliseconds.
     /// A signal ends the wait early, with nothing ready.
     pub fn wait(&self, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<()> {
-        const AT_ONCE: usize = 64;
+        self.wait_for(READY_MAX, ready, timeout)
+    }
+
+    /// As `wait`, for at most so many descriptors, up to 64. The next call begins with those that were
+    /// ready and not among them.
+    pub fn wait_for(
+        &self,
+        most: usize,
+        ready: &mut Vec<Ready>,
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
         // SAFETY: all-zero epoll events are valid.
-        let mut events: [libc::epoll_event; AT_ONCE] = unsafe { std::mem::zeroed() };
+        let mut events: [libc::epoll_event; READY_MAX] = unsafe { std::mem::zeroed() };
+        let events = &mut events[..most.clamp(1, READY_MAX)];
         ready.clear();
-        let count = match self.wait_precise(&mut events, timeout) {
+        let count = match self.wait_precise(events, timeout) {
             Err(cause) if matches!(cause.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
-                self.wait_coarse(&mut events, timeout)
+                self.wait_coarse(events, timeout)
             }
             answer => answer,
         };

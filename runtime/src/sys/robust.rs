@@ -139,12 +139,12 @@ fn zero_or_code(code: i32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::memory::create_sealed;
+    use crate::sys::memory::{Access, create_sealed};
     use std::os::fd::AsFd;
 
     fn line() -> SharedMap {
         let fd = create_sealed(c"muster-test", 4096).unwrap();
-        SharedMap::map(fd.as_fd(), 4096).unwrap()
+        SharedMap::map(fd.as_fd(), 4096, Access::Write).unwrap()
     }
 
     #[test]

@@ -174,6 +174,12 @@ impl Packets {
     /// Sends one message and at most one descriptor, without blocking (`WouldBlock` if full: then
     /// nothing was sent) and without SIGPIPE.
     pub fn send(&self, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        self.send_with(bytes, descriptor.as_slice())
+    }
+
+    /// The same with several descriptors, [`DESCRIPTORS_MAX`] at most.
+    pub fn send_with(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        assert!(descriptors.len() <= DESCRIPTORS_MAX);
         let mut part = libc::iovec {
             iov_base: bytes.as_ptr().cast_mut().cast(),
             iov_len: bytes.len(),
@@ -183,19 +189,21 @@ impl Packets {
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_iov = &raw mut part;
         header.msg_iovlen = 1;
-        if let Some(descriptor) = descriptor {
+        if !descriptors.is_empty() {
+            let size = size_of_val(descriptors) as u32;
             header.msg_control = control.0.as_mut_ptr().cast();
             // SAFETY: CMSG_SPACE only computes.
-            header.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as _;
-            // SAFETY: the control buffer is aligned and has room for one header and descriptor.
+            header.msg_controllen = unsafe { libc::CMSG_SPACE(size) } as _;
+            // SAFETY: the control buffer is aligned and has room for one header and the descriptors.
             unsafe {
                 let first = libc::CMSG_FIRSTHDR(&raw const header);
                 (*first).cmsg_level = libc::SOL_SOCKET;
                 (*first).cmsg_type = libc::SCM_RIGHTS;
-                (*first).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
-                libc::CMSG_DATA(first)
-                    .cast::<RawFd>()
-                    .write_unaligned(descriptor.as_raw_fd());
+                (*first).cmsg_len = libc::CMSG_LEN(size) as _;
+                let places = libc::CMSG_DATA(first).cast::<RawFd>();
+                for (index, descriptor) in descriptors.iter().enumerate() {
+                    places.add(index).write_unaligned(descriptor.as_raw_fd());
+                }
             }
         }
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -264,10 +272,21 @@ impl Packets {
     }
 }
 
-impl From<OwnedFd> for Packets {
-    /// A socket that came in a message. If it is none, the first use says so.
-    fn from(fd: OwnedFd) -> Self {
-        Self(fd)
+impl TryFrom<OwnedFd> for Packets {
+    type Error = io::Error;
+
+    /// A socket that came in a message. Anything else than a Unix socket of packets is refused.
+    fn try_from(fd: OwnedFd) -> io::Result<Self> {
+        let of = |option| socket_option(fd.as_fd(), option);
+        let kind = (of(libc::SO_DOMAIN)?, of(libc::SO_TYPE)?);
+        if kind == (libc::AF_UNIX, libc::SOCK_SEQPACKET) {
+            return Ok(Self(fd));
+        }
+        let text = format!(
+            "domain {} and type {} are no Unix socket of packets",
+            kind.0, kind.1
+        );
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     }
 }
 
@@ -275,6 +294,23 @@ impl AsFd for Packets {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// A number that the kernel knows of a socket.
+fn socket_option(fd: BorrowedFd<'_>, option: libc::c_int) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: room for a number, and the length says so.
+    let answer = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    check("getsockopt", i64::from(answer)).map(|_| value)
 }
 
 /// Room for the control messages of [`DESCRIPTORS_MAX`] descriptors, aligned for their header.

@@ -27,7 +27,7 @@ pub enum Seen {
 /// What a worker leaves to the next: what its keeper holds.
 pub struct Estate {
     door: Door,
-    pub board: std::os::fd::OwnedFd,
+    pub board: BoardWriter,
 }
 
 pub struct Agent {
@@ -80,17 +80,16 @@ impl Agent {
 
     /// A worker after the death of the one before it.
     pub fn resume(place: Place, estate: Estate) -> Self {
-        let board = BoardWriter::adopt(estate.board).unwrap();
+        let board = BoardWriter::adopt(&estate.board);
         let watch = Watch::adopt(&board.view()).unwrap();
         Self::run(place, estate.door, board, watch)
     }
 
     fn run(place: Place, door: Door, board: BoardWriter, watch: Watch) -> Self {
-        let keep = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().unwrap();
         let kept = door.share().unwrap();
         let estate = Estate {
             door: kept,
-            board: keep(board.descriptor()),
+            board: board.share(),
         };
         let (view, doorman) = (board.view(), Doorman::new(door, &place).unwrap());
         let stop = Arc::new((AtomicBool::new(false), EventFd::new().unwrap()));
@@ -221,9 +220,10 @@ fn serve(
                 Order::SendKey(slot, key) => assert!(doorman.send_key(slot, key)),
             }
         }
-        doorman
+        while doorman
             .serve(Instant::now(), &mut board, watch, &mut requests)
-            .unwrap();
+            .unwrap()
+        {}
         watch.take(&mut notices);
         for request in requests.drain(..) {
             if let Request::Attached {

@@ -14,7 +14,7 @@ pub(crate) use words::{foreign, with_mpirun};
 
 use super::{CliError, complain, print_error};
 use crate::launch::{
-    Bind, Error, ExitPolicy, Hosts, Layout, Output, Plan, SlurmHabits, Step, node, programs,
+    Bind, Error, ExitPolicy, Hosts, Layout, OnLoss, Output, Plan, SlurmHabits, Step, node, programs,
 };
 use clap::Args;
 use std::ffi::OsString;
@@ -77,6 +77,10 @@ pub(crate) struct RunArgs {
     /// Whose exit status is the job's.
     #[arg(long, value_name = "first|worst|survivors", default_value = "survivors", value_parser = parse_policy)]
     exit_policy: ExitPolicy,
+    /// What the loss of a rank or node does: end the job with the rank's status (137 for a node), or nothing
+    /// [default: continue where the ranks' MPI has fault tolerance or they use none, else abort].
+    #[arg(long, value_name = "abort|continue", value_parser = parse_on_loss)]
+    on_loss: Option<OnLoss>,
     /// How many seconds the launchers of all nodes, and then their ranks, may take to come; and how long a rank waits
     /// for what another has not put and no fence brings (PMIx_Get), if it sets no limit itself.
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
@@ -109,6 +113,10 @@ fn parse_policy(word: &str) -> Result<ExitPolicy, String> {
     word.parse()
 }
 
+fn parse_on_loss(word: &str) -> Result<OnLoss, String> {
+    word.parse()
+}
+
 /// What a page has to say besides the options.
 const AFTER: &str = "\
 Each node has a launcher, which starts the node's ranks, is their PMIx server and tells their MPI of \
@@ -123,12 +131,22 @@ which the first program links that links one, or one of its first arguments (tim
 Open MPI beside the program, under OPAL_PREFIX or in PATH; else the system's, or what MUSTER_LIBPMIX names. Ranks \
 find OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE and _NODE_RANK, as under mpirun.
 
-A rank that is lost before the end of MPI_Init is a failed launch; on a single node, of whose \
-fences nothing is told, MPI_Init counts as over one second after the last rank has come to it. A rank that ends \
-without MPI_Finalize is dead to the others, whatever its status. MPI_Abort ends the job on every node, with the \
+A rank that is lost before the end of MPI_Init is a failed launch. A rank that ends \
+without MPI_Finalize is dead to the others, whatever its status: ranks that call exit(1) are survived, too, which \
+mpirun of Open MPI 5 does not do. MPI_Abort ends the job on every node, with the \
 status that was asked for, or 1 where that was 0. Under MPI_ERRORS_ARE_FATAL, which is MPI's default, the first rank \
 whose call meets the death of another aborts the job, with the number of the error: 75 (MPI_ERR_PROC_FAILED) in Open \
-MPI 5. A rank that a signal killed is named with its pid and the signal, unless it is how the job was ended; of one \
+MPI 5.
+
+The loss of a rank or node ends the job where MPI has no fault tolerance, since the other ranks would wait \
+for it for ever: with the rank's status (137 after SIGKILL, 1 where it was 0), or 137 for a node. MPI is taken \
+to have it if a rank has loaded Open MPI 5 or later (libopen-pal.so.80, as /proc shows it when the rank comes \
+to PMIx_Init) and OMPI_MCA_mpi_ft_enable is on in its environment or in ~/.openmpi/mca-params.conf. With any \
+other MPI (Open MPI 4, MPICH) the default is abort; without one (programs of PMIx or Muster alone, or that \
+link MPI statically) it is continue. --on-loss=continue or --on-loss=abort says it for any program; abort then \
+counts ranks that never came to MPI_Init and end with another status than 0, too.
+
+A rank that a signal killed is named with its pid and the signal, unless it is how the job was ended; of one \
 that is dead before the end of MPI_Init the failed launch tells. What MPI has to say of an error through PMIx \
 (PMIx_Log, as Open MPI 5 does) goes where the standard error of the rank does, 65536 bytes of it at most; what many \
 ranks of a node say alike libpmix may say once. SIGUSR1 and SIGUSR2 go to the ranks and what these have started; \
@@ -164,7 +182,8 @@ the ranks said was lost (see above), 128 and the number of the signal if one has
 With OMPI_MCA_pmix_base_async_modex=1 ranks of a node that use shared memory hang in Open MPI 5.0.11, under its own \
 mpirun as well; leave it out, or add OMPI_MCA_btl=tcp,self.
 
-Other MPIs: Debian's Open MPI 4.1 starts and runs, without fault tolerance. MPICH as it comes from PyPI \
+Other MPIs: Debian's Open MPI 4.1 starts and runs, without fault tolerance: a lost rank ends its job. \
+MPICH as it comes from PyPI \
 has no PMIx, says so, and is not started.
 
 In a step of Slurm the nodes are the step's: srun -N4 --mpi=none --no-kill --kill-on-bad-exit=0 muster run \
@@ -294,6 +313,7 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
         layout,
         programs,
         policy: args.exit_policy,
+        on_loss: args.on_loss,
         export,
         output,
         patience: Duration::from_secs(args.patience),

@@ -72,6 +72,11 @@ pub(super) struct Library {
     request: Request,
 }
 
+/// Parameter of libpmix: whether it ends a fence within one node by itself and tells nobody. The launcher has to know
+/// of every fence: MPI_Init is over with the last of its own. PMIx 4.0 and 4.1, which do not know it, tell of every
+/// fence.
+const LOCAL_FENCES: &str = "PMIX_MCA_pmix_server_fence_localonly_opt";
+
 /// A library of a later release copies more pointers than our header declares: it finds zeros.
 #[repr(C)]
 struct Module {
@@ -169,6 +174,10 @@ impl Library {
             later: [0; 64],
         }));
         let mut list = infos.list.clone();
+        let given = std::env::var_os(LOCAL_FENCES);
+        // SAFETY: Rust's own readers of the environment are kept out by its lock, and no other library that reads it
+        // runs in the launcher before libpmix does.
+        unsafe { std::env::set_var(LOCAL_FENCES, "0") };
         // SAFETY: the module stays; the infos and what they point to outlive the call, which copies them.
         let status = unsafe {
             (self.init)(
@@ -177,6 +186,14 @@ impl Library {
                 list.len(),
             )
         };
+        // The ranks get what the user has set.
+        // SAFETY: as above; libpmix has read it, and its thread waits for work.
+        unsafe {
+            match given {
+                Some(given) => std::env::set_var(LOCAL_FENCES, given),
+                None => std::env::remove_var(LOCAL_FENCES),
+            }
+        }
         succeeded("PMIx_server_init", status)
     }
 

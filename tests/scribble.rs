@@ -1,0 +1,102 @@
+//! Ranks that write over all that they share with their agent, as stray pointers do, and workers that die then: the
+//! successor starts, holds nobody dead who lives, and finds who dies.
+
+use muster_tests::DEADLINE;
+use muster_tests::ranks::{Job, Rank, signal};
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
+use std::time::SystemTime;
+
+const FAILURES: [&str; 5] = ["NodeFailed", "RankFailed", "RankLeft", "Outcast", "LOST"];
+/// What a successor may need of address space besides what its keeper has: what the rails and threads take. The board
+/// takes 45 MB.
+const BESIDES: u64 = 32 << 20;
+
+fn start(job: &Job, node: usize, rank: u32) -> Rank {
+    let program = env!("CARGO_BIN_EXE_muster-test-rank");
+    let mut command = job.command(program, node, rank);
+    let rank = Rank::start(&mut command, &format!("rank {rank}"));
+    rank.await_words(&["ATTACHED"]);
+    rank
+}
+
+/// Ranks 0 to 2 on n1, rank 3 on n2.
+fn start_all() -> (Job, Vec<Rank>) {
+    // On a busy machine the next worker may take longer than standard's deadline.
+    let job = Job::new(2).with_profile("quiet");
+    let mut ranks: Vec<Rank> = (0..4)
+        .map(|rank| start(&job, 1 + rank as usize / 3, rank))
+        .collect();
+    for rank in &mut ranks {
+        rank.await_states("n1=Alive n2=Alive 0=Alive 1=Alive 2=Alive 3=Alive");
+        rank.take_passed();
+    }
+    (job, ranks)
+}
+
+/// The worker of n1 is killed, and another one takes up the service.
+fn replace_worker(job: &Job, ranks: &[Rank]) {
+    let (keeper, worker) = job.agent(1).pair();
+    signal(worker, Signal::KILL);
+    for rank in &ranks[..3] {
+        rank.await_words(&["ATTACHED"]);
+    }
+    let (same_keeper, successor) = job.agent(1).pair();
+    assert_eq!(same_keeper, keeper);
+    assert_ne!(successor, worker);
+}
+
+/// A rank that comes is let in, one that is killed is told, and nobody else is accused before.
+fn expect_service(job: &Job, mut ranks: Vec<Rank>, what: &str) {
+    let newcomer = start(job, 1, 4);
+    ranks.remove(1).kill();
+    for rank in ranks.iter().chain([&newcomer]) {
+        rank.await_words(&["EVENT", "RankFailed", "rank=1"]);
+        let passed = rank.take_passed();
+        let is_failure = |line: &&String| line.split(' ').any(|word| FAILURES.contains(&word));
+        let accused: Vec<_> = passed.iter().filter(is_failure).collect();
+        assert!(accused.is_empty(), "{what}: {accused:?}");
+    }
+    for rank in &mut ranks {
+        rank.await_states("n1=Alive n2=Alive 0=Alive 1=Failed 2=Alive 3=Alive 4=Alive");
+    }
+}
+
+/// Issue: zeros at the beginning of the board ended every successor, ones in the slots failed living ranks.
+#[test]
+fn a_scribbled_board_and_a_killed_worker_fail_nobody() {
+    let since = SystemTime::UNIX_EPOCH.elapsed();
+    let seed = since.map_or(1, |since| since.as_nanos() as u64);
+    println!("seed {seed}");
+    for what in ["zeros", "ones", "bits", "noise"] {
+        let (job, mut ranks) = start_all();
+        ranks[0].tell(&format!("scribble {what} {seed}"));
+        let said = ranks[0].await_words(&["SCRIBBLED"]);
+        assert_ne!(said, "SCRIBBLED 0", "nothing could be written");
+        replace_worker(&job, &ranks);
+        expect_service(&job, ranks, what);
+    }
+}
+
+/// A successor maps nothing that its keeper has mapped already: where address space is short it starts all the same.
+#[test]
+fn a_successor_needs_no_second_mapping_of_the_board() {
+    let (job, ranks) = start_all();
+    let (keeper, _) = job.agent(1).pair();
+    let statm = std::fs::read_to_string(format!("/proc/{keeper}/statm")).expect("the keeper lives");
+    let pages: u64 = statm
+        .split(' ')
+        .next()
+        .and_then(|pages| pages.parse().ok())
+        .expect("a size");
+    let page = rustix::param::page_size() as u64;
+    let limit = Some(pages * page + BESIDES);
+    let limit = Rlimit {
+        current: limit,
+        maximum: limit,
+    };
+    let keeper = Pid::from_raw(keeper as i32).expect("a process");
+    prlimit(Some(keeper), Resource::As, limit).expect("it is ours");
+    println!("{limit:?}, waiting {DEADLINE:?} at most");
+    replace_worker(&job, &ranks);
+    expect_service(&job, ranks, "short of address space");
+}
