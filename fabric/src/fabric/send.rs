@@ -528,7 +528,8 @@ fn probes(
         let due = if path.spare {
             path.addresses.is_some() && path.health.probe_due(now_us, health)
         } else {
-            peer.hearing.probe_due(now_us, path.rail) || by_health
+            let told_failing = peer.told_failing.contains(&path.nid);
+            peer.hearing.probe_due(now_us, path.rail, told_failing) || by_health
         };
         if due {
             selection.add_probe(choice(index, path));
@@ -539,7 +540,7 @@ fn probes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Arrival, Fabric, FabricConfig, Transport};
+    use crate::{Arrival, Fabric, FabricConfig, NidList, Transport};
 
     fn open(rails: &str) -> Fabric {
         let library = crate::load().expect("libfabric is installed where tests run");
@@ -695,6 +696,22 @@ mod tests {
         assert_eq!(choice.rail, 1);
         let selection = a.select_paths(160, to_b, route, &tried);
         assert_eq!(pairs(selection.probes()), [(0, 0)]);
+    }
+
+    /// A peer whose rail works again finds out by what comes over it: if all others avoided it, it would fail for ever.
+    #[test]
+    fn a_rail_that_its_peer_says_fails_is_tried_once_an_interval() {
+        let mut a = open("127.41.50.1:0@udp,127.41.50.2:0@udp");
+        let b: NidList = "127.41.51.1:7001@udp,127.41.51.2:7001@udp".parse().unwrap();
+        let to_b = a.peer(&b).unwrap();
+        a.told_failing(to_b, &[b.as_slice()[1].clone()]);
+        let mut tried = |now_us| {
+            let selection = a.select_paths(now_us, to_b, Route::Next, &Tried::default());
+            pairs(selection.probes()) == [(1, 1)]
+        };
+        let times = [0, 1, 99_999, 100_000, 100_001, 300_000];
+        let due = [true, false, false, true, false, true];
+        assert_eq!(times.map(&mut tried), due, "whether or not it is watched");
     }
 
     /// A rail whose provider holds messages until the next look takes its turn, until it is half full.

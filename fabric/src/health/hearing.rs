@@ -48,6 +48,8 @@ pub struct Pace {
 
 /// Questions that a late rail must miss to be silent.
 const ASKS: u32 = 3;
+/// Between two tries of a rail that a peer says fails, if the peer is not watched and so has no pace.
+const UNWATCHED_PROBE_US: u64 = 100_000;
 
 impl Pace {
     /// For a peer that sends a beat in each interval, over its rails in turn. A rail that brings nothing
@@ -269,11 +271,13 @@ impl Hearing {
         self.rails[rail].silent
     }
 
-    /// Whether a silent rail is to be tried again now; if so, the next time is one interval later.
-    pub(crate) fn probe_due(&mut self, now_us: u64, rail: usize) -> bool {
-        let interval_us = self.pace.map_or(0, |pace| pace.silent_us);
+    /// Whether a rail is to be tried again now that is silent, or that the peer says fails. If so, the next time is
+    /// one interval later. The peer finds out by what we send that its rail works again: it has to be tried, however
+    /// well we hear the peer on it.
+    pub(crate) fn probe_due(&mut self, now_us: u64, rail: usize, told_failing: bool) -> bool {
+        let interval_us = self.pace.map_or(UNWATCHED_PROBE_US, |pace| pace.silent_us);
         let rail = &mut self.rails[rail];
-        let due = rail.silent && now_us >= rail.probe_us;
+        let due = (rail.silent || told_failing) && now_us >= rail.probe_us;
         if due {
             rail.probe_us = now_us + interval_us;
         }
@@ -380,11 +384,11 @@ mod tests {
         hearing.watch(0, Pace::unasked(100));
         hearing.heard(150, 0);
         changes(&mut hearing);
-        assert!(hearing.probe_due(160, 1));
-        assert!(!hearing.probe_due(259, 1));
-        assert!(hearing.probe_due(260, 1));
+        assert!(hearing.probe_due(160, 1, false));
+        assert!(!hearing.probe_due(259, 1, false));
+        assert!(hearing.probe_due(260, 1, false));
         hearing.unwatch();
-        assert!(!hearing.is_silent(1) && !hearing.probe_due(400, 1));
+        assert!(!hearing.is_silent(1) && !hearing.probe_due(400, 1, false));
     }
 
     /// A deadline of a rail that is judged no more would stay in the past for ever, and its host awake.

@@ -199,16 +199,20 @@ mod tests {
 
     /// What it says when it knocks.
     fn knock(number: usize) -> Vec<u8> {
-        let mut stranger = engine(number, 2, &["10.0.0.1@udp0"]);
+        next_frame(&mut engine(number, 2, &["10.0.0.1@udp0"]), 1000)
+    }
+
+    /// What an engine sends next, from this time on.
+    fn next_frame(engine: &mut Engine, from_us: u64) -> Vec<u8> {
         let mut buffer = vec![0; 1500];
-        for us in (1..).map(|beat| beat * 1000) {
-            stranger.handle(Instant(us), Input::Wake).unwrap();
-            if let Some(sent) = stranger.poll_transmit(Instant(us), &mut buffer) {
+        for us in (0..10_000).map(|beat| from_us + beat * 1000) {
+            engine.handle(Instant(us), Input::Wake).unwrap();
+            if let Some(sent) = engine.poll_transmit(Instant(us), &mut buffer) {
                 buffer.truncate(sent.size);
-                break;
+                return buffer;
             }
         }
-        buffer
+        panic!("it sends nothing for ten seconds");
     }
 
     fn hear(strangers: &mut Strangers, now_us: u64, engine: &mut Engine, bytes: &[u8]) {
@@ -277,19 +281,22 @@ mod tests {
         assert_eq!(strangers.now(0, &own), []);
         hear(&mut strangers, 1_000_000, &mut own, &knock(2));
         assert_eq!(strangers.now(1_000_000, &own).len(), 1);
-        let mut right = knock(2);
-        // The same with our key, as if it had been started anew.
+        // The same with our key, as if it had been started anew: a request for anyone, our answer to it, and the
+        // request for us.
         let mut again = engine(2, 1, &["10.0.0.1@udp0"]);
-        for us in (1..1000).map(|beat| beat * 1000) {
-            again.handle(Instant(us), Input::Wake).unwrap();
-            right.resize(1500, 0);
-            if let Some(sent) = again.poll_transmit(Instant(us), &mut right) {
-                right.truncate(sent.size);
-                break;
-            }
-        }
-        let taken = own.handle(Instant(2_000_000), Input::Datagram { bytes: &right });
-        assert_eq!(taken, Ok(()));
-        assert_eq!(strangers.now(2_000_000, &own), []);
+        let request = next_frame(&mut again, 1000);
+        let taken = own.handle(Instant(2_000_000), Input::Datagram { bytes: &request });
+        assert_eq!(taken, Err(Reject::Unproven));
+        let is_answered = (1..10).any(|ms| {
+            let answer = next_frame(&mut own, 2_000_000 + ms * 1000);
+            again.handle(Instant(1000 + ms * 1000), Input::Datagram { bytes: &answer }) == Ok(())
+        });
+        assert!(is_answered);
+        let is_taken = (1..10).any(|ms| {
+            let proven = next_frame(&mut again, 20_000 + ms * 1000);
+            own.handle(Instant(2_100_000), Input::Datagram { bytes: &proven }) == Ok(())
+        });
+        assert!(is_taken);
+        assert_eq!(strangers.now(2_100_000, &own), []);
     }
 }
