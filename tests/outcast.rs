@@ -70,7 +70,8 @@ fn ranks_whose_node_was_buried_with_its_agent_are_told_so() {
     for other in [0, 3, 4] {
         ranks[other].await_words(&["EVENT", "RankFailed", "rank=0"]);
         let passed = ranks[other].take_passed();
-        let returned = |line: &String| line.contains("NodeUp") || line.contains("RankUp");
+        let is_up = |line: &String| line.contains("NodeUp") || line.contains("RankUp");
+        let returned = |line: &String| line.contains("node=n2") && is_up(line);
         assert!(!passed.iter().any(returned), "{passed:?}");
     }
 }
