@@ -96,6 +96,32 @@ fn words_of_ranks_are_told_apart() {
     assert_eq!(said, "said 3\ncried 3\n");
 }
 
+/// What a rank has said stays in its buffer if it is killed; a terminal gets each line (run-2).
+#[test]
+fn the_last_lines_of_a_killed_rank_come_by_a_terminal() {
+    let script =
+        "import os, sys; print('said', sys.stdout.isatty(), 'x' * 5000); os.kill(os.getpid(), 9)";
+    let whole = "x".repeat(5000);
+    for (more, count, line) in [
+        (&[][..], 0, String::new()),
+        (&["--pty"], 4, format!("said True {whole}")),
+        (&["--pty", "--label"], 1, format!("3: said True {whole}")),
+    ] {
+        let options = [&["--nodes", "2", "--ppn", "2", "--on-loss=continue"], more].concat();
+        let mut run = Running::start(&options, Path::new("python3"), &["-E", "-c", script]);
+        run.expect_end();
+        let is_it = |one: &&String| **one == line;
+        let found = run.lines.iter().filter(is_it).count();
+        assert_eq!(found, count, "{more:?}: {}", run.text());
+        assert_eq!(
+            run.text().contains("said"),
+            count > 0,
+            "{more:?}: {}",
+            run.text()
+        );
+    }
+}
+
 /// A rank that has ended is not forgotten (run-2).
 #[test]
 fn a_slow_reader_loses_nothing() {

@@ -9,6 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
 use super::node::{TICK, say};
 use super::words::{LAST_WORDS, Words};
@@ -30,6 +32,9 @@ pub struct Output {
     pub label: bool,
     /// A file for each rank, or for several; `%r` is the rank, `%h` the node, `%j` the job, `%%` a percent sign.
     pub file: Option<String>,
+    /// The standard output of each rank is a terminal, so that its C library writes each line when it ends. Not with a
+    /// file.
+    pub pty: bool,
 }
 
 impl Output {
@@ -93,6 +98,8 @@ pub(super) struct Mouths {
     told: EventFd,
     /// The files of ranks, and where they are.
     files: RefCell<Vec<(String, File)>>,
+    /// Our end of the terminal of the rank that is being started.
+    terminal: RefCell<Option<OwnedFd>>,
 }
 
 /// What has become of the words.
@@ -134,7 +141,7 @@ impl Mouths {
     pub(super) fn new(output: &Output, node: &str, job: &str) -> io::Result<Self> {
         let told = EventFd::new()?;
         let mut words = Vec::new();
-        if output.label && output.file.is_none() {
+        if (output.label || output.pty) && output.file.is_none() {
             let tell = || {
                 let copy = told.as_fd().try_clone_to_owned();
                 copy.map(EventFd::from_received)
@@ -151,6 +158,7 @@ impl Mouths {
             words,
             told,
             files: RefCell::default(),
+            terminal: RefCell::default(),
         })
     }
 
@@ -179,8 +187,17 @@ impl Mouths {
             })?;
             command.stdout(file.try_clone()?).stderr(file.try_clone()?);
             self.files.borrow_mut().push((path, file));
-        } else if self.output.label {
+        } else if !self.words.is_empty() {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        if self.output.pty {
+            let (ours, theirs) = terminal().map_err(|cause| {
+                io::Error::other(format!(
+                    "--pty: no terminal for a rank: {cause}; leave --pty out"
+                ))
+            })?;
+            command.stdout(theirs);
+            *self.terminal.borrow_mut() = Some(ours);
         }
         Ok(())
     }
@@ -190,12 +207,13 @@ impl Mouths {
     /// # Errors
     /// The system's.
     pub(super) fn listen(&self, child: &mut Child, rank: u32) -> io::Result<()> {
+        let out = self.terminal.take();
         let pipes = [
-            child.stdout.take().map(OwnedFd::from),
+            out.or_else(|| child.stdout.take().map(OwnedFd::from)),
             child.stderr.take().map(OwnedFd::from),
         ];
         for (words, pipe) in self.words.iter().zip(pipes) {
-            pipe.map_or(Ok(()), |pipe| words.add(rank, pipe))?;
+            pipe.map_or(Ok(()), |pipe| words.add(rank, pipe, self.output.label))?;
         }
         Ok(())
     }
@@ -299,6 +317,19 @@ impl Mouths {
     }
 }
 
+/// A terminal that passes on every byte as it is: our end and a rank's.
+fn terminal() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let ours = openpt(flags)?;
+    grantpt(&ours)?;
+    unlockpt(&ours)?;
+    let theirs = ioctl_tiocgptpeer(&ours, flags)?;
+    let mut modes = tcgetattr(&theirs)?;
+    modes.make_raw();
+    tcsetattr(&theirs, OptionalActions::Now, &modes)?;
+    Ok((ours, theirs))
+}
+
 /// The same as [`say`], where it need not be waited for: whoever reads may take nothing.
 fn say_if_room(node: &str, words: &str) {
     let error = io::stderr();
@@ -344,6 +375,7 @@ mod tests {
         for wrong in ["%x", "a%"] {
             let output = Output {
                 label: false,
+                pty: false,
                 file: Some(wrong.into()),
             };
             let why = output.check().unwrap_err();
@@ -357,6 +389,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let output = Output {
             label: true,
+            pty: false,
             file: Some(format!("{}/%r", folder.path().display())),
         };
         let mouths = Mouths::new(&output, "n", "j").unwrap();

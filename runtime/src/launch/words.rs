@@ -36,6 +36,8 @@ const WAKE: u64 = u64::MAX;
 /// The pipe of a rank.
 struct Tube {
     pipe: File,
+    /// Each line begins with the rank.
+    label: bool,
     /// Since the last whole line.
     held: Vec<u8>,
     /// What the rank had said when it had ended, as far as it is not read.
@@ -71,7 +73,9 @@ impl Tube {
     }
 
     fn end_line(&mut self, rank: u32, lines: &mut Vec<u8>) {
-        lines.extend(format!("{rank}: ").as_bytes());
+        if self.label {
+            lines.extend(format!("{rank}: ").as_bytes());
+        }
         lines.append(&mut self.held);
         lines.push(b'\n');
     }
@@ -152,13 +156,18 @@ impl Words {
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn add(&self, rank: u32, pipe: OwnedFd) -> io::Result<()> {
+    pub(super) fn add(&self, rank: u32, pipe: OwnedFd, label: bool) -> io::Result<()> {
         let mut tubes = lock(&self.0.tubes);
         if !self.is_gone() {
             self.0.epoll.add(pipe.as_fd(), u64::from(rank))?;
             let pipe = File::from(pipe);
-            let (held, due) = (Vec::new(), 0);
-            tubes.insert(rank, Tube { pipe, held, due });
+            let tube = Tube {
+                pipe,
+                label,
+                held: Vec::new(),
+                due: 0,
+            };
+            tubes.insert(rank, tube);
         }
         Ok(())
     }
@@ -242,6 +251,7 @@ impl Shared {
         // Not held while lines are written, which may take as long as their reader likes.
         let tube = lock(&self.tubes).remove(&rank);
         let Some(mut tube) = tube else { return };
+        // The end of a terminal is an error (EIO).
         let count = tube.pipe.read(buffer).unwrap_or(0);
         tube.due = tube.due.saturating_sub(count as u64);
         let mut lines = Vec::new();
@@ -372,8 +382,12 @@ mod tests {
 
     fn tube() -> Tube {
         let pipe = File::open("/dev/null").unwrap();
-        let (held, due) = (Vec::new(), 0);
-        Tube { pipe, held, due }
+        Tube {
+            pipe,
+            label: true,
+            held: Vec::new(),
+            due: 0,
+        }
     }
 
     fn heard(parts: &[&[u8]]) -> Vec<u8> {

@@ -97,6 +97,10 @@ pub(crate) struct RunArgs {
     /// Write what a rank says into a file, at its end if it is there; %r is the rank, %h the node, %j the job.
     #[arg(long, value_name = "PATTERN", conflicts_with = "label")]
     output: Option<String>,
+    /// Make the standard output of each rank a terminal: its lines then come as soon as they end, and those of a killed
+    /// rank are not lost in its buffer.
+    #[arg(long, conflicts_with = "output")]
+    pty: bool,
     /// Say what is done: the job's name, libpmix, variables, fences, deaths.
     #[arg(short, long)]
     verbose: bool,
@@ -157,6 +161,10 @@ and so does one whose agent is lost. Of standard input the first rank reads.
 
 Of more than eight emulated nodes a core the agents have MUSTER_PROFILE=quiet, if it is not set: standard's deadlines \
 are too short there.
+
+What a rank writes to a pipe or a file stays in a buffer of its C library until that is full or flushed, and is lost \
+if the rank is killed. With --pty the rank has a terminal as standard output and writes each line when it ends; some \
+programs then write colours. The launcher passes the lines on as with --label, which may be given, too.
 
 With --label the launcher reads what the ranks say and passes it on in whole lines; what comes without an end of line \
 gets one, and a line of more than 65536 bytes comes in parts, each with the rank before it. Lines of more than 4096 \
@@ -299,6 +307,7 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
     }
     let output = Output {
         label: args.label,
+        pty: args.pty,
         file: args.output.clone(),
     };
     output.check().map_err(usage)?;
