@@ -76,6 +76,32 @@ fn a_variable_that_is_not_set_is_told_of_once() {
     );
 }
 
+/// What is misspelt, or has no effect on emulated nodes, is said by one of all the processes, and the job runs.
+#[test]
+fn settings_that_nobody_obeys_are_said_once() {
+    for nodes in ["1", "2"] {
+        let mut run = Running::command(
+            command()
+                .args(["--nodes", nodes, "--", "echo", "RAN"])
+                .env("MUSTER_PROFIL", "quiet")
+                .env("MUSTER_LOG", "foo")
+                .env("MUSTER_RAILS", "eth99@udp0"),
+        );
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success() && run.count("RAN") >= 1, "{text}");
+        for words in [
+            "muster: MUSTER_PROFIL is no setting of Muster and has no effect; did you mean MUSTER_PROFILE?",
+            "muster: MUSTER_LOG cannot be understood: in \"foo\", \"foo\" is no level; set it to error, warn, info or \
+             debug; warn is used",
+            "muster run: MUSTER_RAILS=eth99@udp0: rail eth99@udp0: this node has no interface \"eth99\"; it has no \
+             effect on emulated nodes, which have addresses of their own on loopback (--rails COUNT)",
+        ] {
+            assert_eq!(run.count(words), 1, "{words}: {text}");
+        }
+    }
+}
+
 /// It is not the program that is not there. The node that comes to it first says so.
 /// run-2.
 #[test]

@@ -12,14 +12,16 @@ mod words;
 
 pub(crate) use words::{foreign, with_mpirun};
 
-use super::{CliError, complain, print_error};
+use super::{CliError, complain, print_error, warn_of_strange_settings};
+use crate::config::parse_rails;
 use crate::launch::{
     Bind, Error, ExitPolicy, Hosts, Layout, OnLoss, Output, Plan, SlurmHabits, Step, node, programs,
 };
 use clap::Args;
+use muster_fabric::Address;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -299,6 +301,10 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
     output.check().map_err(usage)?;
     let export = exported(&args.export).map_err(usage)?;
     if place.speaks_first() {
+        warn_of_strange_settings();
+        if is_emulated {
+            warn_of_rails();
+        }
         warn_of_unset(&args.export);
         if args.verbose {
             name_the_job(&job, &place);
@@ -447,6 +453,28 @@ fn name_the_job(job: &str, place: &Place) {
     };
     let line = format!("muster run: the job is {job}{how}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Emulated nodes have addresses of their own: what is set is not used, and may be wrong where it is.
+fn warn_of_rails() {
+    let Some(value) = std::env::var_os("MUSTER_RAILS").filter(|value| !value.is_empty()) else {
+        return;
+    };
+    let text = value.to_string_lossy();
+    let wrong = match parse_rails(&[text.clone().into_owned()]) {
+        Err(error) => Some(error.to_string()),
+        Ok(rails) => rails.iter().find_map(|rail| match &rail.address {
+            Address::Interface(name) if !Path::new("/sys/class/net").join(name).exists() => {
+                Some(format!("rail {rail}: this node has no interface {name:?}"))
+            }
+            _ => None,
+        }),
+    };
+    let wrong = wrong.map_or(String::new(), |wrong| format!("{wrong}; "));
+    print_error(format_args!(
+        "muster run: MUSTER_RAILS={text}: {wrong}it has no effect on emulated nodes, which have addresses \
+         of their own on loopback (--rails COUNT)"
+    ));
 }
 
 /// Ranks do not get what is not there, and a misspelt name is soon overlooked.
