@@ -185,8 +185,9 @@ With OMPI_MCA_pmix_base_async_modex=1 ranks of a node that use shared memory han
 mpirun as well; leave it out, or add OMPI_MCA_btl=tcp,self.
 
 Other MPIs: Debian's Open MPI 4.1 starts and runs, without fault tolerance: a lost rank ends its job. \
-MPICH as it comes from PyPI \
-has no PMIx, says so, and is not started.
+A program \
+that links MPICH without PMIx (from PyPI, Debian's) is not started, with status 127; one that another program starts \
+(timeout 20 ./app) gets a warning. Build MPICH with --with-pmix, or use its own mpiexec.
 
 In a step of Slurm the nodes are the step's: srun -N4 --mpi=none --no-kill --kill-on-bad-exit=0 muster run \
 -n 8 -- ./app starts one launcher a node. The job's key is a file of mode 0600 in HOME until all launchers have it; \
