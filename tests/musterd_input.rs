@@ -186,13 +186,40 @@ fn variables_are_taken_named_or_empty() {
         let text = String::from_utf8_lossy(&start(variable, "").stderr).into_owned();
         assert!(text.contains("nosuchif0"), "{variable}: {text}");
     }
-    let output = start("MUSTER_LOG", "=,bad[");
-    let said = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&said);
-    assert!(
-        text.contains("MUSTER_LOG cannot be understood") && text.contains("bad["),
-        "{text}"
-    );
+    for (variable, value, words) in [
+        (
+            "MUSTER_LOG",
+            "=,bad[",
+            ["MUSTER_LOG cannot be understood", "bad["],
+        ),
+        (
+            "MUSTER_LOG",
+            "warm",
+            ["\"warm\" is no level", "did you mean warn?"],
+        ),
+        (
+            "MUSTER_SEED",
+            "127.0.0.1@udp0",
+            ["MUSTER_SEED is no setting", "did you mean MUSTER_SEEDS?"],
+        ),
+    ] {
+        let output = start(variable, value);
+        let said = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&said);
+        for word in words {
+            assert_eq!(text.matches(word).count(), 1, "{word}: {text}");
+        }
+    }
+    let output = Command::new(program("muster"))
+        .arg("members")
+        .env("MUSTER_DIR", directory.path())
+        .env("MUSTER_JOBS", "nobody")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    let words =
+        "muster: MUSTER_JOBS is no setting of Muster and has no effect; did you mean MUSTER_JOB?\n";
+    assert_eq!(text.matches(words).count(), 1, "{text}");
     let output = Command::new(program("muster"))
         .arg("members")
         .env("MUSTER_DIR", directory.path())

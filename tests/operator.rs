@@ -359,6 +359,33 @@ fn a_killed_rank_is_named() {
     assert_eq!(answer["ranks"]["failed"], serde_json::json!([1]));
 }
 
+/// The only rank of a node is killed and the agent, which has nobody left, leaves: that is no clean end, and says so.
+#[test]
+fn a_node_that_left_after_its_rank_was_killed_does_not_read_as_well() {
+    let job = Job::new(2);
+    let start = |node, rank| {
+        let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), node, rank);
+        let started = Rank::start(&mut command, &format!("rank {rank}"));
+        started.await_words(&["ATTACHED"]);
+        started
+    };
+    let (_first, second) = (start(1, 0), start(2, 1));
+    let admin = Admin(job.place(1).directory().join("control"));
+    admin.await_answer(&["check"], |answer| answer == "OK: 2 of 2 members alive\n");
+    second.kill();
+    admin.await_answer(&["members", "--state", "left"], |answer| {
+        answer.contains("announced, after rank 1 failed")
+    });
+    let events = admin.await_answer(&["events"], |answer| answer.contains("node-left"));
+    let left = events.lines().find(|line| line.contains("node-left"));
+    let left = left.expect("it is there");
+    assert!(left.ends_with("announced, after rank 1 failed"), "{left}");
+    let (code, verdict, _) = admin.run(&["check"]);
+    let said = "CRITICAL: 1 of 2 members alive, 1 left after a rank failed, 1 rank failed\n\
+                ranks failed: 1\nleft after a rank failed: n2\n";
+    assert_eq!((code, verdict.as_str()), (Some(4), said));
+}
+
 /// Where each setting came from: option, variable, file, default.
 #[test]
 fn settings_have_an_origin() {

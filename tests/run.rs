@@ -748,18 +748,3 @@ fn mpi4py_runs_unchanged() {
         assert!(status.success() && text.contains("(4 processes"), "{text}");
     });
 }
-
-/// MPICH from PyPI has no PMIx: it says so itself, and the job ends (run-5).
-#[test]
-fn mpich_says_that_it_has_no_pmix() {
-    job(|folder| {
-        let binary = compile(&venv("mpich").join("mpicc"), "sum", &[], folder);
-        let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, &[]);
-        let status = run.expect_end();
-        let text = run.text();
-        assert!(
-            !status.success() && text.contains("PMI version PMIx"),
-            "{text}"
-        );
-    });
-}

@@ -1,11 +1,13 @@
 //! What a user of `muster run` asks for that there is not (run-2): said once, whatever the number of nodes, with what
 //! helps.
 
+use muster_tests::launch::venv;
 use muster_tests::make_program;
 use muster_tests::running::{Running, command};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::Command;
 
 /// Every node finds it out for itself, before the start or at it; one says it, for all.
 /// run-2.
@@ -76,6 +78,32 @@ fn a_variable_that_is_not_set_is_told_of_once() {
     );
 }
 
+/// What is misspelt, or has no effect on emulated nodes, is said by one of all the processes, and the job runs.
+#[test]
+fn settings_that_nobody_obeys_are_said_once() {
+    for nodes in ["1", "2"] {
+        let mut run = Running::command(
+            command()
+                .args(["--nodes", nodes, "--", "echo", "RAN"])
+                .env("MUSTER_PROFIL", "quiet")
+                .env("MUSTER_LOG", "foo")
+                .env("MUSTER_RAILS", "eth99@udp0"),
+        );
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success() && run.count("RAN") >= 1, "{text}");
+        for words in [
+            "muster: MUSTER_PROFIL is no setting of Muster and has no effect; did you mean MUSTER_PROFILE?",
+            "muster: MUSTER_LOG cannot be understood: in \"foo\", \"foo\" is no level; set it to error, warn, info or \
+             debug; warn is used",
+            "muster run: MUSTER_RAILS=eth99@udp0: rail eth99@udp0: this node has no interface \"eth99\"; it has no \
+             effect on emulated nodes, which have addresses of their own on loopback (--rails COUNT)",
+        ] {
+            assert_eq!(run.count(words), 1, "{words}: {text}");
+        }
+    }
+}
+
 /// It is not the program that is not there. The node that comes to it first says so.
 /// run-2.
 #[test]
@@ -141,4 +169,92 @@ fn a_job_runs_with_nothing_open() {
         let said = std::fs::read_to_string(folder.path().join(rank)).expect("a file");
         assert_eq!(said, "RAN\n");
     }
+}
+
+/// Compiles without libmuster.
+fn cc(compiler: &Path, folder: &Path, words: &[&str]) {
+    let output = Command::new(compiler)
+        .args(words)
+        .current_dir(folder)
+        .output()
+        .expect("a compiler");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {said}");
+}
+
+/// With the name of the library and the remedy, once for all nodes, and no rank has run.
+fn expect_refused(run: &mut Running, library: &str) {
+    let status = run.expect_end();
+    let text = run.text();
+    assert_eq!((status.code(), run.count("RAN")), (Some(127), 0), "{text}");
+    for word in [
+        library,
+        "MPICH without PMIx",
+        "--with-pmix",
+        "Open MPI",
+        "n[1-2]",
+    ] {
+        assert_eq!(text.matches(word).count(), 1, "{word}: {text}");
+    }
+}
+
+/// MPICH from PyPI has no PMIx; its ranks would abort, without a word of ours.
+/// run-5.
+#[test]
+fn a_program_of_mpich_without_pmix_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = "#include <mpi.h>\n#include <stdio.h>\n\
+                  int main(void) { MPI_Init(0, 0); puts(\"RAN\"); return MPI_Finalize(); }\n";
+    std::fs::write(folder.path().join("app.c"), source).expect("a file");
+    cc(
+        &venv("mpich").join("mpicc"),
+        folder.path(),
+        &["app.c", "-o", "app"],
+    );
+    let app = folder.path().join("app");
+    let mut run = Running::start(&["--nodes", "2", "-n", "4"], &app, &[]);
+    expect_refused(&mut run, "libmpi.so.12");
+}
+
+/// Each rank of Debian's MPICH takes itself for the whole job, and ends with 0. Behind another program, which may be
+/// a launcher of MPICH's, it is not refused and not passed over.
+/// run-5.
+#[test]
+fn an_mpich_whose_ranks_would_not_find_each_other_does_not_pass_silently() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(name), text).expect("a file");
+    };
+    write(
+        "mpi.c",
+        "const char version[] = \"MPICH Version: 4.0.2\"; int MPI_Init(void) { return version[0] == 0; }\n",
+    );
+    let app = "#include <stdio.h>\nint MPI_Init(void);\nint main(void) { puts(\"RAN\"); return MPI_Init(); }\n";
+    write("app.c", app);
+    let (gcc, soname) = (Path::new("cc"), "-Wl,-soname,libmpich.so.12");
+    cc(
+        gcc,
+        folder.path(),
+        &["-shared", "-fPIC", soname, "mpi.c", "-o", "libmpich.so.12"],
+    );
+    let rpath = format!("-Wl,-rpath,{}", folder.path().display());
+    cc(
+        gcc,
+        folder.path(),
+        &["app.c", "./libmpich.so.12", &rpath, "-o", "app"],
+    );
+    let app = folder.path().join("app");
+    let mut run = Running::start(&["--nodes", "2", "-n", "2"], &app, &[]);
+    expect_refused(&mut run, "libmpich.so.12");
+
+    let words = ["-n", "2", "--", "timeout", "60"];
+    let mut run = Running::command(command().args(words).arg(&app));
+    let status = run.expect_end();
+    let text = run.text();
+    assert!(status.success() && run.count("RAN") == 2, "{text}");
+    let said = format!(
+        "muster run: n1: {}: it links MPICH without PMIx",
+        app.display()
+    );
+    assert_eq!(run.count(&said), 1, "{text}");
 }

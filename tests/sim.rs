@@ -83,7 +83,8 @@ fn a_sweep_names_its_seeds_and_does_not_depend_on_threads() {
     assert_eq!((&report["first"], &report["runs"]), (&5.into(), &3.into()));
     assert_eq!(report, json_of("4"));
     // Without a first seed one is drawn, and said.
-    let (code, fresh) = json(&["sweep", "--scenario", &file, "--seeds", "1", "-o", "json"]);
+    // A scenario is named alike to each command.
+    let (code, fresh) = json(&["sweep", &file, "--seeds", "1", "-o", "json"]);
     assert_eq!(code, Some(0));
     assert!(fresh["first"].is_u64());
 }

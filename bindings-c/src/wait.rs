@@ -35,12 +35,26 @@ fn wait<T: From<u8>>(
         context::check(context)?;
         let states = members(states, last)?;
         let deadline = Duration::from_millis(timeout_ms.into());
-        let found = until(&context::client(context)?, &states, deadline)?;
+        let client = context::client(context)?;
+        let found = until(&client, &states, deadline)?;
         found.ok_or_else(|| {
-            let message = format!("{} within {timeout_ms} ms", too_late());
+            let hint = if is_unplaced(&client) { UNPLACED } else { "" };
+            let message = format!("{} within {timeout_ms} ms{hint}", too_late());
             Failure::new(Code::Timeout, message)
         })
     })
+}
+
+/// What is added where MPICH's launcher has started the process and nobody has told Muster of its rank.
+const UNPLACED: &str = "; this process was started by a launcher that speaks PMI without PMIx (MPICH's mpiexec), \
+                        which tells Muster of no ranks: call muster_mpi_init of muster_mpi.h after MPI_Init, in place \
+                        of muster_init";
+
+/// Whether this process has no rank, and a launcher without PMIx.
+fn is_unplaced(client: &Client) -> bool {
+    let is_set = |name: &&str| std::env::var_os(name).is_some();
+    let by_pmi = ["PMI_RANK", "PMI_FD", "PMI_PORT"].iter().any(is_set);
+    by_pmi && !is_set(&"PMIX_NAMESPACE") && matches!(client.my_rank(), Ok(None))
 }
 
 /// Waits until a node is in one of these states.

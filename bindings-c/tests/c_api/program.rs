@@ -44,6 +44,22 @@ fn wrong_use_of_the_static_library() {
     check("wrong_use", STATIC, None);
 }
 
+/// Under MPICH's launcher a rank that called muster_init alone is told of muster_mpi_init when it waits in vain.
+#[test]
+fn a_wait_without_ranks_under_mpich_names_the_remedy() {
+    for launcher in ["mpich", "none"] {
+        check_with("unplaced", SHARED, Some(&musterd()), |command| {
+            for name in ["PMI_RANK", "PMI_SIZE", "PMI_FD", "PMI_PORT"] {
+                command.env_remove(name);
+            }
+            if launcher == "mpich" {
+                command.env("PMI_RANK", "0").env("PMI_SIZE", "4");
+            }
+            command.arg(launcher)
+        });
+    }
+}
+
 #[test]
 fn attributes_written_read_watched_and_refused() {
     check("attributes", SHARED, Some(&musterd()));

@@ -23,7 +23,10 @@ pub(super) fn account(engine: &Engine, event: &Event) -> Option<Value> {
     }
     match event.kind {
         EventKind::NodeFailed => line["ranks"] = ranks_lost(engine, event.member).into(),
-        EventKind::NodeLeft { exit_code } => line["exit_code"] = exit_code.into(),
+        EventKind::NodeLeft { exit_code } => {
+            line["exit_code"] = exit_code.into();
+            line["failed_ranks"] = failed_ranks(engine, event.member).into();
+        }
         EventKind::RankChanged { fact } => tell_rank(&mut line, &fact),
         EventKind::GroupFailed { number, failed, of } => {
             let failure = engine.group_failure(number);
@@ -79,6 +82,16 @@ fn word(kind: &EventKind) -> Option<&'static str> {
 fn reporters(engine: &Engine, reporters: &Reporters) -> Vec<String> {
     let name = |id: MemberId| engine.name_of(id).unwrap_or("?").to_owned();
     reporters.iter().map(name).collect()
+}
+
+/// The ranks of a node that failed before it left.
+fn failed_ranks(engine: &Engine, node: MemberId) -> Vec<u32> {
+    let member = engine.member(node);
+    let facts = member.iter().flat_map(|member| member.ranks());
+    let failed = facts.filter(|fact| fact.state == State::Failed);
+    let mut failed: Vec<u32> = failed.map(|fact| fact.rank).collect();
+    failed.sort_unstable();
+    failed
 }
 
 /// The ranks that go with a node.

@@ -5,6 +5,7 @@
 //! writes through a tray.
 
 use super::tray::Tray;
+use crate::config::{check_log, strange_settings};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -163,8 +164,11 @@ fn to_file(path: &Path) {
         .init();
 }
 
-/// A value that cannot be understood must not look like one that is obeyed.
+/// A value or a name that cannot be understood must not look like one that is obeyed.
 fn complain() {
+    for strange in strange_settings() {
+        tracing::warn!("{strange}");
+    }
     complain_about_filter();
     if let Some(value) = std::env::var_os(PLACE)
         && place().is_none()
@@ -177,15 +181,21 @@ fn complain() {
 }
 
 fn filter() -> EnvFilter {
-    EnvFilter::try_from_env("MUSTER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"))
+    let value = std::env::var_os("MUSTER_LOG");
+    let filter = value
+        .filter(|value| check_log(value).is_ok())
+        .and_then(|_| EnvFilter::try_from_env("MUSTER_LOG").ok());
+    filter.unwrap_or_else(|| EnvFilter::new("warn"))
 }
 
-/// A level that cannot be understood must not look like one that is obeyed.
+/// What is no level has been said with the names; here is what the log's own reader does not understand.
 fn complain_about_filter() {
     let Some(value) = std::env::var_os("MUSTER_LOG") else {
         return;
     };
-    if let Err(error) = EnvFilter::try_from_env("MUSTER_LOG") {
+    if check_log(&value).is_ok()
+        && let Err(error) = EnvFilter::try_from_env("MUSTER_LOG")
+    {
         tracing::warn!(
             ?value,
             %error,

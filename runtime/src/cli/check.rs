@@ -4,7 +4,7 @@ use super::CliError;
 use super::agents::{self, AgentArgs};
 use super::paint;
 use super::show::{Shape, array, asked, print_answer, text};
-use crate::control::story::ranges;
+use crate::control::story::{failed_ranks, ranges};
 use crate::control::{Question, ask};
 use clap::Args;
 use muster_fabric::fold;
@@ -80,6 +80,11 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), CliError> {
                 .filter_map(Value::as_str);
             lines += &format!("{state}: {}\n", fold(names));
         }
+        let names = array(found, "left_after_failure");
+        if !names.is_empty() {
+            let names = names.iter().filter_map(Value::as_str);
+            lines += &format!("left after a rank failed: {}\n", fold(names));
+        }
         lines
     });
     match found["code"] == 0 {
@@ -116,6 +121,7 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
     let mut counts: BTreeMap<&str, u64> = states.map(|state| (state, 0)).into();
     let mut others: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let (mut failed, mut hung): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
+    let mut left_after_failure = Vec::new();
     for member in array(answer, "members") {
         let (name, state) = (text(member, "name"), text(member, "state"));
         if let Some((_, count)) = counts.iter_mut().find(|(known, _)| **known == state) {
@@ -126,6 +132,9 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
                 .entry(state.to_owned())
                 .or_default()
                 .push(name.to_owned());
+        }
+        if state == "left" && !failed_ranks(member).is_empty() {
+            left_after_failure.push(name.to_owned());
         }
         for rank in array(member, "ranks") {
             let number = rank["rank"].as_u64();
@@ -139,11 +148,11 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
     }
     failed.sort_unstable();
     hung.sort_unstable();
-    let (failed_ranks, hung_ranks) = (failed.len() as u64, hung.len() as u64);
+    let (ranks_failed, hung_ranks) = (failed.len() as u64, hung.len() as u64);
     let there = counts["alive"] + counts["degraded"];
     let too_few = least.is_some_and(|least| there < least);
     let is_outcast = answer["outcast"] == true;
-    let code = if is_outcast || counts["failed"] + failed_ranks > 0 {
+    let code = if is_outcast || counts["failed"] + ranks_failed > 0 {
         2
     } else if hung_ranks + counts["degraded"] + counts["suspect"] + counts["unknown"] > 0 || too_few
     {
@@ -151,17 +160,20 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
     } else {
         0
     };
-    let of = there + counts["suspect"] + counts["failed"];
+    // A node whose ranks failed before its agent left is missing in the job as much as a failed one.
+    let left_failed = left_after_failure.len() as u64;
+    let of = there + counts["suspect"] + counts["failed"] + left_failed;
     let mut summary = format!("{} of {of} members alive", counts["alive"]);
     for (count, what) in [
         (counts["degraded"], "degraded"),
         (counts["suspect"], "suspect"),
         (counts["failed"], "failed"),
-        (failed_ranks, "rank failed"),
+        (left_failed, "left after a rank failed"),
+        (ranks_failed, "rank failed"),
         (hung_ranks, "rank hung"),
     ] {
         if count > 0 {
-            let what = if count > 1 {
+            let what = if count > 1 && what.starts_with("rank ") {
                 what.replace("rank ", "ranks ")
             } else {
                 what.to_owned()
@@ -183,11 +195,12 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
         "code": code,
         "summary": summary,
         "members": counts,
-        "failed_ranks": failed_ranks,
+        "failed_ranks": ranks_failed,
         "hung_ranks": hung_ranks,
         "outcast": is_outcast,
         "ranks": { "failed": failed, "hung": hung },
         "others": others,
+        "left_after_failure": left_after_failure,
         "least": least,
     })
 }
@@ -254,6 +267,18 @@ mod tests {
                 "MUSTER OK - 1 of 1 members alive | alive=1 degraded=0 suspect=0 failed=0 left=1 \
                  failed_ranks=0 hung_ranks=0"
                     .into()
+            )
+        );
+        let died = json!([
+            member("n1", "alive", "alive"),
+            member("n2", "left", "failed")
+        ]);
+        let found = judge(&json!({ "members": died }), None);
+        assert_eq!(
+            (&found["summary"], &found["left_after_failure"]),
+            (
+                &json!("1 of 2 members alive, 1 left after a rank failed, 1 rank failed"),
+                &json!(["n2"])
             )
         );
         let (code, line) = judged(&well, Some(2));

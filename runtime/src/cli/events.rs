@@ -6,6 +6,7 @@ use super::names;
 use super::paint;
 use super::show::{Shape, ShowArgs, TIMEOUT_MAX_S, asked, text};
 use super::yaml::Yaml;
+use crate::control::story::after_failure;
 use crate::control::{Followed, Follower};
 use clap::Args;
 use muster_fabric::fold;
@@ -146,18 +147,23 @@ pub(crate) fn known(event: &Value) -> String {
     if let Some(cause) = event["cause"].as_str() {
         parts.push(cause.to_owned());
     }
+    let failed = event["failed_ranks"].as_array().into_iter().flatten();
+    let failed: Vec<u64> = failed.filter_map(Value::as_u64).collect();
     for (key, word) in [
         ("signal", "signal"),
         ("exit_code", "exit code"),
         ("setting", "setting"),
     ] {
-        if !event[key].is_null() {
+        // The agent's own 0 would read as an orderly end of ranks that failed.
+        let is_misleading = key == "exit_code" && !failed.is_empty() && event[key] == 0;
+        if !event[key].is_null() && !is_misleading {
             parts.push(format!(
                 "{word} {}",
                 event[key].to_string().trim_matches('"')
             ));
         }
     }
+    parts.extend(after_failure(&failed));
     if let Some(ms) = event["silent_ms"].as_f64() {
         parts.push(format!("silent for {ms:.1} ms"));
     }
@@ -225,5 +231,11 @@ mod tests {
             "cause": "kernel futex", "signal": 9, "reporters": [] });
         assert!(line(&event, false).ends_with("rank 5 on n3      kernel futex, signal 9"));
         assert!(line(&event, true).contains("\x1b[31mrank-failed"));
+        let left = |failed: &[u32]| {
+            json!({ "time": "T", "event": "node-left", "member": "n2", "cause": "announced", "exit_code": 0,
+                "failed_ranks": failed, "reporters": [] })
+        };
+        assert!(line(&left(&[]), false).ends_with("announced, exit code 0"));
+        assert!(line(&left(&[1]), false).ends_with("announced, after rank 1 failed"));
     }
 }

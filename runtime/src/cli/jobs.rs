@@ -20,11 +20,12 @@ const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
 /// Characters of a command that a list shows.
 const COMMAND_MAX: usize = 60;
 
-/// Of these sockets the one to talk to, of the job that is wanted.
+/// Of these sockets the one to talk to. `wanted` is the job that MUSTER_JOB names, or empty: an agent of another job
+/// is then never chosen, not even the only one.
 pub(super) fn choose(mut found: Vec<PathBuf>, wanted: &str) -> Result<PathBuf, CliError> {
     let first = found.first().and_then(|path| run_of(path));
     let is_one_run = first.is_some() && found.iter().all(|path| run_of(path) == first);
-    if !is_run_name(wanted) {
+    if wanted.is_empty() {
         match found.len() {
             1 => return Ok(found.remove(0)),
             _ if is_one_run => return Ok(best(found)),
@@ -32,6 +33,7 @@ pub(super) fn choose(mut found: Vec<PathBuf>, wanted: &str) -> Result<PathBuf, C
         }
     }
     let abouts = ask_all(&found, &Question::About);
+    let silent = abouts.iter().filter(|about| about.is_none()).count();
     let mut jobs: BTreeMap<String, Job> = BTreeMap::new();
     for (path, about) in found.into_iter().zip(abouts) {
         let job = jobs.entry(job_of(&path, about.as_ref())).or_default();
@@ -46,23 +48,23 @@ pub(super) fn choose(mut found: Vec<PathBuf>, wanted: &str) -> Result<PathBuf, C
     }
     let list: Vec<String> = jobs.iter().map(|(name, job)| job.line(name)).collect();
     let list = list.join("\n  ");
-    if is_run_name(wanted) && !jobs.contains_key(wanted) {
-        let why =
-            format!("MUSTER_JOB={wanted}, of which none runs on this node; there are:\n  {list}");
-        return Err(no_agent(why));
+    if !wanted.is_empty() && !jobs.contains_key(wanted) {
+        let silent = match silent {
+            0 => String::new(),
+            count => format!(" ({count} gave no answer)"),
+        };
+        let why = format!(
+            "MUSTER_JOB={wanted}, and no agent of that job runs on this node{silent}; there are:\n  {list}"
+        );
+        return Err(no_agent(why).hint(
+            "set MUSTER_JOB to one of these names or unset it, or choose an agent with --agent PATH",
+        ));
     }
-    Err(
-        CliError::new("which agent", format!("there are several:\n  {list}"))
-            .hint("choose one with --agent PATH, or a job with MUSTER_JOB=NAME"),
-    )
-}
-
-/// As `muster run` calls a job with emulated nodes, and nobody else.
-fn is_run_name(job: &str) -> bool {
-    let number = job.strip_prefix("run-");
-    number.is_some_and(|number| {
-        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-    })
+    let hint = match wanted.is_empty() {
+        true => "choose one with --agent PATH, or a job with MUSTER_JOB=NAME",
+        false => "choose one with --agent PATH",
+    };
+    Err(CliError::new("which agent", format!("there are several:\n  {list}")).hint(hint))
 }
 
 /// What tells agents apart: their job's name, or the socket of one without a job.
@@ -282,12 +284,32 @@ mod tests {
         );
         assert_eq!(choose(all(), "run-8000008").unwrap(), eight);
         assert_eq!(choose(all(), "run-7000007").unwrap(), seven[0]);
-        let said = choose(seven.to_vec(), "run-9").unwrap_err();
-        assert_eq!(said.code, 3);
+        // Neither a single agent nor those of a single run are asked in the name of another job.
+        for (found, name) in [
+            (all(), "nosuch"),
+            (seven.to_vec(), "run-9"),
+            (seven.to_vec(), "nosuch"),
+            (vec![eight], "nosuch"),
+        ] {
+            let said = choose(found, name).unwrap_err();
+            assert_eq!(said.code, 3, "{said}");
+            let said = said.to_string();
+            let why = format!("MUSTER_JOB={name}, and no agent of that job runs on this node;");
+            assert!(said.contains(&why) && said.contains("unset it"), "{said}");
+        }
+    }
+
+    /// A job whose emulated nodes share a MUSTER_DIR: MUSTER_JOB is set already, so it is no remedy.
+    #[test]
+    fn of_several_agents_of_the_named_job_one_is_chosen_by_its_path() {
+        let place = tempfile::tempdir().unwrap();
+        let two = ["a", "b"].map(|node| agent(place.path(), "servers", node, 2, false));
+        let said = choose(two.to_vec(), "servers").unwrap_err().to_string();
+        assert!(said.contains("there are several"), "{said}");
         assert!(
-            said.to_string()
-                .contains("MUSTER_JOB=run-9, of which none runs on this node"),
+            said.ends_with("hint: choose one with --agent PATH"),
             "{said}"
         );
+        assert_eq!(choose(two[..1].to_vec(), "servers").unwrap(), two[0]);
     }
 }

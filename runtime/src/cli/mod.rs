@@ -50,7 +50,7 @@ mod top;
 mod wait;
 mod yaml;
 
-use crate::config::{forget_values, refusal};
+use crate::config::{forget_values, refusal, strange_settings};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
@@ -132,6 +132,14 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return misread(error, &words),
     };
+    // `muster run` says it once for all its launchers; monitoring and packaging read what is printed.
+    let is_said_elsewhere = matches!(
+        cli.command,
+        Command::Run(_) | Command::Demo(_) | Command::Manual(_)
+    );
+    if !is_said_elsewhere && !check::is_plugin() {
+        warn_of_strange_settings();
+    }
     let outcome = match cli.command {
         Command::Members(args) => show::members(&args),
         Command::Why(args) => show::why(&args),
@@ -161,6 +169,13 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(()) => end_of_output(),
         Err(error) => complain(&error),
+    }
+}
+
+/// Says which variables of the environment are misspelt, or are obeyed by nobody.
+pub(crate) fn warn_of_strange_settings() {
+    for strange in strange_settings() {
+        print_error(format_args!("muster: {strange}"));
     }
 }
 

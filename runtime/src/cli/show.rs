@@ -116,9 +116,14 @@ impl MembersArgs {
 }
 
 fn folded_table(answer: &Value) -> String {
-    let mut states: BTreeMap<(&str, &str), Vec<&Value>> = BTreeMap::new();
+    let mut states: BTreeMap<(&str, String), Vec<&Value>> = BTreeMap::new();
     for member in array(answer, "members") {
-        let key = (text(member, "state"), text(member, "cause"));
+        let (state, cause) = (text(member, "state"), text(member, "cause"));
+        let cause = match state == "left" && !story::failed_ranks(member).is_empty() {
+            true => format!("{cause}, after a rank failed"),
+            false => cause.to_owned(),
+        };
+        let key = (state, cause);
         states.entry(key).or_default().push(member);
     }
     let mut rows = vec![["NAMES", "STATE", "COUNT", "RANKS", "CAUSE"].map(String::from)];
@@ -131,7 +136,7 @@ fn folded_table(answer: &Value) -> String {
             state.to_owned(),
             members.len().to_string(),
             ranges(&ranks),
-            cause.to_owned(),
+            cause,
         ]);
     }
     align(&rows)

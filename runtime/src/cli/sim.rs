@@ -45,11 +45,34 @@ pub(crate) enum Output {
     Json,
 }
 
+/// Names a scenario, to each command in the same two ways.
+#[derive(Args)]
+pub(crate) struct ScenarioArgs {
+    /// The scenario file.
+    #[arg(value_name = "SCENARIO", required_unless_present = "named")]
+    scenario: Option<PathBuf>,
+    /// The same as an option.
+    #[arg(
+        long = "scenario",
+        id = "named",
+        value_name = "FILE",
+        conflicts_with = "scenario"
+    )]
+    named: Option<PathBuf>,
+}
+
+impl ScenarioArgs {
+    fn path(&self) -> &Path {
+        let given = self.scenario.as_deref().or(self.named.as_deref());
+        given.expect("clap requires one of the two")
+    }
+}
+
 /// Options of `muster sim run`.
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// The scenario file.
-    scenario: PathBuf,
+    #[command(flatten)]
+    scenario: ScenarioArgs,
     /// The seed; else the scenario's own, else a fresh one.
     #[arg(long)]
     seed: Option<u64>,
@@ -70,9 +93,8 @@ pub(crate) struct RunArgs {
 /// Options of `muster sim sweep`.
 #[derive(Args)]
 pub(crate) struct SweepArgs {
-    /// The scenario file.
-    #[arg(long)]
-    scenario: PathBuf,
+    #[command(flatten)]
+    scenario: ScenarioArgs,
     /// How many seeds.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
@@ -194,7 +216,7 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), CliError> {
 }
 
 fn run_one(args: &RunArgs) -> Result<(), CliError> {
-    let scenario = read(&args.scenario)?;
+    let scenario = read(args.scenario.path())?;
     let seed = args.seed.or(scenario.seed).unwrap_or_else(fresh_seed);
     if scenario.study.is_some() {
         return sim_figures::run_plan(&scenario, seed, args.output);
@@ -221,7 +243,7 @@ fn run_one(args: &RunArgs) -> Result<(), CliError> {
             );
         }
     }
-    failure(&report.outcome, again(&args.scenario, seed))
+    failure(&report.outcome, again(args.scenario.path(), seed))
 }
 
 fn print_figures(figures: &Figures, runs: u64) {
@@ -252,7 +274,7 @@ struct SweepReport<'a> {
 }
 
 fn run_many(args: &SweepArgs) -> Result<(), CliError> {
-    let scenario = read(&args.scenario)?;
+    let scenario = read(args.scenario.path())?;
     let first = args.first.unwrap_or_else(fresh_seed);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or(cores, |threads| threads as usize);
@@ -278,7 +300,7 @@ fn run_many(args: &SweepArgs) -> Result<(), CliError> {
             let first = report.outcome.violations().first();
             let what = first.map_or_else(String::new, ToString::to_string);
             println!("seed {}: {}, {what}", report.seed, report.outcome.kind());
-            println!("  {}", again(&args.scenario, report.seed));
+            println!("  {}", again(args.scenario.path(), report.seed));
         }
     } else {
         print_json(&SweepReport {
@@ -295,7 +317,7 @@ fn run_many(args: &SweepArgs) -> Result<(), CliError> {
         })?;
     }
     match found.failed.first() {
-        Some(report) => failure(&report.outcome, again(&args.scenario, report.seed)),
+        Some(report) => failure(&report.outcome, again(args.scenario.path(), report.seed)),
         None => Ok(()),
     }
 }

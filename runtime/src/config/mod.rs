@@ -13,6 +13,7 @@ mod peers;
 mod profile;
 mod rails;
 mod refusal;
+mod unknown;
 mod yaml;
 
 pub use change::{Change, ChangeError, Limit, RuleChoice};
@@ -30,6 +31,7 @@ pub use profile::{ProfileError, parse_profile};
 pub(crate) use rails::switch_word;
 pub use rails::{RailEntry, RailsDocument};
 pub(crate) use refusal::{Refusal, forget_values, refusal};
+pub(crate) use unknown::{check_log, strange_settings};
 pub use yaml::{DOCUMENT_MAX, YamlError};
 
 use crate::doorman::PlaceError;

@@ -60,15 +60,37 @@ fn of_rank(rank: &Value) -> String {
     story + "\n"
 }
 
-/// Cause and reporters in a few words.
+/// Cause and reporters in a few words, and that ranks had failed on a node that left.
 pub(crate) fn known(member: &Value) -> String {
     let reporters = member["reporters"].as_array().into_iter().flatten();
     let reporters: Vec<&str> = reporters.filter_map(Value::as_str).collect();
-    let cause = member["cause"].as_str().unwrap_or("-");
-    if reporters.is_empty() {
-        cause.to_owned()
-    } else {
-        format!("{cause}, by {}", fold(reporters))
+    let mut known = member["cause"].as_str().unwrap_or("-").to_owned();
+    if !reporters.is_empty() {
+        let _ = write!(known, ", by {}", fold(reporters));
+    }
+    if member["state"] == "left"
+        && let Some(after) = after_failure(&failed_ranks(member))
+    {
+        let _ = write!(known, ", {after}");
+    }
+    known
+}
+
+/// The failed ranks of a member, in order.
+pub(crate) fn failed_ranks(member: &Value) -> Vec<u64> {
+    let facts = member["ranks"].as_array().into_iter().flatten();
+    let failed = facts.filter(|fact| fact["state"] == "failed");
+    let mut failed: Vec<u64> = failed.filter_map(|fact| fact["rank"].as_u64()).collect();
+    failed.sort_unstable();
+    failed
+}
+
+/// `after rank 1 failed`: why the end of a node that left was no orderly one; none if no rank had failed.
+pub(crate) fn after_failure(failed: &[u64]) -> Option<String> {
+    match failed {
+        [] => None,
+        [one] => Some(format!("after rank {one} failed")),
+        several => Some(format!("after ranks {} failed", ranges(several))),
     }
 }
 
@@ -139,6 +161,25 @@ mod tests {
             "0-3 (failed 1,3; hung 2)"
         );
         assert_eq!(ranks(&[]), "-");
+    }
+
+    #[test]
+    fn a_node_that_left_after_its_rank_failed_does_not_read_as_a_clean_end() {
+        let left = |states: &[&str]| {
+            let facts = states.iter().enumerate();
+            let facts = facts.map(|(rank, state)| json!({ "rank": rank, "state": state }));
+            json!({ "name": "n1", "state": "left", "cause": "announced", "ranks": facts.collect::<Vec<_>>() })
+        };
+        assert_eq!(known(&left(&["left", "left"])), "announced");
+        assert_eq!(
+            known(&left(&["left", "failed"])),
+            "announced, after rank 1 failed"
+        );
+        let story = tell(&left(&["failed", "failed", "left", "failed"]));
+        assert!(
+            story.starts_with("n1 is left: announced, after ranks 0-1,3 failed\n"),
+            "{story}"
+        );
     }
 
     #[test]

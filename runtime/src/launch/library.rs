@@ -1,10 +1,12 @@
 //! Finding the libpmix that the ranks' MPI will load, so that both ends are of one release.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// The name under which the system has one.
@@ -67,10 +69,17 @@ fn linked(program: &Path) -> Option<PathBuf> {
     read(&list(program)?, &|path| path.is_file())
 }
 
-/// What the dynamic linker would load for the program: the one that the program names, which may be anything.
-fn list(program: &Path) -> Option<String> {
-    let mut ldd = Command::new("ldd");
-    said(ldd.arg(program), PATIENCE)
+/// What the dynamic linker would load for the program: the one that the program names, which may be anything. Each
+/// program is looked at once.
+pub(super) fn list(program: &Path) -> Option<String> {
+    static KNOWN: Mutex<BTreeMap<PathBuf, Option<String>>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(list) = known.get(program) {
+        return list.clone();
+    }
+    let list = said(Command::new("ldd").arg(program), PATIENCE);
+    known.insert(program.to_owned(), list.clone());
+    list
 }
 
 /// What a command says until it ends, which it has so long for.

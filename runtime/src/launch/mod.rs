@@ -29,6 +29,7 @@ mod layout;
 mod library;
 mod loss;
 mod modex;
+mod mpich;
 pub mod node;
 mod notices;
 mod output;

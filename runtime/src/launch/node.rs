@@ -33,7 +33,8 @@ use super::refusals::Refusals;
 use super::shelf::Shelf;
 use super::signals::Signals;
 use super::{
-    Error, Hold, Plan, binding, cord, environment, library, memory_directory, session_directory,
+    Error, Hold, Plan, binding, cord, environment, library, memory_directory, mpich,
+    session_directory,
 };
 use crate::client::{Client, Options};
 use crate::pmix::server::{Done, JobFacts, Seat, Server, Upcall, Words};
@@ -349,6 +350,7 @@ impl Launcher {
         let words = self.plan.programs.iter();
         let words = words.flat_map(|program| program.arguments.iter().take(WORDS_LOOKED_AT));
         let words: Vec<&OsStr> = words.map(OsString::as_os_str).collect();
+        mpich::warn(self, &words);
         let path = library::find(&all, &words);
         let (server, upcalls) = Server::start(&path, &facts, raised)?;
         if self.plan.verbose {
@@ -495,7 +497,7 @@ impl Launcher {
             let which = self.plan.program_of(rank);
             let name = &self.plan.programs[which].name;
             if let Entry::Vacant(place) = files.entry(which) {
-                place.insert(library::program(name).map_err(|why| Error::Program {
+                place.insert(mpich::startable(name).map_err(|why| Error::Program {
                     program: shown(name),
                     node: self.name(),
                     why,

@@ -44,6 +44,11 @@ impl Output {
     /// It says what is wrong and what there is.
     pub fn check(&self) -> Result<(), String> {
         let pattern = self.file.as_deref().unwrap_or("x");
+        if let Some(remedy) = of_mpirun(pattern) {
+            return Err(format!(
+                "--output {pattern}: that is an option of mpirun; {remedy}"
+            ));
+        }
         fill(pattern, 0, "", "").map(|_| ())
     }
 
@@ -340,6 +345,30 @@ fn say_if_room(node: &str, words: &str) {
     }
 }
 
+/// What is to be said of a word that mpirun takes with `--output`: a file of that name is hardly meant.
+fn of_mpirun(pattern: &str) -> Option<String> {
+    let is_word = |word: &str| {
+        let tags = [
+            "tag",
+            "tag-detailed",
+            "tag-fullname",
+            "rank",
+            "timestamp",
+            "xml",
+        ];
+        tags.contains(&word)
+    };
+    if pattern.split(',').all(is_word) {
+        return Some(format!(
+            "--label writes the rank before each line (a file of that name: --output ./{pattern})"
+        ));
+    }
+    let is_path = ["file=", "dir=", "directory="]
+        .iter()
+        .any(|word| pattern.starts_with(word));
+    is_path.then(|| "--output PATTERN names a file for each rank, as in out-%r".to_owned())
+}
+
 fn fill(pattern: &str, rank: u32, node: &str, job: &str) -> Result<String, String> {
     let mut path = String::new();
     let mut letters = pattern.chars();
@@ -367,6 +396,25 @@ fn fill(pattern: &str, rank: u32, node: &str, job: &str) -> Result<String, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_of_mpirun_makes_no_file() {
+        let check = |file: &str| {
+            let file = Some(file.to_owned());
+            Output { label: false, file }.check()
+        };
+        for word in ["tag", "tag,timestamp", "tag-detailed"] {
+            let said = check(word).unwrap_err();
+            assert!(
+                said.starts_with(&format!("--output {word}:")) && said.contains("--label"),
+                "{said}"
+            );
+        }
+        assert!(check("file=out").unwrap_err().contains("out-%r"));
+        for file in ["out-%r", "./tag", "tags", "tag,%r"] {
+            assert_eq!(check(file), Ok(()), "{file}");
+        }
+    }
 
     #[test]
     fn a_pattern_makes_a_path_a_rank() {

@@ -29,8 +29,8 @@ pub(crate) struct ReportArgs {
     /// Journals, or directories of them (MUSTER_JOURNAL), the parts before included; without any, the
     /// events that an agent has in memory.
     journals: Vec<PathBuf>,
-    /// The page that is written.
-    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    /// The HTML page that is written; - is standard output.
+    #[arg(short, long, value_name = "FILE", default_value = "report.html", value_parser = page_file)]
     output: PathBuf,
     #[command(flatten)]
     agent: AgentArgs,
@@ -72,6 +72,10 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), CliError> {
         material.unread,
         material.left_out,
     );
+    if args.output.as_os_str() == "-" {
+        print!("{text}");
+        return Ok(());
+    }
     fs::write(&args.output, text).map_err(|cause| {
         CliError::new(format!("write {}", args.output.display()), cause)
             .hint("name a file in a directory that can be written, with -o FILE")
@@ -88,6 +92,17 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), CliError> {
         counted(failures, "failure")
     );
     Ok(())
+}
+
+/// Other commands take a format with `-o`: a file of that name is hardly meant.
+fn page_file(word: &str) -> Result<PathBuf, String> {
+    if ["table", "json", "yaml", "html"].contains(&word) {
+        return Err(format!(
+            "a report is an HTML page, and -o names its file (./{word} for one of that name); for events as data use \
+             muster events -o json"
+        ));
+    }
+    Ok(word.into())
 }
 
 /// The files that are meant, older parts first.
@@ -152,6 +167,23 @@ impl Material {
         match self.events.len() < LINES_MAX {
             true => self.events.push(event),
             false => self.left_out += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_format_is_no_file() {
+        for word in ["json", "yaml", "table"] {
+            let said = super::page_file(word).unwrap_err();
+            assert!(
+                said.contains(&format!("./{word}")) && said.contains("muster events"),
+                "{said}"
+            );
+        }
+        for file in ["-", "report.html", "./json"] {
+            assert_eq!(super::page_file(file), Ok(file.into()));
         }
     }
 }

@@ -12,14 +12,16 @@ mod words;
 
 pub(crate) use words::{foreign, with_mpirun};
 
-use super::{CliError, complain, print_error};
+use super::{CliError, complain, print_error, warn_of_strange_settings};
+use crate::config::parse_rails;
 use crate::launch::{
     Bind, Error, ExitPolicy, Hosts, Layout, OnLoss, Output, Plan, SlurmHabits, Step, node, programs,
 };
 use clap::Args;
+use muster_fabric::Address;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -196,8 +198,9 @@ crashes on one node and hangs on two. It is a fault of Open MPI, which Muster ca
 communicator that a rank may be duplicating.
 
 Other MPIs: Debian's Open MPI 4.1 starts and runs, without fault tolerance: a lost rank ends its job. \
-MPICH as it comes from PyPI \
-has no PMIx, says so, and is not started.
+A program \
+that links MPICH without PMIx (from PyPI, Debian's) is not started, with status 127; one that another program starts \
+(timeout 20 ./app) gets a warning. Build MPICH with --with-pmix, or use its own mpiexec.
 
 In a step of Slurm the nodes are the step's: srun -N4 --mpi=none --no-kill --kill-on-bad-exit=0 muster run \
 -n 8 -- ./app starts one launcher a node. The job's key is a file of mode 0600 in HOME until all launchers have it; \
@@ -313,6 +316,10 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
     output.check().map_err(usage)?;
     let export = exported(&args.export).map_err(usage)?;
     if place.speaks_first() {
+        warn_of_strange_settings();
+        if is_emulated {
+            warn_of_rails();
+        }
         warn_of_unset(&args.export);
         if args.verbose {
             name_the_job(&job, &place);
@@ -461,6 +468,28 @@ fn name_the_job(job: &str, place: &Place) {
     };
     let line = format!("muster run: the job is {job}{how}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Emulated nodes have addresses of their own: what is set is not used, and may be wrong where it is.
+fn warn_of_rails() {
+    let Some(value) = std::env::var_os("MUSTER_RAILS").filter(|value| !value.is_empty()) else {
+        return;
+    };
+    let text = value.to_string_lossy();
+    let wrong = match parse_rails(&[text.clone().into_owned()]) {
+        Err(error) => Some(error.to_string()),
+        Ok(rails) => rails.iter().find_map(|rail| match &rail.address {
+            Address::Interface(name) if !Path::new("/sys/class/net").join(name).exists() => {
+                Some(format!("rail {rail}: this node has no interface {name:?}"))
+            }
+            _ => None,
+        }),
+    };
+    let wrong = wrong.map_or(String::new(), |wrong| format!("{wrong}; "));
+    print_error(format_args!(
+        "muster run: MUSTER_RAILS={text}: {wrong}it has no effect on emulated nodes, which have addresses \
+         of their own on loopback (--rails COUNT)"
+    ));
 }
 
 /// Ranks do not get what is not there, and a misspelt name is soon overlooked.

@@ -9,7 +9,7 @@ use super::RunArgs;
 use crate::config::Refusal;
 
 /// Options of mpirun and srun that are asked for here too, and what is said of them.
-const FOREIGN: [(&[&str], &str); 12] = [
+const FOREIGN: [(&[&str], &str); 16] = [
     (
         &["--mca", "-mca", "--gmca", "-gmca", "--prtemca", "--pmixmca"],
         "set it as a variable: -x OMPI_MCA_NAME=VALUE",
@@ -39,6 +39,29 @@ const FOREIGN: [(&[&str], &str); 12] = [
     (
         &["-o", "--output-filename"],
         "--output PATTERN names a file for each rank, as in out-%r",
+    ),
+    (
+        &["--initial-errhandler", "-initial-errhandler"],
+        "ranks live through losses unless --on-loss=abort; for MPI's own handler set it as a variable: \
+         -x OMPI_MCA_mpi_initial_errhandler=VALUE",
+    ),
+    (
+        &[
+            "--display",
+            "--report-bindings",
+            "-report-bindings",
+            "--display-map",
+            "--display-allocation",
+        ],
+        "-v with --bind core says which cores each rank is bound to",
+    ),
+    (
+        &["--rankfile", "-rankfile", "-rf"],
+        "ranks are placed by --hosts LIST with --ppn RANKS, in the order of the list, and bound by --bind core",
+    ),
+    (
+        &["--app", "-app", "--appfile"],
+        "write the programs on the command line: -n 2 -- ./a : -n 6 ./b",
     ),
     (
         &["--bind-to", "--cpu-bind", "--bind-to-core", "-bind-to"],
@@ -181,6 +204,17 @@ mod tests {
                 "muster run --bind core --timeout=9 ./a",
                 Some("run \"--timeout\""),
             ),
+            (
+                "muster run --initial-errhandler mpi_errors_return ./a",
+                Some("run \"--initial-errhandler\""),
+            ),
+            ("muster run --display bind ./a", Some("run \"--display\"")),
+            (
+                "muster run --report-bindings ./a",
+                Some("run \"--report-bindings\""),
+            ),
+            ("muster run --rankfile f ./a", Some("run \"--rankfile\"")),
+            ("muster run --app f", Some("run \"--app\"")),
             ("muster run -n 2 ./a -N 3", None),
             ("muster run -x -N -n 2 ./a", None),
             ("muster run -n 2 -- -N", None),
