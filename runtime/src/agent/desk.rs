@@ -4,7 +4,7 @@ use super::gathering::Gathering;
 use super::gossip_files::GossipFiles;
 use crate::board::BoardView;
 use crate::config::{AgentConfig, Setting};
-use crate::control::{Control, protocol};
+use crate::control::{Control, name_for_all, protocol};
 use crate::doorman::Place;
 use crate::journal::{Journal, JournalPlace};
 use crate::sys::clock::monotonic_ns;
@@ -44,8 +44,7 @@ impl Desk {
             // Jobs of one user and node have different doors.
             let which = place.and_then(|place| place.directory().file_name()?.to_str());
             let which = which.map_or_else(|| plain(&node), str::to_owned);
-            let user = crate::sys::process::user_id();
-            directory.join(format!("muster-{user}-{which}.control"))
+            directory.join(name_for_all(&which))
         });
         let open = |path: &Path| {
             Control::open(path, others.as_deref(), journal.as_ref())

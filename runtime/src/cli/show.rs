@@ -186,7 +186,7 @@ pub(super) fn asked(error: AskError) -> CliError {
         AskError::NoAnswer { .. } => CliError::timed_out("no answer", error),
         AskError::Denied { .. } => CliError::new("not allowed", error).denied(),
         AskError::Skewed { .. } => CliError::new("another release", error),
-        AskError::Refused { .. } => CliError::new("refused", error),
+        AskError::Busy { .. } | AskError::Refused { .. } => CliError::new("refused", error),
     }
 }
 

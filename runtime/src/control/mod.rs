@@ -1,19 +1,21 @@
 //! The agent's side door for people: one request a connection, one JSON document as answer.
 //!
-//! Intuition: a counter with one clerk. The clerk (a thread that sleeps in `accept`) looks who it is,
+//! Intuition: a counter with a few clerks. A clerk (a thread that sleeps in `accept`) looks who it is,
 //! takes a question or a change, hands it to the host loop through a window, waits for the answer and
 //! gives it out; the loop answers from what it knows at that moment, makes a change between two of
 //! its turns, and is never held up by a slow reader, nor by what a change stands for: that is judged by the
 //! clerk ([`judge`]). Only the agent's own user and root are served; where
-//! the site opens a second door, others may ask there, and change nothing. Who wants to read events is
-//! handed on to the journal, and the loop never hears of it.
+//! the site opens a second door, others may ask there, and change nothing ([`askers`] bounds how many of one
+//! user at a time). Who wants to read events is handed on to the journal, and the loop never hears of it.
 //!
 //! A request is one line. Behind the line `import` follows a document, to the end of what is said.
 //! [`protocol`] has the version that both sides name.
 
 mod answer;
+mod askers;
 mod follow;
 mod judge;
+mod listen;
 mod metrics;
 pub(crate) mod protocol;
 mod question;
@@ -25,6 +27,7 @@ pub(crate) mod unheard;
 pub(crate) use answer::{Sources, answer, cause_word, done, state_word};
 pub(crate) use follow::{Followed, Follower};
 pub(crate) use judge::{Judged, Made};
+pub(crate) use listen::name_for_all;
 pub use question::{GossipCommand, Question, Request, RequestError};
 pub(crate) use rank::{MINUS, tell_rank};
 
@@ -33,14 +36,14 @@ use crate::journal::{Journal, Reading};
 use crate::sys::descriptor::EventFd;
 use crate::sys::process::user_id;
 use crate::sys::stream::{self, Trust};
+use askers::Askers;
 use judge::Board;
+use listen::{Socket, listen, listen_for_all};
 use muster_fabric::{Nid, NidList};
 use rustix::net::sockopt::socket_peercred;
 use serde_json::{Value, json};
-use std::fs::{self, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,14 +53,24 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tracing::warn;
 
-/// Questions that wait for the loop at one time.
-const WAITING_MAX: usize = 4;
+/// Clients that are served at a time: at the door of the agent's user, where the others wait in the socket's
+/// queue, and at the door for all.
+const OWN_SERVED_MAX: usize = 3;
+const OTHERS_SERVED_MAX: usize = 6;
+/// Questions that wait for the loop at one time: there is room for all who are served.
+const WAITING_MAX: usize = OWN_SERVED_MAX + OTHERS_SERVED_MAX;
 /// What a document is announced with.
 const IMPORT: &str = "import";
 /// The kind of a refusal because of who asks.
 const DENIED: &str = "not allowed";
+/// The kind of a refusal because of what else its user asks: nothing was done, and it may ask again.
+const BUSY: &str = "busy";
 /// How long a client may take to ask or to read, and the loop to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long another user's client may take to ask.
+const OTHERS_PATIENCE: Duration = Duration::from_millis(500);
+/// Pause of a client that was told to ask again.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// Pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// Longest line and longest answer, in bytes. A rule has up to 128 patterns.
@@ -77,20 +90,13 @@ pub(crate) struct Pending {
 
 /// The loop's end of the door.
 pub(crate) struct Control {
-    socket: Socket,
+    _socket: Socket,
     window: Receiver<Pending>,
     bell: Arc<EventFd>,
     board: Arc<Board>,
     unanswered: Arc<AtomicU64>,
     /// The door for all, if there is one.
-    others: Option<Socket>,
-}
-
-/// A path with our socket at it.
-struct Socket {
-    path: PathBuf,
-    /// Device and inode of our socket: somebody else's may be at the path by now.
-    identity: (u64, u64),
+    _others: Option<Socket>,
 }
 
 /// Who takes requests at one door.
@@ -101,8 +107,8 @@ struct Clerk {
     board: Arc<Board>,
     unanswered: Arc<AtomicU64>,
     journal: Option<Journal>,
-    /// Whether users of whom the agent is not may ask here.
-    is_for_all: bool,
+    /// Those of other users who are served, if they may ask here.
+    others: Option<Askers>,
 }
 
 impl Control {
@@ -120,20 +126,20 @@ impl Control {
         let (bell, board) = (Arc::new(EventFd::new()?), Arc::<Board>::default());
         let unanswered = Arc::<AtomicU64>::default();
         let (window, requests) = sync_channel(WAITING_MAX);
-        let clerk = |listener, is_for_all| Clerk {
+        let clerk = |listener, others| Clerk {
             listener,
             window: window.clone(),
             bell: Arc::clone(&bell),
             board: Arc::clone(&board),
             unanswered: Arc::clone(&unanswered),
             journal: journal.cloned(),
-            is_for_all,
+            others,
         };
-        let (listener, socket) = listen(path, 0o600)?;
-        clerk(listener, false).start()?;
+        let (listener, socket) = listen(path)?;
+        clerk(listener, None).start(OWN_SERVED_MAX)?;
         let open_others = |path: &Path| {
-            let (listener, socket) = listen(path, 0o666)?;
-            clerk(listener, true).start()?;
+            let (listener, socket) = listen_for_all(path)?;
+            clerk(listener, Some(Askers::default())).start(OTHERS_SERVED_MAX)?;
             Ok(socket)
         };
         let others = others.and_then(|path| {
@@ -144,12 +150,12 @@ impl Control {
             open_others(path).inspect_err(refused).ok()
         });
         Ok(Self {
-            socket,
+            _socket: socket,
             window: requests,
             bell,
             board,
             unanswered,
-            others,
+            _others: others,
         })
     }
 
@@ -190,19 +196,6 @@ impl Control {
     }
 }
 
-impl Drop for Control {
-    fn drop(&mut self) {
-        for socket in [Some(&self.socket), self.others.as_ref()]
-            .into_iter()
-            .flatten()
-        {
-            if identity(&socket.path).is_ok_and(|found| found == socket.identity) {
-                let _ = fs::remove_file(&socket.path);
-            }
-        }
-    }
-}
-
 impl Pending {
     /// Takes the decision about it; false if it was taken before.
     fn is_ours(&self) -> bool {
@@ -210,28 +203,19 @@ impl Pending {
     }
 }
 
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
-}
-
-/// Listens at `path`: under another name first, so that nobody finds it without its mode.
-fn listen(path: &Path, mode: u32) -> io::Result<(UnixListener, Socket)> {
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(".new");
-    let fresh = PathBuf::from(fresh);
-    let _ = fs::remove_file(&fresh);
-    let listener = UnixListener::bind(&fresh)?;
-    fs::set_permissions(&fresh, Permissions::from_mode(mode))?;
-    let identity = identity(&fresh)?;
-    fs::rename(&fresh, path)?;
-    let path = path.to_owned();
-    Ok((listener, Socket { path, identity }))
-}
-
 impl Clerk {
-    fn start(self) -> io::Result<()> {
-        let thread = std::thread::Builder::new().name("muster-control".into());
-        thread.stack_size(256 << 10).spawn(move || self.serve())?;
+    /// So many threads serve one client at a time each.
+    fn start(self, threads: usize) -> io::Result<()> {
+        let clerk = Arc::new(self);
+        for number in 0..threads {
+            let clerk = Arc::clone(&clerk);
+            let thread = std::thread::Builder::new().name("muster-control".into());
+            let started = thread.stack_size(256 << 10).spawn(move || clerk.serve());
+            // One is enough to serve.
+            if number == 0 {
+                started?;
+            }
+        }
         Ok(())
     }
 
@@ -254,14 +238,30 @@ impl Clerk {
     fn serve_one(&self, client: UnixStream) -> io::Result<()> {
         let peer = socket_peercred(&client)?.uid.as_raw();
         let is_trusted = may_ask(peer, user_id());
-        if !is_trusted && !self.is_for_all {
-            // Hung up on before it has said everything, it would not hear the answer.
-            let end = Instant::now() + PATIENCE;
-            let mut unread = Vec::new();
-            while unread.len() <= LINE_MAX && more(&client, &mut unread, end)? {}
-            return write(&client, denial(peer, ""));
-        }
-        let request = match read(&client)? {
+        let patience = if is_trusted {
+            PATIENCE
+        } else {
+            OTHERS_PATIENCE
+        };
+        let _place = match (is_trusted, &self.others) {
+            (true, _) => None,
+            (false, Some(others)) => match others.enter(peer) {
+                Some(place) => Some(place),
+                // It may not have said anything yet, and hears the answer all the same.
+                None => {
+                    self.unanswered.fetch_add(1, Ordering::Relaxed);
+                    return write(&client, askers::refusal(peer));
+                }
+            },
+            (false, None) => {
+                // Hung up on before it has said everything, it would not hear the answer.
+                let end = Instant::now() + patience;
+                let mut unread = Vec::new();
+                while unread.len() <= LINE_MAX && more(&client, &mut unread, end)? {}
+                return write(&client, denial(peer, ""));
+            }
+        };
+        let request = match read(&client, patience)? {
             Ok(request) => request,
             Err(refusal) => return write(&client, refusal),
         };
@@ -272,7 +272,7 @@ impl Clerk {
             let reading = Reading {
                 since,
                 follow,
-                is_own: is_trusted,
+                other_user: (!is_trusted).then_some(peer),
             };
             return self.hand_on(client, reading);
         }
@@ -351,8 +351,8 @@ fn may_ask(peer: u32, own: u32) -> bool {
 
 /// Takes a request, or says what is wrong with it. However slowly it comes, the clerk has others to
 /// serve.
-fn read(client: &UnixStream) -> io::Result<Result<Request, Value>> {
-    let end = Instant::now() + PATIENCE;
+fn read(client: &UnixStream, patience: Duration) -> io::Result<Result<Request, Value>> {
+    let end = Instant::now() + patience;
     let (line, mut heard) = match read_line(client, end)? {
         Ok(said) => said,
         Err(why) => return Ok(Err(refusal(&why))),
@@ -473,6 +473,14 @@ pub enum AskError {
         /// Both versions.
         why: String,
     },
+    /// The agent serves as many of this user's clients as it does at a time, and has done nothing.
+    #[error("the agent at {path} says: {why}")]
+    Busy {
+        /// The door.
+        path: PathBuf,
+        /// Its words.
+        why: String,
+    },
     /// The agent refused or did not understand.
     #[error("the agent at {path} says: {why}")]
     Refused {
@@ -499,12 +507,21 @@ pub fn ask(path: &Path, question: &Question) -> Result<Value, AskError> {
 pub fn request(path: &Path, request: &Request) -> Result<Value, AskError> {
     let said = marked(request);
     let trust = trust_in(path);
-    let text = stream::ask(path, said.as_bytes(), ANSWER_MAX, 2 * PATIENCE, trust)
-        .map_err(|cause| AskError::of(path, cause))?;
-    if !text.ends_with(b"\n") {
-        return Err(AskError::of(path, io::ErrorKind::UnexpectedEof.into()));
+    let end = Instant::now() + 2 * PATIENCE;
+    loop {
+        let left = left(end).map_err(|cause| AskError::of(path, cause))?;
+        let text = stream::ask(path, said.as_bytes(), ANSWER_MAX, left, trust)
+            .map_err(|cause| AskError::of(path, cause))?;
+        if !text.ends_with(b"\n") {
+            return Err(AskError::of(path, io::ErrorKind::UnexpectedEof.into()));
+        }
+        match AskError::check(path, &text) {
+            Err(AskError::Busy { .. }) if Instant::now() + BUSY_PAUSE < end => {
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            checked => return checked,
+        }
     }
-    AskError::check(path, &text)
 }
 
 /// What is said at the door.
@@ -516,12 +533,11 @@ fn marked(request: &Request) -> String {
     )
 }
 
-/// A socket that everybody may speak to is meant for others than its user.
+/// Whose word counts at this path: the name of a socket for all says whose it is, since anybody may have bound it.
 fn trust_in(path: &Path) -> Trust {
-    match fs::metadata(path).is_ok_and(|found| found.mode() & 0o002 != 0) {
-        true => Trust::Named,
-        false => Trust::Own,
-    }
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.and_then(listen::user_in)
+        .map_or(Trust::Own, Trust::User)
 }
 
 impl AskError {
@@ -554,11 +570,14 @@ impl AskError {
             .map(str::to_owned)
         {
             Some(why) if value["kind"] == DENIED => Err(Self::Denied { path, why }),
+            Some(why) if value["kind"] == BUSY => Err(Self::Busy { path, why }),
             Some(why) => Err(Self::Refused { path, why }),
             None => Ok(value),
         }
     }
 }
 
+#[cfg(test)]
+mod other_users;
 #[cfg(test)]
 mod tests;

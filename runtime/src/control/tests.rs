@@ -1,6 +1,7 @@
 //! Tests of the control socket: clients that ask, follow, are slow, go away or never ask.
 
 use super::*;
+use std::fs;
 use std::net::Shutdown;
 
 fn door() -> (tempfile::TempDir, PathBuf, Control) {

@@ -280,7 +280,7 @@ mod tests {
         Reading {
             since,
             follow,
-            is_own: true,
+            other_user: None,
         }
     }
 

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 /// Bytes of lines that are kept in memory: some 400 events.
 const KEPT_BYTES_MAX: usize = 128 << 10;
-/// Followers at one time: so many of the agent's own user, and so many others, who are not in their way.
+/// Followers at one time: so many of the agent's own user, and so many others, who are not in their way;
+/// of one other user some of these.
 const FOLLOWERS_MAX: usize = 16;
+const FOLLOWERS_OF_ANOTHER_MAX: usize = 4;
 /// How long one reader may take for what was kept: the others wait for it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -21,8 +23,8 @@ pub(crate) struct Reading {
     pub(crate) since: u64,
     /// And what comes.
     pub(crate) follow: bool,
-    /// It is of the agent's own user, or root.
-    pub(crate) is_own: bool,
+    /// Another user who is not root; none is the agent's own, or root.
+    pub(crate) other_user: Option<u32>,
 }
 
 /// The readers.
@@ -36,7 +38,7 @@ pub(super) struct Readers {
 /// One who is told what comes.
 struct Follower {
     stream: UnixStream,
-    is_own: bool,
+    other_user: Option<u32>,
 }
 
 impl Readers {
@@ -72,14 +74,13 @@ impl Readers {
         let Reading {
             since,
             follow,
-            is_own,
+            other_user,
         } = reading;
-        if follow && self.is_crowded(is_own) {
+        if follow && self.crowd(other_user).is_some() {
             self.keep_alive();
         }
-        if follow && self.is_crowded(is_own) {
-            let why =
-                format!("{FOLLOWERS_MAX} follow this agent's events already; end one of them");
+        if follow && let Some(crowd) = self.crowd(other_user) {
+            let why = format!("{crowd} follow this agent's events already; end one of them");
             let mut refusal = json!({ "error": why });
             protocol::stamp(&mut refusal);
             return write_by(&mut stream, format!("{refusal}\n").as_bytes()).is_ok();
@@ -105,14 +106,27 @@ impl Readers {
             return false;
         }
         if follow && stream.set_nonblocking(true).is_ok() {
-            self.followers.push(Follower { stream, is_own });
+            self.followers.push(Follower { stream, other_user });
         }
         true
     }
 
-    fn is_crowded(&self, is_own: bool) -> bool {
-        let alike = self.followers.iter().filter(|one| one.is_own == is_own);
-        alike.count() >= FOLLOWERS_MAX
+    /// Those who leave no room for one more of this user.
+    fn crowd(&self, other_user: Option<u32>) -> Option<String> {
+        let count =
+            |alike: &dyn Fn(&&Follower) -> bool| self.followers.iter().filter(alike).count();
+        let same = count(&|one| one.other_user == other_user);
+        match other_user {
+            Some(uid) if same >= FOLLOWERS_OF_ANOTHER_MAX => {
+                Some(format!("{FOLLOWERS_OF_ANOTHER_MAX} of uid {uid}"))
+            }
+            _ if count(&|one| one.other_user.is_some() == other_user.is_some())
+                >= FOLLOWERS_MAX =>
+            {
+                Some(FOLLOWERS_MAX.to_string())
+            }
+            _ => None,
+        }
     }
 
     /// Who cannot take it at once has stopped listening.
@@ -151,13 +165,14 @@ mod tests {
     #[test]
     fn who_does_not_listen_is_let_go_and_too_many_are_refused() {
         let mut readers = Readers::new("n1");
-        let follow = |is_own| Reading {
+        let follow_as = |other_user| Reading {
             since: u64::MAX,
             follow: true,
-            is_own,
+            other_user,
         };
+        let own = follow_as(None);
         let (_ours, theirs) = UnixStream::pair().unwrap();
-        assert!(readers.serve(theirs, follow(true)));
+        assert!(readers.serve(theirs, own));
         let line = format!("{}\n", "x".repeat(1 << 12));
         // It reads nothing: its buffer is full some time, whatever its size.
         let lost: usize = (1..)
@@ -171,23 +186,32 @@ mod tests {
         let pairs: Vec<_> = (0..FOLLOWERS_MAX)
             .map(|_| UnixStream::pair().unwrap())
             .collect();
-        for (_, theirs) in &pairs {
-            assert!(readers.serve(theirs.try_clone().unwrap(), follow(false)));
+        let refused = |readers: &mut Readers, user| {
+            let (mut ours, theirs) = UnixStream::pair().unwrap();
+            readers.serve(theirs, follow_as(Some(user)));
+            let mut text = String::new();
+            io::Read::read_to_string(&mut ours, &mut text).unwrap();
+            text
+        };
+        for (number, (_, theirs)) in pairs.iter().enumerate() {
+            let user = (number / FOLLOWERS_OF_ANOTHER_MAX) as u32;
+            assert!(readers.serve(theirs.try_clone().unwrap(), follow_as(Some(user))));
+            if number == FOLLOWERS_OF_ANOTHER_MAX {
+                let text = refused(&mut readers, 0);
+                assert!(text.contains("4 of uid 0 follow"), "{text}");
+            }
         }
-        let (mut ours, theirs) = UnixStream::pair().unwrap();
-        readers.serve(theirs, follow(false));
-        let mut text = String::new();
-        io::Read::read_to_string(&mut ours, &mut text).unwrap();
+        let text = refused(&mut readers, 99);
         assert!(
             text.contains("16 follow") && text.contains("error"),
             "{text}"
         );
         let (ours, theirs) = UnixStream::pair().unwrap();
-        assert!(readers.serve(theirs, follow(true)), "its user has room");
+        assert!(readers.serve(theirs, own), "its user has room");
         assert_eq!(readers.followers.len(), FOLLOWERS_MAX + 1);
         drop((pairs, ours));
         let (ours, theirs) = UnixStream::pair().unwrap();
-        assert!(readers.serve(theirs, follow(false)) && readers.followers.len() <= 2);
+        assert!(readers.serve(theirs, follow_as(Some(99))) && readers.followers.len() <= 2);
         drop(ours);
     }
 }

@@ -19,8 +19,27 @@ use super::socket::{Peer, address};
 pub enum Trust {
     /// This user's and root's; root's is anybody's.
     Own,
-    /// Whoever listens at this path: it was named on purpose.
-    Named,
+    /// This user's and root's, and that of the user whom the name of the socket tells: it lies where
+    /// anybody may have bound that name first.
+    User(u32),
+}
+
+impl Trust {
+    /// What is wrong with a peer of this user.
+    fn refusal(self, peer: Peer) -> Option<String> {
+        let (own, uid) = (user_id(), peer.uid);
+        match self {
+            Self::Own if !peer.is_trusted() => Some(format!(
+                "it belongs to uid {uid}, and you are uid {own}; ask as its user or as root"
+            )),
+            Self::User(named) if ![named, own, 0].contains(&uid) => Some(format!(
+                "it belongs to uid {uid}, and by its name to uid {named}: uid {uid} has taken the name, and is not \
+                 asked; have root remove it and start the agent anew, or give agents another directory with \
+                 MUSTER_READABLE_IN"
+            )),
+            _ => None,
+        }
+    }
 }
 
 /// Says `question` to who listens at `path`, and takes at most `answer_max` bytes of the answer.
@@ -128,12 +147,7 @@ fn connect(path: &Path, patience: Duration, trust: Trust) -> io::Result<UnixStre
     let answer = unsafe { libc::connect(fd, (&raw const address).cast(), length) };
     check("connect", i64::from(answer)).map_err(late)?;
     let peer = Peer::of(stream.as_fd())?;
-    if trust == Trust::Own && !peer.is_trusted() {
-        let why = format!(
-            "it belongs to uid {}, and you are uid {}; ask as its user or as root",
-            peer.uid,
-            user_id()
-        );
+    if let Some(why) = trust.refusal(peer) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
     Ok(stream)

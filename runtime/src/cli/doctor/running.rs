@@ -62,7 +62,7 @@ fn unasked(error: &AskError) -> Finding {
         AskError::NoAnswer { .. } => {
             "see whether it is stopped (ps -o stat), and its log; start it anew if so"
         }
-        AskError::Skewed { .. } | AskError::Refused { .. } => {
+        AskError::Skewed { .. } | AskError::Busy { .. } | AskError::Refused { .. } => {
             "install one release on all nodes, and start the agent anew"
         }
     };
