@@ -161,6 +161,7 @@ mod tests {
         (names.collect(), choice)
     }
 
+    /// cfg-040 for a further address.
     #[test]
     fn what_leads_to_no_other_node_is_left_out_with_its_reason() {
         let mut ppp = link("ppp0", true, "");
