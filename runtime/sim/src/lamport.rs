@@ -392,20 +392,37 @@ mod tests {
         }
     }
 
-    /// AG-18: 5 % loss hardly changes propagation, and laziness hardly does.
+    /// AG-18: 5 % loss hardly changes propagation, and laziness hardly does, up to the most that a configuration may
+    /// ask for. Up to 1024 members the default laziness is no more than the least difference that replies tell in any
+    /// case, so here replies have the most. Replies that tell nothing show that these bounds can be missed.
     #[test]
     fn neither_a_little_loss_nor_laziness_matter_much() {
-        let plain = study_lamport(&setting(256, 0), 3).mean_age();
-        let lossy = study_lamport(&setting(256, 50), 3).mean_age();
-        let keen = study_lamport(
-            &LamportSetting {
-                laziness: 0,
-                ..setting(256, 0)
-            },
-            3,
-        )
-        .mean_age();
-        assert!(lossy < 1.1 * plain, "{plain} {lossy}");
-        assert!(plain < 1.1 * keen, "{keen} {plain}");
+        let members = 256;
+        let lazy = |laziness| {
+            let setting = LamportSetting {
+                laziness,
+                ..setting(members, 0)
+            };
+            study_lamport(&setting, 3)
+        };
+        let keen = lazy(0);
+        let lossy = study_lamport(&setting(members, 50), 3);
+        assert!(lossy.arrived < keen.arrived, "nothing was lost");
+        let [keen_age, lossy_age] = [&keen, &lossy].map(LamportFound::mean_age);
+        assert!(
+            lossy_age > keen_age && lossy_age < 1.1 * keen_age,
+            "{keen_age} {lossy_age}"
+        );
+        let laziest = log2(members) / 2;
+        let [most, mute] = [laziest, u8::MAX].map(lazy);
+        assert!(
+            most.reply_entries < 0.7 * keen.reply_entries,
+            "replies are no shorter: {} {}",
+            keen.reply_entries,
+            most.reply_entries
+        );
+        let [most_age, mute_age] = [&most, &mute].map(LamportFound::mean_age);
+        assert!(most_age < 1.1 * keen_age, "{keen_age} {most_age}");
+        assert!(mute_age > 1.2 * keen_age, "{keen_age} {mute_age}");
     }
 }

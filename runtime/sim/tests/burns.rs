@@ -194,10 +194,10 @@ fn the_clean_up_time_has_a_floor() {
     assert_eq!(enough.agreed_ms, long.agreed_ms);
 }
 
-/// BG-14: cut off, clusters agree the sooner the fewer remain together, but for basic gossip, most of
-/// which then goes to nobody; hierarchical and piggyback gossip take about half of its time. What rides
-/// on messages or goes to anybody leaves the cluster more often: where nearly all are cut off, at five
-/// and six, hierarchical gossip passes piggyback, and not before.
+/// BG-14: with five clusters cut off hierarchical gossip agrees sooner than with none, and basic gossip later than
+/// with one, since most of it then goes to nobody; hierarchical and piggyback gossip take less than half of its time
+/// there. What rides on messages or goes to anybody leaves the cluster more often: where nearly all are cut off, at
+/// five and six, hierarchical gossip passes piggyback, and not before.
 #[test]
 fn partitions_favour_the_hierarchy() {
     let figure = read("burns-14-partitions.toml");

@@ -44,7 +44,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "LIST", env = "MUSTER_HOSTS")]
     hosts: Option<String>,
     /// The port of rails that name none [default: any where no rail is given, else 7741; in a job whose
-    /// agents find each other by PMIx or MPI, the first of 7741, 7743 and so on up to 7867 that is free].
+    /// agents find each other by PMIx or MPI, the first of 7741, 7745 and so on up to 7993 that is free].
     #[arg(long, env = "MUSTER_PORT")]
     port: Option<u16>,
     /// Timing: fast (10/40 ms), standard (20/60 ms) or quiet (200/1000 ms).

@@ -289,7 +289,10 @@ mod tests {
         assert_eq!(taken, Err(Reject::Unproven));
         let is_answered = (1..10).any(|ms| {
             let answer = next_frame(&mut own, 2_000_000 + ms * 1000);
-            again.handle(Instant(1000 + ms * 1000), Input::Datagram { bytes: &answer }) == Ok(())
+            again.handle(
+                Instant(1000 + ms * 1000),
+                Input::Datagram { bytes: &answer },
+            ) == Ok(())
         });
         assert!(is_answered);
         let is_taken = (1..10).any(|ms| {

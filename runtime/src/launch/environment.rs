@@ -41,12 +41,13 @@ pub(super) fn unset(
 }
 
 /// Whether a variable makes a process part of another launcher's job, or a launcher. Settings of PMIx
-/// (`PMIX_MCA_...`) are the user's.
+/// (`PMIX_MCA_...`, `PMIX_PREFIX`) are the user's.
 pub(super) fn is_foreign(name: &str) -> bool {
     ["PMIX_", "PMI_", "OMPI_COMM_WORLD_", "PRTE_", "MUSTER_RUN_"]
         .iter()
         .any(|beginning| name.starts_with(beginning))
         && !name.starts_with("PMIX_MCA_")
+        && name != "PMIX_PREFIX"
 }
 
 /// What programs look for that were written for Open MPI's own launcher: scripts that choose a device by the rank's
@@ -110,7 +111,7 @@ mod tests {
         assert!(left.iter().all(|(name, _)| name != "OMPI_MCA_coll"));
         assert_eq!(left.len(), 2);
         assert!(is_foreign("PMIX_RANK") && !is_foreign("PATH"));
-        assert!(!is_foreign("PMIX_MCA_gds"));
+        assert!(!is_foreign("PMIX_MCA_gds") && !is_foreign("PMIX_PREFIX"));
         let file = "# coll = x\n  coll = ^hcoll\nbtl_base_verbose=1\n";
         assert!(is_in_file("OMPI_MCA_coll", file) && is_in_file("OMPI_MCA_btl_base_verbose", file));
         assert!(!is_in_file("OMPI_MCA_mpi_ft_enable", file) && !is_in_file("coll", file));

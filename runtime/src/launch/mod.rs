@@ -37,6 +37,7 @@ mod policy;
 mod programs;
 mod ranges;
 mod ranks;
+mod refusals;
 mod shelf;
 mod signals;
 mod slurm;

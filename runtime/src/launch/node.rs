@@ -29,6 +29,7 @@ use super::notices::Searching;
 use super::output::Mouths;
 use super::peers::Peers;
 use super::ranks::{Ranks, Start};
+use super::refusals::Refusals;
 use super::shelf::Shelf;
 use super::signals::Signals;
 use super::{
@@ -104,7 +105,7 @@ pub(super) struct Launcher {
     pub(super) asked_since: Option<Instant>,
     /// They were asked to end by SIGTERM, by this launcher or by whoever asked all processes.
     pub(super) ranks_have_term: bool,
-    tool_was_told: bool,
+    pub(super) refusals: Refusals,
     /// Launchers of all nodes have come.
     pub(super) has_met: bool,
     /// How many fences MPI_Init has at most.
@@ -191,7 +192,7 @@ pub fn run(
         abort_since: None,
         asked_since: None,
         ranks_have_term: false,
-        tool_was_told: false,
+        refusals: Refusals::default(),
         has_met: false,
         fences_of_init: FENCES_OF_INIT,
         is_orphan: false,
@@ -591,7 +592,9 @@ impl Launcher {
             texts.push((name, value.to_owned()));
         }
         if let Some(prefix) = library::prefix(libpmix) {
-            texts.push(("OPAL_PREFIX", prefix.display().to_string()));
+            let prefix = prefix.display().to_string();
+            texts.push(("PMIX_PREFIX", prefix.clone()));
+            texts.push(("OPAL_PREFIX", prefix));
         }
         let file = environment::users_file();
         let mut variables = environment::unset(texts, |name| {
@@ -706,12 +709,10 @@ impl Launcher {
                 }
                 self.take_found(found);
             }
-            Upcall::Query(query) => query.give(&self.namespace()),
+            Upcall::Query(query) => query.give(&self.namespace(), self.plan.layout.ranks()),
             Upcall::Words(words) => self.say_for(words),
             Upcall::Tool => self.note_tool(),
-            Upcall::Refused { rank, what } => self.say(&format!(
-                "rank {rank} has asked for {what}, which there is not under muster run; start all ranks at once"
-            )),
+            Upcall::Refused { rank, what } => self.note_refused(rank, what),
         }
         Ok(())
     }
@@ -724,16 +725,6 @@ impl Launcher {
             (plan.output).say_for(words.rank, (node, &plan.job), *stream, said);
         }
         words.succeed();
-    }
-
-    /// Once: some tools come every second.
-    fn note_tool(&mut self) {
-        if !std::mem::replace(&mut self.tool_was_told, true) {
-            self.say(
-                "a PMIx tool has connected; there is nothing for tools under muster run, and what it asks for is \
-                 refused (PMIX_ERR_NOT_SUPPORTED); muster members and muster events tell of the job",
-            );
-        }
     }
 
     pub(super) fn ring(&mut self) -> Result<(), Error> {

@@ -182,6 +182,11 @@ the ranks said was lost (see above), 128 and the number of the signal if one has
 With OMPI_MCA_pmix_base_async_modex=1 ranks of a node that use shared memory hang in Open MPI 5.0.11, under its own \
 mpirun as well; leave it out, or add OMPI_MCA_btl=tcp,self.
 
+A revoke while another rank is in MPI_Comm_dup can end ranks with a segmentation fault in Open MPI 5.0.11 with fault \
+tolerance on (in ompi_comm_revoke_local, under mpirun --with-ft ulfm as well). mpi4py's test_ulfm does that: it \
+crashes on one node and hangs on two. It is a fault of Open MPI, which Muster cannot avoid: do not revoke a \
+communicator that a rank may be duplicating.
+
 Other MPIs: Debian's Open MPI 4.1 starts and runs, without fault tolerance: a lost rank ends its job. \
 MPICH as it comes from PyPI \
 has no PMIx, says so, and is not started.

@@ -156,34 +156,38 @@ impl Lookup {
 }
 
 impl Query {
-    /// Answers what is known: the job's name, and that it has no sets of processes but MPI's own.
-    pub fn give(self, namespace: &str) {
+    /// Answers what is known: the job's name and size, and that it has no sets of processes but MPI's own.
+    pub fn give(self, namespace: &str, ranks: u32) {
         let mut infos = Infos::default();
-        let asked = self.keys.len();
-        let mut known = 0;
-        for key in &self.keys {
-            let is = |one: &CStr| one.to_bytes() == key.as_bytes();
-            known += 1;
-            if is(sys::PMIX_QUERY_NAMESPACES) {
-                infos.text(
-                    sys::PMIX_QUERY_NAMESPACES,
-                    CString::new(namespace).unwrap_or_default(),
-                );
-            } else if is(sys::PMIX_QUERY_NUM_PSETS) {
-                infos.size(sys::PMIX_QUERY_NUM_PSETS, 0);
-            } else if is(sys::PMIX_QUERY_PSET_NAMES) {
-                infos.text(sys::PMIX_QUERY_PSET_NAMES, CString::default());
-            } else {
-                known -= 1;
-            }
-        }
-        let status = match known {
+        let known = self
+            .keys
+            .iter()
+            .filter(|key| tell(&mut infos, key, namespace, ranks));
+        let status = match known.count() {
             0 => sys::PMIX_ERR_NOT_FOUND,
-            all if all == asked => sys::PMIX_SUCCESS as i32,
+            all if all == self.keys.len() => sys::PMIX_SUCCESS as i32,
             _ => sys::PMIX_ERR_PARTIAL_SUCCESS,
         };
         self.answer.give(status, infos);
     }
+}
+
+/// Adds the answer to one question; false if it is not known.
+fn tell(infos: &mut Infos, key: &str, namespace: &str, ranks: u32) -> bool {
+    let is = |one: &CStr| one.to_bytes() == key.as_bytes();
+    if is(sys::PMIX_QUERY_NAMESPACES) {
+        let name = CString::new(namespace).unwrap_or_default();
+        infos.text(sys::PMIX_QUERY_NAMESPACES, name);
+    } else if is(sys::PMIX_JOB_SIZE) {
+        infos.number(sys::PMIX_JOB_SIZE, ranks);
+    } else if is(sys::PMIX_QUERY_NUM_PSETS) {
+        infos.size(sys::PMIX_QUERY_NUM_PSETS, 0);
+    } else if is(sys::PMIX_QUERY_PSET_NAMES) {
+        infos.text(sys::PMIX_QUERY_PSET_NAMES, CString::default());
+    } else {
+        return false;
+    }
+    true
 }
 
 pub(super) extern "C" fn publish(
@@ -268,21 +272,19 @@ pub(super) extern "C" fn unpublish(
     })
 }
 
+/// Whoever asks, libpmix names its own server as the one who does: a rank and a tool cannot be told apart.
 pub(super) extern "C" fn query(
-    who: *mut sys::pmix_proc_t,
+    _who: *mut sys::pmix_proc_t,
     queries: *mut sys::pmix_query_t,
     count: usize,
     function: sys::pmix_info_cbfunc_t,
     data: *mut c_void,
 ) -> sys::pmix_status_t {
-    // SAFETY: libpmix passes a process and so many queries, each with a list of texts with NULL at its end.
-    let (who, keys) = unsafe {
+    // SAFETY: libpmix passes so many queries, each with a list of texts with NULL at its end.
+    let keys = unsafe {
         let queries = slice(queries, count).iter();
-        (rank(who), queries.flat_map(|one| texts(one.keys)).collect())
+        queries.flat_map(|one| texts(one.keys)).collect()
     };
-    if who.is_none() {
-        return sys::PMIX_ERR_NOT_SUPPORTED;
-    }
     let answer = InfoAnswer { function, data };
     queue(Upcall::Query(Query { keys, answer }))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use pmix_sys as sys;
 
-use super::super::ffi::blank_info;
+use super::super::ffi::{blank_info, process};
 use super::{Error, JobFacts, text};
 
 /// Infos, and the texts that they point to.
@@ -46,7 +46,7 @@ impl Infos {
         self.add(key, sys::PMIX_BOOL).value.data.flag = true;
     }
 
-    fn number(&mut self, key: &CStr, number: u32) {
+    pub(super) fn number(&mut self, key: &CStr, number: u32) {
         self.add(key, sys::PMIX_UINT32).value.data.uint32 = number;
     }
 
@@ -140,6 +140,8 @@ pub(super) fn of_server(facts: &JobFacts) -> Result<Infos, Error> {
         text(&format!("{}.server", facts.namespace))?,
     );
     infos.rank(sys::PMIX_SERVER_RANK, facts.own as u32);
+    // Ranks take the machine's topology from the server: each is spared its own discovery.
+    infos.flag(sys::PMIX_SERVER_SHARE_TOPOLOGY);
     Ok(infos)
 }
 
@@ -153,30 +155,48 @@ pub(super) fn of_job(facts: &JobFacts, nodes: Vec<u8>, ranks: Vec<u8>) -> Result
         infos.number(key, size);
     }
     infos.number(sys::PMIX_JOB_NUM_APPS, facts.programs.len() as u32);
-    if facts.programs.len() > 1 || !facts.seats.is_empty() {
-        add_ranks(&mut infos, facts)?;
-    }
+    let namespace = text(&facts.namespace)?;
+    let own = facts.ranks.get(facts.own).map_or(&[][..], Vec::as_slice);
+    let local = own.iter().map(|rank| process(&namespace, *rank)).collect();
+    infos.members(sys::PMIX_LOCAL_PROCS, local);
+    add_programs(&mut infos, facts);
+    add_ranks(&mut infos, facts)?;
     infos.text(sys::PMIX_JOBID, text(&facts.namespace)?);
     infos.text(sys::PMIX_TMPDIR, path(&facts.directory)?);
     infos.text(sys::PMIX_NSDIR, path(&facts.directory)?);
     Ok(infos)
 }
 
-/// Each rank with the number of its program and what it is bound to. Whoever says one thing of a rank has to say
+/// Each program with its size and its lowest rank.
+fn add_programs(infos: &mut Infos, facts: &JobFacts) {
+    let mut lowest = 0;
+    for (number, size) in (0..).zip(&facts.programs) {
+        let mut one = Infos::default();
+        one.number(sys::PMIX_APPNUM, number);
+        one.number(sys::PMIX_APP_SIZE, *size);
+        one.rank(sys::PMIX_APPLDR, lowest);
+        infos.nest(sys::PMIX_APP_INFO_ARRAY, one);
+        lowest += size;
+    }
+}
+
+/// Each rank with its program, its place in it, and what it is bound to. Whoever says one thing of a rank has to say
 /// all: libpmix works out nothing by itself then.
 fn add_ranks(infos: &mut Infos, facts: &JobFacts) -> Result<(), Error> {
     let programs = facts.programs.iter().enumerate();
-    let of_ranks: Vec<u32> = programs
-        .flat_map(|(program, ranks)| vec![program as u32; *ranks as usize])
+    let of_ranks: Vec<(u32, u32)> = programs
+        .flat_map(|(program, ranks)| (0..*ranks).map(move |place| (program as u32, place)))
         .collect();
     for (node, (name, ranks)) in facts.nodes.iter().zip(&facts.ranks).enumerate() {
         for (place, rank) in ranks.iter().enumerate() {
             let mut one = Infos::default();
             one.rank(sys::PMIX_RANK, *rank);
-            one.number(
-                sys::PMIX_APPNUM,
-                of_ranks.get(*rank as usize).copied().unwrap_or(0),
-            );
+            let (program, of_program) = of_ranks.get(*rank as usize).copied().unwrap_or_default();
+            one.number(sys::PMIX_APPNUM, program);
+            one.rank(sys::PMIX_APP_RANK, of_program);
+            // One job is all that there is, and no rank is ever started again.
+            one.rank(sys::PMIX_GLOBAL_RANK, *rank);
+            one.number(sys::PMIX_REINCARNATION, 0);
             one.text(sys::PMIX_HOSTNAME, text(name)?);
             one.number(sys::PMIX_NODEID, node as u32);
             one.place(sys::PMIX_LOCAL_RANK, place as u16);
