@@ -92,6 +92,11 @@ impl Hosts {
         command
     }
 
+    /// Has `ip` read these lines on a host.
+    pub fn configure(&self, host: usize, batch: &str) {
+        run(&self.hosts[host - 1], "ip", batch);
+    }
+
     /// Breaks a rail of a host. It must be whole at every host.
     pub fn hurt(&self, host: usize, rail: usize, fault: Fault) {
         self.set(host, rail, fault, true);

@@ -191,13 +191,26 @@ impl Member {
         variables: &[(&str, &OsStr)],
         log: Stdio,
     ) -> Self {
-        let mut child = Command::new(program("musterd"))
+        let mut command = Command::new(program("musterd"));
+        command.envs(variables.iter().copied()).stderr(log);
+        Self::start_by(command, directory, name, arguments)
+    }
+
+    /// The same by a command of the caller's that runs `musterd` with the arguments it is given here.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start_by(
+        mut command: Command,
+        directory: &Path,
+        name: &str,
+        arguments: &[&str],
+    ) -> Self {
+        let mut child = command
             .args(["--name", name, "--print-events", "plain"])
             .args(arguments)
             .env("MUSTER_DIR", directory)
-            .envs(variables.iter().copied())
             .stdin(Stdio::null())
-            .stderr(log)
             .stdout(Stdio::piped())
             .spawn()
             .expect("musterd can be started");

@@ -36,6 +36,7 @@
 mod bare;
 mod bucket;
 mod bulk;
+mod choice;
 mod config;
 mod error;
 mod fabric;
@@ -63,6 +64,7 @@ mod view;
 
 pub use bare::BareEnd;
 pub use bulk::BULK_MESSAGE_MAX;
+pub use choice::DefaultRails;
 pub use config::FabricConfig;
 pub use error::{CallError, NidError, OpenError, PeerError, PolicyError, RangeError, RemoveError};
 pub use fabric::{Fabric, OpenedRail, QUESTION_MAX, RailOpener};

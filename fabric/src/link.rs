@@ -25,12 +25,21 @@ const DEL_LINK: u16 = 17;
 const GET_LINK: u16 = 18;
 /// `NLMSG_ERROR`: a request was refused, or done (error 0).
 const ERROR: u16 = 2;
+/// `NLMSG_DONE`: the end of an answer of several messages.
+const DONE: u16 = 3;
 /// `IFLA_IFNAME`: the attribute that holds the interface's name.
 const NAME: u16 = 3;
+/// `IFLA_LINKINFO`, and in it `IFLA_INFO_KIND`: the kind of a virtual interface, such as `bridge`.
+const LINK_INFO: u16 = 18;
+const INFO_KIND: u16 = 1;
+/// `NLA_TYPE_MASK`: the bits of an attribute's type without its flags.
+const TYPE_BITS: u16 = 0x3fff;
 /// `NLM_F_REQUEST | NLM_F_DUMP`: tell me of all of them.
 const REQUEST_ALL: u16 = 0x301;
 /// `IFF_UP | IFF_RUNNING`.
 const WORKING: u32 = 0x41;
+/// `IFF_POINTOPOINT`.
+const POINT_TO_POINT: u32 = 0x10;
 
 /// Lengths of `nlmsghdr`, `ifinfomsg` and `rtattr`; each part begins at a multiple of 4.
 const HEADER_BYTES: usize = 16;
@@ -58,6 +67,36 @@ pub(crate) struct Link {
     pub(crate) name: String,
     /// Whether it can carry anything.
     pub(crate) up: bool,
+    /// Whether it leads to one other end only.
+    pub(crate) point_to_point: bool,
+    /// What a virtual interface is, as the kernel calls it; none for most real ones.
+    pub(crate) kind: Option<String>,
+}
+
+/// All interfaces, as they are now.
+///
+/// # Errors
+/// The kernel refuses the socket or the question, or its answer has no end.
+pub(crate) fn all() -> Result<Vec<Link>, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+    bind(&socket, &SocketAddrNetlink::new(0, 0))?;
+    ask(&socket)?;
+    let (mut links, mut bytes) = (Vec::new(), vec![0; READ_BYTES]);
+    // Each part of the answer is there as soon as it is read, so that nothing is awaited.
+    loop {
+        let (count, _) = match recv(&socket, &mut bytes[..], RecvFlags::empty()) {
+            Err(Errno::INTR) => continue,
+            received => received?,
+        };
+        let parsed = parse(&bytes[..count.min(READ_BYTES)], &mut links);
+        if parsed.refused {
+            return Err(Errno::BUSY);
+        }
+        if parsed.done {
+            return Ok(links);
+        }
+    }
 }
 
 impl Links {
@@ -72,7 +111,7 @@ impl Links {
             bytes,
             refused: false,
         };
-        links.ask()?;
+        ask(&links.socket)?;
         Ok(links)
     }
 
@@ -91,7 +130,7 @@ impl Links {
                 // Refused while the answer to the last question is under way (EBUSY): not before the next
                 // look, so that a kernel that always refuses is not asked for ever.
                 Ok((count, _)) => {
-                    self.refused |= parse(&self.bytes[..count.min(READ_BYTES)], links);
+                    self.refused |= parse(&self.bytes[..count.min(READ_BYTES)], links).refused;
                 }
                 // More was said than there was room for: all from the beginning.
                 Err(Errno::NOBUFS) => self.ask_again(),
@@ -104,31 +143,40 @@ impl Links {
 
     /// Asks for what is so now once more: the answer is read with what is new.
     pub(crate) fn ask_again(&mut self) {
-        self.refused = self.ask().is_err();
-    }
-
-    fn ask(&self) -> Result<(), Errno> {
-        let mut request = [0; HEADER_BYTES + INFO_BYTES];
-        request[0..4].copy_from_slice(&((HEADER_BYTES + INFO_BYTES) as u32).to_ne_bytes());
-        request[4..6].copy_from_slice(&GET_LINK.to_ne_bytes());
-        request[6..8].copy_from_slice(&REQUEST_ALL.to_ne_bytes());
-        send(&self.socket, &request, SendFlags::empty()).map(|_| ())
+        self.refused = ask(&self.socket).is_err();
     }
 }
 
-/// Reads one piece of the kernel's: messages one after the other. What is cut off is left out. True if
-/// a question was refused.
-fn parse(mut bytes: &[u8], links: &mut Vec<Link>) -> bool {
-    let mut refused = false;
+fn ask(socket: &OwnedFd) -> Result<(), Errno> {
+    let mut request = [0; HEADER_BYTES + INFO_BYTES];
+    request[0..4].copy_from_slice(&((HEADER_BYTES + INFO_BYTES) as u32).to_ne_bytes());
+    request[4..6].copy_from_slice(&GET_LINK.to_ne_bytes());
+    request[6..8].copy_from_slice(&REQUEST_ALL.to_ne_bytes());
+    send(socket, &request, SendFlags::empty()).map(|_| ())
+}
+
+/// What a piece of the kernel's answer says besides interfaces.
+#[derive(Debug, Default)]
+struct Parsed {
+    /// A question was refused.
+    refused: bool,
+    /// The answer ends here.
+    done: bool,
+}
+
+/// Reads one piece of the kernel's: messages one after the other. What is cut off is left out.
+fn parse(mut bytes: &[u8], links: &mut Vec<Link>) -> Parsed {
+    let mut parsed = Parsed::default();
     while bytes.len() >= HEADER_BYTES {
         let length = number(&bytes[0..4]) as usize;
         let kind = short(&bytes[4..6]);
         if length < HEADER_BYTES || length > bytes.len() {
-            return refused;
+            return parsed;
         }
+        parsed.done |= kind == DONE;
         if kind == ERROR {
             let code = bytes[HEADER_BYTES..length].first_chunk::<4>();
-            refused |= code.is_some_and(|code| i32::from_ne_bytes(*code) != 0);
+            parsed.refused |= code.is_some_and(|code| i32::from_ne_bytes(*code) != 0);
         }
         if matches!(kind, NEW_LINK | DEL_LINK) {
             let link = link(kind == NEW_LINK, &bytes[HEADER_BYTES..length]);
@@ -136,26 +184,41 @@ fn parse(mut bytes: &[u8], links: &mut Vec<Link>) -> bool {
         }
         bytes = bytes.get(aligned(length)..).unwrap_or_default();
     }
-    refused
+    parsed
 }
 
 fn link(is_there: bool, body: &[u8]) -> Option<Link> {
-    let (info, mut attributes) = body.split_at_checked(INFO_BYTES)?;
+    let (info, attributes) = body.split_at_checked(INFO_BYTES)?;
     let flags = number(&info[8..12]);
+    let details = attribute(attributes, LINK_INFO);
+    Some(Link {
+        name: text(attribute(attributes, NAME)?),
+        up: is_there && flags & WORKING == WORKING,
+        point_to_point: flags & POINT_TO_POINT != 0,
+        kind: details
+            .and_then(|details| attribute(details, INFO_KIND))
+            .map(text),
+    })
+}
+
+/// The first attribute of a type.
+fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     while attributes.len() >= ATTRIBUTE_BYTES {
         let length = usize::from(short(&attributes[0..2]));
-        let kind = short(&attributes[2..4]);
+        let kind = short(&attributes[2..4]) & TYPE_BITS;
         let value = attributes.get(ATTRIBUTE_BYTES..length)?;
-        if kind == NAME {
-            let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
-            return Some(Link {
-                name: String::from_utf8_lossy(text).into_owned(),
-                up: is_there && flags & WORKING == WORKING,
-            });
+        if kind == wanted {
+            return Some(value);
         }
         attributes = attributes.get(aligned(length)..).unwrap_or_default();
     }
     None
+}
+
+/// The text up to the first zero.
+fn text(value: &[u8]) -> String {
+    let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
 }
 
 fn aligned(length: usize) -> usize {
@@ -249,6 +312,35 @@ mod tests {
         links.read(&mut Vec::new());
         links.read(&mut Vec::new());
         assert!(!asked(), "that was no refusal");
+    }
+
+    #[test]
+    fn all_interfaces_are_told_at_once() {
+        let links = all().expect("a netlink socket needs no right");
+        let lo = links.iter().find(|link| link.name == "lo");
+        let lo = lo.unwrap_or_else(|| panic!("{links:?}"));
+        assert!(!lo.point_to_point && lo.kind.is_none(), "{lo:?}");
+    }
+
+    #[test]
+    fn the_kind_is_read_from_within_its_attribute() {
+        let mut bytes = message(NEW_LINK, WORKING | POINT_TO_POINT, "docker0");
+        let kind = [
+            &10u16.to_ne_bytes()[..],
+            &INFO_KIND.to_ne_bytes(),
+            b"bridge",
+        ]
+        .concat();
+        let length = (ATTRIBUTE_BYTES + kind.len()) as u16;
+        bytes.extend([length, LINK_INFO | 0x8000].map(u16::to_ne_bytes).concat());
+        bytes.extend(kind);
+        let length = bytes.len() as u32;
+        bytes[..4].copy_from_slice(&length.to_ne_bytes());
+        let mut links = Vec::new();
+        parse(&bytes, &mut links);
+        assert_eq!(links.len(), 1);
+        assert_eq!(links[0].kind.as_deref(), Some("bridge"));
+        assert!(links[0].point_to_point && links[0].up);
     }
 
     #[test]

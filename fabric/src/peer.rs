@@ -1,14 +1,19 @@
 //! Peers: remote members by their NIDs, and the paths that lead to them.
 //!
-//! On each net that both are on, local rails and remote NIDs are paired by index, the shorter side
-//! going round: two rails and two NIDs make two *home* paths, one rail and two NIDs also two. So every
-//! local rail and every remote NID is used, and a copy on every home path reaches each of them. All
-//! other pairs on the net are *spare*: they are opened when they are first needed.
+//! On each net that both are on, local rails and remote NIDs are paired: within each subnet by index, the
+//! shorter side going round; then, likewise, the rails and NIDs for which the other side has nothing in their
+//! subnet (subnets may be routed). These are *home* paths: two rails and two NIDs of one subnet make two, one
+//! rail and two NIDs also two. All other pairs on the net are *spare*: they are opened when they are first
+//! needed. Where no rail and NID agree by subnet, as on loopback, a copy on every home path reaches each rail and NID.
+//!
+//! A NID with the address of a rail of this node (`docker0` has 172.17.0.1 on every machine) is no path, unless all of
+//! the peer's NIDs are such.
 
 use crate::fabric::PeerBulk;
 use crate::health::{Health, Hearing};
 use crate::nid::{NIDS_MAX, Nid, NidList};
 use crate::policy::Ranks;
+use crate::provider::Subnet;
 use crate::relay::PeerRelay;
 use crate::stats::{Counters, Heat};
 
@@ -162,30 +167,38 @@ pub(crate) struct Pair {
     pub(crate) spare: bool,
 }
 
-/// All pairs of rails (each with its index) and NIDs of a peer on one net: home pairs first.
-pub(crate) fn pairs(rails: &[(usize, &Nid)], peer: &NidList) -> Vec<Pair> {
+/// A rail of this node, as far as it decides which NIDs it is paired with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OwnRail<'a> {
+    pub(crate) index: usize,
+    pub(crate) nid: &'a Nid,
+    pub(crate) subnet: Option<Subnet>,
+}
+
+/// All pairs of rails and NIDs of a peer on one net: home pairs first.
+pub(crate) fn pairs(rails: &[OwnRail<'_>], peer: &NidList) -> Vec<Pair> {
     let mut home = Vec::new();
     let mut spare = Vec::new();
     let mut nets = Vec::new();
-    for (_, rail) in rails {
-        if nets.contains(&rail.net) {
+    let unusable = unusable(rails, peer);
+    for rail in rails {
+        let net = rail.nid.net;
+        if nets.contains(&net) {
             continue;
         }
-        nets.push(rail.net);
-        let own = rails.iter().filter(|(_, one)| one.net == rail.net);
-        let own: Vec<usize> = own.map(|(index, _)| *index).collect();
-        let remotes = (0u8..).zip(peer).filter(|(_, one)| one.net == rail.net);
-        let remotes: Vec<u8> = remotes.map(|(index, _)| index).collect();
-        if remotes.is_empty() {
-            continue;
-        }
-        let count = own.len().max(remotes.len());
-        let at_home = |turn: usize| (own[turn % own.len()], remotes[turn % remotes.len()]);
-        let regular: Vec<(usize, u8)> = (0..count).map(at_home).collect();
+        nets.push(net);
+        let own: Vec<OwnRail<'_>> = rails
+            .iter()
+            .copied()
+            .filter(|one| one.nid.net == net)
+            .collect();
+        let remotes = (0u8..).zip(peer).filter(|(_, one)| one.net == net);
+        let remotes: Vec<(u8, &Nid)> = remotes.filter(|(_, nid)| !unusable.contains(nid)).collect();
+        let regular = home_pairs(&own, &remotes);
         for rail in &own {
-            for remote in &remotes {
-                if !regular.contains(&(*rail, *remote)) {
-                    spare.push((*rail, *remote));
+            for (remote, _) in &remotes {
+                if !regular.contains(&(rail.index, *remote)) {
+                    spare.push((rail.index, *remote));
                 }
             }
         }
@@ -199,6 +212,65 @@ pub(crate) fn pairs(rails: &[(usize, &Nid)], peer: &NidList) -> Vec<Pair> {
         spare,
     };
     home.chain(spare).map(pair).collect()
+}
+
+/// The home pairs of one net: within each subnet by index; then, by index too, the rails and NIDs for which the other
+/// side has nothing in their subnet. A rail or NID of such kind has no home pair if the other side has none left.
+fn home_pairs(own: &[OwnRail<'_>], remotes: &[(u8, &Nid)]) -> Vec<(usize, u8)> {
+    // The rails' subnet that a NID lies in; the narrowest of several.
+    let subnet_of = |nid: &Nid| {
+        let address = *nid.socket_address()?.ip();
+        let subnets = own.iter().filter_map(|rail| rail.subnet);
+        let near = subnets.filter(|subnet| subnet.contains(address));
+        near.max_by_key(|subnet| subnet.prefix())
+    };
+    let mut groups: Vec<(Option<Subnet>, Vec<usize>, Vec<u8>)> =
+        vec![(None, Vec::new(), Vec::new())];
+    for (remote, nid) in remotes {
+        let subnet = subnet_of(nid);
+        match groups.iter_mut().find(|group| group.0 == subnet) {
+            Some(group) => group.2.push(*remote),
+            None => groups.push((subnet, Vec::new(), vec![*remote])),
+        }
+    }
+    for rail in own {
+        let group = groups.iter().position(|group| group.0 == rail.subnet);
+        groups[group.unwrap_or(0)].1.push(rail.index);
+    }
+    // Those of no subnet come last.
+    groups.rotate_left(1);
+    let pairs = groups
+        .iter()
+        .flat_map(|(_, own, remotes)| by_index(own, remotes));
+    pairs.collect()
+}
+
+/// Pairs by index, the shorter side going round.
+fn by_index(own: &[usize], remotes: &[u8]) -> Vec<(usize, u8)> {
+    if own.is_empty() || remotes.is_empty() {
+        return Vec::new();
+    }
+    let count = own.len().max(remotes.len());
+    let at = |turn: usize| (own[turn % own.len()], remotes[turn % remotes.len()]);
+    (0..count).map(at).collect()
+}
+
+/// Whether a NID has the address of a rail of this node: a message to it would come back. Loopback addresses are not
+/// compared.
+fn is_own(rails: &[OwnRail<'_>], nid: &Nid) -> bool {
+    let address = nid.socket_address().map(|at| *at.ip());
+    let address = address.filter(|ip| !ip.is_loopback());
+    address.is_some() && rails.iter().any(|rail| rail.nid.address == nid.address)
+}
+
+/// The NIDs of a peer that cannot lead to it, since a rail of this node has their address; none if all of them are
+/// such: the peer is another agent of this machine.
+pub(crate) fn unusable<'a>(rails: &[OwnRail<'_>], peer: &'a NidList) -> Vec<&'a Nid> {
+    let own: Vec<&Nid> = peer.iter().filter(|nid| is_own(rails, nid)).collect();
+    match own.len() == peer.iter().count() {
+        true => Vec::new(),
+        false => own,
+    }
 }
 
 /// All peers, by handle. The place of a forgotten peer is used again under another generation.
@@ -290,11 +362,91 @@ impl PeerTable {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::net::Ipv4Addr;
+
+    /// Rails with these addresses, all with a mask of this many bits.
+    fn own_rails(own: &NidList, bits: Option<u32>) -> Vec<OwnRail<'_>> {
+        let subnet = |nid: &Nid| {
+            let mask = Ipv4Addr::from(u32::MAX << (32 - bits?));
+            Some(Subnet::of(*nid.socket_address()?.ip(), mask))
+        };
+        let rail = |(index, nid)| OwnRail {
+            index,
+            nid,
+            subnet: subnet(nid),
+        };
+        own.iter().enumerate().map(rail).collect()
+    }
+
+    fn home_by_subnet(own: &str, remote: &str) -> Vec<(usize, u8)> {
+        let own: NidList = own.parse().unwrap();
+        let pairs = pairs(&own_rails(&own, Some(24)), &remote.parse().unwrap());
+        let home = pairs.into_iter().filter(|pair| !pair.spare);
+        home.map(|pair| (pair.rail, pair.remote)).collect()
+    }
+
+    /// Rails that nobody configured are all on one net: which interface a node lists first, and how many it
+    /// has, says nothing of which of them are on one network.
+    #[test]
+    fn interfaces_of_one_subnet_pair_whatever_their_order() {
+        let own = "10.0.0.1@udp,10.0.1.1@udp";
+        assert_eq!(
+            home_by_subnet(own, "10.0.1.2@udp,10.0.0.2@udp"),
+            [(1, 0), (0, 1)]
+        );
+        // The other network of each may be routed to that of the other.
+        assert_eq!(
+            home_by_subnet(own, "10.0.9.2@udp,10.0.1.2@udp"),
+            [(1, 1), (0, 0)]
+        );
+        // Nothing is left for one of them.
+        assert_eq!(home_by_subnet(own, "10.0.1.2@udp"), [(1, 0)]);
+        assert_eq!(
+            home_by_subnet("10.0.1.1@udp", "10.0.0.2@udp,10.0.1.2@udp"),
+            [(0, 1)]
+        );
+        // All of it routed: by index.
+        assert_eq!(
+            home_by_subnet(own, "10.0.8.2@udp,10.0.9.2@udp"),
+            [(0, 0), (1, 1)]
+        );
+        assert_eq!(home_by_subnet(own, "10.0.8.2@udp"), [(0, 0), (1, 0)]);
+    }
+
+    #[test]
+    fn of_two_subnets_that_hold_an_address_the_narrower_counts() {
+        let own: NidList = "10.0.0.1@udp,10.0.1.1@udp".parse().unwrap();
+        let mut rails = own_rails(&own, Some(24));
+        rails[0].subnet = Some(Subnet::of([10, 0, 0, 1].into(), [255, 255, 0, 0].into()));
+        let pairs = pairs(&rails, &"10.0.1.2@udp,10.0.7.2@udp".parse().unwrap());
+        let home = pairs.iter().filter(|pair| !pair.spare);
+        let home: Vec<_> = home.map(|pair| (pair.rail, pair.remote)).collect();
+        assert_eq!(home, [(1, 0), (0, 1)]);
+    }
+
+    #[test]
+    fn an_address_that_both_have_is_no_path() {
+        let own: NidList = "10.0.0.1@udp,172.17.0.1@udp".parse().unwrap();
+        let all = |remote: &str| pairs(&own_rails(&own, Some(24)), &remote.parse().unwrap());
+        let found = all("172.17.0.1@udp,10.0.0.2@udp");
+        assert!(found.iter().all(|pair| pair.remote == 1), "{found:?}");
+        assert!(found.contains(&Pair {
+            rail: 0,
+            remote: 1,
+            spare: false
+        }));
+        // Another agent of this machine.
+        let found = all("10.0.0.1:9@udp");
+        assert!(found.contains(&Pair {
+            rail: 0,
+            remote: 0,
+            spare: false
+        }));
+    }
 
     fn all_pairs(own: &str, remote: &str) -> Vec<Pair> {
         let own: NidList = own.parse().unwrap();
-        let rails: Vec<(usize, &Nid)> = own.iter().enumerate().collect();
-        pairs(&rails, &remote.parse().unwrap())
+        pairs(&own_rails(&own, None), &remote.parse().unwrap())
     }
 
     fn home(own: &str, remote: &str) -> Vec<(usize, u8)> {
@@ -351,8 +503,7 @@ mod tests {
         /// Every pair on a common net is there once, and each side of a common net is in a home pair.
         #[test]
         fn pairs_are_complete_and_unique(own in nids(1), remote in nids(2)) {
-            let rails: Vec<(usize, &Nid)> = own.iter().enumerate().collect();
-            let all = pairs(&rails, &remote);
+            let all = pairs(&own_rails(&own, None), &remote);
             for (rail, local) in own.iter().enumerate() {
                 let mut at_home = false;
                 for (index, nid) in (0u8..).zip(&remote) {

@@ -13,7 +13,9 @@ use crate::nid::{Address, BEAT_PORT_OFFSET, Nid};
 use crate::peer::PeerHandle;
 use crate::provider::class::LOW_LATENCY;
 use crate::provider::table::{self, Addressing, Row};
-use crate::provider::{Interface, Lane, Libfabric, Limits, has_provider, interface_of, offers};
+use crate::provider::{
+    Interface, Lane, Libfabric, Limits, Subnet, has_provider, interface_of, offers, subnet_of,
+};
 use crate::relay::ENVELOPE_BYTES;
 use crate::stats::{Counters, Heat};
 use crate::transport::Class;
@@ -56,6 +58,9 @@ pub(crate) struct Rail {
     /// Watched peers are silent on it, and on no other rail of its net: it is likely deaf or mute,
     /// though the provider takes messages.
     pub(crate) deaf: bool,
+    /// Watched peers are silent on it as on a deaf one, but none of them was ever heard there: it is avoided too,
+    /// and nothing has failed.
+    pub(crate) unproved: bool,
     /// The same of bulk messages: datagrams may pass all the same.
     pub(crate) bulk_deaf: bool,
     /// The kernel says that the interface is down: that a message is taken says nothing then.
@@ -74,6 +79,8 @@ pub(crate) struct Rail {
     pub(crate) heat: Heat,
     pub(crate) counters: Counters,
     interface: Option<String>,
+    /// The subnet of its address, as its interface has it; none on loopback.
+    pub(crate) subnet: Option<Subnet>,
     provider: &'static str,
 }
 
@@ -123,6 +130,7 @@ impl Rail {
             bulk_bytes: 0,
             health: Health::default(),
             deaf: false,
+            unproved: false,
             bulk_deaf: false,
             link_down: false,
             mbits: 0,
@@ -136,6 +144,7 @@ impl Rail {
             heat: Heat::default(),
             counters: Counters::default(),
             interface,
+            subnet: subnet_of(*bound.ip()),
             provider: row.provider(library.version()),
         })
     }
@@ -239,6 +248,11 @@ impl Rail {
         let best = self.mbits_best;
         self.mbits_best = best.max(mbits);
         (best > 0 && known != mbits && known.min(mbits) < best).then_some((mbits, self.mbits_best))
+    }
+
+    /// Whether messages are to go by other rails, if these work.
+    pub(crate) fn is_avoided(&self) -> bool {
+        self.deaf || self.unproved || self.health.is_failed()
     }
 
     pub(crate) fn state(&self) -> HealthState {

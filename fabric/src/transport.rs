@@ -113,6 +113,8 @@ pub enum FabricEvent {
         rail: usize,
         /// How much longer ago the peer was heard on this rail than on another, microseconds.
         silent_us: u64,
+        /// Whether the peer was ever heard on it. If not, the two may have no connection there, which is no failure.
+        worked: bool,
     },
     /// A watched peer is heard again on a rail that was silent, or the rail leads to it no more.
     RailBack {

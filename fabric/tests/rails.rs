@@ -89,7 +89,7 @@ fn a_cut_rail_is_silent_for_both_and_back_when_it_heals() {
     let events = pair.beats(10);
     for (peer, node) in [(pair.to_b, "a"), (pair.to_a, "b")] {
         let silent = |event: &FabricEvent| {
-            matches!(event, FabricEvent::RailSilent { peer: of, rail: 1, silent_us }
+            matches!(event, FabricEvent::RailSilent { peer: of, rail: 1, silent_us, .. }
                 if *of == peer && *silent_us > 4 * BEAT_US)
         };
         assert!(events.iter().any(silent), "{node}: {events:?}");

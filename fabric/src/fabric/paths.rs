@@ -83,7 +83,7 @@ impl Fabric {
         let known = self.peers.get_mut(handle).expect("just seen");
         let ended = known.set_paths(now_us, paths);
         known.nids = now_nids.clone();
-        self.disown(&old_nids);
+        self.disown(&old_nids, handle);
         let now_nids = now_nids.clone();
         self.own(&now_nids, handle);
         self.hold_on(handle);
@@ -108,7 +108,7 @@ impl Fabric {
 
     pub(super) fn drop_peer(&mut self, handle: PeerHandle) {
         if let Some(peer) = self.peers.remove(handle) {
-            self.disown(&peer.nids);
+            self.disown(&peer.nids, handle);
             self.close_paths(peer.paths);
             self.carrier.carried.forget(handle);
             self.hold_on(handle);
@@ -180,10 +180,7 @@ impl Fabric {
     /// The paths that rails and NIDs make now: those that are there already, and new ones that are
     /// not open yet. What is no longer a path is closed.
     fn match_paths(&mut self, mut old: Vec<Path>, nids: &NidList) -> Vec<Path> {
-        let rails: Vec<(usize, &Nid)> = self
-            .open_rails()
-            .map(|(index, rail)| (index, &rail.nid))
-            .collect();
+        let rails = self.own_rails();
         let pairs = peer::pairs(&rails, nids);
         let mut paths = Vec::with_capacity(pairs.len());
         for pair in pairs {
@@ -295,9 +292,27 @@ impl Fabric {
         }
     }
 
+    /// The rails, as far as they decide which NIDs they are paired with.
+    fn own_rails(&self) -> Vec<peer::OwnRail<'_>> {
+        let rails = self.open_rails().map(|(index, rail)| peer::OwnRail {
+            index,
+            nid: &rail.nid,
+            subnet: rail.subnet,
+        });
+        rails.collect()
+    }
+
+    /// The NIDs by which a peer is known: not those with an address of this node, which several peers may have.
+    fn owned(&self, nids: &NidList) -> Vec<Nid> {
+        let unusable = peer::unusable(&self.own_rails(), nids);
+        let owned = nids.iter().filter(|nid| !unusable.contains(nid));
+        owned.cloned().collect()
+    }
+
     fn check_owners(&self, nids: &NidList, own: Option<PeerHandle>) -> Result<(), PeerError> {
-        for nid in nids {
-            let Some(&owner) = self.owners.get(nid).filter(|owner| Some(**owner) != own) else {
+        for nid in self.owned(nids) {
+            let owner = self.owners.get(&nid).filter(|owner| Some(**owner) != own);
+            let Some(&owner) = owner else {
                 continue;
             };
             let other = self.peers.get(owner).map(|peer| peer.nids.to_string());
@@ -310,14 +325,16 @@ impl Fabric {
         Ok(())
     }
 
-    fn disown(&mut self, nids: &NidList) {
+    fn disown(&mut self, nids: &NidList, handle: PeerHandle) {
         for nid in nids {
-            self.owners.remove(nid);
+            if self.owners.get(nid) == Some(&handle) {
+                self.owners.remove(nid);
+            }
         }
     }
 
     fn own(&mut self, nids: &NidList, handle: PeerHandle) {
-        let owned = nids.iter().map(|nid| (nid.clone(), handle));
+        let owned = self.owned(nids).into_iter().map(|nid| (nid, handle));
         self.owners.extend(owned);
     }
 }

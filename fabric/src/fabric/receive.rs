@@ -256,7 +256,11 @@ impl Fabric {
     fn tell_hearing(&mut self, handle: PeerHandle, change: HearingChange) {
         let event = match change {
             HearingChange::Late { rail } => FabricEvent::RailLate { peer: handle, rail },
-            HearingChange::Silent { rail, silent_us } => {
+            HearingChange::Silent {
+                rail,
+                silent_us,
+                worked,
+            } => {
                 if let Some(open) = self.rails.get_mut(rail).and_then(Option::as_mut) {
                     open.counters.count_timeout();
                 }
@@ -272,6 +276,7 @@ impl Fabric {
                     peer: handle,
                     rail,
                     silent_us,
+                    worked,
                 }
             }
             HearingChange::Back { rail } => FabricEvent::RailBack { peer: handle, rail },
@@ -296,7 +301,13 @@ impl Fabric {
 
     /// What is known of each home path that was tried with datagrams lately.
     fn reports(&self) -> impl Iterator<Item = PairReport> {
-        self.home_paths().filter_map(|(handle, peer, path)| {
+        self.reports_of(|_| true)
+    }
+
+    fn reports_of(&self, of: impl Fn(&(&Peer, &Path)) -> bool) -> impl Iterator<Item = PairReport> {
+        let paths = self.home_paths();
+        let paths = paths.filter(move |(_, peer, path)| of(&(peer, path)));
+        paths.filter_map(|(handle, peer, path)| {
             let failed = path.health.is_failed();
             let works = !failed && !peer.hearing.is_silent(path.rail);
             let tried = failed || peer.hearing.is_judged(path.rail);
@@ -325,8 +336,23 @@ impl Fabric {
     pub(super) fn find_deaf_rails(&mut self) {
         self.find_bulk_deaf_rails();
         let faults = local_faults(self.reports());
+        // That a pair never worked is no failure: there may be no way between the two.
+        let may_tell = |(peer, path): &(&Peer, &Path)| {
+            path.health.is_failed()
+                || !peer.hearing.is_silent(path.rail)
+                || peer.hearing.has_worked(path.rail)
+        };
+        let failures = local_faults(self.reports_of(may_tell));
         for index in 0..self.rails.len() {
-            let deaf = faults.contains(&index);
+            let silent = faults.contains(&index);
+            let deaf = silent && failures.contains(&index);
+            let Some(rail) = &mut self.rails[index] else {
+                continue;
+            };
+            let unproved = silent && !deaf;
+            if std::mem::replace(&mut rail.unproved, unproved) != unproved && unproved {
+                self.leave_rail(index);
+            }
             let Some(rail) = &mut self.rails[index] else {
                 continue;
             };
@@ -459,6 +485,8 @@ mod tests {
         let link = |up| Link {
             name: a.rails[0].as_ref().unwrap().interface().unwrap().to_owned(),
             up,
+            point_to_point: false,
+            kind: None,
         };
         let (down, up) = (link(false), link(true));
         let told = |a: &mut Fabric, link: &Link, deaf| {

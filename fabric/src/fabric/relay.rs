@@ -200,7 +200,7 @@ impl Fabric {
     fn has_failed(&self, peer: &Peer, net: Net) -> bool {
         let works = |rail: usize| {
             let rail = self.rails[rail].as_ref();
-            rail.is_some_and(|rail| !rail.deaf && !rail.health.is_failed())
+            rail.is_some_and(|rail| !rail.is_avoided())
         };
         let mut tried = peer
             .paths

@@ -475,7 +475,7 @@ pub(super) fn input(
     health: &HealthConfig,
 ) -> PathInput {
     let rail = rails[path.rail].as_ref();
-    let failed = rail.is_none_or(|rail| rail.deaf || rail.health.is_failed());
+    let failed = rail.is_none_or(Rail::is_avoided);
     let standing = if path.health.is_blocked() {
         Standing::Blocked
     } else if failed

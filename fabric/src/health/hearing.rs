@@ -21,6 +21,8 @@ pub(crate) enum HearingChange {
     Silent {
         rail: usize,
         silent_us: u64,
+        /// Whether the peer was heard on it since there is a path.
+        worked: bool,
     },
     Back {
         rail: usize,
@@ -98,6 +100,8 @@ struct RailHearing {
     /// Whether any path to the peer uses this rail.
     used: bool,
     last_us: u64,
+    /// The peer was heard on it since there is a path.
+    worked: bool,
     silent: bool,
     /// Silent, and heard since.
     back: bool,
@@ -185,6 +189,7 @@ impl Hearing {
             return false;
         };
         hearing.last_us = hearing.last_us.max(now_us);
+        hearing.worked = true;
         hearing.back |= hearing.silent;
         hearing.asked = 0;
         self.pace.is_some()
@@ -251,6 +256,7 @@ impl Hearing {
                 change(HearingChange::Silent {
                     rail: index,
                     silent_us,
+                    worked: rail.worked,
                 });
             }
         }
@@ -269,6 +275,11 @@ impl Hearing {
 
     pub(crate) fn is_silent(&self, rail: usize) -> bool {
         self.rails[rail].silent
+    }
+
+    /// Whether the peer was heard on this rail since there is a path.
+    pub(crate) fn has_worked(&self, rail: usize) -> bool {
+        self.rails[rail].worked
     }
 
     /// Whether a rail is to be tried again now that is silent, or that the peer says fails. If so, the next time is
@@ -309,7 +320,8 @@ mod tests {
             changes(&mut hearing),
             [HearingChange::Silent {
                 rail: 1,
-                silent_us: 140
+                silent_us: 140,
+                worked: false,
             }]
         );
         hearing.heard(1_180, 0);
@@ -349,6 +361,7 @@ mod tests {
         let silent = |rail| HearingChange::Silent {
             rail,
             silent_us: 101,
+            worked: false,
         };
         let all = [HearingChange::Indirect, silent(0), silent(1)];
         assert_eq!(changes(&mut hearing), all);

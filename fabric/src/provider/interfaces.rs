@@ -7,13 +7,51 @@ use std::ffi::CStr;
 use std::net::Ipv4Addr;
 use std::ptr::{self, NonNull};
 
+/// The part of an address that all addresses of its subnet share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Subnet {
+    network: u32,
+    mask: u32,
+}
+
+impl Subnet {
+    /// The subnet of this address under this mask.
+    pub(crate) fn of(address: Ipv4Addr, mask: Ipv4Addr) -> Subnet {
+        let mask = u32::from(mask);
+        Subnet {
+            network: u32::from(address) & mask,
+            mask,
+        }
+    }
+
+    pub(crate) fn contains(self, address: Ipv4Addr) -> bool {
+        u32::from(address) & self.mask == self.network
+    }
+
+    /// The length of its prefix, bits.
+    pub(crate) fn prefix(self) -> u32 {
+        self.mask.leading_ones()
+    }
+}
+
+/// The subnet of a local address, as its interface has it. None on loopback: its addresses stand for nodes that are
+/// emulated on one machine, which are paired by index.
+pub(crate) fn subnet_of(address: Ipv4Addr) -> Option<Subnet> {
+    if address.is_loopback() {
+        return None;
+    }
+    let all = addresses();
+    let found = all.iter().find(|one| one.address == address)?;
+    Some(Subnet::of(address, found.mask?))
+}
+
 /// The interface with this address. Of loopback it is the one with any loopback address.
 pub(crate) fn interface_of(address: Ipv4Addr) -> Option<String> {
     let all = addresses();
-    let exact = all.iter().find(|(_, one)| *one == address);
-    let loopback = |(_, one): &&(String, Ipv4Addr)| one.is_loopback() && address.is_loopback();
+    let exact = all.iter().find(|one| one.address == address);
+    let loopback = |one: &&Local| one.address.is_loopback() && address.is_loopback();
     let found = exact.or_else(|| all.iter().find(loopback));
-    found.map(|(name, _)| name.clone())
+    found.map(|one| one.interface.clone())
 }
 
 /// The RDMA device under the interface with this address, as the kernel says.
@@ -24,8 +62,15 @@ pub(super) fn rdma_device_of(address: Ipv4Addr) -> Option<String> {
     device.file_name().into_string().ok()
 }
 
+/// One IPv4 address of this machine.
+struct Local {
+    interface: String,
+    address: Ipv4Addr,
+    mask: Option<Ipv4Addr>,
+}
+
 /// All IPv4 addresses, each with its interface; none if the system does not say.
-fn addresses() -> Vec<(String, Ipv4Addr)> {
+fn addresses() -> Vec<Local> {
     let mut first: *mut libc::ifaddrs = ptr::null_mut();
     // SAFETY: `first` is where the answer goes; it is freed below, once.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
@@ -35,7 +80,7 @@ fn addresses() -> Vec<(String, Ipv4Addr)> {
     let mut next = first;
     while let Some(entry) = NonNull::new(next) {
         // SAFETY: an entry of the list, which is not freed yet. Its name is a C string, and its address,
-        // unless null, has the length of its family.
+        // unless null, has the length of its family; so has the mask of an IPv4 address.
         unsafe {
             let entry = entry.as_ref();
             next = entry.ifa_next;
@@ -43,11 +88,18 @@ fn addresses() -> Vec<(String, Ipv4Addr)> {
             if address.is_null() || i32::from((*address).sa_family) != libc::AF_INET {
                 continue;
             }
-            let address = ptr::read_unaligned(address.cast::<libc::sockaddr_in>());
+            let ip = |address: *mut libc::sockaddr| {
+                let address = ptr::read_unaligned(address.cast::<libc::sockaddr_in>());
+                Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr))
+            };
             // An address of its own may have a label behind a colon.
             let name = CStr::from_ptr(entry.ifa_name).to_string_lossy();
             let name = name.split(':').next().unwrap_or_default().to_owned();
-            all.push((name, Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr))));
+            all.push(Local {
+                interface: name,
+                address: ip(address),
+                mask: (!entry.ifa_netmask.is_null()).then(|| ip(entry.ifa_netmask)),
+            });
         }
     }
     // SAFETY: the list that was got above.

@@ -40,7 +40,7 @@ pub(crate) fn has_provider(library: &Libfabric, name: &str) -> bool {
 }
 
 pub use class::TrafficClass;
-pub(crate) use interfaces::interface_of;
+pub(crate) use interfaces::{Subnet, interface_of, subnet_of};
 pub(crate) use lane::{Done, Lane, Limits, Posted, Refused, SendTag};
 pub use library::{Interface, Libfabric, load, load_from};
 pub(crate) use waiting::waiting;

@@ -130,6 +130,7 @@ impl Host {
             fabric: &self.fabric,
             document: self.rails.document(),
             missing: &missing,
+            choice: &self.rails.choice(),
             agent: &counters,
             strangers: &self.strangers.now(now.0, &self.engine),
             node: self.desk.node(),

@@ -45,9 +45,11 @@ impl Host {
                 peer,
                 rail,
                 silent_us,
+                worked: true,
             } => {
                 self.note_silent(peer, rail, Some(silent_us));
             }
+            FabricEvent::RailSilent { peer, rail, .. } => self.note_no_way(peer, rail),
             FabricEvent::RailBack { peer, rail } => self.note_silent(peer, rail, None),
             FabricEvent::PeerIndirect { peer } => self.note_indirect(peer, true),
             FabricEvent::PeerDirect { peer } => self.note_indirect(peer, false),
@@ -113,6 +115,19 @@ impl Host {
             None => info!(name, rail, "this rail is silent no more"),
         }
         self.judge_rails(member);
+    }
+
+    /// A watched member was never heard on one of our rails: nothing has failed. It is avoided, and tried now
+    /// and then.
+    fn note_no_way(&self, peer: PeerHandle, rail: usize) {
+        let member = self.watched.get(&peer).copied();
+        let name = member.and_then(|member| self.engine.name_of(member));
+        if let Some(name) = name {
+            info!(
+                name,
+                rail, "no message ever came by this rail, others did: it is no way to this member"
+            );
+        }
     }
 
     /// A watched member is heard through others only, or directly again.

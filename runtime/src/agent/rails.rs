@@ -8,7 +8,7 @@
 use super::missing::{Missing, Opening};
 use super::seat::Seat;
 use crate::config::RailsDocument;
-use muster_fabric::{Fabric, Nid, OpenError, OpenedRail, Rule, Transport};
+use muster_fabric::{DefaultRails, Fabric, Nid, OpenError, OpenedRail, Rule, Transport};
 use muster_protocol::ADDRESS_MAX;
 use tracing::{error, info};
 
@@ -30,6 +30,8 @@ pub(super) struct Rails {
     favours: bool,
     /// How often a rail could not be opened again.
     lost: u64,
+    /// How the rails were chosen, where none were configured.
+    choice: DefaultRails,
 }
 
 /// A document that cannot be put in force. The one before holds.
@@ -62,6 +64,7 @@ impl Rails {
             seat,
             favours: false,
             lost: 0,
+            choice: DefaultRails::default(),
         }
     }
 
@@ -76,6 +79,16 @@ impl Rails {
     /// How often a rail of the plan could not be opened again.
     pub(super) fn lost(&self) -> u64 {
         self.lost
+    }
+
+    /// No rails were configured: this is how they were chosen.
+    pub(super) fn note_choice(&mut self, choice: DefaultRails) {
+        self.choice = choice;
+    }
+
+    /// How the rails were chosen where none were configured, in words: what is left out and why.
+    pub(super) fn choice(&self) -> Vec<String> {
+        self.choice.reasons().collect()
     }
 
     /// Rails of the plan that are not open.

@@ -17,22 +17,19 @@ use super::seat::{self, Seat};
 use super::service;
 use super::signals::Signals;
 use crate::cli::agents::{MEMBER_SUFFIX, SOCKET};
-use crate::config::{
-    AgentConfig, GossipConfig, KeySource, RAILS_MAX, RailEntry, RailsDocument, Stay,
-};
+use crate::config::{AgentConfig, GossipConfig, KeySource, RailEntry, RailsDocument, Stay};
 use crate::doorman::{Place, base_directory};
 use crate::launch;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::limits::remedy;
 use crate::sys::signal::keeping_handlers;
 use muster_fabric::{
-    Fabric, FabricConfig, Libfabric, Lifeline, Nid, NidError, NidList, OpenError, PORT_DEFAULT,
-    Transport,
+    DefaultRails, Fabric, FabricConfig, Libfabric, Lifeline, Nid, NidError, NidList, OpenError,
+    PORT_DEFAULT, Transport,
 };
 use muster_protocol::{Age, Config, Engine, Instant, Overlay, Policy};
 use rustix::process::getppid;
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use tracing::{error, info, warn};
 
@@ -197,15 +194,28 @@ fn start(
     config: &AgentConfig,
     record: Option<Record>,
 ) -> Result<((Fabric, Rails), Engine, Record), String> {
-    let (mut fabric, rails) = match &record {
+    let is_default = config.rails.rails.is_empty();
+    let choice = is_default.then(|| DefaultRails::choose(&ground.libfabric));
+    let (mut fabric, mut rails) = match &record {
         Some(record) => open_again(ground, record)?,
         None => {
-            let ports = (config.port, config.port_may_move);
-            let opened = open_rails(ground, &config.rails, ports)?;
+            let mut document = config.rails.clone();
+            if let Some(choice) = &choice {
+                document.rails = default_entries(choice, config.port)?;
+            }
+            let opened = open_rails(ground, document, config.port_may_move)?;
             warn_of_seeds(&config.seeds, &opened.0.local_nids());
             opened
         }
     };
+    if let Some(choice) = choice {
+        let first = record.is_none();
+        choice
+            .reasons()
+            .filter(|_| first)
+            .for_each(|reason| info!(reason, "default rails"));
+        rails.note_choice(choice);
+    }
     let address = fabric.local_nids().to_string();
     let mut record = record.unwrap_or_default();
     let mut engine_config = engine_config(config, rails.document(), &address, fabric.mtu());
@@ -264,21 +274,12 @@ fn warn_of_seeds(seeds: &[NidList], own: &NidList) {
     }
 }
 
-/// Opens the rails that are configured, or all there are.
+/// Opens the rails of a document.
 fn open_rails(
     ground: Ground,
-    configured: &RailsDocument,
-    (port, may_move): (u16, bool),
+    document: RailsDocument,
+    may_move: bool,
 ) -> Result<(Fabric, Rails), String> {
-    let mut document = configured.clone();
-    if document.rails.is_empty() {
-        let entry = |nid| RailEntry {
-            nid,
-            partitions: Vec::new(),
-        };
-        let nids = every_interface(&ground.libfabric, port)?;
-        document.rails = nids.into_iter().map(entry).collect();
-    }
     let nids = document.rails.iter().map(|entry| entry.nid.clone());
     let mut fabric = open_where_free(&ground, &document, nids.collect(), may_move)?;
     // In the order in which they were given.
@@ -443,25 +444,20 @@ pub(super) fn next_incarnation() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// All interfaces that are up; loopback only if there is nothing else.
-fn every_interface(libfabric: &Libfabric, port: u16) -> Result<Vec<Nid>, String> {
-    let interfaces = libfabric.interfaces();
-    let (loopback, mut chosen): (Vec<_>, Vec<_>) = interfaces
-        .into_iter()
-        .partition(|interface| interface.address.is_loopback());
-    if chosen.is_empty() {
-        chosen = loopback;
-    }
-    // A further address of an interface is no rail of its own (cfg-040).
-    let mut names = BTreeSet::new();
-    chosen.retain(|one| one.address.is_loopback() || names.insert(one.name.clone()));
-    chosen.truncate(RAILS_MAX);
-    let nids: Result<Vec<Nid>, _> = chosen
+/// The rails where none are configured. All of them are on one net: the numbers of nets would go by the order of this
+/// node's interfaces, which is not that of another node. The fabric pairs them by subnet.
+fn default_entries(choice: &DefaultRails, port: u16) -> Result<Vec<RailEntry>, String> {
+    let entry = |nid| RailEntry {
+        nid,
+        partitions: Vec::new(),
+    };
+    let nids = choice
+        .chosen
         .iter()
-        .enumerate()
-        .map(|(index, interface)| format!("{}:{port}@udp{index}", interface.address).parse())
-        .collect();
-    nids.map_err(|error| error.to_string())
+        .map(|interface| format!("{}:{port}@udp0", interface.address).parse());
+    let nids: Result<Vec<Nid>, _> = nids.collect();
+    let nids = nids.map_err(|error| error.to_string())?;
+    Ok(nids.into_iter().map(entry).collect())
 }
 
 /// Makes the record of a worker that has just started the last word.
@@ -515,7 +511,7 @@ mod tests {
         let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n      - nid: 127.59.4.1:0@udp0\n      \
                     - nid: 127.59.4.2:0@udp0\n";
         let document = RailsDocument::import(text).unwrap();
-        let (fabric, rails) = open_rails(ground(), &document, (0, false)).unwrap();
+        let (fabric, rails) = open_rails(ground(), document, false).unwrap();
         let record = record(&fabric, &rails);
         let (dead, left) = (rails.open()[0].clone(), rails.open()[1].clone());
         drop(fabric);
@@ -555,11 +551,11 @@ mod tests {
         let document = RailsDocument::import(text).unwrap();
         let ports =
             |rails: &Rails| -> Vec<u16> { rails.open().iter().map(|nid| nid.port).collect() };
-        let (first, rails) = open_rails(ground(), &document, (0, true)).unwrap();
+        let (first, rails) = open_rails(ground(), document.clone(), true).unwrap();
         assert_eq!(ports(&rails), [PORT_DEFAULT; 2]);
         // One rail's port for beats is taken: both have the one after.
         let other = UdpSocket::bind(("127.59.5.2", PORT_DEFAULT + 5)).unwrap();
-        let (second, rails) = open_rails(ground(), &document, (0, true)).unwrap();
+        let (second, rails) = open_rails(ground(), document.clone(), true).unwrap();
         assert_eq!(ports(&rails), [PORT_DEFAULT + 8; 2]);
         assert_eq!(
             rails.document().rails[0].nid.port,
@@ -573,9 +569,7 @@ mod tests {
         assert_eq!(ports(&rails), [PORT_DEFAULT + 8; 2]);
 
         let taken = await_free(|| UdpSocket::bind(("127.59.5.1", PORT_DEFAULT)));
-        let why = open_rails(ground(), &document, (0, false))
-            .map(drop)
-            .unwrap_err();
+        let why = open_rails(ground(), document, false).map(drop).unwrap_err();
         assert!(
             why.contains("in use") && why.contains("MUSTER_PORT"),
             "{why}"
@@ -584,9 +578,7 @@ mod tests {
         let named = text.replace("5.1@", "5.1:7745@");
         let named = RailsDocument::import(&named).unwrap();
         let also = UdpSocket::bind(("127.59.5.1", 7745)).unwrap();
-        let why = open_rails(ground(), &named, (0, true))
-            .map(drop)
-            .unwrap_err();
+        let why = open_rails(ground(), named, true).map(drop).unwrap_err();
         assert!(why.contains("7745") && why.contains("in use"), "{why}");
         drop((taken, also));
     }

@@ -182,7 +182,7 @@ fn set(args: &SetArgs) -> Result<(), CliError> {
     change(&args.show, &Request::Change(Change::SetRail(entry)))
 }
 
-/// The rails as a table; under it where a fault is, if there is one.
+/// The rails as a table; under it where a fault is, if there is one, and which interfaces are no rails by default.
 pub(super) fn table(answer: &Value) -> String {
     let titles = [
         "RAIL", "STATE", "HEALTH", "PROVIDER", "DEVICE", "NUMA", "CPUS", "CREDITS", "HEAT", "SENT",
@@ -217,7 +217,10 @@ pub(super) fn table(answer: &Value) -> String {
         ]);
     }
     let mut table = align(&rows);
-    for finding in array(answer, "findings").iter().filter_map(Value::as_str) {
+    let lines = array(answer, "findings")
+        .iter()
+        .chain(array(answer, "choice"));
+    for finding in lines.filter_map(Value::as_str) {
         table += &format!("{finding}\n");
     }
     table

@@ -9,15 +9,15 @@ use muster_protocol::{Engine, MemberId};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The local rails, each with its figures, and where a fault is, as far as it can be told.
-pub(super) fn rails(fabric: &Fabric, missing: &[(Nid, String)]) -> Value {
+/// The local rails, each with its figures; where a fault is, as far as it can be told; and how they were chosen.
+pub(super) fn rails(fabric: &Fabric, missing: &[(Nid, String)], choice: &[String]) -> Value {
     let mut rails: Vec<Value> = fabric.rails().iter().map(rail).collect();
     rails.extend(missing.iter().map(missing_rail));
     let mut findings = fabric.findings_in_words();
     let tried =
         |(nid, why): &(Nid, String)| format!("{nid} is not open, and is tried again: {why}");
     findings.extend(missing.iter().map(tried));
-    json!({ "schema": "muster/rails/v1", "rails": rails, "findings": findings })
+    json!({ "schema": "muster/rails/v1", "rails": rails, "findings": findings, "choice": choice })
 }
 
 /// The rail at this place among those of a net.

@@ -6,7 +6,7 @@ use crate::doorman::base_directory;
 use crate::sys::limits::{self, Limit};
 use crate::sys::lock::try_lock;
 use crate::watch::procfs;
-use muster_fabric::{Libfabric, NetKind, fold};
+use muster_fabric::{DefaultRails, Libfabric, NetKind, fold};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -63,11 +63,6 @@ pub(super) fn look() -> Vec<Finding> {
 fn providers(library: &Libfabric, devices: &[String]) -> Vec<Finding> {
     let (major, minor) = library.version();
     let mut findings = vec![Finding::ok("libfabric", format!("version {major}.{minor}"))];
-    let interfaces: Vec<String> = library
-        .interfaces()
-        .iter()
-        .map(ToString::to_string)
-        .collect();
     let kinds = [
         (NetKind::Udp, "udp"),
         (NetKind::Tcp, "tcp"),
@@ -97,22 +92,40 @@ fn providers(library: &Libfabric, devices: &[String]) -> Vec<Finding> {
         ),
         None => Finding::ok("providers", found),
     });
+    let choice = DefaultRails::choose(library);
     // They are those of the providers: without one nothing is known of them.
-    let is_known = !interfaces.is_empty() || missing_ip.is_none();
-    let of_interfaces =
-        is_known.then(
-            || match interfaces.iter().any(|name| !name.starts_with("lo ")) {
-                true => Finding::ok("interfaces", interfaces.join(", ")),
-                false => Finding::bad(
-                    "interfaces",
-                    Level::Warning,
-                    "none is up but the loopback: agents of other nodes cannot be reached",
-                    "bring an interface with an IPv4 address up (ip link, ip address)",
-                ),
-            },
-        );
+    let is_known = !choice.chosen.is_empty() || missing_ip.is_none();
+    let of_interfaces = is_known.then(|| interfaces(&choice));
     findings.extend(of_interfaces);
     findings
+}
+
+/// Which interfaces are rails where none are configured, and which are not, and why.
+fn interfaces(choice: &DefaultRails) -> Finding {
+    if choice.chosen.iter().all(|one| one.address.is_loopback()) {
+        return Finding::bad(
+            "interfaces",
+            Level::Warning,
+            "none is up but the loopback: agents of other nodes cannot be reached",
+            "bring an interface with an IPv4 address up (ip link, ip address)",
+        );
+    }
+    let chosen: Vec<String> = choice.chosen.iter().map(ToString::to_string).collect();
+    let left_out = choice
+        .left_out
+        .iter()
+        .map(|(one, why)| format!("not {one}: {why}"));
+    let parts: Vec<String> = [chosen.join(", ")].into_iter().chain(left_out).collect();
+    let found = format!("rails by default: {}", parts.join("; "));
+    match &choice.makeshift {
+        None => Finding::ok("interfaces", found),
+        Some(why) => Finding::bad(
+            "interfaces",
+            Level::Warning,
+            format!("{found}; {why}"),
+            "name the interfaces that lead to the other nodes with MUSTER_RAILS",
+        ),
+    }
 }
 
 fn files(hard: Option<u64>) -> Finding {

@@ -1,0 +1,251 @@
+//! Which interfaces are rails where none are configured.
+//!
+//! Every interface that is up, but for those that lead to no other node, or to it by way of another interface:
+//! loopback, bridges (`docker0`), tunnels and point-to-point interfaces, and interfaces without a carrier. If all are
+//! such, those of the first of these kinds serve: bridges, then tunnels, then interfaces without a carrier, then
+//! loopback.
+
+use crate::link::{self, Link};
+use crate::nid::NIDS_MAX;
+use crate::provider::{Interface, Libfabric};
+
+/// Kinds of interfaces that join others of the same machine.
+const BRIDGES: [&str; 2] = ["bridge", "openvswitch"];
+/// Kinds of interfaces whose messages go on by way of another one.
+const TUNNELS: [&str; 17] = [
+    "tun",
+    "wireguard",
+    "vxlan",
+    "geneve",
+    "gre",
+    "gretap",
+    "erspan",
+    "ip6gre",
+    "ip6gretap",
+    "ip6erspan",
+    "ipip",
+    "ip6tnl",
+    "sit",
+    "vti",
+    "vti6",
+    "xfrm",
+    "ppp",
+];
+
+/// The interfaces of a machine, and which of them are rails where none are configured.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DefaultRails {
+    /// They are rails.
+    pub chosen: Vec<Interface>,
+    /// They are none, each with the reason.
+    pub left_out: Vec<(Interface, String)>,
+    /// Why interfaces were chosen that otherwise are left out.
+    pub makeshift: Option<String>,
+}
+
+impl DefaultRails {
+    /// Chooses among the interfaces that are up now.
+    #[must_use]
+    pub fn choose(library: &Libfabric) -> DefaultRails {
+        // Without the kernel's word all are taken.
+        choose(library.interfaces(), &link::all().unwrap_or_default())
+    }
+
+    /// The choice as sentences: each interface that was left out, with the reason.
+    pub fn reasons(&self) -> impl Iterator<Item = String> {
+        let left_out = self.left_out.iter();
+        let left_out =
+            left_out.map(|(one, why)| format!("{one} is no rail where none is named: {why}"));
+        let makeshift = self.makeshift.iter();
+        left_out.chain(makeshift.map(|why| format!("a rail where none is named is {why}")))
+    }
+}
+
+/// What keeps an interface from being a rail; the least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Defect {
+    None,
+    Bridge,
+    Tunnel,
+    NoCarrier,
+    Loopback,
+}
+
+fn choose(interfaces: Vec<Interface>, links: &[Link]) -> DefaultRails {
+    let mut choice = DefaultRails::default();
+    let judged = interfaces
+        .into_iter()
+        .map(|interface| (judge(&interface, links), interface));
+    let judged: Vec<((Defect, String), Interface)> = judged.collect();
+    let least = judged.iter().map(|((defect, _), _)| *defect).min();
+    for ((defect, why), interface) in judged {
+        let is_same = |one: &&Interface| device(one) == device(&interface);
+        let first = choice.chosen.iter().find(is_same);
+        let why = if Some(defect) != least {
+            why
+        } else if let Some(first) = first.filter(|_| defect != Defect::Loopback) {
+            format!("it is a further address of {first}")
+        } else if choice.chosen.len() == NIDS_MAX {
+            format!("a node has at most {NIDS_MAX} rails")
+        } else {
+            if defect != Defect::None {
+                choice.makeshift = Some(format!(
+                    "{interface}, though {why}: there is nothing better"
+                ));
+            }
+            choice.chosen.push(interface);
+            continue;
+        };
+        choice.left_out.push((interface, why));
+    }
+    choice
+}
+
+fn judge(interface: &Interface, links: &[Link]) -> (Defect, String) {
+    if interface.address.is_loopback() {
+        return (Defect::Loopback, "loopback leads to no other node".into());
+    }
+    let mut links = links.iter();
+    let Some(link) = links.find(|link| link.name == device(interface)) else {
+        return (Defect::None, String::new());
+    };
+    let kind = link.kind.as_deref().unwrap_or_default();
+    if !link.up {
+        (Defect::NoCarrier, "it has no carrier".into())
+    } else if BRIDGES.contains(&kind) {
+        let why = format!(
+            "it is a bridge ({kind}), as those of containers and virtual machines of this node are"
+        );
+        (Defect::Bridge, why)
+    } else if TUNNELS.contains(&kind) {
+        (Defect::Tunnel, format!("it is a tunnel ({kind})"))
+    } else if link.point_to_point {
+        let why = "it is a point-to-point interface";
+        (Defect::Tunnel, why.into())
+    } else {
+        (Defect::None, String::new())
+    }
+}
+
+/// The device of an interface; libfabric names one with a further address by its label, such as `eth0:1`.
+fn device(interface: &Interface) -> &str {
+    let name = interface.name.as_str();
+    name.split(':').next().unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(text: &str) -> Interface {
+        let (name, address) = text.split_once(' ').unwrap();
+        Interface {
+            name: name.into(),
+            address: address.parse().unwrap(),
+        }
+    }
+
+    fn link(name: &str, up: bool, kind: &str) -> Link {
+        Link {
+            name: name.into(),
+            up,
+            point_to_point: false,
+            kind: (!kind.is_empty()).then(|| kind.into()),
+        }
+    }
+
+    fn chosen(interfaces: &[&str], links: &[Link]) -> (Vec<String>, DefaultRails) {
+        let interfaces = interfaces.iter().map(|text| interface(text)).collect();
+        let choice = choose(interfaces, links);
+        let names = choice.chosen.iter().map(|one| one.name.clone());
+        (names.collect(), choice)
+    }
+
+    /// cfg-040 for a further address.
+    #[test]
+    fn what_leads_to_no_other_node_is_left_out_with_its_reason() {
+        let mut ppp = link("ppp0", true, "");
+        ppp.point_to_point = true;
+        let links = [
+            link("eth0", true, ""),
+            link("docker0", true, "bridge"),
+            link("wg0", true, "wireguard"),
+            link("eth1", false, ""),
+            link("veth0", true, "veth"),
+            link("bond0", true, "bond"),
+            link("eth0.7", true, "vlan"),
+            ppp,
+        ];
+        let all = [
+            "eth0 10.0.0.1",
+            "eth0:1 10.0.0.9",
+            "docker0 172.17.0.1",
+            "wg0 10.9.0.1",
+            "eth1 10.0.1.1",
+            "veth0 10.0.2.1",
+            "bond0 10.0.3.1",
+            "eth0.7 10.0.4.1",
+            "ppp0 10.0.5.1",
+            "lo 127.0.0.1",
+        ];
+        let (names, choice) = chosen(&all, &links);
+        assert_eq!(names, ["eth0", "veth0", "bond0", "eth0.7"]);
+        let left: Vec<_> = choice
+            .left_out
+            .iter()
+            .map(|(one, _)| &one.name[..])
+            .collect();
+        assert_eq!(left, ["eth0:1", "docker0", "wg0", "eth1", "ppp0", "lo"]);
+        let reasons: Vec<String> = choice.reasons().collect();
+        for (at, word) in [
+            "further address",
+            "bridge",
+            "tunnel",
+            "carrier",
+            "point-to-point",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert!(reasons[at].contains(word), "{reasons:?}");
+        }
+        assert_eq!(choice.makeshift, None);
+        // The kernel does not say.
+        let (names, _) = chosen(&all, &[]);
+        assert_eq!(names.len(), 8, "{names:?}");
+    }
+
+    #[test]
+    fn where_nothing_better_is_there_a_bridge_serves_and_loopback_last() {
+        let links = [
+            link("br0", true, "bridge"),
+            link("tap0", true, "tun"),
+            link("eth0", false, ""),
+        ];
+        let all = [
+            "br0 10.0.0.1",
+            "tap0 10.0.1.1",
+            "eth0 10.0.2.1",
+            "lo 127.0.0.1",
+        ];
+        for (from, name) in [(0, "br0"), (1, "tap0"), (2, "eth0"), (3, "lo")] {
+            let (names, choice) = chosen(&all[from..], &links);
+            assert_eq!(names, [name]);
+            let why = choice.makeshift.unwrap();
+            assert!(
+                why.contains(name) && why.contains("nothing better"),
+                "{why}"
+            );
+        }
+    }
+
+    #[test]
+    fn there_are_no_more_rails_than_a_node_may_have() {
+        let names: Vec<String> = (0..NIDS_MAX + 1)
+            .map(|index| format!("eth{index} 10.0.{index}.1"))
+            .collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let (chosen, choice) = chosen(&names, &[]);
+        assert_eq!((chosen.len(), choice.left_out.len()), (NIDS_MAX, 1));
+    }
+}
