@@ -264,10 +264,10 @@ impl Fabric {
                 if let Some(open) = self.rails.get_mut(rail).and_then(Option::as_mut) {
                     open.counters.count_timeout();
                 }
+                // The silence is that of all NIDs of the peer that the rail is paired with.
                 let peer = self.peers.get_mut(handle);
-                if let Some(path) =
-                    peer.and_then(|peer| peer.paths.iter_mut().find(|path| path.rail == rail))
-                {
+                let paths = peer.into_iter().flat_map(|peer| &mut peer.paths);
+                for path in paths.filter(|path| path.rail == rail && !path.spare) {
                     path.counters.count_timeout();
                 }
                 let on_it = |choice: &Choice, _: &Path| usize::from(choice.rail) == rail;
@@ -453,6 +453,27 @@ mod tests {
 
     fn events(fabric: &mut Fabric) -> Vec<FabricEvent> {
         std::iter::from_fn(|| fabric.poll_event()).collect()
+    }
+
+    /// dbg-055: a rail that leads to two NIDs of a peer is silent: neither was heard.
+    #[test]
+    fn a_silence_is_counted_for_each_nid_that_the_rail_leads_to() {
+        let mut a = open("127.0.0.1:0@udp,127.0.0.2:0@udp");
+        let nids = "127.9.0.1:7001@udp,127.9.0.2:7001@udp,127.9.0.3:7001@udp";
+        let peer = a.peer(&nids.parse().unwrap()).unwrap();
+        let silent = HearingChange::Silent {
+            rail: 0,
+            silent_us: 1,
+            worked: true,
+        };
+        a.tell_hearing(peer, silent);
+        let counted = |remote: &str| {
+            let paths = a.paths(peer).into_iter();
+            let of = paths.filter(|path| path.nid.to_string().starts_with(remote));
+            of.map(|path| path.counters.timeouts).sum::<u64>()
+        };
+        let counts = ["127.9.0.1", "127.9.0.2", "127.9.0.3"].map(counted);
+        assert_eq!(counts, [1, 0, 1]);
     }
 
     /// Under a load that never ends a rail that is cut is found all the same.

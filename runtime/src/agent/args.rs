@@ -29,7 +29,7 @@ pub(super) struct Args {
     #[arg(long, default_value = "continue", env = "MUSTER_MINORITY")]
     minority: String,
     /// A network interface to use: ADDRESS[:PORT]@NET or INTERFACE[:PORT]@NET; repeat it
-    /// for more rails [default: every interface that is up].
+    /// for more rails [default: every interface that is up, without bridges and tunnels].
     #[arg(long = "rail", value_name = "ADDR@NET", env = "MUSTER_RAILS")]
     rails: Vec<String>,
     /// File with rails, peers, policy and limits in YAML, as muster export writes it; --rail is used

@@ -8,7 +8,10 @@ use clap::{ArgMatches, CommandFactory};
 /// What an option means that was not given, and has no default of its own.
 const UNSET: [(&str, &str); 14] = [
     ("group", "(none)"),
-    ("rail", "every interface that is up"),
+    (
+        "rail",
+        "every interface that is up, without bridges and tunnels",
+    ),
     ("config", "(none)"),
     ("seed", "(none)"),
     ("hosts", "(none)"),

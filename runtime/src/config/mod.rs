@@ -64,7 +64,7 @@ pub struct AgentConfig {
     pub group: GroupName,
     /// What it does on the smaller side of a split.
     pub minority: Minority,
-    /// Its rails (none: every interface that is up), peers, policy and limits.
+    /// Its rails (none: see [`muster_fabric::DefaultRails`]), peers, policy and limits.
     pub rails: RailsDocument,
     /// Addresses of members to join, one entry a member.
     pub seeds: Vec<NidList>,
