@@ -1,4 +1,5 @@
-//! What comes from an agent's own node, however much at once, costs the node nothing: it beats on, and serves its ranks.
+//! What comes from an agent's own node, however much at once, costs the node nothing: it beats on, and serves its
+//! ranks.
 //!
 //! Real ranks and real agents, as in `agents.rs`. That nobody was called failed is shown by what comes behind it: the
 //! events of a rank have an order. The profile's deadline is one that a busy machine keeps.

@@ -151,7 +151,7 @@ fn a_job_runs_with_nothing_open() {
     let folder = tempfile::tempdir().expect("a folder");
     let pattern = format!("{}/%r", folder.path().display());
     let muster = command();
-    let mut shell = std::process::Command::new("sh");
+    let mut shell = Command::new("sh");
     shell
         .args(["-c", "exec \"$0\" \"$@\" <&- >&- 2>&-"])
         .arg(muster.get_program())

@@ -172,42 +172,41 @@ fn changes(one: &str, other: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn said(name: &str) -> String {
-        unknown([OsString::from(name)].into_iter()).concat()
+    /// What is said of the variable of this name, which is given without its beginning.
+    fn said(rest: &str) -> String {
+        let name = format!("MUSTER_{rest}");
+        unknown([OsString::from(&name)].into_iter()).concat()
     }
 
     #[test]
     fn a_misspelt_name_is_said_with_the_nearest_one() {
         for (name, meant) in [
-            ("MUSTER_PROFIL", "MUSTER_PROFILE"),
-            ("MUSTER_RIALS", "MUSTER_RAILS"),
-            ("MUSTER_RAIL", "MUSTER_RAILS"),
-            ("MUSTER_LINGER", "MUSTER_LINGER_MS"),
-            ("MUSTER_SEED", "MUSTER_SEEDS"),
-            ("MUSTER_KEYFILE", "MUSTER_KEY_FILE"),
+            ("PROFIL", "PROFILE"),
+            ("RIALS", "RAILS"),
+            ("RAIL", "RAILS"),
+            ("LINGER", "LINGER_MS"),
+            ("SEED", "SEEDS"),
+            ("KEYFILE", "KEY_FILE"),
         ] {
             let said = said(name);
-            let rest = format!("did you mean {meant}?");
+            let rest = format!("did you mean MUSTER_{meant}?");
             assert!(
-                said.starts_with(&format!("{name} is no setting")) && said.ends_with(&rest),
+                said.starts_with(&format!("MUSTER_{name} is no setting")) && said.ends_with(&rest),
                 "{said}"
             );
         }
-        assert!(said("MUSTER_COLOUR_OF_THE_SKY").ends_with("see ENVIRONMENT in muster(7)"));
-        for name in [
-            "MUSTER_RAILS",
-            "MUSTER_ROOT",
-            "MUSTER_RUN_STEP",
-            "MUSTARD_PROFIL",
-            "PATH",
-        ] {
+        assert!(said("COLOUR_OF_THE_SKY").ends_with("see ENVIRONMENT in muster(7)"));
+        for name in ["RAILS", "ROOT", "RUN_STEP"] {
             assert_eq!(said(name), "");
+        }
+        for name in ["MUSTARD_PROFIL", "PATH"] {
+            assert_eq!(unknown([OsString::from(name)].into_iter()).concat(), "");
         }
     }
 
     #[test]
     fn many_names_make_few_lines() {
-        let many = (0..100).map(|number| OsString::from(format!("MUSTER_X{number}")));
+        let many = (0..100).map(|number| OsString::from(format!("{}X{number}", "MUSTER_")));
         let lines = unknown(many);
         assert_eq!(lines.len(), NAMED_MOST + 1);
         assert!(lines[NAMED_MOST].starts_with("92 more"), "{lines:?}");
@@ -243,7 +242,8 @@ mod tests {
     fn the_variables_of_the_manual_and_of_the_options_are_known() {
         let agent = crate::agent::command();
         for name in agent.get_arguments().filter_map(|option| option.get_env()) {
-            assert_eq!(said(name.to_str().unwrap()), "");
+            let rest = name.to_str().and_then(|name| name.strip_prefix(BEGINNING));
+            assert_eq!(said(rest.unwrap()), "");
         }
         let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/man");
         let mut seen = 0;
@@ -254,7 +254,7 @@ mod tests {
                 rest.split([' ', '=']).next()
             });
             for name in named {
-                assert_eq!(said(&format!("{BEGINNING}{name}")), "", "{name}");
+                assert_eq!(said(name), "", "{name}");
                 seen += 1;
             }
         }

@@ -401,7 +401,12 @@ mod tests {
     fn a_word_of_mpirun_makes_no_file() {
         let check = |file: &str| {
             let file = Some(file.to_owned());
-            Output { label: false, file }.check()
+            Output {
+                label: false,
+                pty: false,
+                file,
+            }
+            .check()
         };
         for word in ["tag", "tag,timestamp", "tag-detailed"] {
             let said = check(word).unwrap_err();
