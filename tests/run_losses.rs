@@ -75,8 +75,10 @@ fn all(runs: usize) -> Vec<String> {
     let survived = Mutex::new(BTreeMap::<(usize, usize), usize>::new());
     job(|folder| {
         let binary = compile(&venv("venv").join("mpicc"), "losses", &[], folder);
+        // Not within the loop's condition, where all would wait for the one who works.
+        let next = || jobs.lock().expect("jobs").pop();
         let work = || {
-            while let Some((nodes, mode, delay)) = jobs.lock().expect("jobs").pop() {
+            while let Some((nodes, mode, delay)) = next() {
                 match run(&binary, nodes, MODES[mode], delay) {
                     Some(fault) => faults.lock().expect("faults").push(fault),
                     None => {
