@@ -233,7 +233,8 @@ int muster_node_name(muster_ctx_t *context, uint32_t node, char *buffer, size_t 
 int muster_node_group(muster_ctx_t *context, uint32_t node, char *buffer, size_t size);
 
 /* How many nodes, and ranks, are known by index (dead ones included): valid indices are 0 to one
- * less. Errors: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED. */
+ * less. Not the size of the job: ranks are counted as news of them comes, and just after MPI_Init some, or all, are
+ * still missing. Await them with muster_wait_ranks. Errors: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED. */
 int muster_node_count(muster_ctx_t *context);
 int muster_rank_count(muster_ctx_t *context);
 

@@ -1,6 +1,6 @@
 //! libmuster as it is installed: what it exports, what it needs, what pkg-config says of it.
 
-use crate::common::{attempt, functions, header, here, installed, run};
+use crate::common::{attempt, compiler, functions, header, here, installed, run};
 use std::process::Command;
 
 /// The functions of the version script.
@@ -187,6 +187,18 @@ fn pkg_config_finds_a_tree_that_was_moved() {
         }
     }
     assert!(flags.contains("-lmuster"), "{flags}");
+
+    // A program finds the library there when it runs, too, with the path that pkg-config names.
+    let rpath = run(Command::new("pkg-config")
+        .args(["--variable=rpath", "muster"])
+        .env("PKG_CONFIG_PATH", tree.join("lib/pkgconfig")));
+    let (source, binary) = (moved.path().join("user.c"), moved.path().join("user"));
+    let program = "#include <muster.h>\nint main(void) { return !muster_strerror(0); }\n";
+    std::fs::write(&source, program).expect("written");
+    let words = flags.split_whitespace().chain(rpath.split_whitespace());
+    let mut cc = compiler("CC", "cc");
+    run(cc.arg(&source).args(words).arg("-o").arg(&binary));
+    run(Command::new(&binary).env_remove("LD_LIBRARY_PATH"));
 }
 
 /// CMake finds the tree where it lies now, and what it builds runs.

@@ -210,11 +210,33 @@ pub(super) fn print_answer(output: Shape, answer: &Value, table: impl Fn(&Value)
     }
 }
 
-/// Below the table: who is missing in it, and why.
+/// Why HEARD of living members may be older than their deadline; empty where it is not.
+pub(super) fn note_unwatched(members: &[Value]) -> String {
+    let is_old = |member: &&Value| {
+        let ms = |key: &str| member[key].as_f64().unwrap_or(0.0);
+        text(member, "state") == "alive" && ms("heard_ms_ago") > ms("deadline_ms")
+    };
+    let names: Vec<&str> = members
+        .iter()
+        .filter(is_old)
+        .map(|one| text(one, "name"))
+        .collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!(
+            "\n{}: HEARD is older than the deadline, since this node does not watch them all the time; other members \
+             do, and tell of a failure\n",
+            fold(names)
+        ),
+    }
+}
+
+/// Below the table: why some were not heard lately, who is missing in it, and why.
 fn notes(answer: &Value) -> String {
+    let unwatched = note_unwatched(array(answer, "members"));
     let notes = obstacles(answer).into_iter();
     let notes = notes.map(|one| format!("\n{}\n  remedy: {}\n", one.found, one.remedy));
-    notes.collect()
+    unwatched + &notes.collect::<String>()
 }
 
 fn members_table(answer: &Value) -> String {
@@ -273,6 +295,19 @@ pub(super) fn align<const N: usize>(rows: &[[String; N]]) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn an_old_heard_of_a_living_member_is_explained() {
+        let member = |name: &str, state: &str, heard: f64| json!({ "name": name, "state": state, "heard_ms_ago": heard, "deadline_ms": 62.0 });
+        let well = [member("n1", "alive", 20.0), member("n2", "failed", 900.0)];
+        assert_eq!(note_unwatched(&well), "");
+        let old = [
+            member("n3", "alive", 2411.0),
+            member("n4", "alive", 2000.0),
+            member("n5", "alive", 9.0),
+        ];
+        assert!(note_unwatched(&old).starts_with("\nn[3-4]: HEARD is older"));
+    }
 
     #[test]
     fn the_table_says_who_and_how_it_is_known() {

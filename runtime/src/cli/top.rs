@@ -6,7 +6,7 @@
 use super::CliError;
 use super::agents::{self, AgentArgs};
 use super::paint;
-use super::show::{Shape, align, array, asked, asked_again, print_answer, text};
+use super::show::{Shape, align, array, asked, asked_again, note_unwatched, print_answer, text};
 use crate::control::{AskError, Question, ask, story};
 use clap::Args;
 use muster_fabric::by_number;
@@ -191,6 +191,7 @@ fn draw(picture: &Value, coloured: bool) -> String {
     {
         text_out += &format!("and {more} more\n");
     }
+    text_out += &note_unwatched(array(picture, "members"));
     text_out + "\n" + &draw_rails(picture, coloured)
 }
 
