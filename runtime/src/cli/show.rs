@@ -298,7 +298,11 @@ mod tests {
 
     #[test]
     fn an_old_heard_of_a_living_member_is_explained() {
-        let member = |name: &str, state: &str, heard: f64| json!({ "name": name, "state": state, "heard_ms_ago": heard, "deadline_ms": 62.0 });
+        let member = |name: &str, state: &str, heard_ms: f64| {
+            json!({
+                "name": name, "state": state, "heard_ms_ago": heard_ms, "deadline_ms": 62.0
+            })
+        };
         let well = [member("n1", "alive", 20.0), member("n2", "failed", 900.0)];
         assert_eq!(note_unwatched(&well), "");
         let old = [
