@@ -197,6 +197,8 @@ fn every_command_has_a_page_and_every_shell_its_completions() {
         let page = directory.path().join(format!("man/man1/muster-{name}.1"));
         let text = fs::read_to_string(&page).expect(name);
         assert!(text.contains(".SH \"EXIT STATUS\""), "{name}: {text}");
+        let built = workspace().display().to_string();
+        assert!(!text.contains(&built), "{name} has a path of this machine");
     }
     assert!(seen > 5, "{help}");
     for file in [
@@ -341,4 +343,29 @@ fn a_directory_that_cannot_be_written_is_named() {
     assert_eq!(done.status.code(), Some(1));
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(said.contains("/proc/nowhere"), "{said}");
+}
+
+/// An installed muster has no MPI program for its demo: it says where the source is.
+#[test]
+fn an_installed_demo_says_how_to_make_its_program() {
+    let prefix = tempfile::tempdir().expect("a temporary folder");
+    let (bin, examples) = (
+        prefix.path().join("bin"),
+        prefix.path().join("share/doc/muster/examples"),
+    );
+    fs::create_dir_all(&bin).expect("a folder");
+    fs::create_dir_all(&examples).expect("a folder");
+    // Copied by another process: this one may start one for another test that would hold the copy open for writing.
+    let copied = Command::new("cp").arg(program("muster")).arg(&bin).status();
+    assert!(copied.is_ok_and(|status| status.success()));
+    let source = examples.join("ulfm_survive.c");
+    fs::copy(workspace().join("examples/ulfm_survive.c"), &source).expect("a copy");
+    let done = Command::new(bin.join("muster")).arg("demo").output();
+    let done = done.expect("muster runs");
+    assert!(!done.status.success());
+    let said = String::from_utf8_lossy(&done.stderr);
+    let source = source.canonicalize().expect("a path").display().to_string();
+    for part in [source.as_str(), "with the mpicc of Open MPI", "--program"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }

@@ -28,8 +28,12 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Starts the job. Its output goes to `job.log` in `directory`.
-    pub(crate) fn start(args: &DemoArgs, directory: &Path) -> Result<Self, CliError> {
-        let starter = command(args, directory)?
+    pub(crate) fn start(
+        args: &DemoArgs,
+        program: &Path,
+        directory: &Path,
+    ) -> Result<Self, CliError> {
+        let starter = command(args, program, directory)?
             .spawn()
             .map_err(|e| CliError::new("demo: muster run", e))?;
         Ok(Self {
@@ -107,19 +111,19 @@ impl Drop for Cluster {
     }
 }
 
-fn command(args: &DemoArgs, directory: &Path) -> Result<Command, CliError> {
+fn command(args: &DemoArgs, program: &Path, directory: &Path) -> Result<Command, CliError> {
     let log =
         File::create(directory.join("job.log")).map_err(|e| CliError::new("demo: job.log", e))?;
     let log_too = log
         .try_clone()
         .map_err(|e| CliError::new("demo: job.log", e))?;
-    let program = std::env::current_exe().map_err(|e| CliError::new("demo: this program", e))?;
-    let mut command = Command::new(program);
+    let muster = std::env::current_exe().map_err(|e| CliError::new("demo: this program", e))?;
+    let mut command = Command::new(muster);
     command
         .args(["run", "-v", "--nodes", &args.nodes.to_string()])
         .args(["--rails", &args.rails.to_string()])
         .args(["-n", &args.ranks.to_string(), "--"])
-        .arg(&args.program)
+        .arg(program)
         .env("MUSTER_PROFILE", &args.profile)
         .env("SURVIVE_LOG_DIR", directory.join("logs"))
         // A rank that gives MPI up goes on alone, which is not what is shown here.

@@ -51,13 +51,13 @@ pub(crate) struct DemoArgs {
     #[arg(long)]
     out: Option<PathBuf>,
     /// The MPI program, of Open MPI 5 or newer with ULFM [default: `ulfm_survive` beside this executable].
-    #[arg(long, default_value_os_t = beside_executable("ulfm_survive"))]
-    program: PathBuf,
+    #[arg(long)]
+    program: Option<PathBuf>,
 }
 
 /// Runs the demo; an error also when a promise was not kept.
 pub(crate) fn run(args: &DemoArgs) -> Result<(), CliError> {
-    check_program(args)?;
+    let program = find_program(args)?;
     let seed = args.seed.unwrap_or_else(crate::config::draw_seed);
     println!(
         "muster demo: {} nodes, {} ranks, {} rails, profile {}, seed {seed}",
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), CliError> {
         .map_err(|e| CliError::new(format!("demo: {}", directory.display()), e))?;
     let kept = |error: CliError| error.hint(format!("the logs are in {}", directory.display()));
 
-    let report = play(args, seed, &directory).map_err(kept)?;
+    let report = play(args, &program, seed, &directory).map_err(kept)?;
     print!("{}", report.timeline());
     if let Some(out) = &args.out {
         fs::write(out, report.json())
@@ -93,11 +93,11 @@ struct Rank {
 }
 
 /// Starts the job, injects the faults, lets it finish, and collects what was said.
-fn play(args: &DemoArgs, seed: u64, directory: &Path) -> Result<Report, CliError> {
+fn play(args: &DemoArgs, program: &Path, seed: u64, directory: &Path) -> Result<Report, CliError> {
     let mut dice = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
     let journal = Journal::new(&directory.join("logs"));
     notice_interruption();
-    let mut cluster = Cluster::start(args, directory)?;
+    let mut cluster = Cluster::start(args, program, directory)?;
     let ranks = wait_ready(args, &journal, &mut cluster)?;
     let start_ns = monotonic_ns();
 
@@ -355,12 +355,26 @@ fn wait_resumed(survivors: &[&Rank], journal: &Journal, times: usize, why: (&str
     });
 }
 
-fn check_program(args: &DemoArgs) -> Result<(), CliError> {
-    if !args.program.is_file() {
-        let what = format!("demo: {}", args.program.display());
-        return Err(CliError::new(what, "no such file").hint("make build"));
+/// The MPI program of the demo.
+fn find_program(args: &DemoArgs) -> Result<PathBuf, CliError> {
+    let program = match &args.program {
+        Some(program) => program.clone(),
+        None => beside_executable("ulfm_survive"),
+    };
+    if program.is_file() {
+        return Ok(program);
     }
-    Ok(())
+    let source = beside_executable("../share/doc/muster/examples/ulfm_survive.c");
+    let remedy = match source.canonicalize() {
+        Ok(source) => format!(
+            "an installed muster has no MPI program, as each MPI needs its own: compile {} with the mpicc of Open MPI \
+             5 (its first lines say how), and give the program by --program",
+            source.display()
+        ),
+        Err(_) => "make build makes it; --program names another".to_owned(),
+    };
+    let what = format!("demo: {}", program.display());
+    Err(CliError::new(what, "no such file").hint(remedy))
 }
 
 fn beside_executable(name: &str) -> PathBuf {
