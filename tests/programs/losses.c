@@ -190,6 +190,9 @@ int main(int count, char **words)
         MPI_Intercomm_create(half, 0, world, upper ? 0 : size / 2, 7, &both);
         MPI_Comm_set_errhandler(half, MPI_ERRORS_RETURN);
         MPI_Comm_set_errhandler(both, MPI_ERRORS_RETURN);
+        /* Open MPI 5.0.11 crashes where a rank dies while others still make the communicator
+         * (ompi_comm_revoke_local); all have it behind this. */
+        MPI_Barrier(world);
         if (last)
             die();
         await_loss(both);
