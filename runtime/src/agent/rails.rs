@@ -430,8 +430,8 @@ fn open_one(
     }
 }
 
-/// Ports of a rail, from its own on: for news, for beats, and maybe for bulk messages.
-const PORTS: u16 = 3;
+/// Ports of a rail, from its own on: for news, for beats, maybe for bulk messages and for liveness connections.
+const PORTS: u16 = 4;
 
 /// Whether two rails can be open on one address at once. The system gives a port that is free.
 fn are_apart(port: u16, other: u16) -> bool {

@@ -319,8 +319,8 @@ impl Silence<'_> {
             format!(
                 "{at} hears {members} over other rails, and not {since} from {nids}{more} ({here} here)"
             ),
-            "open the ports of the rail, P and P+1 (7741 and 7742), UDP, and TCP P+1, in the firewall between \
-             them; see cable, switch and route of that interface",
+            "open the ports of the rail in the firewall between them (udp: UDP P and P+1, TCP P+1; tcp: TCP P, P+1 and \
+             P+3; P is 7741 if it is not set; muster(7)); see cable, switch and route of that interface",
         )
     }
 }
