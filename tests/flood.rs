@@ -88,7 +88,7 @@ fn a_node_whose_agent_is_flooded_by_its_own_processes_is_not_called_failed() {
         let comers: Vec<Rank> = comers.collect();
         let came = flood.join().expect("a flood");
         assert!(came > CONNECTIONS / 100, "{came} connections");
-        // Whoever had no room has come back by now, or does so soon.
+        // Ranks that found no room connect again.
         comers
             .iter()
             .for_each(|comer| drop(comer.await_words(&["ATTACHED"])));

@@ -75,7 +75,7 @@ fn all(runs: usize) -> Vec<String> {
     let survived = Mutex::new(BTreeMap::<(usize, usize), usize>::new());
     job(|folder| {
         let binary = compile(&venv("venv").join("mpicc"), "losses", &[], folder);
-        // Not within the loop's condition, where all would wait for the one who works.
+        // A function, so that the lock is released before the job runs.
         let next = || jobs.lock().expect("jobs").pop();
         let work = || {
             while let Some((nodes, mode, delay)) = next() {

@@ -80,7 +80,7 @@ impl Host {
                     self.fabric.zero_stats();
                     done(Ok("the figures of rails and peers begin at zero".into()))
                 }
-                // The clerk has handed it on.
+                // The server thread has passed it on.
                 Request::Events { .. } => continue,
             };
             // Who asked may have lost patience.

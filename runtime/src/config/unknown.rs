@@ -3,6 +3,8 @@
 
 use std::ffi::{OsStr, OsString};
 
+use strsim::osa_distance;
+
 /// What every name begins with.
 const BEGINNING: &str = "MUSTER_";
 
@@ -140,32 +142,13 @@ fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     if word.len() > SHOWN_MOST {
         return None;
     }
-    let near = known.iter().map(|one| (changes(word, one), *one)).min()?;
+    let near = known
+        .iter()
+        .map(|one| (osa_distance(word, one), *one))
+        .min()?;
     let (count, one) = near;
     let allowed = word.chars().count().max(one.len()).div_ceil(3);
     (count <= allowed).then_some(one)
-}
-
-/// How many characters are to be put in, taken out, changed or swapped with their neighbour.
-fn changes(one: &str, other: &str) -> usize {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    let mut rows = vec![vec![0; other.len() + 1]; one.len() + 1];
-    for (i, row) in rows.iter_mut().enumerate() {
-        row[0] = i;
-    }
-    rows[0] = (0..=other.len()).collect();
-    for i in 1..=one.len() {
-        for j in 1..=other.len() {
-            let differ = usize::from(one[i - 1] != other[j - 1]);
-            let mut least = (rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
-            least = least.min(rows[i - 1][j - 1] + differ);
-            if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
-                least = least.min(rows[i - 2][j - 2] + 1);
-            }
-            rows[i][j] = least;
-        }
-    }
-    rows[one.len()][other.len()]
 }
 
 #[cfg(test)]

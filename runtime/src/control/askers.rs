@@ -14,7 +14,7 @@ pub(super) const OF_ONE_USER_MAX: usize = 2;
 #[derive(Debug, Default)]
 pub(super) struct Askers(Mutex<Vec<u32>>);
 
-/// One who is served, until it is dropped.
+/// A connection that is served, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Asker<'a> {
     askers: &'a Askers,

@@ -1,8 +1,8 @@
-//! Changes, judged at the door: what can be wrong with one is found by the clerk, and the loop meets only
+//! Changes, judged at the door: what can be wrong with one is found by the server thread, and the loop meets only
 //! what is good.
 //!
 //! Intuition: who builds asks for the permit at the counter, with the plan that hangs there, and does not stop
-//! the workers for it. The loop hangs up a copy of what is in force after each change of its own. A clerk reads
+//! the workers for it. The loop hangs up a copy of what is in force after each change of its own. A server thread reads
 //! the words, however many names they stand for, makes the document after the change, and hands on both with
 //! the number of the copy. If another one hangs there by then, the change is refused and can be asked for again.
 

@@ -1,12 +1,11 @@
-//! The agent's side door for people: one request a connection, one JSON document as answer.
+//! The agent's control socket, for operators: one request a connection, one JSON document as answer.
 //!
-//! Intuition: a counter with a few clerks. A clerk (a thread that sleeps in `accept`) looks who it is,
-//! takes a question or a change, hands it to the host loop through a window, waits for the answer and
-//! gives it out; the loop answers from what it knows at that moment, makes a change between two of
-//! its turns, and is never held up by a slow reader, nor by what a change stands for: that is judged by the
-//! clerk ([`judge`]). Only the agent's own user and root are served; where
-//! the site opens a second door, others may ask there, and change nothing ([`askers`] bounds how many of one
-//! user at a time). Who wants to read events is handed on to the journal, and the loop never hears of it.
+//! Each of a few server threads accepts a connection, checks the user, reads the request, puts it into a queue for
+//! the host loop, waits for the answer and writes it. The loop answers from what it knows at that moment and makes a
+//! change between two of its turns. It waits neither for a slow reader nor for the validation of a change, which is
+//! the server thread's ([`judge`]). Only the agent's own user and root are served. Where the site opens a second
+//! socket, other users may ask there and change nothing; [`askers`] limits the connections of each user. Requests
+//! for events are passed to the journal and never reach the loop.
 //!
 //! A request is one line. Behind the line `import` follows a document, to the end of what is said.
 //! [`protocol`] has the version that both sides name.
@@ -83,7 +82,7 @@ pub(crate) struct Pending {
     /// What was made of it.
     pub(crate) judged: Option<Judged>,
     pub(crate) reply: Sender<Value>,
-    /// Whoever sets it first has the say: the loop, which then serves the request, or the clerk, who
+    /// The first to set it decides: the loop, which then serves the request, or the server thread, which
     /// then says that nobody will.
     decided: Arc<AtomicBool>,
 }
@@ -100,7 +99,7 @@ pub(crate) struct Control {
 }
 
 /// Who takes requests at one door.
-struct Clerk {
+struct Server {
     listener: UnixListener,
     window: SyncSender<Pending>,
     bell: Arc<EventFd>,
@@ -126,7 +125,7 @@ impl Control {
         let (bell, board) = (Arc::new(EventFd::new()?), Arc::<Board>::default());
         let unanswered = Arc::<AtomicU64>::default();
         let (window, requests) = sync_channel(WAITING_MAX);
-        let clerk = |listener, others| Clerk {
+        let server = |listener, others| Server {
             listener,
             window: window.clone(),
             bell: Arc::clone(&bell),
@@ -136,10 +135,10 @@ impl Control {
             others,
         };
         let (listener, socket) = listen(path)?;
-        clerk(listener, None).start(OWN_SERVED_MAX)?;
+        server(listener, None).start(OWN_SERVED_MAX)?;
         let open_others = |path: &Path| {
             let (listener, socket) = listen_for_all(path)?;
-            clerk(listener, Some(Askers::default())).start(OTHERS_SERVED_MAX)?;
+            server(listener, Some(Askers::default())).start(OTHERS_SERVED_MAX)?;
             Ok(socket)
         };
         let others = others.and_then(|path| {
@@ -203,14 +202,14 @@ impl Pending {
     }
 }
 
-impl Clerk {
+impl Server {
     /// So many threads serve one client at a time each.
     fn start(self, threads: usize) -> io::Result<()> {
-        let clerk = Arc::new(self);
+        let server = Arc::new(self);
         for number in 0..threads {
-            let clerk = Arc::clone(&clerk);
+            let server = Arc::clone(&server);
             let thread = std::thread::Builder::new().name("muster-control".into());
-            let started = thread.stack_size(256 << 10).spawn(move || clerk.serve());
+            let started = thread.stack_size(256 << 10).spawn(move || server.serve());
             // One is enough to serve.
             if number == 0 {
                 started?;
@@ -349,7 +348,7 @@ fn may_ask(peer: u32, own: u32) -> bool {
     peer == own || peer == 0
 }
 
-/// Takes a request, or says what is wrong with it. However slowly it comes, the clerk has others to
+/// Takes a request, or says what is wrong with it. However slowly it comes, the server thread has others to
 /// serve.
 fn read(client: &UnixStream, patience: Duration) -> io::Result<Result<Request, Value>> {
     let end = Instant::now() + patience;
@@ -406,7 +405,7 @@ fn more(mut client: &UnixStream, heard: &mut Vec<u8>, end: Instant) -> io::Resul
     Ok(count > 0)
 }
 
-/// However slowly it is read, the clerk has others to serve.
+/// However slowly it is read, the server thread has others to serve.
 fn write(mut client: &UnixStream, mut value: Value) -> io::Result<()> {
     let end = Instant::now() + PATIENCE;
     protocol::stamp(&mut value);

@@ -11,7 +11,7 @@ fn door() -> (tempfile::TempDir, PathBuf, Control) {
     (directory, path, control)
 }
 
-/// Asks until the loop is there in time: on a busy machine it may come when the clerk has withdrawn the question.
+/// Asks until the loop answers in time: on a busy machine the server thread may have withdrawn the question before.
 fn insist(path: &Path, wanted: &Request) -> Result<Value, AskError> {
     loop {
         match request(path, wanted) {
@@ -79,7 +79,7 @@ fn hang_up(control: &Control) {
     control.hang_up(&document, own.as_slice(), Some(own.clone()));
 }
 
-/// What cannot be done is refused by the clerk alone, whatever it stands for: the loop never hears of it. A file
+/// What cannot be done is refused by the server thread alone, whatever it stands for: the loop never hears of it. A file
 /// that has no end is not even opened.
 #[test]
 fn what_is_wrong_with_a_change_is_found_before_the_loop_has_it() {
@@ -158,7 +158,7 @@ fn nonsense_is_refused_and_does_not_reach_the_loop() {
     assert!(control.take().is_none());
 }
 
-/// Whatever is said at the door, of any length, is refused or hung up on; the clerk stays.
+/// Whatever is said at the door, of any length, is refused or hung up on; the server thread stays.
 #[test]
 fn mad_questions_leave_the_door_open() {
     let (_directory, path, control) = door();

@@ -37,7 +37,7 @@ pub(crate) struct JournalPlace {
     pub(crate) bytes_max: u64,
 }
 
-/// The loop's end of it, and the clerk's.
+/// Held by the loop and by the control socket's threads.
 #[derive(Clone)]
 pub(crate) struct Journal {
     tray: SyncSender<Box<Note>>,

@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 /// `PTHREAD_CANCEL_DISABLE`, in glibc and in musl.
 const DISABLE: c_int = 1;
 
+// SAFETY: the declaration of pthread_setcancelstate(3), as glibc and musl have it.
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }

@@ -272,7 +272,7 @@ pub(super) extern "C" fn unpublish(
     })
 }
 
-/// Whoever asks, libpmix names its own server as the one who does: a rank and a tool cannot be told apart.
+/// libpmix names its own server as the process that asks, so a rank and a tool cannot be told apart.
 pub(super) extern "C" fn query(
     _who: *mut sys::pmix_proc_t,
     queries: *mut sys::pmix_query_t,

@@ -180,8 +180,8 @@ fn add_programs(infos: &mut Infos, facts: &JobFacts) {
     }
 }
 
-/// Each rank with its program, its place in it, and what it is bound to. Whoever says one thing of a rank has to say
-/// all: libpmix works out nothing by itself then.
+/// Each rank with its program, its place in it, and what it is bound to. Each rank needs all of
+/// its values here: where some are given libpmix derives none.
 fn add_ranks(infos: &mut Infos, facts: &JobFacts) -> Result<(), Error> {
     let programs = facts.programs.iter().enumerate();
     let of_ranks: Vec<(u32, u32)> = programs
