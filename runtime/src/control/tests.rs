@@ -79,8 +79,8 @@ fn hang_up(control: &Control) {
     control.hang_up(&document, own.as_slice(), Some(own.clone()));
 }
 
-/// What cannot be done is refused by the server thread alone, whatever it stands for: the loop never hears of it. A file
-/// that has no end is not even opened.
+/// What cannot be done is refused by the server thread alone, whatever it stands for: the loop never hears of it. A
+/// file that has no end is not even opened.
 #[test]
 fn what_is_wrong_with_a_change_is_found_before_the_loop_has_it() {
     let (directory, path, control) = door();
