@@ -20,7 +20,7 @@ WORKSPACE  := --workspace $(if $(SLURM_HEADER),,--exclude muster-slurm)
 .DEFAULT_GOAL := help
 .PHONY: help setup build slurm-plugin demo check check-mpi4py test lint deny bench install dist check-dist check-spack clean \
 	bench-build bench-merge bench-idle bench-detect bench-foca bench-chitchat bench-fast bench-calm \
-	bench-killed bench-client bench-saved bench-noise bench-run
+	bench-killed bench-client bench-saved bench-noise bench-run bench-local
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -110,6 +110,10 @@ MINUTES    ?= 1
 bench-calm: bench-build
 	$(BENCH) calm --minutes $(MINUTES)
 	$(BENCH) calm --minutes $(MINUTES) --unprivileged
+
+# A job whose nodes flood their own agents: connections, ranks, attributes, questions, followers of the journal.
+bench-local: build
+	$(CARGO) run -q --release -p muster-tests --example bench-local -- --minutes $(MINUTES)
 
 # A job that loses ranks and nodes: muster run, mpirun and srun --mpi=pmix, in a real Slurm; root. One part:
 # make bench-run RUN='--faults node --launchers muster --rounds 20'

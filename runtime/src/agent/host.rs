@@ -240,7 +240,7 @@ impl Host {
             // Before step 1, since a datagram may make the protocol beat, too.
             self.hear_traffic();
             let more = self.receive(news_may_wait);
-            let (begun_ns, slice) = (monotonic_ns(), Slice::begin(self.deadline_us));
+            let (begun_ns, slice) = (monotonic_ns(), self.local.slice(self.deadline_us));
             let mut is_left = self.serve(&ready, &slice)?;
             self.gather();
             self.wake_engine(more);
@@ -275,7 +275,9 @@ impl Host {
             } else {
                 Duration::ZERO
             };
+            let slept_from_ns = monotonic_ns();
             self.epoll.wait(&mut ready, Some(sleep))?;
+            self.local.slept(monotonic_ns() - slept_from_ns);
             let worked = std::mem::take(&mut self.worked) || more || !ready.is_empty();
             if self.rest.turn(worked || !sleep.is_zero()) {
                 self.tell_unrest(armed);
@@ -339,7 +341,7 @@ impl Host {
     fn serve(&mut self, ready: &[Ready], slice: &Slice) -> io::Result<bool> {
         let is_ready = |token| ready.iter().any(|ready| ready.token == token);
         let is_resting = self.local.is_resting();
-        if is_ready(TOKEN_CONTROL) {
+        if is_ready(TOKEN_CONTROL) || (self.local.again_ns.is_some() && !is_resting) {
             self.answer_requests(slice);
         }
         if is_ready(TOKEN_SIGNALS) && self.signals.take() {
@@ -388,23 +390,29 @@ impl Host {
                 Phase::Leaving => {}
             }
         }
-        // What has waited through the pause is there still.
-        Ok(is_left || is_resting)
+        Ok(is_left)
     }
 
-    /// Behind the work for this node: if some was left, the loop looks at it again after a pause, and its clients
-    /// do not wake it before that.
+    /// Behind the work for this node: if it was too much, the loop looks at it again after a pause, and neither
+    /// clients nor operators wake it before that.
     fn rest_from(&mut self, begun_ns: u64, slice: &Slice, is_left: bool) -> io::Result<()> {
-        let was_left = self.local.again_ns.is_some();
-        match self.local.is_resting() {
-            true => return Ok(()),
-            false => self.local.note(begun_ns, slice, is_left),
+        let rested = self.local.again_ns.is_some();
+        self.local.note(begun_ns, slice, is_left);
+        let rests = self.local.again_ns.is_some();
+        if rests == rested {
+            return Ok(());
         }
-        let Some(job) = &self.job else { return Ok(()) };
-        match (was_left, is_left) {
-            (false, true) => self.epoll.remove(job.doorman.descriptor()),
-            (true, false) => self.epoll.add(job.doorman.descriptor(), TOKEN_RANKS)?,
-            _ => {}
+        let clients = self
+            .job
+            .iter()
+            .map(|job| (job.doorman.descriptor(), TOKEN_RANKS));
+        let control = self.desk.control.iter();
+        let operators = control.map(|control| (control.descriptor(), TOKEN_CONTROL));
+        for (descriptor, token) in clients.chain(operators) {
+            match rests {
+                true => self.epoll.remove(descriptor),
+                false => self.epoll.add(descriptor, token)?,
+            }
         }
         Ok(())
     }

@@ -3,20 +3,21 @@
 //!
 //! However much of that comes, the loop must beat: each kind of work is done in small units, ends when the slice is
 //! over, and goes on in the next turn. Of a kind that finds the slice used up one unit is done all the same, so
-//! that none starves. Between two turns that had more to do than time the loop sleeps for a moment: a
-//! real-time thread that never does loses its priority.
+//! that none starves. When a slice is used up the loop sleeps for a moment: a real-time thread that never sleeps
+//! loses its priority. Turns between which the loop did not sleep share one slice: work that comes as fast as it
+//! is done would otherwise never use one up.
 
 use std::time::Duration;
 
 use crate::sys::clock::monotonic_ns;
 
-/// A slice is this part of the deadline. What a turn does of each kind beyond it, and what cannot be cut, has as
-/// much again: together a quarter of the deadline.
-const PART_OF_DEADLINE: u64 = 8;
+/// A slice is this part of the deadline. What a turn does of each kind beyond it, and what cannot be cut, is to fit
+/// into a quarter of the deadline together with it. A small part, as agents that share a core wait for each other.
+const PART_OF_DEADLINE: u64 = 32;
 /// A slice is never longer.
-const SLICE_MAX: Duration = Duration::from_millis(10);
-/// The pause is this part of a slice.
-const PART_OF_SLICE: u32 = 4;
+const SLICE_MAX: Duration = Duration::from_millis(2);
+/// More slices than that are not made up for.
+const SLICES_OWED_MAX: u64 = 2;
 
 /// The time of one turn.
 #[derive(Debug, Clone, Copy)]
@@ -26,11 +27,11 @@ pub(super) struct Slice {
 }
 
 impl Slice {
-    /// One that begins now.
-    pub(super) fn begin(deadline_us: u64) -> Self {
+    /// One that begins now, and of which this much was used up in the turns before.
+    fn begin(deadline_us: u64, spent_ns: u64) -> Self {
         let length = Duration::from_micros(deadline_us / PART_OF_DEADLINE).min(SLICE_MAX);
         Self {
-            until_ns: monotonic_ns() + length.as_nanos() as u64,
+            until_ns: monotonic_ns() + (length.as_nanos() as u64).saturating_sub(spent_ns),
             length,
         }
     }
@@ -48,33 +49,68 @@ impl Slice {
         monotonic_ns() >= self.until_ns
     }
 
-    /// How long the loop rests behind a turn that left work over.
-    pub(super) fn pause(&self) -> Duration {
-        self.length / PART_OF_SLICE
+    /// How long the loop rests when it is used up.
+    fn pause(&self, lasts: bool) -> Duration {
+        match lasts {
+            false => self.length,
+            true => self.length * PAUSES_OF_LASTING,
+        }
     }
 }
+
+/// A burst of work, as at the start of a job, is served at half of a core. Of what lasts longer than this burst, a
+/// slice is followed by a pause of so many slices: then it takes a sixteenth of a core from the application, and agents
+/// that share a core leave time to each other.
+const BURST_NS_MAX: u64 = 100_000_000;
+const PAUSES_OF_LASTING: u32 = 15;
 
 /// How much of this work there was.
 #[derive(Debug, Default)]
 pub(super) struct LocalWork {
-    /// Work was left over: it is looked at again at this time.
+    /// The loop rests from it: it is looked at again at this time.
     pub(super) again_ns: Option<u64>,
-    /// Turns that left work over.
+    /// Time that it took since the loop last rested for long enough.
+    spent_ns: u64,
+    /// The same of the burst.
+    burst_ns: u64,
+    /// Slices that were used up, or ended with work left over.
     pub(super) cut: u64,
     /// The longest time that one turn spent on it, in microseconds.
     pub(super) longest_us: u64,
 }
 
 impl LocalWork {
-    /// A turn is over that began its work at this time.
-    pub(super) fn note(&mut self, begun_ns: u64, slice: &Slice, is_left: bool) {
-        let now_ns = monotonic_ns();
-        self.longest_us = self.longest_us.max((now_ns - begun_ns) / 1000);
-        self.cut += u64::from(is_left);
-        self.again_ns = is_left.then(|| now_ns + slice.pause().as_nanos() as u64);
+    /// The time that the turn which begins now has.
+    pub(super) fn slice(&self, deadline_us: u64) -> Slice {
+        Slice::begin(deadline_us, self.spent_ns)
     }
 
-    /// Whether the pause behind the last turn is not over.
+    /// A turn ends that began its work at this time. If work is left, or the slice is over, the loop rests.
+    pub(super) fn note(&mut self, begun_ns: u64, slice: &Slice, is_left: bool) {
+        let now_ns = monotonic_ns();
+        let took_ns = now_ns.saturating_sub(begun_ns);
+        self.longest_us = self.longest_us.max(took_ns / 1000);
+        // A turn may have been long because the machine was.
+        let most_ns = slice.length.as_nanos() as u64 * SLICES_OWED_MAX;
+        self.spent_ns = (self.spent_ns + took_ns).min(most_ns);
+        self.burst_ns = (self.burst_ns + took_ns).min(BURST_NS_MAX);
+        if self.is_resting() {
+            return;
+        }
+        let rests = is_left || slice.is_over();
+        self.cut += u64::from(rests);
+        let pause = slice.pause(self.burst_ns == BURST_NS_MAX);
+        self.again_ns = rests.then(|| now_ns + pause.as_nanos() as u64);
+    }
+
+    /// The loop slept for this long: a pause makes up for a slice, and a shorter sleep for less.
+    pub(super) fn slept(&mut self, slept_ns: u64) {
+        self.spent_ns = self.spent_ns.saturating_sub(slept_ns);
+        let made_up_ns = slept_ns / u64::from(PAUSES_OF_LASTING);
+        self.burst_ns = self.burst_ns.saturating_sub(made_up_ns);
+    }
+
+    /// Whether the pause behind a slice is not over.
     pub(super) fn is_resting(&self) -> bool {
         self.again_ns
             .is_some_and(|again_ns| monotonic_ns() < again_ns)
@@ -88,23 +124,62 @@ mod tests {
     #[test]
     fn slices_of_all_profiles_leave_a_quarter_of_the_deadline() {
         for deadline_us in [40_000, 60_000, 1_000_000] {
-            let slice = Slice::begin(deadline_us);
+            let slice = LocalWork::default().slice(deadline_us);
             assert!(slice.length.as_micros() as u64 <= deadline_us / 8);
-            assert!(slice.pause() < slice.length && !slice.pause().is_zero());
+            assert!(!slice.pause(false).is_zero());
             assert!(slice.half().until_ns <= slice.until_ns);
         }
     }
 
     #[test]
     fn a_turn_that_left_work_over_is_followed_by_a_pause() {
-        let (mut work, slice) = (LocalWork::default(), Slice::begin(60_000));
+        let mut work = LocalWork::default();
+        // Of a day: it is not over before the assertion.
+        let slice = Slice {
+            until_ns: u64::MAX,
+            length: Duration::from_secs(86_400),
+        };
         work.note(monotonic_ns(), &slice, false);
         assert!(!work.is_resting() && work.cut == 0);
         work.note(monotonic_ns(), &slice, true);
-        assert_eq!(work.cut, 1);
+        assert!(work.is_resting() && work.cut == 1);
+    }
+
+    /// A flood that is served as fast as it comes leaves nothing over in any turn.
+    #[test]
+    fn turns_without_a_sleep_between_them_share_one_slice() {
+        const DEADLINE_US: u64 = 60_000;
+        let mut work = LocalWork::default();
+        let took_ns = work.slice(DEADLINE_US).length.as_nanos() as u64;
+        for _ in 0..2 {
+            work.note(monotonic_ns() - took_ns, &work.slice(DEADLINE_US), false);
+            assert!(work.slice(DEADLINE_US).is_over());
+        }
+        assert!(work.cut >= 1, "the second turn finds the slice used up");
+        work.slept(SLICES_OWED_MAX * took_ns);
+        assert!(!work.slice(DEADLINE_US).is_over());
+    }
+
+    #[test]
+    fn what_lasts_is_followed_by_longer_pauses_than_a_burst() {
+        const DEADLINE_US: u64 = 60_000;
+        let mut work = LocalWork::default();
+        let pause = |work: &mut LocalWork| {
+            let slice = work.slice(DEADLINE_US);
+            let took_ns = slice.length.as_nanos() as u64;
+            let begun_ns = monotonic_ns();
+            work.note(begun_ns - took_ns, &slice, true);
+            let pause_ns = work.again_ns.take().unwrap() - begun_ns;
+            work.slept(pause_ns);
+            (pause_ns, took_ns)
+        };
+        let (first_ns, slice_ns) = pause(&mut work);
+        let turns = BURST_NS_MAX / slice_ns * 2;
+        let last_ns = (0..turns).map(|_| pause(&mut work).0).last().unwrap();
+        assert!(first_ns >= slice_ns);
         assert!(
-            work.again_ns
-                .is_some_and(|at| at > monotonic_ns() - 1_000_000_000)
+            last_ns >= u64::from(PAUSES_OF_LASTING) * slice_ns,
+            "{last_ns}"
         );
     }
 }

@@ -23,6 +23,7 @@ pub mod limits;
 pub mod lock;
 pub mod memory;
 pub mod poll;
+pub mod priority_mutex;
 pub mod process;
 pub mod robust;
 pub mod schedule;
@@ -44,5 +45,13 @@ fn check(api: &'static str, answer: i64) -> io::Result<i64> {
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Err(cause),
         _ if cause.raw_os_error().is_some() => Err(cause),
         _ => Err(io::Error::other(format!("{api}: {cause}"))),
+    }
+}
+
+/// The answer of a pthread function: 0, or what went wrong.
+fn zero_or_code(code: i32) -> io::Result<()> {
+    match code {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
     }
 }

@@ -23,8 +23,8 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use super::futex;
 use super::memory::SharedMap;
+use super::{futex, zero_or_code};
 
 /// Bytes from the start of a line to its list node.
 const NODE: usize = 64;
@@ -126,14 +126,6 @@ pub fn release_by_mutex(map: &SharedMap, line: usize) -> io::Result<()> {
 pub fn thread_id() -> u32 {
     // SAFETY: takes nothing, cannot fail.
     (unsafe { libc::gettid() }) as u32
-}
-
-fn zero_or_code(code: i32) -> io::Result<()> {
-    if code == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::from_raw_os_error(code))
-    }
 }
 
 #[cfg(test)]

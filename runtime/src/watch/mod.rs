@@ -28,7 +28,7 @@ mod words;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,7 @@ use crate::board::{Board, BoardView, Leave, Occupancy};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::descriptor::EventFd;
 use crate::sys::poll::Epoll;
+use crate::sys::priority_mutex::{PriorityGuard, PriorityMutex};
 use crate::sys::{futex, process, signal};
 
 use classify::Fate;
@@ -86,7 +87,7 @@ impl Watch {
         let shared = Arc::new(Shared {
             board: Arc::clone(board.board()),
             mode,
-            slots: Mutex::new((0..slots).map(|_| Followed::default()).collect()),
+            slots: PriorityMutex::new((0..slots).map(|_| Followed::default()).collect())?,
             controls: (0..slots.div_ceil(GROUP_SIZE))
                 .map(|_| AtomicU32::new(0))
                 .collect(),
@@ -319,12 +320,13 @@ struct Followed {
     ticked: Option<(u64, u64)>,
 }
 
-/// What the watching threads share. One lock, held for moments and never while `/proc` is read.
+/// What the watching threads and the agent's loop share. One lock, held for moments and never while `/proc` is read;
+/// who holds it runs at the loop's priority while the loop waits for it.
 #[derive(Debug)]
 struct Shared {
     board: Arc<Board>,
     mode: WaitMode,
-    slots: Mutex<Vec<Followed>>,
+    slots: PriorityMutex<Vec<Followed>>,
     /// A word per group: changed and woken when the group's set of words has changed.
     controls: Vec<AtomicU32>,
     started: Mutex<Vec<bool>>,
@@ -337,8 +339,8 @@ struct Shared {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Vec<Followed>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> PriorityGuard<'_, Vec<Followed>> {
+        self.slots.lock()
     }
 
     fn begin(&self, slot: u32) {

@@ -5,9 +5,9 @@
 //! then resumed), never the last word. Every such loss is counted.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::sys::descriptor::EventFd;
+use crate::sys::priority_mutex::{PriorityGuard, PriorityMutex};
 
 /// What was found about the process in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub struct RankNotice {
 /// The box. `raised` becomes readable when something is in it.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    inner: Mutex<Inner>,
+    inner: PriorityMutex<Inner>,
     pub(super) raised: EventFd,
 }
 
@@ -106,7 +106,7 @@ impl Outbox {
             dropped: 0,
         };
         Ok(Self {
-            inner: Mutex::new(inner),
+            inner: PriorityMutex::new(inner)?,
             raised: EventFd::new()?,
         })
     }
@@ -135,8 +135,8 @@ impl Outbox {
         self.lock().dropped
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> PriorityGuard<'_, Inner> {
+        self.inner.lock()
     }
 }
 
