@@ -76,10 +76,16 @@ impl<'a> Apart<'a> {
             apart.minorities.insert(node, all);
         }
         for (node, of) in accused.iter().filter(|(node, _)| accusing.contains(*node)) {
+            // The accusations of one split begin together, and are weighed once.
+            let mut weighed_us = None;
             for span in of.iter().map(|one| one.span) {
-                if apart.meets(node, span.from_us, span.until_us) {
+                let is_weighed = |at: u64| span.from_us.abs_diff(at) <= close_us;
+                if weighed_us.is_some_and(is_weighed)
+                    || apart.meets(node, span.from_us, span.until_us)
+                {
                     continue;
                 }
+                weighed_us = Some(span.from_us);
                 let others: BTreeSet<&str> = against(node, span).collect();
                 let with_it = others.iter().flat_map(|other| against(other, span));
                 let with_it: BTreeSet<&str> = with_it.collect();
