@@ -603,14 +603,37 @@ fn the_journal_has_every_event_and_a_bad_directory_costs_nothing_else() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
-        output.status.success() && said.contains("1 failure\n"),
+        output.status.success() && said.contains("report.html: 1 node failed ("),
         "{said}"
     );
     let page = fs::read_to_string(page).unwrap();
-    for there in ["<svg ", "<td>node-failed</td><td>n3</td>", "n[1-2] (2)"] {
+    for there in [
+        "<svg ",
+        "<td class=\"t\">node-failed</td><td>n3</td>",
+        "n[1-2] (2)",
+    ] {
         assert!(page.contains(there), "{there}: {page}");
     }
     is_whole_in_itself(&page);
+    // The same page on standard output, and nothing else; no file is made of it.
+    let mut command = Command::new(program("muster"));
+    command.arg("report").arg(&journal).args(["-o", "-"]);
+    let output = command.current_dir(directory.path()).output().unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"),
+        "{page}"
+    );
+    assert!(
+        page.contains("<td class=\"t\">node-failed</td><td>n3</td>"),
+        "{page}"
+    );
+    is_whole_in_itself(&page);
+    assert!(!directory.path().join("-").exists());
     let mut command = Command::new(program("muster"));
     let output = command.args(["report", "/proc/nowhere"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -652,7 +675,10 @@ fn a_full_journal_is_turned_over_and_the_report_has_both_parts() {
     report.arg("report").arg(&file).arg("-o").arg(&page);
     assert!(report.output().unwrap().status.success());
     let page = fs::read_to_string(page).unwrap();
-    for there in ["<td>node-failed</td><td>n9</td>", "<td>node-up</td>"] {
+    for there in [
+        "<td class=\"t\">node-failed</td><td>n9</td>",
+        "<td class=\"t\">node-up</td>",
+    ] {
         assert!(page.contains(there), "{there}: {page}");
     }
 }

@@ -22,7 +22,11 @@ pub(super) fn account(engine: &Engine, event: &Event) -> Option<Value> {
         line["silent_ms"] = (f64::from(event.cause.silent_us) / 1000.0).into();
     }
     match event.kind {
-        EventKind::NodeFailed => line["ranks"] = ranks_lost(engine, event.member).into(),
+        EventKind::NodeSuspect => line["deadline_ms"] = deadline_ms(engine, event.member).into(),
+        EventKind::NodeFailed => {
+            line["ranks"] = ranks_lost(engine, event.member).into();
+            line["deadline_ms"] = deadline_ms(engine, event.member).into();
+        }
         EventKind::NodeLeft { exit_code } => {
             line["exit_code"] = exit_code.into();
             line["failed_ranks"] = failed_ranks(engine, event.member).into();
@@ -82,6 +86,11 @@ fn word(kind: &EventKind) -> Option<&'static str> {
 fn reporters(engine: &Engine, reporters: &Reporters) -> Vec<String> {
     let name = |id: MemberId| engine.name_of(id).unwrap_or("?").to_owned();
     reporters.iter().map(name).collect()
+}
+
+/// The deadline that this agent gives a member now.
+fn deadline_ms(engine: &Engine, member: MemberId) -> f64 {
+    engine.deadline_us(member) as f64 / 1000.0
 }
 
 /// The ranks of a node that failed before it left.

@@ -137,6 +137,9 @@ pub(crate) fn line(event: &Value, coloured: bool) -> String {
     line.trim_end().to_owned()
 }
 
+/// What stands in an event for a member whose name the agent does not know.
+const UNNAMED: &str = "?";
+
 /// How an event is known, in words.
 pub(crate) fn known(event: &Value) -> String {
     let mut parts = Vec::new();
@@ -167,10 +170,7 @@ pub(crate) fn known(event: &Value) -> String {
     if let Some(ms) = event["silent_ms"].as_f64() {
         parts.push(format!("silent for {ms:.1} ms"));
     }
-    let reporters = names("reporters");
-    if !reporters.is_empty() {
-        parts.push(format!("by {}", fold(reporters)));
-    }
+    parts.extend(reported_by(&names("reporters")));
     let members = names("members");
     if !members.is_empty() {
         parts.push(format!("all of {}", fold(members)));
@@ -182,6 +182,18 @@ pub(crate) fn known(event: &Value) -> String {
         parts.push(format!("job {job}"));
     }
     parts.join(", ")
+}
+
+/// `by n[1-2] and 1 unknown`: an agent may have forgotten the name of a member that reported.
+fn reported_by(reporters: &[&str]) -> Option<String> {
+    let is_known = |name: &&&str| **name != UNNAMED;
+    let known: Vec<&str> = reporters.iter().filter(is_known).copied().collect();
+    match (known.len(), reporters.len() - known.len()) {
+        (0, 0) => None,
+        (0, unknown) => Some(format!("by {unknown} unknown")),
+        (_, 0) => Some(format!("by {}", fold(known))),
+        (_, unknown) => Some(format!("by {} and {unknown} unknown", fold(known))),
+    }
 }
 
 fn state_of(what: &str) -> &str {
@@ -237,5 +249,17 @@ mod tests {
         };
         assert!(line(&left(&[]), false).ends_with("announced, exit code 0"));
         assert!(line(&left(&[1]), false).ends_with("announced, after rank 1 failed"));
+    }
+
+    #[test]
+    fn reporters_without_a_name_are_counted() {
+        for (reporters, said) in [
+            (&[][..], None),
+            (&["n2", "n1"], Some("by n[1-2]")),
+            (&["?", "?", "n3"], Some("by n3 and 2 unknown")),
+            (&["?"], Some("by 1 unknown")),
+        ] {
+            assert_eq!(reported_by(reporters).as_deref(), said);
+        }
     }
 }

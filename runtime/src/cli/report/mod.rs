@@ -1,27 +1,24 @@
 //! `muster report`: one page about what became of a job, from the journals of its nodes.
 //!
 //! The page is one file that needs nothing else: text, a table, and a drawing in it. What several agents
-//! say of one thing is one incident, with how long it took until the last of them knew.
+//! say of one thing is one incident, with how long it took until the last of them knew. What nodes say of others
+//! while they are cut off is shown apart from that, and never counts as a failure.
 
+mod apart;
+mod entry;
 mod incident;
+mod material;
 mod page;
+mod summary;
 mod timeline;
 
 use super::CliError;
-use super::agents::{self, AgentArgs};
-use super::show::{asked, counted};
-use crate::control::{Followed, Follower};
+use super::agents::AgentArgs;
+use super::show::counted;
 use clap::Args;
-use incident::{Incident, gather};
-use serde_json::Value;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
-
-/// Lines of all journals together: more would be a page that no browser shows.
-const LINES_MAX: usize = 1 << 20;
-/// Longest line.
-const LINE_BYTES_MAX: u64 = 1 << 20;
+use material::Material;
+use std::fs;
+use std::path::PathBuf;
 
 /// Options of `muster report`.
 #[derive(Args)]
@@ -34,16 +31,6 @@ pub(crate) struct ReportArgs {
     output: PathBuf,
     #[command(flatten)]
     agent: AgentArgs,
-}
-
-/// Everything that was read.
-#[derive(Debug, Default)]
-struct Material {
-    events: Vec<Value>,
-    /// Lines that are no events, of a file that was cut for instance.
-    unread: usize,
-    /// Events beyond what a page can hold.
-    left_out: usize,
 }
 
 /// Runs it.
@@ -65,13 +52,8 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), CliError> {
             CliError::new("report", why).hint("muster events shows whether an agent has some")
         );
     }
-    let incidents = gather(&material.events);
-    let text = page::page(
-        &incidents,
-        &material.events,
-        material.unread,
-        material.left_out,
-    );
+    let content = material.content();
+    let text = page::page(&content);
     if args.output.as_os_str() == "-" {
         print!("{text}");
         return Ok(());
@@ -80,16 +62,12 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), CliError> {
         CliError::new(format!("write {}", args.output.display()), cause)
             .hint("name a file in a directory that can be written, with -o FILE")
     })?;
-    let failures = incidents
-        .iter()
-        .filter(|incident| incident.is_failure())
-        .count();
     println!(
-        "{}: {}, {}, {}",
+        "{}: {} ({}, {})",
         args.output.display(),
+        content.summary,
         counted(material.events.len(), "event"),
-        counted(incidents.len(), "incident"),
-        counted(failures, "failure")
+        counted(content.story.incidents.len(), "incident")
     );
     Ok(())
 }
@@ -132,43 +110,6 @@ fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
     files.sort();
     files.dedup();
     Ok(files)
-}
-
-impl Material {
-    fn ask(&mut self, agent: &AgentArgs) -> Result<(), CliError> {
-        let path = agents::find(agent)?;
-        let mut follower = Follower::open(&path, 0, false).map_err(asked)?;
-        while let Followed::Event(event) = follower.next(None).map_err(asked)? {
-            self.take(event);
-        }
-        Ok(())
-    }
-
-    fn read(&mut self, path: &Path) -> std::io::Result<()> {
-        let mut file = BufReader::new(File::open(path)?);
-        let mut line = Vec::new();
-        while file
-            .by_ref()
-            .take(LINE_BYTES_MAX)
-            .read_until(b'\n', &mut line)?
-            > 0
-        {
-            match serde_json::from_slice::<Value>(&line) {
-                Ok(event) if event["event"].is_string() => self.take(event),
-                _ if line.trim_ascii().is_empty() => {}
-                _ => self.unread += 1,
-            }
-            line.clear();
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, event: Value) {
-        match self.events.len() < LINES_MAX {
-            true => self.events.push(event),
-            false => self.left_out += 1,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The drawing: a lane a member, with its state as a band and what happened to it as marks.
+//! The drawing: a lane a member, with its state as a bar and what happened to it as marks above the bar.
 
-use super::Incident;
+use super::incident::{Incident, Story, View};
 use super::page::{ROWS_MAX, escaped};
 use muster_fabric::by_number;
 use std::collections::BTreeMap;
@@ -8,23 +8,32 @@ use std::fmt::Write as _;
 
 /// Lanes; members with failures come first.
 const LANES_MAX: usize = 64;
-const WIDTH: f64 = 1000.0;
+/// Letters of 13 units are read on a page of 600 pixels, too.
+const WIDTH: f64 = 800.0;
 /// Left of it stand the names, right of it the half of the last number.
-const LEFT: f64 = 150.0;
+const LEFT: f64 = 130.0;
 const RIGHT: f64 = 40.0;
-const LANE: f64 = 22.0;
+const LANE: f64 = 26.0;
+/// The marks of a lane stand above its middle and the bar below: neither covers the other.
+const MARKS: f64 = -6.0;
+const BAR: f64 = 2.0;
+const BAR_HEIGHT: f64 = 8.0;
+/// A short failure is seen all the same.
+const BAR_MIN: f64 = 3.0;
 /// Letters of a name that fit; the whole one is shown under the pointer.
-const NAME_MAX: usize = 20;
+const NAME_MAX: usize = 15;
 /// Grid lines, about.
 const TICKS: f64 = 6.0;
 
 /// What the colours mean.
 const LEGEND: [(&str, &str); 4] = [
     ("up", UP),
-    ("suspect, degraded or hung", STRAINED),
+    ("suspect, degraded, hung", STRAINED),
     ("failed", LOST),
-    ("left, and all else", OTHER),
+    ("left, other", OTHER),
 ];
+/// What a hollow mark means.
+const HOLLOW: &str = "view of a node that is cut off";
 const UP: &str = "#2e7d32";
 const STRAINED: &str = "#e69100";
 const LOST: &str = "#c62828";
@@ -71,16 +80,32 @@ impl Scale {
     }
 }
 
+/// What is drawn in the lane of a member.
+#[derive(Default)]
+struct Lane<'a> {
+    incidents: Vec<&'a Incident<'a>>,
+    /// What it said of others while it was cut off.
+    views: Vec<&'a View<'a>>,
+}
+
 /// Draws it.
-pub(super) fn draw(page: &mut String, incidents: &[Incident<'_>]) {
-    let mut lanes: BTreeMap<&str, Vec<&Incident<'_>>> = BTreeMap::new();
+pub(super) fn draw(page: &mut String, story: &Story<'_>) {
+    let incidents = &story.incidents;
+    let mut lanes: BTreeMap<&str, Lane<'_>> = BTreeMap::new();
     for incident in incidents {
-        lanes.entry(incident.member).or_default().push(incident);
+        lanes
+            .entry(incident.member)
+            .or_default()
+            .incidents
+            .push(incident);
     }
-    let mut order: Vec<(&str, Vec<&Incident<'_>>)> = lanes.into_iter().collect();
-    order.sort_by(|(one, ones), (other, others)| {
-        let is_well = |of: &[&Incident<'_>]| !of.iter().any(|incident| incident.is_failure());
-        let by_failure = is_well(ones).cmp(&is_well(others));
+    for view in &story.views {
+        lanes.entry(view.node).or_default().views.push(view);
+    }
+    let mut order: Vec<(&str, Lane<'_>)> = lanes.into_iter().collect();
+    order.sort_by(|(one, its), (other, others)| {
+        let is_well = |of: &Lane<'_>| !of.incidents.iter().any(|incident| incident.is_failure());
+        let by_failure = is_well(its).cmp(&is_well(others));
         by_failure.then_with(|| by_number(one, other))
     });
     let hidden = order.len().saturating_sub(LANES_MAX);
@@ -92,14 +117,11 @@ pub(super) fn draw(page: &mut String, incidents: &[Incident<'_>]) {
         "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"timeline\">"
     );
     grid(page, &scale, height);
-    for (number, (member, incidents)) in order.iter().enumerate() {
-        lane(
-            page,
-            &scale,
-            member,
-            incidents,
-            LANE * (number as f64 + 1.0),
-        );
+    for (number, (member, its)) in order.iter().enumerate() {
+        let y = LANE * (number as f64 + 1.0);
+        name(page, member, y);
+        bars(page, &scale, &its.incidents, y + BAR);
+        marks(page, &scale, its, y + MARKS);
     }
     legend(page, height - 8.0);
     page.push_str("</svg>");
@@ -116,7 +138,7 @@ fn grid(page: &mut String, scale: &Scale, height: f64) {
         let _ = write!(
             page,
             "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"0\" y2=\"{}\" stroke=\"#dde2ea\"/><text x=\"{x:.1}\" \
-             y=\"{}\" font-size=\"11\" text-anchor=\"middle\">{}</text>",
+             y=\"{}\" font-size=\"13\" text-anchor=\"middle\">{}</text>",
             height - 2.0 * LANE,
             height - 1.4 * LANE,
             moment(after, step)
@@ -136,8 +158,8 @@ fn moment(after_us: u64, step_us: u64) -> String {
     }
 }
 
-/// A band in the colour of the state, a mark where the first agent knew, and a line to where the last one did.
-fn lane(page: &mut String, scale: &Scale, member: &str, incidents: &[&Incident<'_>], y: f64) {
+/// The name of a lane.
+fn name(page: &mut String, member: &str, y: f64) {
     let shown: String = match member.chars().count() {
         ..=NAME_MAX => member.to_owned(),
         _ => member
@@ -148,35 +170,67 @@ fn lane(page: &mut String, scale: &Scale, member: &str, incidents: &[&Incident<'
     };
     let _ = write!(
         page,
-        "<text x=\"8\" y=\"{:.1}\" font-size=\"12\"><title>{}</title>{}</text><line x1=\"{LEFT}\" \
-         x2=\"{WIDTH}\" y1=\"{y}\" y2=\"{y}\" stroke=\"#eceff4\"/>",
-        y + 4.0,
+        "<text x=\"8\" y=\"{:.1}\" font-size=\"14\"><title>{}</title>{}</text>",
+        y + 5.0,
         escaped(member),
         escaped(&shown)
     );
+}
+
+/// A bar in the colour of each state, the worst ones on top.
+fn bars(page: &mut String, scale: &Scale, incidents: &[&Incident<'_>], y: f64) {
     let states: Vec<&&Incident<'_>> = incidents.iter().filter(|one| is_state(one)).collect();
     let end = scale.first_us.saturating_add(scale.span_us);
-    for (at, incident) in states.iter().enumerate().take(ROWS_MAX) {
-        let until = states.get(at + 1).map_or(end, |next| next.first_us);
-        let (from, to) = (scale.x(incident.first_us), scale.x(until));
+    let until = |at: usize| states.get(at + 1).map_or(end, |next| next.first_us);
+    let states = states.iter().enumerate().take(ROWS_MAX);
+    let mut bars: Vec<(&str, u64, u64)> = states
+        .map(|(at, one)| (colour(one.event), one.first_us, until(at)))
+        .collect();
+    bars.sort_by_key(|(colour, ..)| {
+        [OTHER, UP, STRAINED, LOST]
+            .iter()
+            .position(|one| one == colour)
+    });
+    for (colour, from_us, until_us) in bars {
+        let (from, to) = (scale.x(from_us), scale.x(until_us));
+        let opacity = if colour == UP { 0.35 } else { 0.9 };
         let _ = write!(
             page,
-            "<rect x=\"{from:.1}\" width=\"{:.1}\" y=\"{:.1}\" height=\"6\" fill=\"{}\" opacity=\"0.25\"/>",
-            (to - from).max(0.0),
-            y - 3.0,
-            colour(incident.event)
+            "<rect x=\"{from:.1}\" width=\"{:.1}\" y=\"{y:.1}\" height=\"{BAR_HEIGHT}\" fill=\"{colour}\" \
+             opacity=\"{opacity}\"/>",
+            (to - from).max(BAR_MIN)
         );
     }
-    for incident in incidents.iter().take(ROWS_MAX) {
+}
+
+/// A mark where the first agent knew, with a line to where the last one did; a hollow one for a node's own view.
+fn marks(page: &mut String, scale: &Scale, lane: &Lane<'_>, y: f64) {
+    for incident in lane.incidents.iter().take(ROWS_MAX) {
         let (from, to) = (scale.x(incident.first_us), scale.x(incident.last_us));
         let what = format!("{} {}: {}", incident.event, incident.whom(), incident.known);
         let colour = colour(incident.event);
         let _ = write!(
             page,
-            "<g><title>{}</title><line x1=\"{from:.1}\" x2=\"{to:.1}\" y1=\"{y}\" y2=\"{y}\" stroke=\"{colour}\" \
-             stroke-width=\"3\"/><circle cx=\"{from:.1}\" cy=\"{y}\" r=\"{}\" fill=\"{colour}\"/></g>",
+            "<g><title>{}</title><line x1=\"{from:.1}\" x2=\"{to:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" \
+             stroke=\"{colour}\" stroke-width=\"2\"/><circle cx=\"{from:.1}\" cy=\"{y:.1}\" r=\"{}\" \
+             fill=\"{colour}\"/></g>",
             escaped(&what),
-            if incident.is_failure() { 6 } else { 4 }
+            if incident.is_failure() { 5 } else { 3 }
+        );
+    }
+    for view in lane.views.iter().take(ROWS_MAX) {
+        let what = format!(
+            "in the view of {}: {} {}",
+            view.node,
+            view.event,
+            view.whom()
+        );
+        let _ = write!(
+            page,
+            "<g><title>{}</title><circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"#fff\" stroke=\"{}\"/></g>",
+            escaped(&what),
+            scale.x(view.first_us),
+            colour(view.event)
         );
     }
 }
@@ -191,23 +245,29 @@ fn is_state(incident: &Incident<'_>) -> bool {
         "node-suspect",
         "node-failed",
         "node-left",
-        "outcast",
     ];
     incident.rank.is_none() && words.contains(&event)
 }
 
 fn legend(page: &mut String, y: f64) {
-    let mut x = LEFT;
+    let mut x = 14.0;
     for (what, colour) in LEGEND {
         let _ = write!(
             page,
             "<circle cx=\"{x}\" cy=\"{:.1}\" r=\"4\" fill=\"{colour}\"/><text x=\"{}\" y=\"{y}\" \
-             font-size=\"11\">{what}</text>",
+             font-size=\"13\">{what}</text>",
             y - 4.0,
             x + 9.0
         );
-        x += 40.0 + 6.5 * what.len() as f64;
+        x += 24.0 + 6.8 * what.len() as f64;
     }
+    let _ = write!(
+        page,
+        "<circle cx=\"{x}\" cy=\"{:.1}\" r=\"3\" fill=\"#fff\" stroke=\"{LOST}\"/><text x=\"{}\" y=\"{y}\" \
+         font-size=\"13\">{HOLLOW}</text>",
+        y - 4.0,
+        x + 9.0
+    );
 }
 
 fn colour(event: &str) -> &'static str {
@@ -221,7 +281,9 @@ fn colour(event: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::gather;
+    use super::super::apart::Apart;
+    use super::super::entry::entries;
+    use super::super::incident::gather;
     use super::*;
     use serde_json::json;
 
@@ -269,10 +331,36 @@ mod tests {
             event("node-up", "n3", 1_000_002),
             event("node-failed", "n3", 2_000_000),
         ];
-        let mut page = String::new();
-        draw(&mut page, &gather(&events));
+        let page = drawn(&events);
         let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}: {page}"));
         assert!(at(">n3</text>") < at(">n2</text>") && at(">n2</text>") < at(">n10</text>"));
         assert!(page.contains("+0.4 s") && page.contains(LOST));
+    }
+
+    fn drawn(events: &[serde_json::Value]) -> String {
+        let entries = entries(events);
+        let mut page = String::new();
+        draw(&mut page, &gather(&entries, &Apart::default(), 120_000));
+        page
+    }
+
+    /// A failure of 60 ms in an hour is as wide as can be seen, above what comes before and after it.
+    #[test]
+    fn a_short_failure_is_drawn_on_top() {
+        let event = |what: &str, at: u64| json!({ "event": what, "node": "n1", "member": "n3", "unix_us": at });
+        let events = [
+            event("node-up", 1_000_000),
+            event("node-failed", 2_000_000),
+            event("node-up", 2_060_000),
+            event("node-degraded", 3_600_000_000),
+        ];
+        let page = drawn(&events);
+        let bars: Vec<&str> = page.split("<rect ").skip(1).collect();
+        assert_eq!(bars.len(), 4, "{page}");
+        let last = bars[3];
+        assert!(
+            last.contains(LOST) && last.contains("width=\"3.0\""),
+            "{last}"
+        );
     }
 }
