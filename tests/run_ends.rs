@@ -104,7 +104,7 @@ fn what_a_rank_starts_in_its_environment_is_not_taken_for_it() {
     job(|folder| {
         let binary = build_pmix("guest", &[], folder);
         for mode in ["exits", "dies", "kills"] {
-            let options = ["-v", "--nodes", "2", "-n", "4"];
+            let options = ["-v", "--nodes", "2", "-n", "4", "--on-loss=continue"];
             let mut run = Running::start(&options, &binary, &[mode]);
             let lost = usize::from(mode == "kills");
             if lost == 1 {

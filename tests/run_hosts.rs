@@ -105,6 +105,24 @@ fn a_killed_host_is_survived_over_ssh() {
     });
 }
 
+/// A rank that MPI cannot live without ends the job on all hosts, and nothing is left on any (run-4).
+#[test]
+fn a_lost_rank_ends_the_job_on_all_hosts() {
+    job(|folder| {
+        let binary = compile(&venv("venv").join("mpicc"), "waits", &[], folder);
+        let mut run = over_ssh(folder, &hosts(98));
+        run.args(["-n", "8", "-x", "OMPI_MCA_mpi_ft_enable=0", "--"]);
+        let mut run = Running::command(run.arg(&binary).arg("exit"));
+        let status = run.expect_end();
+        let text = run.text();
+        assert_eq!(status.code(), Some(1), "{text}");
+        let words = "muster run: 127.98.3.4: the job is ended, since rank 7 on 127.98.3.4 ended with status 1";
+        assert_eq!(run.count(words), 1, "{text}");
+        await_nothing_left(folder);
+        assert_eq!((memory(98), agents(folder)), (vec![], vec![]));
+    });
+}
+
 /// Nobody is left who could take anything away; whoever comes next does (run-2).
 #[test]
 fn what_was_killed_with_all_that_knew_of_it_is_taken_away_by_the_next() {

@@ -97,6 +97,40 @@ fn an_agent_that_hangs_takes_its_node_with_it() {
     lose_agent(Signal::STOP);
 }
 
+/// All of n3 is killed; the job ends and says so, once.
+fn expect_ended_by_node(mut run: Running, why: &str) {
+    let everything = processes_of("n3", &run.directory().join("m"));
+    assert!(
+        everything.len() >= 4,
+        "launcher, agent and ranks: {everything:?}"
+    );
+    signal_all(&everything, Signal::STOP);
+    signal_all(&everything, Signal::KILL);
+    let status = run.expect_end();
+    let text = run.text();
+    assert_eq!((status.code(), run.count("DONE")), (Some(137), 0), "{text}");
+    let words = format!("muster run: n1: the job is ended, since n3 was lost and {why}");
+    assert_eq!(run.count(&words), 1, "{text}");
+    assert_eq!(text.matches("the job is ended").count(), 1, "{text}");
+}
+
+/// Where MPI has no fault tolerance, and where it has and the user says so (run-4). That others go on is tested in
+/// `run.rs`.
+#[test]
+fn a_lost_node_ends_a_job_that_cannot_live_without_it() {
+    job(|folder| {
+        let four = compile("mpicc.openmpi".as_ref(), "waits", &[], folder);
+        let mut run = Running::start(&["--nodes", "4", "-n", "4"], &four, &[]);
+        run.await_lines("UP ", 4);
+        expect_ended_by_node(run, "its MPI is not known to have fault tolerance");
+        let gate = format!("SURVIVE_UNTIL={}", folder.join("never").display());
+        let options = ["--on-loss=abort", "-x", &gate];
+        let mut run = Running::survive(&options, folder, &["2"]);
+        run.await_ready();
+        expect_ended_by_node(run, "--on-loss=abort");
+    });
+}
+
 /// A job whose rank 5, on n3, has come to this fence and stays before it, while all others are in it or about to be.
 struct Halted {
     run: Running,

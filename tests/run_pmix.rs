@@ -386,7 +386,8 @@ fn a_fence_with_too_much_fails_and_nothing_else_does() {
 fn what_a_lost_node_had_is_known_to_the_others() {
     job(|folder| {
         let binary = build_pmix("modex", &[], folder);
-        let mut run = Running::start(&["-v", "--nodes", "3", "-n", "3"], &binary, &["wait"]);
+        let options = ["-v", "--nodes", "3", "-n", "3", "--on-loss=continue"];
+        let mut run = Running::start(&options, &binary, &["wait"]);
         run.await_lines("PID ", 3);
         run.await_lines("GOT 0 1 street-1", 1);
         run.await_lines("muster run: n3: what rank 1 has put is here", 1);

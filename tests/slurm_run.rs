@@ -13,16 +13,23 @@ const RANKS: usize = 8;
 const NODE_SHRUNK: &str =
     "the others live, all of them are told, and MPI goes on without its ranks";
 
-/// What a user types, with these words for the program.
+/// What a user types, with these words for the program that survives.
 fn survive(cluster: &Cluster, words: &[&str]) -> Run {
+    start(cluster, &[], "survive", words)
+}
+
+/// The same of any program, and with these options.
+fn start(cluster: &Cluster, options: &[&str], program_name: &str, words: &[&str]) -> Run {
     let compiler = venv("venv").join("mpicc");
-    let binary = compile(&compiler, "survive", &[], cluster.folder());
+    let binary = compile(&compiler, program_name, &[], cluster.folder());
     let mut command = cluster.command("srun");
     command
         .args(["-N4", "--mpi=none", "--no-kill", "--kill-on-bad-exit=0"])
         .arg("--label")
         .arg(program("muster"))
-        .args(["run", "-n", "8", "--"])
+        .args(["run", "-n", "8"])
+        .args(options)
+        .arg("--")
         .arg(binary)
         .args(words)
         .env("MUSTER_AGENT", program("musterd"))
@@ -180,6 +187,23 @@ fn a_killed_rank_is_survived() {
     saw(Start::MusterRun, RANK, SHRUNK);
     cluster.await_clean();
     cluster.show_clean("a step of muster run that lost a rank");
+    expect_no_files(&cluster, &[]);
+}
+
+/// Where MPI has no fault tolerance it ends the step on all nodes, with its status (run-4).
+#[test]
+fn a_killed_rank_ends_a_step_that_cannot_live_without_it() {
+    let Some(cluster) = Cluster::start("") else {
+        return;
+    };
+    let off = ["-x", "OMPI_MCA_mpi_ft_enable=0"];
+    let mut run = start(&cluster, &off, "waits", &["kill"]);
+    let code = run.end().code();
+    let said = run.errors().join("\n");
+    assert_eq!(code, Some(137), "{said}");
+    let words = "the job is ended, since rank 7 on n4 ended with status 137";
+    assert_eq!(said.matches(words).count(), 1, "{said}");
+    cluster.await_clean();
     expect_no_files(&cluster, &[]);
 }
 

@@ -26,7 +26,8 @@ pub(super) fn defaults(
 }
 
 /// What Open MPI 4 needs besides: it believes in a launcher only if it knows its name, and takes this one's for
-/// one that speaks PMIx.
+/// one that speaks PMIx; each rank would be a job of its own otherwise. Every rank gets it, since the program may be
+/// started by a script, or load MPI itself; nothing else reads it.
 pub(super) const OPEN_MPI_4: (&str, &str) = ("JSM_JSRUN_PORT", "0");
 
 /// Those that the user has not set.

@@ -60,11 +60,6 @@ fn variable(name: &str) -> Option<PathBuf> {
     Some(value.into())
 }
 
-/// Whether the program links Open MPI 4.
-pub(super) fn is_open_mpi_4(program: &Path) -> bool {
-    list(program).is_some_and(|list| list.contains("libopen-rte.so"))
-}
-
 fn linked(program: &Path) -> Option<PathBuf> {
     read(&list(program)?, &|path| path.is_file())
 }

@@ -5,8 +5,12 @@
 //! started it (a script, `timeout 20 ./app`).
 
 use std::io::Read;
+use std::time::{Duration, Instant};
 
-use super::node::Launcher;
+use super::ends::FENCES_OF_OPEN_MPI_4;
+use super::layout::RANKS_OF_NODE_MOST;
+use super::node::{Launcher, push_within};
+use crate::pmix::server::Done;
 use crate::sys::process::descendants;
 
 /// How much is read of what a process has mapped, and of its environment.
@@ -19,6 +23,9 @@ const OPEN_PAL_LEAST: u32 = 80;
 const SWITCH: &str = "OMPI_MCA_mpi_ft_enable";
 /// The status of a job that ends because a node was lost.
 const NODE_LOST: u8 = 137;
+/// How long an abort waits for word of a lost rank or node, which may be what has ended the connection that MPI aborts
+/// for. Its rank waits as long, so that nothing follows from the abort meanwhile.
+const CAUSE_WAIT: Duration = Duration::from_millis(300);
 
 /// What a loss does to the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +48,16 @@ impl std::str::FromStr for OnLoss {
     }
 }
 
+/// The end of the job that a rank of this node has asked for.
+pub(super) struct Aborting {
+    /// When it comes.
+    until: Instant,
+    status: u8,
+    why: String,
+    /// The ranks that have asked.
+    waiting: Vec<Done>,
+}
+
 /// The MPI of the ranks, as far as it matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mpi {
@@ -48,19 +65,24 @@ pub(super) enum Mpi {
     Tolerant,
     /// The same, with it switched off.
     SwitchedOff,
+    /// Open MPI before 5, which has none.
+    OpenMpi4,
     /// Another, which has none that is known of.
     Intolerant,
+    /// None is seen: there is none, or it is linked statically.
+    Unseen,
 }
 
 impl Mpi {
     /// That of the process or of one that it has started, if one of them has loaded one.
-    pub(super) fn of(pid: u32, file: &str) -> Option<Self> {
+    pub(super) fn of(pid: u32, file: &str) -> Self {
         let below = descendants(pid).into_iter().take(LOOKED_AT);
         let mut all = std::iter::once(pid).chain(below);
-        all.find_map(|pid| {
+        let found = all.find_map(|pid| {
             let maps = read(pid, "maps")?;
             Self::read(&maps, &read(pid, "environ").unwrap_or_default(), file)
-        })
+        });
+        found.unwrap_or(Self::Unseen)
     }
 
     /// From what is mapped, the environment, and the user's file of parameters.
@@ -82,8 +104,11 @@ impl Mpi {
                 false => Self::SwitchedOff,
             });
         }
+        if libraries().any(|name| name.starts_with("libopen-rte.")) {
+            return Some(Self::OpenMpi4);
+        }
         let is_mpi = |name: &str| {
-            ["libmpi.", "libmpich", "libmpi_cray", "libopen-rte."]
+            ["libmpi.", "libmpich", "libmpi_cray"]
                 .iter()
                 .any(|beginning| name.starts_with(beginning))
         };
@@ -94,7 +119,8 @@ impl Mpi {
         match self {
             Self::Tolerant => "its MPI has fault tolerance",
             Self::SwitchedOff => "fault tolerance of its MPI is off (OMPI_MCA_mpi_ft_enable)",
-            Self::Intolerant => "its MPI is not known to have fault tolerance",
+            Self::OpenMpi4 | Self::Intolerant => "its MPI is not known to have fault tolerance",
+            Self::Unseen => "no MPI with fault tolerance is seen in it",
         }
     }
 }
@@ -127,14 +153,69 @@ fn read(pid: u32, what: &str) -> Option<String> {
 }
 
 impl Launcher {
+    /// Why a loss ends the job, if it does. Where no rank has come to PMIx none waits for another there.
+    fn why_losses_end(&self) -> Option<&'static str> {
+        match (self.plan.on_loss, self.ranks.mpi()) {
+            (Some(OnLoss::Continue), _) | (None, None | Some(Mpi::Tolerant)) => None,
+            (Some(OnLoss::Abort), _) => Some("--on-loss=abort"),
+            (None, Some(mpi)) => Some(mpi.words()),
+        }
+    }
+
+    /// A rank has come to PMIx, and this MPI is seen. What a loss will do is told to those who ask for such things.
+    pub(super) fn note_mpi(&mut self, mpi: Mpi) {
+        if mpi == Mpi::OpenMpi4 {
+            self.fences_of_init = FENCES_OF_OPEN_MPI_4;
+        }
+        if self.plan.verbose {
+            let why = self.why_losses_end();
+            let ends = why.map_or("does not end", |_| "ends");
+            let why = match self.plan.on_loss {
+                Some(OnLoss::Continue) => "--on-loss=continue",
+                _ => why.unwrap_or_else(|| mpi.words()),
+            };
+            self.say(&format!(
+                "the loss of a rank or node {ends} the job, since {why}"
+            ));
+        }
+    }
+
+    /// A rank has called PMIx_Abort. Where a loss ends the job its MPI may have done so because of one.
+    pub(super) fn take_abort(&mut self, rank: u32, status: i32, message: &str, answer: Done) {
+        let status = ((status & 0xff) as u8).max(1);
+        let why = format!("rank {rank} on {} aborted the job: {message}", self.name());
+        let why = why.trim_end_matches([':', ' ', '\n']);
+        if self.bell.abort.is_some() || self.why_losses_end().is_none() {
+            answer.succeed();
+            return self.abort(status, why);
+        }
+        let aborting = self.aborting.get_or_insert_with(|| Aborting {
+            until: Instant::now() + CAUSE_WAIT,
+            status,
+            why: why.into(),
+            waiting: Vec::new(),
+        });
+        let most = RANKS_OF_NODE_MOST as usize;
+        if let Err(answer) = push_within(&mut aborting.waiting, answer, most) {
+            answer.succeed();
+        }
+    }
+
+    /// Ends the job as a rank has asked, if nothing else has ended it by then.
+    pub(super) fn see_to_aborting(&mut self) {
+        let is_over = self.bell.abort.is_some();
+        let due = |one: &mut Aborting| is_over || one.until <= Instant::now();
+        if let Some(one) = self.aborting.take_if(due) {
+            one.waiting.into_iter().for_each(Done::succeed);
+            self.abort(one.status, &one.why);
+        }
+    }
+
     /// Ends a job that cannot live with what it has lost. Of a rank its launcher says so, of a node the first that is
     /// left.
     pub(super) fn judge_losses(&mut self) {
-        let mpi = self.ranks.mpi();
-        let why = match (self.plan.on_loss, mpi) {
-            (Some(OnLoss::Continue), _) | (None, None | Some(Mpi::Tolerant)) => return,
-            (Some(OnLoss::Abort), _) => "--on-loss=abort",
-            (None, Some(mpi)) => mpi.words(),
+        let Some(why) = self.why_losses_end() else {
+            return;
         };
         if self.bell.abort.is_some() || self.is_orphan {
             return;
@@ -195,7 +276,7 @@ mod tests {
             ),
             (&five, "", "mpi_ft_enable = false", Some(Mpi::SwitchedOff)),
             (&five, "", "", Some(Mpi::SwitchedOff)),
-            (&four, on, "", Some(Mpi::Intolerant)),
+            (&four, on, "", Some(Mpi::OpenMpi4)),
             (&maps(&["libmpich.so.12"]), on, "", Some(Mpi::Intolerant)),
             (&maps(&["libpmix.so.2", "libmpirical.txt"]), on, "", None),
         ] {

@@ -21,9 +21,10 @@ use signal_hook::consts::{SIGHUP, SIGKILL};
 
 use super::arrivals::Arrivals;
 use super::bell::{Bell, FenceId};
-use super::ends::{FENCES_OF_INIT, FENCES_OF_OPEN_MPI_4, INIT_QUIET, ORPHANED};
+use super::ends::{FENCES_OF_INIT, INIT_QUIET, ORPHANED};
 use super::fence::Fences;
 use super::hall::Waiting;
+use super::loss::Aborting;
 use super::modex::Modex;
 use super::notices::Searching;
 use super::output::Mouths;
@@ -102,6 +103,8 @@ pub(super) struct Launcher {
     /// When ranks that were asked to end are killed.
     pub(super) kill_at: Option<Instant>,
     pub(super) abort_since: Option<Instant>,
+    /// A rank has asked for the end.
+    pub(super) aborting: Option<Aborting>,
     /// When somebody has asked for the end by a signal.
     pub(super) asked_since: Option<Instant>,
     /// They were asked to end by SIGTERM, by this launcher or by whoever asked all processes.
@@ -191,6 +194,7 @@ pub fn run(
         met: Instant::now(),
         kill_at: None,
         abort_since: None,
+        aborting: None,
         asked_since: None,
         ranks_have_term: false,
         refusals: Refusals::default(),
@@ -360,11 +364,7 @@ impl Launcher {
                 server.version
             ));
         }
-        let is_open_mpi_4 = all.iter().any(|program| library::is_open_mpi_4(program));
-        if is_open_mpi_4 {
-            self.fences_of_init = FENCES_OF_OPEN_MPI_4;
-        }
-        let common = self.common_environment(session, is_open_mpi_4, &path);
+        let common = self.common_environment(session, &path);
         let mouths = Mouths::new(&self.plan.output, &node, &self.plan.job)
             .map_err(Error::system("what ranks say"))?;
         self.add(mouths.descriptor(), MOUTHS)?;
@@ -570,12 +570,7 @@ impl Launcher {
     }
 
     /// What every rank of this node gets.
-    fn common_environment(
-        &self,
-        session: &Session,
-        is_open_mpi_4: bool,
-        libpmix: &Path,
-    ) -> Vec<(OsString, OsString)> {
+    fn common_environment(&self, session: &Session, libpmix: &Path) -> Vec<(OsString, OsString)> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let cores = cores / self.plan.neighbours.max(1);
         let mut texts: Vec<(&str, String)> =
@@ -589,10 +584,8 @@ impl Launcher {
             // As Open MPI 4 calls it.
             texts.push(("OMPI_MCA_btl_vader_backing_directory", memory));
         }
-        if is_open_mpi_4 {
-            let (name, value) = environment::OPEN_MPI_4;
-            texts.push((name, value.to_owned()));
-        }
+        let (name, value) = environment::OPEN_MPI_4;
+        texts.push((name, value.to_owned()));
         if let Some(prefix) = library::prefix(libpmix) {
             let prefix = prefix.display().to_string();
             texts.push(("PMIX_PREFIX", prefix.clone()));
@@ -648,6 +641,7 @@ impl Launcher {
             self.hear_signals();
             self.judge_start();
             self.hear_abort();
+            self.see_to_aborting();
             self.lay_contributions()?;
             self.advance_fences();
             self.tell_deaths(server)?;
@@ -662,6 +656,7 @@ impl Launcher {
             }
             let due = self.is_orphan
                 || self.bell.abort.is_some()
+                || self.aborting.is_some()
                 || self.bell.done
                 || self.may_be_in_init()
                 || !self.waiting.is_empty()
@@ -684,18 +679,18 @@ impl Launcher {
 
     fn take_upcall(&mut self, upcall: Upcall) -> Result<(), Error> {
         match upcall {
-            Upcall::Connected(rank) => self.ranks.note_connected(rank),
+            Upcall::Connected(rank) => {
+                if let Some(mpi) = self.ranks.note_connected(rank) {
+                    self.note_mpi(mpi);
+                }
+            }
             Upcall::Finalized(rank) => self.ranks.note_finalized(rank),
             Upcall::Aborted {
                 rank,
                 status,
                 message,
-            } => {
-                let status = (status & 0xff) as u8;
-                let node = self.name();
-                let why = format!("rank {rank} on {node} aborted the job: {message}");
-                self.abort(status.max(1), why.trim_end_matches([':', ' ', '\n']));
-            }
+                answer,
+            } => self.take_abort(rank, status, &message, answer),
             Upcall::Meeting(contribution) => self.enter(contribution),
             Upcall::Publish(publishing) => self.publish(publishing),
             Upcall::Lookup(lookup) => self.look_up(lookup),

@@ -92,7 +92,7 @@ pub(super) struct Ranks {
     running: BTreeMap<u32, Running>,
     /// What ranks that were told to end had started.
     strays: Vec<OwnedFd>,
-    /// The MPI that they have loaded, once one has.
+    /// The MPI that they have loaded, once one has come to the PMIx server.
     mpi: Option<Mpi>,
 }
 
@@ -148,13 +148,17 @@ impl Ranks {
         Ok(())
     }
 
-    pub(super) fn note_connected(&mut self, rank: u32) {
-        if let Some(running) = self.running.get_mut(&rank) {
-            running.visits.come();
-            let pid = running.pid;
-            let find = || Mpi::of(pid, &environment::users_file());
-            self.mpi = self.mpi.or_else(find);
+    /// The rank has come to the PMIx server; the MPI of the ranks, if that is news.
+    pub(super) fn note_connected(&mut self, rank: u32) -> Option<Mpi> {
+        let running = self.running.get_mut(&rank)?;
+        running.visits.come();
+        // What has come before may have been a program that a script runs before that of MPI.
+        if self.mpi.is_some_and(|mpi| mpi != Mpi::Unseen) {
+            return None;
         }
+        let before = self.mpi;
+        self.mpi = Some(Mpi::of(running.pid, &environment::users_file()));
+        self.mpi.filter(|_| self.mpi != before)
     }
 
     pub(super) fn note_finalized(&mut self, rank: u32) {
@@ -163,7 +167,7 @@ impl Ranks {
         }
     }
 
-    /// The MPI of the ranks, if one has come with one.
+    /// The MPI of the ranks, if one has come to the PMIx server.
     pub(super) fn mpi(&self) -> Option<Mpi> {
         self.mpi
     }

@@ -80,7 +80,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "first|worst|survivors", default_value = "survivors", value_parser = parse_policy)]
     exit_policy: ExitPolicy,
     /// What the loss of a rank or node does: end the job with the rank's status (137 for a node), or nothing
-    /// [default: continue where the ranks' MPI has fault tolerance or they use none, else abort].
+    /// [default: continue where the ranks' MPI has fault tolerance or they use no PMIx, else abort].
     #[arg(long, value_name = "abort|continue", value_parser = parse_on_loss)]
     on_loss: Option<OnLoss>,
     /// How many seconds the launchers of all nodes, and then their ranks, may take to come; and how long a rank waits
@@ -148,9 +148,12 @@ The loss of a rank or node ends the job where MPI has no fault tolerance, since 
 for it for ever: with the rank's status (137 after SIGKILL, 1 where it was 0), or 137 for a node. MPI is taken \
 to have it if a rank has loaded Open MPI 5 or later (libopen-pal.so.80, as /proc shows it when the rank comes \
 to PMIx_Init) and OMPI_MCA_mpi_ft_enable is on in its environment or in ~/.openmpi/mca-params.conf. With any \
-other MPI (Open MPI 4, MPICH) the default is abort; without one (programs of PMIx or Muster alone, or that \
-link MPI statically) it is continue. --on-loss=continue or --on-loss=abort says it for any program; abort then \
-counts ranks that never came to MPI_Init and end with another status than 0, too.
+other MPI (Open MPI 4, MPICH), and with one that is not seen (linked statically, or under another name), the default \
+is abort, also for programs of PMIx alone; of ranks that never come to PMIx it is continue. -v says which it is. \
+--on-loss=continue or --on-loss=abort says it for any program; abort then \
+counts ranks that never came to MPI_Init and end with another status than 0, too. Where a loss ends the job an abort \
+of a rank takes effect 0.3 seconds later: it may be MPI that aborts since it has lost the connection to a lost rank, \
+and the status is then that of the lost one.
 
 A rank that a signal killed is named with its pid and the signal, unless it is how the job was ended; of one \
 that is dead before the end of MPI_Init the failed launch tells. What MPI has to say of an error through PMIx \
@@ -197,7 +200,8 @@ tolerance on (in ompi_comm_revoke_local, under mpirun --with-ft ulfm as well). m
 crashes on one node and hangs on two. It is a fault of Open MPI, which Muster cannot avoid: do not revoke a \
 communicator that a rank may be duplicating.
 
-Other MPIs: Debian's Open MPI 4.1 starts and runs, without fault tolerance: a lost rank ends its job. \
+Other MPIs: Debian's Open MPI 4.1 starts and runs, without fault tolerance: a lost rank ends its job. It needs \
+JSM_JSRUN_PORT, which every rank gets. \
 A program \
 that links MPICH without PMIx (from PyPI, Debian's) is not started, with status 127; one that another program starts \
 (timeout 20 ./app) gets a warning. Build MPICH with --with-pmix, or use its own mpiexec.

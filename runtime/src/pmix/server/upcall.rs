@@ -35,6 +35,8 @@ pub enum Upcall {
         status: i32,
         /// Its words.
         message: String,
+        /// To be told that the job ends; it waits for that.
+        answer: Done,
     },
     /// All local ranks among these have come to a fence, or to something that is like one.
     Meeting(Contribution),
@@ -200,8 +202,8 @@ pub(super) extern "C" fn aborted(
     message: *const c_char,
     _processes: *mut sys::pmix_proc_t,
     _count: usize,
-    _answer: sys::pmix_op_cbfunc_t,
-    _data: *mut c_void,
+    function: sys::pmix_op_cbfunc_t,
+    data: *mut c_void,
 ) -> sys::pmix_status_t {
     // SAFETY: libpmix passes a process and a terminated text, or NULL for either, valid for the call.
     let (rank, message) = unsafe {
@@ -212,10 +214,11 @@ pub(super) extern "C" fn aborted(
         return sys::PMIX_ERR_NOT_SUPPORTED;
     };
     let message = message.map_or_else(String::new, |text| text.to_string_lossy().into_owned());
-    note(Upcall::Aborted {
+    queue(Upcall::Aborted {
         rank,
         status,
         message,
+        answer: Done { function, data },
     })
 }
 
@@ -275,7 +278,8 @@ mod tests {
         }
         assert_eq!(lost() - before, 3);
         assert!(matches!(upcalls.try_recv(), Ok(Upcall::Connected(3))));
-        assert_eq!(end(), DONE);
+        // Told when the job ends.
+        assert_eq!(end(), sys::PMIX_SUCCESS as i32);
         close();
         assert_eq!(queue(Upcall::Tool), sys::PMIX_ERR_NOT_SUPPORTED);
         assert_eq!(lost() - before, 3);
