@@ -43,6 +43,8 @@ pub struct Job {
     nodes: usize,
     /// Of each node.
     rails: usize,
+    /// The kind of their nets.
+    kind: &'static str,
     linger_ms: u64,
     profile: &'static str,
 }
@@ -68,6 +70,7 @@ impl Job {
             net: (70 + number / 250 % 180, 1 + number % 250),
             nodes,
             rails: RAILS,
+            kind: "udp",
             linger_ms: 100,
             profile: "standard",
         }
@@ -82,6 +85,12 @@ impl Job {
     /// The same with one rail on each node.
     pub fn with_one_rail(mut self) -> Self {
         self.rails = 1;
+        self
+    }
+
+    /// The same with rails of this kind of net.
+    pub fn with_kind(mut self, kind: &'static str) -> Self {
+        self.kind = kind;
         self
     }
 
@@ -165,8 +174,9 @@ impl Job {
         };
         let rail = |rail| {
             format!(
-                "127.{second}.{third}.{}{port}@udp{rail}",
-                node * RAILS + rail
+                "127.{second}.{third}.{}{port}@{}{rail}",
+                node * RAILS + rail,
+                self.kind
             )
         };
         (0..self.rails).map(rail).collect::<Vec<_>>().join(",")

@@ -12,6 +12,8 @@
 
 mod bare;
 #[cfg(test)]
+mod garbage_test;
+#[cfg(test)]
 mod spare_test;
 
 use super::array::Array;
@@ -346,6 +348,7 @@ impl Lane {
         let mut queues: Vec<*mut sys::fid> = vec![self.queue.as_fid()];
         queues.extend(events.map(Handle::as_fid));
         let count = queues.len() as i32;
+        forget_errno();
         // SAFETY: open queues of this fabric.
         let returned = unsafe { sys::fi_trywait(self.fabric.as_ptr(), queues.as_mut_ptr(), count) };
         // Only that one says that there is something to read. Any other error would come again at once:
@@ -507,6 +510,7 @@ impl Lane {
         let Some(slot) = self.free_sends.pop() else {
             return Err(Refused::Busy);
         };
+        forget_errno();
         // SAFETY: a free send slot belongs to nobody but us, and is long enough for any message;
         // from the call on it is the provider's until its completion.
         let returned = unsafe {
@@ -609,6 +613,7 @@ impl Lane {
 
     fn read_queue(&mut self) {
         let mut entries = [sys::fi_cq_msg_entry::default(); READ_BATCH];
+        forget_errno();
         // SAFETY: the queue was opened with FI_CQ_FORMAT_MSG, and there is room for the batch.
         let count = unsafe {
             sys::fi_cq_read(self.queue.as_ptr(), entries.as_mut_ptr().cast(), READ_BATCH)
@@ -698,6 +703,14 @@ impl Lane {
         let of = |registration: &Handle<_>| unsafe { sys::fi_mr_desc(registration.as_ptr()) };
         self.registration.as_ref().map_or(ptr::null_mut(), of)
     }
+}
+
+/// Is called before a provider serves its connections. Where the first message of a TCP connection is too short,
+/// libfabric 1.17 reads `errno`, which that read has not set. If an earlier call of ours has left EAGAIN there, it
+/// neither closes the connection nor reads it again: its descriptor is in use until the process ends.
+fn forget_errno() {
+    // SAFETY: the C library's own, of this thread.
+    unsafe { *libc::__errno_location() = 0 };
 }
 
 impl Drop for Lane {

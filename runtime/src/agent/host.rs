@@ -25,6 +25,7 @@
 
 use super::account::account;
 use super::changes::Begun;
+use super::descriptors::{Descriptors, Renewals};
 use super::desk::Desk;
 use super::drops::Drops;
 use super::gossip;
@@ -84,6 +85,8 @@ pub(super) enum Ending {
     Asked,
     /// Another living member has our name.
     NameTaken,
+    /// Another worker takes over.
+    Renewed,
 }
 
 /// Everything the loop drives.
@@ -126,6 +129,7 @@ pub(super) struct Host {
     /// What this node wants, and how much of the time it took.
     local: LocalWork,
     priority: Priority,
+    pub(super) descriptors: Descriptors,
     /// Our own, and what was told of them.
     pub(super) status: Status,
     /// Which of the outbox's lists the handles in `watched` are of.
@@ -198,6 +202,7 @@ impl Host {
             worked: false,
             local: LocalWork::default(),
             priority,
+            descriptors: Descriptors::new(None, Renewals::default()),
             status,
             begun_anew: 0,
             buffer,
@@ -260,6 +265,7 @@ impl Host {
             // What was read since may have made a ping due that a message has carried.
             self.settle_parcels();
             let sent_all = self.transmit();
+            self.look_at_descriptors();
             self.keep_snapshot();
             if let Some(watchdog) = &mut self.watchdog {
                 watchdog.look(monotonic_ns() / 1000);
@@ -437,6 +443,7 @@ impl Host {
             ),
         ];
         own.into_iter()
+            .chain(self.descriptors.counters())
             .chain(self.desk.journal.iter().flat_map(Journal::counters))
             .chain(self.job.iter().flat_map(Job::counters))
     }
@@ -625,6 +632,14 @@ impl Host {
             until_us = until_us.min(other.unwrap_or(until_us));
         }
         Duration::from_micros(until_us.saturating_sub(now_us))
+    }
+
+    /// Ends for the next worker, if descriptors run out, with all that it needs.
+    fn look_at_descriptors(&mut self) {
+        if self.ending.is_none() && self.descriptors.look(monotonic_ns() / 1000) {
+            self.snapshot_due_us = Some(0);
+            self.ending = Some(Ending::Renewed);
+        }
     }
 
     /// Keeps what the next worker needs, a moment after the last change.

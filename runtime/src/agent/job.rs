@@ -670,6 +670,8 @@ impl Job {
     /// serve either.
     pub(super) fn close(self, ending: &Ending, name: &str) {
         match ending {
+            // The next worker has the socket.
+            Ending::Renewed => {}
             Ending::InOrder => self.doorman.close(),
             Ending::Asked => self.doorman.close_on_purpose(
                 "it was asked to end (SIGTERM or SIGINT); whoever ended it may start it again",

@@ -7,6 +7,7 @@
 //! could kill it; if it is killed all the same the worker goes on alone, and only if both
 //! are gone does a client start a new agent.
 
+use super::descriptors::{self, Renewals};
 use super::printer;
 use super::resume::Resume;
 use super::seat;
@@ -108,6 +109,8 @@ pub(super) struct Estate {
     pub(super) machine: Option<Machine>,
     /// Who keeps it.
     pub(super) keeper: Pid,
+    /// The workers before that ended for a new one.
+    pub(super) renewals: Renewals,
 }
 
 /// Leaves the launcher's sight: another session, another parent, no terminal, nothing
@@ -147,6 +150,7 @@ pub(super) fn run(place: &Place, config: &AgentConfig) -> Result<(), KeeperError
                 lifeline: Lifeline::new().ok().map(Arc::new),
                 machine: seat::read_machine(),
                 keeper: getpid(),
+                renewals: Renewals::default(),
             };
             keep_working(estate, place, config)
         }
@@ -173,6 +177,15 @@ fn furnish() -> Result<(BoardWriter, Resume, Libfabric), KeeperError> {
     if open_files < limits::OPEN_FILES_MIN {
         return Err(KeeperError::OpenFiles { open_files });
     }
+    if open_files < limits::open_files_wished() {
+        let clients = limits::clients_served(open_files);
+        warn!(
+            open_files,
+            clients,
+            "the limit of open files is low: it is enough for so many clients on this node, and further ones are \
+             turned away; raise it (ulimit -Hn, nofile in /etc/security/limits.conf, LimitNOFILE= of the service)"
+        );
+    }
     let libfabric = keeping_handlers(muster_fabric::load)?;
     let board = BoardWriter::create(BoardLimits::default())?;
     let resume = Resume::create().map_err(|source| KeeperError::System {
@@ -183,7 +196,11 @@ fn furnish() -> Result<(BoardWriter, Resume, Libfabric), KeeperError> {
 }
 
 /// Forks workers until one ends in order.
-fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(), KeeperError> {
+fn keep_working(
+    mut estate: Estate,
+    place: &Place,
+    config: &AgentConfig,
+) -> Result<(), KeeperError> {
     let system = |what| move |source| KeeperError::System { what, source };
     let mut deaths: VecDeque<Instant> = VecDeque::new();
     loop {
@@ -232,6 +249,10 @@ fn keep_working(estate: Estate, place: &Place, config: &AgentConfig) -> Result<(
                     _ => clear_away(estate.door, place),
                 }
                 return Ok(());
+            }
+            End::Code(worker::RENEWED) if estate.renewals.note(descriptors::now_us()) => {
+                info!("the worker ended for a new one");
+                continue;
             }
             End::Code(code) => warn!(code, "the worker failed; forking another"),
             End::Killed => warn!("the worker was killed; forking another"),

@@ -8,6 +8,7 @@ mod account;
 mod args;
 mod attributes;
 mod changes;
+mod descriptors;
 mod desk;
 mod drops;
 mod gathering;

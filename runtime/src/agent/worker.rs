@@ -4,6 +4,7 @@
 //! last one stopped, from the board and the resume record, and nobody elsewhere notices more
 //! than a late heartbeat.
 
+use super::descriptors::Descriptors;
 use super::desk::Desk;
 use super::gathering::Gathering;
 use super::host::{Ending, Host};
@@ -38,6 +39,9 @@ pub(super) const ENDED: i32 = 0;
 /// Exit code of a worker that cannot start, and never will.
 pub(super) const GAVE_UP: i32 = 70;
 
+/// Exit code of a worker that ends so that another one takes over.
+pub(super) const RENEWED: i32 = 75;
+
 /// How many ports are tried for rails that name none, and how far apart: agents of so many jobs of a node.
 const PORT_TRIES: usize = 64;
 const PORT_STEP: usize = 4;
@@ -70,6 +74,7 @@ pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i3
     let mut last_words = estate.resume.last_words_writer();
     match serve(rails, engine, record, estate, place, config) {
         Ok(Ending::InOrder | Ending::Asked) => ENDED,
+        Ok(Ending::Renewed) => RENEWED,
         Ok(Ending::NameTaken) => {
             if let Some(words) = &mut last_words {
                 words.write(&format!(
@@ -115,7 +120,8 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     let ending = ready.and_then(|()| host.run());
     service::tell(service::STOPPING);
     match ending {
-        Ok(Ending::InOrder | Ending::Asked) => Ok(()),
+        // Nobody renews it.
+        Ok(Ending::InOrder | Ending::Asked | Ending::Renewed) => Ok(()),
         Ok(Ending::NameTaken) => Err(format!(
             "another living member is named {}; give this one another name with --name",
             config.name
@@ -138,6 +144,7 @@ fn serve(
         door,
         resume,
         keeper,
+        renewals,
         ..
     } = estate;
     let signals = Signals::install()?;
@@ -151,6 +158,7 @@ fn serve(
     let lack = failure.filter(|_| is_first).map(str::to_owned);
     note_seeds(&mut desk, config);
     let mut host = Host::new(rails, engine, Some(job), desk, config.profile, signals)?;
+    host.descriptors = Descriptors::new(Some(keeper), renewals);
     host.catch_up();
     if config.stay != Stay::Lingering {
         if let Some(what) = lack {
@@ -161,6 +169,10 @@ fn serve(
     }
     let ending = host.run()?;
     info!(?ending, "the worker ends");
+    if ending == Ending::Renewed {
+        // As if it were killed: whoever is attached, and the peers, wait for the next one.
+        return Ok(ending);
+    }
     host.close(&ending);
     if getppid() != Some(keeper) {
         // It was killed, and nobody else sees to what is left.

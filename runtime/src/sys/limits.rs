@@ -4,6 +4,35 @@ use std::io;
 
 /// Fewer open files than this and an agent cannot serve its first client.
 pub const OPEN_FILES_MIN: u64 = 64;
+/// What each client needs: its connection, its eventfd, its pidfd, and its file in /proc.
+const OPEN_FILES_CLIENT: u64 = 4;
+/// Enough for the clients of most nodes, and for their peers' connections on tcp rails.
+const OPEN_FILES_WISHED: u64 = 1024;
+
+/// How many clients an agent with this limit of open files has room for, at most.
+#[must_use]
+pub fn clients_served(open_files: u64) -> u64 {
+    open_files.saturating_sub(OPEN_FILES_MIN) / OPEN_FILES_CLIENT
+}
+
+/// Fewer open files than this and a node with a rank on each processor may run out of them.
+#[must_use]
+pub fn open_files_wished() -> u64 {
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+    OPEN_FILES_WISHED.max(OPEN_FILES_MIN + OPEN_FILES_CLIENT * processors)
+}
+
+/// How many files this process may have open now.
+#[must_use]
+pub fn open_files() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is writable for the call.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit.rlim_cur
+}
 
 /// Raises a soft limit to the hard one, and returns what it is then. A limit that cannot be raised
 /// stays.

@@ -22,6 +22,8 @@ pub mod heap;
 pub mod limits;
 pub mod lock;
 pub mod memory;
+#[cfg(feature = "agent")]
+pub mod open_files;
 pub mod poll;
 pub mod priority_mutex;
 pub mod process;

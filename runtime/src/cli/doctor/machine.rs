@@ -10,8 +10,6 @@ use muster_fabric::{DefaultRails, Libfabric, NetKind, fold};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Fewer than this and a node with many ranks runs out of them: four a client.
-const FILES_WISHED: u64 = 1024;
 /// Bytes that a device wants to register.
 const LOCKED_WISHED: u64 = 64 << 20;
 /// Number of the capability to be scheduled in real time.
@@ -132,13 +130,16 @@ fn files(hard: Option<u64>) -> Finding {
     let found = shown(hard, 1, "");
     let level = match hard {
         Some(count) if count < limits::OPEN_FILES_MIN => Level::Error,
-        Some(count) if count < FILES_WISHED => Level::Warning,
+        Some(count) if count < limits::open_files_wished() => Level::Warning,
         _ => return Finding::ok("open files", found),
     };
     Finding::bad(
         "open files",
         level,
-        format!("{found}; an agent needs 64 and four for each client"),
+        format!(
+            "{found}; an agent needs 64 and four for each client, so that there is room for {} clients",
+            limits::clients_served(hard.unwrap_or_default())
+        ),
         "raise nofile in /etc/security/limits.conf, LimitNOFILE= of the service, or ulimit -Hn",
     )
 }

@@ -1,0 +1,98 @@
+//! Agents with few descriptors go on: for want of some no node fails, and ranks find room when there is.
+//!
+//! Real ranks and real agents, as in `agents.rs`. An agent has the limit of the rank that starts it.
+
+use muster_tests::ranks::{Job, Rank, wait_for_end};
+use muster_tests::until;
+use std::io::{ErrorKind, Read};
+use std::net::TcpStream;
+
+const LOSSES: [&str; 3] = ["NodeFailed", "Outcast", "LOST"];
+/// The port of a rail that names none.
+const PORT: u16 = 7741;
+/// Connections without a word, and those among them that the first worker has for certain.
+const SILENT_MAX: usize = 900;
+const SILENT_CLOSED: usize = 50;
+
+fn start(job: &Job, node: usize, rank: u32) -> Rank {
+    let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), node, rank);
+    Rank::start(&mut command, &format!("rank {rank}"))
+}
+
+/// The same with so many descriptors.
+fn start_limited(job: &Job, node: usize, rank: u32, open_files: u32) -> Rank {
+    let mut command = job.command("prlimit", node, rank);
+    command
+        .arg(format!("--nofile={open_files}:{open_files}"))
+        .arg(env!("CARGO_BIN_EXE_muster-test-rank"));
+    Rank::start(&mut command, &format!("rank {rank}"))
+}
+
+/// Those that lose a member say so before they say that this rank was killed.
+fn kill_and_expect_nothing_else(victim: Rank, number: u32, others: &[Rank]) {
+    victim.kill();
+    for rank in others {
+        rank.await_words(&["EVENT", "RankFailed", &format!("rank={number}")]);
+        let passed = rank.take_passed();
+        let is_loss = |line: &&String| LOSSES.iter().any(|loss| line.contains(loss));
+        let losses: Vec<_> = passed.iter().filter(is_loss).collect();
+        assert!(losses.is_empty(), "{losses:?}");
+    }
+}
+
+/// TCP connections that bring nothing take all descriptors but those that are kept: a new worker takes over and
+/// closes them, nobody is called failed, and the next rank finds room.
+#[test]
+fn silent_connections_to_a_tcp_rail_leave_descriptors_for_ranks() {
+    let job = Job::new(2)
+        .with_kind("tcp")
+        .with_one_rail()
+        .with_profile("quiet");
+    let mut ranks = vec![start_limited(&job, 1, 0, 256)];
+    ranks[0].await_words(&["ATTACHED"]);
+    ranks.push(start(&job, 2, 1));
+    ranks[1].await_words(&["ATTACHED"]);
+    let all = "n1=Alive n2=Alive 0=Alive 1=Alive";
+    ranks.iter_mut().for_each(|rank| rank.await_states(all));
+    let (keeper, worker) = job.agent(1).pair();
+
+    let rails = job.rails(1);
+    let (address, _) = rails.split_once('@').expect("a NID");
+    let mut silent: Vec<TcpStream> = Vec::new();
+    until(
+        || format!("worker {worker} does not end"),
+        || {
+            // While one worker takes over from the other, a connection may be refused.
+            let more = silent.len() < SILENT_MAX;
+            let one = more.then(|| TcpStream::connect((address, PORT)));
+            silent.extend(one.and_then(Result::ok));
+            (job.agent(1).worker != Some(worker)).then_some(())
+        },
+    );
+    wait_for_end(worker);
+    // Those of the end may have come to the new worker.
+    for stream in silent.iter_mut().take(SILENT_CLOSED) {
+        let read = stream.read(&mut [0]);
+        let is_closed = match &read {
+            Ok(count) => *count == 0,
+            Err(error) => error.kind() == ErrorKind::ConnectionReset,
+        };
+        assert!(is_closed, "{read:?}");
+    }
+    let log = job.log(1);
+    assert!(
+        log.contains("descriptors run out") && log.contains("muster(7)"),
+        "{log}"
+    );
+
+    let mut newcomer = start(&job, 1, 2);
+    newcomer.await_words(&["ATTACHED"]);
+    newcomer.await_counter("workers_renewed", 1);
+    let (same_keeper, new_worker) = job.agent(1).pair();
+    assert_eq!(same_keeper, keeper);
+    assert_ne!(new_worker, worker);
+    ranks
+        .iter_mut()
+        .for_each(|rank| rank.await_states(&format!("{all} 2=Alive")));
+    kill_and_expect_nothing_else(newcomer, 2, &ranks);
+}
