@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod death;
 pub mod hosts;
 pub mod launch;
+pub mod outsider;
 pub mod ranks;
 pub mod running;
 mod skipped;
