@@ -1,12 +1,14 @@
 //! Real members with age gossip: everybody comes up, dies, sleeps and returns everywhere; who is set
 //! otherwise stops, and so does who finds out.
 
+use muster_tests::admin::Admin;
 use muster_tests::launch::{Outcome, compile, job, open_mpi_5_on_two_nodes, run, venv};
 use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
 use muster_tests::{DEADLINE, Member, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::Signal;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Lines};
 use std::os::fd::OwnedFd;
@@ -117,6 +119,40 @@ fn who_is_set_otherwise_stops_and_so_does_who_finds_out() {
     let other = start(directory.path(), 93, 2, 3, &[]);
     until(&one, &format!("REFUSED {} participants", nid(93, 2)));
     until(&other, &format!("REFUSED {} participants", nid(93, 1)));
+}
+
+/// AG-05: initialised with another interval, and started only after more cycles than parameters travel in: both sides
+/// find out all the same.
+#[test]
+fn who_is_set_otherwise_and_waits_before_it_starts_is_found_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let members = [1, 2].map(|index| start(directory.path(), 89, index, 2, &[]));
+    for (member, other) in members.iter().zip([2, 1]) {
+        until(member, &format!("UP {}", nid(89, other)));
+    }
+    let ask = |arguments: &[&str]| {
+        let (done, said) = ask(directory.path(), "g2", arguments);
+        assert!(done, "{said}");
+        said
+    };
+    // At both, many more cycles pass than there are participants.
+    let wait = |member: &str| {
+        let admin = Admin::of(directory.path(), member);
+        let mut clocks = BTreeSet::new();
+        let what = || format!("the clock of {member}");
+        muster_tests::until(what, || {
+            clocks.insert(admin.json(&["gossip", "status"])["clock"].as_u64());
+            (clocks.len() >= 8).then_some(())
+        });
+    };
+    wait("g1");
+    ask(&["init", "127.89.0.[1-2]@udp0", "--interval-ms", "300"]);
+    until(&members[1], &format!("LEFT {}", nid(89, 1)));
+    wait("g2");
+    ask(&["start"]);
+    for (member, other) in members.iter().zip([2, 1]) {
+        until(member, &format!("REFUSED {} interval_us", nid(89, other)));
+    }
 }
 
 /// AG-11: stopped, it is silent and held failed; started, it is back; initialised anew, it has forgotten

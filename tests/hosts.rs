@@ -6,7 +6,10 @@
 //! bench wires its members likewise; here each host holds several programs and each rail can be
 //! broken in its own way.
 
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 
 /// An address that nobody has: what is sent there is sent in vain.
@@ -95,6 +98,26 @@ impl Hosts {
     /// Has `ip` read these lines on a host.
     pub fn configure(&self, host: usize, batch: &str) {
         run(&self.hosts[host - 1], "ip", batch);
+    }
+
+    /// Has `ip` read these lines in the hub.
+    pub fn configure_hub(&self, batch: &str) {
+        run(&self.hub, "ip", batch);
+    }
+
+    /// Does this in the hub's network, on a thread of its own: a socket that is opened there stays there.
+    ///
+    /// # Panics
+    /// If the network cannot be entered.
+    pub fn in_hub<T: Send>(&self, make: impl FnOnce() -> T + Send) -> T {
+        let network = format!("/proc/{}/ns/net", self.hub.id());
+        let network = File::open(network).expect("the hub's network");
+        let inside = move || {
+            let kind = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(network.as_fd(), kind).expect("to enter it");
+            make()
+        };
+        std::thread::scope(|scope| scope.spawn(inside).join().expect("it is done"))
     }
 
     /// Breaks a rail of a host. It must be whole at every host.

@@ -10,6 +10,7 @@ pub mod death;
 pub mod hosts;
 pub mod launch;
 pub mod local_load;
+pub mod outsider;
 pub mod ranks;
 pub mod running;
 mod skipped;

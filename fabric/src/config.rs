@@ -30,8 +30,9 @@ pub struct FabricConfig {
     /// Hand small messages to the provider by copy, so that they are done at once and take no slot.
     /// Off only to exercise the slots.
     pub inject: bool,
-    /// Which life of this node it is: grows with each start, so that bulk messages of an earlier one
-    /// are told apart. By default nanoseconds since 1970.
+    /// Which life of this node it is: grows with each start, and by more than the peers that were known since the
+    /// last one, so that bulk messages and envelopes of an earlier one are told apart. By default nanoseconds
+    /// since 1970.
     pub incarnation: u64,
     /// What all who may send bulk messages to each other know, and nobody else: their frames carry a
     /// proof of it, and so do the envelopes of what others carry. None: no bulk lane can be opened and nothing

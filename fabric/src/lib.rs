@@ -61,6 +61,7 @@ mod stats;
 mod timeouts;
 mod transport;
 mod view;
+mod window;
 
 pub use bare::BareEnd;
 pub use bulk::BULK_MESSAGE_MAX;

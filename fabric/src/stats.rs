@@ -36,11 +36,14 @@ pub enum DropReason {
     RelayRate,
     /// To be carried on, and no direct pair leads on, or its lane was busy for too long.
     RelayNoPath,
+    /// Came through another member or was to be carried on, and had come already, or is of an earlier life of its
+    /// sender.
+    RelayRepeated,
 }
 
 impl DropReason {
     /// All reasons, in the order of their counters.
-    pub const ALL: [DropReason; 14] = [
+    pub const ALL: [DropReason; 15] = [
         DropReason::UnknownPeer,
         DropReason::NoPath,
         DropReason::Oversize,
@@ -55,6 +58,7 @@ impl DropReason {
         DropReason::RelayStranger,
         DropReason::RelayRate,
         DropReason::RelayNoPath,
+        DropReason::RelayRepeated,
     ];
 
     /// The reason as a word for tables and metrics.
@@ -75,6 +79,7 @@ impl DropReason {
             DropReason::RelayStranger => "relay_stranger",
             DropReason::RelayRate => "relay_rate",
             DropReason::RelayNoPath => "relay_no_path",
+            DropReason::RelayRepeated => "relay_repeated",
         }
     }
 }

@@ -45,7 +45,7 @@ impl Default for Letter {
 pub struct Question {
     /// Its number, which its answer carries.
     pub number: u64,
-    /// Which life of the peer asks: its answer carries that too, and means nothing to a later one.
+    /// Which session of the peer asks: its answer carries that too, and means nothing to a later one.
     pub(crate) life: u64,
     /// It passed what is not urgent, and so does the answer.
     pub urgent: bool,
@@ -301,7 +301,7 @@ pub trait Transport {
     fn moved(&mut self, peer: PeerHandle, from: Choice, to: Choice);
 
     /// Sends a message to a peer. Never blocks, never waits for room. Messages do not begin with the
-    /// mark of an envelope (F5, then `MR2`): they would be taken for one.
+    /// mark of an envelope (F5, then `MR3`): they would be taken for one.
     fn send(
         &mut self,
         now_us: u64,

@@ -301,7 +301,7 @@ fn a_device_whose_messages_are_too_short_for_bulk_is_refused_for_it() {
     let mut fabric = Fabric::open(&config(&rail)).unwrap();
     assert_eq!(fabric.mtu(), 2000 - ENVELOPE_BYTES);
     let text = format!(
-        "rail {rail}: {} carries messages of up to 2000 bytes, and the bulk lane needs 16491; messages on it \
+        "rail {rail}: {} carries messages of up to 2000 bytes, and the bulk lane needs 16523; messages on it \
          must fit a datagram",
         provider()
     );

@@ -8,7 +8,7 @@ mod common;
 
 use common::{config, on_the_wheel};
 use muster_fabric::{
-    Arrival, BULK_MESSAGE_MAX, Class, DropReason, ENVELOPE_BYTES, Fabric, FabricEvent, Pace,
+    Arrival, BULK_MESSAGE_MAX, Class, DropReason, ENVELOPE_BYTES, Fabric, FabricEvent, Nid, Pace,
     PeerError, PeerHandle, Relayed, Route, Sent, Tally, Transport,
 };
 use std::collections::BTreeMap;
@@ -363,23 +363,8 @@ fn what_a_stranger_throws_at_a_carrier_goes_nowhere() {
         first(&mut world, 'b'),
         first(&mut world, 'c'),
     );
-    let nobody: muster_fabric::Nid = "10.1.2.3:4@udp0".parse().unwrap();
-    let seal = |hops: u8, nids: [&muster_fabric::Nid; 3], message: &[u8]| {
-        let mut bytes = b"\xf5MR2".to_vec();
-        bytes.extend([hops, 0]);
-        for nid in nids {
-            let at = nid.socket_address().unwrap();
-            bytes.push(0);
-            bytes.extend(nid.net.number.to_le_bytes());
-            bytes.extend(at.port().to_le_bytes());
-            bytes.extend(at.ip().octets());
-        }
-        let signed = [&bytes[..4], &bytes[5..], message].concat();
-        let tag = blake3::keyed_hash(&[9; 32], &signed);
-        bytes.extend(&tag.as_bytes()[..8]);
-        bytes.extend(message);
-        bytes
-    };
+    let nobody: Nid = "10.1.2.3:4@udp0".parse().unwrap();
+    let seal = |hops, nids: [&Nid; 3], message: &[u8]| seal(hops, nids, [1, 1], message);
     let unproven = |mut bytes: Vec<u8>, at: usize| {
         bytes[at] ^= 1;
         bytes
@@ -387,10 +372,10 @@ fn what_a_stranger_throws_at_a_carrier_goes_nowhere() {
     let good = seal(1, [&a, &c, &b], b"good");
     let thrown = [
         (DropReason::RelayMalformed, good[..20].to_vec()),
-        (DropReason::RelayMalformed, b"\xf5MR2".to_vec()),
+        (DropReason::RelayMalformed, b"\xf5MR3".to_vec()),
         // Its tag, its words, and whom it is for, by one who has no key.
-        (DropReason::RelayMalformed, unproven(good.clone(), 40)),
-        (DropReason::RelayMalformed, unproven(good.clone(), 41)),
+        (DropReason::RelayMalformed, unproven(good.clone(), 56)),
+        (DropReason::RelayMalformed, unproven(good.clone(), 57)),
         (DropReason::RelayMalformed, unproven(good.clone(), 32)),
         (DropReason::RelayMalformed, seal(2, [&a, &c, &b], b"far")),
         (DropReason::RelayMalformed, seal(1, [&a, &c, &b], b"")),
@@ -418,22 +403,78 @@ fn what_a_stranger_throws_at_a_carrier_goes_nowhere() {
     assert_eq!(world.sends('c'), 0, "nothing went on");
     let stranger = FabricEvent::Stranger { nid: nobody };
     assert_eq!(world.events('c'), [stranger], "once");
-    // What is well addressed and proven is carried, even a copy; the members' own proof is inside.
-    socket.send_to(&good, to).unwrap();
+}
+
+/// An envelope of one who has the key: of that life and number of its sender's.
+fn seal(hops: u8, nids: [&Nid; 3], stamp: [u64; 2], message: &[u8]) -> Vec<u8> {
+    let mut bytes = b"\xf5MR3".to_vec();
+    bytes.extend([hops, 0]);
+    for nid in nids {
+        let at = nid.socket_address().unwrap();
+        bytes.push(0);
+        bytes.extend(nid.net.number.to_le_bytes());
+        bytes.extend(at.port().to_le_bytes());
+        bytes.extend(at.ip().octets());
+    }
+    stamp
+        .iter()
+        .for_each(|number| bytes.extend(number.to_le_bytes()));
+    let signed = [&bytes[..4], &bytes[5..], message].concat();
+    let tag = blake3::keyed_hash(&[9; 32], &signed);
+    bytes.extend(&tag.as_bytes()[..8]);
+    bytes.extend(message);
+    bytes
+}
+
+/// What is well addressed and proven is carried once, and taken once by whom it is for, in whatever order; whoever
+/// repeats it uses up nothing of what its sender may have carried. Of that there is only so much.
+#[test]
+fn an_envelope_is_carried_once_and_taken_once() {
+    let mut world = apart(11, "c");
+    let [a, b, c] = ['a', 'b', 'c'].map(|name| world.of(name).local_nids().as_slice()[0].clone());
+    let on_udp1 = world.of('c').local_nids().as_slice()[1].clone();
+    let socket = std::net::UdpSocket::bind("127.47.11.99:0").unwrap();
+    let throw = |at: &Nid, bytes: &[u8]| {
+        let to = at.socket_address().unwrap();
+        socket.send_to(bytes, to).unwrap();
+    };
+    for number in [3, 2, 3, 2, 4, 3] {
+        throw(&c, &seal(1, [&a, &c, &b], [1, number], b"carried"));
+        world.take('c');
+    }
+    assert_eq!(world.take('b').len(), 3);
+    assert_eq!(world.drops('c', DropReason::RelayRepeated), 3);
+    // As the carrier sent it on; and with its hops given back, to the carrier once more.
+    throw(&b, &seal(0, [&a, &on_udp1, &b], [1, 4], b"carried"));
+    assert_eq!(world.take('b'), []);
+    assert_eq!(world.drops('b', DropReason::RelayRepeated), 1);
+    // A later life of the sender; what is of the one before comes too late.
+    throw(&c, &seal(1, [&a, &c, &b], [2, 1], b"later"));
+    throw(&c, &seal(1, [&a, &c, &b], [1, 5], b"earlier"));
     world.take('c');
     assert_eq!(world.take('b').len(), 1);
-    // But only so much of it, in the name of one sender.
-    let long = seal(1, [&a, &c, &b], &[7; 1400]);
-    let count = 2 * (2 << 20) / long.len();
-    for _ in 0..count {
-        socket.send_to(&long, to).unwrap();
+    assert_eq!(world.drops('c', DropReason::RelayRepeated), 4);
+
+    let long = |number| seal(1, [&a, &c, &b], [3, number], &[7; 1400]);
+    let length = long(1).len();
+    let before = world.sends('c');
+    for _ in 0..2 * (2 << 20) / length {
+        throw(&c, &long(1));
+        world.take('c');
+        world.take('b');
+    }
+    assert_eq!(world.sends('c') - before, 1);
+    assert_eq!(world.drops('c', DropReason::RelayRate), 0);
+    let count = 2 * (2 << 20) / length as u64;
+    for number in 1..=count {
+        throw(&c, &long(1 + number));
         world.take('c');
         world.take('b');
     }
     let dropped = world.drops('c', DropReason::RelayRate);
-    let carried = world.sends('c') - 1;
-    assert_eq!(dropped + carried, count as u64);
-    assert!(carried as usize * long.len() <= 2 << 20, "{carried}");
+    let carried = world.sends('c') - before - 1;
+    assert_eq!(dropped + carried, count);
+    assert!(carried as usize * length <= 2 << 20, "{carried}");
     assert!(dropped > 0);
 }
 

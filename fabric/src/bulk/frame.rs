@@ -1,34 +1,36 @@
 //! The frame of the bulk lane: a fixed header, a fragment behind it if it carries one, and a proof.
 //!
 //! ```text
-//!  0  4  mark "MBK5"
+//!  0  4  mark "MBK6"
 //!  4  1  kind: 0 fragment, 1 acknowledgement, 2 question whether this path works
 //!  5  1  what its message is for: 0 put, 1 put without acknowledgement, 2 get, 3 reply; +16 urgent
 //!  6  2  port of the sender's NID
 //!  8  4  address of the sender's NID
 //! 12  2  port of the NID that it is sent to
 //! 14  4  address of the NID that it is sent to
-//! 18  8  stream: which life of the sender
-//! 26  8  message, counted from 1 in each stream; 0 in a question and its acknowledgement
-//! 34  4  length of the whole message
-//! 38  4  which fragment; 0 in an acknowledgement
-//! 42  8  fragments that have arrived, a bit each; 0 in a fragment
-//! 50     the fragment
+//! 18  8  session of the sender
+//! 26  8  session of the receiver; 0 if it is not known
+//! 34  8  number of the frame, counted from 1 in the sender's session
+//! 42  8  message, counted from 1; 0 in a question and its acknowledgement
+//! 50  4  length of the whole message
+//! 54  4  which fragment; 0 in an acknowledgement
+//! 58  8  fragments that have arrived, a bit each; 0 in a fragment
+//! 66     the fragment
 //! -16 16 tag
 //! ```
 //! Numbers are little-endian. The net is that of the rail that the frame came by. The tag is the head of
 //! a keyed BLAKE3 over all before it: nothing of a frame is believed before it is proven, and one that
-//! was meant for another node is no frame of ours.
+//! was meant for another node is no frame of ours. That it is new is the matter of `session`.
 
-use super::{Errand, Fragment};
+use super::{Errand, Fragment, Stamp};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-const MARK: [u8; 4] = *b"MBK5";
+const MARK: [u8; 4] = *b"MBK6";
 
 /// Added to what a message is for, if it is urgent.
 const URGENT: u8 = 16;
 
-const HEADER_BYTES: usize = 50;
+const HEADER_BYTES: usize = 66;
 
 const TAG_BYTES: usize = 16;
 
@@ -54,7 +56,7 @@ pub(crate) enum Kind {
 pub(crate) struct Frame {
     /// The NID that the sender wants answers to.
     pub(crate) sender: SocketAddrV4,
-    pub(crate) stream: u64,
+    pub(crate) stamp: Stamp,
     pub(crate) fragment: Fragment,
     pub(crate) kind: Kind,
     /// What its message is for.
@@ -79,7 +81,14 @@ impl Frame {
             bytes.extend(address.port().to_le_bytes());
             bytes.extend(address.ip().octets());
         }
-        bytes.extend(self.stream.to_le_bytes());
+        let Stamp {
+            session,
+            to,
+            number,
+        } = self.stamp;
+        for number in [session, to, number] {
+            bytes.extend(number.to_le_bytes());
+        }
         bytes.extend(self.fragment.message.to_le_bytes());
         bytes.extend(self.fragment.length.to_le_bytes());
         bytes.extend(self.fragment.index.to_le_bytes());
@@ -114,17 +123,21 @@ impl Frame {
         let errand = *Errand::ALL.get(usize::from(header[5] & !URGENT))?;
         let kind = match header[4] {
             0 => Kind::Fragment,
-            1 => Kind::Acked(eight(42)),
+            1 => Kind::Acked(eight(58)),
             2 => Kind::Question,
             _ => return None,
         };
         let frame = Frame {
             sender: address(&header[6..12]),
-            stream: eight(18),
+            stamp: Stamp {
+                session: eight(18),
+                to: eight(26),
+                number: eight(34),
+            },
             fragment: Fragment {
-                message: eight(26),
-                length: four(34),
-                index: four(38),
+                message: eight(42),
+                length: four(50),
+                index: four(54),
             },
             kind,
             errand,
@@ -158,7 +171,11 @@ mod tests {
     fn frame(kind: Kind, numbers: (u64, u64, u32, u32)) -> Frame {
         Frame {
             sender: "1.2.3.4:258".parse().unwrap(),
-            stream: numbers.0,
+            stamp: Stamp {
+                session: numbers.0,
+                to: !numbers.0,
+                number: numbers.1,
+            },
             fragment: Fragment {
                 message: numbers.1,
                 length: numbers.2,
@@ -181,16 +198,17 @@ mod tests {
     #[test]
     fn the_bytes_are_where_the_drawing_says() {
         let bytes = frame(Kind::Fragment, (5, 6, 7, 8)).seal(&KEY, own(), b"piece");
-        let head = b"MBK5\0\x12\x02\x01\x01\x02\x03\x04\x04\x03\x05\x06\x07\x08";
+        let head = b"MBK6\0\x12\x02\x01\x01\x02\x03\x04\x04\x03\x05\x06\x07\x08";
         assert_eq!(&bytes[..18], head);
-        let numbers = [18, 26, 34, 38].map(|at| bytes[at]);
-        assert_eq!((numbers, &bytes[42..50]), ([5, 6, 7, 8], &[0; 8][..]));
+        let numbers = [18, 26, 34, 42, 50, 54].map(|at| bytes[at]);
+        let expected = [5, !5, 6, 6, 7, 8];
+        assert_eq!((numbers, &bytes[58..66]), (expected, &[0; 8][..]));
         assert_eq!(
-            (&bytes[50..55], bytes.len()),
+            (&bytes[66..71], bytes.len()),
             (&b"piece"[..], 5 + FRAME_BYTES)
         );
-        let tag = blake3::keyed_hash(&KEY, &bytes[..55]);
-        assert_eq!(bytes[55..], tag.as_bytes()[..16]);
+        let tag = blake3::keyed_hash(&KEY, &bytes[..71]);
+        assert_eq!(bytes[71..], tag.as_bytes()[..16]);
     }
 
     #[test]

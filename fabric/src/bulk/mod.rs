@@ -8,17 +8,19 @@
 //! fragments in flight, which go by all rails alike; what is not acknowledged is sent again, by another path
 //! if there is one, a bounded number of times, and then given up as a whole.
 //!
-//! A frame is believed when its tag proves that it is of one who has the key; even then lengths are
-//! checked against fixed limits before anything is kept. Somebody may repeat what was said: a message
-//! arrives once in each life of its sender all the same, as long as the receiver remembers it.
+//! A frame is believed when its tag proves that it is of one who has the key, and its [`Stamp`] that it is new:
+//! whoever repeats a frame of this run or an earlier one changes nothing. Even then lengths are checked
+//! against fixed limits before anything is kept.
 
 mod frame;
 mod receiver;
 mod sender;
+mod session;
 
 pub(crate) use frame::{FRAME_BYTES, Frame, Key, Kind, is_same};
 pub(crate) use receiver::{Receiver, Taken};
 pub(crate) use sender::{Due, Fragment, Sender};
+pub(crate) use session::{Session, Stamp, Standing};
 
 /// Longest message, bytes.
 pub const BULK_MESSAGE_MAX: usize = 1 << 20;

@@ -10,7 +10,7 @@ pub(crate) enum Taken {
     /// Of a message that is not after the last one that arrived: the same once more, to be acknowledged
     /// with these bits, if each is sent when the one before is acknowledged.
     Past { bits: u64 },
-    /// Of an earlier life of the sender, or of a message that it has given up.
+    /// Of an earlier session of the sender, or of a message that it has given up.
     Stale,
     /// Lengths that contradict each other.
     Malformed,
@@ -19,8 +19,8 @@ pub(crate) enum Taken {
 /// Messages from one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Receiver {
-    /// Which life of the sender.
-    stream: u64,
+    /// Which session of the sender.
+    session: u64,
     /// The last message that was delivered: none before it will be.
     done: u64,
     assembly: Option<Assembly>,
@@ -44,17 +44,17 @@ impl Receiver {
     }
 
     /// Whether this fragment would begin another message.
-    pub(crate) fn begins(&self, stream: u64, fragment: Fragment) -> bool {
+    pub(crate) fn begins(&self, session: u64, fragment: Fragment) -> bool {
         let assembly = self.assembly.as_ref();
         let latest = assembly.map_or(self.done, |assembly| assembly.message);
-        stream > self.stream || stream == self.stream && fragment.message > latest
+        session > self.session || session == self.session && fragment.message > latest
     }
 
     /// Takes a fragment.
     pub(crate) fn take(
         &mut self,
         now_us: u64,
-        stream: u64,
+        session: u64,
         fragment: Fragment,
         bytes: &[u8],
     ) -> Taken {
@@ -68,12 +68,12 @@ impl Receiver {
         if bytes.len() != end - start || fragment.message == 0 {
             return Taken::Malformed;
         }
-        if stream < self.stream {
+        if session < self.session {
             return Taken::Stale;
         }
-        if stream > self.stream {
+        if session > self.session {
             self.drop_assembly();
-            self.stream = stream;
+            self.session = session;
             self.done = 0;
         }
         if fragment.message <= self.done {
@@ -178,10 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_delivered_once_in_each_life_of_its_sender() {
+    fn a_message_is_delivered_once_in_each_session_of_its_sender() {
         let mut receiver = Receiver::default();
         let (fragment, bytes) = piece(1, 3, 0);
-        let mut take = |stream| receiver.take(0, stream, fragment, &bytes);
+        let mut take = |session| receiver.take(0, session, fragment, &bytes);
         let first = Taken::Acked {
             bits: 1,
             whole: Some(vec![9; 3]),

@@ -209,6 +209,15 @@ impl Sender {
         Some(Due::Again(id))
     }
 
+    /// The peer knows nothing of what it was sent: the message under way begins anew.
+    pub(crate) fn restart(&mut self, now_us: u64, timeouts: &Timeouts) {
+        if let Some(message) = self.queue.front_mut() {
+            message.acked = 0;
+            message.sent = 0;
+            message.went_on(now_us, timeouts);
+        }
+    }
+
     /// What is not acknowledged is to be sent again now, by another path; its clock goes on.
     pub(crate) fn resend(&mut self) {
         if let Some(message) = self.queue.front_mut() {

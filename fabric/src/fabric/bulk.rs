@@ -6,7 +6,9 @@
 
 use super::Fabric;
 use super::letter::Gets;
-use crate::bulk::{Due, Errand, Fragment, Frame, HELD_BYTES_MAX, Kind, Receiver, Sender, Taken};
+use crate::bulk::{
+    Due, Errand, Fragment, Frame, HELD_BYTES_MAX, Kind, Receiver, Sender, Session, Standing, Taken,
+};
 use crate::config::FabricConfig;
 use crate::error::{CallError, OpenError};
 use crate::health::{HealthChange, Outcome};
@@ -34,11 +36,13 @@ const ASKING_US: u64 = 60_000_000;
 pub(super) const STREAMS: [bool; 2] = [true, false];
 
 /// What is kept for a peer that bulk messages go to or come from.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PeerBulk {
+    pub(super) session: Session,
     streams: [Stream; 2],
     pub(super) gets: Gets,
-    /// Acknowledgements that are owed, at most one a stream, path and carrier.
+    /// Acknowledgements that are owed, at most one a stream, path and carrier, and one more to a session of the
+    /// peer's that does not know ours.
     pub(super) owed: Vec<Owed>,
     /// When there was traffic last.
     pub(super) used_us: u64,
@@ -79,7 +83,10 @@ pub(crate) struct Stream {
 #[derive(Debug)]
 pub(super) struct Owed {
     pub(super) back: Back,
+    /// Its stamp is that of the frame that it answers.
     pub(super) frame: Frame,
+    /// It says nothing but which session is ours.
+    pub(super) introduces: bool,
     pub(super) next_us: u64,
     pub(super) pause_us: u64,
 }
@@ -101,6 +108,8 @@ pub(super) struct FrameTaken {
     change: Option<HealthChange>,
     /// Something is owed now.
     owes: bool,
+    /// The frame is new and for us.
+    pub(super) is_new: bool,
     refused: bool,
     /// A message that is whole now, with the frame that made it so, and its path; none if another member
     /// carried it.
@@ -186,6 +195,32 @@ impl Stream {
 }
 
 impl PeerBulk {
+    /// With a session whose number is the next one after the last.
+    pub(super) fn new(last_session: &mut u64) -> PeerBulk {
+        *last_session = last_session.saturating_add(1);
+        PeerBulk {
+            session: Session::new(*last_session),
+            streams: Default::default(),
+            gets: Gets::default(),
+            owed: Vec::new(),
+            used_us: 0,
+            noted: false,
+        }
+    }
+
+    /// The session, and one of the streams.
+    pub(super) fn parts(&mut self, urgent: bool) -> (&mut Session, &mut Stream) {
+        (&mut self.session, &mut self.streams[usize::from(!urgent)])
+    }
+
+    /// The peer has begun a session that knows nothing of those before.
+    fn restart(&mut self, now_us: u64, timeouts: &Timeouts) {
+        for stream in &mut self.streams {
+            stream.sender.restart(now_us, timeouts);
+            stream.went_on();
+        }
+    }
+
     pub(super) fn stream(&mut self, urgent: bool) -> &mut Stream {
         &mut self.streams[usize::from(!urgent)]
     }
@@ -223,12 +258,14 @@ impl PeerBulk {
     }
 
     /// Notes what is to be acknowledged that way; it says more than what was owed there before.
-    fn owe(&mut self, back: Back, frame: Frame) {
-        let is_same = |owed: &Owed| owed.back == back && owed.frame.urgent == frame.urgent;
+    fn owe(&mut self, back: Back, frame: Frame, introduces: bool) {
+        let of = |owed: &Owed| (owed.back, owed.frame.urgent, owed.introduces);
+        let is_same = |owed: &Owed| of(owed) == (back, frame.urgent, introduces);
         self.owed.retain(|owed| !is_same(owed));
         self.owed.push(Owed {
             back,
             frame,
+            introduces,
             next_us: 0,
             pause_us: PAUSE_MIN_US,
         });
@@ -305,7 +342,9 @@ impl Fabric {
         if !through && !paths.any(|path| has_lane(&self.rails[path.rail])) {
             return Err(DropReason::NoPath);
         }
-        let bulk = peer.bulk.get_or_insert_with(Default::default);
+        let last_session = &mut self.last_session;
+        let new = || Box::new(PeerBulk::new(last_session));
+        let bulk = peer.bulk.get_or_insert_with(new);
         let id = self.last_message + 1;
         let times = &self.config.timeouts;
         let sender = &mut bulk.stream(urgent).sender;
@@ -495,7 +534,9 @@ impl Fabric {
             .paths
             .iter_mut()
             .find(|path| path.rail == index && path.nid == from)?;
-        let bulk = peer.bulk.get_or_insert_with(Default::default);
+        let last_session = &mut self.last_session;
+        let new = || Box::new(PeerBulk::new(last_session));
+        let bulk = peer.bulk.get_or_insert_with(new);
         let back = Back::Path(path.id);
         let taken = take_frame(&self.config, now_us, bulk, Some(path), back, frame, bytes);
         self.frame_taken(index, handle, taken)
@@ -529,7 +570,7 @@ impl Fabric {
     pub(super) fn has_room_for(&self, handle: PeerHandle, frame: &Frame) -> bool {
         let bulk_of = |handle: &PeerHandle| self.peers.get(*handle)?.bulk.as_deref();
         let own = bulk_of(&handle).map(|bulk| &bulk.streams[usize::from(!frame.urgent)].receiver);
-        let begins = |receiver: &Receiver| receiver.begins(frame.stream, frame.fragment);
+        let begins = |receiver: &Receiver| receiver.begins(frame.stamp.session, frame.fragment);
         if frame.kind != Kind::Fragment || !own.is_none_or(begins) {
             return true;
         }
@@ -632,6 +673,28 @@ pub(super) fn take_frame(
         urgent: frame.urgent,
         ..FrameTaken::default()
     };
+    match bulk.session.take(frame.stamp) {
+        Standing::New => {}
+        Standing::Began => bulk.restart(now_us, &config.timeouts),
+        // Whoever sent it learns which session is ours, if it is not a recording.
+        Standing::Elsewhere if !matches!(frame.kind, Kind::Acked(_)) => {
+            let kind = Kind::Acked(0);
+            let fragment = NO_FRAGMENT;
+            let answer = Frame {
+                kind,
+                fragment,
+                ..frame
+            };
+            bulk.owe(back, answer, true);
+            (taken.owes, taken.refused) = (true, frame.kind == Kind::Fragment);
+            return taken;
+        }
+        Standing::Elsewhere | Standing::Repeated => {
+            taken.refused = true;
+            return taken;
+        }
+    }
+    taken.is_new = true;
     let stream = bulk.stream(frame.urgent);
     let bits = match frame.kind {
         Kind::Acked(bits) => {
@@ -639,45 +702,44 @@ pub(super) fn take_frame(
             let health = &config.health;
             taken.change =
                 path.and_then(|path| path.bulk_health.tell(now_us, Outcome::Success, health));
-            // An acknowledgement of an earlier life of ours says nothing else.
-            if frame.stream == config.incarnation {
-                let message = frame.fragment.message;
-                taken.due = stream.sender.acked(now_us, message, bits, &config.timeouts);
-                stream.went_on();
-            }
+            let message = frame.fragment.message;
+            taken.due = stream.sender.acked(now_us, message, bits, &config.timeouts);
+            stream.went_on();
             bulk.used_us = now_us;
             return taken;
         }
         Kind::Question => 0,
-        Kind::Fragment => match stream
-            .receiver
-            .take(now_us, frame.stream, frame.fragment, bytes)
-        {
-            Taken::Acked { bits, whole } => {
-                let path = match back {
-                    Back::Path(id) => Some(id),
-                    Back::Through(_) => None,
-                };
-                taken.whole = whole.map(|bytes| (frame, path, bytes));
-                bits
+        Kind::Fragment => {
+            match stream
+                .receiver
+                .take(now_us, frame.stamp.session, frame.fragment, bytes)
+            {
+                Taken::Acked { bits, whole } => {
+                    let path = match back {
+                        Back::Path(id) => Some(id),
+                        Back::Through(_) => None,
+                    };
+                    taken.whole = whole.map(|bytes| (frame, path, bytes));
+                    bits
+                }
+                // A later one has passed it: it never arrived whole, and does not any more.
+                Taken::Past { .. } if frame.errand == Errand::PutUnacked => {
+                    taken.refused = true;
+                    return taken;
+                }
+                // It has arrived, and the acknowledgement was lost.
+                Taken::Past { bits } => bits,
+                Taken::Stale | Taken::Malformed => {
+                    taken.refused = true;
+                    return taken;
+                }
             }
-            // A later one has passed it: it never arrived whole, and does not any more.
-            Taken::Past { .. } if frame.errand == Errand::PutUnacked => {
-                taken.refused = true;
-                return taken;
-            }
-            // It has arrived, and the acknowledgement was lost.
-            Taken::Past { bits } => bits,
-            Taken::Stale | Taken::Malformed => {
-                taken.refused = true;
-                return taken;
-            }
-        },
+        }
     };
     bulk.used_us = now_us;
     if frame.errand != Errand::PutUnacked {
         let kind = Kind::Acked(bits);
-        bulk.owe(back, Frame { kind, ..frame });
+        bulk.owe(back, Frame { kind, ..frame }, false);
     }
     taken.owes = true;
     taken

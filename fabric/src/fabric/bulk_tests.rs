@@ -1,9 +1,10 @@
 //! Tests of the bulk lane from inside: what is under way, what is owed, and what it waits for.
 
 use super::Fabric;
-use super::bulk::{Back, take_frame};
+use super::bulk::{Back, NO_FRAGMENT, Owed, PeerBulk, take_frame};
 use crate::bulk::{
-    BULK_MESSAGE_MAX, Errand, FRAGMENT_BYTES, Fragment, Frame, HELD_BYTES_MAX, Kind, WINDOW,
+    BULK_MESSAGE_MAX, Errand, FRAGMENT_BYTES, Fragment, Frame, HELD_BYTES_MAX, Kind, Session,
+    WINDOW,
 };
 use crate::health::Outcome;
 use crate::peer::PeerHandle;
@@ -28,6 +29,23 @@ fn open(rails: &str) -> Fabric {
 
 fn nobody(fabric: &mut Fabric, nid: &str) -> PeerHandle {
     fabric.peer(&nid.parse().unwrap()).unwrap()
+}
+
+/// What is kept for a peer, made if need be.
+fn bulk_with(fabric: &mut Fabric, peer: PeerHandle) -> &mut PeerBulk {
+    let known = fabric.peers.get_mut(peer).unwrap();
+    let new = || Box::new(PeerBulk::new(&mut fabric.last_session));
+    known.bulk.get_or_insert_with(new)
+}
+
+/// Has a frame come by the first path to a peer; the message, if it is whole now.
+fn take(fabric: &mut Fabric, peer: PeerHandle, frame: Frame, bytes: &[u8]) -> Option<Vec<u8>> {
+    bulk_with(fabric, peer);
+    let known = fabric.peers.get_mut(peer).unwrap();
+    let (path, bulk) = (known.paths.first_mut(), known.bulk.as_mut().unwrap());
+    let back = Back::Path(path.as_ref().unwrap().id);
+    let taken = take_frame(&fabric.config, 1, bulk, path, back, frame, bytes);
+    fabric.frame_taken(0, peer, taken)
 }
 
 /// Drives both until the condition holds of the first.
@@ -273,10 +291,12 @@ fn sends_under_way_to_one_peer_are_bounded_and_given_back() {
 fn what_was_passed_on_the_way_is_counted() {
     let mut a = open("127.48.19.1:0@udp");
     let peer = nobody(&mut a, "127.48.20.1:7741@udp");
-    let take = |a: &mut Fabric, errand, message| {
+    let mut theirs = Session::new(1);
+    let mut came = |a: &mut Fabric, errand, message| {
+        let bulk = bulk_with(a, peer);
         let frame = Frame {
             sender: "127.48.20.1:7741".parse().unwrap(),
-            stream: 1,
+            stamp: theirs.stamp(bulk.session.own()),
             fragment: Fragment {
                 message,
                 length: 1,
@@ -286,19 +306,98 @@ fn what_was_passed_on_the_way_is_counted() {
             errand,
             urgent: false,
         };
-        let known = a.peers.get_mut(peer).unwrap();
-        let bulk = known.bulk.get_or_insert_with(Default::default);
-        let path = known.paths.first_mut();
-        let back = Back::Path(path.as_ref().unwrap().id);
-        let taken = take_frame(&a.config, 1, bulk, path, back, frame, b"x");
-        let whole = a.frame_taken(0, peer, taken).is_some();
+        let whole = take(a, peer, frame, b"x").is_some();
         let rail = a.rails[0].as_ref().unwrap();
         (whole, rail.counters.dropped(DropReason::BulkRefused))
     };
-    assert_eq!(take(&mut a, Errand::PutUnacked, 2), (true, 0));
-    assert_eq!(take(&mut a, Errand::PutUnacked, 1), (false, 1));
-    assert_eq!(take(&mut a, Errand::Put, 3), (true, 1));
-    assert_eq!(take(&mut a, Errand::Put, 3), (false, 1));
+    assert_eq!(came(&mut a, Errand::PutUnacked, 2), (true, 0));
+    assert_eq!(came(&mut a, Errand::PutUnacked, 1), (false, 1));
+    assert_eq!(came(&mut a, Errand::Put, 3), (true, 1));
+    assert_eq!(came(&mut a, Errand::Put, 3), (false, 1));
+}
+
+/// What is owed to a peer: what is said, to which of its sessions, and whether that is ours alone.
+fn owed(fabric: &mut Fabric, peer: PeerHandle) -> Vec<(Kind, u64, bool)> {
+    let owed = std::mem::take(&mut fabric.bulk_of(peer).unwrap().owed);
+    let what = |one: Owed| (one.frame.kind, one.frame.stamp.session, one.introduces);
+    owed.into_iter().map(what).collect()
+}
+
+/// RS-05: whoever repeats frames of a peer, of this session or of one before, has no message delivered again and no
+/// path held to work; who does not know our session is told it, and a message goes on from its beginning in a new one
+/// of the peer's.
+#[test]
+fn a_frame_that_is_repeated_changes_nothing() {
+    let mut a = open("127.48.33.1:0@udp");
+    let nid = "127.48.34.1:7741@udp";
+    let peer = nobody(&mut a, nid);
+    let mut theirs = Session::new(5);
+    let own = bulk_with(&mut a, peer).session.own();
+    let mut frame = |to, kind, message, length| Frame {
+        sender: "127.48.34.1:7741".parse().unwrap(),
+        stamp: theirs.stamp(to),
+        fragment: Fragment {
+            message,
+            length,
+            index: 0,
+        },
+        kind,
+        errand: Errand::Put,
+        urgent: false,
+    };
+    let refused = |a: &Fabric| {
+        let rail = a.rails[0].as_ref().unwrap();
+        rail.counters.dropped(DropReason::BulkRefused)
+    };
+    let first = frame(own, Kind::Fragment, 1, 1);
+    let acked = frame(own, Kind::Acked(0), 0, 0);
+    assert_eq!(take(&mut a, peer, first, b"x"), Some(b"x".to_vec()));
+    assert_eq!(owed(&mut a, peer), [(Kind::Acked(1), 5, false)]);
+    take(&mut a, peer, acked, b"");
+    // The path fails; what was said before is no word of it.
+    let health = a.config.health;
+    let bulk_health = |a: &mut Fabric| a.peers.get_mut(peer).unwrap().paths[0].bulk_health.clone();
+    let path = &mut a.peers.get_mut(peer).unwrap().paths[0];
+    path.bulk_health.tell(2, Outcome::LocalDown, &health);
+    assert!(bulk_health(&mut a).is_failed());
+    for (count, (old, bytes)) in (1..).zip([(first, &b"x"[..]), (acked, b"")]) {
+        assert_eq!(take(&mut a, peer, old, bytes), None);
+        assert_eq!((refused(&a), owed(&mut a, peer)), (count, vec![]));
+        assert!(bulk_health(&mut a).is_failed());
+    }
+
+    // Forgotten and taken in again, or begun anew: nothing is taken for the session before.
+    a.forget(peer);
+    let peer = nobody(&mut a, nid);
+    assert_eq!(take(&mut a, peer, first, b"x"), None);
+    assert_eq!(
+        owed(&mut a, peer),
+        [(Kind::Acked(0), 5, true)],
+        "it may ask"
+    );
+    assert_eq!(take(&mut a, peer, acked, b""), None);
+    assert_eq!((refused(&a), owed(&mut a, peer)), (4, vec![]));
+    let anew = bulk_with(&mut a, peer).session.own();
+    assert!(anew > own && bulk_with(&mut a, peer).session.theirs() == 0);
+    assert_eq!(
+        take(&mut a, peer, frame(0, Kind::Question, 0, 0), b""),
+        None
+    );
+    assert_eq!(owed(&mut a, peer), [(Kind::Acked(0), 5, true)]);
+
+    // A message of ours of which the peer had a part begins anew with the peer.
+    let long = vec![1; 2 * FRAGMENT_BYTES];
+    let id = a.send_bulk(3, peer, &long).unwrap();
+    let part = frame(anew, Kind::Acked(1), id, long.len() as u32);
+    take(&mut a, peer, part, b"");
+    assert!(a.stream_of(peer, false).unwrap().sender.has_acked());
+    let begun = Frame {
+        stamp: Session::new(6).stamp(anew),
+        fragment: NO_FRAGMENT,
+        ..part
+    };
+    take(&mut a, peer, begun, b"");
+    assert!(!a.stream_of(peer, false).unwrap().sender.has_acked());
 }
 
 /// Design 8: whoever has the key may begin messages and never end them; that takes bounded memory.
@@ -312,7 +411,7 @@ fn messages_that_are_not_whole_take_bounded_memory() {
     };
     let frame = |index| Frame {
         sender: "127.48.8.1:7741".parse().unwrap(),
-        stream: 1,
+        stamp: Session::new(1).stamp(0),
         fragment: piece(index),
         kind: Kind::Fragment,
         errand: Errand::Put,
@@ -323,9 +422,8 @@ fn messages_that_are_not_whole_take_bounded_memory() {
     for index in 1..=count {
         let peer = nobody(&mut a, &format!("127.48.8.{index}:7741@udp"));
         assert!(a.has_room_for(peer, &frame(0)), "{index}");
-        let known = a.peers.get_mut(peer).unwrap();
-        let bulk = known.bulk.get_or_insert_with(Default::default);
-        bulk.stream(false)
+        bulk_with(&mut a, peer)
+            .stream(false)
             .receiver
             .take(1, 1, piece(0), &[0; 16 << 10]);
         a.note_bulk(peer);
@@ -427,7 +525,7 @@ fn a_path_whose_address_was_refused_is_asked_again_and_recovers() {
     peer.paths[0]
         .bulk_health
         .tell(1, Outcome::LocalDown, &health);
-    peer.bulk = Some(Default::default());
+    peer.bulk = Some(Box::new(PeerBulk::new(&mut 0)));
     a.note_bulk(to_b);
     assert_eq!(a.next_timeout(), Some(1 + health.pause_min_us));
     drive(&mut a, &mut b, |a| {
@@ -511,9 +609,10 @@ fn what_is_owed_through_a_busy_carrier_is_counted_when_it_is_given_up() {
     let peer = nobody(&mut a, "127.48.24.1:7741@udp");
     let by = nobody(&mut a, "127.48.24.2:7741@udp");
     a.peers.get_mut(by).unwrap().paths[0].bulk_sends = WINDOW;
+    let own = bulk_with(&mut a, peer).session.own();
     let frame = Frame {
         sender: "127.48.24.1:7741".parse().unwrap(),
-        stream: 1,
+        stamp: Session::new(1).stamp(own),
         fragment: Fragment {
             message: 1,
             length: 1,
@@ -523,8 +622,7 @@ fn what_is_owed_through_a_busy_carrier_is_counted_when_it_is_given_up() {
         errand: Errand::Put,
         urgent: false,
     };
-    let known = a.peers.get_mut(peer).unwrap();
-    let bulk = known.bulk.get_or_insert_with(Default::default);
+    let bulk = a.peers.get_mut(peer).unwrap().bulk.as_mut().unwrap();
     let taken = take_frame(&a.config, 1, bulk, None, Back::Through(by), frame, b"x");
     a.frame_taken(0, peer, taken);
     let busy = |a: &Fabric| {

@@ -158,7 +158,7 @@ impl Fabric {
                 peer,
                 question: Question {
                     number: frame.fragment.message,
-                    life: frame.stream,
+                    life: frame.stamp.session,
                     urgent: frame.urgent,
                     path,
                 },
@@ -166,13 +166,14 @@ impl Fabric {
             }),
             Errand::Get => self.count_bulk(rail, DropReason::BulkRefused),
             Errand::Reply => {
-                // Each life of a node counts its messages from the beginning.
+                // Each life of a node counts its messages from the beginning; its sessions have other numbers.
+                let own = self.bulk_of(peer).map(|bulk| bulk.session.own());
                 let number = bytes.split_first_chunk();
                 let life = number.and_then(|(_, rest)| rest.split_first_chunk());
                 let taken = number
                     .zip(life)
                     .is_some_and(|((number, _), (life, answer))| {
-                        u64::from_le_bytes(*life) == self.config.incarnation
+                        Some(u64::from_le_bytes(*life)) == own
                             && self.take_answer(peer, u64::from_le_bytes(*number), answer)
                     });
                 if !taken {

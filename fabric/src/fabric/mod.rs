@@ -90,6 +90,8 @@ pub struct Fabric {
     /// The number of the last bulk message to anybody: a peer that is forgotten and taken in again must
     /// not see a number twice.
     last_message: u64,
+    /// The number of the session with a peer that was begun last.
+    last_session: u64,
     bulk_unfinished: u64,
     /// What several paths say together has changed.
     rails_in_doubt: bool,
@@ -157,6 +159,7 @@ impl Fabric {
             inputs: Vec::new(),
             bulk_peers: Vec::new(),
             last_message: 0,
+            last_session: config.incarnation,
             bulk_unfinished: 0,
             rails_in_doubt: false,
             links: Links::open(),

@@ -8,8 +8,9 @@
 use super::Fabric;
 use super::bulk::{Back, NO_FRAGMENT, STREAMS, Stream};
 use super::bulk_way::{Way, bulk_input};
+use super::relay_bulk::NO_SENDER;
 use super::send::choice as choice_of;
-use crate::bulk::{Errand, Frame, Key, Kind, WINDOW};
+use crate::bulk::{Errand, Fragment, Frame, Key, Kind, Stamp, WINDOW};
 use crate::error::CallError;
 use crate::health::Outcome;
 use crate::peer::{Path, Peer, PeerHandle};
@@ -219,23 +220,27 @@ impl Fabric {
         let (Some(bulk), Some(path)) = (bulk, paths.get_mut(usize::from(choice.path))) else {
             return false;
         };
-        let stream = bulk.stream(urgent);
+        let (session, stream) = bulk.parts(urgent);
         let Some((fragment, errand, bytes)) = stream.sender.next() else {
             return false;
         };
         let Some(rail) = &mut self.rails[path.rail] else {
             return false;
         };
+        let asks = session.theirs() == 0;
+        let stamp = session.stamp(session.theirs());
+        let (frame, bytes) = first_or_question(stamp, fragment, errand, urgent, bytes);
         let frame = Frame {
             sender: own_address(rail),
-            stream: self.config.incarnation,
-            fragment,
-            kind: Kind::Fragment,
-            errand,
-            urgent,
+            ..frame
         };
         let key = self.config.key.as_ref();
         match post(now_us, key, rail, handle, path, &frame, bytes) {
+            // The answer has it go on.
+            Ok(()) if asks => {
+                stream.put_off(now_us);
+                return false;
+            }
             Ok(()) => {
                 path.counters.count_send(bytes.len());
                 rail.counters.count_send(bytes.len());
@@ -285,9 +290,15 @@ impl Fabric {
                 left.push(one);
                 continue;
             }
+            let to = one.frame.stamp.session;
+            let stamp = self.bulk_of(handle).map(|bulk| bulk.session.stamp(to));
+            let frame = Frame {
+                stamp: stamp.unwrap_or_default(),
+                ..one.frame
+            };
             let posted = match one.back {
-                Back::Path(id) => self.pay_by_path(handle, id, one.frame),
-                Back::Through(by) => self.post_through(handle, by, one.frame, &[]),
+                Back::Path(id) => self.pay_by_path(handle, id, frame),
+                Back::Through(by) => self.post_through(handle, by, frame, &[]),
             };
             let busy = matches!(posted, Err(DropReason::RailBusy));
             one.next_us = now_us + one.pause_us;
@@ -357,7 +368,11 @@ impl Fabric {
         let Some(peer) = self.peers.get_mut(handle) else {
             return;
         };
-        for path in &mut peer.paths {
+        let Peer { paths, bulk, .. } = peer;
+        let Some(bulk) = bulk else {
+            return;
+        };
+        for path in paths {
             if !path.bulk_health.probe_due(now_us, &health) {
                 continue;
             }
@@ -367,7 +382,7 @@ impl Fabric {
             };
             let frame = Frame {
                 sender: own_address(rail),
-                stream: self.config.incarnation,
+                stamp: bulk.session.stamp(bulk.session.theirs()),
                 fragment: NO_FRAGMENT,
                 kind: Kind::Question,
                 errand: Errand::Put,
@@ -385,6 +400,34 @@ impl Fabric {
 pub(super) fn own_address(rail: &Rail) -> SocketAddrV4 {
     let address = rail.nid.socket_address();
     address.expect("an open rail has an address")
+}
+
+/// A fragment's frame; or, as long as the peer's session is not known, the question for that. Its sender is filled in.
+pub(super) fn first_or_question(
+    stamp: Stamp,
+    fragment: Fragment,
+    errand: Errand,
+    urgent: bool,
+    bytes: &[u8],
+) -> (Frame, &[u8]) {
+    let frame = Frame {
+        sender: NO_SENDER,
+        stamp,
+        fragment,
+        kind: Kind::Fragment,
+        errand,
+        urgent,
+    };
+    if stamp.to > 0 {
+        return (frame, bytes);
+    }
+    let question = Frame {
+        fragment: NO_FRAGMENT,
+        kind: Kind::Question,
+        errand: Errand::Put,
+        ..frame
+    };
+    (question, &[])
 }
 
 /// Hands one frame to a rail's bulk lane.

@@ -29,6 +29,8 @@ pub(crate) struct Carrier {
     all: Allowance,
     pub(super) carried: Carried,
     turn: u64,
+    /// Envelopes that were made.
+    made: u64,
     pub(super) late: VecDeque<super::relay_bulk::Late>,
     stranger_us: Option<u64>,
 }
@@ -39,6 +41,7 @@ impl Default for Carrier {
             all: Allowance::ALL,
             carried: Carried::default(),
             turn: 0,
+            made: 0,
             late: VecDeque::new(),
             stranger_us: None,
         }
@@ -242,7 +245,7 @@ impl Fabric {
 
     /// The envelope of a message for a peer that goes to its carrier by this path.
     pub(super) fn envelope(
-        &self,
+        &mut self,
         to: PeerHandle,
         by: PeerHandle,
         path: usize,
@@ -252,12 +255,15 @@ impl Fabric {
         let path = carrier.paths.get(path)?;
         let mut nids = peer.nids.iter();
         let on_shared = |nid: &&Nid| carrier.nids.iter().any(|one| one.net == nid.net);
+        self.carrier.made += 1;
         Some(Envelope {
             hops: 1,
             unheard,
             from: self.rails[path.rail].as_ref()?.nid.clone(),
             by: path.nid.clone(),
             to: nids.find(on_shared)?.clone(),
+            life: self.config.incarnation,
+            number: self.carrier.made,
         })
     }
 
@@ -342,7 +348,15 @@ impl Fabric {
             Some(peer) => Place::Peer(*peer),
             None => Place::Unknown,
         };
-        match judge(&envelope, whose) {
+        let verdict = judge(&envelope, whose);
+        if let Verdict::Take { from, .. } | Verdict::Carry { from, .. } = verdict {
+            let peer = self.peers.get_mut(from);
+            let (life, number) = (envelope.life, envelope.number);
+            if !peer.is_some_and(|peer| peer.relay.came.take(now_us, life, number)) {
+                return self.refuse(rail, DropReason::RelayRepeated);
+            }
+        }
+        match verdict {
             Verdict::Take { from, by } => {
                 let ends = [Some(from), Some(by), None];
                 self.carrier.carried.count(ends, message.len());

@@ -5,10 +5,10 @@
 //! once waits here, a moment, since a connection that was never used takes that long to be made.
 
 use super::Fabric;
-use super::bulk::{Back, STREAMS, take_frame};
-use super::pump::{own_address, post_message};
+use super::bulk::{Back, PeerBulk, STREAMS, take_frame};
+use super::pump::{first_or_question, own_address, post_message};
 use super::relay::Outcome;
-use crate::bulk::{Frame, Kind};
+use crate::bulk::Frame;
 use crate::peer::PeerHandle;
 use crate::relay::{ENVELOPE_BYTES, Envelope, LATE_MAX, LATE_US, mark_carried};
 use crate::select::Tried;
@@ -20,7 +20,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 const PAUSE_US: u64 = 1_000;
 
 /// Filled in when the rail is known.
-const NO_SENDER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+pub(super) const NO_SENDER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
 
 /// An envelope that waits for the lane on which it is to be carried on.
 #[derive(Debug)]
@@ -65,26 +65,28 @@ impl Fabric {
         urgent: bool,
         by: PeerHandle,
     ) -> bool {
-        let stream = self.stream_of(handle, urgent);
-        let next = stream.and_then(|stream| stream.sender.next());
-        let Some((fragment, errand, bytes)) = next else {
+        let Some(bulk) = self.bulk_of(handle) else {
             return false;
         };
-        let bytes = bytes.to_vec();
-        let frame = Frame {
-            sender: NO_SENDER,
-            stream: self.config.incarnation,
-            fragment,
-            kind: Kind::Fragment,
-            errand,
-            urgent,
+        let (session, stream) = bulk.parts(urgent);
+        let Some((fragment, errand, bytes)) = stream.sender.next() else {
+            return false;
         };
+        let asks = session.theirs() == 0;
+        let stamp = session.stamp(session.theirs());
+        let (frame, bytes) = first_or_question(stamp, fragment, errand, urgent, bytes);
+        let bytes = bytes.to_vec();
         let posted = self.post_through(handle, by, frame, &bytes);
         let times = self.config.timeouts;
         let Some(stream) = self.stream_of(handle, urgent) else {
             return false;
         };
         match posted {
+            // The answer has it go on.
+            Ok(()) if asks => {
+                stream.put_off(now_us);
+                return false;
+            }
             Ok(()) => {
                 let due = stream.sender.sent(now_us, fragment, None, &times);
                 stream.went_on();
@@ -171,11 +173,15 @@ impl Fabric {
                     self.count_relay_drop(rail, DropReason::BulkRefused);
                     return (None, None);
                 };
-                // It works both ways, as far as anybody knows.
-                peer.relay.heard_through(now_us, by, false);
-                let bulk = peer.bulk.get_or_insert_with(Default::default);
+                let last_session = &mut self.last_session;
+                let new = || Box::new(PeerBulk::new(last_session));
+                let bulk = peer.bulk.get_or_insert_with(new);
                 let back = Back::Through(by);
                 let done = take_frame(&self.config, now_us, bulk, None, back, frame, rest);
+                if done.is_new {
+                    // It works both ways, as far as anybody knows.
+                    peer.relay.heard_through(now_us, by, false);
+                }
                 let whole = self.frame_taken(rail, taken.from, done);
                 (whole, Some(taken.relayed))
             }
@@ -283,7 +289,7 @@ impl Fabric {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bulk::Errand;
+    use crate::bulk::{Errand, Kind, Stamp};
     use crate::fabric::bulk::{NO_FRAGMENT, Owed};
     use crate::{FabricConfig, Transport};
 
@@ -306,7 +312,7 @@ mod tests {
         (stream.choice, stream.through) = (None, Some(by));
         let frame = Frame {
             sender: NO_SENDER,
-            stream: 1,
+            stamp: Stamp::default(),
             fragment: NO_FRAGMENT,
             kind: Kind::Acked(0),
             errand: Errand::Put,
@@ -316,6 +322,7 @@ mod tests {
             bulk.owed.push(Owed {
                 back,
                 frame,
+                introduces: false,
                 next_us: 0,
                 pause_us: 1,
             });

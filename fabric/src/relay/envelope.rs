@@ -1,18 +1,20 @@
 //! The envelope: what a carrier reads, in front of a message that it does not.
 //!
 //! ```text
-//!  0  4  mark F5 "MR2"
+//!  0  4  mark F5 "MR3"
 //!  4  1  hops left: 1 on the way to the carrier, 0 behind it
 //!  5  1  1 if the sender does not hear the receiver directly, else 0
 //!  6  9  NID of the sender:   kind of net, its number (2), port (2), address (4)
 //! 15  9  NID of the carrier
 //! 24  9  NID of the receiver
-//! 33  8  tag
-//! 41     the message, at least one byte; no envelope
+//! 33  8  life of the sender: grows with each start of its process
+//! 41  8  number of the envelope, counted from 1 in each life of the sender
+//! 49  8  tag
+//! 57     the message, at least one byte; no envelope
 //! ```
 //! Numbers are little-endian. The tag is the head of a keyed BLAKE3 over all but the hops and itself: who
-//! does not have the job's key has nothing carried. What remains is that an envelope is repeated as it was,
-//! which costs no more than its sender may have carried anyway, and is a copy to whom it is for.
+//! does not have the job's key has nothing carried. Carrier and receiver take each number of a sender's life
+//! once (see `came`).
 
 use crate::bulk::{Key, is_same};
 use crate::net::{Net, NetKind};
@@ -21,7 +23,7 @@ use crate::stats::DropReason;
 use std::net::Ipv4Addr;
 
 /// No text and no frame of members begins like this.
-const MARK: [u8; 4] = *b"\xf5MR2";
+const MARK: [u8; 4] = *b"\xf5MR3";
 
 const NID_BYTES: usize = 9;
 
@@ -29,7 +31,7 @@ const NID_BYTES: usize = 9;
 pub const ENVELOPE_BYTES: usize = FRONT_BYTES + TAG_BYTES;
 
 /// All before the tag.
-const FRONT_BYTES: usize = 6 + 3 * NID_BYTES;
+const FRONT_BYTES: usize = 6 + 3 * NID_BYTES + 16;
 
 const TAG_BYTES: usize = 8;
 
@@ -42,6 +44,10 @@ pub(crate) struct Envelope {
     pub(crate) from: Nid,
     pub(crate) by: Nid,
     pub(crate) to: Nid,
+    /// Which life of the sender.
+    pub(crate) life: u64,
+    /// Which envelope of that life.
+    pub(crate) number: u64,
 }
 
 impl Envelope {
@@ -54,6 +60,8 @@ impl Envelope {
         for nid in [&self.from, &self.by, &self.to] {
             bytes.extend(write_nid(nid)?);
         }
+        bytes.extend(self.life.to_le_bytes());
+        bytes.extend(self.number.to_le_bytes());
         let tag = tag(key, &bytes, message);
         bytes.extend(tag);
         message.iter().for_each(|part| bytes.extend(*part));
@@ -70,7 +78,9 @@ impl Envelope {
         if [a, b, c, d] != MARK || message.is_empty() || is_envelope(message) {
             return None;
         }
-        let nids = &nids[..3 * NID_BYTES];
+        let (nids, rest) = nids.split_at(3 * NID_BYTES);
+        let (life, rest) = rest.split_first_chunk()?;
+        let (number, _) = rest.split_first_chunk()?;
         let mut nids = nids.chunks_exact(NID_BYTES).map(read_nid);
         let mut next = || nids.next().flatten();
         let envelope = Envelope {
@@ -79,6 +89,8 @@ impl Envelope {
             from: next()?,
             by: next()?,
             to: next()?,
+            life: u64::from_le_bytes(*life),
+            number: u64::from_le_bytes(*number),
         };
         Some((envelope, message))
     }
@@ -203,22 +215,28 @@ mod tests {
             from: nid("1.2.3.4:258@udp3"),
             by: nid("5.6.7.8:1@psm0"),
             to: nid("9.9.9.9:65535@tcp65535"),
+            life: 5,
+            number: 6,
         }
     }
 
     #[test]
     fn the_bytes_are_where_the_drawing_says() {
         let bytes = envelope().seal(&KEY, &[b"le", b"tter"]).unwrap();
-        assert_eq!(&bytes[..6], b"\xf5MR2\x01\x01");
+        assert_eq!(&bytes[..6], b"\xf5MR3\x01\x01");
         assert_eq!(bytes[6..15], [0, 3, 0, 2, 1, 1, 2, 3, 4]);
         assert_eq!(bytes[15..24], [3, 0, 0, 1, 0, 5, 6, 7, 8]);
         assert_eq!(bytes[24..33], [1, 255, 255, 255, 255, 9, 9, 9, 9]);
-        let signed = [&bytes[..4], &bytes[5..33], b"letter"].concat();
         assert_eq!(
-            bytes[33..41],
+            bytes[33..49],
+            [5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]
+        );
+        let signed = [&bytes[..4], &bytes[5..49], b"letter"].concat();
+        assert_eq!(
+            bytes[49..57],
             blake3::keyed_hash(&KEY, &signed).as_bytes()[..8]
         );
-        assert_eq!(&bytes[41..], b"letter");
+        assert_eq!(&bytes[57..], b"letter");
         assert_eq!(
             Envelope::read(&bytes),
             Some((envelope(), b"letter".as_slice()))
@@ -256,7 +274,7 @@ mod tests {
             good[..ENVELOPE_BYTES].to_vec(),
             good[..7].to_vec(),
             changed(0, b'M'),
-            changed(3, b'1'),
+            changed(3, b'2'),
             changed(4, 2),
             changed(5, 2),
             changed(6, NetKind::ALL.len() as u8),
@@ -290,6 +308,8 @@ mod tests {
                 from: of(from),
                 by: of(by),
                 to: of(to),
+                life: 1,
+                number: 1,
             },
         )
     }

@@ -9,6 +9,7 @@
 //!   length having come in;
 //! - **no open door**: only from members that are known to members that are known, and only what proves
 //!   the job's key, outside and inside;
+//! - **no repetition**: carrier and receiver take each envelope of a sender's life once ([`Came`]);
 //! - **no flood**: each sender has an [`Allowance`], and all together have one;
 //! - whatever is dropped is counted, with the reason.
 //!
@@ -18,10 +19,12 @@
 //! not heard sends through others too, for a while, though it hears the other side well.
 
 mod allowance;
+mod came;
 mod envelope;
 mod way;
 
 pub(crate) use allowance::Allowance;
+pub(crate) use came::Came;
 pub use envelope::ENVELOPE_BYTES;
 pub(crate) use envelope::{Envelope, Place, Verdict, is_envelope, is_proven, judge, mark_carried};
 pub(crate) use way::{Carried, Need, PeerRelay, Way};
@@ -37,6 +40,9 @@ pub(crate) const WAYS_MAX: usize = 4;
 
 /// How often it is looked who they are.
 pub(crate) const SEEK_US: u64 = 50_000;
+
+/// A life of a peer of which no envelope came for so long may be followed by an earlier one.
+pub(crate) const LIFE_OVER_US: u64 = 10_000_000;
 
 /// Pairs of members whose traffic through us is counted each by itself, at most.
 pub(crate) const PAIRS_MAX: usize = 4096;

@@ -1,8 +1,8 @@
 //! Ways: through whom one peer is reached, why not directly, and what went through whom.
 
 use super::{
-    ASKED_US, Allowance, PAIRS_MAX, PROVED_US, SEEK_US, Tally, UNANSWERED_FOR_US, UNANSWERED_MAX,
-    UNANSWERED_US, WAYS_MAX,
+    ASKED_US, Allowance, Came, PAIRS_MAX, PROVED_US, SEEK_US, Tally, UNANSWERED_FOR_US,
+    UNANSWERED_MAX, UNANSWERED_US, WAYS_MAX,
 };
 use crate::peer::PeerHandle;
 use std::collections::BTreeMap;
@@ -52,6 +52,8 @@ pub(crate) struct PeerRelay {
     /// Pieces of news that went to it since it was heard directly, and when the first and the last did.
     unanswered: (u32, [u64; 2]),
     pub(crate) allowance: Allowance,
+    /// Envelopes of its that have come.
+    pub(crate) came: Came,
 }
 
 impl Default for PeerRelay {
@@ -62,6 +64,7 @@ impl Default for PeerRelay {
             asked_until_us: 0,
             unanswered: (0, [0; 2]),
             allowance: Allowance::ONE,
+            came: Came::default(),
         }
     }
 }
