@@ -40,8 +40,8 @@ pub struct LocalLoad {
 }
 
 impl LocalLoad {
-    /// Begins it on a node whose agent serves already. `ranks` makes the ranks that come and go, and the one that writes
-    /// attributes: none that the job has besides.
+    /// Begins it on a node whose agent serves already. `rank` makes the ranks that come and go, and the one that
+    /// writes attributes: none that the job has besides.
     ///
     /// # Panics
     /// If the agent does not serve, or a rank cannot be started; in its threads if a rank is not let in.

@@ -1,11 +1,12 @@
 //! `make bench-local`: whether a node that asks its own agent for everything at once is called failed.
 //!
-//! A job of emulated nodes, busy loops beside it, and on the flooded nodes all that [`LocalLoad`] asks. Nothing fails but
-//! the ranks that the load kills itself, so every node that a rank is told to be failed is a false failure.
+//! A job of emulated nodes, busy loops beside it, and on the flooded nodes all that [`LocalLoad`] asks. Nothing fails
+//! but the ranks that the load kills itself, so every node that a rank is told to be failed is a false failure.
 
 use clap::Parser;
 use muster_tests::local_load::{Asked, LocalLoad};
 use muster_tests::ranks::{Job, Rank};
+use rustix::event::{Timespec, poll};
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -112,7 +113,14 @@ fn main() {
     let began = Instant::now();
     let (mut losses, mut suspicions) = (Vec::new(), 0);
     while began.elapsed() < Duration::from_secs_f64(options.minutes * 60.0) {
-        std::thread::sleep(Duration::from_secs(1));
+        // Nothing to wait for: a look a second.
+        let _ = poll(
+            &mut [],
+            Some(&Timespec {
+                tv_sec: 1,
+                tv_nsec: 0,
+            }),
+        );
         for (at, rank) in ranks.iter_mut().enumerate() {
             // Its answer comes behind the events that it has told.
             rank.counter("local_work_cut");

@@ -1,8 +1,8 @@
 //! A mutex whose holder runs at the priority of the highest thread that waits for it (`PTHREAD_PRIO_INHERIT`,
 //! pthread_mutexattr_setprotocol(3p)).
 //!
-//! The agent's loop runs at real-time priority and shares data with threads that do not. With an ordinary mutex it waits
-//! until such a thread gets a processor, beside busy loops for as long as these like.
+//! The agent's loop runs at real-time priority and shares data with threads that do not. With an ordinary mutex it
+//! waits until such a thread gets a processor, beside busy loops for as long as these like.
 
 use std::cell::UnsafeCell;
 use std::io;
