@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const NODES: usize = 3;
 /// What is asked of the flooded node's agent at least. Beside that all others ask as fast as they can.
-const CONNECTIONS: u64 = 60_000;
-const COMERS: u64 = 24;
+const CONNECTIONS: u64 = 30_000;
+const COMERS: u64 = 6;
 const LOSSES: [&str; 3] = ["NodeFailed", "Outcast", "LOST"];
 
 fn start(job: &Job, node: usize, rank: u32) -> Rank {
