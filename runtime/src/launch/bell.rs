@@ -81,6 +81,8 @@ pub(super) struct Signal {
 pub(super) struct Abort {
     pub(super) status: u8,
     pub(super) why: String,
+    /// The node whose launcher ended it. Those of other nodes repeat it.
+    pub(super) by: usize,
 }
 
 /// A rank that has ended.

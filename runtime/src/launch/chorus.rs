@@ -69,9 +69,13 @@ impl Launcher {
         }
     }
 
+    /// Whether the launcher of an earlier node has ended the job itself: one that repeats what another says is silent.
     fn any_before_has_aborted(&self) -> bool {
-        let mut bells = self.peers.bells();
-        bells.any(|(node, bell)| node < self.own && bell.abort.is_some())
+        let mut aborts = self
+            .peers
+            .bells()
+            .filter_map(|(_, bell)| bell.abort.as_ref());
+        aborts.any(|abort| abort.by < self.own)
     }
 
     /// Other nodes on which this program cannot be started either, for the same reason. Those who have only heard of it

@@ -242,7 +242,8 @@ impl Launcher {
     pub(super) fn abort_silently(&mut self, status: u8, why: &str) {
         if self.bell.abort.is_none() {
             let why = why.chars().take(1000).collect();
-            self.bell.abort = Some(Abort { status, why });
+            let by = self.own;
+            self.bell.abort = Some(Abort { status, why, by });
             self.end_ranks();
         }
     }
