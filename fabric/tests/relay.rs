@@ -405,7 +405,7 @@ fn what_a_stranger_throws_at_a_carrier_goes_nowhere() {
     assert_eq!(world.events('c'), [stranger], "once");
 }
 
-/// An envelope of one who has the key: of that life and number of its sender's.
+/// An envelope with a valid tag, of this life and number of its sender's.
 fn seal(hops: u8, nids: [&Nid; 3], stamp: [u64; 2], message: &[u8]) -> Vec<u8> {
     let mut bytes = b"\xf5MR3".to_vec();
     bytes.extend([hops, 0]);
@@ -426,8 +426,8 @@ fn seal(hops: u8, nids: [&Nid; 3], stamp: [u64; 2], message: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What is well addressed and proven is carried once, and taken once by whom it is for, in whatever order; whoever
-/// repeats it uses up nothing of what its sender may have carried. Of that there is only so much.
+/// An authenticated envelope is carried once and taken once by its receiver, in any order. A repetition does not count
+/// towards what its sender may have carried, which has a bound.
 #[test]
 fn an_envelope_is_carried_once_and_taken_once() {
     let mut world = apart(11, "c");

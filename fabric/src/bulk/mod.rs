@@ -8,8 +8,8 @@
 //! fragments in flight, which go by all rails alike; what is not acknowledged is sent again, by another path
 //! if there is one, a bounded number of times, and then given up as a whole.
 //!
-//! A frame is believed when its tag proves that it is of one who has the key, and its [`Stamp`] that it is new:
-//! whoever repeats a frame of this run or an earlier one changes nothing. Even then lengths are checked
+//! A frame is believed when its tag proves that its sender has the key, and its [`Stamp`] that it is new:
+//! a repeated frame of this run or an earlier one changes nothing. Even then lengths are checked
 //! against fixed limits before anything is kept.
 
 mod frame;

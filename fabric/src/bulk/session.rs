@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(other.take(second), Standing::New);
         assert_eq!(other.take(first), Standing::Repeated);
 
-        // It forgets the other and begins anew; what it sent before is over, whoever repeats it.
+        // It forgets the other and begins anew; what it sent before is over, and a repetition is refused.
         let mut anew = Session::new(6);
         assert_eq!(anew.take(answer), Standing::Elsewhere);
         let asked = anew.stamp(other.own());

@@ -676,7 +676,7 @@ pub(super) fn take_frame(
     match bulk.session.take(frame.stamp) {
         Standing::New => {}
         Standing::Began => bulk.restart(now_us, &config.timeouts),
-        // Whoever sent it learns which session is ours, if it is not a recording.
+        // If it is not a recording, its sender learns which session is ours.
         Standing::Elsewhere if !matches!(frame.kind, Kind::Acked(_)) => {
             let kind = Kind::Acked(0);
             let fragment = NO_FRAGMENT;

@@ -323,9 +323,8 @@ fn owed(fabric: &mut Fabric, peer: PeerHandle) -> Vec<(Kind, u64, bool)> {
     owed.into_iter().map(what).collect()
 }
 
-/// RS-05: whoever repeats frames of a peer, of this session or of one before, has no message delivered again and no
-/// path held to work; who does not know our session is told it, and a message goes on from its beginning in a new one
-/// of the peer's.
+/// RS-05: repeated frames of a peer, of this session or an earlier one, deliver no message again and make no path
+/// work. A peer that does not know our session is told it. In a new session of the peer's a message begins anew.
 #[test]
 fn a_frame_that_is_repeated_changes_nothing() {
     let mut a = open("127.48.33.1:0@udp");

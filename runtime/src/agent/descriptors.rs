@@ -1,8 +1,8 @@
 //! The worker's descriptors: how many are open, and when a new worker takes over because they run out.
 //!
 //! A rank needs four. libfabric accepts every TCP connection that comes to a `tcp` rail and keeps it until its first
-//! message has come: whoever connects and is silent, however often, leaves none for ranks. No call of libfabric closes
-//! such connections; the end of the process does. So when few descriptors are left, and many belong to connections
+//! message has come: silent connections can use up those of the ranks. No call of libfabric closes such connections;
+//! the end of the process does. So when few descriptors are left, and many belong to connections
 //! that serve nobody, the worker ends and its keeper forks the next one, which takes up where this one stopped.
 
 use crate::sys::clock::monotonic_ns;

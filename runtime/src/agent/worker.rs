@@ -170,7 +170,7 @@ fn serve(
     let ending = host.run()?;
     info!(?ending, "the worker ends");
     if ending == Ending::Renewed {
-        // As if it were killed: whoever is attached, and the peers, wait for the next one.
+        // As if it were killed: attached ranks and the peers wait for the next worker.
         return Ok(ending);
     }
     host.close(&ending);

@@ -216,8 +216,8 @@ impl<'a> Story<'a> {
 }
 
 /// What cut off nodes say of the state of others, with what they say when they have them back; and all the rest.
-/// What a node says of ranks comes from their own nodes, whoever passes it on: it is no view. A node that has just come
-/// back may first give up what it held of others.
+/// What a node says of ranks comes from their own nodes and is not its view, though other nodes pass it on. A node that
+/// has just come back may first give up what it held of others.
 fn split<'a, 'b>(
     entries: &'b [Entry<'a>],
     apart: &Apart<'a>,
