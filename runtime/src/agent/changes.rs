@@ -11,14 +11,15 @@ use super::missing::Opening;
 use super::rails::Opened;
 use super::slice::Slice;
 use crate::config::{Change, RailsDocument, SEEDS_MAX};
-use crate::control::{Control, Judged, Made, Pending, Question, Request, Sources, answer, done};
+use crate::control::{
+    Control, Judged, Made, Pending, Question, Reply, Request, Sources, answer, done,
+};
 use crate::sys::clock::monotonic_ns;
 use muster_fabric::{HealthState, Nid, NidList, PeerHandle, Transport};
 use muster_protocol::{Input, MemberId, Target};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::sync::mpsc::Sender;
 use tracing::{error, info};
 
 /// What is said when time-outs of bulk messages are changed.
@@ -36,7 +37,7 @@ pub(super) struct Begun {
     change: Change,
     next: RailsDocument,
     /// Where the answer goes, unless it was said already that it takes its time.
-    reply: Option<Sender<Value>>,
+    reply: Option<Reply>,
     since_us: u64,
     opening: Vec<Opening>,
     opened: Vec<Opened>,
@@ -83,8 +84,7 @@ impl Host {
                 // The server thread has passed it on.
                 Request::Events { .. } => continue,
             };
-            // Who asked may have lost patience.
-            let _ = reply.send(value);
+            reply.send(value);
         }
     }
 
@@ -142,7 +142,7 @@ impl Host {
 
     /// Makes a change, or begins it if rails are to be opened: providers take their time with that, and the loop
     /// has none.
-    fn begin(&mut self, change: Change, made: Result<Option<Made>, String>, reply: Sender<Value>) {
+    fn begin(&mut self, change: Change, made: Result<Option<Made>, String>, reply: Reply) {
         let next = match (&self.begun, made) {
             (Some(begun), _) => Err(format!(
                 "another change is being made ({}), whose rails are being opened; try again when muster rails \
@@ -175,8 +175,7 @@ impl Host {
                 return;
             }
         };
-        // Who asked may have lost patience.
-        let _ = reply.send(value);
+        reply.send(value);
     }
 
     /// Whether the engine has room for the peers of a document.
@@ -223,8 +222,7 @@ impl Host {
             self.worked = true;
             let result = self.change(&begun.change, begun.next, begun.opened);
             match begun.reply {
-                // Who asked may have lost patience.
-                Some(reply) => drop(reply.send(done(result))),
+                Some(reply) => reply.send(done(result)),
                 None => {
                     if let Err(why) = result {
                         error!(change = %begun.change, why, "the change could not be made");
@@ -240,7 +238,7 @@ impl Host {
                 "{}: begun; its rails are still being opened, and what becomes of it is logged: see muster rails",
                 begun.change
             );
-            let _ = reply.send(done(Ok(text)));
+            reply.send(done(Ok(text)));
         }
         self.begun = Some(begun);
     }

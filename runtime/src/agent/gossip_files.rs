@@ -6,13 +6,14 @@
 //! own writes. What it cannot take at once is left out, since the next moment says more.
 
 use crate::sys::clock::monotonic_ns;
+use crate::sys::priority_queue::{Receiver, Sender, queue};
 use muster_protocol::{Age, MemberId};
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::TrySendError;
 use tracing::{info, warn};
 
 /// Time from one moment to the next, at least.
@@ -24,7 +25,7 @@ const HISTORY_BYTES_MAX: usize = 1 << 20;
 
 /// The loop's end of it.
 pub(super) struct GossipFiles {
-    tray: SyncSender<Moment>,
+    tray: Sender<Moment>,
     due_us: u64,
     last: Option<Key>,
 }
@@ -52,14 +53,16 @@ impl GossipFiles {
     /// everything else goes on.
     pub(super) fn start(directory: &Path) -> Option<Self> {
         // Of several, only the newest counts: room for one.
-        let (tray, moments) = sync_channel(1);
         let directory = directory.to_owned();
-        let spawned = std::thread::Builder::new()
-            .name("muster-gossip".into())
-            .stack_size(256 << 10)
-            .spawn(move || write_all(&directory, &moments));
-        match spawned {
-            Ok(_) => Some(Self {
+        let started = queue(1).and_then(|(tray, moments)| {
+            std::thread::Builder::new()
+                .name("muster-gossip".into())
+                .stack_size(256 << 10)
+                .spawn(move || write_all(&directory, moments))?;
+            Ok(tray)
+        });
+        match started {
+            Ok(tray) => Some(Self {
                 tray,
                 due_us: 0,
                 last: None,
@@ -177,10 +180,10 @@ pub(super) fn local_factor(age: &Age) -> Option<f64> {
 }
 
 /// The thread: until the loop has gone.
-fn write_all(directory: &Path, moments: &Receiver<Moment>) {
+fn write_all(directory: &Path, moments: Receiver<Moment>) {
     let mut history = History::default();
     let mut is_failing = false;
-    while let Ok(moment) = moments.recv() {
+    for moment in moments {
         history.add(moment.history);
         let files = [
             ("parameters", moment.parameters),

@@ -5,10 +5,10 @@
 //! everybody, and is held dead for having had something to say. So the loop never writes: a full tray costs
 //! lines, which are counted, and the log says how many are missing.
 
+use crate::sys::priority_queue::{Receiver, Sender, queue};
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 /// Lines in the tray, which costs 24 bytes for each, used or not.
@@ -17,12 +17,12 @@ const LINES_MAX: usize = 1024;
 enum Entry {
     Line(Box<[u8]>),
     /// Say so when everything before this has been written.
-    End(SyncSender<()>),
+    End(Sender<()>),
 }
 
 /// The end at which lines are dropped in.
 pub(super) struct Tray {
-    entries: SyncSender<Entry>,
+    entries: Sender<Entry>,
     lost: Arc<AtomicU64>,
 }
 
@@ -32,13 +32,13 @@ impl Tray {
     /// # Errors
     /// There can be no more threads.
     pub(super) fn start(sink: impl Write + Send + 'static) -> io::Result<Self> {
-        let (entries, taken) = sync_channel(LINES_MAX);
+        let (entries, taken) = queue(LINES_MAX)?;
         let lost = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&lost);
         std::thread::Builder::new()
             .name("muster-log".into())
             .stack_size(256 << 10)
-            .spawn(move || write_all(&taken, &counted, sink))?;
+            .spawn(move || write_all(taken, &counted, sink))?;
         Ok(Self { entries, lost })
     }
 
@@ -51,7 +51,9 @@ impl Tray {
 
     /// Waits until all that was dropped in has been written, but no longer than `patience`.
     pub(super) fn drain(&self, patience: Duration) {
-        let (done, written) = sync_channel(1);
+        let Ok((done, written)) = queue(1) else {
+            return;
+        };
         // A tray that is full is not being emptied: there is nothing to wait for.
         if self.entries.try_send(Entry::End(done)).is_ok() {
             let _ = written.recv_timeout(patience);
@@ -65,7 +67,7 @@ impl Tray {
 }
 
 /// What cannot be written is nowhere to be told: the next line may find a disk with room again.
-fn write_all(entries: &Receiver<Entry>, lost: &AtomicU64, mut sink: impl Write) {
+fn write_all(entries: Receiver<Entry>, lost: &AtomicU64, mut sink: impl Write) {
     let mut told = 0;
     for entry in entries {
         let lost = lost.load(Ordering::Relaxed);
@@ -87,13 +89,13 @@ fn write_all(entries: &Receiver<Entry>, lost: &AtomicU64, mut sink: impl Write) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::{Sender, channel};
+    use std::sync::mpsc::{self, channel};
 
     /// Writes a line when it is told to, as a slow disk does.
     struct Slow {
-        begun: Sender<()>,
-        may_go_on: Receiver<()>,
-        written: Sender<String>,
+        begun: mpsc::Sender<()>,
+        may_go_on: mpsc::Receiver<()>,
+        written: mpsc::Sender<String>,
     }
 
     impl Write for Slow {

@@ -33,6 +33,7 @@ pub(crate) use rank::{MINUS, tell_rank};
 use crate::config::{Change, DOCUMENT_MAX, RailsDocument};
 use crate::journal::{Journal, Reading};
 use crate::sys::descriptor::EventFd;
+use crate::sys::priority_queue::{Receiver, Sender, queue};
 use crate::sys::process::user_id;
 use crate::sys::stream::{self, Trust};
 use askers::Askers;
@@ -41,13 +42,15 @@ use listen::{Socket, listen, listen_for_all};
 use muster_fabric::{Nid, NidList};
 use rustix::net::sockopt::socket_peercred;
 use serde_json::{Value, json};
+use std::fmt::Write as _;
 use std::io::{self, Read, Write};
+use std::iter;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::TrySendError;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use tracing::warn;
@@ -75,16 +78,34 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// Longest line and longest answer, in bytes. A rule has up to 128 patterns.
 const LINE_MAX: usize = 16 << 10;
 const ANSWER_MAX: usize = 64 << 20;
+/// An answer of fewer bytes needs no more memory than there is for it at first.
+const ANSWER_TYPICAL: usize = 32 << 10;
 
 /// A request at the window.
 pub(crate) struct Pending {
     pub(crate) request: Request,
     /// What was made of it.
     pub(crate) judged: Option<Judged>,
-    pub(crate) reply: Sender<Value>,
+    pub(crate) reply: Reply,
     /// The first to set it decides: the loop, which then serves the request, or the server thread, which
     /// then says that nobody will.
     decided: Arc<AtomicBool>,
+}
+
+/// Where the loop puts an answer.
+pub(crate) struct Reply {
+    /// Memory of the server thread: what one thread allocates and another one frees makes the two wait for each
+    /// other in malloc(3), and an answer is thousands of pieces. The loop frees these itself and hands on the text.
+    buffer: String,
+    answers: Sender<String>,
+}
+
+impl Reply {
+    /// Answers. A client that has lost patience gets nothing.
+    pub(crate) fn send(mut self, answer: Value) {
+        append(answer, &mut self.buffer);
+        let _ = self.answers.try_send(self.buffer);
+    }
 }
 
 /// The loop's end of the door.
@@ -101,7 +122,7 @@ pub(crate) struct Control {
 /// Who takes requests at one door.
 struct Server {
     listener: UnixListener,
-    window: SyncSender<Pending>,
+    window: Sender<Pending>,
     bell: Arc<EventFd>,
     board: Arc<Board>,
     unanswered: Arc<AtomicU64>,
@@ -124,7 +145,7 @@ impl Control {
         }
         let (bell, board) = (Arc::new(EventFd::new()?), Arc::<Board>::default());
         let unanswered = Arc::<AtomicU64>::default();
-        let (window, requests) = sync_channel(WAITING_MAX);
+        let (window, requests) = queue(WAITING_MAX)?;
         let server = |listener, others| Server {
             listener,
             window: window.clone(),
@@ -191,7 +212,7 @@ impl Control {
     /// The next request that somebody still waits for, if there is one.
     pub(crate) fn take(&self) -> Option<Pending> {
         self.bell.drain();
-        self.window.try_iter().find(Pending::is_ours)
+        iter::from_fn(|| self.window.try_recv().ok()).find(Pending::is_ours)
     }
 }
 
@@ -276,7 +297,7 @@ impl Server {
             return self.hand_on(client, reading);
         }
         match self.board.judge(&request, PATIENCE) {
-            Ok(judged) => write(&client, self.ask_loop(request, judged)?),
+            Ok(judged) => write_text(&client, &self.ask_loop(request, judged)?),
             Err(why) => write(&client, refusal(&why)),
         }
     }
@@ -301,8 +322,10 @@ impl Server {
         }
     }
 
-    fn ask_loop(&self, request: Request, judged: Option<Judged>) -> io::Result<Value> {
-        let (reply, answer) = channel();
+    fn ask_loop(&self, request: Request, judged: Option<Judged>) -> io::Result<String> {
+        let (answers, answer) = queue(1)?;
+        let buffer = String::with_capacity(ANSWER_TYPICAL);
+        let reply = Reply { buffer, answers };
         let decided = Arc::new(AtomicBool::new(false));
         let pending = Pending {
             request,
@@ -313,9 +336,9 @@ impl Server {
         match self.window.try_send(pending) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
-                return Ok(refusal(
+                return Ok(text(refusal(
                     "the agent has too many questions waiting; ask again",
-                ));
+                )));
             }
             // The loop has ended: there is nobody who could answer, and whoever asked is told so by the silence.
             Err(TrySendError::Disconnected(_)) => {
@@ -325,9 +348,9 @@ impl Server {
         self.bell.raise();
         let answered = answer.recv_timeout(PATIENCE);
         if answered.is_err() && !decided.swap(true, Ordering::AcqRel) {
-            return Ok(refusal(
+            return Ok(text(refusal(
                 "the agent had no time for it and has done nothing; ask again",
-            ));
+            )));
         }
         // What the loop has begun it ends, and what has become of it must not be guessed here.
         let answered = answered.or_else(|_| answer.recv_timeout(PATIENCE));
@@ -405,12 +428,25 @@ fn more(mut client: &UnixStream, heard: &mut Vec<u8>, end: Instant) -> io::Resul
     Ok(count > 0)
 }
 
+fn write(client: &UnixStream, answer: Value) -> io::Result<()> {
+    write_text(client, &text(answer))
+}
+
+fn text(answer: Value) -> String {
+    let mut text = String::new();
+    append(answer, &mut text);
+    text
+}
+
+/// By the line end the reader knows that it has all of it.
+fn append(mut answer: Value, text: &mut String) {
+    protocol::stamp(&mut answer);
+    let _ = writeln!(text, "{answer}");
+}
+
 /// However slowly it is read, the server thread has others to serve.
-fn write(mut client: &UnixStream, mut value: Value) -> io::Result<()> {
+fn write_text(mut client: &UnixStream, text: &str) -> io::Result<()> {
     let end = Instant::now() + PATIENCE;
-    protocol::stamp(&mut value);
-    // By the line end the reader knows that it has all of it.
-    let text = format!("{value}\n");
     let mut unsaid = text.as_bytes();
     while !unsaid.is_empty() {
         client.set_write_timeout(Some(left(end)?))?;

@@ -11,6 +11,7 @@ mod file;
 mod readers;
 
 use crate::control::protocol;
+use crate::sys::priority_queue::{Receiver, Sender, queue};
 use file::JournalFile;
 use readers::Readers;
 pub(crate) use readers::Reading;
@@ -19,7 +20,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::{info, warn};
 
@@ -40,7 +41,7 @@ pub(crate) struct JournalPlace {
 /// Held by the loop and by the control socket's threads.
 #[derive(Clone)]
 pub(crate) struct Journal {
-    tray: SyncSender<Box<Note>>,
+    tray: Sender<Box<Note>>,
     counts: Arc<Counts>,
     /// Why the first line could not be written.
     failure: Option<Arc<str>>,
@@ -69,7 +70,6 @@ impl Journal {
     /// Puts the scribe to work, for the agent of this node. Without a thread for it there is no journal,
     /// and everything else goes on.
     pub(crate) fn start(node: &str, job: &str, place: Option<JournalPlace>) -> Option<Self> {
-        let (tray, notes) = sync_channel(TRAY_MAX);
         let counts = Arc::new(Counts::default());
         let mut scribe = Scribe {
             counts: Arc::clone(&counts),
@@ -82,12 +82,15 @@ impl Journal {
         scribe.write(json!({ "event": "journal-opened", "node": node, "job": job,
             "release": protocol::RELEASE }));
         let failure = scribe.failure.as_deref().map(Arc::from);
-        let spawned = std::thread::Builder::new()
-            .name("muster-journal".into())
-            .stack_size(256 << 10)
-            .spawn(move || scribe.work(&notes));
-        match spawned {
-            Ok(_) => Some(Self {
+        let started = queue(TRAY_MAX).and_then(|(tray, notes)| {
+            std::thread::Builder::new()
+                .name("muster-journal".into())
+                .stack_size(256 << 10)
+                .spawn(move || scribe.work(&notes))?;
+            Ok(tray)
+        });
+        match started {
+            Ok(tray) => Some(Self {
                 tray,
                 counts,
                 failure,

@@ -26,6 +26,8 @@ pub mod memory;
 pub mod open_files;
 pub mod poll;
 pub mod priority_mutex;
+#[cfg(feature = "agent")]
+pub mod priority_queue;
 pub mod process;
 pub mod robust;
 pub mod schedule;
