@@ -13,6 +13,8 @@ const NODES: usize = 3;
 /// What is asked of the flooded node's agent at least. Beside that all others ask as fast as they can.
 const CONNECTIONS: u64 = 30_000;
 const COMERS: u64 = 6;
+/// Ranks of one node that start at once.
+const MASS: u32 = 250;
 const LOSSES: [&str; 3] = ["NodeFailed", "Outcast", "LOST"];
 
 fn start(job: &Job, node: usize, rank: u32) -> Rank {
@@ -20,8 +22,8 @@ fn start(job: &Job, node: usize, rank: u32) -> Rank {
     Rank::start(&mut command, &format!("rank {rank}"))
 }
 
-#[test]
-fn a_node_whose_agent_is_flooded_by_its_own_processes_is_not_called_failed() {
+/// A job of three nodes whose ranks, one of each node, have seen each other.
+fn begin() -> (Arc<Job>, Vec<Rank>) {
     let job = Arc::new(Job::new(NODES));
     let mut ranks: Vec<Rank> = (1..=NODES)
         .map(|node| {
@@ -35,7 +37,25 @@ fn a_node_whose_agent_is_flooded_by_its_own_processes_is_not_called_failed() {
     let all = all.collect::<Vec<_>>().join(" ");
     ranks.iter_mut().for_each(|rank| rank.await_states(&all));
     ranks.iter().for_each(|rank| drop(rank.take_passed()));
+    (job, ranks)
+}
 
+/// Kills the rank of the first node. The others are told of it behind all that they were told before: that is to be
+/// no failure of a node.
+fn end_without_a_loss(mut ranks: Vec<Rank>) {
+    ranks.remove(0).kill();
+    for rank in &ranks {
+        rank.await_words(&["EVENT", "RankFailed", "rank=0"]);
+        let passed = rank.take_passed();
+        let is_loss = |line: &&String| LOSSES.iter().any(|loss| line.contains(loss));
+        let losses: Vec<_> = passed.iter().filter(is_loss).collect();
+        assert!(losses.is_empty(), "{losses:?}");
+    }
+}
+
+#[test]
+fn a_node_whose_agent_is_flooded_by_its_own_processes_is_not_called_failed() {
+    let (job, ranks) = begin();
     let (comers_of, next) = (Arc::clone(&job), AtomicU32::new(NODES as u32));
     let load = LocalLoad::begin(&job, 1, move || {
         start(&comers_of, 1, next.fetch_add(1, Ordering::Relaxed))
@@ -50,12 +70,19 @@ fn a_node_whose_agent_is_flooded_by_its_own_processes_is_not_called_failed() {
         },
     );
     load.end();
-    ranks.remove(0).kill();
-    for rank in &ranks {
-        rank.await_words(&["EVENT", "RankFailed", "rank=0"]);
-        let passed = rank.take_passed();
-        let is_loss = |line: &&String| LOSSES.iter().any(|loss| line.contains(loss));
-        let losses: Vec<_> = passed.iter().filter(is_loss).collect();
-        assert!(losses.is_empty(), "{losses:?}");
+    end_without_a_loss(ranks);
+}
+
+#[test]
+fn a_node_where_many_ranks_start_and_die_at_once_is_not_called_failed() {
+    let (job, ranks) = begin();
+    let first = NODES as u32;
+    let comers: Vec<Rank> = (first..first + MASS)
+        .map(|rank| start(&job, 1, rank))
+        .collect();
+    for comer in &comers {
+        comer.await_words(&["ATTACHED"]);
     }
+    comers.into_iter().for_each(Rank::kill);
+    end_without_a_loss(ranks);
 }
