@@ -113,6 +113,7 @@ bench-calm: bench-build
 
 # A job whose nodes flood their own agents: connections, ranks, attributes, questions, followers of the journal.
 bench-local: build
+	$(CARGO) build -q --release -p muster-tests --bins
 	$(CARGO) run -q --release -p muster-tests --example bench-local -- --minutes $(MINUTES)
 
 # A job that loses ranks and nodes: muster run, mpirun and srun --mpi=pmix, in a real Slurm; root. One part:
