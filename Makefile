@@ -18,7 +18,7 @@ SLURM_HEADER := $(wildcard $(or $(SLURM_INCLUDE_DIR),/usr/include)/slurm/slurm_v
 WORKSPACE  := --workspace $(if $(SLURM_HEADER),,--exclude muster-slurm)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build slurm-plugin demo check check-mpi4py test lint deny bench install dist check-dist check-spack clean \
+.PHONY: help setup build slurm-plugin demo check quick check-mpi4py test lint deny bench install dist check-dist check-spack clean \
 	bench-build bench-merge bench-idle bench-detect bench-foca bench-chitchat bench-fast bench-calm \
 	bench-killed bench-client bench-saved bench-noise bench-run bench-local
 
@@ -53,6 +53,9 @@ test: check
 
 check-mpi4py: build ## mpi4py's own tests of messages and collectives, under muster run
 	@VENV=$(VENV) sh scripts/check-mpi4py
+
+quick: lint ## formatting, clippy, and the tests that need no other process
+	WORKSPACE="$(WORKSPACE)" sh scripts/quick
 
 lint: setup ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --all --check

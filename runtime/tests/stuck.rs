@@ -1,6 +1,6 @@
 //! Processes in uninterruptible sleep: stuck if it lasts, unless somebody froze them.
 
-#[path = "../../tests/skipped.rs"]
+#[path = "../../tests/lib/skipped.rs"]
 mod skipped;
 mod support;
 
@@ -14,11 +14,39 @@ use support::rank::{Rank, role};
 use support::raw;
 use tempfile::tempdir;
 
-/// No harness: a rank's main thread is the one that a look at its process sees.
+const TESTS: [(&str, fn()); 2] = [
+    (
+        "a_rank_in_lasting_uninterruptible_sleep_is_hung",
+        a_rank_in_lasting_uninterruptible_sleep_is_hung,
+    ),
+    (
+        "a_frozen_rank_is_neither_dead_nor_hung",
+        a_frozen_rank_is_neither_dead_nor_hung,
+    ),
+];
+
+/// No harness: a rank's main thread is the one that a look at its process sees. Of the harness' arguments those that
+/// cargo-nextest needs are obeyed.
 fn main() {
     role();
-    a_rank_in_lasting_uninterruptible_sleep_is_hung();
-    a_frozen_rank_is_neither_dead_nor_hung();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    let wanted = |name: &str| {
+        let mut names = arguments
+            .iter()
+            .filter(|argument| !argument.starts_with('-'));
+        names.all(|wanted| name.contains(wanted.as_str()))
+    };
+    if has("--list") {
+        // None is ignored.
+        let listed = TESTS.iter().filter(|_| !has("--ignored"));
+        listed.for_each(|(name, _)| println!("{name}: test"));
+        return;
+    }
+    for (name, test) in TESTS.iter().filter(|(name, _)| wanted(name)) {
+        test();
+        println!("test {name} ... ok");
+    }
 }
 
 fn a_rank_in_lasting_uninterruptible_sleep_is_hung() {

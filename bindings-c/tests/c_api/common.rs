@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 
 /// The folder of this crate.
 pub(crate) fn here() -> &'static Path {
@@ -33,25 +32,22 @@ pub(crate) fn compiler(variable: &str, otherwise: &str) -> Command {
     Command::new(std::env::var_os(variable).unwrap_or_else(|| otherwise.into()))
 }
 
-/// An installed tree (lib, include), built as `make` builds it: this crate alone, so that nothing
-/// of the agent gets in, then link.sh.
-pub(crate) fn installed() -> &'static Path {
-    static TREE: OnceLock<PathBuf> = OnceLock::new();
-    TREE.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libmuster");
-        let mut build = Command::new(env!("CARGO"));
-        build
-            .args(["build", "--package", "muster-c", "--lib", "--target-dir"])
-            .arg(&target);
-        build.current_dir(here());
-        run(&mut build);
-        let tree = target.join("installed");
-        run(Command::new("sh")
-            .arg(here().join("link.sh"))
-            .arg(target.join("debug/libmuster_c.a"))
-            .arg(&tree));
-        tree
-    })
+/// An installed tree (lib, include) of this crate alone, so that nothing of the agent is in it.
+/// `scripts/test-programs` makes it.
+pub(crate) fn installed() -> PathBuf {
+    let tree = target().join("libmuster/installed");
+    assert!(
+        tree.exists(),
+        "no {}; run: sh scripts/test-programs",
+        tree.display()
+    );
+    tree
+}
+
+/// The folder of what is built.
+fn target() -> &'static Path {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
+    folder.expect("target/tmp is in target")
 }
 
 /// A C program beside this file.
@@ -111,15 +107,15 @@ pub(crate) fn gossip_on(net: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A musterd of this source, as `make` builds it.
+/// The musterd of this source. `scripts/test-programs` builds it.
 pub(crate) fn musterd() -> PathBuf {
-    run(Command::new(env!("CARGO"))
-        .args(["build", "--package", "muster", "--bin", "musterd"])
-        .current_dir(here()));
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .parent()
-        .expect("target/tmp is in target");
-    target.join("debug/musterd")
+    let program = target().join("debug/musterd");
+    assert!(
+        program.exists(),
+        "no {}; run: sh scripts/test-programs",
+        program.display()
+    );
+    program
 }
 
 /// The text of the public header.

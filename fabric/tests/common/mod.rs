@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, missing_docs)] // Each test file uses a part.
 
-#[path = "../../../tests/skipped.rs"]
+#[path = "../../../tests/lib/skipped.rs"]
 mod skipped;
 
 use muster_fabric::{

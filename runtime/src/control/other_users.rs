@@ -1,7 +1,7 @@
 //! Tests of the door for all, with threads that are other users: one that took the name first, and one that
 //! opens connections and says nothing.
 
-#[path = "../../../tests/skipped.rs"]
+#[path = "../../../tests/lib/skipped.rs"]
 mod skipped;
 
 use super::*;

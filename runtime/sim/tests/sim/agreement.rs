@@ -1,0 +1,69 @@
+//! Parameters are compared when members meet: who differs is refused by both and named by both.
+//! Row AG-05.
+
+use muster_protocol::{Config, EventKind, Mode, Parameter, Profile, Reject};
+use muster_sim::World;
+
+use crate::common::{MS, SECOND, booted, sound};
+
+/// AG-05: each parameter by itself; the zone goes on as if nothing had come.
+#[test]
+fn one_with_another_parameter_is_refused_by_both_who_meet() {
+    type Change = fn(&mut Config);
+    let changes: [(Parameter, Change); 4] = [
+        (Parameter::Heartbeat, |config| config.heartbeat_us += 1_000),
+        (Parameter::Deadline, |config| config.deadline_us += 1_000),
+        (Parameter::Theta, |config| config.theta = 1),
+        (Parameter::Mode, |config| {
+            config.mode = Mode::Paper { tau_us: 2_000 };
+        }),
+    ];
+    for (parameter, change) in changes {
+        let mut world = booted(1, 6, Profile::Standard);
+        let at = world.now();
+        let mut config = world.config("other", Profile::Standard);
+        change(&mut config);
+        let other = world.add(config);
+        world.run(3 * SECOND);
+        assert_eq!(world.engine(other).live(), 1, "{parameter:?}");
+        assert!((0..6).all(|node| world.engine(node).live() == 6));
+        let refused = |kind: &EventKind| *kind == EventKind::Refused { parameter };
+        let told: Vec<usize> = world
+            .told(at, other, refused)
+            .iter()
+            .map(|(observer, _)| *observer)
+            .collect();
+        assert_eq!(told, [0], "{parameter:?}: the seed names it");
+        let told = world.told(at, 0, refused);
+        assert_eq!(told.len(), 1, "{parameter:?}");
+        assert_eq!(told[0].0, other, "{parameter:?}: and it names the seed");
+        let events = world
+            .records()
+            .iter()
+            .filter(|record| matches!(record.event.kind, EventKind::Refused { .. }));
+        assert_eq!(events.count(), 2, "{parameter:?}: each says it once");
+        assert_eq!(world.engine(0).name_of(world.id(other)), Some("other"));
+        assert!(world.engine(0).counters().rejected(Reject::Parameters) > 0);
+        assert!(world.engine(other).counters().rejected(Reject::Parameters) > 0);
+        sound(&world);
+    }
+}
+
+/// AG-05: a life with the right parameters is taken.
+#[test]
+fn one_that_was_refused_is_taken_with_the_right_parameters() {
+    let mut world = booted(2, 6, Profile::Standard);
+    let mut config = world.config("other", Profile::Standard);
+    let right = config.clone();
+    config.deadline_us *= 2;
+    let other = world.add(config);
+    world.run(500 * MS);
+    world.crash(other);
+    let mut again = right;
+    again.incarnation = world.now().0 * 1000;
+    again.first_sequence = world.now().0;
+    let again = world.add(again);
+    assert!(world.run_until(5 * SECOND, World::converged));
+    assert_eq!(world.engine(again).live(), 7);
+    sound(&world);
+}

@@ -1,0 +1,169 @@
+//! Stories of claims, "you are held failed", that are not about anybody as he is now.
+
+use muster_protocol::{Config, Input, Instant, NodeState, Overlay, Profile, Target};
+
+use crate::common::{MS, SECOND};
+
+const CLAIM: u8 = 12;
+const DISCOVER: u8 = 10;
+const VIEW: u8 = 11;
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+/// The one that is cut off, or slept, and one of the others.
+const CAST_OUT: usize = 2;
+
+/// Six engines and a network that cuts and records.
+struct Zone {
+    engines: Vec<Overlay>,
+    now: Instant,
+    /// Who stands still, or is gone.
+    still: Vec<usize>,
+    /// What was sent to this one is kept from it.
+    cut_off: Option<usize>,
+    /// Claims that were sent to the one cut off, and by whom.
+    claims: Vec<(usize, Vec<u8>)>,
+    /// Frames of this kind are lost.
+    lost: Option<u8>,
+}
+
+impl Zone {
+    fn booted() -> Self {
+        let engine = |(index, name): (usize, &&str)| {
+            let mut config = Config::new(name, name.as_bytes(), Profile::Standard);
+            config.key = Some([1; 32]);
+            config.seeds = vec![b"a".to_vec()];
+            config.random_seed = index as u64;
+            Overlay::new(config).unwrap()
+        };
+        let mut zone = Self {
+            engines: NAMES.iter().enumerate().map(engine).collect(),
+            now: Instant(SECOND),
+            still: Vec::new(),
+            cut_off: None,
+            claims: Vec::new(),
+            lost: None,
+        };
+        zone.run(SECOND);
+        assert!(zone.engines.iter().all(|engine| engine.live() == 6));
+        zone
+    }
+
+    fn run(&mut self, for_us: u64) {
+        let until = self.now.after(for_us);
+        while self.now < until {
+            for sender in 0..self.engines.len() {
+                if !self.still.contains(&sender) {
+                    self.engines[sender].handle(self.now, Input::Wake).unwrap();
+                    self.pass_on(sender);
+                }
+            }
+            self.now = self.now.after(MS);
+        }
+    }
+
+    /// Hands on what this one sends. A seed is the first engine.
+    fn pass_on(&mut self, sender: usize) {
+        let mut buffer = vec![0; 2000];
+        while let Some(transmit) = self.engines[sender].poll_transmit(self.now, &mut buffer) {
+            let bytes = &buffer[..transmit.size];
+            let to = match transmit.target {
+                Target::Member(id) => self.engines.iter().position(|engine| engine.id() == id),
+                Target::Seed(_) => Some(0),
+                target @ Target::Stray(_) => {
+                    let address = self.engines[sender].address_of(target);
+                    let address = address.expect("it was just written");
+                    NAMES.iter().position(|name| name.as_bytes() == address)
+                }
+            };
+            let Some(to) = to.filter(|_| self.lost != Some(bytes[3])) else {
+                continue;
+            };
+            if self.cut_off == Some(to) {
+                let is_claim = bytes[3] == CLAIM || bytes[3] == DISCOVER;
+                if is_claim {
+                    self.claims.push((sender, bytes.to_vec()));
+                }
+            } else if !self.still.contains(&to) {
+                // What is refused does not matter here.
+                let _ = self.engines[to].handle(self.now, Input::Datagram { bytes });
+            }
+        }
+    }
+
+    fn outcasts(&self, member: usize) -> u64 {
+        self.engines[member].counters().outcasts
+    }
+}
+
+/// Nothing of the others reaches one member, which still speaks; so they hold it failed, say so, and
+/// the network keeps what they say.
+fn held_failed() -> Zone {
+    let mut zone = Zone::booted();
+    // It stands still, is missed, speaks again, and is told.
+    zone.still.push(CAST_OUT);
+    zone.run(500 * MS);
+    zone.still.clear();
+    zone.cut_off = Some(CAST_OUT);
+    // Its own lateness widens its deadlines for a while.
+    zone.run(3 * SECOND);
+    zone
+}
+
+/// ZM-04: a claim that the network held back until its writer had died itself is
+/// about a former life: the present one asks, nobody answers, and it stays.
+#[test]
+fn a_claim_that_comes_after_its_writer_has_died_casts_nobody_out() {
+    let mut zone = held_failed();
+    zone.cut_off = None;
+    let claims = core::mem::take(&mut zone.claims);
+    zone.run(6 * SECOND);
+    assert!(zone.engines.iter().all(|engine| engine.live() == 6));
+    let outcasts = zone.outcasts(CAST_OUT);
+    assert!(outcasts > 0, "it came back with another life");
+    // The writers of the claims die, so that it holds them failed, and the claims arrive at last.
+    let mut told = 0;
+    for writer in [0, 1, 3, 4] {
+        zone.still.push(writer);
+        zone.run(SECOND);
+        let before = zone.engines[CAST_OUT].counters().claims_questioned;
+        for (_, bytes) in claims.iter().filter(|(by, _)| *by == writer) {
+            let _ = zone.engines[CAST_OUT].handle(zone.now, Input::Datagram { bytes });
+        }
+        told += zone.engines[CAST_OUT].counters().claims_questioned - before;
+        zone.run(SECOND);
+        assert_eq!(zone.outcasts(CAST_OUT), outcasts, "{}", NAMES[writer]);
+    }
+    assert!(told > 0, "no claim came so far that it was asked about");
+    assert_eq!(zone.engines[CAST_OUT].live(), 2);
+}
+
+/// A claim that answers is believed: who is held failed by a larger side yields within a round trip.
+#[test]
+fn a_claim_that_answers_casts_out() {
+    let mut zone = held_failed();
+    let live = zone.engines[CAST_OUT].live();
+    assert_eq!(live, 1, "it holds all others failed");
+    zone.cut_off = None;
+    zone.run(6 * SECOND);
+    assert_eq!(zone.outcasts(CAST_OUT), 1);
+    assert!(zone.engines.iter().all(|engine| engine.live() == 6));
+}
+
+/// ZM-04: who comes back learns whom the others hold failed, even if all that they answer to its knocks
+/// is lost: of two sides of a split only that tells who belongs to which.
+#[test]
+fn an_outcast_learns_whom_the_others_hold_failed() {
+    let mut zone = Zone::booted();
+    zone.still.push(5);
+    zone.run(SECOND);
+    zone.still.push(CAST_OUT);
+    zone.run(500 * MS);
+    zone.still.retain(|node| *node == 5);
+    zone.lost = Some(VIEW);
+    zone.run(SECOND);
+    assert_eq!(zone.outcasts(CAST_OUT), 1);
+    let dead = zone.engines[5].id();
+    for engine in &zone.engines[..5] {
+        let held = engine.member(dead).map(|member| member.state());
+        assert_eq!(held, Some(NodeState::Failed));
+    }
+}

@@ -1,0 +1,23 @@
+//! The engines in simulated worlds: stories, swarms of faults, studies and what checkers conclude.
+
+mod agreement;
+mod attribute_oracle;
+mod attributes;
+mod burns;
+mod claims;
+mod common;
+mod deadlines;
+mod excuses;
+mod facts;
+mod frames;
+mod groups;
+mod networks;
+mod overlay;
+mod overload;
+mod paper;
+mod push;
+mod rails;
+mod replays;
+mod scenarios;
+mod stories;
+mod swarm;

@@ -1,0 +1,332 @@
+//! What the end-to-end tests share: the programs under test, and members on loopback.
+//!
+//! Every wait here is for an event and has a generous deadline; a test that runs into one
+//! says what it had seen until then.
+
+pub mod admin;
+pub mod clean;
+pub mod cluster;
+pub mod death;
+pub mod hosts;
+pub mod launch;
+pub mod local_load;
+pub mod outsider;
+pub mod ranks;
+pub mod running;
+mod skipped;
+pub mod steps;
+pub mod table;
+
+pub use skipped::skipped;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use std::ffi::OsStr;
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// No event takes this long; who waits longer waits for something that does not come.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The path of a program or library of this workspace. `scripts/test-programs` builds them all; a test builds none.
+///
+/// # Panics
+/// If it is missing, or older than its sources: a test of it would say nothing.
+pub fn program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its own path");
+    let folder = test.ancestors().nth(2).expect("target/debug/deps/test");
+    let path = folder.join(name);
+    if let Err(why) = is_current(&path) {
+        panic!("{}: {why}; run: sh scripts/test-programs", path.display());
+    }
+    path
+}
+
+/// Whether a program is as new as all its sources, which cargo lists beside it.
+fn is_current(program: &Path) -> Result<(), String> {
+    let time = |path: &Path| path.metadata().and_then(|facts| facts.modified());
+    let built = time(program).map_err(|cause| cause.to_string())?;
+    let Ok(listed) = std::fs::read_to_string(program.with_extension("d")) else {
+        return Ok(());
+    };
+    let (_, sources) = listed.split_once(": ").unwrap_or_default();
+    // An unpacked archive has other paths.
+    let newer = |source: &&str| time(Path::new(source)).is_ok_and(|changed| changed > built);
+    match sources.split_whitespace().find(newer) {
+        None => Ok(()),
+        Some(source) => Err(format!("it is older than {source}")),
+    }
+}
+
+/// Makes a program of this text. Another process writes it: what the threads beside this one start would hold it open
+/// for a moment, and it could not be executed then ("Text file busy").
+///
+/// # Panics
+/// If it cannot be made.
+pub fn make_program(path: &Path, text: &str) {
+    let draft = path.with_extension("draft");
+    std::fs::write(&draft, text).expect("a file");
+    std::fs::set_permissions(&draft, Permissions::from_mode(0o755)).expect("its mode");
+    let copied = Command::new("cp").arg("-p").args([&draft, path]).status();
+    assert!(copied.expect("cp").success(), "{}", path.display());
+    std::fs::remove_file(&draft).expect("a draft");
+}
+
+/// Looks until something is seen, where no event tells of it; a moment passes between two looks, in which those who
+/// are looked at may work.
+///
+/// # Panics
+/// If it is not seen before the deadline; `what` says what was to be seen, or what is there in its place.
+pub fn until<T>(what: impl Fn() -> String, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + DEADLINE;
+    let moment = Duration::from_millis(10).try_into().expect("a moment");
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(Instant::now() < end, "waited in vain: {}", what());
+        // Of nothing: a look is not hurried by a signal, nor spoilt by one.
+        let _ = poll(&mut [], Some(&moment));
+    }
+}
+
+/// Whether a program can be run after these words here; why not, and for want of what, is said.
+pub fn can(part: &str, words: &[&str]) -> bool {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).arg("true").stdin(Stdio::null());
+    let why = match command.output() {
+        Ok(output) if output.status.success() => return true,
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    skipped(part, &format!("no {}: {why}", words.join(" ")));
+    false
+}
+
+/// The Python of `make setup`, if it has this module; else that is said.
+pub fn python_with(module: &str) -> Option<PathBuf> {
+    let python = workspace().join("target/venv/bin/python");
+    let import = format!("import {module}");
+    let words = [python.to_str().expect("a path in UTF-8"), "-c", &import];
+    can(module, &words).then_some(python)
+}
+
+/// The root of the workspace.
+pub fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("tests/ is in the workspace")
+}
+
+/// The lines that a child prints on either of its outputs, as they come; both are piped.
+///
+/// # Panics
+/// If they are not.
+pub fn lines_of_both(child: &mut Child) -> Receiver<String> {
+    let (sender, said) = channel();
+    let outputs: [Box<dyn std::io::Read + Send>; 2] = [
+        Box::new(child.stdout.take().expect("piped")),
+        Box::new(child.stderr.take().expect("piped")),
+    ];
+    for output in outputs {
+        let sender = sender.clone();
+        std::thread::spawn(move || {
+            let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+            lines.try_for_each(|line| sender.send(line))
+        });
+    }
+    said
+}
+
+/// The lines that a child prints, as they come; its standard output is piped.
+fn lines_of(child: &mut Child) -> Receiver<String> {
+    let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in output.lines().map_while(Result::ok) {
+            if !line.starts_with("READY ") && sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}
+
+/// One `musterd --print-events plain`, ended when dropped.
+pub struct Member {
+    child: Child,
+    /// Its name.
+    pub name: String,
+    lines: Receiver<String>,
+}
+
+impl Member {
+    /// Starts a member with the given arguments after its name. `directory` holds its key.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start(directory: &Path, name: &str, arguments: &[&str]) -> Self {
+        Self::start_with(directory, name, arguments, &[])
+    }
+
+    /// The same with variables of its own.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start_with(
+        directory: &Path,
+        name: &str,
+        arguments: &[&str],
+        variables: &[(&str, &OsStr)],
+    ) -> Self {
+        let log = Stdio::inherit();
+        Self::start_logging(directory, name, arguments, variables, log)
+    }
+
+    /// The same with a standard error of its own.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start_logging(
+        directory: &Path,
+        name: &str,
+        arguments: &[&str],
+        variables: &[(&str, &OsStr)],
+        log: Stdio,
+    ) -> Self {
+        let mut command = Command::new(program("musterd"));
+        command.envs(variables.iter().copied()).stderr(log);
+        Self::start_by(command, directory, name, arguments)
+    }
+
+    /// The same by a command of the caller's that runs `musterd` with the arguments it is given here.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start_by(
+        mut command: Command,
+        directory: &Path,
+        name: &str,
+        arguments: &[&str],
+    ) -> Self {
+        let mut child = command
+            .args(["--name", name, "--print-events", "plain"])
+            .args(arguments)
+            .env("MUSTER_DIR", directory)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("musterd can be started");
+        let lines = lines_of(&mut child);
+        Self {
+            child,
+            name: name.to_owned(),
+            lines,
+        }
+    }
+
+    /// Waits for the next line, without its time stamp: `UP n3`.
+    ///
+    /// # Panics
+    /// If none comes before the deadline, or the member has ended.
+    pub fn next_line(&self) -> String {
+        match self.lines.recv_timeout(DEADLINE) {
+            Ok(line) => without_stamp(&line),
+            Err(RecvTimeoutError::Timeout) => panic!("{} printed nothing more", self.name),
+            Err(RecvTimeoutError::Disconnected) => panic!("{} has ended", self.name),
+        }
+    }
+
+    /// The lines that have been printed and not been taken yet.
+    pub fn pending_lines(&self) -> Vec<String> {
+        self.lines
+            .try_iter()
+            .map(|line| without_stamp(&line))
+            .collect()
+    }
+
+    /// Waits until each of `expected` has been printed once, in any order; anything else in
+    /// between is returned.
+    ///
+    /// # Panics
+    /// If not all have come before the deadline.
+    pub fn wait_for(&self, expected: &[String]) -> Vec<String> {
+        let end = Instant::now() + DEADLINE;
+        let mut missing = expected.to_vec();
+        let mut others = Vec::new();
+        while !missing.is_empty() {
+            let rest = end.saturating_duration_since(Instant::now());
+            let Ok(line) = self.lines.recv_timeout(rest) else {
+                panic!(
+                    "{}: still missing {missing:?}; besides came {others:?}",
+                    self.name
+                );
+            };
+            let line = without_stamp(&line);
+            match missing.iter().position(|wanted| *wanted == line) {
+                Some(index) => drop(missing.swap_remove(index)),
+                None => others.push(line),
+            }
+        }
+        others
+    }
+
+    /// Waits until it says that this member is down. It may say before that it suspects it: where one of those who
+    /// watch it is late, the first that reports is heard alone.
+    ///
+    /// # Panics
+    /// If it says anything else first, or nothing before the deadline.
+    pub fn expect_down(&self, name: &str) {
+        let mut others = self.wait_for(&[format!("DOWN {name}")]);
+        others.retain(|line| *line != format!("SUSPECT {name}"));
+        assert_eq!(others, Vec::<String>::new(), "at {}", self.name);
+    }
+
+    /// Sends a signal to it.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Kills it and waits for its end.
+    pub fn kill(mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Asks it to leave and waits for its end; true if it ended in order.
+    ///
+    /// # Panics
+    /// If it does not end before the deadline.
+    pub fn leave(mut self) -> bool {
+        self.signal(Signal::TERM);
+        let pid = Pid::from_raw(self.child.id() as i32).expect("a child has a pid");
+        // Its own child: the pid cannot be anybody else's before it is waited for.
+        let ended = pidfd_open(pid, PidfdFlags::empty()).expect("a pidfd of a child");
+        let mut fds = [PollFd::from_borrowed_fd(ended.as_fd(), PollFlags::IN)];
+        let deadline = DEADLINE.try_into().expect("a minute");
+        let ready = poll(&mut fds, Some(&deadline)).expect("poll");
+        assert!(ready > 0, "{} did not end when it was asked to", self.name);
+        self.child.wait().is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A line without its third word, the time.
+fn without_stamp(line: &str) -> String {
+    let words = line.split(' ').enumerate().filter(|(at, _)| *at != 2);
+    words.map(|(_, word)| word).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,84 @@
+//! Steps of a Slurm job with an agent on each node: by the plugin, or as a step of their own.
+
+use crate::cluster::{Cluster, NODES, Process, Run};
+use crate::{program, workspace};
+use std::path::Path;
+use std::process::Command;
+
+/// What Slurm needs to know for a step that is to live through a death.
+pub const LIVES_ON: [&str; 3] = ["--mpi=none", "--kill-on-bad-exit=0", "--no-kill"];
+
+/// The program of workers: see `rank.rs`.
+pub fn worker_program() -> String {
+    program("muster-test-rank").display().to_string()
+}
+
+/// The plugin's line in `plugstack.conf`, with that agent.
+///
+/// # Panics
+/// If it is not built.
+pub fn plugin(agent: &Path) -> String {
+    let plugin = program("libmuster_spank.so");
+    let (plugin, agent) = (plugin.display(), agent.display());
+    format!("optional {plugin} agent={agent} rails=eth0@udp0 fastest=standard\n")
+}
+
+/// A step with a worker on each node.
+pub fn step(cluster: &Cluster, options: &[&str]) -> Run {
+    let mut command = cluster.command("srun");
+    command.args(["--nodes=4", "--ntasks=4", "--label"]);
+    cluster.run(command.args(options).arg(worker_program()))
+}
+
+/// The job script of the examples, in an allocation of all nodes, with a worker on each.
+///
+/// # Panics
+/// If `musterd` is in no folder.
+pub fn service(cluster: &Cluster) -> Run {
+    let script = workspace().join("examples/slurm/service.sbatch");
+    let mut command: Command = cluster.command("salloc");
+    command.arg(format!("--nodes={NODES}")).arg("--no-kill");
+    command.arg(script).args(["--label", &worker_program()]);
+    let musterd = program("musterd");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let folder = musterd.parent().expect("it is in a folder").display();
+    cluster.run(command.env("PATH", format!("{folder}:{path}")))
+}
+
+/// The view of a whole job.
+pub fn everybody() -> String {
+    let node = |node| format!("n{node}=Alive");
+    let rank = |rank| format!("{rank}=Alive");
+    let nodes = (1..=NODES).map(node);
+    let all: Vec<String> = nodes.chain((0..NODES).map(rank)).collect();
+    all.join(" ")
+}
+
+/// The workers of this node.
+pub fn workers(cluster: &Cluster, node: usize) -> Vec<Process> {
+    cluster.on_node(node, "muster-test-ran")
+}
+
+/// The worker of this node.
+///
+/// # Panics
+/// If there is none.
+pub fn worker(cluster: &Cluster, node: usize) -> Process {
+    let workers = workers(cluster, node);
+    workers.into_iter().next().expect("a worker")
+}
+
+/// Runs a shell's line on the host of this node.
+///
+/// # Panics
+/// If it fails.
+pub fn on_host(cluster: &Cluster, node: usize, line: &str) {
+    let host = cluster.on_node(node, "sleep")[0].pid.to_string();
+    let mut command = Command::new("nsenter");
+    command.args(["--target", &host, "--all", "--", "sh", "-ec", line]);
+    command
+        .env("LAB", cluster.folder())
+        .env("SLURM_CONF", cluster.folder().join("slurm.conf"));
+    let output = command.output().expect("nsenter can be started");
+    assert!(output.status.success(), "{line}: {output:?}");
+}

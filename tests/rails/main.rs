@@ -1,0 +1,5 @@
+//! Rails that fail, between hosts with networks of their own.
+
+mod default_rails;
+mod lanes;
+mod relay;

@@ -1,0 +1,3 @@
+//! `muster sim`: what its commands print.
+
+mod studies;

@@ -1,0 +1,8 @@
+//! The plugin of `srun`, in a real Slurm.
+
+mod default;
+mod health;
+mod input;
+mod run;
+mod signals;
+mod steps;
