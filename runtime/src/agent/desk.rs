@@ -4,7 +4,7 @@ use super::gathering::Gathering;
 use super::gossip_files::GossipFiles;
 use crate::board::BoardView;
 use crate::config::{AgentConfig, Setting};
-use crate::control::{Control, name_for_all, protocol};
+use crate::control::{Control, EventSource, name_for_all, protocol};
 use crate::doorman::Place;
 use crate::journal::{Journal, JournalPlace};
 use crate::sys::clock::monotonic_ns;
@@ -13,6 +13,7 @@ use rustix::process::getpid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::sync::Arc;
 use tracing::warn;
 
 /// The desk of one agent.
@@ -47,7 +48,10 @@ impl Desk {
             directory.join(name_for_all(&which))
         });
         let open = |path: &Path| {
-            Control::open(path, others.as_deref(), journal.as_ref())
+            let events = journal
+                .clone()
+                .map(|journal| Arc::new(journal) as Arc<dyn EventSource>);
+            Control::open(path, others.as_deref(), events)
                 .inspect_err(|cause| warn!(path = %path.display(), %cause, "no control socket"))
                 .ok()
         };

@@ -15,8 +15,8 @@ use super::signals::Signals;
 use super::worker;
 use crate::board::{BoardError, BoardLimits, BoardWriter};
 use crate::config::{AgentConfig, KeySource, Stay, leave_key};
+use crate::doorman::locked_directory::remove_abandoned;
 use crate::doorman::{Door, DoorError, Place};
-use crate::launch;
 use crate::sys::daemon::{Fork, drop_inheritance, fork};
 use crate::sys::limits;
 use crate::sys::signal::keeping_handlers;
@@ -222,12 +222,12 @@ fn keep_working(
         };
         info!(worker = worker.as_raw_nonzero().get(), "worker started");
         if deaths.is_empty() {
-            launch::sweep();
+            remove_abandoned();
         }
         let wait = wait_for(worker, &mut signals);
         match wait.map_err(system("cannot wait for the worker"))? {
             End::Code(worker::ENDED) => {
-                launch::sweep();
+                remove_abandoned();
                 clear_away(estate.door, place);
                 return Ok(());
             }

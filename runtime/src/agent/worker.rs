@@ -17,10 +17,10 @@ use super::resume::{Record, Resume};
 use super::seat::{self, Seat};
 use super::service;
 use super::signals::Signals;
-use crate::cli::agents::{MEMBER_SUFFIX, SOCKET};
 use crate::config::{AgentConfig, GossipConfig, KeySource, RailEntry, RailsDocument, Stay};
+use crate::doorman::control_socket::{MEMBER_SUFFIX, SOCKET};
+use crate::doorman::locked_directory::remove_abandoned;
 use crate::doorman::{Place, base_directory};
-use crate::launch;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::limits::remedy;
 use crate::sys::signal::keeping_handlers;
@@ -177,7 +177,7 @@ fn serve(
     if getppid() != Some(keeper) {
         // It was killed, and nobody else sees to what is left.
         if ending == Ending::InOrder {
-            launch::sweep();
+            remove_abandoned();
         }
         clear_away(last, place);
     }

@@ -11,14 +11,6 @@ use std::sync::Arc;
 
 use crate::client::Porch;
 
-/// The names of what porches count.
-pub const COUNTERS: [&str; 4] = [
-    "pmix_notified",
-    "pmix_refused",
-    "pmix_heard",
-    "pmix_heard_dropped",
-];
-
 /// The porch that fits how this process was started: none where there is nothing to do, so that
 /// its library thread is not woken for nothing. `feed_mpi` as for [`pmix::PmixPorch::new`].
 pub fn porch(feed_mpi: bool) -> Option<Arc<dyn Porch>> {

@@ -26,9 +26,7 @@ pub(crate) struct AgentArgs {
     agent: Option<PathBuf>,
 }
 
-pub(crate) use crate::client::control::SOCKET;
-/// How the control socket of a member without a job ends, under the base directory.
-pub(crate) const MEMBER_SUFFIX: &str = ".control";
+pub(crate) use crate::doorman::control_socket::{MEMBER_SUFFIX, SOCKET};
 
 /// The control socket to use.
 pub(crate) fn find(args: &AgentArgs) -> Result<PathBuf, CliError> {

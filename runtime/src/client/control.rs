@@ -7,14 +7,9 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use super::{Client, Error};
+use crate::doorman::control_socket::{MARK, PROTOCOL, SOCKET};
 use crate::sys::stream::{self, Trust};
 
-/// Name of the side door in the directory of a job's agent.
-pub(crate) const SOCKET: &str = "control";
-/// Version of the protocol spoken there; see `muster-protocol(7)`.
-pub(crate) const PROTOCOL: u32 = 1;
-/// What the mark of a request begins with; the version follows.
-pub(crate) const MARK: &str = "muster/";
 /// How long the agent may take to answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 /// Longest answer, in bytes.

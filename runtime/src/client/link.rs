@@ -63,6 +63,14 @@ pub trait Porch: Send + Sync {
     }
 }
 
+/// Names of the counters that a process has which PMIx started.
+pub const PMIX_COUNTERS: [&str; 4] = [
+    "pmix_notified",
+    "pmix_refused",
+    "pmix_heard",
+    "pmix_heard_dropped",
+];
+
 /// The connection to the agent. Stays valid over restarts of the agent.
 #[derive(Debug, Clone)]
 pub struct AgentLink(pub(super) Arc<LinkState>);

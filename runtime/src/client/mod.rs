@@ -61,7 +61,7 @@ use boards::Boards;
 pub use error::Error;
 pub use exchange::CARD_SIZE;
 use link::LinkState;
-pub use link::{AgentLink, Porch};
+pub use link::{AgentLink, PMIX_COUNTERS, Porch};
 pub use options::Options;
 use reader::Reader;
 use session::Session;

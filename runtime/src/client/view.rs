@@ -1,8 +1,7 @@
 //! The view as a whole: states of all, and who is where.
 
-use super::{Client, Error};
+use super::{Client, Error, PMIX_COUNTERS};
 use crate::board::{BoardView, Event, NodeState, RankState};
-use crate::bootstrap;
 use std::time::Duration;
 
 /// The states of all, by index, as they all were at one epoch.
@@ -70,11 +69,11 @@ impl Client {
     pub fn counter(&self, name: &str) -> Option<u64> {
         let all = self.counters();
         let found = all.iter().find(|(known, _)| *known == name);
-        let of_porch = bootstrap::COUNTERS.contains(&name);
+        let of_pmix = PMIX_COUNTERS.contains(&name);
         // Not started by PMIx: there was nothing to count.
         found
             .map(|(_, count)| *count)
-            .or_else(|| of_porch.then_some(0))
+            .or_else(|| of_pmix.then_some(0))
     }
 
     /// Leaves in order, with the exit code that the process will end with: another word for

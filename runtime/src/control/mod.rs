@@ -12,6 +12,7 @@
 
 mod answer;
 mod askers;
+mod events;
 mod follow;
 mod judge;
 mod listen;
@@ -31,12 +32,12 @@ pub use question::{GossipCommand, Question, Request, RequestError};
 pub(crate) use rank::{MINUS, tell_rank};
 
 use crate::config::{Change, DOCUMENT_MAX, RailsDocument};
-use crate::journal::{Journal, Reading};
 use crate::sys::descriptor::EventFd;
 use crate::sys::priority_queue::{Receiver, Sender, queue};
 use crate::sys::process::user_id;
 use crate::sys::stream::{self, Trust};
 use askers::Askers;
+pub(crate) use events::{EventRequest, EventSource};
 use judge::Board;
 use listen::{Socket, listen, listen_for_all};
 use muster_fabric::{Nid, NidList};
@@ -126,7 +127,7 @@ struct Server {
     bell: Arc<EventFd>,
     board: Arc<Board>,
     unanswered: Arc<AtomicU64>,
-    journal: Option<Journal>,
+    journal: Option<Arc<dyn EventSource>>,
     /// Those of other users who are served, if they may ask here.
     others: Option<Askers>,
 }
@@ -138,7 +139,7 @@ impl Control {
     pub(crate) fn open(
         path: &Path,
         others: Option<&Path>,
-        journal: Option<&Journal>,
+        journal: Option<Arc<dyn EventSource>>,
     ) -> io::Result<Self> {
         if stream::is_anybody_there(path, PATIENCE) {
             return Err(io::ErrorKind::AddrInUse.into());
@@ -152,7 +153,7 @@ impl Control {
             bell: Arc::clone(&bell),
             board: Arc::clone(&board),
             unanswered: Arc::clone(&unanswered),
-            journal: journal.cloned(),
+            journal: journal.clone(),
             others,
         };
         let (listener, socket) = listen(path)?;
@@ -289,12 +290,12 @@ impl Server {
             return write(&client, denial(peer, "this is for its user alone: "));
         }
         if let Request::Events { since, follow } = request {
-            let reading = Reading {
+            let request = EventRequest {
                 since,
                 follow,
                 other_user: (!is_trusted).then_some(peer),
             };
-            return self.hand_on(client, reading);
+            return self.hand_on(client, request);
         }
         match self.board.judge(&request, PATIENCE) {
             Ok(judged) => write_text(&client, &self.ask_loop(request, judged)?),
@@ -303,12 +304,12 @@ impl Server {
     }
 
     /// To the journal.
-    fn hand_on(&self, client: UnixStream, reading: Reading) -> io::Result<()> {
+    fn hand_on(&self, client: UnixStream, request: EventRequest) -> io::Result<()> {
         let refused = client.try_clone()?;
         let taken = self
             .journal
             .as_ref()
-            .map(|journal| journal.read(client, reading));
+            .map(|journal| journal.read(client, request));
         match taken {
             Some(true) => Ok(()),
             Some(false) => write(

@@ -4,7 +4,7 @@
 //! another number understands nothing else, and says both. A line without the mark is a person's, by
 //! hand, and is taken as of the agent's own version. The manual page is `muster-protocol(7)`.
 
-pub(crate) use crate::client::control::{MARK, PROTOCOL};
+pub(crate) use crate::doorman::control_socket::{MARK, PROTOCOL};
 use serde_json::Value;
 
 /// The release of this build.

@@ -21,7 +21,10 @@
 //! ```
 
 mod ask;
+pub(crate) mod control_socket;
 mod door;
+#[cfg(feature = "agent")]
+pub(crate) mod locked_directory;
 mod message;
 mod place;
 mod request;

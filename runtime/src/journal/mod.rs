@@ -10,11 +10,10 @@
 mod file;
 mod readers;
 
-use crate::control::protocol;
+use crate::control::{EventRequest, EventSource, protocol};
 use crate::sys::priority_queue::{Receiver, Sender, queue};
 use file::JournalFile;
 use readers::Readers;
-pub(crate) use readers::Reading;
 use serde_json::{Value, json};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -62,7 +61,7 @@ enum Note {
     /// Somebody wants to read.
     Reader {
         stream: UnixStream,
-        reading: Reading,
+        request: EventRequest,
     },
 }
 
@@ -109,13 +108,6 @@ impl Journal {
         }
     }
 
-    /// Hands a reader over: it gets the lines behind number `since` that are still kept, and, if it
-    /// follows, all that come. False if the tray is full.
-    pub(crate) fn read(&self, stream: UnixStream, reading: Reading) -> bool {
-        let note = Note::Reader { stream, reading };
-        self.tray.try_send(Box::new(note)).is_ok()
-    }
-
     /// Why its file could not be written when it began.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
@@ -133,6 +125,14 @@ impl Journal {
             ("journal_rotations", read(&self.counts.rotations)),
             ("journal_followers_lost", read(&self.counts.followers_lost)),
         ]
+    }
+}
+
+impl EventSource for Journal {
+    /// The client gets the lines with a higher number that are still kept and, if it follows, all later ones.
+    fn read(&self, stream: UnixStream, request: EventRequest) -> bool {
+        let note = Note::Reader { stream, request };
+        self.tray.try_send(Box::new(note)).is_ok()
     }
 }
 
@@ -164,8 +164,8 @@ impl Scribe {
     fn take(&mut self, note: Note) {
         match note {
             Note::Line(line) => self.write(line),
-            Note::Reader { stream, reading } => {
-                if !self.readers.serve(stream, reading) {
+            Note::Reader { stream, request } => {
+                if !self.readers.serve(stream, request) {
                     self.lost(1);
                 }
             }
@@ -279,8 +279,8 @@ mod tests {
             .collect()
     }
 
-    fn reading(since: u64, follow: bool) -> Reading {
-        Reading {
+    fn reading(since: u64, follow: bool) -> EventRequest {
+        EventRequest {
             since,
             follow,
             other_user: None,

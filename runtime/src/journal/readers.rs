@@ -1,6 +1,6 @@
 //! Those who read a journal through the control socket, and what of it is kept for them.
 
-use crate::control::protocol;
+use crate::control::{EventRequest, protocol};
 use serde_json::json;
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -15,17 +15,6 @@ const FOLLOWERS_MAX: usize = 16;
 const FOLLOWERS_OF_ANOTHER_MAX: usize = 4;
 /// How long one reader may take for what was kept: the others wait for it.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// What a reader wants.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
-    /// What came behind this number.
-    pub(crate) since: u64,
-    /// And what comes.
-    pub(crate) follow: bool,
-    /// Another user who is not root; none is the agent's own, or root.
-    pub(crate) other_user: Option<u32>,
-}
 
 /// The readers.
 pub(super) struct Readers {
@@ -70,8 +59,8 @@ impl Readers {
     }
 
     /// Gives a reader what was kept behind number `since`. False if it does not take it.
-    pub(super) fn serve(&mut self, mut stream: UnixStream, reading: Reading) -> bool {
-        let Reading {
+    pub(super) fn serve(&mut self, mut stream: UnixStream, reading: EventRequest) -> bool {
+        let EventRequest {
             since,
             follow,
             other_user,
@@ -165,7 +154,7 @@ mod tests {
     #[test]
     fn who_does_not_listen_is_let_go_and_too_many_are_refused() {
         let mut readers = Readers::new("n1");
-        let follow_as = |other_user| Reading {
+        let follow_as = |other_user| EventRequest {
             since: u64::MAX,
             follow: true,
             other_user,

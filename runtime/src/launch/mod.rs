@@ -23,7 +23,6 @@ mod ends;
 mod environment;
 mod fence;
 mod hall;
-mod hold;
 mod hosts;
 mod layout;
 mod library;
@@ -51,7 +50,6 @@ use std::time::Duration;
 
 pub use binding::Bind;
 pub(crate) use ends::ECHO;
-pub(crate) use hold::{Hold, sweep};
 pub use hosts::Hosts;
 pub use layout::{Layout, LayoutError};
 pub use loss::OnLoss;
@@ -64,6 +62,7 @@ pub(crate) use slurm::is_of_the_plugin;
 pub use slurm_conf::SlurmHabits;
 
 use crate::client;
+use crate::doorman::locked_directory::SHARED_MEMORY;
 use crate::pmix::server;
 
 /// What is to be run, on every node alike.
@@ -248,7 +247,7 @@ fn session_directory(base: &std::path::Path, node: &str) -> PathBuf {
 
 /// Where the shared memory of a node's ranks is kept, if the system has a place for it.
 fn memory_directory(job: &str, node: &str) -> Option<PathBuf> {
-    let place = std::path::Path::new(hold::MEMORY);
+    let place = std::path::Path::new(SHARED_MEMORY);
     place
         .is_dir()
         .then(|| place.join(format!("muster-{job}-{node}")))

@@ -34,10 +34,10 @@ use super::refusals::Refusals;
 use super::shelf::Shelf;
 use super::signals::Signals;
 use super::{
-    Error, Hold, Plan, binding, cord, environment, library, memory_directory, mpich,
-    session_directory,
+    Error, Plan, binding, cord, environment, library, memory_directory, mpich, session_directory,
 };
 use crate::client::{Client, Options};
+use crate::doorman::locked_directory::LockedDirectory;
 use crate::pmix::server::{Done, JobFacts, Seat, Server, Upcall, Words};
 use crate::sys::descriptor::EventFd;
 use crate::sys::poll::Epoll;
@@ -268,7 +268,7 @@ pub(super) fn say(node: &str, words: &str) {
 /// The files of this node's ranks, removed at the end.
 struct Session {
     directory: PathBuf,
-    memory: Option<Hold>,
+    memory: Option<LockedDirectory>,
 }
 
 impl Session {
@@ -277,7 +277,7 @@ impl Session {
         let refused = |path: &Path| Error::system(path.display().to_string());
         let directory = session_directory(base, node);
         let memory = memory_directory(&plan.job, node);
-        let memory = memory.map(|path| Hold::take_near(&path).map_err(refused(&path)));
+        let memory = memory.map(|path| LockedDirectory::take_near(&path).map_err(refused(&path)));
         let memory = memory.transpose()?;
         let made = std::fs::DirBuilder::new()
             .mode(0o700)

@@ -22,9 +22,10 @@ use super::child::Followed;
 use crate::cli::process::{self, Process, wait_until};
 use crate::cli::{CliError, print_error};
 use crate::config::draw_key;
+use crate::doorman::locked_directory::{LockedDirectory, remove_abandoned};
 use crate::doorman::{Place, PlaceError};
 use crate::launch::node::GIVEN_UP;
-use crate::launch::{Error, Hold, Plan, Signals, sweep};
+use crate::launch::{Error, Plan, Signals};
 use crate::sys::poll::Epoll;
 
 /// By this a launcher knows that it is one of an emulated node, and which: `INDEX:NODES:DIRECTORY`.
@@ -59,7 +60,7 @@ const REST: Duration = Duration::from_secs(60);
 /// What could not be made or started; nothing is left then.
 pub(super) fn run(plan: &Plan, rails: u32, again: &[OsString]) -> Result<u8, Error> {
     let signals = Signals::new().map_err(Error::system("handle signals"))?;
-    sweep();
+    remove_abandoned();
     let place = Directory::make()?;
     let epoll = Epoll::new().map_err(Error::system("make an epoll"))?;
     let added = epoll.add(signals.as_fd(), 0);
@@ -99,7 +100,7 @@ pub(super) fn run(plan: &Plan, rails: u32, again: &[OsString]) -> Result<u8, Err
     }
     place.end_agents();
     // Of a node that was killed nobody else removes what its ranks shared.
-    sweep();
+    remove_abandoned();
     // Launchers that did not listen yet have died of it.
     let all_died = statuses.iter().all(Option::is_none);
     Ok(match killed_for.or(asked.first().filter(|_| all_died)) {
@@ -239,7 +240,7 @@ pub(super) fn told() -> Result<Option<(usize, usize, PathBuf)>, CliError> {
 }
 
 /// The job's files: key, sockets, sessions.
-struct Directory(Hold);
+struct Directory(LockedDirectory);
 
 impl Directory {
     fn make() -> Result<Self, Error> {
@@ -256,7 +257,7 @@ impl Directory {
             let why = format!("paths of sockets in it are longer than {most} bytes");
             return Err(unfit(why));
         }
-        let place = Hold::take(&path).map_err(|cause| unfit(cause.to_string()))?;
+        let place = LockedDirectory::take(&path).map_err(|cause| unfit(cause.to_string()))?;
         let failed = |path: &Path| Error::system(path.display().to_string());
         let made = fs::DirBuilder::new().mode(0o700).create(&agents);
         made.map_err(failed(&agents))?;

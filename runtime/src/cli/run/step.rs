@@ -8,7 +8,8 @@ use crate::cli::{CliError, print_error};
 use crate::client::SPANK_KEY;
 use crate::config::{leave_key, read_key_file};
 use crate::doorman::Place;
-use crate::launch::{Error, Hold, Plan, Step, files_name, is_of_the_plugin, node, sweep};
+use crate::doorman::locked_directory::{LockedDirectory, remove_abandoned};
+use crate::launch::{Error, Plan, Step, files_name, is_of_the_plugin, node};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -72,7 +73,7 @@ fn say_what_is_bound(plan: &Plan, step: &Step) {
 }
 
 /// Puts the key among this launcher's files, where its agent finds it.
-pub(super) fn keep_key(step: &Step, key: &[u8; 32]) -> Result<Hold, CliError> {
+pub(super) fn keep_key(step: &Step, key: &[u8; 32]) -> Result<LockedDirectory, CliError> {
     let files = take_files(step)?;
     let left = leave_key(&files.path().join(KEY), key);
     left.map_err(|why| CliError::new("run: the job's key", why))?;
@@ -80,9 +81,9 @@ pub(super) fn keep_key(step: &Step, key: &[u8; 32]) -> Result<Hold, CliError> {
 }
 
 /// Its name can be guessed: where somebody else has made it, or has it lead elsewhere, it is another one.
-fn take_files(step: &Step) -> Result<Hold, CliError> {
+fn take_files(step: &Step) -> Result<LockedDirectory, CliError> {
     let files = files(step);
-    Hold::take_near(&files).map_err(|cause| match cause.kind() {
+    LockedDirectory::take_near(&files).map_err(|cause| match cause.kind() {
         std::io::ErrorKind::ResourceBusy => {
             let (job, node) = (&step.job, &step.nodes[step.own]);
             let why = format!(
@@ -102,7 +103,7 @@ fn files(step: &Step) -> PathBuf {
 /// The second time, with everything in the environment. None if the node is lost, and not the job.
 pub(super) fn serve(plan: &Plan, step: &Step) -> Result<Option<u8>, CliError> {
     let key = std::env::var_os(VARIABLE).unwrap_or_default();
-    let files = match Hold::taken_over() {
+    let files = match LockedDirectory::taken_over() {
         Some(files) => files,
         None => take_files(step)?,
     };
@@ -124,7 +125,7 @@ pub(super) fn serve(plan: &Plan, step: &Step) -> Result<Option<u8>, CliError> {
     };
     let outcome = node::run(plan, step.own, files.path(), &mut on_met);
     drop(files);
-    sweep();
+    remove_abandoned();
     if matches!(outcome, Err(Error::Taken { .. })) {
         return outcome.map_err(failed);
     }
@@ -171,7 +172,7 @@ pub(super) fn forget_the_plugin(words: &[OsString]) -> Result<(), CliError> {
 pub(super) fn execute(
     step: &Step,
     words: &[OsString],
-    own: Option<&Hold>,
+    own: Option<&LockedDirectory>,
     shared: Option<&Path>,
 ) -> CliError {
     let mut command = match std::env::current_exe() {
@@ -190,7 +191,7 @@ pub(super) fn execute(
             return CliError::new("run: the lock of its files", cause);
         }
     }
-    sweep();
+    remove_abandoned();
     for (name, value) in [
         ("MUSTER_JOB", step.job.clone()),
         ("MUSTER_NODE", step.nodes[step.own].clone()),

@@ -1,12 +1,10 @@
-//! A directory that is its maker's as long as he lives, and nobody's afterwards (run-2).
+//! `LockedDirectory` is a directory with a lock (`flock`) that its process holds; without the lock it is abandoned
+//! (run-2).
 //!
-//! Picture a locker with a lock that falls off when its owner dies. Whoever passes by may try the lock: if it holds,
-//! the owner lives, wherever he is; if it does not, the locker is emptied. The lock is the kernel's (`flock`), so
-//! neither a number that another process has by now nor a process in another namespace is mistaken for the owner. What
-//! has no lock, or is another user's, is left alone.
-//!
-//! So what a launcher leaves that was killed together with its agent is taken away by whoever of its user starts or
-//! ends next on the node: a launcher, or an agent.
+//! The kernel releases the lock when the process ends. A reused process number or a process in another pid namespace
+//! is therefore never mistaken for the holder. Launchers and agents remove the abandoned directories of their user when
+//! they start and end: a launcher that was killed together with its agent leaves nothing. A directory without a lock
+//! file, or of another user, is not touched.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File};
@@ -18,31 +16,33 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::config::draw_key;
-use crate::doorman::Place;
+use super::Place;
+use rustix::rand::{GetRandomFlags, getrandom};
+
 use crate::sys::lock::{self, try_lock};
 use crate::sys::process::{host_name, user_id};
 
-/// The descriptor of a lock that is handed over to the program that a process becomes, and the directory, behind a
-/// colon.
+/// Descriptor number and path, with a colon between them, of a directory that a process hands over to the program
+/// that it executes.
 const VARIABLE: &str = "MUSTER_RUN_LOCK";
-/// How long a predecessor may take to take its files away.
+/// How long the removal of a directory may take.
 const SUCCESSION: Duration = Duration::from_secs(2);
-/// Where launchers keep what ranks share.
-pub(super) const MEMORY: &str = "/dev/shm";
+/// The file system for memory that the ranks of a node share.
+pub(crate) const SHARED_MEMORY: &str = "/dev/shm";
 
-/// A directory of this process, removed with all that is in it when it is dropped.
+/// A directory of this process. Dropping it removes the directory and its content.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct LockedDirectory {
     path: PathBuf,
     lock: File,
 }
 
-impl Hold {
-    /// Makes the directory, or takes one that nobody holds any more, emptied.
+impl LockedDirectory {
+    /// Makes the directory, or empties and locks an abandoned one.
     ///
     /// # Errors
-    /// `ResourceBusy` if a living process has it; else what the system said, or that it is somebody else's.
+    /// `ResourceBusy`: a living process holds it. `PermissionDenied`: it is not a directory of this user. Others: the
+    /// system call failed.
     pub(crate) fn take(path: &Path) -> io::Result<Self> {
         let until = Instant::now() + SUCCESSION;
         loop {
@@ -59,12 +59,12 @@ impl Hold {
                 Ok(Some(mut lock)) if is_lock(&lock, path) => {
                     empty(path)?;
                     lock.set_len(0)?;
-                    // On a full disk it is held all the same.
+                    // The lock holds on a full disk, too.
                     let _ = lock.write_all(here().as_bytes());
                     let path = path.to_owned();
                     return Ok(Self { path, lock });
                 }
-                // It has been removed meanwhile.
+                // Another process has removed it meanwhile.
                 Ok(Some(_)) => {}
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
                 Err(cause) => return Err(cause),
@@ -77,15 +77,18 @@ impl Hold {
         }
     }
 
-    /// As [`Hold::take`]; where the name is somebody else's, who may have guessed it, a name beside it.
+    /// As [`Self::take`]. If the path belongs to another user, which may have guessed it, a random number is appended
+    /// to it.
     ///
     /// # Errors
-    /// As those of [`Hold::take`].
+    /// Those of [`Self::take`].
     pub(crate) fn take_near(path: &Path) -> io::Result<Self> {
         match Self::take(path) {
             Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied && !is_own(path) => {
-                let digits = draw_key();
-                let number = u32::from_le_bytes([digits[0], digits[1], digits[2], digits[3]]);
+                let mut number = [0; 4];
+                // Without entropy the name is a known one, and another user may have that, too.
+                let _ = getrandom(&mut number, GetRandomFlags::empty());
+                let number = u32::from_le_bytes(number);
                 let mut beside = path.as_os_str().to_owned();
                 beside.push(format!("-{number:08x}"));
                 Self::take(Path::new(&beside))
@@ -94,7 +97,7 @@ impl Hold {
         }
     }
 
-    /// Has the program that this process becomes by this command find it held: [`Hold::taken_over`].
+    /// Hands the lock over to the program that this process executes by this command: [`Self::taken_over`].
     pub(crate) fn hand_over(&self, command: &mut Command) -> io::Result<()> {
         rustix::io::fcntl_setfd(&self.lock, rustix::io::FdFlags::empty())?;
         let mut words = OsString::from(format!("{}:", self.lock.as_raw_fd()));
@@ -103,7 +106,7 @@ impl Hold {
         Ok(())
     }
 
-    /// What the program that this process was has handed over, if it has.
+    /// The directory that the program before this one in the same process has handed over.
     pub(crate) fn taken_over() -> Option<Self> {
         let words = std::env::var_os(VARIABLE)?.into_vec();
         let colon = words.iter().position(|byte| *byte == b':')?;
@@ -117,8 +120,7 @@ impl Hold {
         &self.path
     }
 
-    /// Notes that whoever removes this has to remove what the agent at this place has left, too, if nobody is it any
-    /// more.
+    /// Notes an agent directory. If its agent is dead, it is removed together with this directory.
     pub(crate) fn note_agent(&self, place: &Place) -> io::Result<()> {
         let note = self.path.join(AGENT);
         let _ = fs::remove_file(&note);
@@ -126,10 +128,10 @@ impl Hold {
     }
 }
 
-/// The name of that note.
+/// Name of that note, a symbolic link.
 const AGENT: &str = "agent";
 
-impl Drop for Hold {
+impl Drop for LockedDirectory {
     fn drop(&mut self) {
         if is_lock(&self.lock, &self.path) {
             remove(&self.path);
@@ -137,39 +139,39 @@ impl Drop for Hold {
     }
 }
 
-/// Takes away what launchers of this user have left on this node that were killed.
-pub(crate) fn sweep() {
-    let places = [std::env::temp_dir(), PathBuf::from(MEMORY)];
+/// Removes the abandoned directories of this user on this node.
+pub(crate) fn remove_abandoned() {
+    let places = [std::env::temp_dir(), PathBuf::from(SHARED_MEMORY)];
     for place in places {
         let entries = fs::read_dir(place).into_iter().flatten().flatten();
         let is_ours = |name: &OsStr| name.as_encoded_bytes().starts_with(b"muster-");
         for entry in entries.filter(|entry| is_ours(&entry.file_name())) {
-            sweep_one(&entry.path());
+            remove_if_abandoned(&entry.path());
         }
     }
 }
 
-/// This machine, for one who shares its files: this start of it, and its name. One of both is enough: a container has
-/// another name, and what was left before the machine was started anew another start.
+/// Boot id and host name of this machine. Two texts with one part in common are of one machine: a container has
+/// another name, and after a reboot the boot id differs.
 fn here() -> String {
     let start = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let name = host_name().unwrap_or_default();
     format!("{} {name}", start.trim())
 }
 
-fn sweep_one(path: &Path) {
+fn remove_if_abandoned(path: &Path) {
     let lock = lock_of(path);
-    // No lock is made where there is none.
+    // `try_lock` would make a lock file where there is none.
     if !is_own(path) || !fs::symlink_metadata(&lock).is_ok_and(|found| found.is_file()) {
         return;
     }
-    // On a shared file system a lock may be of its machine alone.
+    // On a shared file system a lock may be visible on its own machine only.
     let text = fs::read_to_string(&lock).unwrap_or_default();
     let has_in_common = |here: &str| here.split(' ').zip(text.split(' ')).any(|(a, b)| a == b);
     if !text.is_empty() && !has_in_common(&here()) {
         return;
     }
-    // Its holder may be about to write, elsewhere.
+    // Its holder on another machine may be about to write the text.
     let age = fs::symlink_metadata(&lock)
         .and_then(|found| found.modified()?.elapsed().map_err(io::Error::other));
     if text.is_empty() && !age.is_ok_and(|age| age > SUCCESSION) {
@@ -187,7 +189,7 @@ fn sweep_one(path: &Path) {
     remove(path);
 }
 
-/// Under a name of its own first, so that whoever makes it anew meanwhile keeps what he has made.
+/// Renames the directory first, so that a process that makes it anew meanwhile keeps its own.
 fn remove(path: &Path) {
     let mut gone = path.as_os_str().to_owned();
     gone.push(format!(".gone-{}", std::process::id()));
@@ -199,7 +201,7 @@ fn remove(path: &Path) {
     let _ = fs::remove_dir_all(from);
 }
 
-/// Takes away all but the lock.
+/// Removes everything but the lock file.
 fn empty(path: &Path) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
@@ -211,7 +213,7 @@ fn empty(path: &Path) -> io::Result<()> {
         } else {
             fs::remove_file(entry.path())
         };
-        // Processes of the dead one may be taking their files away as well.
+        // Processes of the former holder may be removing their files as well.
         removed.or_else(|cause| match cause.kind() {
             io::ErrorKind::NotFound => Ok(()),
             _ => Err(cause),
@@ -224,7 +226,7 @@ fn lock_of(path: &Path) -> PathBuf {
     path.join("held")
 }
 
-/// Whether it is a directory of this user's.
+/// Whether it is a directory of this user.
 fn is_own(path: &Path) -> bool {
     let found = fs::symlink_metadata(path);
     found.is_ok_and(|found| found.is_dir() && found.uid() == user_id())
@@ -247,25 +249,25 @@ mod tests {
     fn what_is_held_stays_and_what_nobody_holds_is_swept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("muster-run-x");
-        let held = Hold::take(&path).unwrap();
+        let held = LockedDirectory::take(&path).unwrap();
         fs::write(path.join("key"), "secret").unwrap();
-        sweep_one(&path);
+        remove_if_abandoned(&path);
         assert!(path.join("key").exists());
-        let busy = Hold::take(&path).unwrap_err();
+        let busy = LockedDirectory::take(&path).unwrap_err();
         assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
         // As a process that is killed lets go of it.
         lock::unlock(&held.lock);
-        let next = Hold::take(&path).unwrap();
+        let next = LockedDirectory::take(&path).unwrap();
         assert!(!path.join("key").exists(), "the next begins anew");
         lock::unlock(&next.lock);
-        sweep_one(&path);
+        remove_if_abandoned(&path);
         assert!(!path.exists());
-        let again = Hold::take(&path).unwrap();
+        let again = LockedDirectory::take(&path).unwrap();
         drop((held, next));
         assert!(path.exists(), "it is another's by now");
         lock::unlock(&again.lock);
         fs::write(lock_of(&path), "another-start another-machine").unwrap();
-        sweep_one(&path);
+        remove_if_abandoned(&path);
         assert!(path.exists(), "its lock says nothing here");
         drop(again);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -282,13 +284,13 @@ mod tests {
         let lockless = folder.path().join("muster-run-lockless");
         fs::create_dir(&lockless).unwrap();
         for path in [&link, &lockless] {
-            sweep_one(path);
+            remove_if_abandoned(path);
             assert!(path.exists());
         }
         assert!(lock_of(&other).exists() && !lock_of(&lockless).exists());
-        let refused = Hold::take(&link).unwrap_err();
+        let refused = LockedDirectory::take(&link).unwrap_err();
         assert!(refused.to_string().contains("not a directory of yours"));
-        let beside = Hold::take_near(&link).unwrap();
+        let beside = LockedDirectory::take_near(&link).unwrap();
         let name = beside.path().file_name().unwrap().to_string_lossy();
         assert!(name.starts_with("muster-run-link-"), "{name}");
         assert!(lock_of(&other).exists() && lock_of(beside.path()).exists());
@@ -300,7 +302,7 @@ mod tests {
         let place = Place::find(Some("hold"), Some("n"), Some(folder.path())).unwrap();
         let path = folder.path().join("muster-run-x");
         for lives in [true, false] {
-            let held = Hold::take(&path).unwrap();
+            let held = LockedDirectory::take(&path).unwrap();
             held.note_agent(&place).unwrap();
             place.prepare().unwrap();
             fs::write(place.key_file(), "secret").unwrap();
@@ -309,7 +311,7 @@ mod tests {
                 lock::unlock(&agent);
             }
             lock::unlock(&held.lock);
-            sweep_one(&path);
+            remove_if_abandoned(&path);
             assert_eq!((path.exists(), place.key_file().exists()), (false, lives));
         }
         assert!(!place.directory().exists());
