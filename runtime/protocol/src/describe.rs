@@ -71,9 +71,9 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
                 node(&own, &mut about)
             )
         }
-        Message::Twin { own, age_us, .. } => {
+        Message::NameConflict { own, age_us, .. } => {
             let own = node(&own, &mut about);
-            format!("that is my name, for {age_us} us: I am {own}")
+            format!("name conflict, held for {age_us} us, sent by {own}")
         }
         Message::Hint { hints } => {
             about.extend(hints.iter().map(|hint| hint.subject.member()));

@@ -168,10 +168,10 @@ pub(crate) enum Message<'a> {
     },
     /// "We have one name": from a living member to another, with how long it has had the name. It
     /// answers to that life of the receiver.
-    Twin {
+    NameConflict {
         own: NodeFact<'a>,
         age_us: u64,
-        yours: u64,
+        receiver_incarnation: u64,
     },
     Request {
         asks: Vec<Ask>,
@@ -360,10 +360,10 @@ impl<'a> Message<'a> {
                 own: NodeFact::read(reader)?,
                 parameters: Parameters::read(reader)?,
             },
-            Kind::Twin => Self::Twin {
+            Kind::NameConflict => Self::NameConflict {
                 own: NodeFact::read(reader)?,
                 age_us: reader.u64()?,
-                yours: reader.u64()?,
+                receiver_incarnation: reader.u64()?,
             },
             Kind::Request => Self::Request {
                 asks: message::read_asks(reader)?,

@@ -86,7 +86,7 @@ fn an_oversized_frame_is_refused_before_it_is_read() {
     assert_eq!(engine.counters().rejected(Reject::Oversized), 1);
 }
 
-/// What we sent and get back changes nothing, and is no sign of a twin: it is for somebody else.
+/// What we sent and get back changes nothing, and is no name conflict: it is for another member.
 #[test]
 fn our_own_frames_are_known_as_our_own() {
     let mut peer = Peer::new("peer");

@@ -66,11 +66,11 @@ impl Age {
         }
         if !self.is_running {
             if self.refused.is_some() && header.kind == Kind::Gossip {
-                self.agree(&header, &part)?;
+                self.check_parameters(&header, &part)?;
             }
             return Err(Reject::Stopped);
         }
-        self.agree(&header, &part)?;
+        self.check_parameters(&header, &part)?;
         let place = place.map_err(|_| Reject::Stranger)?;
         let is_life = self.is_newest(place, &header, part.part);
         if part.parts == 1 {
@@ -141,7 +141,7 @@ impl Age {
     }
 
     /// AG-05: compares what a message says of its sender's parameters with ours.
-    fn agree(&mut self, header: &Header, part: &Part<'_>) -> Result<(), Reject> {
+    fn check_parameters(&mut self, header: &Header, part: &Part<'_>) -> Result<(), Reject> {
         let Some(theirs) = part.parameters else {
             return Ok(());
         };

@@ -1,13 +1,13 @@
 //! The overlay engine: one member of one zone, behind four doors.
 //!
 //! The doors are here, and what the engine holds. What goes on behind them, one noun a file: `receive`
-//! (who may say what), `contact` (frames of members that do not know our present life), `agree` (on the
+//! (who may say what), `contact` (frames of members that do not know our present life), `parameter_check` (on the
 //! same parameters), `handshake` (links made, changed and ended), `merge` (news into the table), `push`
 //! (how it travels on), `own` (news about ourselves), `claim` (who is held failed is told so, and which
 //! of two yields), `watch` (silence, probes, reports), `helper` (looking after a suspect for others),
 //! `topology` (whom to observe), `neighbours` (the random links), `discover` (finding strangers and
 //! healing splits), `views` (whole views on their way), `send` (writing frames when a slot is free),
-//! `twin` (two of one name), `returning` (what became of a life that broke off), `attributes` (what
+//! `name_conflict` (two members of one name), `returning` (what became of a life that broke off), `attributes` (what
 //! members publish), `snapshot` (handing over to another worker), `correlation` (deaths that belong
 //! together), `minority` (which side of a split we are on, and what follows), `paper` (the plain
 //! algorithm, for comparison).
@@ -23,7 +23,6 @@
 //! higher incarnation, not minor, and takes over the others' view; of two sides of a split only
 //! the smaller does so.
 
-mod agree;
 mod attributes;
 mod claim;
 mod contact;
@@ -34,10 +33,12 @@ mod helper;
 mod interface;
 mod merge;
 mod minority;
+mod name_conflict;
 mod neighbours;
 mod outbox;
 mod own;
 mod paper;
+mod parameter_check;
 mod push;
 mod receive;
 mod returning;
@@ -46,7 +47,6 @@ mod sizes;
 mod snapshot;
 mod topology;
 mod traffic;
-mod twin;
 mod views;
 mod watch;
 
@@ -141,7 +141,7 @@ pub struct Overlay {
     /// In paper mode: who reported whom in which version.
     suspicions: BTreeMap<MemberId, BTreeMap<MemberId, Version>>,
     /// Members whose parameters differ.
-    refused: agree::RefusedMembers,
+    refused: parameter_check::RefusedMembers,
     /// Last authentic frame from anybody in the view.
     heard_any: Instant,
     doubted_since: Option<Instant>,
@@ -154,7 +154,7 @@ pub struct Overlay {
     attributes: Store,
     correlation: correlation::Correlation,
     minority: minority::Side,
-    naming: twin::Naming,
+    name_state: name_conflict::NameState,
 }
 
 impl Overlay {
@@ -216,7 +216,7 @@ impl Overlay {
             attributes: Store::new(config.attribute_bytes_max),
             correlation: correlation::Correlation::default(),
             minority: minority::Side::default(),
-            naming: twin::Naming::default(),
+            name_state: name_conflict::NameState::default(),
             config,
         })
     }
@@ -337,7 +337,7 @@ impl Overlay {
         self.now = now;
         if !self.started {
             self.started = true;
-            self.naming.since.get_or_insert(now);
+            self.name_state.since.get_or_insert(now);
             let phase = self.random(self.config.heartbeat_us);
             self.beat_at = now.after(phase);
             self.discover_at = now;

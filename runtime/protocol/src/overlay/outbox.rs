@@ -69,11 +69,11 @@ pub(super) enum Intent {
         slot: usize,
     },
     /// "We have one name": to that life of somebody.
-    Twin {
+    NameConflict {
         slot: usize,
-        yours: u64,
+        receiver_incarnation: u64,
     },
-    /// The record of our own id's twin, or of an earlier life's successor.
+    /// The record held under the id of a sender that has another address or an earlier incarnation.
     Correct {
         slot: usize,
         about: MemberId,
@@ -83,7 +83,7 @@ pub(super) enum Intent {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outbox {
     intents: VecDeque<Intent>,
-    /// Addresses of senders that cannot be reached under their id (twins of a name).
+    /// Addresses of senders that cannot be reached under their id (another member holds the name).
     strays: [Stray; STRAYS_MAX],
     verifies: BTreeMap<MemberId, Verify>,
     /// The receiver of the last `Verify`.
@@ -176,7 +176,7 @@ impl Outbox {
     pub(super) fn pop(&mut self) -> Option<Intent> {
         let intent = self.intents.pop_front()?;
         if let Intent::Refuse { slot }
-        | Intent::Twin { slot, .. }
+        | Intent::NameConflict { slot, .. }
         | Intent::Correct { slot, .. }
         | Intent::Discover {
             target: Target::Stray(slot),

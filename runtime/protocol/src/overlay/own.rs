@@ -32,7 +32,7 @@ impl Overlay {
         let elsewhere = fact.state.in_view() && self.is_elsewhere(fact);
         if elsewhere && fact.version.incarnation != own.incarnation {
             // Ours before we moved, or somebody else's: if it lives, it answers.
-            self.address_twin(fact);
+            self.send_name_conflict(fact);
         }
         if fact.version.incarnation > own.incarnation {
             if elsewhere {

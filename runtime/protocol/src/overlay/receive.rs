@@ -61,7 +61,7 @@ impl Overlay {
         if opened.is_unaddressed {
             return Err(self.receive_unaddressed(header, &message));
         }
-        self.keep_door(header, introduction(&message))?;
+        self.reject_held_name(header, introduction(&message))?;
         let (sender, incarnation) = (header.sender, header.incarnation);
         match self
             .replay
@@ -85,7 +85,7 @@ impl Overlay {
         if self.rejoin.is_some() && !(tells_view && self.rejoins_with(header.sender)) {
             return self.receive_rejoining(header.sender, &message);
         }
-        self.agree(header, &message)?;
+        self.check_parameters(header, &message)?;
         self.admit(header, &message)?;
         if self.replay.advances(header.sender, header.sequence) {
             self.heard(header.sender);
@@ -108,7 +108,7 @@ impl Overlay {
     }
 
     /// A frame from an earlier life than one we know. If somebody introduces itself with it, it
-    /// may be a twin, or a node whose clock went back: it is shown the record of its id.
+    /// may be another member of that name, or a node whose clock went back: it is sent the record of its id.
     fn receive_old(&mut self, message: &Message<'_>) -> Reject {
         if let Message::Discover { own, .. }
         | Message::Link {
@@ -313,7 +313,7 @@ impl Overlay {
             }
             Message::Claim { claim, .. } if !self.is_paper() => self.claimed(from, &claim),
             Message::Verify { boot, answers, .. } => self.take_verify(from, boot, answers),
-            Message::Claim { .. } | Message::Refusal { .. } | Message::Twin { .. } => {}
+            Message::Claim { .. } | Message::Refusal { .. } | Message::NameConflict { .. } => {}
             Message::Hint { hints } if !self.is_paper() => self.take_hints(from, &hints),
             Message::Hint { .. } => {}
             Message::Request { asks } => self.asked_attributes(from, &asks),

@@ -250,11 +250,14 @@ impl Overlay {
                 Parameters::of(&self.config).write(writer).ok()?;
                 (Kind::Refusal, Target::Stray(slot), Route::All)
             }
-            Intent::Twin { slot, yours } => {
+            Intent::NameConflict {
+                slot,
+                receiver_incarnation,
+            } => {
                 self.write_own(writer).ok()?;
                 writer.u64(self.name_age_us()).ok()?;
-                writer.u64(yours).ok()?;
-                (Kind::Twin, Target::Stray(slot), Route::All)
+                writer.u64(receiver_incarnation).ok()?;
+                (Kind::NameConflict, Target::Stray(slot), Route::All)
             }
             Intent::Correct { slot, about } => {
                 self.write_own(writer).ok()?;

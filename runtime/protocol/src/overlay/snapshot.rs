@@ -119,7 +119,7 @@ impl Overlay {
         engine.table.change(engine.own, |own| own.version = version);
         engine.now = now;
         engine.discover_soon();
-        engine.naming.since = Some(named_since);
+        engine.name_state.since = Some(named_since);
         engine.restore_attributes(map_version, &entries);
         while !reader.is_empty() {
             engine.restore(Fact::read(&mut reader)?)?;
