@@ -118,7 +118,7 @@ pub struct Config {
     pub incarnation: u64,
     /// The life that was here before and broke off, if what became of it matters to those who are served still:
     /// the others are asked for it before this one begins. Not in the plain algorithm.
-    pub former: Option<u64>,
+    pub previous_incarnation: Option<u64>,
     /// Number of the first frame. A worker that takes over must start above its predecessor:
     /// give the monotonic clock in microseconds.
     pub first_sequence: u64,
@@ -165,7 +165,7 @@ impl Config {
             seeds: Vec::new(),
             key: None,
             incarnation: 1,
-            former: None,
+            previous_incarnation: None,
             first_sequence: 1,
             random_seed: 0,
             heartbeat_us: profile.heartbeat_us(),

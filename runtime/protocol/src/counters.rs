@@ -78,10 +78,11 @@ counters! {
     refutations,
     /// Times this member learnt that it was declared failed.
     outcasts,
-    /// Claims, by one who is held failed, that answered no frame of late, and were asked for again.
-    claims_questioned,
-    /// Times one that is held failed was said to be back by somebody who had just come himself, and was asked.
-    returns_questioned,
+    /// Failure claims of failed members that answered no recent frame, and were answered with a failure
+    /// claim.
+    failure_claims_requeried,
+    /// Restarts of a failed member that a new member told of, and that were checked with a join request.
+    restarts_queried,
     /// Discovery requests sent.
     discoveries,
     /// Times this member found itself on the smaller side of a split.

@@ -48,19 +48,24 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
         }
         Message::News { facts, .. } => format!("news: {}", all(&facts, &mut about)),
         Message::Ack { .. } => "acknowledged".to_owned(),
-        Message::Discover { own, claim, .. } => {
+        Message::Discover {
+            own, failure_claim, ..
+        } => {
             let own = node(&own, &mut about);
-            match claim {
-                Some(claim) => {
-                    let about = node(&claim.about, &mut about);
+            match failure_claim {
+                Some(failure_claim) => {
+                    let about = node(&failure_claim.about, &mut about);
                     format!("knock: I am {own}; you are held {about}")
                 }
                 None => format!("knock: I am {own}"),
             }
         }
         Message::View { facts, .. } => format!("view: {}", all(&facts, &mut about)),
-        Message::Claim { claim, answers } => {
-            let about = node(&claim.about, &mut about);
+        Message::FailureClaim {
+            failure_claim,
+            answers,
+        } => {
+            let about = node(&failure_claim.about, &mut about);
             let (life, frame) = (answers.incarnation, answers.sequence);
             format!("you are held {about}; answers frame {frame} of v{life}")
         }

@@ -48,7 +48,7 @@ pub(crate) enum Kind {
     Ack = 9,
     Discover = 10,
     View = 11,
-    Claim = 12,
+    FailureClaim = 12,
     Refusal = 13,
     Request = 14,
     Reply = 15,
@@ -74,7 +74,7 @@ impl Kind {
             9 => Self::Ack,
             10 => Self::Discover,
             11 => Self::View,
-            12 => Self::Claim,
+            12 => Self::FailureClaim,
             13 => Self::Refusal,
             14 => Self::Request,
             15 => Self::Reply,
@@ -104,7 +104,7 @@ pub(crate) enum Receiver {
     /// Whichever member is at the address.
     Anyone,
     /// This life of a member.
-    Life(MemberId, u64),
+    Member(MemberId, u64),
 }
 
 impl Receiver {
@@ -112,7 +112,7 @@ impl Receiver {
     fn mark(self) -> u32 {
         match self {
             Self::Anyone => 0,
-            Self::Life(id, incarnation) => {
+            Self::Member(id, incarnation) => {
                 let mixed = mix(id.0 ^ mix(incarnation));
                 (mixed as u32).max(1)
             }
@@ -202,7 +202,7 @@ pub(crate) fn seal(
 fn prove(key: &[u8; 32], signed: &[u8], to: Receiver) -> blake3::Hash {
     match to {
         Receiver::Anyone => blake3::keyed_hash(key, signed),
-        Receiver::Life(id, incarnation) => {
+        Receiver::Member(id, incarnation) => {
             let mut hasher = blake3::Hasher::new_keyed(key);
             hasher.update(signed);
             hasher.update(&id.0.to_le_bytes());
@@ -225,7 +225,7 @@ pub(crate) struct Opened<'a> {
 pub(crate) fn open<'a>(
     key: &[u8; 32],
     own: MemberId,
-    lives: &[u64],
+    incarnations: &[u64],
     bytes: &'a [u8],
 ) -> Result<Opened<'a>, Reject> {
     if bytes.len() < FRAME_OVERHEAD {
@@ -236,10 +236,11 @@ pub(crate) fn open<'a>(
     let to = match mark {
         0 => Receiver::Anyone,
         _ => {
-            let lives = lives.iter().rev();
-            let mut lives = lives.map(|incarnation| Receiver::Life(own, *incarnation));
-            lives
-                .find(|life| life.mark() == mark)
+            let incarnations = incarnations.iter().rev();
+            let mut incarnations =
+                incarnations.map(|incarnation| Receiver::Member(own, *incarnation));
+            incarnations
+                .find(|to| to.mark() == mark)
                 .ok_or(Reject::Misdirected)?
         }
     };
@@ -303,7 +304,7 @@ mod tests {
 
     const KEY: [u8; 32] = [7; 32];
     const OWN: MemberId = MemberId(8);
-    const LIVES: [u64; 2] = [40, 41];
+    const INCARNATIONS: [u64; 2] = [40, 41];
 
     fn sealed_for(to: Receiver, body: &[u8]) -> Vec<u8> {
         let header = Header {
@@ -320,17 +321,17 @@ mod tests {
     }
 
     fn sealed(body: &[u8]) -> Vec<u8> {
-        sealed_for(Receiver::Life(OWN, 41), body)
+        sealed_for(Receiver::Member(OWN, 41), body)
     }
 
     proptest! {
         #[test]
         fn what_was_sealed_opens(body in proptest::collection::vec(any::<u8>(), 0..600)) {
             for (to, is_unaddressed) in [
-                (Receiver::Anyone, true), (Receiver::Life(OWN, 40), false), (Receiver::Life(OWN, 41), false),
+                (Receiver::Anyone, true), (Receiver::Member(OWN, 40), false), (Receiver::Member(OWN, 41), false),
             ] {
                 let bytes = sealed_for(to, &body);
-                let opened = open(&KEY, OWN, &LIVES, &bytes).unwrap();
+                let opened = open(&KEY, OWN, &INCARNATIONS, &bytes).unwrap();
                 prop_assert_eq!(opened.header.sequence, 77);
                 prop_assert_eq!((opened.body, opened.is_unaddressed), (&body[..], is_unaddressed));
                 prop_assert_eq!(sender(&bytes), Some(MemberId(3)));
@@ -340,15 +341,15 @@ mod tests {
         /// Nor is what was written for somebody else, or for another life, with whatever mark.
         #[test]
         fn a_frame_for_another_is_never_believed(
-            body in proptest::collection::vec(any::<u8>(), 0..100), other: u64, life: u64,
+            body in proptest::collection::vec(any::<u8>(), 0..100), other: u64, incarnation: u64,
         ) {
-            prop_assume!(other != OWN.0 && !LIVES.contains(&life));
-            for to in [Receiver::Life(MemberId(other), 41), Receiver::Life(OWN, life)] {
+            prop_assume!(other != OWN.0 && !INCARNATIONS.contains(&incarnation));
+            for to in [Receiver::Member(MemberId(other), 41), Receiver::Member(OWN, incarnation)] {
                 let mut bytes = sealed_for(to, &body);
-                prop_assert_eq!(open(&KEY, OWN, &LIVES, &bytes), Err(Reject::Misdirected));
-                for mark in [0, Receiver::Life(OWN, 41).mark()] {
+                prop_assert_eq!(open(&KEY, OWN, &INCARNATIONS, &bytes), Err(Reject::Misdirected));
+                for mark in [0, Receiver::Member(OWN, 41).mark()] {
                     bytes[28..32].copy_from_slice(&mark.to_le_bytes());
-                    prop_assert_eq!(open(&KEY, OWN, &LIVES, &bytes), Err(Reject::Forged));
+                    prop_assert_eq!(open(&KEY, OWN, &INCARNATIONS, &bytes), Err(Reject::Forged));
                 }
             }
         }
@@ -363,7 +364,7 @@ mod tests {
             bytes.extend(OWN.0.to_le_bytes());
             bytes.extend(41_u64.to_le_bytes());
             bytes.extend(tag);
-            prop_assert!(open(&KEY, OWN, &LIVES, &bytes).is_err());
+            prop_assert!(open(&KEY, OWN, &INCARNATIONS, &bytes).is_err());
         }
 
         #[test]
@@ -374,7 +375,7 @@ mod tests {
             let mut bytes = sealed(&body);
             let at = at.index(bytes.len());
             bytes[at] ^= 1_u8 << bit;
-            prop_assert!(open(&KEY, OWN, &LIVES, &bytes).is_err());
+            prop_assert!(open(&KEY, OWN, &INCARNATIONS, &bytes).is_err());
         }
 
         #[test]
@@ -383,19 +384,19 @@ mod tests {
         ) {
             let bytes = sealed(&body);
             let length = cut.index(bytes.len());
-            prop_assert!(open(&KEY, OWN, &LIVES, &bytes[..length]).is_err());
+            prop_assert!(open(&KEY, OWN, &INCARNATIONS, &bytes[..length]).is_err());
         }
 
         #[test]
         fn garbage_is_refused_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
-            prop_assert!(open(&KEY, OWN, &LIVES, &bytes).is_err());
+            prop_assert!(open(&KEY, OWN, &INCARNATIONS, &bytes).is_err());
         }
     }
 
     #[test]
     fn another_key_is_forgery() {
         assert_eq!(
-            open(&[8; 32], OWN, &LIVES, &sealed(b"hello")).unwrap_err(),
+            open(&[8; 32], OWN, &INCARNATIONS, &sealed(b"hello")).unwrap_err(),
             Reject::Forged
         );
     }

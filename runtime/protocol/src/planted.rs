@@ -19,7 +19,7 @@ pub enum Fault {
     /// Reports against an old version count against the new one.
     SuspicionLeaks,
     /// A verdict about an older life ends a newer one.
-    FailedBeatsNewerLife,
+    FailedBeatsNewerIncarnation,
     /// What changes is not put on the lists of the links.
     LostDirtyMark,
     /// A lost letter is not sent again.
@@ -64,7 +64,7 @@ impl Fault {
         Self::NoReplayWindow,
         Self::NoLatenessShift,
         Self::SuspicionLeaks,
-        Self::FailedBeatsNewerLife,
+        Self::FailedBeatsNewerIncarnation,
         Self::LostDirtyMark,
         Self::NoResend,
         Self::NoRepair,

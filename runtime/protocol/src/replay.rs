@@ -147,7 +147,7 @@ impl ReplayGuard {
     }
 
     /// The last life of this sender of which a frame came.
-    pub(crate) fn life(&self, sender: MemberId) -> Option<u64> {
+    pub(crate) fn incarnation_of(&self, sender: MemberId) -> Option<u64> {
         let window = self.windows.get(&sender);
         window.map(|window| window.incarnation)
     }

@@ -73,12 +73,12 @@ pub(crate) struct Strength {
 
 /// "You are held failed", by a view of this weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Claim<'a> {
+pub(crate) struct FailureClaim<'a> {
     pub(crate) strength: Strength,
     pub(crate) about: NodeFact<'a>,
 }
 
-impl<'a> Claim<'a> {
+impl<'a> FailureClaim<'a> {
     fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         let strength = Strength {
             live: reader.u32()?,
@@ -140,7 +140,7 @@ pub(crate) enum Message<'a> {
         own: NodeFact<'a>,
         boot: bool,
         parameters: Parameters,
-        claim: Option<Claim<'a>>,
+        failure_claim: Option<FailureClaim<'a>>,
     },
     /// The answer; `boot` as in the question. Or unasked, to correct what the receiver holds of itself.
     View {
@@ -150,8 +150,8 @@ pub(crate) enum Message<'a> {
         facts: Vec<Fact<'a>>,
     },
     /// Names the frame of the receiver that it answers.
-    Claim {
-        claim: Claim<'a>,
+    FailureClaim {
+        failure_claim: FailureClaim<'a>,
         answers: FrameName,
     },
     /// The answer to a `Discover` that was for anyone: "repeat it for my present life". Names that frame.
@@ -334,8 +334,8 @@ impl<'a> Message<'a> {
                 own: NodeFact::read(reader)?,
                 boot: reader.flag()?,
                 parameters: Parameters::read(reader)?,
-                claim: if reader.flag()? {
-                    Some(Claim::read(reader)?)
+                failure_claim: if reader.flag()? {
+                    Some(FailureClaim::read(reader)?)
                 } else {
                     None
                 },
@@ -346,8 +346,8 @@ impl<'a> Message<'a> {
                 corrects: reader.flag()?,
                 facts: read_facts(reader)?,
             },
-            Kind::Claim => Self::Claim {
-                claim: Claim::read(reader)?,
+            Kind::FailureClaim => Self::FailureClaim {
+                failure_claim: FailureClaim::read(reader)?,
                 answers: FrameName::read(reader)?,
             },
             Kind::Verify => Self::Verify {

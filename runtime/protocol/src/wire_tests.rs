@@ -16,7 +16,7 @@ const KINDS: [Kind; 17] = [
     Kind::Ack,
     Kind::Discover,
     Kind::View,
-    Kind::Claim,
+    Kind::FailureClaim,
     Kind::Refusal,
     Kind::Request,
     Kind::Reply,

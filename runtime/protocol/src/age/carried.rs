@@ -114,7 +114,7 @@ impl Age {
         let key = self.config.key?;
         let receiver = match self.receivers[self.place_of(to).ok()?] {
             0 => return None,
-            life => Receiver::Life(to, life),
+            incarnation => Receiver::Member(to, incarnation),
         };
         let to = self.place_of(to).ok()? as u32;
         if self.ahead != Some(to) || !self.may_ride(now) {
@@ -214,7 +214,7 @@ impl Age {
             return Err(Reject::Malformed);
         }
         let place = self.place_of(header.sender).map_err(|_| Reject::Stranger)?;
-        if !is_plausible(header.incarnation, self.lives[place]) {
+        if !is_plausible(header.incarnation, self.incarnations[place]) {
             self.counters.incarnations_refused += 1;
             return Err(Reject::Malformed);
         }
@@ -232,9 +232,9 @@ impl Age {
             return Err(Reject::Malformed);
         }
         self.counters.gossips_carried += 1;
-        let is_life = self.is_newest(place, &header, 0);
+        let is_newest = self.is_newest(place, &header, 0);
         // To answer an obsolete one would say that it was of use.
-        if !self.admit(&header, place, is_life, message.clock, false) {
+        if !self.admit(&header, place, is_newest, message.clock, false) {
             return Ok(());
         }
         let mut ages = message.ages;
@@ -242,7 +242,7 @@ impl Age {
         let least: Vec<u8> = ages.iter().map(|age| OLDER.min(*age)).collect();
         let lain = u8::try_from(age_us / self.config.interval_us).unwrap_or(u8::MAX);
         vector::grow_older(&mut ages, lain);
-        if !is_life {
+        if !is_newest {
             ages[place] = NEVER;
         }
         self.gossip.merge(&ages);
@@ -251,7 +251,7 @@ impl Age {
             let younger = younger.collect();
             self.reply(place, younger);
         }
-        if is_life {
+        if is_newest {
             self.gossip.merge_one(place, lain);
         }
         self.judge_up();

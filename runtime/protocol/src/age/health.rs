@@ -70,7 +70,7 @@ impl Age {
     pub(super) fn fail(&mut self, index: usize, cause: CauseKind) {
         self.health[index] = Health::Failed;
         // Others may tell that it is back before it does so itself, in whatever life.
-        self.lives[index] = 0;
+        self.incarnations[index] = 0;
         let now = self.now;
         self.table.change(self.ids[index], |member| {
             member.state = NodeState::Failed;
@@ -124,7 +124,8 @@ impl Age {
             Health::Unknown => {
                 let participant = &self.config.participants[index];
                 let label = Label::of_participant(participant);
-                let mut member = Member::new(id, label, Version::first(self.lives[index].max(1)));
+                let mut member =
+                    Member::new(id, label, Version::first(self.incarnations[index].max(1)));
                 member.joined_at = now;
                 self.table.insert(member);
                 (EventKind::NodeUp, CauseKind::Joined)
@@ -154,7 +155,7 @@ impl Age {
     /// A frame of this life came straight from it.
     pub(super) fn heard(&mut self, index: usize, incarnation: u64) {
         let (id, now) = (self.ids[index], self.now);
-        let known = self.lives[index];
+        let known = self.incarnations[index];
         if incarnation > known {
             let is_here = matches!(self.health[index], Health::Alive | Health::Suspect);
             if known != 0 && is_here {
@@ -170,7 +171,7 @@ impl Age {
                 }
             });
         }
-        self.lives[index] = incarnation;
+        self.incarnations[index] = incarnation;
         self.table.note(id, |member| member.last_heard = now);
     }
 

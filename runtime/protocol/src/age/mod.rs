@@ -77,7 +77,7 @@ pub struct Age {
     gossip: Gossip,
     health: Vec<Health>,
     /// Incarnations that were heard of first hand; 0 for none.
-    lives: Vec<u64>,
+    incarnations: Vec<u64>,
     /// The incarnations that frames are written for; 0 where no frame has come.
     receivers: Vec<u64>,
     /// The newest message of each that counted as life: its incarnation, and the sequence of its first part.
@@ -156,8 +156,8 @@ impl Age {
         table.insert(Member::new(own, label, Version::first(config.incarnation)));
         let mut health = vec![Health::Unknown; count];
         health[place] = Health::Alive;
-        let mut lives = vec![0; count];
-        lives[place] = config.incarnation;
+        let mut incarnations = vec![0; count];
+        incarnations[place] = config.incarnation;
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&config.random_seed.to_le_bytes());
         seed[8..16].copy_from_slice(&own.0.to_le_bytes());
@@ -171,7 +171,7 @@ impl Age {
             far,
             gossip: Gossip::new(count, Some(place), config.rules),
             health,
-            lives,
+            incarnations,
             absent: (0..count as u32)
                 .filter(|at| *at as usize != place)
                 .collect(),

@@ -50,7 +50,7 @@ impl Age {
         }
         let part = Part::read(body).map_err(|_| Reject::Malformed)?;
         let place = self.place_of(header.sender);
-        let held = place.map_or(0, |place| self.lives[place]);
+        let held = place.map_or(0, |place| self.incarnations[place]);
         if !is_plausible(header.incarnation, held) {
             self.counters.incarnations_refused += 1;
             return Err(Reject::Malformed);
@@ -72,9 +72,9 @@ impl Age {
         }
         self.check_parameters(&header, &part)?;
         let place = place.map_err(|_| Reject::Stranger)?;
-        let is_life = self.is_newest(place, &header, part.part);
+        let is_newest = self.is_newest(place, &header, part.part);
         if part.parts == 1 {
-            return self.take_message(&header, place, is_life, part.clock, part.payload);
+            return self.take_message(&header, place, is_newest, part.clock, part.payload);
         }
         // A reply may have an entry of four bytes for everybody.
         let most = self.ids.len() * if header.kind == Kind::Gossip { 1 } else { 4 };
@@ -85,7 +85,7 @@ impl Age {
                 Ok(())
             }
             Joined::Whole(payload) => {
-                self.take_message(&header, place, is_life, part.clock, &payload)
+                self.take_message(&header, place, is_newest, part.clock, &payload)
             }
         }
     }
@@ -106,7 +106,7 @@ impl Age {
         if !self.is_running && !is_refused {
             return Reject::Stopped;
         }
-        let to = Receiver::Life(header.sender, header.incarnation);
+        let to = Receiver::Member(header.sender, header.incarnation);
         match (place, &part.parameters) {
             (Some(place), _) => {
                 let address = self.config.participants[place].address.clone();
@@ -153,7 +153,7 @@ impl Age {
         self.refuse(header.sender, &name, parameter);
         // So that the other side finds out, too. Nothing else is sent any more, so two refusals cannot answer each
         // other for ever: only a ping is answered by a side that has stopped.
-        let to = Receiver::Life(header.sender, header.incarnation);
+        let to = Receiver::Member(header.sender, header.incarnation);
         self.verify(to, theirs.address);
         Err(Reject::Parameters)
     }
@@ -183,7 +183,7 @@ impl Age {
         &mut self,
         header: &Header,
         place: usize,
-        is_life: bool,
+        is_newest: bool,
         clock: u64,
         payload: &[u8],
     ) -> Result<(), Reject> {
@@ -195,11 +195,11 @@ impl Age {
             let to = place as u32;
             self.outgoing.push_back(Outgoing::Ping { to, part: 0 });
         }
-        if !self.admit(header, place, is_life, clock, is_ping) {
+        if !self.admit(header, place, is_newest, clock, is_ping) {
             return Ok(());
         }
         if is_ping {
-            if is_life {
+            if is_newest {
                 self.gossip.merge(payload);
             } else {
                 let mut others = payload.to_vec();
@@ -217,7 +217,7 @@ impl Age {
                 self.gossip.merge_one(index, age);
             }
         }
-        if is_life {
+        if is_newest {
             self.gossip.merge_one(place, 0);
         }
         self.judge_up();
@@ -229,7 +229,7 @@ impl Age {
         &mut self,
         header: &Header,
         place: usize,
-        is_life: bool,
+        is_newest: bool,
         clock: u64,
         is_ping: bool,
     ) -> bool {
@@ -242,7 +242,7 @@ impl Age {
             return false;
         }
         self.message_clock = Some(clock);
-        if is_life {
+        if is_newest {
             self.heard(place, header.incarnation);
         }
         true

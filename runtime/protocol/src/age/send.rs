@@ -144,7 +144,7 @@ impl Age {
         let id = self.ids[to as usize];
         let receiver = match self.receivers[to as usize] {
             0 => Receiver::Anyone,
-            life => Receiver::Life(id, life),
+            incarnation => Receiver::Member(id, incarnation),
         };
         (Target::Member(id), receiver)
     }
@@ -181,7 +181,7 @@ impl Age {
                 let target = self.target(*to);
                 match target.1 {
                     Receiver::Anyone => (Kind::Gossip, target, 0, 1, 0),
-                    Receiver::Life(..) => (Kind::Gossip, target, self.ids.len(), 1, *part),
+                    Receiver::Member(..) => (Kind::Gossip, target, self.ids.len(), 1, *part),
                 }
             }
             Outgoing::Reply { to, entries, part } => {

@@ -36,12 +36,12 @@ impl Overlay {
         let sender = header.sender;
         let held = self.table.get(sender);
         let is_failed = held.is_some_and(|member| {
-            let life = (member.version.incarnation, member.state);
-            life == (header.incarnation, NodeState::Failed) && member.address() == own.address
+            let held = (member.version.incarnation, member.state);
+            held == (header.incarnation, NodeState::Failed) && member.address() == own.address
         });
         if is_failed && !self.is_paper() {
             // The answer to any frame of a member that is held failed.
-            self.claim(header);
+            self.send_failure_claim(header);
             return Reject::Unproven;
         }
         let is_due = match held {

@@ -36,7 +36,7 @@ impl Overlay {
             return self.admit_unknown(from, fact);
         };
         let subject = Subject::Node(fact.id);
-        if planted::on(Fault::FailedBeatsNewerLife)
+        if planted::on(Fault::FailedBeatsNewerIncarnation)
             && fact.state == NodeState::Failed
             && member.in_view()
         {
@@ -153,8 +153,8 @@ impl Overlay {
             self.counters.facts_refused += 1;
             return;
         }
-        if self.is_hearsay(from, fact) {
-            return self.question_return(id);
+        if self.is_unconfirmed_restart(from, fact) {
+            return self.query_restart(id);
         }
         // Back from the dead with a higher version.
         self.adopt(fact);
@@ -164,7 +164,7 @@ impl Overlay {
     /// That one is back whom we hold failed, says somebody else who has hardly come himself. When a split
     /// heals, who starts then tells each side of the other, and lives that began on the smaller side
     /// would be let in with all that they hold.
-    fn is_hearsay(&self, from: MemberId, fact: &NodeFact<'_>) -> bool {
+    fn is_unconfirmed_restart(&self, from: MemberId, fact: &NodeFact<'_>) -> bool {
         let is_new = |member: &Member| self.now < member.joined_at.after(self.config.deadline_us);
         let held = self.table.get(fact.id);
         from != fact.id
@@ -177,8 +177,8 @@ impl Overlay {
 
     /// It shall say so itself: who holds us failed answers the claim in this knock with one of its own,
     /// and the weaker side yields; anybody else is let in by its answer.
-    fn question_return(&mut self, id: MemberId) {
-        self.counters.returns_questioned += 1;
+    fn query_restart(&mut self, id: MemberId) {
+        self.counters.restarts_queried += 1;
         self.say(Intent::Discover {
             target: Target::Member(id),
             boot: false,

@@ -3,11 +3,11 @@
 //! The doors are here, and what the engine holds. What goes on behind them, one noun a file: `receive`
 //! (who may say what), `contact` (frames of members that do not know our present life), `parameter_check` (on the
 //! same parameters), `handshake` (links made, changed and ended), `merge` (news into the table), `push`
-//! (how it travels on), `own` (news about ourselves), `claim` (who is held failed is told so, and which
+//! (how it travels on), `refutation` (news about the local member), `failure_claim` (tells a failed member so; which
 //! of two yields), `watch` (silence, probes, reports), `helper` (looking after a suspect for others),
 //! `topology` (whom to observe), `neighbours` (the random links), `discover` (finding strangers and
 //! healing splits), `views` (whole views on their way), `send` (writing frames when a slot is free),
-//! `name_conflict` (two members of one name), `returning` (what became of a life that broke off), `attributes` (what
+//! `name_conflict` (two members of one name), `restart_inquiry` (what became of an incarnation that broke off), `attributes` (what
 //! members publish), `snapshot` (handing over to another worker), `correlation` (deaths that belong
 //! together), `minority` (which side of a split we are on, and what follows), `paper` (the plain
 //! algorithm, for comparison).
@@ -24,10 +24,10 @@
 //! the smaller does so.
 
 mod attributes;
-mod claim;
 mod contact;
 mod correlation;
 mod discover;
+mod failure_claim;
 mod handshake;
 mod helper;
 mod interface;
@@ -36,12 +36,12 @@ mod minority;
 mod name_conflict;
 mod neighbours;
 mod outbox;
-mod own;
 mod paper;
 mod parameter_check;
 mod push;
 mod receive;
-mod returning;
+mod refutation;
+mod restart_inquiry;
 mod send;
 mod sizes;
 mod snapshot;
@@ -100,7 +100,7 @@ pub struct Overlay {
     checks: BTreeMap<MemberId, Check>,
     replay: ReplayGuard,
     /// Our incarnations since this engine began, the present one last: frames for these are for us.
-    lives: Vec<u64>,
+    incarnations: Vec<u64>,
     /// No request to an unproven address before this.
     contact_at: Instant,
     lateness: Lateness,
@@ -118,7 +118,7 @@ pub struct Overlay {
     /// Sequence of the last frame.
     sequence: u64,
     /// Which frames are too old to be answered.
-    stale: claim::Stale,
+    stale: failure_claim::StaleFrames,
     /// Sequence of the last own rank fact.
     rank_sequence: u32,
     started: bool,
@@ -134,7 +134,7 @@ pub struct Overlay {
     /// No change of links before this.
     topology_at: Instant,
     rejoin: Option<Rejoin>,
-    returning: returning::Returning,
+    restart_inquiry: restart_inquiry::RestartInquiry,
     /// We took over a view, of which datagrams may be lost: the first link asks for it again. Digests
     /// say nothing about whom it holds failed, and that is what tells the sides of a split apart.
     lacks_view: bool,
@@ -165,8 +165,8 @@ impl Overlay {
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         let own = MemberId::of(&config.name);
-        let returning = returning::Returning::of(&config);
-        let version = Version::first(returning.life().unwrap_or(config.incarnation));
+        let restart_inquiry = restart_inquiry::RestartInquiry::of(&config);
+        let version = Version::first(restart_inquiry.incarnation().unwrap_or(config.incarnation));
         let mut table = Table::default();
         table.insert(Member::new(own, Label::own(&config), version));
         let mut seed = [0; 32];
@@ -180,7 +180,7 @@ impl Overlay {
             links: BTreeMap::new(),
             checks: BTreeMap::new(),
             replay: ReplayGuard::new(config.members_max + 256, config.heartbeat_us),
-            lives: vec![version.incarnation],
+            incarnations: vec![version.incarnation],
             contact_at: Instant::default(),
             lateness: Lateness::new(config.heartbeat_us),
             rng: ChaCha8Rng::from_seed(seed),
@@ -192,7 +192,7 @@ impl Overlay {
             events: VecDeque::new(),
             counters: Counters::default(),
             sequence: config.first_sequence,
-            stale: claim::Stale::new(config.first_sequence),
+            stale: failure_claim::StaleFrames::new(config.first_sequence),
             rank_sequence: 0,
             started: false,
             now: Instant::default(),
@@ -204,7 +204,7 @@ impl Overlay {
             topology_dirty: true,
             topology_at: Instant::default(),
             rejoin: None,
-            returning,
+            restart_inquiry,
             lacks_view: false,
             suspicions: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -381,7 +381,7 @@ impl Overlay {
             self.tick();
         }
         self.run_rejoin();
-        self.run_returning();
+        self.run_restart_inquiry();
         if judges {
             self.run_watch();
         }
@@ -404,7 +404,7 @@ impl Overlay {
         self.asked.retain(|_, until| now < *until);
         self.lateness.decay();
         self.patience.fade();
-        self.grow_stale();
+        self.advance_stale_frames();
         self.topology_dirty |= self.degree() < self.config.neighbours;
         self.judge_suspects();
         self.attributes.expire(self.now);
@@ -422,7 +422,7 @@ impl Overlay {
         self.beat_at
             .min(self.discover_at)
             .min(self.next_rejoin_timer())
-            .min(self.returning.next_timer())
+            .min(self.restart_inquiry.next_timer())
             .min(self.next_watch_timer())
             .min(self.next_link_timer())
             .min(self.views.rest_at())

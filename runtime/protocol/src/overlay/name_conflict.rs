@@ -88,7 +88,7 @@ impl Overlay {
         }
         self.name_state.sent_at = Some(self.now);
         let receiver_incarnation = fact.version.incarnation;
-        let to = Receiver::Life(fact.id, receiver_incarnation);
+        let to = Receiver::Member(fact.id, receiver_incarnation);
         self.say_to_stray(to, fact.address, |slot| Intent::NameConflict {
             slot,
             receiver_incarnation,

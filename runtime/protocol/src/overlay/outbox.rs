@@ -59,7 +59,7 @@ pub(super) enum Intent {
         boot: bool,
     },
     /// "You are held failed."
-    Claim {
+    FailureClaim {
         to: MemberId,
         /// The frame of theirs that made us say so.
         answers: FrameName,
@@ -169,7 +169,7 @@ impl Outbox {
     pub(super) fn pop_verify(&mut self) -> Option<(Verify, usize)> {
         let (to, mut verify) = self.verifies.pop_first()?;
         self.verified.address = core::mem::take(&mut verify.address);
-        self.verified.to = Some(Receiver::Life(to, verify.request.incarnation));
+        self.verified.to = Some(Receiver::Member(to, verify.request.incarnation));
         Some((verify, STRAYS_MAX))
     }
 

@@ -132,7 +132,7 @@ impl Overlay {
             return;
         }
         refused.answered_at = now;
-        let to = Receiver::Life(own.id, own.version.incarnation);
+        let to = Receiver::Member(own.id, own.version.incarnation);
         self.say_to_stray(to, own.address, |slot| Intent::Refuse { slot });
     }
 }

@@ -26,7 +26,7 @@ impl Overlay {
         if bytes.len() > MTU_MAX {
             return Err(Reject::Oversized);
         }
-        let opened = frame::open(&key, self.own, &self.lives, bytes);
+        let opened = frame::open(&key, self.own, &self.incarnations, bytes);
         if opened == Err(Reject::WireVersion)
             && let Some(sender) = frame::other_release(&key, bytes)
         {
@@ -124,7 +124,7 @@ impl Overlay {
     pub(super) fn correct(&mut self, own: &NodeFact<'_>) {
         if self.answer_due(own.id) {
             let about = own.id;
-            let to = Receiver::Life(about, own.version.incarnation);
+            let to = Receiver::Member(about, own.version.incarnation);
             self.say_to_stray(to, own.address, |slot| Intent::Correct { slot, about });
         }
     }
@@ -147,7 +147,7 @@ impl Overlay {
     /// Decides whether the sender is somebody to listen to; takes its introduction first.
     fn admit(&mut self, header: Header, message: &Message<'_>) -> Result<(), Reject> {
         self.follow(header, message);
-        if self.take_mutual_claim(header, message) {
+        if self.take_mutual_failure_claim(header, message) {
             return Err(Reject::Outcast);
         }
         if let Some(own) = introduction(message)
@@ -157,7 +157,7 @@ impl Overlay {
             self.merge_node(header.sender, own);
         }
         let Some(member) = self.table.get(header.sender) else {
-            self.hear_of_the_former(message);
+            self.take_predecessor_claim(message);
             return Err(if self.is_full() {
                 Reject::Full
             } else {
@@ -184,7 +184,7 @@ impl Overlay {
             }
             NodeState::Failed => {
                 self.heard(header.sender);
-                self.claim(header);
+                self.send_failure_claim(header);
                 Err(Reject::Outcast)
             }
             _ => Ok(()),
@@ -197,8 +197,11 @@ impl Overlay {
         let Some(own) = introduction(message) else {
             return;
         };
-        let lives = |member: &Member| member.version.incarnation == header.incarnation;
-        let held = self.table.get(header.sender).filter(|member| lives(member));
+        let is_same = |member: &Member| member.version.incarnation == header.incarnation;
+        let held = self
+            .table
+            .get(header.sender)
+            .filter(|member| is_same(member));
         if held.is_some_and(|held| held.address() != own.address)
             && own.version.incarnation == header.incarnation
             && self.replay.is_latest(header.sender, header.sequence)
@@ -220,9 +223,9 @@ impl Overlay {
                 let late_us = u64::from(late_ms) * 1000;
                 self.table.note(from, |member| member.late_ms = late_ms);
                 // What is no sign of life is no beat whose regularity could tell how long to wait for one.
-                let is_life = self.replay.advances(from, header.sequence);
+                let advances = self.replay.advances(from, header.sequence);
                 let link = self.links.get_mut(&from);
-                if let Some(link) = link.filter(|link| link.observes && is_life) {
+                if let Some(link) = link.filter(|link| link.observes && advances) {
                     // A beat that was left out for the application's messages is no gap.
                     let heartbeat_us = self.config.heartbeat_us;
                     let stood_in = core::mem::take(&mut link.stood_in);
@@ -289,9 +292,13 @@ impl Overlay {
                 }
             }
             Message::Ack { acks } => self.take_acks(from, acks.as_slice()),
-            Message::Discover { claim, boot, .. } => {
-                if let Some(claim) = claim.filter(|_| !self.is_paper()) {
-                    self.claimed(from, &claim);
+            Message::Discover {
+                failure_claim,
+                boot,
+                ..
+            } => {
+                if let Some(failure_claim) = failure_claim.filter(|_| !self.is_paper()) {
+                    self.take_failure_claim(from, &failure_claim);
                 }
                 self.met(boot);
                 if !self.views.add(from, boot) {
@@ -306,14 +313,18 @@ impl Overlay {
             } => {
                 self.met(boot);
                 self.take_facts(from, &facts);
-                self.let_in();
+                self.admit_restart();
                 if !corrects {
                     self.rejoined_with(from);
                 }
             }
-            Message::Claim { claim, .. } if !self.is_paper() => self.claimed(from, &claim),
+            Message::FailureClaim { failure_claim, .. } if !self.is_paper() => {
+                self.take_failure_claim(from, &failure_claim);
+            }
             Message::Verify { boot, answers, .. } => self.take_verify(from, boot, answers),
-            Message::Claim { .. } | Message::Refusal { .. } | Message::NameConflict { .. } => {}
+            Message::FailureClaim { .. }
+            | Message::Refusal { .. }
+            | Message::NameConflict { .. } => {}
             Message::Hint { hints } if !self.is_paper() => self.take_hints(from, &hints),
             Message::Hint { .. } => {}
             Message::Request { asks } => self.asked_attributes(from, &asks),

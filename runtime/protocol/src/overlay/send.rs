@@ -119,8 +119,8 @@ impl Overlay {
     /// come before its record does.
     pub(super) fn receiver(&self, id: MemberId) -> Option<Receiver> {
         let recorded = self.table.get(id)?.version.incarnation;
-        let came = self.replay.life(id).unwrap_or_default();
-        Some(Receiver::Life(id, recorded.max(came)))
+        let came = self.replay.incarnation_of(id).unwrap_or_default();
+        Some(Receiver::Member(id, recorded.max(came)))
     }
 
     /// What goes next; `None` if there is nothing, and inside if there is no longer a need for it.
@@ -234,16 +234,16 @@ impl Overlay {
                 match target {
                     Target::Member(to) if !boot && !self.is_paper() => {
                         writer.u8(1).ok()?;
-                        self.claim_about(to)?.write(writer).ok()?;
+                        self.failure_claim_about(to)?.write(writer).ok()?;
                     }
                     _ => writer.u8(0).ok()?,
                 }
                 (Kind::Discover, target, Route::All)
             }
-            Intent::Claim { to, answers } => {
-                self.claim_about(to)?.write(writer).ok()?;
+            Intent::FailureClaim { to, answers } => {
+                self.failure_claim_about(to)?.write(writer).ok()?;
                 answers.write(writer).ok()?;
-                (Kind::Claim, Target::Member(to), Route::All)
+                (Kind::FailureClaim, Target::Member(to), Route::All)
             }
             Intent::Refuse { slot } => {
                 self.write_own(writer).ok()?;

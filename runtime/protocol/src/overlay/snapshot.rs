@@ -105,9 +105,9 @@ impl Overlay {
             return Err(ResumeError::OtherName);
         }
         // A life that asks what became of it speaks no louder than it did.
-        let asks = config.former == Some(own.version.incarnation);
+        let asks = config.previous_incarnation == Some(own.version.incarnation);
         if !asks {
-            config.former = None;
+            config.previous_incarnation = None;
             config.incarnation = own.version.incarnation;
         }
         let mut engine = Self::new(config)?;
@@ -126,7 +126,7 @@ impl Overlay {
         }
         if engine.table.live() > 1 {
             // Where everybody is in the view nobody is asked: our predecessor was let in.
-            engine.let_in();
+            engine.admit_restart();
         }
         for id in observers {
             if engine.table.in_view(id).is_some() {

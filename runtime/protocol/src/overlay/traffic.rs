@@ -146,7 +146,7 @@ impl Overlay {
     /// nothing.
     pub(super) fn carried(&mut self, bytes: &[u8], age_us: u64) -> Result<(), Reject> {
         let key = self.config.key.ok_or(Reject::NoKey)?;
-        let opened = frame::open(&key, self.own, &self.lives, bytes)?;
+        let opened = frame::open(&key, self.own, &self.incarnations, bytes)?;
         if opened.is_unaddressed {
             return Err(Reject::Malformed);
         }
