@@ -67,7 +67,7 @@ counters! {
     /// Direct probes of a silent member.
     probes_sent,
     /// Requests to helpers to probe a silent member.
-    asks_sent,
+    indirect_probes_sent,
     /// Own reports against a member.
     reports,
     /// Times own lateness stopped the clock of others.
@@ -84,7 +84,7 @@ counters! {
     /// Restarts of a failed member that a new member told of, and that were checked with a join request.
     restarts_queried,
     /// Discovery requests sent.
-    discoveries,
+    join_requests_sent,
     /// Times this member found itself on the smaller side of a split.
     minorities,
     /// Frames not sent because the outbox was full, or too many waited that go to no member.
@@ -94,7 +94,7 @@ counters! {
     /// Requests that made no link, because there are too many.
     links_refused,
     /// Suspects not looked after, or not for this asker, because there are too many.
-    checks_refused,
+    indirect_probes_refused,
     /// Members with other parameters that were forgotten; they are told anew.
     refused_forgotten,
     /// Events not told because nobody drained them (the oldest goes).

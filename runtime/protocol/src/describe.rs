@@ -31,11 +31,11 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
         }
         Message::Probe => "are you alive?".to_owned(),
         Message::ProbeReply => "I am alive".to_owned(),
-        Message::Ask { suspect, version } => {
+        Message::IndirectProbe { suspect, version } => {
             about.push(suspect);
             format!("is {suspect:?} {} alive?", short(version))
         }
-        Message::Answer {
+        Message::IndirectProbeReply {
             suspect,
             version,
             alive,
@@ -48,7 +48,7 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
         }
         Message::News { facts, .. } => format!("news: {}", all(&facts, &mut about)),
         Message::Ack { .. } => "acknowledged".to_owned(),
-        Message::Discover {
+        Message::Join {
             own, failure_claim, ..
         } => {
             let own = node(&own, &mut about);

@@ -22,6 +22,7 @@
 // No decision hangs on how a machine rounds.
 #![deny(clippy::float_arithmetic)]
 
+mod ack_rtt;
 pub mod age;
 mod arrivals;
 mod attributes;
@@ -33,14 +34,12 @@ mod engine;
 mod event;
 mod evidence;
 pub mod frame;
-mod hearsay;
 mod identity;
-mod label;
 mod lateness;
 mod link;
+mod member_info;
 mod overlay;
 mod parameters;
-mod patience;
 pub mod planted;
 mod ranks;
 mod reject;
@@ -49,6 +48,7 @@ mod state;
 mod subjects;
 mod table;
 mod time;
+mod unverified;
 mod verdict;
 mod wire;
 
@@ -63,7 +63,6 @@ pub use counters::Counters;
 pub use engine::Engine;
 pub use event::{Cause, CauseKind, Event, EventKind};
 pub use evidence::{EVIDENCE_MAX, Observation, ObservationKind};
-pub use hearsay::{Hearsay, hearsay};
 pub use identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
 pub use lateness::LATE_MAX_US;
 pub use overlay::{
@@ -75,3 +74,4 @@ pub use reject::Reject;
 pub use state::{NodeState, RankDetail, RankFact, RankState};
 pub use table::{RANKS_MAX, REPORTERS_MAX, Reporters};
 pub use time::Instant;
+pub use unverified::{UnverifiedSender, unverified_sender};

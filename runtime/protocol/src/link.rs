@@ -15,9 +15,9 @@
 
 use std::collections::VecDeque;
 
+use crate::ack_rtt::AckRtt;
 use crate::arrivals::Arrivals;
 use crate::identity::{MemberId, Version};
-use crate::patience::Patience;
 use crate::planted::{self, Fault};
 use crate::subjects::Subjects;
 use crate::table::Reporters;
@@ -64,7 +64,7 @@ pub(crate) struct AckWait {
     /// At least, the first time, in microseconds.
     pub(crate) least_us: u64,
     /// What all links together know.
-    pub(crate) others: Patience,
+    pub(crate) others: AckRtt,
 }
 
 #[derive(Clone, Debug)]
@@ -136,7 +136,7 @@ pub(crate) struct Link {
     flights: VecDeque<Flight>,
     backoff: u32,
     /// How long its acknowledgements take.
-    patience: Patience,
+    ack_rtt: AckRtt,
 }
 
 impl Link {
@@ -176,7 +176,7 @@ impl Link {
             hint_at: now,
             flights: VecDeque::new(),
             backoff: 0,
-            patience: Patience::default(),
+            ack_rtt: AckRtt::default(),
         }
     }
 
@@ -223,11 +223,11 @@ impl Link {
     }
 
     /// A helper found the peer silent.
-    pub(crate) fn found_silent(&mut self, helper: MemberId, now: Instant) {
+    pub(crate) fn found_silent(&mut self, prober: MemberId, now: Instant) {
         if self.silent.is_empty() {
             self.silent_at = now;
         }
-        self.silent.add(helper);
+        self.silent.add(prober);
     }
 
     /// What helpers found longer ago than this is to be found anew.
@@ -305,7 +305,7 @@ impl Link {
     }
 
     /// A letter of the peer brought something new, or nothing. Says whether the link is eager.
-    pub(crate) fn judge_letter(&mut self, brought_news: bool) -> bool {
+    pub(crate) fn update_eager(&mut self, brought_news: bool) -> bool {
         self.useless = if brought_news { 0 } else { self.useless + 1 };
         self.eager = brought_news || (self.eager && self.useless < USELESS_MAX);
         self.eager
@@ -425,7 +425,7 @@ impl Link {
         let mut flights = self.flights.iter();
         let at = flights.position(|flight| flight.sequence == sequence)?;
         let took_us = now.since(self.flights.remove(at)?.sent_at);
-        self.patience.learn(took_us);
+        self.ack_rtt.sample(took_us);
         self.backoff = 0;
         self.eager = eager;
         if self.flights.is_empty() {
@@ -435,16 +435,16 @@ impl Link {
     }
 
     fn hold_us(&self, wait: AckWait) -> u64 {
-        match self.patience.usual_or(wait.others) {
+        match self.ack_rtt.rto_or(wait.others) {
             0 => wait.least_us,
-            usual_us => usual_us.min(wait.least_us),
+            rto_us => rto_us.min(wait.least_us),
         }
     }
 
     /// How long an acknowledgement is waited for; the bound is that after losses.
     fn ack_wait_us(&self, wait: AckWait) -> u64 {
-        let usual_us = self.patience.usual_or(wait.others);
-        (wait.least_us.max(usual_us) << self.backoff).min(wait.least_us << BACKOFF_MAX)
+        let rto_us = self.ack_rtt.rto_or(wait.others);
+        (wait.least_us.max(rto_us) << self.backoff).min(wait.least_us << BACKOFF_MAX)
     }
 
     /// When the oldest frame under way is to be given up for lost.
@@ -483,7 +483,7 @@ mod tests {
     const B: Subject = Subject::Rank(MemberId(1), 7);
     const WAIT: AckWait = AckWait {
         least_us: 10_000,
-        others: Patience::NONE,
+        others: AckRtt::NONE,
     };
 
     /// ZM-08: what is not acknowledged is told again; what is acknowledged is not.
@@ -543,9 +543,9 @@ mod tests {
     #[test]
     fn useless_letters_make_a_link_lazy() {
         let mut link = Link::new(Instant(0));
-        assert!(link.judge_letter(false) && link.judge_letter(true));
-        assert!(link.judge_letter(false) && !link.judge_letter(false));
-        assert!(!link.judge_letter(false) && link.judge_letter(true));
+        assert!(link.update_eager(false) && link.update_eager(true));
+        assert!(link.update_eager(false) && !link.update_eager(false));
+        assert!(!link.update_eager(false) && link.update_eager(true));
         link.mark(A);
         link.sent(Instant(0), 1, vec![A], 0, WAIT);
         link.acked(Instant(500), 1, false);
@@ -589,8 +589,8 @@ mod tests {
         assert!(link.can_send(Instant(250)), "the rest of the same letter");
         link.sent(Instant(250), 3, vec![B], 200, WAIT);
         link.mark(A);
-        let usual_us = link.patience.usual_us();
-        assert!(usual_us < 200, "a lost letter holds nothing up");
+        let rto_us = link.ack_rtt.rto_us();
+        assert!(rto_us < 200, "a lost letter holds nothing up");
         assert_eq!(link.send_at(), Instant(450));
     }
 }

@@ -41,7 +41,7 @@ pub enum Reject {
     OldIncarnation,
     /// From somebody who has not introduced himself, and the kind of frame that does not do it.
     #[error("sender not known yet")]
-    Stranger,
+    UnknownSender,
     /// From a member that is held failed. It was told so (a bounded number of times a second).
     #[error("sender is held failed")]
     Outcast,
@@ -106,7 +106,7 @@ impl Reject {
         Self::Duplicate,
         Self::Stale,
         Self::OldIncarnation,
-        Self::Stranger,
+        Self::UnknownSender,
         Self::Outcast,
         Self::Departed,
         Self::Own,
@@ -138,7 +138,7 @@ impl Reject {
             Self::Duplicate => "duplicate",
             Self::Stale => "stale",
             Self::OldIncarnation => "old_incarnation",
-            Self::Stranger => "stranger",
+            Self::UnknownSender => "unknown_sender",
             Self::Outcast => "outcast",
             Self::Departed => "departed",
             Self::Own => "own",

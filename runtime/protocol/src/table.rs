@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::event::CauseKind;
 use crate::evidence::Evidence;
 use crate::identity::{MemberId, Version};
-use crate::label::Label;
+use crate::member_info::MemberInfo;
 use crate::planted::{self, Fault};
 use crate::ranks::Ranks;
 use crate::state::{NodeState, RankFact};
@@ -85,7 +85,7 @@ impl FromIterator<MemberId> for Reporters {
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) id: MemberId,
-    pub(crate) label: Label,
+    pub(crate) info: MemberInfo,
     pub(crate) version: Version,
     /// `Alive`, `Suspect`, `Failed` or `Left`; `degraded` is apart because it does not travel.
     pub(crate) state: NodeState,
@@ -117,10 +117,10 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub(crate) fn new(id: MemberId, label: Label, version: Version) -> Self {
+    pub(crate) fn new(id: MemberId, info: MemberInfo, version: Version) -> Self {
         Self {
             id,
-            label,
+            info,
             version,
             state: NodeState::Alive,
             degraded: false,
@@ -147,16 +147,16 @@ impl Member {
     }
 
     pub(crate) fn name(&self) -> &str {
-        self.label.name()
+        self.info.name()
     }
 
     /// What it shares with those that may fail together with it; empty for none.
     pub(crate) fn group(&self) -> &str {
-        self.label.group()
+        self.info.group()
     }
 
     pub(crate) fn address(&self) -> &[u8] {
-        self.label.address()
+        self.info.address()
     }
 
     /// Whether there is more to tell of it than its record: ranks or attributes.
@@ -406,8 +406,8 @@ mod tests {
     use crate::config::{Config, Profile};
 
     fn member(id: u64) -> Member {
-        let label = Label::own(&Config::new("n", b"a", Profile::Standard));
-        Member::new(MemberId(id), label, Version::first(1))
+        let info = MemberInfo::own(&Config::new("n", b"a", Profile::Standard));
+        Member::new(MemberId(id), info, Version::first(1))
     }
 
     /// ZM-02: equal views have equal digests, whatever the order; the history does not count.

@@ -116,11 +116,11 @@ pub(crate) enum Message<'a> {
     },
     Probe,
     ProbeReply,
-    Ask {
+    IndirectProbe {
         suspect: MemberId,
         version: Version,
     },
-    Answer {
+    IndirectProbeReply {
         suspect: MemberId,
         version: Version,
         alive: bool,
@@ -136,7 +136,7 @@ pub(crate) enum Message<'a> {
     },
     /// `boot` if the target came from the bootstrap set, not from the history. With a claim if the
     /// receiver is held failed.
-    Discover {
+    Join {
         own: NodeFact<'a>,
         boot: bool,
         parameters: Parameters,
@@ -312,11 +312,11 @@ impl<'a> Message<'a> {
             }
             Kind::Probe => Self::Probe,
             Kind::ProbeReply => Self::ProbeReply,
-            Kind::Ask => Self::Ask {
+            Kind::IndirectProbe => Self::IndirectProbe {
                 suspect: MemberId(reader.u64()?),
                 version: read_version(reader)?,
             },
-            Kind::Answer => Self::Answer {
+            Kind::IndirectProbeReply => Self::IndirectProbeReply {
                 suspect: MemberId(reader.u64()?),
                 version: read_version(reader)?,
                 alive: reader.flag()?,
@@ -330,7 +330,7 @@ impl<'a> Message<'a> {
             Kind::Ack => Self::Ack {
                 acks: Acks::read(reader)?,
             },
-            Kind::Discover => Self::Discover {
+            Kind::Join => Self::Join {
                 own: NodeFact::read(reader)?,
                 boot: reader.flag()?,
                 parameters: Parameters::read(reader)?,

@@ -69,7 +69,7 @@ impl Zone {
             let to = match transmit.target {
                 Target::Member(id) => self.engines.iter().position(|engine| engine.id() == id),
                 Target::Seed(_) => Some(0),
-                target @ Target::Stray(_) => {
+                target @ Target::Address(_) => {
                     let address = self.engines[sender].address_of(target);
                     let address = address.expect("it was just written");
                     NAMES.iter().position(|name| name.as_bytes() == address)

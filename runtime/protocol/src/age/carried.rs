@@ -213,7 +213,9 @@ impl Age {
         if header.kind != Kind::GossipCarried || opened.is_unaddressed {
             return Err(Reject::Malformed);
         }
-        let place = self.place_of(header.sender).map_err(|_| Reject::Stranger)?;
+        let place = self
+            .place_of(header.sender)
+            .map_err(|_| Reject::UnknownSender)?;
         if !is_plausible(header.incarnation, self.incarnations[place]) {
             self.counters.incarnations_refused += 1;
             return Err(Reject::Malformed);

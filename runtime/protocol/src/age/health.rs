@@ -9,7 +9,7 @@ use super::Age;
 use crate::event::{Cause, CauseKind, Event, EventKind};
 use crate::evidence::{Observation, ObservationKind};
 use crate::identity::{MemberId, Version};
-use crate::label::Label;
+use crate::member_info::MemberInfo;
 use crate::state::NodeState;
 use crate::table::{Member, Reporters};
 
@@ -92,8 +92,8 @@ impl Age {
         }
         self.health[index] = Health::Suspect;
         self.gossip.expect(index, self.config.suspect_after);
-        let label = Label::of_participant(&self.config.participants[index]);
-        let mut member = Member::new(id, label, Version::first(1));
+        let info = MemberInfo::of_participant(&self.config.participants[index]);
+        let mut member = Member::new(id, info, Version::first(1));
         member.joined_at = self.now;
         member.state = NodeState::Suspect;
         member.cause = CauseKind::Silence;
@@ -123,9 +123,9 @@ impl Age {
         let (kind, cause) = match before {
             Health::Unknown => {
                 let participant = &self.config.participants[index];
-                let label = Label::of_participant(participant);
+                let info = MemberInfo::of_participant(participant);
                 let mut member =
-                    Member::new(id, label, Version::first(self.incarnations[index].max(1)));
+                    Member::new(id, info, Version::first(self.incarnations[index].max(1)));
                 member.joined_at = now;
                 self.table.insert(member);
                 (EventKind::NodeUp, CauseKind::Joined)

@@ -39,7 +39,7 @@ impl Age {
                 Some(self.config.participants[place as usize].address.as_bytes())
             }
             Target::Seed(_) => None,
-            Target::Stray(_) => Some(&self.stray),
+            Target::Address(_) => Some(&self.verify_address),
         }
     }
 

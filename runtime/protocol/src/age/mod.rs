@@ -43,7 +43,7 @@ use crate::counters::Counters;
 use crate::event::{CauseKind, Event, EventKind};
 use crate::evidence::ObservationKind;
 use crate::identity::{MemberId, Version};
-use crate::label::Label;
+use crate::member_info::MemberInfo;
 use crate::overlay::{Input, Phase, Told};
 use crate::parameters::Parameter;
 use crate::reject::Reject;
@@ -103,7 +103,7 @@ pub struct Age {
     /// Whom the host misses on a rail: the next ping goes there.
     asked_for: Option<u32>,
     /// The address of the last frame to a member that is no participant.
-    stray: Vec<u8>,
+    verify_address: Vec<u8>,
     refused: Option<(MemberId, String, Parameter)>,
     events: VecDeque<Event>,
     counters: Counters,
@@ -152,8 +152,8 @@ impl Age {
             .filter(|at| *at as usize != place)
             .partition(|at| !group.is_empty() && participants[*at as usize].group == *group);
         let mut table = Table::default();
-        let label = Label::of_participant(&participants[place]);
-        table.insert(Member::new(own, label, Version::first(config.incarnation)));
+        let info = MemberInfo::of_participant(&participants[place]);
+        table.insert(Member::new(own, info, Version::first(config.incarnation)));
         let mut health = vec![Health::Unknown; count];
         health[place] = Health::Alive;
         let mut incarnations = vec![0; count];
@@ -190,7 +190,7 @@ impl Age {
             unanswered: None,
             held_back: 0,
             asked_for: None,
-            stray: Vec::new(),
+            verify_address: Vec::new(),
             refused: None,
             events: VecDeque::new(),
             counters: Counters::default(),

@@ -71,7 +71,7 @@ impl Age {
             return Err(Reject::Stopped);
         }
         self.check_parameters(&header, &part)?;
-        let place = place.map_err(|_| Reject::Stranger)?;
+        let place = place.map_err(|_| Reject::UnknownSender)?;
         let is_newest = self.is_newest(place, &header, part.part);
         if part.parts == 1 {
             return self.take_message(&header, place, is_newest, part.clock, part.payload);
@@ -113,7 +113,7 @@ impl Age {
                 self.verify(to, address.as_bytes());
             }
             (None, Some(theirs)) => self.verify(to, theirs.address),
-            (None, None) => return Reject::Stranger,
+            (None, None) => return Reject::UnknownSender,
         }
         Reject::Unproven
     }

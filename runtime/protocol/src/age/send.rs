@@ -168,7 +168,7 @@ impl Age {
     fn write(&mut self, outgoing: Outgoing, buffer: &mut [u8]) -> Option<Transmit> {
         let carries = self.carries_parameters() || matches!(outgoing, Outgoing::Verify { .. });
         if let Outgoing::Verify { address, .. } = &outgoing {
-            self.stray.clone_from(address);
+            self.verify_address.clone_from(address);
         }
         if let Outgoing::Ping { to, .. } = &outgoing
             && self.receivers[*to as usize] == 0
@@ -187,7 +187,7 @@ impl Age {
             Outgoing::Reply { to, entries, part } => {
                 (Kind::GossipReply, self.target(*to), entries.len(), 4, *part)
             }
-            Outgoing::Verify { to, .. } => (Kind::GossipReply, (Target::Stray(0), *to), 0, 4, 0),
+            Outgoing::Verify { to, .. } => (Kind::GossipReply, (Target::Address(0), *to), 0, 4, 0),
         };
         if receiver == Receiver::Anyone && kind != Kind::Gossip {
             // It failed since it sent what was to be answered.

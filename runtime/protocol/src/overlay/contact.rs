@@ -12,26 +12,26 @@
 //! one before it). Frames for that life are for it too, and it has no record of which ones have come already.
 
 use crate::frame::{FrameName, Header, Receiver};
-use crate::hearsay::hearsay;
 use crate::identity::MemberId;
 use crate::overlay::Overlay;
 use crate::overlay::interface::{Phase, Target};
 use crate::overlay::outbox::{Intent, Verify};
 use crate::reject::Reject;
 use crate::state::NodeState;
+use crate::unverified::unverified_sender;
 use crate::wire::Message;
 
 impl Overlay {
     /// A frame for anyone. Returns why nothing of it is taken.
     pub(super) fn receive_unaddressed(&mut self, header: Header, message: &Message<'_>) -> Reject {
-        let Message::Discover { own, boot, .. } = message else {
+        let Message::Join { own, boot, .. } = message else {
             return Reject::Malformed;
         };
         if own.version.incarnation != header.incarnation {
             return Reject::Malformed;
         }
         if self.phase != Phase::Running || self.rejoin.is_some() {
-            return Reject::Stranger;
+            return Reject::UnknownSender;
         }
         let sender = header.sender;
         let held = self.table.get(sender);
@@ -64,13 +64,15 @@ impl Overlay {
     pub(super) fn take_verify(&mut self, from: MemberId, boot: bool, answers: FrameName) {
         if self.is_fresh(answers) {
             let target = Target::Member(from);
-            self.say(Intent::Discover { target, boot });
+            self.say(Intent::Join { target, boot });
         }
     }
 
     /// A frame for another member, or for a former life of ours: asks its sender for contact, at most once a heartbeat.
     pub(super) fn contact_unknown(&mut self, bytes: &[u8]) {
-        let Some(said) = hearsay(bytes) else { return };
+        let Some(said) = unverified_sender(bytes) else {
+            return;
+        };
         let Some((_, address)) = said.introduction else {
             return;
         };
@@ -79,8 +81,8 @@ impl Overlay {
             return;
         }
         self.contact_at = self.now.after(self.config.heartbeat_us);
-        self.say_to_stray(Receiver::Anyone, address, |slot| Intent::Discover {
-            target: Target::Stray(slot),
+        self.say_to_address(Receiver::Anyone, address, |slot| Intent::Join {
+            target: Target::Address(slot),
             boot: true,
         });
     }

@@ -73,7 +73,7 @@ impl Overlay {
                 failure_claim,
                 answers,
             } => (failure_claim, *answers),
-            Message::Discover {
+            Message::Join {
                 failure_claim: Some(failure_claim),
                 ..
             } => (failure_claim, FrameName::NONE),

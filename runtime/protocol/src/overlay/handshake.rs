@@ -155,7 +155,7 @@ impl Overlay {
     /// Everything we know goes to this link; as hints to a new one, which most likely knows most.
     fn give_base_view(&mut self, to: MemberId, as_hints: bool) {
         let (now, is_paper) = (self.now, self.is_paper());
-        let pause_us = VIEW_PAUSE_US.max(self.patience.usual_us());
+        let pause_us = VIEW_PAUSE_US.max(self.ack_rtt.rto_us());
         let hint_at = now.after(pause_us << u32::from(self.own > to));
         let Some(link) = self.links.get_mut(&to) else {
             return;

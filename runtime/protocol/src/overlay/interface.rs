@@ -146,7 +146,7 @@ pub enum Target {
     Seed(usize),
     /// Somebody who cannot be reached under its id (it uses the name of another). Ask for the
     /// address at once: the slot is used again.
-    Stray(usize),
+    Address(usize),
 }
 
 /// Which lane a frame takes.
@@ -295,7 +295,7 @@ impl Overlay {
         match target {
             Target::Member(id) => self.table.get(id).map(|member| member.address()),
             Target::Seed(index) => self.config.seeds.get(index).map(Vec::as_slice),
-            Target::Stray(slot) => self.outbox.stray(slot),
+            Target::Address(slot) => self.outbox.slot_address(slot),
         }
     }
 

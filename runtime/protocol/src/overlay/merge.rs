@@ -6,8 +6,8 @@
 use crate::event::{CauseKind, EventKind};
 use crate::evidence::ObservationKind;
 use crate::identity::{MemberId, is_plausible};
-use crate::label::Label;
 use crate::link::Subject;
+use crate::member_info::MemberInfo;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Target;
 use crate::overlay::outbox::Intent;
@@ -77,7 +77,7 @@ impl Overlay {
             self.counters.facts_refused += 1;
             return;
         }
-        let mut member = Member::new(fact.id, Label::of(fact), fact.version);
+        let mut member = Member::new(fact.id, MemberInfo::of(fact), fact.version);
         member.vouched_at = self.now;
         if !fact.state.in_view() {
             // Gone before we came: remembered, so that late news of its life is known as late.
@@ -179,7 +179,7 @@ impl Overlay {
     /// and the weaker side yields; anybody else is let in by its answer.
     fn query_restart(&mut self, id: MemberId) {
         self.counters.restarts_queried += 1;
-        self.say(Intent::Discover {
+        self.say(Intent::Join {
             target: Target::Member(id),
             boot: false,
         });
@@ -203,7 +203,7 @@ impl Overlay {
                     0,
                 );
             }
-            self.checks.remove(&id);
+            self.indirect_probes.remove(&id);
             self.links.remove(&id);
             self.adopt(fact);
             self.joined(from, fact);
@@ -221,7 +221,7 @@ impl Overlay {
         if let Some(link) = self.links.get_mut(&id) {
             link.heard();
         }
-        self.checks.remove(&id);
+        self.indirect_probes.remove(&id);
         self.spread(Subject::Node(id), Some(from));
     }
 
@@ -235,7 +235,7 @@ impl Overlay {
         self.table.change(fact.id, |member| {
             member.enter(fact.version);
             member.state = NodeState::Alive;
-            member.label = Label::of(fact);
+            member.info = MemberInfo::of(fact);
             if !planted::on(Fault::SuspicionLeaks) {
                 member.reporters = Reporters::default();
             }
@@ -294,7 +294,7 @@ impl Overlay {
         }
         if fact.state == NodeState::Failed {
             // A verdict with too few reporters for our rule: look for ourselves.
-            self.check(id, None, Some(fact.cause));
+            self.start_indirect_probe(id, None, Some(fact.cause));
         }
     }
 
@@ -393,7 +393,7 @@ impl Overlay {
     fn removed(&mut self, id: MemberId, from: Option<MemberId>) {
         self.forget_attributes(id);
         self.links.remove(&id);
-        self.checks.remove(&id);
+        self.indirect_probes.remove(&id);
         self.acks.remove(&id);
         self.views.forget(id);
         self.minority.view_changed();
@@ -496,5 +496,5 @@ fn take_end(member: &mut Member, fact: &NodeFact<'_>, now: Instant) {
     member.silent_us = fact.silent_us;
     member.reporters = fact.reporters;
     member.removed_at = now;
-    member.label = Label::of(fact);
+    member.info = MemberInfo::of(fact);
 }

@@ -14,7 +14,7 @@
 //!
 //! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
 //! the first change after quiet leaves at once, only those that follow wait for tau, or for the
-//! acknowledgement of what went before (`patience`), which also widens deadlines. For little
+//! acknowledgement of what went before (`ack_rtt`), which also widens deadlines. For little
 //! traffic: news goes along a tree, and as a hint over all other links; in views of at most 32
 //! the origin of a death tells everybody directly instead; a new link gets the base view as hints.
 //! For truth: news is acknowledged
@@ -26,11 +26,11 @@
 mod attributes;
 mod contact;
 mod correlation;
-mod discover;
 mod failure_claim;
 mod handshake;
-mod helper;
+mod indirect_probe;
 mod interface;
+mod join;
 mod merge;
 mod minority;
 mod name_conflict;
@@ -55,16 +55,16 @@ use std::collections::{BTreeMap, VecDeque};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use crate::ack_rtt::AckRtt;
 use crate::attributes::Store;
 use crate::config::{Config, ConfigError, SEEDS_MAX};
 use crate::counters::Counters;
 use crate::event::{Cause, CauseKind, Event, EventKind};
 use crate::evidence::{Observation, ObservationKind};
 use crate::identity::{ADDRESS_MAX, MemberId, Version};
-use crate::label::Label;
 use crate::lateness::Lateness;
 use crate::link::{AckWait, Link, Subject};
-use crate::patience::Patience;
+use crate::member_info::MemberInfo;
 use crate::reject::Reject;
 use crate::replay::ReplayGuard;
 use crate::state::{NodeState, RankFact, RankState};
@@ -73,9 +73,9 @@ use crate::time::Instant;
 use crate::wire::Acks;
 
 pub use correlation::GroupFailure;
-use discover::Rejoin;
-use helper::Check;
+use indirect_probe::IndirectProbe;
 pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
+use join::Rejoin;
 use outbox::{Intent, Outbox};
 pub use sizes::Sizes;
 pub use snapshot::ResumeError;
@@ -97,7 +97,7 @@ pub struct Overlay {
     table: Table,
     links: BTreeMap<MemberId, Link>,
     /// Suspects we probe ourselves: for helpers' questions, and to check what we were told.
-    checks: BTreeMap<MemberId, Check>,
+    indirect_probes: BTreeMap<MemberId, IndirectProbe>,
     replay: ReplayGuard,
     /// Our incarnations since this engine began, the present one last: frames for these are for us.
     incarnations: Vec<u64>,
@@ -110,7 +110,7 @@ pub struct Overlay {
     /// News frames to acknowledge, by sender.
     acks: BTreeMap<MemberId, Acks>,
     /// How long acknowledgements take on all links.
-    patience: Patience,
+    ack_rtt: AckRtt,
     /// Until when we wait for what a hint made us ask for.
     asked: BTreeMap<Subject, Instant>,
     events: VecDeque<Event>,
@@ -126,10 +126,10 @@ pub struct Overlay {
     /// The answer to `poll_timeout`, until something is taken in or goes out.
     timeout: Option<Instant>,
     beat_at: Instant,
-    discover_at: Instant,
-    discover_wait_us: u64,
+    join_at: Instant,
+    join_wait_us: u64,
     /// Whose turn it is to be knocked at: each comes, however many there are and however rarely.
-    discover_turn: usize,
+    join_turn: usize,
     topology_dirty: bool,
     /// No change of links before this.
     topology_at: Instant,
@@ -168,7 +168,7 @@ impl Overlay {
         let restart_inquiry = restart_inquiry::RestartInquiry::of(&config);
         let version = Version::first(restart_inquiry.incarnation().unwrap_or(config.incarnation));
         let mut table = Table::default();
-        table.insert(Member::new(own, Label::own(&config), version));
+        table.insert(Member::new(own, MemberInfo::own(&config), version));
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&config.random_seed.to_le_bytes());
         seed[8..16].copy_from_slice(&own.0.to_le_bytes());
@@ -178,7 +178,7 @@ impl Overlay {
             phase: Phase::Running,
             table,
             links: BTreeMap::new(),
-            checks: BTreeMap::new(),
+            indirect_probes: BTreeMap::new(),
             replay: ReplayGuard::new(config.members_max + 256, config.heartbeat_us),
             incarnations: vec![version.incarnation],
             contact_at: Instant::default(),
@@ -187,7 +187,7 @@ impl Overlay {
             outbox: Outbox::default(),
             views: Views::default(),
             acks: BTreeMap::new(),
-            patience: Patience::NONE,
+            ack_rtt: AckRtt::NONE,
             asked: BTreeMap::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
@@ -198,9 +198,9 @@ impl Overlay {
             now: Instant::default(),
             timeout: None,
             beat_at: Instant::default(),
-            discover_at: Instant::default(),
-            discover_wait_us: discover::first_wait_us(&config),
-            discover_turn: 0,
+            join_at: Instant::default(),
+            join_wait_us: join::first_wait_us(&config),
+            join_turn: 0,
             topology_dirty: true,
             topology_at: Instant::default(),
             rejoin: None,
@@ -278,7 +278,7 @@ impl Overlay {
             Input::Address(address) => self.move_to(address),
             Input::Key(key) => {
                 self.config.key = Some(key);
-                self.discover_at = self.now;
+                self.join_at = self.now;
                 Ok(())
             }
             Input::Policy(policy) => {
@@ -340,8 +340,8 @@ impl Overlay {
             self.name_state.since.get_or_insert(now);
             let phase = self.random(self.config.heartbeat_us);
             self.beat_at = now.after(phase);
-            self.discover_at = now;
-            self.discover_turn = self.random(u64::from(u32::MAX)) as usize;
+            self.join_at = now;
+            self.join_turn = self.random(u64::from(u32::MAX)) as usize;
             self.heard_any = now;
             self.begin_side();
             self.grace();
@@ -389,8 +389,8 @@ impl Overlay {
         self.run_correlation();
         self.run_links(judges);
         self.run_attributes();
-        if self.now >= self.discover_at {
-            self.run_discovery();
+        if self.now >= self.join_at {
+            self.run_join();
         }
     }
 
@@ -403,7 +403,7 @@ impl Overlay {
         let now = self.now;
         self.asked.retain(|_, until| now < *until);
         self.lateness.decay();
-        self.patience.fade();
+        self.ack_rtt.decay();
         self.advance_stale_frames();
         self.topology_dirty |= self.degree() < self.config.neighbours;
         self.judge_suspects();
@@ -420,7 +420,7 @@ impl Overlay {
             return Instant::NEVER;
         }
         self.beat_at
-            .min(self.discover_at)
+            .min(self.join_at)
             .min(self.next_rejoin_timer())
             .min(self.restart_inquiry.next_timer())
             .min(self.next_watch_timer())
@@ -440,7 +440,7 @@ impl Overlay {
     fn ack_wait(&self) -> AckWait {
         AckWait {
             least_us: self.ack_wait_us(),
-            others: self.patience,
+            others: self.ack_rtt,
         }
     }
 
@@ -455,7 +455,7 @@ impl Overlay {
             return Err(Reject::Full);
         }
         self.config.seeds.push(address.to_vec());
-        self.discover_at = self.now;
+        self.join_at = self.now;
         Ok(())
     }
 
@@ -569,7 +569,7 @@ impl Overlay {
     fn stop(&mut self) {
         self.phase = Phase::Stopped;
         self.links.clear();
-        self.checks.clear();
+        self.indirect_probes.clear();
         self.acks.clear();
         self.outbox = Outbox::default();
         self.views = Views::default();

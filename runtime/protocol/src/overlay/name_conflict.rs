@@ -49,7 +49,7 @@ impl Overlay {
             return Ok(());
         }
         let Some(own) = own else {
-            return Err(Reject::Stranger);
+            return Err(Reject::UnknownSender);
         };
         if held.address() == own.address {
             return Ok(());
@@ -68,7 +68,7 @@ impl Overlay {
             } => {
                 self.take_name_conflict(own, *age_us, *receiver_incarnation);
             }
-            Message::Discover { own, .. } | Message::Link { own, .. }
+            Message::Join { own, .. } | Message::Link { own, .. }
                 if own.version.incarnation == header.incarnation =>
             {
                 self.send_name_conflict(own);
@@ -89,7 +89,7 @@ impl Overlay {
         self.name_state.sent_at = Some(self.now);
         let receiver_incarnation = fact.version.incarnation;
         let to = Receiver::Member(fact.id, receiver_incarnation);
-        self.say_to_stray(to, fact.address, |slot| Intent::NameConflict {
+        self.say_to_address(to, fact.address, |slot| Intent::NameConflict {
             slot,
             receiver_incarnation,
         });

@@ -14,7 +14,7 @@ use crate::overlay::interface::{Route, Target};
 /// Most intents waiting.
 pub(super) const OUTBOX_MAX: usize = 8192;
 /// Addresses kept of senders that cannot be reached under their id.
-const STRAYS_MAX: usize = 8;
+const ADDRESS_SLOTS: usize = 8;
 /// Most senders of first requests that wait for an answer. In a boot of thousands many come at the same time; a sender
 /// that gets no answer repeats its request.
 const VERIFIES_MAX: usize = 1024;
@@ -34,12 +34,12 @@ pub(super) enum Intent {
         to: MemberId,
         route: Route,
     },
-    Ask {
+    IndirectProbe {
         to: MemberId,
         suspect: MemberId,
         version: Version,
     },
-    Answer {
+    IndirectProbeReply {
         to: MemberId,
         suspect: MemberId,
         version: Version,
@@ -54,7 +54,7 @@ pub(super) enum Intent {
         subject: Subject,
         route: Route,
     },
-    Discover {
+    Join {
         target: Target,
         boot: bool,
     },
@@ -84,10 +84,10 @@ pub(super) enum Intent {
 pub(super) struct Outbox {
     intents: VecDeque<Intent>,
     /// Addresses of senders that cannot be reached under their id (another member holds the name).
-    strays: [Stray; STRAYS_MAX],
+    address_slots: [AddressSlot; ADDRESS_SLOTS],
     verifies: BTreeMap<MemberId, Verify>,
     /// The receiver of the last `Verify`.
-    verified: Stray,
+    verified: AddressSlot,
 }
 
 /// The answer to a request that was for anyone.
@@ -101,7 +101,7 @@ pub(super) struct Verify {
 
 /// An address that belongs to no member we know, for one frame.
 #[derive(Clone, Debug, Default)]
-struct Stray {
+struct AddressSlot {
     address: Vec<u8>,
     to: Option<Receiver>,
     /// The frame is still to be written.
@@ -123,36 +123,36 @@ impl Outbox {
     }
 
     /// Adds one that goes to an address that belongs to no member; false if too many of those wait.
-    pub(super) fn push_to_stray(
+    pub(super) fn push_to_address(
         &mut self,
         to: Receiver,
         address: &[u8],
         intent: impl Fn(usize) -> Intent,
     ) -> bool {
-        let Some(slot) = self.strays.iter().position(|stray| !stray.waits) else {
+        let Some(slot) = self.address_slots.iter().position(|slot| !slot.waits) else {
             return false;
         };
-        self.strays[slot].address = address.to_vec();
-        self.strays[slot].to = Some(to);
-        self.strays[slot].waits = self.push(intent(slot));
-        self.strays[slot].waits
+        self.address_slots[slot].address = address.to_vec();
+        self.address_slots[slot].to = Some(to);
+        self.address_slots[slot].waits = self.push(intent(slot));
+        self.address_slots[slot].waits
     }
 
     /// The address kept in this slot.
-    pub(super) fn stray(&self, slot: usize) -> Option<&[u8]> {
+    pub(super) fn slot_address(&self, slot: usize) -> Option<&[u8]> {
         Some(&*self.slot(slot)?.address)
     }
 
     /// Whom a frame to the address in this slot is for.
-    pub(super) fn stray_receiver(&self, slot: usize) -> Option<Receiver> {
+    pub(super) fn slot_receiver(&self, slot: usize) -> Option<Receiver> {
         self.slot(slot)?.to
     }
 
-    /// The slot behind all strays is that of `Verify`.
-    fn slot(&self, slot: usize) -> Option<&Stray> {
+    /// The slot behind all address_slots is that of `Verify`.
+    fn slot(&self, slot: usize) -> Option<&AddressSlot> {
         match slot {
-            STRAYS_MAX => Some(&self.verified),
-            _ => self.strays.get(slot),
+            ADDRESS_SLOTS => Some(&self.verified),
+            _ => self.address_slots.get(slot),
         }
     }
 
@@ -170,7 +170,7 @@ impl Outbox {
         let (to, mut verify) = self.verifies.pop_first()?;
         self.verified.address = core::mem::take(&mut verify.address);
         self.verified.to = Some(Receiver::Member(to, verify.request.incarnation));
-        Some((verify, STRAYS_MAX))
+        Some((verify, ADDRESS_SLOTS))
     }
 
     pub(super) fn pop(&mut self) -> Option<Intent> {
@@ -178,12 +178,12 @@ impl Outbox {
         if let Intent::Refuse { slot }
         | Intent::NameConflict { slot, .. }
         | Intent::Correct { slot, .. }
-        | Intent::Discover {
-            target: Target::Stray(slot),
+        | Intent::Join {
+            target: Target::Address(slot),
             ..
         } = intent
         {
-            self.strays[slot].waits = false;
+            self.address_slots[slot].waits = false;
         }
         Some(intent)
     }

@@ -39,7 +39,7 @@ impl Overlay {
             Message::Link {
                 own, parameters, ..
             }
-            | Message::Discover {
+            | Message::Join {
                 own, parameters, ..
             }
             | Message::Verify {
@@ -133,6 +133,6 @@ impl Overlay {
         }
         refused.answered_at = now;
         let to = Receiver::Member(own.id, own.version.incarnation);
-        self.say_to_stray(to, own.address, |slot| Intent::Refuse { slot });
+        self.say_to_address(to, own.address, |slot| Intent::Refuse { slot });
     }
 }

@@ -122,11 +122,11 @@ impl Overlay {
     }
 
     /// A letter came over a link: whether it stays in the tree (or comes into it).
-    pub(super) fn judge_letter(&mut self, from: MemberId, brought_news: bool) -> bool {
+    pub(super) fn update_eager(&mut self, from: MemberId, brought_news: bool) -> bool {
         let is_paper = self.is_paper();
         let keeps = is_paper || planted::on(Fault::TreeNeverPruned);
         let link = self.links.get_mut(&from).filter(|_| !keeps);
-        link.is_none_or(|link| link.judge_letter(brought_news))
+        link.is_none_or(|link| link.update_eager(brought_news))
     }
 
     /// The peer names what it holds, or asks for what we hold.

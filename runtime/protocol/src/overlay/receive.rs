@@ -9,7 +9,7 @@
 use crate::config::MTU_MAX;
 use crate::frame::{self, Header, Kind, Receiver};
 use crate::identity::{MemberId, Version, is_plausible};
-use crate::label::Label;
+use crate::member_info::MemberInfo;
 use crate::overlay::Overlay;
 use crate::overlay::interface::{Phase, Route};
 use crate::overlay::outbox::Intent;
@@ -98,7 +98,7 @@ impl Overlay {
     fn receive_rejoining(&mut self, from: MemberId, message: &Message<'_>) -> Result<(), Reject> {
         let asks = matches!(message, Message::Probe | Message::Link { asked: None, .. });
         if !asks || self.table.in_view(from).is_none() {
-            return Err(Reject::Stranger);
+            return Err(Reject::UnknownSender);
         }
         self.say(Intent::ProbeReply {
             to: from,
@@ -110,7 +110,7 @@ impl Overlay {
     /// A frame from an earlier life than one we know. If somebody introduces itself with it, it
     /// may be another member of that name, or a node whose clock went back: it is sent the record of its id.
     fn receive_old(&mut self, message: &Message<'_>) -> Reject {
-        if let Message::Discover { own, .. }
+        if let Message::Join { own, .. }
         | Message::Link {
             own, asked: None, ..
         } = message
@@ -125,7 +125,7 @@ impl Overlay {
         if self.answer_due(own.id) {
             let about = own.id;
             let to = Receiver::Member(about, own.version.incarnation);
-            self.say_to_stray(to, own.address, |slot| Intent::Correct { slot, about });
+            self.say_to_address(to, own.address, |slot| Intent::Correct { slot, about });
         }
     }
 
@@ -161,11 +161,11 @@ impl Overlay {
             return Err(if self.is_full() {
                 Reject::Full
             } else {
-                Reject::Stranger
+                Reject::UnknownSender
             });
         };
         if header.incarnation > member.version.incarnation {
-            return Err(Reject::Stranger);
+            return Err(Reject::UnknownSender);
         }
         if header.incarnation < member.version.incarnation {
             return Err(self.receive_old(message));
@@ -173,7 +173,7 @@ impl Overlay {
         match member.state {
             // Strangers in paper mode: they may knock, and that is all.
             NodeState::Left | NodeState::Failed if self.is_paper() => match message {
-                Message::Discover { .. } | Message::View { .. } | Message::Verify { .. } => Ok(()),
+                Message::Join { .. } | Message::View { .. } | Message::Verify { .. } => Ok(()),
                 _ => Err(Reject::Outcast),
             },
             NodeState::Left => {
@@ -207,7 +207,7 @@ impl Overlay {
             && self.replay.is_latest(header.sender, header.sequence)
         {
             self.table
-                .change(header.sender, |member| member.label = Label::of(own));
+                .change(header.sender, |member| member.info = MemberInfo::of(own));
         }
     }
 
@@ -259,14 +259,16 @@ impl Overlay {
                 route: Route::All,
             }),
             Message::ProbeReply => {}
-            Message::Ask { suspect, version } => self.asked(from, suspect, version),
-            Message::Answer {
+            Message::IndirectProbe { suspect, version } => {
+                self.take_indirect_probe(from, suspect, version);
+            }
+            Message::IndirectProbeReply {
                 suspect,
                 version,
                 alive,
                 age_us,
             } => {
-                self.answered(from, suspect, version, alive, age_us);
+                self.take_indirect_probe_reply(from, suspect, version, alive, age_us);
             }
             Message::News {
                 want_ack,
@@ -279,7 +281,7 @@ impl Overlay {
                 self.counters.news_duplicates += known as u64;
                 let taken = self.take_facts(from, &facts);
                 if want_ack && taken {
-                    let eager = self.judge_letter(from, 2 * known <= facts.len());
+                    let eager = self.update_eager(from, 2 * known <= facts.len());
                     self.acknowledge(from, header.sequence | if eager { 0 } else { ACK_LAZY });
                 }
                 if want_ack && !self.links.contains_key(&from) {
@@ -292,7 +294,7 @@ impl Overlay {
                 }
             }
             Message::Ack { acks } => self.take_acks(from, acks.as_slice()),
-            Message::Discover {
+            Message::Join {
                 failure_claim,
                 boot,
                 ..
@@ -338,7 +340,7 @@ impl Overlay {
         if let Some(link) = self.links.get_mut(&from) {
             for ack in acks {
                 let took_us = link.acked(now, ack & !ACK_LAZY, ack & ACK_LAZY == 0);
-                took_us.into_iter().for_each(|us| self.patience.learn(us));
+                took_us.into_iter().for_each(|us| self.ack_rtt.sample(us));
             }
         }
     }
@@ -403,9 +405,9 @@ impl Overlay {
                 match verdict::order((node.version, node.state), (held.version, held.state)) {
                     Order::Newer => true,
                     Order::Same => {
-                        let mut unheard = node.reporters.iter();
+                        let mut reporters = node.reporters.iter();
                         held.state == NodeState::Suspect
-                            && unheard.any(|reporter| !held.reporters.contains(reporter))
+                            && reporters.any(|reporter| !held.reporters.contains(reporter))
                     }
                     Order::Older => false,
                 }
@@ -427,7 +429,7 @@ impl Overlay {
     }
 
     pub(super) fn introduce_to(&mut self, to: MemberId) {
-        self.say(Intent::Discover {
+        self.say(Intent::Join {
             target: super::Target::Member(to),
             boot: true,
         });
@@ -444,7 +446,7 @@ impl Overlay {
 fn introduction<'a, 'b>(message: &'b Message<'a>) -> Option<&'b NodeFact<'a>> {
     match message {
         Message::Link { own, .. }
-        | Message::Discover { own, .. }
+        | Message::Join { own, .. }
         | Message::View { own, .. }
         | Message::Verify { own, .. }
         | Message::Refusal { own, .. } => Some(own),

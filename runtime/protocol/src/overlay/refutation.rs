@@ -6,8 +6,8 @@
 use crate::config::Policy;
 use crate::event::{CauseKind, EventKind};
 use crate::identity::{ADDRESS_MAX, INCARNATION_MAX, MemberId, Version};
-use crate::label::Label;
 use crate::link::Subject;
+use crate::member_info::MemberInfo;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Phase;
 use crate::overlay::outbox::Outbox;
@@ -92,8 +92,8 @@ impl Overlay {
             return Ok(());
         }
         self.config.address = address.to_vec();
-        let label = Label::own(&self.config);
-        self.table.change(self.own, |own| own.label = label);
+        let info = MemberInfo::own(&self.config);
+        self.table.change(self.own, |own| own.info = info);
         if self.phase == Phase::Running {
             self.renew_own(self.own_version().raised());
         }
@@ -161,7 +161,7 @@ impl Overlay {
             self.tell(id, EventKind::NodeRecovered, CauseKind::Claimed, nobody, 0);
         }
         self.links.clear();
-        self.checks.clear();
+        self.indirect_probes.clear();
         self.acks.clear();
         // Waiting messages belong to the old view.
         self.outbox = Outbox::default();
@@ -171,7 +171,7 @@ impl Overlay {
         self.doubted_since = None;
         self.heard_any = self.now;
         self.topology_dirty = true;
-        self.discover_soon();
+        self.join_soon();
         self.grace();
         self.renew_own(fact.version.max(self.own_version()).reborn());
         if let Some(with) = from {

@@ -60,13 +60,13 @@ impl Overlay {
     }
 
     /// To an address that belongs to no member we know.
-    pub(super) fn say_to_stray(
+    pub(super) fn say_to_address(
         &mut self,
         to: Receiver,
         address: &[u8],
         intent: impl Fn(usize) -> Intent,
     ) {
-        if !self.outbox.push_to_stray(to, address, intent) {
+        if !self.outbox.push_to_address(to, address, intent) {
             self.counters.outbox_dropped += 1;
         }
     }
@@ -111,7 +111,7 @@ impl Overlay {
         match target {
             Target::Member(id) => self.receiver(id),
             Target::Seed(_) => Some(Receiver::Anyone),
-            Target::Stray(slot) => self.outbox.stray_receiver(slot),
+            Target::Address(slot) => self.outbox.slot_receiver(slot),
         }
     }
 
@@ -141,8 +141,8 @@ impl Overlay {
         if news.is_some() {
             return Some(news);
         }
-        let usual_us = self.patience.usual_us();
-        if let Some(view) = self.views.pop_rest(self.now, usual_us) {
+        let rto_us = self.ack_rtt.rto_us();
+        if let Some(view) = self.views.pop_rest(self.now, rto_us) {
             return Some(self.write_view(view, body));
         }
         self.write_attributes(body).map(Some)
@@ -174,17 +174,17 @@ impl Overlay {
                 (Kind::Probe, Target::Member(to), Route::All)
             }
             Intent::ProbeReply { to, route } => (Kind::ProbeReply, Target::Member(to), route),
-            Intent::Ask {
+            Intent::IndirectProbe {
                 to,
                 suspect,
                 version,
             } => {
-                self.counters.asks_sent += 1;
+                self.counters.indirect_probes_sent += 1;
                 writer.u64(suspect.0).ok()?;
                 write_version(writer, version).ok()?;
-                (Kind::Ask, Target::Member(to), Route::Next)
+                (Kind::IndirectProbe, Target::Member(to), Route::Next)
             }
-            Intent::Answer {
+            Intent::IndirectProbeReply {
                 to,
                 suspect,
                 version,
@@ -196,7 +196,7 @@ impl Overlay {
                 write_version(writer, version).ok()?;
                 writer.u8(u8::from(alive)).ok()?;
                 writer.u32(age_us).ok()?;
-                (Kind::Answer, Target::Member(to), Route::Next)
+                (Kind::IndirectProbeReply, Target::Member(to), Route::Next)
             }
             Intent::Ack { to } => {
                 if self.links.get(&to).is_some_and(|l| l.can_send(self.now)) {
@@ -226,8 +226,8 @@ impl Overlay {
                 self.counters.news_sent += 1;
                 (Kind::News, Target::Member(to), route)
             }
-            Intent::Discover { target, boot } => {
-                self.counters.discoveries += 1;
+            Intent::Join { target, boot } => {
+                self.counters.join_requests_sent += 1;
                 self.write_own(writer).ok()?;
                 writer.u8(u8::from(boot)).ok()?;
                 Parameters::of(&self.config).write(writer).ok()?;
@@ -238,7 +238,7 @@ impl Overlay {
                     }
                     _ => writer.u8(0).ok()?,
                 }
-                (Kind::Discover, target, Route::All)
+                (Kind::Join, target, Route::All)
             }
             Intent::FailureClaim { to, answers } => {
                 self.failure_claim_about(to)?.write(writer).ok()?;
@@ -248,7 +248,7 @@ impl Overlay {
             Intent::Refuse { slot } => {
                 self.write_own(writer).ok()?;
                 Parameters::of(&self.config).write(writer).ok()?;
-                (Kind::Refusal, Target::Stray(slot), Route::All)
+                (Kind::Refusal, Target::Address(slot), Route::All)
             }
             Intent::NameConflict {
                 slot,
@@ -257,7 +257,7 @@ impl Overlay {
                 self.write_own(writer).ok()?;
                 writer.u64(self.name_age_us()).ok()?;
                 writer.u64(receiver_incarnation).ok()?;
-                (Kind::NameConflict, Target::Stray(slot), Route::All)
+                (Kind::NameConflict, Target::Address(slot), Route::All)
             }
             Intent::Correct { slot, about } => {
                 self.write_own(writer).ok()?;
@@ -265,7 +265,7 @@ impl Overlay {
                 writer.u8(1).ok()?;
                 writer.u16(1).ok()?;
                 self.write_fact(writer, Subject::Node(about)).ok()??;
-                (Kind::View, Target::Stray(slot), Route::All)
+                (Kind::View, Target::Address(slot), Route::All)
             }
             _ => return None,
         })
@@ -277,7 +277,7 @@ impl Overlay {
         writer.u8(u8::from(verify.boot)).ok()?;
         Parameters::of(&self.config).write(&mut writer).ok()?;
         verify.request.write(&mut writer).ok()?;
-        let target = Target::Stray(slot);
+        let target = Target::Address(slot);
         Some((writer.used(), Kind::Verify, target, Class::News, Route::All))
     }
 

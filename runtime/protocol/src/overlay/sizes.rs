@@ -2,7 +2,7 @@
 
 use crate::link::{FLIGHTS_MAX, Link};
 use crate::overlay::outbox::OUTBOX_MAX;
-use crate::overlay::{EVENTS_MAX, Overlay, handshake, helper, topology, views};
+use crate::overlay::{EVENTS_MAX, Overlay, handshake, indirect_probe, topology, views};
 
 /// Numbers of things kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Sizes {
     /// Intents in the outbox, and views that are being told.
     pub intents: usize,
     /// Suspects looked after.
-    pub checks: usize,
+    pub indirect_probes: usize,
     /// Events waiting for the host.
     pub events: usize,
 }
@@ -39,7 +39,7 @@ impl Overlay {
             flights: self.links.values().map(|link| link.flights()).sum(),
             replay: self.replay.len(),
             intents: self.outbox.len() + self.views.len(),
-            checks: self.checks.len(),
+            indirect_probes: self.indirect_probes.len(),
             events: self.events.len(),
         }
     }
@@ -59,7 +59,7 @@ impl Overlay {
             flights: links * FLIGHTS_MAX,
             replay: self.config.members_max + 256,
             intents: OUTBOX_MAX + views::VIEWS_MAX,
-            checks: helper::CHECKS_MAX,
+            indirect_probes: indirect_probe::INDIRECT_PROBES_MAX,
             events: EVENTS_MAX,
         }
     }

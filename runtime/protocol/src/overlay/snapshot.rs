@@ -13,8 +13,8 @@ use crate::attributes::message::read_version;
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::config::{Config, ConfigError};
 use crate::identity::MemberId;
-use crate::label::Label;
 use crate::link::Link;
+use crate::member_info::MemberInfo;
 use crate::overlay::Overlay;
 use crate::table::Member;
 use crate::time::Instant;
@@ -118,7 +118,7 @@ impl Overlay {
         };
         engine.table.change(engine.own, |own| own.version = version);
         engine.now = now;
-        engine.discover_soon();
+        engine.join_soon();
         engine.name_state.since = Some(named_since);
         engine.restore_attributes(map_version, &entries);
         while !reader.is_empty() {
@@ -173,7 +173,7 @@ impl Overlay {
     fn restore(&mut self, fact: Fact<'_>) -> Result<(), ResumeError> {
         match fact {
             Fact::Node(fact) if fact.id != self.own => {
-                let mut member = Member::new(fact.id, Label::of(&fact), fact.version);
+                let mut member = Member::new(fact.id, MemberInfo::of(&fact), fact.version);
                 member.state = fact.state;
                 member.cause = fact.cause;
                 member.exit_code = fact.exit_code;

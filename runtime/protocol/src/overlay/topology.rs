@@ -29,7 +29,7 @@ impl Overlay {
         let is_time = self.rejoin.is_none() && self.now >= self.topology_at;
         if is_time && core::mem::take(&mut self.topology_dirty) {
             if self.table.live() > 1 && !self.is_paper() {
-                let pause_us = TOPOLOGY_US_MIN.max(self.patience.usual_us());
+                let pause_us = TOPOLOGY_US_MIN.max(self.ack_rtt.rto_us());
                 self.topology_at = self.now.after(pause_us.min(self.config.heartbeat_us));
             }
             self.choose_successors();

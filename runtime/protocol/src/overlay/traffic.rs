@@ -161,7 +161,7 @@ impl Overlay {
         let member = self.table.in_view(from).filter(|_| from != self.own);
         let is_current = member.is_some_and(|m| m.version.incarnation == header.incarnation);
         if !is_current || self.phase != Phase::Running || self.rejoin.is_some() {
-            return Err(Reject::Stranger);
+            return Err(Reject::UnknownSender);
         }
         self.replay
             .accept(self.now, from, header.incarnation, header.sequence)?;

@@ -8,7 +8,7 @@
 //! and hears of the others from them as well.
 //!
 //! The rest goes when nothing else is to be said, to each in turn, and at most so many datagrams in
-//! the time that acknowledgements take of late (`patience`): where those are slow, so is this. Who
+//! the time that acknowledgements take of late (`ack_rtt`): where those are slow, so is this. Who
 //! knocks again gets a first datagram again, and never two views at the same time.
 
 use core::ops::Bound;
@@ -80,14 +80,14 @@ impl Views {
         })
     }
 
-    /// The next view that goes on, if it may; `usual_us` is how long acknowledgements take.
-    pub(super) fn pop_rest(&mut self, now: Instant, usual_us: u64) -> Option<View> {
+    /// The next view that goes on, if it may; `rto_us` is how long acknowledgements take.
+    pub(super) fn pop_rest(&mut self, now: Instant, rto_us: u64) -> Option<View> {
         if now < self.rest_at() {
             return None;
         }
         if now >= self.open_at {
             self.left = WINDOW;
-            self.open_at = now.after(usual_us.max(WINDOW_US_MIN));
+            self.open_at = now.after(rto_us.max(WINDOW_US_MIN));
         }
         self.left -= 1;
         let last = self.last.map_or(Bound::Unbounded, Bound::Excluded);

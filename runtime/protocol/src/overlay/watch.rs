@@ -20,7 +20,7 @@ use crate::time::Instant;
 use crate::verdict::{self, Silence};
 
 /// Helpers asked in one round.
-const HELPERS: usize = 3;
+const PROBERS_MAX: usize = 3;
 /// Rounds in a heartbeat when there are no helpers.
 const LONELY_ROUNDS: u64 = 8;
 
@@ -63,8 +63,8 @@ impl Overlay {
             link.round_at = verdict::probe_at(alive_at.max(link.since), self.config.heartbeat_us);
         }
         match returns {
-            true => self.check(id, None, None),
-            false => self.look(id),
+            true => self.start_indirect_probe(id, None, None),
+            false => self.probe_unreachable(id),
         }
         Ok(())
     }
@@ -79,7 +79,7 @@ impl Overlay {
         for id in watched {
             self.watch(id);
         }
-        self.run_checks();
+        self.run_indirect_probes();
     }
 
     /// One member we observe, at the time now.
@@ -117,8 +117,8 @@ impl Overlay {
             };
             link.round_at = now.after(pause_us);
             self.topology_dirty |= link.rounds == 2;
-            let asked_helpers = self.probe_round(id, version);
-            if !asked_helpers
+            let has_probers = self.probe_round(id, version);
+            if !has_probers
                 && let Some(link) = self.links.get_mut(&id).filter(|l| l.is_unattested())
             {
                 // With nobody to ask, a few lost datagrams would be all the evidence there is. A helper
@@ -160,45 +160,45 @@ impl Overlay {
             asked: None,
             route: Route::All,
         });
-        self.ask_helpers(id, version)
+        self.request_indirect_probes(id, version)
     }
 
     /// Asks up to three others to look after it, its other observers first. False if there are none.
-    pub(super) fn ask_helpers(&mut self, id: MemberId, version: Version) -> bool {
+    pub(super) fn request_indirect_probes(&mut self, id: MemberId, version: Version) -> bool {
         let answered = self
             .links
             .get(&id)
             .map(|link| link.silent)
             .unwrap_or_default();
-        let able = |table: &crate::table::Table, helper: MemberId, own: MemberId| {
-            helper != own
-                && helper != id
-                && !answered.contains(helper)
+        let able = |table: &crate::table::Table, prober: MemberId, own: MemberId| {
+            prober != own
+                && prober != id
+                && !answered.contains(prober)
                 && table
-                    .get(helper)
+                    .get(prober)
                     .is_some_and(|m| m.state == NodeState::Alive)
         };
-        let mut helpers: Vec<MemberId> = self
+        let mut probers: Vec<MemberId> = self
             .table
             .predecessors(id)
             .take(self.config.successors)
             .map(|member| member.id)
-            .filter(|helper| able(&self.table, *helper, self.own))
-            .take(HELPERS - 1)
+            .filter(|prober| able(&self.table, *prober, self.own))
+            .take(PROBERS_MAX - 1)
             .collect();
         let mut others: Vec<MemberId> = self
             .table
             .iter_live()
             .map(|member| member.id)
-            .filter(|helper| able(&self.table, *helper, self.own) && !helpers.contains(helper))
+            .filter(|prober| able(&self.table, *prober, self.own) && !probers.contains(prober))
             .collect();
-        while helpers.len() < HELPERS && !others.is_empty() {
+        while probers.len() < PROBERS_MAX && !others.is_empty() {
             let index = self.random(others.len() as u64) as usize;
-            helpers.push(others.swap_remove(index));
+            probers.push(others.swap_remove(index));
         }
-        let any = !helpers.is_empty();
-        for to in helpers {
-            self.say(Intent::Ask {
+        let any = !probers.is_empty();
+        for to in probers {
+            self.say(Intent::IndirectProbe {
                 to,
                 suspect: id,
                 version,
@@ -221,7 +221,7 @@ impl Overlay {
         if doubts && self.doubted_since.is_none() {
             self.doubted_since = Some(self.now);
             self.counters.self_doubts += 1;
-            self.discover_soon();
+            self.join_soon();
             let all: Vec<MemberId> = self.table.iter_live().map(|member| member.id).collect();
             let to = all[self.random(all.len() as u64) as usize];
             if to != self.own {
@@ -239,16 +239,16 @@ impl Overlay {
         let before = self.that_count(member.reporters);
         let mut reporters = before;
         let own = reporters.add(self.own);
-        for helper in self
+        for prober in self
             .links
             .get(&id)
             .map(|link| link.silent)
             .unwrap_or_default()
             .iter()
             .chain(found)
-            .filter(|helper| self.may_report(*helper))
+            .filter(|prober| self.may_report(*prober))
         {
-            reporters.add(helper);
+            reporters.add(prober);
         }
         if reporters == before {
             return;
@@ -350,8 +350,8 @@ impl Overlay {
                 next = next.min(report_at);
             }
         }
-        for check in self.checks.values() {
-            next = next.min(check.next_at());
+        for probe in self.indirect_probes.values() {
+            next = next.min(probe.next_at());
         }
         next
     }
@@ -369,7 +369,7 @@ impl Overlay {
         if self.is_paper() || planted::on(Fault::NoLatenessShift) {
             return 0;
         }
-        self.patience.usual_us().saturating_sub(self.ack_wait_us())
+        self.ack_rtt.rto_us().saturating_sub(self.ack_wait_us())
     }
 
     /// How many distinct reporters it takes to remove this member: the rule for small views.
@@ -395,10 +395,10 @@ impl Overlay {
             link.arrivals.forget_last();
             link.forgive(now, late_us);
         }
-        for check in self.checks.values_mut() {
-            check.until = check.until.after(late_us);
-            check.probe_at = check.probe_at.min(now);
-            check.answer_at = check.answer_at.after(late_us);
+        for probe in self.indirect_probes.values_mut() {
+            probe.until = probe.until.after(late_us);
+            probe.probe_at = probe.probe_at.min(now);
+            probe.answer_at = probe.answer_at.after(late_us);
         }
         if late_us >= self.config.deadline_us {
             self.drowsy_until = now.after(2 * self.config.deadline_us);
