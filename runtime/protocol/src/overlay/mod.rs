@@ -1,27 +1,31 @@
-//! The overlay engine: one member of one zone, behind four doors.
+//! The overlay engine: one member of one zone.
 //!
-//! The doors are here, and what the engine holds. What goes on behind them, one noun a file: `receive`
-//! (who may say what), `contact` (frames of members that do not know our present life), `parameter_check` (on the
-//! same parameters), `handshake` (links made, changed and ended), `merge` (news into the table), `push`
-//! (how it travels on), `refutation` (news about the local member), `failure_claim` (tells a failed member so; which
-//! of two yields), `watch` (silence, probes, reports), `helper` (looking after a suspect for others),
-//! `topology` (whom to observe), `neighbours` (the random links), `discover` (finding strangers and
-//! healing splits), `views` (whole views on their way), `send` (writing frames when a slot is free),
-//! `name_conflict` (two members of one name), `restart_inquiry` (what became of an incarnation that broke off), `attributes` (what
-//! members publish), `snapshot` (handing over to another worker), `correlation` (deaths that belong
-//! together), `minority` (which side of a split we are on, and what follows), `paper` (the plain
-//! algorithm, for comparison).
+//! This file holds the engine's state, its inputs and its timers. The rest, one file each:
 //!
-//! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
-//! the first change after quiet leaves at once, only those that follow wait for tau, or for the
-//! acknowledgement of what went before (`ack_rtt`), which also widens deadlines. For little
-//! traffic: news goes along a tree, and as a hint over all other links; in views of at most 32
-//! the origin of a death tells everybody directly instead; a new link gets the base view as hints.
-//! For truth: news is acknowledged
-//! and repaired by digests; a verdict from elsewhere counts as the reports it carries; one who
-//! hears nobody doubts itself first; who was declared failed by enough members comes back with a
-//! higher incarnation, not minor, and takes over the others' view; of two sides of a split only
-//! the smaller does so.
+//! - frames: `receive` (checks, then dispatch), `contact` (first contact), `parameter_check` (equal
+//!   parameters), `send` (writing), `outbox` (intents), `interface` (inputs and outputs)
+//! - links: `handshake` (made, changed, ended), `topology` (ring successors), `neighbours` (random links),
+//!   `join` (finding members, healing splits), `views` (whole views for joining members)
+//! - news: `merge` (into the table), `push` (dissemination), `attributes` (what members publish)
+//! - failures: `watch` (silence, probes, reports), `indirect_probe` (for other members), `correlation`
+//!   (failures of one group), `minority` (the smaller side of a split), `traffic` (application messages as
+//!   evidence)
+//! - the local member: `refutation` (facts about it), `failure_claim` (held failed), `restart_inquiry` (its
+//!   previous incarnation), `name_conflict` (another member of its name), `snapshot` (the state for another
+//!   worker)
+//! - `paper` (the plain algorithm, for comparison), `sizes` (bounds of memory)
+//!
+//! Deviations from the paper's zone membership:
+//!
+//! - Speed: indirect probes before a report. The first change after a quiet time is sent at once; those
+//!   that follow wait for tau, or for the acknowledgement of earlier news (`ack_rtt`), which also widens
+//!   deadlines.
+//! - Traffic: news is sent along a tree, and as hints over all other links. In views of at most 32 members
+//!   the origin of a death tells all members directly instead. A new link gets the base view as hints.
+//! - Correctness: news is acknowledged and repaired by digests. A received verdict counts as the reports in
+//!   it. A member that hears no other doubts itself first. A member that enough members declared failed
+//!   comes back with a higher incarnation, not minor, and takes over their view; of two sides of a split
+//!   only the smaller does so.
 
 mod attributes;
 mod contact;
@@ -87,8 +91,8 @@ const EVENTS_MAX: usize = 65_536;
 
 /// The overlay engine of one member.
 ///
-/// Methods come in four families: `handle` for what happens, `poll_*` for what follows from it
-/// (drain them in the order of the crate's loop), getters for snapshots, and `new`/`resume`.
+/// Four families of methods: `handle` for inputs, `poll_*` for their results (drained in the order of the
+/// crate's loop), getters, and `new`/`resume`.
 #[derive(Clone, Debug)]
 pub struct Overlay {
     config: Config,
@@ -96,12 +100,13 @@ pub struct Overlay {
     phase: Phase,
     table: Table,
     links: BTreeMap<MemberId, Link>,
-    /// Suspects we probe ourselves: for helpers' questions, and to check what we were told.
+    /// Suspects probed by this member: for other members, and to check reports received.
     indirect_probes: BTreeMap<MemberId, IndirectProbe>,
     replay: ReplayGuard,
-    /// Our incarnations since this engine began, the present one last: frames for these are for us.
+    /// Incarnations of the local member since this engine began, the present one last: frames for these are
+    /// accepted.
     incarnations: Vec<u64>,
-    /// No request to an unproven address before this.
+    /// No join request to an unauthenticated address before this.
     contact_at: Instant,
     lateness: Lateness,
     rng: ChaCha8Rng,
@@ -109,47 +114,47 @@ pub struct Overlay {
     views: Views,
     /// News frames to acknowledge, by sender.
     acks: BTreeMap<MemberId, Acks>,
-    /// How long acknowledgements take on all links.
+    /// Acknowledgement times of all links.
     ack_rtt: AckRtt,
-    /// Until when we wait for what a hint made us ask for.
+    /// Facts that were requested after a hint, and until when the reply is awaited.
     asked: BTreeMap<Subject, Instant>,
     events: VecDeque<Event>,
     counters: Counters,
     /// Sequence of the last frame.
     sequence: u64,
-    /// Which frames are too old to be answered.
+    /// Own frames that are too old to be answered.
     stale: failure_claim::StaleFrames,
-    /// Sequence of the last own rank fact.
+    /// Sequence of the last local rank fact.
     rank_sequence: u32,
     started: bool,
     now: Instant,
-    /// The answer to `poll_timeout`, until something is taken in or goes out.
+    /// The result of `poll_timeout`, until the next input or frame.
     timeout: Option<Instant>,
     beat_at: Instant,
     join_at: Instant,
     join_wait_us: u64,
-    /// Whose turn it is to be knocked at: each comes, however many there are and however rarely.
+    /// The turn of join targets: each target has its turn, however many there are.
     join_turn: usize,
     topology_dirty: bool,
     /// No change of links before this.
     topology_at: Instant,
     rejoin: Option<Rejoin>,
     restart_inquiry: restart_inquiry::RestartInquiry,
-    /// We took over a view, of which datagrams may be lost: the first link asks for it again. Digests
-    /// say nothing about whom it holds failed, and that is what tells the sides of a split apart.
+    /// A view was taken over, and some of its datagrams may be lost: the first link requests it again.
+    /// Digests say nothing about failed members, by which the sides of a split differ.
     lacks_view: bool,
-    /// In paper mode: who reported whom in which version.
+    /// In paper mode: reporters of each suspect, with the version.
     suspicions: BTreeMap<MemberId, BTreeMap<MemberId, Version>>,
     /// Members whose parameters differ.
     refused: parameter_check::RefusedMembers,
-    /// Last authentic frame from anybody in the view.
+    /// Time of the last authentic frame of any member in the view.
     heard_any: Instant,
     doubted_since: Option<Instant>,
-    /// When lasting suspicions are put to the suspects.
+    /// When lasting suspicions are sent to the suspects.
     confront_at: Instant,
-    /// Until when we have slept too much to know better than others.
+    /// Until when the view is out of date because the local member overslept.
     drowsy_until: Instant,
-    /// End of a goodbye.
+    /// End of leaving.
     leave_until: Instant,
     attributes: Store,
     correlation: correlation::Correlation,
@@ -158,10 +163,9 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// An engine that knows nobody yet.
+    /// An engine that knows no other member.
     ///
-    /// # Errors
-    /// The first configuration value out of bounds; no engine was made.
+    /// # Errors The first configuration value out of bounds; no engine was made.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         let own = MemberId::of(&config.name);
@@ -223,19 +227,17 @@ impl Overlay {
 
     /// Takes one input at time `now`, which never goes back.
     ///
-    /// # Errors
-    /// Why the input was not taken. It changed nothing but a counter; time and timers went on.
+    /// # Errors Why the input was rejected. It changed nothing but a counter; time and timers went on.
     pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Result<(), Reject> {
         self.advance(now);
-        // Behind a datagram may wait another, from the very member that seems silent, or with the
-        // very acknowledgement that seems late: both are judged when the host has no more, which it
-        // says with a wake-up.
+        // The next datagram may come from the member that seems silent, or may hold the acknowledgement
+        // that seems late. So both are judged only on a wake-up, when the host has no more datagrams.
         let judges = matches!(input, Input::Wake);
         let result = self.take(input);
         if let Err(reject) = result {
             self.counters.rejected[reject as usize] += 1;
         }
-        // What is told of messages counts for the timers of this moment, so it comes before them.
+        // Traffic counts for the timers of this moment, so all of it must be taken before them.
         let is_traffic = matches!(
             input,
             Input::TrafficFrom { .. } | Input::TrafficTo { .. } | Input::Carried { .. }
@@ -243,7 +245,7 @@ impl Overlay {
         if is_traffic {
             return result;
         }
-        // Most datagrams make nothing due: then looking once when something will be is enough.
+        // Most datagrams make nothing due: no timer is run until the next one is due.
         let is_quiet = !judges && self.phase == Phase::Running;
         if !is_quiet || self.next_timer() <= self.now {
             self.run_timers(judges);
@@ -294,8 +296,8 @@ impl Overlay {
         }
     }
 
-    /// When to call `handle` with [`Input::Wake`] at the latest. The time of the last `handle` if
-    /// there is something to send already.
+    /// The latest time for the next `handle` with [`Input::Wake`]. The time of the last `handle` if there
+    /// is something to send.
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
         match self.timeout {
@@ -313,14 +315,14 @@ impl Overlay {
         }
     }
 
-    /// Finds out when the host is to come back, and remembers to expect it then.
+    /// Computes the next timeout, and tells `lateness` to expect the host then.
     fn plan(&mut self) {
         let timeout = self.next_timeout();
         self.timeout = Some(timeout);
         self.lateness.ask(timeout.max(self.now));
     }
 
-    /// Nothing is due and nothing waits to be sent.
+    /// Nothing is due and nothing is to be sent.
     fn is_at_rest(&self) -> bool {
         self.timeout.is_some_and(|timeout| timeout > self.now)
     }
@@ -331,7 +333,7 @@ impl Overlay {
         self.events.pop_front()
     }
 
-    /// Time goes on: the first time starts the timers, a late time is found out.
+    /// Moves time on: the first input starts the timers, a late one is measured.
     fn advance(&mut self, now: Instant) {
         let now = now.max(self.now);
         self.now = now;
@@ -350,7 +352,7 @@ impl Overlay {
         self.wake();
     }
 
-    /// Finds out whether we come later than we asked for.
+    /// Measures whether the host is late.
     fn wake(&mut self) {
         if let Some(late_us) = self.lateness.woke(self.now) {
             self.counters.own_late += 1;
@@ -436,7 +438,7 @@ impl Overlay {
         self.config.heartbeat_us / 2
     }
 
-    /// The same, link by link: longer where acknowledgements take longer.
+    /// The same for each link: longer where acknowledgements take longer.
     fn ack_wait(&self) -> AckWait {
         AckWait {
             least_us: self.ack_wait_us(),
@@ -539,7 +541,7 @@ impl Overlay {
         self.tell(self.own, kind, CauseKind::Announced, nobody, 0);
     }
 
-    /// Says goodbye to the others.
+    /// Leaves the job and tells the others.
     fn part(&mut self, exit_code: i32) {
         self.table.change(self.own, |own| {
             own.version = own.version.raised();
@@ -556,7 +558,7 @@ impl Overlay {
         }
         self.push_directly(Subject::Node(self.own));
         if let Some(rejoin) = self.rejoin.take() {
-            // Without links yet: who let us in tells the others.
+            // There are no links yet: the member that admitted this one tells the others.
             self.say(Intent::Direct {
                 to: rejoin.with,
                 subject: Subject::Node(self.own),
@@ -565,7 +567,7 @@ impl Overlay {
         }
     }
 
-    /// Falls silent for good.
+    /// Stops for good.
     fn stop(&mut self) {
         self.phase = Phase::Stopped;
         self.links.clear();
@@ -622,7 +624,7 @@ impl Overlay {
         });
     }
 
-    /// A number below `bound`, from the engine's own fixed generator.
+    /// A random number below `bound`, from the engine's own generator.
     fn random(&mut self, bound: u64) -> u64 {
         if bound == 0 {
             return 0;

@@ -1,10 +1,13 @@
-//! A datagram arrives: is it proven, is it new, is its sender somebody, and what does it say.
+//! Receives a datagram: checks its proof, its freshness and its sender, then takes its message.
 //!
-//! The order matters. Nothing is believed before the tag; nothing is counted as life before the
-//! replay window, and no frame that is older than one that has come; nothing but an introduction is taken from a
-//! stranger, and not even that from a frame that is for anyone (`contact`); and a member that is held
-//! failed is told so instead of being listened to, because what it says about others comes from
-//! a view that went another way.
+//! The order matters:
+//!
+//! - Nothing is taken before the tag is checked.
+//! - Only a frame that passes the replay window, and is newer than all before it, counts as a sign of life.
+//! - From an unknown sender only its own record is taken, and only from a frame for the local member
+//!   (`contact`).
+//! - A failed member gets a failure claim as its answer. Nothing else is taken from it: its view has
+//!   diverged.
 
 use crate::config::MTU_MAX;
 use crate::frame::{self, Header, Kind, Receiver};
@@ -54,7 +57,7 @@ impl Overlay {
         let held = self.table.get(header.sender);
         let held = held.map_or(0, |member| member.version.incarnation);
         if !is_plausible(header.incarnation, held) {
-            // One such frame would keep out all that its sender ever says.
+            // Accepting one such frame would make all later frames of this sender look old.
             self.counters.incarnations_refused += 1;
             return Err(Reject::Malformed);
         }
@@ -93,8 +96,8 @@ impl Overlay {
         self.dispatch(header, message)
     }
 
-    /// While we take over somebody's view we take nothing from others. Those who ask whether we live
-    /// are told so: on our old side nobody knows why we are silent.
+    /// While the local member takes over a view, frames of other members are rejected. Probes are answered:
+    /// members of its old view do not know why it is silent.
     fn receive_rejoining(&mut self, from: MemberId, message: &Message<'_>) -> Result<(), Reject> {
         let asks = matches!(message, Message::Probe | Message::Link { asked: None, .. });
         if !asks || self.table.in_view(from).is_none() {
@@ -107,8 +110,8 @@ impl Overlay {
         Ok(())
     }
 
-    /// A frame from an earlier life than one we know. If somebody introduces itself with it, it
-    /// may be another member of that name, or a node whose clock went back: it is sent the record of its id.
+    /// Takes a frame of an earlier incarnation. If it introduces its sender, that may be another member of
+    /// this name, or a node whose clock went back: it is sent the record of its id.
     fn receive_old(&mut self, message: &Message<'_>) -> Reject {
         if let Message::Join { own, .. }
         | Message::Link {
@@ -120,7 +123,7 @@ impl Overlay {
         Reject::OldIncarnation
     }
 
-    /// Shows somebody the record that we hold of its id.
+    /// Sends the record that is held under the id of `own` to the address in `own`.
     pub(super) fn correct(&mut self, own: &NodeFact<'_>) {
         if self.answer_due(own.id) {
             let about = own.id;
@@ -129,8 +132,8 @@ impl Overlay {
         }
     }
 
-    /// Whether who comes under the id of this member may be told what we hold of it: twice a
-    /// heartbeat, so that loss does not hide it for the deadline after which we seem silent.
+    /// Whether an answer to a sender with this id is due: at most twice a heartbeat, so that the loss of
+    /// one does not hide it for a whole deadline.
     pub(super) fn answer_due(&mut self, id: MemberId) -> bool {
         let (now, pause_us) = (self.now, self.config.heartbeat_us / 2);
         let mut due = false;
@@ -144,7 +147,7 @@ impl Overlay {
         due
     }
 
-    /// Decides whether the sender is somebody to listen to; takes its introduction first.
+    /// Takes the sender's own record, then decides whether to accept its message.
     fn admit(&mut self, header: Header, message: &Message<'_>) -> Result<(), Reject> {
         self.follow(header, message);
         if self.take_mutual_failure_claim(header, message) {
@@ -171,7 +174,7 @@ impl Overlay {
             return Err(self.receive_old(message));
         }
         match member.state {
-            // Strangers in paper mode: they may knock, and that is all.
+            // In paper mode they are unknown senders: only join messages are taken.
             NodeState::Left | NodeState::Failed if self.is_paper() => match message {
                 Message::Join { .. } | Message::View { .. } | Message::Verify { .. } => Ok(()),
                 _ => Err(Reject::Outcast),
@@ -191,8 +194,8 @@ impl Overlay {
         }
     }
 
-    /// Whoever says the last of its life says where that is now, whatever its version: one that asks what became
-    /// of it ("returning") may have another address, and claims and views have to get there.
+    /// Takes the sender's address from its newest frame, whatever the version: a member with a restart
+    /// inquiry may have another address, and failure claims and views must reach it.
     fn follow(&mut self, header: Header, message: &Message<'_>) {
         let Some(own) = introduction(message) else {
             return;
@@ -222,11 +225,11 @@ impl Overlay {
                 self.take_acks(from, acks.as_slice());
                 let late_us = u64::from(late_ms) * 1000;
                 self.table.note(from, |member| member.late_ms = late_ms);
-                // What is no sign of life is no beat whose regularity could tell how long to wait for one.
+                // A frame that is no sign of life says nothing about the regularity of beats.
                 let advances = self.replay.advances(from, header.sequence);
                 let link = self.links.get_mut(&from);
                 if let Some(link) = link.filter(|link| link.observes && advances) {
-                    // A beat that was left out for the application's messages is no gap.
+                    // Application messages replaced these beats: they are no gap.
                     let heartbeat_us = self.config.heartbeat_us;
                     let stood_in = core::mem::take(&mut link.stood_in);
                     let excused_us = late_us + u64::from(stood_in) * heartbeat_us;
@@ -285,7 +288,7 @@ impl Overlay {
                     self.acknowledge(from, header.sequence | if eager { 0 } else { ACK_LAZY });
                 }
                 if want_ack && !self.links.contains_key(&from) {
-                    // It believes in a link that we have given up.
+                    // The sender has a link that was given up here.
                     self.say(Intent::Link {
                         to: from,
                         asked: None,
@@ -348,16 +351,16 @@ impl Overlay {
     fn acknowledge(&mut self, to: MemberId, sequence: u64) {
         let acks = self.acks.entry(to).or_default();
         if !acks.push(sequence) {
-            // Full: the sender repeats what is not acknowledged.
+            // Full: the sender retransmits what is not acknowledged.
             self.counters.acks_dropped += 1;
             return;
         }
         self.say(Intent::Ack { to });
     }
 
-    /// In the order leave, alive, suspicion, ranks: least chance of a false suspicion. False if
-    /// some fact is about a life we have not heard of yet: the frame is not acknowledged then,
-    /// and comes again.
+    /// Takes facts in the order leave, alive, suspicion, ranks, which makes false suspicions least likely.
+    /// Returns false if a fact is about an incarnation not known yet: the frame is then not acknowledged,
+    /// and is retransmitted.
     fn take_facts(&mut self, from: MemberId, facts: &[Fact<'_>]) -> bool {
         let mut taken = true;
         for stage in 0..4 {
@@ -398,7 +401,7 @@ impl Overlay {
         taken
     }
 
-    /// Whether a fact says more than we hold.
+    /// Whether a fact is newer than what the table holds.
     fn is_new(&self, fact: &Fact<'_>) -> bool {
         match fact {
             Fact::Node(node) => self.table.get(node.id).is_none_or(|held| {
@@ -442,7 +445,7 @@ impl Overlay {
     }
 }
 
-/// The sender's own record, in the kinds of frame that carry it.
+/// The sender's own record, if this kind of message carries it.
 fn introduction<'a, 'b>(message: &'b Message<'a>) -> Option<&'b NodeFact<'a>> {
     match message {
         Message::Link { own, .. }
