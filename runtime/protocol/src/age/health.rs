@@ -1,9 +1,9 @@
-//! Who is alive: what ages become, and the events of it.
+//! Health: from ages to states and events.
 //!
-//! Younger than the first threshold is alive, older is suspect, older than the second is failed;
-//! whoever gets far younger than the first one has come up, or back. A participant that was never
-//! heard of has no state at all. After this member itself slept, ages say more about its sleep than
-//! about the others: then nobody grows suspect until they had time to be heard of again.
+//! Younger than the first threshold is alive, older is suspect, older than the second is failed. A member
+//! whose age gets far below the first threshold has come up, or is back. A participant that was never heard
+//! of has no state. After the local member has overslept, ages say more about its sleep than about others:
+//! then no member becomes suspect until it had time to be heard of again.
 
 use super::Age;
 use crate::event::{Cause, CauseKind, Event, EventKind};
@@ -16,7 +16,7 @@ use crate::table::{Member, Reporters};
 /// Most events waiting for the host.
 const EVENTS_MAX: usize = 65_536;
 
-/// What is known of one participant.
+/// State of one participant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Health {
     Unknown,
@@ -26,9 +26,9 @@ pub(super) enum Health {
 }
 
 impl Age {
-    /// Looks who got younger: after every message.
+    /// Finds members that became younger, after every message.
     pub(super) fn judge_up(&mut self) {
-        // Not just below the threshold: of one who has just died some know from later than others.
+        // Far below the threshold: some members know of a failure later than others.
         let young = self.config.up_within;
         let mut at = 0;
         while let Some(&index) = self.absent.get(at) {
@@ -41,7 +41,7 @@ impl Age {
         }
     }
 
-    /// Looks who got too old: once a cycle.
+    /// Finds members that became too old, once a cycle.
     pub(super) fn judge_down(&mut self) {
         if self.gossip_cycles < self.grace_until {
             return;
@@ -69,7 +69,7 @@ impl Age {
 
     pub(super) fn fail(&mut self, index: usize, cause: CauseKind) {
         self.health[index] = Health::Failed;
-        // Others may tell that it is back before it does so itself, in whatever life.
+        // Others may tell of its return first, in any incarnation.
         self.incarnations[index] = 0;
         let now = self.now;
         self.table.change(self.ids[index], |member| {
@@ -81,8 +81,8 @@ impl Age {
         self.tell(index, EventKind::NodeFailed, cause);
     }
 
-    /// Whoever this is was there when an engine before this one ended: it is suspect until it is heard of,
-    /// and failed at the time it would be. It is as old as can be without anybody taking it for young by us.
+    /// This participant was there when an earlier engine ended: it is suspect until it is heard of, and
+    /// fails at the usual time. Its age is the greatest, so that no other member takes it for young.
     pub fn expect(&mut self, id: MemberId) {
         let Ok(index) = self.place_of(id) else {
             return;
@@ -100,7 +100,8 @@ impl Age {
         self.table.insert(member);
     }
 
-    /// A participant runs in this life, as the host knows: frames to it are for that life from the first one on.
+    /// The host knows that a participant runs with this incarnation: frames to it are for that one from the
+    /// first on.
     pub fn know(&mut self, id: MemberId, incarnation: u64) {
         if let Ok(index) = self.place_of(id) {
             self.receivers[index] = incarnation;
@@ -116,7 +117,7 @@ impl Age {
         self.tell(index, kind, CauseKind::Silence);
     }
 
-    /// It is young: for the first time, again, or still.
+    /// A member is young: for the first time, again, or still.
     fn appear(&mut self, index: usize) {
         let before = std::mem::replace(&mut self.health[index], Health::Alive);
         let (id, now) = (self.ids[index], self.now);
@@ -152,14 +153,15 @@ impl Age {
         self.tell(index, kind, cause);
     }
 
-    /// A frame of this life came straight from it.
+    /// A frame of this incarnation came from the member itself.
     pub(super) fn heard(&mut self, index: usize, incarnation: u64) {
         let (id, now) = (self.ids[index], self.now);
         let known = self.incarnations[index];
         if incarnation > known {
             let is_here = matches!(self.health[index], Health::Alive | Health::Suspect);
             if known != 0 && is_here {
-                // Others may not notice; whoever hears it itself tells that the former life ended.
+                // Others may not notice; a member that hears it directly reports that the previous
+                // incarnation ended.
                 self.fail(index, CauseKind::Superseded);
                 self.absent.retain(|absent| *absent as usize != index);
                 self.absent.push(index as u32);
