@@ -1,20 +1,19 @@
-//! How regularly a neighbour's beats arrive, and the deadline that follows from it.
+//! Arrivals of a neighbour's beats, and the deadline that follows from them.
 //!
-//! Intuition: a bus that comes every 20 minutes sharp is missed after 60; one that comes after 5,
-//! then after 70, is waited for longer before anybody says that the line is dead. So the mean gap
-//! between two beats and its mean deviation are kept, smoothed (an eighth and a quarter of each
-//! new gap, as round-trip times are), in whole microseconds, and the longest gap, which fades to
-//! half in 355 beats; the deadline is the mean and six deviations, or seven quarters of the
-//! longest gap if that is more, never below the configured deadline and never above the configured cap.
+//! Beats that always come in time are missed sooner than beats that come irregularly. The statistics are
+//! the mean gap between two beats and its mean deviation, smoothed (by an eighth and a quarter of each new
+//! gap, as for round-trip times), in whole microseconds; and the longest gap, which decays to half in 355
+//! beats. The deadline is the mean plus six deviations, or seven quarters of the longest gap if that is
+//! more. It is never below the configured deadline and never above the configured cap.
 //!
-//! Complication: a gap that the neighbour excuses (it says how late it runs) or that we slept
-//! through is no property of the way between us: the one is shortened by the excuse, the other is
-//! not counted. A neighbour that falls silent teaches nothing, because only arrivals count.
+//! A gap that is explained otherwise does not count in full: it is shortened by the lateness that the
+//! neighbour advertises, and is not counted if the local member overslept. A silent neighbour changes
+//! nothing, since only arrivals count.
 
 use crate::time::Instant;
 
-/// Gaps before the figures are used: until then the neighbour is taken for as irregular as the
-/// most irregular of the others.
+/// Gaps before the statistics are used. Until then the neighbour counts as irregular as the most irregular
+/// of the others.
 const SAMPLES_MIN: u32 = 8;
 
 /// The statistics of one neighbour's beats, in microseconds.
@@ -28,7 +27,7 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// A beat arrived; its sender says that it runs `late_us` late.
+    /// A beat arrived; its sender advertises `late_us`.
     pub(crate) fn beat(&mut self, now: Instant, late_us: u64, heartbeat_us: u64) {
         let Some(last) = self.last.replace(now) else {
             return;
@@ -45,17 +44,17 @@ impl Arrivals {
         self.longest_us = gap_us.max(self.longest_us - self.longest_us / 512);
     }
 
-    /// We slept: the gap to the next beat says nothing.
+    /// The local member overslept: the gap to the next beat does not count.
     pub(crate) fn forget_last(&mut self) {
         self.last = None;
     }
 
-    /// Whether there were enough gaps to go by.
+    /// Whether there were enough gaps.
     pub(crate) fn is_known(&self) -> bool {
         self.samples >= SAMPLES_MIN
     }
 
-    /// The deadline that its gaps call for, between the two bounds.
+    /// The deadline that follows from the gaps, between the two bounds.
     pub(crate) fn deadline_us(&self, least_us: u64, most_us: u64) -> u64 {
         let spread_us = self.mean_us + 6 * self.deviation_us;
         let longest_us = self.longest_us + self.longest_us / 4 * 3;
@@ -68,13 +67,13 @@ impl Arrivals {
         self.mean_us
     }
 
-    /// Longest gap of late, in microseconds.
+    /// Longest recent gap, in microseconds.
     #[must_use]
     pub fn longest_us(&self) -> u64 {
         self.longest_us
     }
 
-    /// Smoothed deviation from it, in microseconds.
+    /// Smoothed deviation of the gap, in microseconds.
     #[must_use]
     pub fn deviation_us(&self) -> u64 {
         self.deviation_us

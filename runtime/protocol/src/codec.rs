@@ -1,10 +1,10 @@
-//! Reading and writing bytes, checked.
+//! Checked reading and writing of bytes.
 //!
-//! A reader hands out what is there and says `Truncated` for the rest; it never allocates, so no
-//! length on the wire can cost memory. A writer fills a lent buffer and says no when it is full.
-//! All numbers are little endian.
+//! A reader returns what is there, and `Truncated` for the rest. It never allocates, so no length on the
+//! wire can cost memory. A writer fills the caller's buffer, and returns `Full` at its end. All numbers are
+//! little endian.
 
-/// The bytes ended before the value did, or a value is not one of those allowed.
+/// The bytes ended before the value, or the value is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Malformed {
     Truncated,
@@ -24,7 +24,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// Everything that was not read yet.
+    /// The rest of the bytes.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.rest
     }
@@ -72,14 +72,14 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// A byte with the length, then that many bytes.
+    /// A length byte, then that many bytes.
     pub(crate) fn short(&mut self) -> Result<&'a [u8], Malformed> {
         let length = usize::from(self.u8()?);
         self.bytes(length)
     }
 }
 
-/// The lent buffer is full; what was written before stays.
+/// The buffer is full; what was written before stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
@@ -97,23 +97,23 @@ impl<'a> Writer<'a> {
         self.used
     }
 
-    /// Forgets everything after the first `used` bytes: takes back what did not fit as a whole.
+    /// Takes back everything after the first `used` bytes.
     pub(crate) fn rewind(&mut self, used: usize) {
         debug_assert!(used <= self.used);
         self.used = used;
     }
 
-    /// How many bytes are left.
+    /// Number of bytes left.
     pub(crate) fn room(&self) -> usize {
         self.buffer.len() - self.used
     }
 
-    /// Overwrites a byte written before: a flag that was not known yet.
+    /// Overwrites a byte written before, such as a flag that was not known then.
     pub(crate) fn patch_u8(&mut self, at: usize, value: u8) {
         self.buffer[at] = value;
     }
 
-    /// Overwrites two bytes written before: a count that was not known yet.
+    /// Overwrites two bytes written before, such as a count that was not known then.
     pub(crate) fn patch_u16(&mut self, at: usize, value: u16) {
         self.buffer[at..at + 2].copy_from_slice(&value.to_le_bytes());
     }
@@ -148,7 +148,7 @@ impl<'a> Writer<'a> {
         self.bytes(&value.to_le_bytes())
     }
 
-    /// A byte with the length, then the bytes. The caller has checked that they are at most 255.
+    /// A length byte, then the bytes. The caller has checked that there are at most 255.
     pub(crate) fn short(&mut self, bytes: &[u8]) -> Result<(), Full> {
         let length = u8::try_from(bytes.len()).map_err(|_| Full)?;
         self.u8(length)?;

@@ -1,22 +1,22 @@
-//! What one engine is told before it starts, checked once.
+//! Configuration of an engine, checked once.
 //!
-//! A value that is out of bounds is refused with its name, the reason and the remedy; after
-//! `check` the engine trusts every field.
+//! A value out of bounds is rejected with its name, the reason and the remedy. After `check` the engine
+//! relies on every field.
 
 use thiserror::Error;
 
 use crate::frame::FRAME_OVERHEAD;
 use crate::identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, NAME_MAX};
 
-/// Smallest body the protocol can work with, in bytes: room for the longest fact behind the sender's
-/// own record, or behind a claim.
+/// Smallest size of a body, in bytes: room for the longest fact after the sender's own record, or after a
+/// failure claim.
 pub const MTU_MIN: usize = 1000;
-/// Largest datagram the protocol will write, in bytes.
+/// Largest datagram, in bytes.
 pub const MTU_MAX: usize = 65_000;
-/// Most seeds one engine keeps.
+/// Most seeds of one engine.
 pub const SEEDS_MAX: usize = 1024;
 
-/// Heartbeat and deadline that go together.
+/// A heartbeat and a deadline that fit each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
     /// 10 ms and 40 ms: for reserved cores.
@@ -49,35 +49,35 @@ impl Profile {
     }
 }
 
-/// What a member does when it learns that it was declared failed.
+/// Policy of a member that learns that it was declared failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Come back with a higher incarnation.
+    /// Rejoin with a higher incarnation.
     Rejoin,
-    /// Fall silent: for jobs whose MPI cannot take a death back.
+    /// Stop: for jobs whose MPI cannot take back a failure.
     Stop,
 }
 
-/// What a member does whose side of a split is the smaller one. All members of a job do the same.
+/// Policy of the smaller side of a split. Equal for all members of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Minority {
-    /// It says so, and goes on: the others are failed to it.
+    /// Report it, and go on: the other side is failed.
     Continue,
-    /// It says so, and holds: the others stay suspect until more than half answer again, or a
-    /// launcher or an administrator says that they failed.
+    /// Report it, and hold: the other side stays suspect until more than half of all members answer again,
+    /// or a launcher or an administrator says that they have failed.
     Hold,
 }
 
-/// By which rules news travels and members are judged. All members of a job use the same.
+/// Rules of dissemination and judgement. Equal for all members of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The default: the first change after quiet leaves at once, those that follow wait until
-    /// `tau_us` after it, and everything the module `overlay` names as an addition.
+    /// The default: the first change after a quiet time is sent at once, later ones wait until `tau_us`
+    /// after it, and all additions listed in the module `overlay` apply.
     Prompt {
         /// Least time between two updates on one link, in microseconds.
         tau_us: u64,
     },
-    /// The plain algorithm of the paper: see the module `paper`.
+    /// The plain algorithm of the paper, see the module `paper`.
     Paper {
         /// Time from the first change to the update that carries it, in microseconds.
         tau_us: u64,
@@ -93,45 +93,45 @@ impl Mode {
         }
     }
 
-    /// Whether it is the plain algorithm.
+    /// Whether this is paper mode.
     #[must_use]
     pub const fn is_paper(self) -> bool {
         matches!(self, Self::Paper { .. })
     }
 }
 
-/// Everything an engine is told at the start.
+/// Configuration of an engine.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Name of this node, unique in the job, 1 to 63 bytes of printable ASCII without spaces.
+    /// Name of the node, unique in the job: 1 to 63 bytes of printable ASCII without spaces.
     pub name: String,
-    /// What it shares with those that may fail together with it (a rack, a switch): up to 31 bytes
-    /// of printable ASCII without spaces; empty for none.
+    /// Name of its group, whose members may fail together (a rack, a switch): up to 31 bytes of printable
+    /// ASCII without spaces; empty for none.
     pub group: String,
-    /// Where peers reach it; opaque, 1 to 255 bytes.
+    /// Address for peers; opaque, 1 to 255 bytes.
     pub address: Vec<u8>,
-    /// Addresses to knock at while they are not in the view. More can come with `Input::Seed`.
+    /// Addresses to send join requests to while they are not in the view. `Input::Seed` adds more.
     pub seeds: Vec<Vec<u8>>,
-    /// The job's key, if it is known already; else it comes with `Input::Key`.
+    /// The job's key if it is known; `Input::Key` sets it later.
     pub key: Option<[u8; 32]>,
-    /// This life's number: the launch time in nanoseconds, above every earlier one.
+    /// The incarnation: the launch time in nanoseconds, above every earlier one.
     pub incarnation: u64,
-    /// The life that was here before and broke off, if what became of it matters to those who are served still:
-    /// the others are asked for it before this one begins. Not in the plain algorithm.
-    pub former: Option<u64>,
-    /// Number of the first frame. A worker that takes over must start above its predecessor:
-    /// give the monotonic clock in microseconds.
+    /// The previous incarnation, if it broke off and its fate matters to the ranks still served: the engine
+    /// asks the others for it before its own incarnation begins (restart inquiry). Not in paper mode.
+    pub previous_incarnation: Option<u64>,
+    /// Sequence before the first frame. A worker that takes over must start above its predecessor: use the
+    /// monotonic clock in microseconds.
     pub first_sequence: u64,
-    /// Decides every random choice of this engine.
+    /// Seed of all random choices.
     pub random_seed: u64,
     /// Time between two beats, in microseconds.
     pub heartbeat_us: u64,
     /// Silence after which an observer reports, in microseconds; at least twice the heartbeat.
     pub deadline_us: u64,
-    /// Most that a neighbour whose beats arrive irregularly is given beyond the deadline, in
-    /// microseconds; 0 for a fixed deadline. The default is three deadlines, at most a second.
+    /// Most that is added to the deadline of a neighbour with irregular beats, in microseconds; 0 for a
+    /// fixed deadline. The default is three deadlines, at most one second.
     pub deadline_slack_us: u64,
-    /// Distinct reporters that make a failure (the paper's Theta).
+    /// Distinct reporters that remove a member (the paper's Theta).
     pub theta: usize,
     /// Ring successors each member observes (the paper's K_s); at least `theta`.
     pub successors: usize,
@@ -139,23 +139,23 @@ pub struct Config {
     pub neighbours: usize,
     /// Largest datagram, in bytes.
     pub mtu: usize,
-    /// What to do when declared failed.
+    /// Policy when declared failed.
     pub policy: Policy,
-    /// What to do on the smaller side of a split.
+    /// Policy on the smaller side of a split.
     pub minority: Minority,
-    /// Most members in the view; strangers beyond are refused and counted.
+    /// Most members in the view; further ones are rejected and counted.
     pub members_max: usize,
-    /// How news travels and who is judged how.
+    /// Rules of dissemination and judgement.
     pub mode: Mode,
-    /// Most removed members remembered; the oldest are forgotten first.
+    /// Most removed members remembered; the oldest are dropped first.
     pub history_max: usize,
-    /// Most bytes that the attributes of all members occupy; what exceeds it is refused and
-    /// counted. At least 4 MiB.
+    /// Most memory for the attributes of all members, in bytes; further ones are rejected and counted. At
+    /// least 4 MiB.
     pub attribute_bytes_max: usize,
 }
 
 impl Config {
-    /// A configuration with the defaults of `profile` for the node `name` at `address`.
+    /// The configuration of the node `name` at `address` with the defaults of `profile`.
     #[must_use]
     pub fn new(name: &str, address: &[u8], profile: Profile) -> Self {
         Self {
@@ -165,7 +165,7 @@ impl Config {
             seeds: Vec::new(),
             key: None,
             incarnation: 1,
-            former: None,
+            previous_incarnation: None,
             first_sequence: 1,
             random_seed: 0,
             heartbeat_us: profile.heartbeat_us(),
@@ -215,7 +215,7 @@ impl Config {
             return refuse(
                 "minority",
                 "hold",
-                "the plain algorithm of the paper knows no majority",
+                "paper mode has no majority rule",
                 "use continue, or the default mode",
             );
         }
@@ -302,7 +302,7 @@ impl Config {
                 "tau_us",
                 &self.mode.tau_us(),
                 "news waits at most 10 s",
-                "use 2 ms, or the paper's 200 ms in its mode",
+                "use 2 ms, or 200 ms in paper mode",
             );
         }
         Ok(())
@@ -353,7 +353,7 @@ impl Config {
             return refuse_number(
                 "attribute_bytes_max",
                 &self.attribute_bytes_max,
-                "the own attributes and those of one other member on their way need 4 MiB",
+                "the local attributes and those of one other member in transfer need 4 MiB",
                 "use 67108864",
             );
         }
@@ -361,7 +361,7 @@ impl Config {
             return refuse_number(
                 "history_max",
                 &self.history_max,
-                "the history holds 1 to 1048576 members: without it the dead come back",
+                "the history holds 1 to 1048576 members: without it failed members come back",
                 "use 4096",
             );
         }
@@ -369,17 +369,17 @@ impl Config {
     }
 }
 
-/// A configuration value that was refused; no engine was made.
+/// A rejected configuration value; no engine was made.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{name} = {value}: {reason}; {remedy}")]
 pub struct ConfigError {
-    /// Which value.
+    /// Name of the value.
     pub name: &'static str,
-    /// What it was.
+    /// The value.
     pub value: String,
-    /// Why it cannot be.
+    /// The reason.
     pub reason: &'static str,
-    /// What to do instead.
+    /// The remedy.
     pub remedy: &'static str,
 }
 

@@ -1,21 +1,19 @@
-//! What an engine has done, in numbers with names.
-//!
-//! Counters only grow. They explain; nothing is decided by them.
+//! Counters of an engine. They only grow, and nothing is decided by them.
 
 use crate::reject::Reject;
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// Numbers of one engine since its start.
+        /// Counters of one engine since its start.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             $($(#[doc = $doc])+ pub $name: u64,)+
-            /// Inputs that were refused, by [`Reject`] number.
+            /// Rejected inputs, by [`Reject`] number.
             pub rejected: [u64; Reject::COUNT],
         }
 
         impl Counters {
-            /// Every counter with its name, the refusals as `rejected_REASON`.
+            /// Calls `visit` for every counter with its name; rejections are named `rejected_REASON`.
             pub fn each(&self, mut visit: impl FnMut(&str, u64)) {
                 $(visit(stringify!($name), self.$name);)+
                 for reject in Reject::ALL {
@@ -30,116 +28,117 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Datagrams handed in.
+    /// Datagrams received.
     datagrams_received,
-    /// Bytes of them.
+    /// Bytes received.
     bytes_received,
     /// Frames written.
     frames_sent,
-    /// Bytes of them, once each (a copy per rail is the fabric's matter).
+    /// Bytes sent, counted once for all rails.
     bytes_sent,
-    /// Beats among them.
+    /// Beats sent.
     beats_sent,
-    /// Beats left out because the application had just sent something there.
+    /// Beats left out because the application had just sent a message to the peer.
     beats_left_out,
-    /// Times a message of the application stood for a beat.
+    /// Messages of the application that replaced a beat of the peer.
     beats_stood_in,
-    /// Beats written ahead, for messages of the application to carry.
+    /// Beats written ahead for messages of the application.
     beats_offered,
-    /// Beats that came in messages of the application.
+    /// Beats received in messages of the application.
     beats_carried,
     /// News frames sent.
     news_sent,
-    /// News frames whose acknowledgement did not come in time; their facts were sent again.
+    /// News frames that were not acknowledged in time; their facts were sent again.
     news_resent,
-    /// Facts in news frames that arrived.
+    /// Facts received in news frames.
     news_facts,
-    /// Facts among them that brought nothing new.
+    /// Facts among them that were known.
     news_duplicates,
     /// Frames with hints sent.
     hints_sent,
-    /// Hints at something that was not held, and was asked for.
+    /// Hints at unknown facts, which were requested.
     hints_followed,
-    /// Base views given to a link.
+    /// Base views sent over a link.
     base_views,
-    /// Base views among them because digests went on differing.
+    /// Base views among them that repaired a lasting difference of digests.
     repairs,
-    /// Direct probes of a silent member.
+    /// Probes sent to silent members.
     probes_sent,
-    /// Requests to helpers to probe a silent member.
-    asks_sent,
-    /// Own reports against a member.
+    /// Requests to other members to probe a silent member.
+    indirect_probes_sent,
+    /// Reports made by this member.
     reports,
-    /// Times own lateness stopped the clock of others.
+    /// Times that this member overslept.
     own_late,
-    /// Times this member heard nobody and doubted itself first.
+    /// Times that this member heard no other member, and doubted itself.
     self_doubts,
-    /// Times this member refuted a report against itself.
+    /// Reports that this member refuted.
     refutations,
-    /// Times this member learnt that it was declared failed.
+    /// Times that this member learned that it was declared failed.
     outcasts,
-    /// Claims, by one who is held failed, that answered no frame of late, and were asked for again.
-    claims_questioned,
-    /// Times one that is held failed was said to be back by somebody who had just come himself, and was asked.
-    returns_questioned,
-    /// Discovery requests sent.
-    discoveries,
-    /// Times this member found itself on the smaller side of a split.
+    /// Failure claims of failed members that answered no recent frame, and were answered with a failure
+    /// claim.
+    failure_claims_requeried,
+    /// Restarts of a failed member that a new member told of, and that were checked with a join request.
+    restarts_queried,
+    /// Join requests sent.
+    join_requests_sent,
+    /// Times that this member was on the smaller side of a split.
     minorities,
-    /// Frames not sent because the outbox was full, or too many waited that go to no member.
+    /// Frames dropped because the outbox was full, or all address slots were in use.
     outbox_dropped,
-    /// Acknowledgements not sent because too many waited for one peer; it repeats its letter.
+    /// Acknowledgements dropped because there were too many for one peer, which retransmits its news.
     acks_dropped,
-    /// Requests that made no link, because there are too many.
+    /// Link requests declined because there are too many links.
     links_refused,
-    /// Suspects not looked after, or not for this asker, because there are too many.
-    checks_refused,
-    /// Members with other parameters that were forgotten; they are told anew.
+    /// Suspects not probed, or not for this requester, because there are too many.
+    indirect_probes_refused,
+    /// Members with different parameters that were dropped from the list; they are reported again.
     refused_forgotten,
-    /// Events not told because nobody drained them (the oldest goes).
+    /// Events dropped because the host did not drain them (the oldest first).
     events_dropped,
     /// Facts not taken because a table was full.
     facts_refused,
-    /// Claims of an incarnation that no clock gives.
+    /// Frames with an implausible incarnation.
     incarnations_refused,
-    /// Removed members forgotten because the history was full.
+    /// Removed members dropped because the history was full.
     history_pruned,
-    /// Frames that asked for attributes.
+    /// Requests for attributes sent.
     attribute_requests_sent,
-    /// Frames with attributes.
+    /// Replies with attributes sent.
     attribute_replies_sent,
-    /// Requests for attributes that were repeated: no answer in time.
+    /// Requests for attributes repeated for lack of a reply.
     attribute_requests_repeated,
-    /// Requests for attributes that went to all neighbours: who was asked has gone, or has none.
+    /// Requests for attributes sent to all neighbours: the member asked is gone, or has none.
     attribute_requests_pushed,
-    /// Sections of replies that held nothing new.
+    /// Sections of replies without new entries.
     attribute_duplicates,
-    /// Requests of others that were dropped: too many ask at once.
+    /// Requests of other members dropped because there were too many.
     attribute_requests_dropped,
-    /// Maps not taken, or not all of them, for want of room.
+    /// Maps not taken, or only in part, for lack of room.
     attributes_refused,
-    /// Pings of age gossip sent alone.
+    /// Pings of age gossip sent as datagrams.
     pings_sent,
-    /// Gossips that rode on messages of the application, so that no ping went.
+    /// Pings of age gossip carried by messages of the application, instead of a datagram.
     gossips_piggybacked,
-    /// Gossips written ahead, for messages of the application to carry.
+    /// Pings written ahead for messages of the application.
     gossips_offered,
-    /// Gossips that came in messages of the application.
+    /// Pings received in messages of the application.
     gossips_carried,
-    /// Replies of age gossip sent, the empty ones included.
+    /// Replies of age gossip sent, including empty ones.
     replies_sent,
-    /// Ages in them.
+    /// Ages in these replies.
     reply_entries,
-    /// Gossips whose clock was too far behind.
+    /// Gossip rejected because its clock was too far behind.
     gossips_obsolete,
-    /// Gossips in parts of which some never came, or not in time.
+    /// Gossip dropped because some of its parts were lost or late.
     gossips_torn,
-    /// Cycles of age gossip that this member slept through.
+    /// Cycles of age gossip that this member overslept.
     cycles_missed,
 }
 
 impl Counters {
-    /// How many inputs were refused for this reason.
+    /// The number of inputs rejected for this reason.
     #[must_use]
     pub fn rejected(&self, reason: Reject) -> u64 {
         self.rejected[reason as usize]

@@ -31,11 +31,11 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
         }
         Message::Probe => "are you alive?".to_owned(),
         Message::ProbeReply => "I am alive".to_owned(),
-        Message::Ask { suspect, version } => {
+        Message::IndirectProbe { suspect, version } => {
             about.push(suspect);
             format!("is {suspect:?} {} alive?", short(version))
         }
-        Message::Answer {
+        Message::IndirectProbeReply {
             suspect,
             version,
             alive,
@@ -48,19 +48,24 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
         }
         Message::News { facts, .. } => format!("news: {}", all(&facts, &mut about)),
         Message::Ack { .. } => "acknowledged".to_owned(),
-        Message::Discover { own, claim, .. } => {
+        Message::Join {
+            own, failure_claim, ..
+        } => {
             let own = node(&own, &mut about);
-            match claim {
-                Some(claim) => {
-                    let about = node(&claim.about, &mut about);
+            match failure_claim {
+                Some(failure_claim) => {
+                    let about = node(&failure_claim.about, &mut about);
                     format!("knock: I am {own}; you are held {about}")
                 }
                 None => format!("knock: I am {own}"),
             }
         }
         Message::View { facts, .. } => format!("view: {}", all(&facts, &mut about)),
-        Message::Claim { claim, answers } => {
-            let about = node(&claim.about, &mut about);
+        Message::FailureClaim {
+            failure_claim,
+            answers,
+        } => {
+            let about = node(&failure_claim.about, &mut about);
             let (life, frame) = (answers.incarnation, answers.sequence);
             format!("you are held {about}; answers frame {frame} of v{life}")
         }
@@ -71,9 +76,9 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
                 node(&own, &mut about)
             )
         }
-        Message::Twin { own, age_us, .. } => {
+        Message::NameConflict { own, age_us, .. } => {
             let own = node(&own, &mut about);
-            format!("that is my name, for {age_us} us: I am {own}")
+            format!("name conflict, held for {age_us} us, sent by {own}")
         }
         Message::Hint { hints } => {
             about.extend(hints.iter().map(|hint| hint.subject.member()));

@@ -1,7 +1,7 @@
-//! One of the two engines: a host drives either through the same doors.
+//! `Engine` is one of the two engines, behind one interface.
 //!
-//! What only one of them has is empty with the other one: ring neighbours and attributes are the
-//! overlay's.
+//! Results that only one engine has are empty for the other: ring neighbours and attributes belong to the
+//! overlay.
 
 use crate::age::Age;
 use crate::age::carried::GOSSIP_AHEAD_MEMBERS_MAX;
@@ -35,7 +35,7 @@ impl From<Age> for Engine {
     }
 }
 
-/// The same call on whichever engine it is.
+/// Calls the same method on either engine.
 macro_rules! either {
     ($self:ident, $engine:ident => $call:expr) => {
         match $self {
@@ -49,7 +49,7 @@ impl Engine {
     /// Takes one input at time `now`, which never goes back.
     ///
     /// # Errors
-    /// Why the input was not taken. It changed nothing but a counter; time and timers went on.
+    /// Why the input was rejected. It changed nothing but a counter; time and timers went on.
     pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Result<(), Reject> {
         either!(self, engine => engine.handle(now, input))
     }
@@ -65,13 +65,13 @@ impl Engine {
         either!(self, engine => engine.poll_event())
     }
 
-    /// When to call `handle` with [`Input::Wake`] at the latest.
+    /// The latest time for the next `handle` with [`Input::Wake`].
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
         either!(self, engine => engine.poll_timeout())
     }
 
-    /// The overlay, if it is that.
+    /// The overlay, if it is one.
     #[must_use]
     pub fn overlay(&self) -> Option<&Overlay> {
         match self {
@@ -80,7 +80,7 @@ impl Engine {
         }
     }
 
-    /// The age engine, if it is that.
+    /// The age engine, if it is one.
     #[must_use]
     pub fn age(&self) -> Option<&Age> {
         match self {
@@ -89,13 +89,13 @@ impl Engine {
         }
     }
 
-    /// Everybody known, those who are gone included. The engine's own member too.
+    /// All known members: removed ones and the local member too.
     pub fn members(&self) -> impl Iterator<Item = MemberView<'_>> {
         let overlay = self.overlay().into_iter().flat_map(Overlay::members);
         overlay.chain(self.age().into_iter().flat_map(Age::members))
     }
 
-    /// How many are known who are gone; of age gossip none, whose list has everybody.
+    /// Number of removed members; 0 for age gossip, whose list is fixed.
     #[must_use]
     pub fn gone(&self) -> usize {
         self.overlay().map_or(0, Overlay::gone)
@@ -107,13 +107,13 @@ impl Engine {
         either!(self, engine => engine.member(id))
     }
 
-    /// The name of a member that is known, or refused.
+    /// The name of a known or refused member.
     #[must_use]
     pub fn name_of(&self, id: MemberId) -> Option<&str> {
         either!(self, engine => engine.name_of(id))
     }
 
-    /// Where a frame for this target goes.
+    /// The address of a target.
     #[must_use]
     pub fn address_of(&self, target: Target) -> Option<&[u8]> {
         either!(self, engine => engine.address_of(target))
@@ -125,7 +125,7 @@ impl Engine {
         overlay.chain(self.age().into_iter().flat_map(move |one| one.why(id)))
     }
 
-    /// What this engine has done.
+    /// The engine's counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         either!(self, engine => engine.counters())
@@ -137,43 +137,43 @@ impl Engine {
         either!(self, engine => engine.id())
     }
 
-    /// The engine's own version now.
+    /// The local version now.
     #[must_use]
     pub fn version(&self) -> Version {
         either!(self, engine => engine.version())
     }
 
-    /// How far the engine is in its life.
+    /// The engine's phase.
     #[must_use]
     pub fn phase(&self) -> Phase {
         either!(self, engine => engine.phase())
     }
 
-    /// How many are in the view, the engine's own member included.
+    /// Size of the view, the local member included.
     #[must_use]
     pub fn live(&self) -> usize {
         either!(self, engine => engine.live())
     }
 
-    /// The host cannot promise to be called in time: so much lateness is to be expected.
+    /// Sets a lateness to expect, see [`Overlay::expect_lateness`].
     pub fn expect_lateness(&mut self, least_us: u64) {
         either!(self, engine => engine.expect_lateness(least_us));
     }
 
-    /// The host has had more to read for so long, in microseconds, without coming to its end.
+    /// The host has had more to read for `busy_us`, see [`Overlay::strained`].
     pub fn strained(&mut self, busy_us: u64) {
         if let Self::Overlay(engine) = self {
             engine.strained(busy_us);
         }
     }
 
-    /// How late the host calls, in microseconds.
+    /// The measured lateness of the host, in microseconds.
     #[must_use]
     pub fn lateness_us(&self) -> u64 {
         either!(self, engine => engine.lateness_us())
     }
 
-    /// The deadline this engine gives a member now, in microseconds.
+    /// The present deadline for a member, in microseconds.
     #[must_use]
     pub fn deadline_us(&self, id: MemberId) -> u64 {
         match self {
@@ -182,12 +182,12 @@ impl Engine {
         }
     }
 
-    /// The seeds, from wherever they came.
+    /// The seeds of the configuration and of `Input::Seed`.
     pub fn seeds(&self) -> impl Iterator<Item = &[u8]> {
         self.overlay().into_iter().flat_map(Overlay::seeds)
     }
 
-    /// Whether it has the job's key: without one nothing is believed, and nothing is sent.
+    /// Whether the engine has the job's key: without it all frames are rejected and none is sent.
     #[must_use]
     pub fn has_key(&self) -> bool {
         match self {
@@ -196,23 +196,23 @@ impl Engine {
         }
     }
 
-    /// Those this engine observes: they beat to it. Nobody beats in age gossip.
+    /// The observed members, which send beats to this one. None in age gossip.
     pub fn observing(&self) -> impl Iterator<Item = MemberId> {
         self.overlay().into_iter().flat_map(Overlay::observing)
     }
 
-    /// Those this engine beats to.
+    /// The observers: this member sends beats to them.
     pub fn observers(&self) -> impl Iterator<Item = MemberId> {
         self.overlay().into_iter().flat_map(Overlay::observers)
     }
 
-    /// Writes the next beat or ping to a member ahead of its time, see [`Overlay::write_ahead`] and
+    /// Writes the next beat or ping to a member ahead of time, see [`Overlay::write_ahead`] and
     /// [`Age::write_ahead`].
     pub fn write_ahead(&mut self, now: Instant, to: MemberId, buffer: &mut [u8]) -> Option<usize> {
         either!(self, engine => engine.write_ahead(now, to, buffer))
     }
 
-    /// Whom something may be written ahead for now.
+    /// The members for which a frame may be written ahead now.
     pub fn ahead_for(&mut self, now: Instant) -> Vec<MemberId> {
         match self {
             Self::Overlay(engine) => engine.observers().collect(),
@@ -220,7 +220,7 @@ impl Engine {
         }
     }
 
-    /// Those for whom something may be written ahead at some time.
+    /// The members for which a frame may be written ahead at some time.
     #[must_use]
     pub fn carried_to(&self) -> Vec<MemberId> {
         match self {
@@ -229,7 +229,7 @@ impl Engine {
         }
     }
 
-    /// Those of whom messages may bring something.
+    /// The members whose messages may carry a frame.
     #[must_use]
     pub fn carried_from(&self) -> Vec<MemberId> {
         match self {
@@ -238,7 +238,7 @@ impl Engine {
         }
     }
 
-    /// Who is in the view of age gossip, as far as that can be carried.
+    /// The members in the view of age gossip, if its frames are small enough to be carried.
     fn others(&self) -> Vec<MemberId> {
         let age = self.age().into_iter();
         let fits = |age: &&Age| age.ages().count() <= GOSSIP_AHEAD_MEMBERS_MAX;
@@ -247,7 +247,7 @@ impl Engine {
         members.filter(is_there).map(|one| one.id()).collect()
     }
 
-    /// When the next beats or the next ping go.
+    /// When the next beats or the next ping are due.
     #[must_use]
     pub fn next_beat(&self) -> Instant {
         match self {
@@ -265,7 +265,7 @@ impl Engine {
         }
     }
 
-    /// From one beat or ping to the next, in microseconds.
+    /// The time between two beats or pings, in microseconds.
     #[must_use]
     pub fn beat_us(&self) -> u64 {
         match self {
@@ -286,7 +286,7 @@ impl Engine {
         overlay.flat_map(move |one| one.attributes(member))
     }
 
-    /// Up to which version a member's attributes are held; 0 if there are none.
+    /// The version up to which a member's attributes are held; 0 if there are none.
     #[must_use]
     pub fn attributes_version(&self, member: MemberId) -> u64 {
         self.overlay()
@@ -305,7 +305,8 @@ impl Engine {
         self.overlay()?.group_failure(number)
     }
 
-    /// Writes what another worker needs; nothing for age gossip, which hears all of it in a few cycles.
+    /// Appends the state for another worker; nothing for age gossip, which learns all of it in a few
+    /// cycles.
     pub fn snapshot(&self, bytes: &mut Vec<u8>) {
         if let Self::Overlay(engine) = self {
             engine.snapshot(bytes);

@@ -1,7 +1,7 @@
-//! What an engine tells its host: changes of the view, each with its cause.
+//! Events: changes that an engine reports to its host, each with its cause.
 //!
-//! For one member and one observer, up and down alternate: `NodeUp`, then `NodeFailed` or
-//! `NodeLeft`, then `NodeUp` again. Suspicion and degradation lie between.
+//! For one member and one observer, up and down alternate: `NodeUp`, then `NodeFailed` or `NodeLeft`, then
+//! `NodeUp` again. Suspicion and degradation are in between.
 
 use crate::attributes::KeyHandle;
 use crate::identity::{MemberId, Version};
@@ -10,87 +10,87 @@ use crate::state::RankFact;
 use crate::table::Reporters;
 use crate::time::Instant;
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// The member entered the view.
     NodeUp,
-    /// A rail to it is silent, another answers.
+    /// A rail to it is silent while another works.
     NodeDegraded,
-    /// It is whole again, or it refuted the reports against it.
+    /// All its rails work again, or it refuted the reports against it.
     NodeRecovered,
-    /// There are reports against it, not enough yet.
+    /// There are reports against it, too few for a verdict.
     NodeSuspect,
-    /// It left the view: found silent by enough distinct members, or told.
+    /// It was removed: reported by enough distinct members, or told by a launcher or an administrator.
     NodeFailed,
-    /// It left the view with a goodbye.
+    /// It left.
     NodeLeft {
-        /// The exit code it gave.
+        /// Its exit code.
         exit_code: i32,
     },
     /// A rank of that member changed its state.
     RankChanged {
-        /// The new state and how it is known.
+        /// The new state and the evidence for it.
         fact: RankFact,
     },
-    /// A key of that member's attributes was written or deleted. What it is now says
-    /// `Overlay::attribute`; a change that was overtaken by a newer one is told once.
+    /// An attribute of that member was written or deleted. `Overlay::attribute` has its present value; a
+    /// change that was overtaken by a newer one is not reported.
     AttributeChanged {
-        /// Which key; `Overlay::changed_key` has it.
+        /// The key, by `Overlay::changed_key`.
         key: KeyHandle,
-        /// The version of the write; growing for each member and life.
+        /// Version of the write; increases within an incarnation of the member.
         version: u64,
     },
-    /// Members of one group failed within one window. Told once, after the last `NodeFailed` of
-    /// those it lists.
+    /// Members of one group failed within one window. Reported once, after the `NodeFailed` events of the
+    /// members in its list.
     GroupFailed {
-        /// `Overlay::group_failure` has the group and the list under this number.
+        /// Number for `Overlay::group_failure`, which has the group and the list.
         number: u32,
-        /// How many failed.
+        /// How many members of the group failed.
         failed: u32,
-        /// Of how many.
+        /// Size of the group.
         of: u32,
     },
-    /// We are on the smaller side of a split, or more than half have died.
+    /// The local member is on the smaller side of a split, or more than half of all members have failed.
     Minority {
-        /// How many are left, ourselves included.
+        /// Members left, the local member included.
         reached: u32,
-        /// Of how many.
+        /// Size of the whole.
         of: u32,
-        /// Whether those we do not reach stay suspects, by policy.
+        /// Whether unreachable members stay suspects, by policy.
         held: bool,
     },
-    /// That is over.
+    /// The minority is over.
     Majority {
-        /// How many are here, ourselves included.
+        /// Members reached, the local member included.
         reached: u32,
-        /// Of how many.
+        /// Size of the whole.
         of: u32,
     },
-    /// This member learnt that it was declared failed.
+    /// The local member learned that it was declared failed.
     Outcast,
-    /// A member of this job has other parameters than we have; neither listens to the other.
+    /// A member of this job has different parameters; both refuse each other.
     Refused {
-        /// Which one differs.
+        /// The parameter.
         parameter: Parameter,
     },
-    /// An earlier member of this job has our name and lives; the engine says goodbye and stops.
+    /// An earlier member of this job holds the local name; the engine leaves and stops.
     NameTaken,
-    /// A later member of this job has our name and lives; it was told to stop, we go on.
+    /// A later member of this job uses the local name; it was told to stop.
     NameClaimed,
 }
 
-/// In one word, why.
+/// The kind of a cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum CauseKind {
-    /// It introduced itself, or others know it.
+    /// It introduced itself, or other members know it.
     Joined = 1,
-    /// Not heard for longer than the deadline.
+    /// It was silent for longer than the deadline.
     Silence = 2,
-    /// The fabric said that it cannot be reached, and no probe found otherwise.
+    /// The fabric cannot reach it, and no probe did.
     Unreachable = 3,
-    /// A ring successor that never answered our request.
+    /// It is a ring successor that never answered a request.
     Unanswered = 4,
     /// A launcher or an administrator said so.
     Told = 5,
@@ -98,11 +98,11 @@ pub enum CauseKind {
     Announced = 6,
     /// It raised its version against the reports, or they were too old to count.
     Refuted = 7,
-    /// A newer life of the same member is here.
+    /// A later incarnation of the member has joined.
     Superseded = 8,
     /// The fabric's rails changed.
     Rails = 9,
-    /// The members of another view hold us failed.
+    /// Members of another view hold the local member failed.
     Claimed = 10,
 }
 
@@ -126,29 +126,28 @@ impl CauseKind {
     }
 }
 
-/// Why an event happened.
+/// The cause of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// The kind of evidence that decided.
+    /// The kind of evidence.
     pub kind: CauseKind,
-    /// Who reported, at most four.
+    /// The reporters, at most four.
     pub reporters: Reporters,
-    /// How long the member had been silent when that was decided, in microseconds; 0 if it
-    /// does not apply.
+    /// How long the member had been silent, in microseconds; 0 if it does not apply.
     pub silent_us: u32,
 }
 
-/// One change, as told to the host.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When the engine decided it.
+    /// Time of the decision.
     pub at: Instant,
-    /// What happened.
+    /// The kind.
     pub kind: EventKind,
-    /// To whom.
+    /// The member.
     pub member: MemberId,
-    /// In which version.
+    /// Its version.
     pub version: Version,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
 }

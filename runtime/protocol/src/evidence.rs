@@ -1,13 +1,13 @@
-//! Who said what about a member, and when: the last sixteen observations of each.
+//! Evidence: the last sixteen observations about each member.
 //!
-//! Evidence explains a verdict (`muster why`); it is not what the verdict is computed from, so
-//! that forgetting the oldest can never change a decision.
+//! Evidence explains a verdict (`muster why`). Verdicts are not computed from it, so dropping the oldest
+//! never changes a decision.
 
 use crate::event::CauseKind;
 use crate::identity::{MemberId, Version};
 use crate::time::Instant;
 
-/// Observations kept for each member.
+/// Most observations kept for each member.
 pub const EVIDENCE_MAX: usize = 16;
 
 /// What was observed.
@@ -15,23 +15,23 @@ pub const EVIDENCE_MAX: usize = 16;
 pub enum ObservationKind {
     /// It entered the view.
     Joined,
-    /// It was silent and is being probed over all rails and through helpers.
+    /// It was silent, and is being probed over all rails and by other members.
     Probed,
-    /// A helper found it alive.
+    /// A prober found it alive.
     Vouched,
-    /// A helper found it silent too.
+    /// A prober found it silent.
     FoundSilent,
-    /// A report against it, with the reporter's kind of evidence.
+    /// A report against it, with its cause.
     Reported(CauseKind),
     /// It raised its version.
     Refuted,
     /// It was declared failed.
     Failed(CauseKind),
-    /// It said goodbye.
+    /// It left.
     Left,
-    /// The fabric reported its rails silent, some of them.
+    /// The fabric reported some of its rails silent.
     Degraded,
-    /// The fabric reported all its rails well.
+    /// The fabric reported all its rails working.
     Recovered,
     /// The fabric reported it unreachable.
     Unreachable,
@@ -40,17 +40,17 @@ pub enum ObservationKind {
 /// One observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// When it came to us.
+    /// When it came to the local member.
     pub at: Instant,
-    /// Who made it.
+    /// The member that made it.
     pub by: MemberId,
-    /// About which version of the member.
+    /// The version of the observed member.
     pub version: Version,
-    /// What it was.
+    /// What was observed.
     pub kind: ObservationKind,
 }
 
-/// A member's observations, oldest first. Nearly all members have one, which needs no room apart.
+/// The observations about a member, oldest first. Most members have one, which needs no allocation.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Evidence {
     #[default]
@@ -60,7 +60,7 @@ pub(crate) enum Evidence {
 }
 
 impl Evidence {
-    /// Adds one; the same observation by the same member again only updates its time.
+    /// Adds an observation; an equal one by the same member only updates the time.
     pub(crate) fn push(&mut self, observation: Observation) {
         if let Some(last) = self.as_mut_slice().last_mut()
             && (last.by, last.version, last.kind)

@@ -1,21 +1,23 @@
-//! The envelope: who sent this, which life of it, which frame, for whom, and a proof.
+//! The frame: sender, incarnation, sequence, receiver and authentication tag around a message body.
 //!
 //! ```text
 //!  0      2         3      4        12            20         28   32          end-16   end
 //!  | magic | version | kind | sender | incarnation | sequence | to | body .... |  tag   |
 //! ```
-//! The tag is the head of a keyed BLAKE3 over all bytes before it, followed by two numbers that are not sent: the
-//! receiver's id and its incarnation as the sender knows it. So a frame is valid for one life of one member. A
-//! recording of it is valid for no other member, and for no later life: not in a later run with the same key
-//! either. `to` is a hash of the two numbers; the receiver finds with it the incarnation to prove the frame with.
+//! The tag is the first 16 bytes of a keyed BLAKE3 hash over all bytes before it, followed by two numbers
+//! that are not sent: the receiver's id, and its incarnation as known to the sender. So a frame is valid
+//! for one incarnation of one member. A recording of it is valid for no other member and for no later
+//! incarnation, also not in a later run with the same key. `to` is a hash of these two numbers: by it the
+//! receiver finds the incarnation to check the tag with.
 //!
-//! A frame *for anyone* goes to an address whose member is not known. Its `to` is 0, and its proof ends with its last
-//! byte, in all releases alike. It may be a recording of any age. The receiver believes nothing of it and answers with
-//! a frame for the life that it names, from which that life learns the receiver's.
+//! A frame *for anyone* goes to an address whose member is not known. Its `to` is 0, and nothing is
+//! appended for the tag, in all releases alike. It may be a recording of any age. The receiver takes
+//! nothing from it, and answers with a frame for the incarnation that it names, which learns the receiver's
+//! incarnation from the answer.
 //!
-//! Nothing of a frame is believed before the tag is right; a frame that fails costs a counter and nothing else. The
-//! envelope proves that a member of the job wrote the frame for this life of ours. That it comes only once is the
-//! matter of `replay`.
+//! Nothing of a frame is used before the tag is checked; a frame with a wrong tag is dropped and counted.
+//! The tag proves that a member of the job wrote the frame for this incarnation of the local member. It
+//! gives no replay protection: that is done by `replay`.
 
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::identity::{INCARNATION_MAX, MemberId};
@@ -24,16 +26,16 @@ use crate::reject::Reject;
 use crate::table::mix;
 
 const MAGIC: u16 = 0x754d;
-/// Version of the wire format; frames of any other are refused.
+/// Version of the wire format; frames of any other version are rejected.
 pub const WIRE_VERSION: u8 = 5;
-/// Bytes before the body.
+/// Size of the header, in bytes.
 pub const HEADER_SIZE: usize = 32;
-/// Bytes of proof after the body.
+/// Size of the tag, in bytes.
 pub const TAG_SIZE: usize = 16;
-/// Bytes a frame adds to its body.
+/// Size of a frame without its body, in bytes.
 pub const FRAME_OVERHEAD: usize = HEADER_SIZE + TAG_SIZE;
 
-/// What the body is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -42,18 +44,18 @@ pub(crate) enum Kind {
     LinkReply = 3,
     Probe = 4,
     ProbeReply = 5,
-    Ask = 6,
-    Answer = 7,
+    IndirectProbe = 6,
+    IndirectProbeReply = 7,
     News = 8,
     Ack = 9,
-    Discover = 10,
+    Join = 10,
     View = 11,
-    Claim = 12,
+    FailureClaim = 12,
     Refusal = 13,
     Request = 14,
     Reply = 15,
     Hint = 16,
-    Twin = 17,
+    NameConflict = 17,
     Gossip = 18,
     GossipReply = 19,
     GossipCarried = 20,
@@ -68,18 +70,18 @@ impl Kind {
             3 => Self::LinkReply,
             4 => Self::Probe,
             5 => Self::ProbeReply,
-            6 => Self::Ask,
-            7 => Self::Answer,
+            6 => Self::IndirectProbe,
+            7 => Self::IndirectProbeReply,
             8 => Self::News,
             9 => Self::Ack,
-            10 => Self::Discover,
+            10 => Self::Join,
             11 => Self::View,
-            12 => Self::Claim,
+            12 => Self::FailureClaim,
             13 => Self::Refusal,
             14 => Self::Request,
             15 => Self::Reply,
             16 => Self::Hint,
-            17 => Self::Twin,
+            17 => Self::NameConflict,
             18 => Self::Gossip,
             19 => Self::GossipReply,
             20 => Self::GossipCarried,
@@ -89,7 +91,7 @@ impl Kind {
     }
 }
 
-/// The head of a frame.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
@@ -98,21 +100,21 @@ pub(crate) struct Header {
     pub(crate) sequence: u64,
 }
 
-/// Whom a frame is written for.
+/// The receiver that a frame is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receiver {
-    /// Whichever member is at the address.
+    /// The member at the address, whichever it is.
     Anyone,
-    /// This life of a member.
-    Life(MemberId, u64),
+    /// This incarnation of a member.
+    Member(MemberId, u64),
 }
 
 impl Receiver {
-    /// What stands in the frame's head for it.
+    /// The field `to` of the header.
     fn mark(self) -> u32 {
         match self {
             Self::Anyone => 0,
-            Self::Life(id, incarnation) => {
+            Self::Member(id, incarnation) => {
                 let mixed = mix(id.0 ^ mix(incarnation));
                 (mixed as u32).max(1)
             }
@@ -129,7 +131,7 @@ impl Header {
     }
 }
 
-/// Which frame of its sender: the life, and the number in it.
+/// The name of a frame: its sender's incarnation, and its sequence number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameName {
     pub(crate) incarnation: u64,
@@ -137,7 +139,7 @@ pub(crate) struct FrameName {
 }
 
 impl FrameName {
-    /// No frame: no life has this number.
+    /// No frame: no incarnation is 0.
     pub(crate) const NONE: Self = Self {
         incarnation: 0,
         sequence: 0,
@@ -156,26 +158,27 @@ impl FrameName {
     }
 }
 
-/// The sender a frame claims, unproven. For the host's rail health, after `handle` said yes.
+/// The sender that a frame names, not authenticated. For the host's rail health, after `handle` has
+/// accepted the frame.
 #[must_use]
 pub fn sender(bytes: &[u8]) -> Option<MemberId> {
     read_header(bytes).ok().map(|(header, _)| header.sender)
 }
 
-/// What a frame claims: its kind, its sender, and its body. None of it is proven.
+/// The kind, sender and body of a frame, not authenticated.
 pub(crate) fn unproven(bytes: &[u8]) -> Option<(Kind, MemberId, &[u8])> {
     let (header, _) = read_header(bytes).ok()?;
     let body = bytes.get(HEADER_SIZE..bytes.len().checked_sub(TAG_SIZE)?)?;
     Some((header.kind, header.sender, body))
 }
 
-/// The kind a frame claims, unproven. For traces.
+/// The kind of a frame, not authenticated. For traces.
 pub(crate) fn peek(bytes: &[u8]) -> Option<Kind> {
     read_header(bytes).ok().map(|(header, _)| header.kind)
 }
 
-/// Finishes the frame whose body of `body_size` bytes lies in `buffer` after [`HEADER_SIZE`]:
-/// writes header and tag, returns the size of the whole. The buffer has room for both.
+/// Completes the frame whose body of `body_size` bytes is in `buffer` after [`HEADER_SIZE`]: writes header
+/// and tag, and returns the size of the frame. The buffer has room for both.
 pub(crate) fn seal(
     key: &[u8; 32],
     header: Header,
@@ -202,7 +205,7 @@ pub(crate) fn seal(
 fn prove(key: &[u8; 32], signed: &[u8], to: Receiver) -> blake3::Hash {
     match to {
         Receiver::Anyone => blake3::keyed_hash(key, signed),
-        Receiver::Life(id, incarnation) => {
+        Receiver::Member(id, incarnation) => {
             let mut hasher = blake3::Hasher::new_keyed(key);
             hasher.update(signed);
             hasher.update(&id.0.to_le_bytes());
@@ -212,20 +215,20 @@ fn prove(key: &[u8; 32], signed: &[u8], to: Receiver) -> blake3::Hash {
     }
 }
 
-/// A frame that was proven.
+/// An authenticated frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Opened<'a> {
     pub(crate) header: Header,
-    /// It is for anyone, and may be a recording of any age.
+    /// The frame is for anyone, and may be a recording of any age.
     pub(crate) is_unaddressed: bool,
     pub(crate) body: &'a [u8],
 }
 
-/// Proves a frame to the member `own`, which has had these incarnations, and takes it apart.
+/// Authenticates a frame for the member `own` with one of its `incarnations`.
 pub(crate) fn open<'a>(
     key: &[u8; 32],
     own: MemberId,
-    lives: &[u64],
+    incarnations: &[u64],
     bytes: &'a [u8],
 ) -> Result<Opened<'a>, Reject> {
     if bytes.len() < FRAME_OVERHEAD {
@@ -236,15 +239,16 @@ pub(crate) fn open<'a>(
     let to = match mark {
         0 => Receiver::Anyone,
         _ => {
-            let lives = lives.iter().rev();
-            let mut lives = lives.map(|incarnation| Receiver::Life(own, *incarnation));
-            lives
-                .find(|life| life.mark() == mark)
+            let incarnations = incarnations.iter().rev();
+            let mut incarnations =
+                incarnations.map(|incarnation| Receiver::Member(own, *incarnation));
+            incarnations
+                .find(|to| to.mark() == mark)
                 .ok_or(Reject::Misdirected)?
         }
     };
     let expected = prove(key, signed, to);
-    // Every byte is compared, whatever the first ones say: time tells nothing about the tag.
+    // Constant time: all bytes are compared, so that timing reveals nothing about the tag.
     let difference = expected
         .as_bytes()
         .iter()
@@ -263,8 +267,8 @@ pub(crate) fn open<'a>(
     })
 }
 
-/// The sender of an authentic frame for anyone, of another wire version: its head and its proof are where they are in
-/// every version.
+/// The sender of an authentic frame for anyone of another wire version. Header and tag of such a frame are
+/// at the same place in every version.
 pub(crate) fn other_release(key: &[u8; 32], bytes: &[u8]) -> Option<MemberId> {
     if bytes.len() < FRAME_OVERHEAD {
         return None;
@@ -275,7 +279,7 @@ pub(crate) fn other_release(key: &[u8; 32], bytes: &[u8]) -> Option<MemberId> {
     proven.then_some(MemberId(u64::from_le_bytes(sender)))
 }
 
-/// The head, and the mark of the receiver.
+/// The header, and the field `to`.
 fn read_header(bytes: &[u8]) -> Result<(Header, u32), Reject> {
     let mut reader = Reader::new(bytes);
     let truncated = |_: Malformed| Reject::Truncated;
@@ -303,7 +307,7 @@ mod tests {
 
     const KEY: [u8; 32] = [7; 32];
     const OWN: MemberId = MemberId(8);
-    const LIVES: [u64; 2] = [40, 41];
+    const INCARNATIONS: [u64; 2] = [40, 41];
 
     fn sealed_for(to: Receiver, body: &[u8]) -> Vec<u8> {
         let header = Header {
@@ -320,42 +324,42 @@ mod tests {
     }
 
     fn sealed(body: &[u8]) -> Vec<u8> {
-        sealed_for(Receiver::Life(OWN, 41), body)
+        sealed_for(Receiver::Member(OWN, 41), body)
     }
 
     proptest! {
         #[test]
         fn what_was_sealed_opens(body in proptest::collection::vec(any::<u8>(), 0..600)) {
             for (to, is_unaddressed) in [
-                (Receiver::Anyone, true), (Receiver::Life(OWN, 40), false), (Receiver::Life(OWN, 41), false),
+                (Receiver::Anyone, true), (Receiver::Member(OWN, 40), false), (Receiver::Member(OWN, 41), false),
             ] {
                 let bytes = sealed_for(to, &body);
-                let opened = open(&KEY, OWN, &LIVES, &bytes).unwrap();
+                let opened = open(&KEY, OWN, &INCARNATIONS, &bytes).unwrap();
                 prop_assert_eq!(opened.header.sequence, 77);
                 prop_assert_eq!((opened.body, opened.is_unaddressed), (&body[..], is_unaddressed));
                 prop_assert_eq!(sender(&bytes), Some(MemberId(3)));
             }
         }
 
-        /// Nor is what was written for somebody else, or for another life, with whatever mark.
+        /// A frame for another member or incarnation is rejected, whatever its `to`.
         #[test]
         fn a_frame_for_another_is_never_believed(
-            body in proptest::collection::vec(any::<u8>(), 0..100), other: u64, life: u64,
+            body in proptest::collection::vec(any::<u8>(), 0..100), other: u64, incarnation: u64,
         ) {
-            prop_assume!(other != OWN.0 && !LIVES.contains(&life));
-            for to in [Receiver::Life(MemberId(other), 41), Receiver::Life(OWN, life)] {
+            prop_assume!(other != OWN.0 && !INCARNATIONS.contains(&incarnation));
+            for to in [Receiver::Member(MemberId(other), 41), Receiver::Member(OWN, incarnation)] {
                 let mut bytes = sealed_for(to, &body);
-                prop_assert_eq!(open(&KEY, OWN, &LIVES, &bytes), Err(Reject::Misdirected));
-                for mark in [0, Receiver::Life(OWN, 41).mark()] {
+                prop_assert_eq!(open(&KEY, OWN, &INCARNATIONS, &bytes), Err(Reject::Misdirected));
+                for mark in [0, Receiver::Member(OWN, 41).mark()] {
                     bytes[28..32].copy_from_slice(&mark.to_le_bytes());
-                    prop_assert_eq!(open(&KEY, OWN, &LIVES, &bytes), Err(Reject::Forged));
+                    prop_assert_eq!(open(&KEY, OWN, &INCARNATIONS, &bytes), Err(Reject::Forged));
                 }
             }
         }
 
-        /// What is not sent cannot be sent in its place.
+        /// A frame without the unsent numbers cannot be passed off as one with them.
         #[test]
-        fn a_frame_for_a_life_is_none_for_anyone(
+        fn a_frame_for_a_member_is_none_for_anyone(
             body in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let mut bytes = sealed(&body);
@@ -363,7 +367,7 @@ mod tests {
             bytes.extend(OWN.0.to_le_bytes());
             bytes.extend(41_u64.to_le_bytes());
             bytes.extend(tag);
-            prop_assert!(open(&KEY, OWN, &LIVES, &bytes).is_err());
+            prop_assert!(open(&KEY, OWN, &INCARNATIONS, &bytes).is_err());
         }
 
         #[test]
@@ -374,7 +378,7 @@ mod tests {
             let mut bytes = sealed(&body);
             let at = at.index(bytes.len());
             bytes[at] ^= 1_u8 << bit;
-            prop_assert!(open(&KEY, OWN, &LIVES, &bytes).is_err());
+            prop_assert!(open(&KEY, OWN, &INCARNATIONS, &bytes).is_err());
         }
 
         #[test]
@@ -383,19 +387,19 @@ mod tests {
         ) {
             let bytes = sealed(&body);
             let length = cut.index(bytes.len());
-            prop_assert!(open(&KEY, OWN, &LIVES, &bytes[..length]).is_err());
+            prop_assert!(open(&KEY, OWN, &INCARNATIONS, &bytes[..length]).is_err());
         }
 
         #[test]
         fn garbage_is_refused_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
-            prop_assert!(open(&KEY, OWN, &LIVES, &bytes).is_err());
+            prop_assert!(open(&KEY, OWN, &INCARNATIONS, &bytes).is_err());
         }
     }
 
     #[test]
     fn another_key_is_forgery() {
         assert_eq!(
-            open(&[8; 32], OWN, &LIVES, &sealed(b"hello")).unwrap_err(),
+            open(&[8; 32], OWN, &INCARNATIONS, &sealed(b"hello")).unwrap_err(),
             Reject::Forged
         );
     }

@@ -1,13 +1,12 @@
-//! Who a member is: its place on the ring and the version of its presence.
+//! Identity of a member: its place on the ring and its version.
 //!
-//! The id is the first eight bytes of the SHA-1 of the *name*. The paper hashes name and network
-//! endpoints together; we leave the endpoints out (a named deviation of ZM-01 and ZM-05), so that
-//! a node that comes back on other rails keeps its place on the ring and is known to be the same.
-//! The price is that a name must be unique within a job; two members of one name find out
-//! and the later one stops (`NameTaken`).
+//! The id is the first eight bytes of the SHA-1 hash of the *name*. The paper hashes name and network
+//! endpoints together. Here the endpoints are left out (a deviation from ZM-01 and ZM-05), so that a node
+//! that comes back on other rails keeps its place on the ring and is recognised. Therefore a name must be
+//! unique in a job; of two members with one name the later one stops (`NameTaken`).
 //!
-//! The version is (incarnation, minor): the incarnation separates lives, the minor counts
-//! refutations within one.
+//! The version is (incarnation, minor). The incarnation tells restarts apart; the minor counts refutations
+//! within one.
 
 use sha1::{Digest, Sha1};
 
@@ -15,20 +14,20 @@ use sha1::{Digest, Sha1};
 pub const NAME_MAX: usize = 63;
 /// Longest name of a group, in bytes.
 pub const GROUP_MAX: usize = 31;
-/// Longest address of a member, in bytes. The protocol never reads what is in it.
+/// Longest address of a member, in bytes. The protocol does not interpret it.
 pub const ADDRESS_MAX: usize = 255;
-/// Incarnations stay below this, so that raising one never overflows. Launch times in nanoseconds
-/// reach it in the year 2262.
+/// Incarnations are below this, so that raising one never overflows. Launch times in nanoseconds reach it
+/// in the year 2262.
 pub const INCARNATION_MAX: u64 = 1 << 63;
 
-/// Launch times lie below this until the year 2116: what is said to be later is a lie, unless it is
-/// close to what is known already.
+/// Launch times are below this until the year 2116. A higher incarnation is rejected, unless it is close to
+/// the one held.
 const INCARNATION_PLAUSIBLE: u64 = 1 << 62;
-/// That close: 417 days in nanoseconds.
+/// The distance that counts as close: 417 days in nanoseconds.
 const INCARNATION_STEP: u64 = 1 << 55;
 
-/// Whether somebody's word for an incarnation is to be believed, when `held` is known. No single
-/// lie may use up the numbers a member needs to contradict it.
+/// Whether an incarnation is plausible when `held` is known. No single false one may use up the numbers
+/// that a member needs to contradict it.
 pub(crate) const fn is_plausible(incarnation: u64, held: u64) -> bool {
     incarnation <= INCARNATION_PLAUSIBLE || incarnation <= held.saturating_add(INCARNATION_STEP)
 }
@@ -48,11 +47,10 @@ impl MemberId {
     }
 }
 
-/// Which life of a member, and how many times it has spoken up for itself in it.
-/// Ordered: a higher incarnation first, then a higher minor.
+/// Incarnation of a member, and number of refutations in it. Ordered by incarnation, then by minor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// Strictly increasing over restarts and rejoins; from the launch time in nanoseconds.
+    /// Increases with restarts and rejoins; from the launch time in nanoseconds.
     pub incarnation: u64,
     /// Starts at 1 in every incarnation; only the member itself raises it.
     pub minor: u32,
@@ -68,7 +66,7 @@ impl Version {
         }
     }
 
-    /// The next version in the same life; when the minor is used up, the next life.
+    /// The next version of the same incarnation; of the next incarnation when the minor is used up.
     #[must_use]
     pub const fn raised(self) -> Self {
         match self.minor.checked_add(1) {
@@ -80,7 +78,7 @@ impl Version {
         }
     }
 
-    /// The first version of the next life.
+    /// The first version of the next incarnation.
     #[must_use]
     pub const fn reborn(self) -> Self {
         Self::first(self.incarnation.saturating_add(1))

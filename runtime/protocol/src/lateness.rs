@@ -1,30 +1,28 @@
-//! How late this member runs: measured on itself, never held against others.
+//! Lateness: how late the local member runs. It is never held against others.
 //!
-//! Every engine asks its host for a wake-up at a time. If the host comes much later, the engine
-//! was not running (stopped, starved, its machine suspended), and whatever it did not hear in
-//! between says nothing about the others. Two things follow: their silences are shortened by the
-//! time slept, and a figure of the lateness is kept, which decays, widens our own deadlines and
-//! is advertised in our beats, so that peers widen theirs for us.
+//! Every engine asks its host for a wake-up at a given time. If the host comes much later, the engine was
+//! not running (stopped, starved, suspended), and silence in that time says nothing about others. So their
+//! silences are shortened by that time. A figure of the lateness is also kept. It decays, widens the local
+//! deadlines, and is advertised in beats, so that peers widen their deadlines for this member.
 //!
-//! Who is called in time may be late all the same: while its host has more to read than it can, what
-//! others say waits, and so does its answer. The host says for how long it has been so (`strain`); that
-//! shortens nobody's silence, but counts in the figure.
+//! A member that is called in time may be late too: while its host has more to read than it can, received
+//! frames wait, and so do replies. The host reports how long (`strain`). That shortens no silence, but
+//! counts in the figure.
 //!
-//! The first lateness of all comes before any was measured: a host that nothing protects from it
-//! says so at the start, and so much is advertised from then on.
+//! The first lateness comes before any was measured. A host that cannot prevent it says so at its start
+//! (`expect`), and that much is advertised from then on.
 //!
-//! Complication: an engine that is *always* late would forgive for ever and find nobody dead. So
-//! only the first lateness in a second is forgiven whole; of those that follow, at most half a
-//! second in a second. Nobody is late by a whole second again and again: that is always a stop, and
-//! forgiven whole.
+//! An engine that is *always* late would forgive for ever, and find no failure. So only the first lateness
+//! in a second is forgiven completely; of later ones at most half a second in a second. A lateness of a
+//! whole second is always a stop, and is forgiven completely.
 
 use crate::planted::{self, Fault};
 use crate::time::Instant;
 
-/// Most that lateness can widen a deadline by, in microseconds.
+/// Most that lateness widens a deadline by, in microseconds.
 pub const LATE_MAX_US: u64 = 1_000_000;
 
-/// Latenesses closer together than this, in microseconds, share one allowance.
+/// Latenesses closer than this, in microseconds, share one allowance.
 const SPELL_US: u64 = 1_000_000;
 /// The allowance, in microseconds.
 const ALLOWANCE_US: u64 = 500_000;
@@ -32,11 +30,11 @@ const ALLOWANCE_US: u64 = 500_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Lateness {
     tolerance_us: u64,
-    /// What is to be expected at any time, measured or not.
+    /// The lateness to expect at any time, measured or not.
     least_us: u64,
     figure_us: u64,
     asked: Instant,
-    /// When the present spell began, and what is left to forgive in it.
+    /// Start of the present spell, and what is left to forgive in it.
     spell_at: Option<Instant>,
     allowance_us: u64,
 }
@@ -53,20 +51,20 @@ impl Lateness {
         }
     }
 
-    /// From now on so much is to be expected before any is measured.
+    /// Sets a lateness to expect before any is measured.
     pub(crate) fn expect(&mut self, least_us: u64) {
         self.least_us = least_us.min(LATE_MAX_US);
     }
 
-    /// Remembers the time the host was asked to come back.
+    /// Notes the time at which the host is to come back.
     pub(crate) fn ask(&mut self, at: Instant) {
         self.asked = at;
     }
 
-    /// The host came at `now`; if it overslept, says by how much to move the others' clocks on.
+    /// The host came at `now`. If it overslept, returns how far to move the silences of others.
     pub(crate) fn woke(&mut self, now: Instant) -> Option<u64> {
         let late_us = now.since(self.asked);
-        // One lateness is measured once, however many inputs follow before the next question.
+        // One lateness is measured once, however many inputs follow.
         self.asked = Instant::NEVER;
         if late_us <= self.tolerance_us || planted::on(Fault::NoLatenessShift) {
             return None;
@@ -87,14 +85,14 @@ impl Lateness {
         Some(forgiven_us)
     }
 
-    /// The host was so busy that what arrived may have waited for so long, though it came in time.
+    /// The host was so busy that received frames may have waited for `busy_us`, though it came in time.
     pub(crate) fn strain(&mut self, busy_us: u64) {
         if busy_us > self.tolerance_us && !planted::on(Fault::NoLatenessShift) {
             self.figure_us = self.figure_us.max(busy_us).min(LATE_MAX_US);
         }
     }
 
-    /// Once a heartbeat: an old lateness counts less and less (half after 44 beats).
+    /// Called once a heartbeat: an old lateness loses weight (half after 44 heartbeats).
     pub(crate) fn decay(&mut self) {
         self.figure_us -= self.figure_us.div_ceil(64);
     }
@@ -132,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_after_a_hiccup_is_forgiven_whole() {
+    fn a_stop_after_a_hiccup_is_forgiven_completely() {
         let mut lateness = Lateness::new(20_000);
         lateness.ask(Instant(100_000));
         assert_eq!(lateness.woke(Instant(112_000)), Some(12_000));
@@ -141,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_is_always_late_is_not_always_forgiven() {
+    fn constant_lateness_is_not_always_forgiven() {
         let mut lateness = Lateness::new(20_000);
         let mut forgiven_us = 0;
         for wake in 0..100 {

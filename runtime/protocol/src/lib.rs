@@ -1,27 +1,37 @@
 //! Muster's membership protocols as pure state machines.
 //!
-//! Nothing here has a clock, a socket, a thread or an order that changes from run to run: time,
-//! datagrams and randomness are handed in, datagrams and events are taken out, and the same
-//! inputs give the same outputs on every machine. One host drives it over a fabric, another
-//! (`muster-sim`) in a simulated world.
+//! An engine has no clock, no socket, no thread, and no order that changes from run to run. Time, datagrams
+//! and random seeds are inputs; datagrams and events are outputs. The same inputs give the same outputs on
+//! every machine. An agent drives it over a fabric, and `muster-sim` in a simulated network.
 //!
-//! The loop of a host, after every change of anything:
+//! There are two engines. [`Overlay`] is zone membership: members observe their ring successors, probe
+//! silent ones, report them, and spread news along a tree of links. [`Age`] is gossip of ages. [`Engine`]
+//! is either of them.
 //!
-//! 1. [`Overlay::handle`] one [`Input`], with the time now.
-//! 2. [`Overlay::poll_transmit`] until `None`: send what it wrote.
+//! Three ideas to know before reading on:
+//!
+//! - A *version* (incarnation, minor) orders all facts about a member. A member refutes a report with a
+//!   higher minor, and restarts with a higher incarnation (`identity`, `verdict`).
+//! - A frame is valid for one incarnation of one receiver, and once (`frame`, `replay`).
+//! - A silence counts only while the local member itself was running (`lateness`).
+//!
+//! The loop of a host, after every change:
+//!
+//! 1. [`Overlay::handle`] one [`Input`], with the present time.
+//! 2. [`Overlay::poll_transmit`] until `None`: send the frames.
 //! 3. [`Overlay::poll_event`] until `None`: tell the application.
-//! 4. Sleep until [`Overlay::poll_timeout`] or the next datagram; go to 1 with [`Input::Wake`] or
-//!    the datagram. Datagrams that wait already go in before the wake-up, or those who sent them
-//!    look more silent than they were; a datagram itself judges nobody's silence. Beats may be left
-//!    lying until the wake-up, news may not ([`Class`]). A host that wakes late is found out
-//!    ([`Overlay::lateness_us`]).
+//! 4. Sleep until [`Overlay::poll_timeout`] or the next datagram; go to 1 with [`Input::Wake`] or the datagram.
 //!
-//! What is absent: rails (a member has one opaque address; the fabric knows what is in it), PMIx,
+//! Waiting datagrams must be handled before the wake-up, since only a wake-up judges silences. Beats may
+//! wait for it, news may not ([`Class`]). A host that wakes late is measured ([`Overlay::lateness_us`]).
+//!
+//! The crate does not know rails (a member has one opaque address), PMIx, Slurm, files, or wall-clock time.
 //! Slurm, files, wall-clock time.
 #![forbid(unsafe_code)]
-// No decision hangs on how a machine rounds.
+// Decisions do not depend on how a machine rounds.
 #![deny(clippy::float_arithmetic)]
 
+mod ack_rtt;
 pub mod age;
 mod arrivals;
 mod attributes;
@@ -33,14 +43,12 @@ mod engine;
 mod event;
 mod evidence;
 pub mod frame;
-mod hearsay;
 mod identity;
-mod label;
 mod lateness;
 mod link;
+mod member_info;
 mod overlay;
 mod parameters;
-mod patience;
 pub mod planted;
 mod ranks;
 mod reject;
@@ -49,6 +57,7 @@ mod state;
 mod subjects;
 mod table;
 mod time;
+mod unverified;
 mod verdict;
 mod wire;
 
@@ -63,7 +72,6 @@ pub use counters::Counters;
 pub use engine::Engine;
 pub use event::{Cause, CauseKind, Event, EventKind};
 pub use evidence::{EVIDENCE_MAX, Observation, ObservationKind};
-pub use hearsay::{Hearsay, hearsay};
 pub use identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
 pub use lateness::LATE_MAX_US;
 pub use overlay::{
@@ -75,3 +83,4 @@ pub use reject::Reject;
 pub use state::{NodeState, RankDetail, RankFact, RankState};
 pub use table::{RANKS_MAX, REPORTERS_MAX, Reporters};
 pub use time::Instant;
+pub use unverified::{UnverifiedSender, unverified_sender};

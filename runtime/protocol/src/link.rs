@@ -1,42 +1,41 @@
-//! A link: what two members who talk regularly know about each other's knowledge.
+//! A link: what two members that exchange news know about each other's knowledge.
 //!
-//! Intuition: a shopping list for each friend. What changes is put on the list of every friend
-//! (dirty); when a letter can go out, the list is copied into it, with the facts as they are at
-//! that moment, and the letter is kept in mind until it is acknowledged (in flight). A letter
-//! that is not acknowledged in time puts its items back on the list. Nothing is ever given up
-//! while the friend lives, and nothing is queued: a fact that changes twice before a letter goes
-//! is written once.
+//! Each link has a list of *dirty* subjects: those that have changed since the peer was told. When a news
+//! frame can be sent, subjects are taken from the list, and their facts are written as they are then. The
+//! frame is *in flight* until it is acknowledged. If that takes too long, its subjects go back on the list.
+//! No fact is given up while the link lasts, and none is queued: a fact that changes twice before a frame
+//! is written is sent once.
 //!
-//! Beside the list there is one of *hints*: what the friend most likely knows by the time we would
-//! write, and is only asked about (see `overlay::push`, which also says what an eager link is).
+//! A second list has *hints*: subjects that the peer most likely knows by the time they would be sent, and
+//! is only asked about (see `overlay::push`, which also defines eager links).
 //!
-//! A link has up to four roles, two in each direction: one observes the other (the other beats
-//! to it), one chose the other as a random neighbour. A link without a role is dropped.
+//! A link has up to four roles, two in each direction: one side observes the other (which sends it beats),
+//! or has chosen it as a random neighbour. A link without a role is dropped.
 
 use std::collections::VecDeque;
 
+use crate::ack_rtt::AckRtt;
 use crate::arrivals::Arrivals;
 use crate::identity::{MemberId, Version};
-use crate::patience::Patience;
 use crate::planted::{self, Fault};
 use crate::subjects::Subjects;
 use crate::table::Reporters;
 use crate::time::Instant;
 use crate::wire::{ROLE_NEIGHBOUR, ROLE_OBSERVE};
 
-/// News frames under way on one link.
+/// Most news frames in flight on one link.
 pub(crate) const FLIGHTS_MAX: usize = 16;
-/// The wait for an acknowledgement doubles up to this many times.
+/// Most times that the timeout for an acknowledgement doubles.
 const BACKOFF_MAX: u32 = 5;
-/// So many letters in a row that bring nothing new take their link out of the tree.
+/// News frames in a row without new facts after which a link becomes lazy.
 const USELESS_MAX: u32 = 2;
 
-/// Something a fact can be about. Nodes sort before ranks and maps, so they are told first.
+/// The subject of a fact. Nodes sort before ranks and maps, so they are sent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     Node(MemberId),
     Rank(MemberId, u32),
-    /// One report, in paper mode: it outlives what it is about.
+    /// One report, in paper mode. It outlives its suspect's record.
     Suspicion {
         suspect: MemberId,
         reporter: MemberId,
@@ -47,7 +46,7 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// Whom it is about.
+    /// The member that it is about.
     pub(crate) fn member(self) -> MemberId {
         match self {
             Self::Node(id)
@@ -58,13 +57,13 @@ impl Subject {
     }
 }
 
-/// How long a letter waits for its acknowledgement.
+/// The timeout for acknowledgements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckWait {
-    /// At least, the first time, in microseconds.
+    /// The least first timeout, in microseconds.
     pub(crate) least_us: u64,
-    /// What all links together know.
-    pub(crate) others: Patience,
+    /// Measured over all links.
+    pub(crate) others: AckRtt,
 }
 
 #[derive(Clone, Debug)]
@@ -76,67 +75,67 @@ struct Flight {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
-    /// We observe the peer: it beats to us.
+    /// The local member observes the peer, which sends it beats.
     pub(crate) observes: bool,
-    /// The peer observes us: we beat to it.
+    /// The peer observes the local member, which sends it beats.
     pub(crate) observed: bool,
-    /// We chose the peer as a random neighbour.
+    /// The local member chose the peer as a random neighbour.
     pub(crate) chose: bool,
-    /// How many were in the view when we chose it.
+    /// Size of the view when it was chosen.
     pub(crate) chose_among: usize,
-    /// The peer chose us.
+    /// The peer chose the local member.
     pub(crate) chosen: bool,
-    /// When we began to observe.
+    /// Start of the observation.
     pub(crate) since: Instant,
-    /// How its beats arrive, while we observe it.
+    /// Arrivals of the peer's beats while it is observed.
     pub(crate) arrivals: Arrivals,
     /// The roles the peer confirmed.
     pub(crate) confirmed: Option<u8>,
-    /// When to ask again for them.
+    /// When to repeat the request.
     pub(crate) request_at: Instant,
     pub(crate) requests: u32,
-    /// The peer has not been compared with yet: a differing digest calls for a base view.
+    /// The views were not compared yet: if the digests differ, a base view is needed.
     pub(crate) fresh: bool,
     /// A beat to the peer is due.
     pub(crate) beat_due: bool,
-    /// When the application last sent something there, and whether the last beat was left out for it.
+    /// When the application last sent something to the peer, and whether the last beat was left out for it.
     pub(crate) said_at: Instant,
     pub(crate) left_out: bool,
-    /// The peer misses our beats: none is left out before this.
+    /// The peer misses beats: none is left out before this.
     pub(crate) all_beats_until: Instant,
-    /// A message of the application has stood for the peer's beat since the last one came.
+    /// A message of the application has replaced a beat of the peer since its last one.
     pub(crate) stood_in: bool,
-    /// Rounds of probing in the present silence, and when the next is due.
+    /// Rounds of probing in the present silence, and when the next one is due.
     pub(crate) rounds: u32,
     pub(crate) round_at: Instant,
-    /// Helpers who found the peer silent in the present silence, and when the first of them did.
+    /// Probers that found the peer silent in the present silence, and when the first of them did.
     pub(crate) silent: Reporters,
     silent_at: Instant,
-    /// The version we reported in the present silence.
+    /// The version reported in the present silence.
     pub(crate) reported: Option<Version>,
-    /// Beats in a row with another digest while nothing was on the way.
+    /// Beats in a row with another digest while nothing was in flight.
     pub(crate) mismatches: u32,
     /// No repair before this.
     pub(crate) repair_at: Instant,
-    /// Ask the peer for its base view with the next request.
+    /// Ask the peer for its base view in the next request.
     pub(crate) want_view: bool,
-    /// No news goes out before this.
+    /// No news before this.
     open_at: Instant,
     /// Nor before this, even if all is acknowledged.
     rested_at: Instant,
-    /// Part of the tree: news goes at once, not as a hint after a while.
+    /// The link is eager: news is sent at once, not as a hint later.
     pub(crate) eager: bool,
-    /// Letters of the peer in a row that brought nothing new.
+    /// News frames of the peer in a row without new facts.
     useless: u32,
     dirty: Subjects,
-    /// What the peer is to get a hint of, and what it holds more about that we want.
+    /// Subjects to send a hint of, and subjects to request from the peer.
     hints: Subjects,
     wants: Subjects,
     hint_at: Instant,
     flights: VecDeque<Flight>,
     backoff: u32,
-    /// How long its acknowledgements take.
-    patience: Patience,
+    /// Round-trip times of the peer's acknowledgements.
+    ack_rtt: AckRtt,
 }
 
 impl Link {
@@ -176,23 +175,23 @@ impl Link {
             hint_at: now,
             flights: VecDeque::new(),
             backoff: 0,
-            patience: Patience::default(),
+            ack_rtt: AckRtt::default(),
         }
     }
 
-    /// What we want from the peer, as the request says it.
+    /// The roles that the local member wants, for a request.
     pub(crate) fn roles(&self) -> u8 {
         (if self.observes { ROLE_OBSERVE } else { 0 })
             | (if self.chose { ROLE_NEIGHBOUR } else { 0 })
     }
 
-    /// What the peer may count on, as the reply says it.
+    /// The roles that the local member accepts, for a reply.
     pub(crate) fn accepted_roles(&self) -> u8 {
         (if self.observed { ROLE_OBSERVE } else { 0 })
             | (if self.chosen { ROLE_NEIGHBOUR } else { 0 })
     }
 
-    /// Whether the next beat to the peer may be left out: not after one that was, nor while it misses some.
+    /// Whether the next beat may be left out: not two in a row, and none while the peer misses some.
     pub(crate) fn may_spare_beat(&self, now: Instant) -> bool {
         !self.left_out && now >= self.all_beats_until
     }
@@ -205,32 +204,32 @@ impl Link {
         self.chose || self.chosen
     }
 
-    /// A request must still be sent (again).
+    /// A request must be sent or repeated.
     pub(crate) fn wants_request(&self) -> bool {
         self.want_view || (self.roles() != 0 && self.confirmed != Some(self.roles()))
     }
 
-    /// The peer showed life: its silence is over.
+    /// The peer was heard: its silence is over.
     pub(crate) fn heard(&mut self) {
         self.rounds = 0;
         self.silent = Reporters::default();
         self.reported = None;
     }
 
-    /// Neither was the peer's silence reported yet, nor has a helper found it.
+    /// The peer's silence was not reported yet, and no prober has found it.
     pub(crate) fn is_unattested(&self) -> bool {
         self.reported.is_none() && self.silent.is_empty()
     }
 
-    /// A helper found the peer silent.
-    pub(crate) fn found_silent(&mut self, helper: MemberId, now: Instant) {
+    /// A prober found the peer silent.
+    pub(crate) fn found_silent(&mut self, prober: MemberId, now: Instant) {
         if self.silent.is_empty() {
             self.silent_at = now;
         }
-        self.silent.add(helper);
+        self.silent.add(prober);
     }
 
-    /// What helpers found longer ago than this is to be found anew.
+    /// Drops what probers found longer ago than `after_us`.
     pub(crate) fn forget_silent(&mut self, now: Instant, after_us: u64) {
         if now.since(self.silent_at) > after_us {
             self.silent = Reporters::default();
@@ -242,8 +241,7 @@ impl Link {
         self.dirty.insert(subject);
     }
 
-    /// The peer gets a hint of it, with the others, not before `at`; unless a letter about it is
-    /// being written anyway.
+    /// Puts a subject on the list of hints, which are not sent before `at`; no effect if it is dirty.
     pub(crate) fn mark_lazily(&mut self, subject: Subject, at: Instant) {
         if !self.dirty.contains(&subject) {
             self.hint_at = self.hint_at_or(at);
@@ -252,7 +250,7 @@ impl Link {
         }
     }
 
-    /// As `mark_lazily`, for all nodes in their order, but for those that we want.
+    /// As `mark_lazily`, for all nodes in their order, except those wanted from the peer.
     pub(crate) fn mark_nodes_lazily(&mut self, ids: impl Iterator<Item = MemberId>, at: Instant) {
         self.hint_at = self.hint_at_or(at);
         let Self { dirty, wants, .. } = &*self;
@@ -278,7 +276,7 @@ impl Link {
         self.wants.remove(&subject);
     }
 
-    /// The peer holds more about it: it is asked at `at`, unless we hear of it before.
+    /// The peer holds more about a subject: request it at `at`, unless it becomes known before.
     pub(crate) fn want(&mut self, subject: Subject, at: Instant) {
         if !self.dirty.contains(&subject) {
             self.hint_at = self.hint_at().min(at);
@@ -296,16 +294,16 @@ impl Link {
         }
     }
 
-    /// At most so many of the hints, which are then no longer due.
-    pub(crate) fn take_hints(&mut self, most: usize) -> Vec<(Subject, bool)> {
+    /// Takes up to `max` hints.
+    pub(crate) fn take_hints(&mut self, max: usize) -> Vec<(Subject, bool)> {
         let Self { wants, hints, .. } = self;
         let wanted = core::iter::from_fn(|| wants.pop_first()).map(|subject| (subject, true));
         let told = core::iter::from_fn(|| hints.pop_first()).map(|subject| (subject, false));
-        wanted.chain(told).take(most).collect()
+        wanted.chain(told).take(max).collect()
     }
 
-    /// A letter of the peer brought something new, or nothing. Says whether the link is eager.
-    pub(crate) fn judge_letter(&mut self, brought_news: bool) -> bool {
+    /// Notes whether a news frame of the peer had new facts. Returns whether the link is eager.
+    pub(crate) fn update_eager(&mut self, brought_news: bool) -> bool {
         self.useless = if brought_news { 0 } else { self.useless + 1 };
         self.eager = brought_news || (self.eager && self.useless < USELESS_MAX);
         self.eager
@@ -316,13 +314,13 @@ impl Link {
         self.dirty.insert_nodes(ids);
     }
 
-    /// The peer holds just what we hold: nothing to tell it.
+    /// The peer holds the same: nothing to send.
     pub(crate) fn unmark(&mut self, subject: Subject) {
         self.dirty.remove(&subject);
         self.unhint(subject);
     }
 
-    /// The peer holds what we hold about all of whom this is true: nothing to tell it of them.
+    /// The same for all subjects for which `known` returns true.
     pub(crate) fn unmark_all(&mut self, mut known: impl FnMut(Subject) -> bool) {
         self.dirty.retain(|subject| !known(*subject));
         self.hints.retain(|subject| !known(*subject));
@@ -343,7 +341,7 @@ impl Link {
         now >= self.send_at()
     }
 
-    /// When the next letter may go out; never if there is nothing to say, or too much under way.
+    /// When the next news frame may be sent; never if nothing is dirty or too much is in flight.
     pub(crate) fn send_at(&self) -> Instant {
         if self.dirty.is_empty() || self.flights.len() >= FLIGHTS_MAX {
             Instant::NEVER
@@ -352,7 +350,7 @@ impl Link {
         }
     }
 
-    /// A letter that is begun now waits until `at`; one that is begun already does not wait longer.
+    /// A frame begun now waits until `at`; one begun before does not wait longer.
     pub(crate) fn wait_until(&mut self, at: Instant) {
         if self.dirty.is_empty() {
             self.open_at = self.open_at.max(at);
@@ -360,22 +358,22 @@ impl Link {
         }
     }
 
-    /// The next letter waits for nothing.
+    /// The next frame waits for nothing.
     pub(crate) fn open(&mut self, now: Instant) {
         self.open_at = now;
     }
 
-    /// Letters that wait for their acknowledgement.
+    /// Number of news frames in flight.
     pub(crate) fn flights(&self) -> usize {
         self.flights.len()
     }
 
-    /// Whether the last letter was lost: then the next goes over every rail.
+    /// Whether the last frame was lost: the next one is then sent over every rail.
     pub(crate) fn is_retrying(&self) -> bool {
         self.backoff > 0
     }
 
-    /// How much waits to be told or hinted at.
+    /// Number of dirty subjects and hints.
     pub(crate) fn waiting(&self) -> usize {
         self.dirty.len() + self.hints.len() + self.wants.len()
     }
@@ -384,9 +382,9 @@ impl Link {
         self.dirty.iter()
     }
 
-    /// These subjects went out (or are gone) with frame `sequence`; when that was all, the next
-    /// letter waits for `pause_us`, and for the acknowledgements as long as they usually take. A peer
-    /// that cannot follow so gets fewer letters with more in each; a lost one holds nothing up.
+    /// The subjects were sent (or are gone) with frame `sequence`. If none are left, the next frame waits
+    /// for `pause_us`, and for acknowledgements as long as they usually take. So updates are batched for
+    /// slow receivers; a lost frame delays nothing.
     pub(crate) fn sent(
         &mut self,
         now: Instant,
@@ -412,20 +410,20 @@ impl Link {
         }
     }
 
-    /// We overslept: an acknowledgement that came meanwhile did not take so long.
+    /// The local member overslept: an acknowledgement that came meanwhile did not take so long.
     pub(crate) fn forgive(&mut self, now: Instant, late_us: u64) {
         for flight in &mut self.flights {
             flight.sent_at = flight.sent_at.after(late_us).min(now);
         }
     }
 
-    /// The peer has a letter, and holds this link eager or not.
-    /// Says how long that took, in microseconds.
+    /// The peer has acknowledged a frame, and holds the link eager or lazy. Returns the round-trip time, in
+    /// microseconds.
     pub(crate) fn acked(&mut self, now: Instant, sequence: u64, eager: bool) -> Option<u64> {
         let mut flights = self.flights.iter();
         let at = flights.position(|flight| flight.sequence == sequence)?;
         let took_us = now.since(self.flights.remove(at)?.sent_at);
-        self.patience.learn(took_us);
+        self.ack_rtt.sample(took_us);
         self.backoff = 0;
         self.eager = eager;
         if self.flights.is_empty() {
@@ -435,19 +433,19 @@ impl Link {
     }
 
     fn hold_us(&self, wait: AckWait) -> u64 {
-        match self.patience.usual_or(wait.others) {
+        match self.ack_rtt.rto_or(wait.others) {
             0 => wait.least_us,
-            usual_us => usual_us.min(wait.least_us),
+            rto_us => rto_us.min(wait.least_us),
         }
     }
 
-    /// How long an acknowledgement is waited for; the bound is that after losses.
+    /// The timeout for an acknowledgement, bounded by the timeout after losses.
     fn ack_wait_us(&self, wait: AckWait) -> u64 {
-        let usual_us = self.patience.usual_or(wait.others);
-        (wait.least_us.max(usual_us) << self.backoff).min(wait.least_us << BACKOFF_MAX)
+        let rto_us = self.ack_rtt.rto_or(wait.others);
+        (wait.least_us.max(rto_us) << self.backoff).min(wait.least_us << BACKOFF_MAX)
     }
 
-    /// When the oldest frame under way is to be given up for lost.
+    /// When the oldest frame in flight counts as lost.
     pub(crate) fn resend_at(&self, wait: AckWait) -> Instant {
         let wait_us = self.ack_wait_us(wait);
         self.flights
@@ -455,7 +453,7 @@ impl Link {
             .map_or(Instant::NEVER, |flight| flight.sent_at.after(wait_us))
     }
 
-    /// Puts overdue subjects back on the list; says how many frames were lost.
+    /// Puts the subjects of lost frames back on the list; returns how many frames were lost.
     pub(crate) fn resend(&mut self, now: Instant, wait: AckWait) -> u64 {
         let mut lost = 0;
         let wait_us = self.ack_wait_us(wait);
@@ -483,10 +481,10 @@ mod tests {
     const B: Subject = Subject::Rank(MemberId(1), 7);
     const WAIT: AckWait = AckWait {
         least_us: 10_000,
-        others: Patience::NONE,
+        others: AckRtt::NONE,
     };
 
-    /// ZM-08: what is not acknowledged is told again; what is acknowledged is not.
+    /// ZM-08: unacknowledged facts are sent again, acknowledged ones are not.
     #[test]
     fn lost_news_goes_back_on_the_list() {
         let mut link = Link::new(Instant(0));
@@ -506,8 +504,8 @@ mod tests {
         assert!(link.is_idle() && !link.is_retrying());
     }
 
-    /// Letters that wait in a full socket are not lost: where acknowledgements take longer, they are
-    /// waited for longer, up to the same bound as after losses.
+    /// Frames that wait in a full socket are not lost: the timeout follows the acknowledgements, up to the
+    /// bound after losses.
     #[test]
     fn slow_acknowledgements_are_waited_for() {
         let mut link = Link::new(Instant(0));
@@ -525,7 +523,7 @@ mod tests {
         assert_eq!(link.resend_at(WAIT), Instant(9_320_000));
     }
 
-    /// What the peer turned out to know is not told again, even if the letter with it was lost.
+    /// Facts that the peer has shown to know are not sent again, even if the frame with them was lost.
     #[test]
     fn what_the_peer_knows_is_not_repeated() {
         let mut link = Link::new(Instant(0));
@@ -539,27 +537,28 @@ mod tests {
         assert!(link.is_idle());
     }
 
-    /// ZM-08: a link leaves the tree after two useless letters in a row, and news brings it back.
+    /// ZM-08: a link becomes lazy after two news frames in a row without new facts, and eager with new
+    /// ones.
     #[test]
-    fn useless_letters_make_a_link_lazy() {
+    fn useless_news_makes_a_link_lazy() {
         let mut link = Link::new(Instant(0));
-        assert!(link.judge_letter(false) && link.judge_letter(true));
-        assert!(link.judge_letter(false) && !link.judge_letter(false));
-        assert!(!link.judge_letter(false) && link.judge_letter(true));
+        assert!(link.update_eager(false) && link.update_eager(true));
+        assert!(link.update_eager(false) && !link.update_eager(false));
+        assert!(!link.update_eager(false) && link.update_eager(true));
         link.mark(A);
         link.sent(Instant(0), 1, vec![A], 0, WAIT);
         link.acked(Instant(500), 1, false);
         assert!(!link.eager, "the peer's word counts");
     }
 
-    /// ZM-08: a hint waits, goes with those that follow, and is void when a letter says more.
+    /// ZM-08: a hint waits, is sent together with later ones, and is void when a news frame has the fact.
     #[test]
     fn hints_wait_for_what_the_peer_shows() {
         let mut link = Link::new(Instant(0));
         link.mark_lazily(A, Instant(500));
         link.mark_lazily(B, Instant(900));
         assert_eq!(link.hint_at(), Instant(500));
-        assert!(!link.can_send(Instant(900)), "a hint is no letter");
+        assert!(!link.can_send(Instant(900)), "a hint is no news frame");
         link.unmark(A);
         link.mark(B);
         assert_eq!(link.hint_at(), Instant::NEVER);
@@ -568,8 +567,8 @@ mod tests {
         assert_eq!(link.take_hints(9), []);
     }
 
-    /// ZM-08: the first change after quiet leaves at once, those that follow within the pause wait
-    /// for its end, together.
+    /// ZM-08: the first change after a quiet time is sent at once; those that follow within the pause wait
+    /// for its end, and are sent together.
     #[test]
     fn what_follows_the_first_change_waits_for_the_end_of_the_pause() {
         let mut link = Link::new(Instant(0));
@@ -586,11 +585,11 @@ mod tests {
         assert_eq!(link.send_at(), Instant(250));
         link.mark(A);
         link.sent(Instant(250), 2, vec![A], 200, WAIT);
-        assert!(link.can_send(Instant(250)), "the rest of the same letter");
+        assert!(link.can_send(Instant(250)), "the rest of the same news");
         link.sent(Instant(250), 3, vec![B], 200, WAIT);
         link.mark(A);
-        let usual_us = link.patience.usual_us();
-        assert!(usual_us < 200, "a lost letter holds nothing up");
+        let rto_us = link.ack_rtt.rto_us();
+        assert!(rto_us < 200, "a lost frame delays nothing");
         assert_eq!(link.send_at(), Instant(450));
     }
 }

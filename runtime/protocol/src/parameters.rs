@@ -1,26 +1,26 @@
-//! What all members of a job must have set alike, compared when two of them meet (AG-05).
+//! Parameters that all members of a job must have in common, compared when two members meet (AG-05).
 //!
-//! Whoever introduces itself says its parameters. If one of them differs from ours, nothing else
-//! of that member is taken, it is told ours so that it refuses us as well, and both say which
-//! parameter it is: a job with two deadlines would call the living dead, silently.
+//! A message that introduces its sender has its parameters. If one differs, nothing else is taken from that
+//! member. It is sent the local ones, so that it refuses the local member too, and both report the
+//! parameter. Without this, a job with two deadlines would silently fail living members.
 
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::config::{Config, Minority};
 
-/// Something all members must have set alike.
+/// A parameter that all members must have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Parameter {
-    /// The version of the wire format: another release.
+    /// The version of the wire format, which differs between releases.
     WireVersion,
-    /// Time between two beats.
+    /// The heartbeat.
     Heartbeat,
-    /// Silence after which a member is reported.
+    /// The deadline.
     Deadline,
-    /// Reporters that make a failure.
+    /// The number of reporters that remove a member.
     Theta,
-    /// The rules: prompt, or the plain ones of the paper.
+    /// The mode: default or paper.
     Mode,
-    /// What the smaller side of a split does.
+    /// The policy of the smaller side of a split.
     Minority,
     /// The engine: overlay, or age gossip.
     Protocol,
@@ -48,7 +48,7 @@ impl Parameter {
     }
 }
 
-/// One member's parameters, as they travel. The wire version is in every frame.
+/// The parameters of a member, as sent. The wire version is in every frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameters {
     heartbeat_us: u32,
@@ -61,7 +61,7 @@ pub(crate) struct Parameters {
 impl Parameters {
     pub(crate) fn of(config: &Config) -> Self {
         Self {
-            // Both are checked to be at most ten minutes.
+            // Both are at most ten minutes, by the checks.
             heartbeat_us: config.heartbeat_us as u32,
             deadline_us: config.deadline_us as u32,
             theta: config.theta as u8,

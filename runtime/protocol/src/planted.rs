@@ -1,57 +1,57 @@
-//! Mistakes on purpose: the faults by which the simulator's checkers are shown to bite.
+//! Planted faults: deliberate mistakes, by which tests show that the simulator's checkers find them.
 //!
-//! Only with the feature `planted-faults` can one of them be switched on, for one thread, by
-//! name. Without the feature `on` is constantly false, and the compiler removes every question.
+//! Only with the feature `planted-faults` one of them can be switched on, for one thread, by name. Without
+//! the feature `on` is constantly false, and the compiler removes every check of it.
 
-/// A mistake that somebody could make.
+/// A deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A suspicion of ourselves is not answered with a higher minor.
+    /// A suspicion of the local member is not refuted.
     SkippedRefutation,
-    /// Removed members are forgotten at once.
+    /// Removed members are dropped at once.
     ForgottenHistory,
-    /// The newer of two records is taken by version alone: a goodbye loses to what is older.
+    /// Records are ordered by version alone: a leave loses to older news.
     FinalityIgnored,
-    /// No frame is recognised as a replay, and an old life's frames are listened to.
+    /// No frame is recognised as a replay, and frames of earlier incarnations are accepted.
     NoReplayWindow,
-    /// Our own lateness is held against the others.
+    /// The local lateness is held against others.
     NoLatenessShift,
     /// Reports against an old version count against the new one.
     SuspicionLeaks,
-    /// A verdict about an older life ends a newer one.
-    FailedBeatsNewerLife,
-    /// What changes is not put on the lists of the links.
+    /// A verdict on an earlier incarnation ends a later one.
+    FailedBeatsNewerIncarnation,
+    /// Changes are not marked on the links.
     LostDirtyMark,
-    /// A lost letter is not sent again.
+    /// A lost frame is not retransmitted.
     NoResend,
-    /// Neither is a lost letter sent again, nor are views that differ repaired. (Resending and the
-    /// hints at new links cover the second alone.)
+    /// Lost frames are not retransmitted, and views that differ are not repaired. (Retransmission and the
+    /// hints at new links hide the second alone.)
     NoRepair,
     /// An older fact of a rank overwrites a newer one.
     RankSequenceIgnored,
-    /// Nobody probes or asks helpers before reporting.
+    /// Silent members are reported without any probes.
     NoProbes,
     /// The tag of a frame is not checked.
     TagIgnored,
-    /// A member that is up is told again with every higher minor.
+    /// A member that is up is reported again with every higher minor.
     ToldTwice,
-    /// A life that follows another is told without the end of the first.
+    /// A new incarnation is reported without the end of the previous one.
     EndNotTold,
-    /// Every letter stays on the list after it was sent.
+    /// Subjects stay on the list after they were sent.
     ListNeverCleared,
     /// The history is not pruned.
     HistoryUnbounded,
-    /// A link stays in the tree whatever comes over it.
+    /// A link never becomes lazy.
     TreeNeverPruned,
-    /// A new life of a node forgets how its ranks ended.
+    /// A new incarnation of a node drops the ends of its ranks.
     EndsForgotten,
-    /// The smaller side of a split speaks its verdicts, whatever the policy.
+    /// The smaller side of a split makes verdicts, whatever the policy.
     NothingHeld,
-    /// A group that failed lists also those who are back.
+    /// A group failure also lists members that are back.
     GroupUnchecked,
-    /// Who has slept passes on the reports that it finds, as if they were of today.
+    /// A member that overslept passes on the reports that it holds, as if they were new.
     SleeperTellsOn,
-    /// Who waits for a view wants to change its links meanwhile, again and again.
+    /// A member that waits for a view wants to change its links meanwhile, again and again.
     NoRest,
 }
 
@@ -64,7 +64,7 @@ impl Fault {
         Self::NoReplayWindow,
         Self::NoLatenessShift,
         Self::SuspicionLeaks,
-        Self::FailedBeatsNewerLife,
+        Self::FailedBeatsNewerIncarnation,
         Self::LostDirtyMark,
         Self::NoResend,
         Self::NoRepair,
@@ -83,7 +83,7 @@ impl Fault {
         Self::NoRest,
     ];
 
-    /// Its name, as in the list of what was caught.
+    /// Its name in lists and arguments.
     #[must_use]
     pub fn name(self) -> String {
         format!("{self:?}")

@@ -1,13 +1,13 @@
-//! What a member states about its ranks, by rank number: nothing, for most members of most zones.
+//! The ranks of a member, by number; for most members there are none.
 //!
-//! Everybody keeps a record of everybody, so an empty map is not to take the room of one.
+//! Each member stores this for every other member, so an empty map must not need the size of a map.
 
 use core::ops::{Deref, DerefMut};
 use std::collections::BTreeMap;
 
 use crate::state::RankFact;
 
-/// A map of ranks, which takes a word while it is empty.
+/// A map of ranks; one word while it is empty.
 #[derive(Clone, Debug, Default)]
 #[expect(
     clippy::box_collection,

@@ -1,92 +1,92 @@
-//! Why an input was not taken, one word for each reason.
+//! Reasons to reject an input.
 //!
-//! A refused input changed nothing but a counter; the one exception is named. None of them is
-//! an error of the program: they are what an open network does.
+//! A rejected input changes nothing but a counter; the exceptions are named. None of them is an error of
+//! the program: they occur on any open network.
 
 use thiserror::Error;
 
-/// Why `handle` did not take an input. Counted by reason in `Counters`.
+/// Why `handle` rejected an input. Counted by reason in `Counters`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
 #[repr(u8)]
 pub enum Reject {
-    /// No key yet: nothing is believed and nothing is sent.
+    /// The key is not known yet: frames are neither taken nor sent.
     #[error("the job key has not arrived yet")]
     NoKey,
-    /// Shorter than the smallest frame.
+    /// Shorter than a frame.
     #[error("shorter than a frame")]
     Truncated,
-    /// Longer than the longest frame.
+    /// Longer than a frame.
     #[error("longer than a frame")]
     Oversized,
-    /// Does not start as our frames do.
+    /// Does not begin like a frame.
     #[error("not a frame of this protocol")]
     Foreign,
     /// A frame of another wire version.
     #[error("another wire version")]
     WireVersion,
-    /// The proof is wrong: damaged on the way, or not from this job.
+    /// The tag is wrong: the frame is damaged, or not from this job.
     #[error("the tag does not match")]
     Forged,
-    /// The proof is right and the content is not: a bug, here or there.
+    /// The tag is right and the content is not: a bug on either side.
     #[error("authentic but malformed")]
     Malformed,
-    /// An authentic copy of a frame that came before: over another rail, or duplicated.
+    /// An authentic copy of an earlier frame: of another rail, or a duplicate.
     #[error("seen before")]
     Duplicate,
-    /// Older than the replay window reaches.
+    /// Older than the replay window.
     #[error("older than the replay window")]
     Stale,
-    /// From an earlier life of its sender.
+    /// From an earlier incarnation of its sender.
     #[error("from an earlier incarnation")]
     OldIncarnation,
-    /// From somebody who has not introduced himself, and the kind of frame that does not do it.
+    /// The sender is not known, and the message does not introduce it.
     #[error("sender not known yet")]
-    Stranger,
-    /// From a member that is held failed. It was told so (a bounded number of times a second).
+    UnknownSender,
+    /// From a member that is held failed. It gets a failure claim, at most twice a heartbeat.
     #[error("sender is held failed")]
     Outcast,
     /// From a member that has left.
     #[error("sender has left")]
     Departed,
-    /// Our own frame came back.
+    /// A frame of the local member came back.
     #[error("own frame")]
     Own,
     /// A table with a bound is full.
     #[error("no room")]
     Full,
-    /// The engine has stopped (left, outcast with policy stop, or its name is taken).
+    /// The engine has stopped (left, outcast with policy `Stop`, or its name is taken).
     #[error("the engine has stopped")]
     Stopped,
-    /// From a member whose parameters differ from ours. Named in an event, once for each life.
-    #[error("other parameters than ours")]
+    /// From a member whose parameters differ. Reported in an event, once for each of its incarnations.
+    #[error("parameters differ")]
     Parameters,
-    /// Its name is that of a member in the view at another address: it is to settle that first.
+    /// Another member in the view, at another address, holds the sender's name.
     #[error("its name is in use at another address")]
     NameHeld,
     /// The input names a member or a value that does not exist.
     #[error("no such member or value")]
     Unknown,
-    /// A key that is empty or too long; nothing was written.
+    /// The key is empty or too long; nothing was written.
     #[error("a key has 1 to 255 bytes; shorten it")]
     KeyLength,
-    /// A value that is too long; nothing was written.
-    #[error("a value has at most 65536 bytes; publish less, or where it is to be found")]
+    /// The value is too long; nothing was written.
+    #[error("a value has at most 65536 bytes; publish less, or its location")]
     ValueLength,
-    /// The own map would be too large; nothing was written.
+    /// The local attributes would be too large; nothing was written.
     #[error("the attributes of a node have at most 1 MiB, 64 bytes a key included; withdraw some")]
     MapFull,
-    /// The age engine carries no attributes; nothing was written.
+    /// Age gossip has no attributes; nothing was written.
     #[error("age gossip carries no attributes; use the overlay for them")]
     NoAttributes,
-    /// A request for anyone at this address, which may be a recording. It was answered, and is believed when it comes
-    /// again in a frame for our present life.
-    #[error("for anyone at this address, so no proof of life; it was answered")]
+    /// A request for anyone, which may be a recording. It was answered, and is taken when it is repeated
+    /// for the present incarnation.
+    #[error("for anyone at this address, so not authenticated; it was answered")]
     Unproven,
-    /// Written for another member, or for an earlier life of ours; not proven. Either a recording, or from a member
-    /// that does not know yet of our restart.
-    #[error("written for another member or another life")]
+    /// For another member or an earlier incarnation; not authenticated. Either a recording, or from a
+    /// member that does not know of the restart yet.
+    #[error("for another member or another incarnation")]
     Misdirected,
-    /// An authentic copy of a frame that came long before: not the copy of another rail, but a repetition.
+    /// An authentic copy of a frame that came long before: a repetition, not the copy of another rail.
     #[error("seen long before")]
     Repeated,
 }
@@ -106,7 +106,7 @@ impl Reject {
         Self::Duplicate,
         Self::Stale,
         Self::OldIncarnation,
-        Self::Stranger,
+        Self::UnknownSender,
         Self::Outcast,
         Self::Departed,
         Self::Own,
@@ -138,7 +138,7 @@ impl Reject {
             Self::Duplicate => "duplicate",
             Self::Stale => "stale",
             Self::OldIncarnation => "old_incarnation",
-            Self::Stranger => "stranger",
+            Self::UnknownSender => "unknown_sender",
             Self::Outcast => "outcast",
             Self::Departed => "departed",
             Self::Own => "own",

@@ -1,17 +1,16 @@
-//! Is this frame new? A window of 1024 frames for each sender's current life.
+//! Replay protection: a window of 1024 frames for each sender's present incarnation.
 //!
-//! Intuition: a strip of paper with the last 1024 numbers on it, ticked off as they come. A
-//! number to the right of the strip moves it; one on it is new if it is not ticked; one to the
-//! left of it is too old to tell and is refused. A higher incarnation starts a new strip. (The
-//! strip moves by 64 numbers at a time, so between 960 and 1024 of them are remembered.)
+//! The window is a bit map of the last 1024 sequence numbers. A number above it moves it. A number in it is
+//! new if its bit is not set. A number below it is too old to decide, and is rejected. A higher incarnation
+//! starts a new window. (It moves by 64 numbers at a time, so between 960 and 1024 of them are remembered.)
 //!
-//! A frame that is new and not the latest says nothing of its sender's life: it was written before one that has come
-//! already. A copy of a frame is one of another rail, as long as frames of about its time still come; later it is a
+//! A new frame that is not the latest is no sign of life: it was written before one that has come already.
+//! A copy of a frame came by another rail as long as frames of about its time still come. A later copy is a
 //! repetition, and no sign that a rail works.
 //!
-//! Strips are kept for a bounded number of senders. When there is no room the one least recently
-//! used goes: its owner's frames could then be replayed once, which the rules of the table
-//! (versions, sequences of ranks) make harmless. Only members that know our present life have one (`frame`).
+//! The number of windows is bounded. When there is no room, the least recently used one is dropped. Frames
+//! of that sender could then be replayed once, which the rules of the table (versions, sequences of ranks)
+//! make harmless. Only members that know the local member's present incarnation have a window (`frame`).
 
 use std::collections::BTreeMap;
 
@@ -21,7 +20,7 @@ use crate::reject::Reject;
 use crate::time::Instant;
 
 const WORDS: usize = 16;
-/// Frames a window remembers at most.
+/// Most frames remembered in a window.
 pub(crate) const WINDOW: u64 = 64 * WORDS as u64;
 
 #[derive(Clone, Debug)]
@@ -32,7 +31,8 @@ struct Window {
     used_at: u64,
     /// The last frame was later than all before it.
     advanced: bool,
-    /// The highest number some time ago: between one pause and two. What repeats it is no copy of another rail.
+    /// The highest number between one pause and two ago. A copy of it or of an earlier one did not come by
+    /// another rail.
     settled: u64,
     settles: u64,
     settles_at: Instant,
@@ -68,7 +68,7 @@ impl Window {
         if self.advanced {
             self.slide(sequence);
         } else if self.highest - sequence >= WINDOW - 64 {
-            // The word that is being filled is shared with the oldest numbers: they go early.
+            // The word being filled is shared with the oldest numbers, which are dropped early.
             return Err(Reject::Stale);
         }
         let (word, bit) = Self::slot(sequence);
@@ -82,7 +82,7 @@ impl Window {
         Ok(())
     }
 
-    /// Time goes on.
+    /// Moves time on.
     fn settle(&mut self, now: Instant, pause_us: u64) {
         if now >= self.settles_at.after(pause_us) {
             // Nothing came for more than two pauses: all that came before is old.
@@ -119,7 +119,7 @@ pub(crate) struct ReplayGuard {
 }
 
 impl ReplayGuard {
-    /// A copy that comes a pause after what it is a copy of, or later, is a repetition.
+    /// A copy that comes a pause after the original, or later, is a repetition.
     pub(crate) fn new(senders_max: usize, pause_us: u64) -> Self {
         Self {
             windows: BTreeMap::new(),
@@ -129,36 +129,37 @@ impl ReplayGuard {
         }
     }
 
-    /// Senders whose window is kept.
+    /// Number of windows.
     pub(crate) fn len(&self) -> usize {
         self.windows.len()
     }
 
-    /// Whether this frame, ticked off last, was later than all others of the sender's present life, of which there
-    /// were some: the first that is seen may be an old one that somebody repeats.
+    /// Whether the last accepted frame was later than all others of the sender's present incarnation, and
+    /// there were others: the first one that is seen may be a repeated old one.
     pub(crate) fn is_latest(&self, sender: MemberId, sequence: u64) -> bool {
         let window = self.windows.get(&sender);
         window.is_some_and(|window| window.advanced && window.highest == sequence)
     }
 
-    /// Whether a frame of this sender ever came, of those that are remembered.
+    /// Whether a frame of this sender came, as far as is remembered.
     pub(crate) fn knows(&self, sender: MemberId) -> bool {
         self.windows.contains_key(&sender)
     }
 
-    /// The last life of this sender of which a frame came.
-    pub(crate) fn life(&self, sender: MemberId) -> Option<u64> {
+    /// The last incarnation of this sender of which a frame came.
+    pub(crate) fn incarnation_of(&self, sender: MemberId) -> Option<u64> {
         let window = self.windows.get(&sender);
         window.map(|window| window.incarnation)
     }
 
-    /// Whether this frame, ticked off last, is a sign of life: none that was written later has come before it.
+    /// Whether the last accepted frame is a sign of life: no frame written later has come before it.
     pub(crate) fn advances(&self, sender: MemberId, sequence: u64) -> bool {
         let window = self.windows.get(&sender);
         window.is_none_or(|window| window.highest <= sequence)
     }
 
-    /// Ticks the frame off, or says why it is not new. An authentic frame for our present life only.
+    /// Accepts a frame, or returns why it is not new. Only for authentic frames for the local member's
+    /// present incarnation.
     pub(crate) fn accept(
         &mut self,
         now: Instant,
@@ -208,7 +209,7 @@ mod tests {
     const NOW: Instant = Instant(1_000_000);
 
     proptest! {
-        /// Whatever the order, no number is accepted twice, and none that is recent is refused.
+        /// In any order, no number is accepted twice, and no recent one is rejected.
         #[test]
         fn every_number_is_accepted_at_most_once(
             start in 0..1u64 << 40, steps in proptest::collection::vec(0..2000u64, 1..400),
@@ -245,8 +246,8 @@ mod tests {
         );
     }
 
-    /// A copy of what came in about this pause is one of another rail, and one of what came before is a repetition;
-    /// what was written before something that has come is no sign of life.
+    /// A copy of a frame of about this pause came by another rail, and one of an earlier frame is a
+    /// repetition. A frame written before one that has come is no sign of life.
     #[test]
     fn a_copy_of_long_ago_is_a_repetition() {
         let mut guard = ReplayGuard::new(4, PAUSE_US);
@@ -262,7 +263,7 @@ mod tests {
         assert_eq!(guard.accept(now, SENDER, 1, 10), Err(Reject::Repeated));
         assert_eq!(guard.accept(now, SENDER, 1, 18), Ok(()));
         assert!(!guard.advances(SENDER, 18));
-        // However often, and however long nothing else comes.
+        // For any number of copies and any time without other frames.
         for _ in 0..100 {
             now = now.after(2 * PAUSE_US);
             for sequence in [10, 13, 16, 18, 19] {

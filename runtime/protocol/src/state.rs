@@ -1,23 +1,23 @@
-//! What can be said of a node and of a rank: two small sets of words.
+//! States of nodes and of ranks.
 //!
-//! The numbers are on the wire and on the board, so they are for ever. "Never heard of" is a
-//! state of its own, not a great age.
+//! The numbers are on the wire and in the state table, and are never reused. "Unknown" is a state of its
+//! own, not a great age.
 
-/// State of a node, as one member sees it.
+/// State of a node, as held by one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum NodeState {
-    /// Never heard of.
+    /// Not known.
     Unknown = 0,
     /// In the view.
     Alive = 1,
-    /// In the view; some rail to it is silent while another answers. Local knowledge only.
+    /// In the view; a rail to it is silent while another works. Local knowledge.
     Degraded = 2,
-    /// In the view, with reports against it that do not suffice yet.
+    /// In the view, with too few reports against it for a verdict.
     Suspect = 3,
-    /// Removed: enough distinct members found it silent, or somebody who knows said so.
+    /// Removed: reported by enough distinct members, or by a launcher or an administrator.
     Failed = 4,
-    /// Removed: it said goodbye.
+    /// Removed: it left.
     Left = 5,
 }
 
@@ -43,19 +43,19 @@ impl NodeState {
     }
 }
 
-/// State of a rank, as stated by the node it runs on.
+/// State of a rank, as stated by its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum RankState {
-    /// Never heard of.
+    /// Not known.
     Unknown = 0,
     /// Attached and running.
     Alive = 1,
-    /// Its process lives and does not get on.
+    /// Its process lives and makes no progress.
     Hung = 2,
-    /// Ended without a goodbye.
+    /// Ended without leaving.
     Failed = 3,
-    /// Ended with one.
+    /// Ended after leaving.
     Left = 4,
 }
 
@@ -73,40 +73,39 @@ impl RankState {
         })
     }
 
-    /// Whether it says how a rank ended.
+    /// Whether it is the end of a rank.
     #[must_use]
     pub const fn is_end(self) -> bool {
         matches!(self, Self::Failed | Self::Left)
     }
 }
 
-/// How the node knows: a code (which mechanism) and one byte with it (a signal, an exit code).
-/// The protocol carries both and reads neither.
+/// The evidence for a rank's state: a code and one byte. The protocol carries both and interprets neither.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RankDetail {
-    /// Which mechanism told, as the host numbers them.
+    /// The mechanism, as the host numbers them.
     pub code: u8,
-    /// What goes with it: a signal number or an exit code.
+    /// Its argument: a signal number or an exit code.
     pub argument: u8,
 }
 
-/// What a node states about one of its ranks. Only that node writes it; the highest sequence wins.
+/// A fact about a rank. Only its node writes it; the highest sequence wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RankFact {
     /// The rank's number in the job.
     pub rank: u32,
     /// Its state.
     pub state: RankState,
-    /// How that is known.
+    /// The evidence for it.
     pub detail: RankDetail,
-    /// Counts the facts of this node in this incarnation; starts at 1. 0 if a former incarnation
-    /// stated how the rank ended and the present one has said nothing about it.
+    /// Number of the fact in this incarnation of the node, from 1. 0 if a previous incarnation stated the
+    /// end of the rank, and the present one has stated nothing about it.
     pub sequence: u32,
 }
 
 impl RankFact {
-    /// What makes one fact about a rank win over another of the same incarnation. Ends that were
-    /// handed on from former ones have no order in time: everybody takes the same one.
+    /// The order of facts about one rank in one incarnation. Ends from previous incarnations have no order
+    /// in time: all members take the same one.
     pub(crate) fn order(&self) -> (u32, RankState, RankDetail) {
         (self.sequence, self.state, self.detail)
     }

@@ -1,7 +1,7 @@
-//! A set of subjects, ordered: a friend's shopping list.
+//! A set of subjects, in order: the dirty list of a link.
 //!
-//! Nearly everything that is ever told is about nodes, and a new friend is told of all of them; so
-//! those are kept apart by their bare ids, a fifth of what a subject takes.
+//! Nearly all facts are about nodes, and a new peer is sent all of them. So node subjects are stored as
+//! bare ids, a fifth of the size of a subject.
 
 use std::collections::BTreeSet;
 
@@ -37,13 +37,13 @@ impl Subjects {
         }
     }
 
-    /// Takes the first out.
+    /// Removes the first subject and returns it.
     pub(crate) fn pop_first(&mut self) -> Option<Subject> {
         let node = self.nodes.pop_first().map(Subject::Node);
         node.or_else(|| self.others.pop_first())
     }
 
-    /// Adds nodes that come in their order: in one go, not one by one.
+    /// Adds nodes in ascending order, all at once.
     pub(crate) fn insert_nodes(&mut self, ids: impl Iterator<Item = MemberId>) {
         self.nodes.append(&mut ids.collect());
     }
@@ -79,7 +79,7 @@ impl Extend<Subject> for Subjects {
 mod tests {
     use super::*;
 
-    /// It is a set in the order of the subjects, whatever they are about.
+    /// It behaves like an ordered set, whatever the subjects are.
     #[test]
     fn subjects_keep_their_order() {
         let (node, rank) = (Subject::Node, |id| Subject::Rank(MemberId(id), 3));

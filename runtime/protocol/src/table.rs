@@ -1,21 +1,20 @@
-//! Everybody this member knows: those in the view, and those who were and are gone.
+//! The table: the records of all known members, those in the view and those removed from it.
 //!
-//! One table holds both, ordered by id, so that the ring is a walk over it and a member is either
-//! in the view or in the history, never in both. The history is what makes late news about the
-//! dead recognisable as late; it is bounded, and the oldest removal is forgotten first.
+//! One map holds both, ordered by id, so that a walk over it follows the ring, and a member is either in
+//! the view or in the history. The history identifies late news about removed members as late. It is
+//! bounded; the oldest removal is dropped first.
 //!
-//! The digest is a sum over the members in the view: two tables with the same view have the same
-//! digest, in whatever order they were filled. The history is not in it, because members forget
-//! at different times.
+//! The digest is a sum over the members in the view: equal views have equal digests, in whatever order they
+//! were filled. The history is not part of it, because members drop entries at different times.
 //!
-//! The table decides nothing. Which news wins is written in `verdict`.
+//! The table decides nothing. `verdict` decides which news wins.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::CauseKind;
 use crate::evidence::Evidence;
 use crate::identity::{MemberId, Version};
-use crate::label::Label;
+use crate::member_info::MemberInfo;
 use crate::planted::{self, Fault};
 use crate::ranks::Ranks;
 use crate::state::{NodeState, RankFact};
@@ -26,7 +25,7 @@ pub const REPORTERS_MAX: usize = 4;
 /// Most rank facts of one node.
 pub const RANKS_MAX: usize = 4096;
 
-/// Distinct members who reported another, at most four.
+/// Distinct reporters of a member, at most four.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reporters {
     count: u8,
@@ -34,7 +33,7 @@ pub struct Reporters {
 }
 
 impl Reporters {
-    /// Adds a reporter; false if it is there already or there is no room (then it changes nothing).
+    /// Adds a reporter. Returns false, and changes nothing, if it is there already or there is no room.
     pub fn add(&mut self, reporter: MemberId) -> bool {
         if self.contains(reporter) || usize::from(self.count) == REPORTERS_MAX {
             return false;
@@ -44,25 +43,25 @@ impl Reporters {
         true
     }
 
-    /// Whether this member is among them.
+    /// Whether this member is a reporter.
     #[must_use]
     pub fn contains(&self, reporter: MemberId) -> bool {
         self.iter().any(|id| id == reporter)
     }
 
-    /// How many there are.
+    /// Number of reporters.
     #[must_use]
     pub fn len(&self) -> usize {
         usize::from(self.count)
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The reporters in the order in which they were heard.
+    /// The reporters in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = MemberId> {
         self.ids
             .into_iter()
@@ -85,42 +84,42 @@ impl FromIterator<MemberId> for Reporters {
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) id: MemberId,
-    pub(crate) label: Label,
+    pub(crate) info: MemberInfo,
     pub(crate) version: Version,
-    /// `Alive`, `Suspect`, `Failed` or `Left`; `degraded` is apart because it does not travel.
+    /// `Alive`, `Suspect`, `Failed` or `Left`; `degraded` is separate because it is not sent.
     pub(crate) state: NodeState,
     pub(crate) degraded: bool,
     pub(crate) exit_code: i32,
     pub(crate) cause: CauseKind,
     pub(crate) silent_us: u32,
-    /// When it came into the view, in this life or version.
+    /// When it entered the view, with this incarnation or version.
     pub(crate) joined_at: Instant,
     /// When it was removed from the view.
     pub(crate) removed_at: Instant,
-    /// Who reported this very version; a new version starts without any.
+    /// The reporters of this version; a new version starts without any.
     pub(crate) reporters: Reporters,
     pub(crate) ranks: Ranks,
     pub(crate) evidence: Evidence,
-    /// Last authentic frame of this life.
+    /// Time of the last authentic frame of this incarnation.
     pub(crate) last_heard: Instant,
-    /// Last time somebody else's word stood for its life (a helper, its own refutation).
+    /// Time of the last indirect sign of life (a prober's reply, its own refutation).
     pub(crate) vouched_at: Instant,
-    /// How late it says it runs, in milliseconds.
+    /// The lateness that it advertises, in milliseconds.
     pub(crate) late_ms: u16,
-    /// Sequence of its last request for a link: an older one that comes later is void.
+    /// Sequence of its last link request: a reordered older one is ignored.
     pub(crate) asked_sequence: u64,
-    /// When we last told one who comes under its id what we hold of it; zero if we never did.
+    /// When a sender with its id was last answered with its record; zero if never.
     pub(crate) answered_at: Instant,
-    /// Newest version of its attributes that was heard of.
+    /// Newest known version of its attributes.
     pub(crate) attributes: u64,
     digest: u64,
 }
 
 impl Member {
-    pub(crate) fn new(id: MemberId, label: Label, version: Version) -> Self {
+    pub(crate) fn new(id: MemberId, info: MemberInfo, version: Version) -> Self {
         Self {
             id,
-            label,
+            info,
             version,
             state: NodeState::Alive,
             degraded: false,
@@ -147,25 +146,25 @@ impl Member {
     }
 
     pub(crate) fn name(&self) -> &str {
-        self.label.name()
+        self.info.name()
     }
 
-    /// What it shares with those that may fail together with it; empty for none.
+    /// The name of its group, whose members may fail together; empty if it has none.
     pub(crate) fn group(&self) -> &str {
-        self.label.group()
+        self.info.group()
     }
 
     pub(crate) fn address(&self) -> &[u8] {
-        self.label.address()
+        self.info.address()
     }
 
-    /// Whether there is more to tell of it than its record: ranks or attributes.
+    /// Whether it has more facts than its record: ranks or attributes.
     fn has_more(&self) -> bool {
         self.in_view() && (self.attributes > 0 || !self.ranks.is_empty())
     }
 
-    /// Another version. What belonged to a former life ends with it, but for the ends of its
-    /// ranks: a rank is the job's, and stays ended until a later life states otherwise.
+    /// Takes another version. A new incarnation drops the state of the old one, except for the ends of its
+    /// ranks: a rank belongs to the job, and stays ended until a later incarnation states otherwise.
     pub(crate) fn enter(&mut self, version: Version) {
         if version.incarnation != self.version.incarnation {
             if !self.ranks.is_empty() {
@@ -182,17 +181,17 @@ impl Member {
         self.version = version;
     }
 
-    /// What it adds to the digest of the table.
+    /// Its part of the table's digest.
     pub(crate) fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// How late it says it runs, in microseconds.
+    /// The lateness that it advertises, in microseconds.
     pub(crate) fn late_us(&self) -> u64 {
         u64::from(self.late_ms) * 1000
     }
 
-    /// The last moment at which something stood for its life.
+    /// Time of the last sign of life, direct or indirect.
     pub(crate) fn alive_at(&self) -> Instant {
         self.last_heard.max(self.vouched_at)
     }
@@ -211,7 +210,7 @@ impl Member {
             if fact.sequence > 0 {
                 return known;
             }
-            // Only of what is handed on from former lives there can be more than one.
+            // Several different ends are possible only of previous incarnations.
             let detail = u16::from_be_bytes([fact.detail.code, fact.detail.argument]);
             mix(known ^ (u64::from(fact.state as u8) << 16) ^ u64::from(detail))
         });
@@ -219,7 +218,7 @@ impl Member {
     }
 }
 
-/// A fixed scrambling of 64 bits (splitmix64's finish). Not a proof of anything: frames carry that.
+/// A fixed 64-bit mix (the finalizer of splitmix64). Not for authentication; frames have a tag.
 pub(crate) fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -227,11 +226,11 @@ pub(crate) fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// All records, with what is counted over them.
+/// All records, and counts over them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     members: BTreeMap<MemberId, Box<Member>>,
-    /// Those in the view that have ranks or attributes.
+    /// Members in the view that have ranks or attributes.
     with_more: BTreeSet<MemberId>,
     live: usize,
     suspects: usize,
@@ -251,18 +250,18 @@ impl Table {
         self.members.values().map(|member| &**member)
     }
 
-    /// All ids, in their order.
+    /// All ids, in order.
     pub(crate) fn ids(&self) -> impl Iterator<Item = MemberId> {
         self.members.keys().copied()
     }
 
-    /// Those in the view that have ranks or attributes.
+    /// Members in the view that have ranks or attributes.
     pub(crate) fn iter_with_more(&self) -> impl Iterator<Item = &Member> {
         self.with_more.iter().filter_map(|id| self.get(*id))
     }
 
-    /// The records from `id` on that are left of a walk once around the ring, which begins at
-    /// `start`: for walks that stop and go on later.
+    /// The rest of a walk once around the ring that began at `start`, from `id` on: for walks that stop and
+    /// continue.
     pub(crate) fn iter_ring(&self, start: MemberId, id: MemberId) -> impl Iterator<Item = &Member> {
         let is_around = id < start;
         let to_the_end = self.members.range(id..).take_while(move |_| !is_around);
@@ -301,12 +300,12 @@ impl Table {
             .filter(|member| member.in_view())
     }
 
-    /// How many are in the view.
+    /// Number of members in the view.
     pub(crate) fn live(&self) -> usize {
         self.live
     }
 
-    /// Takes all suspects for alive; says who they were.
+    /// Makes all suspects alive, and returns them.
     pub(crate) fn drop_suspicions(&mut self) -> Vec<MemberId> {
         let suspects = self.iter_live().filter(|m| m.state == NodeState::Suspect);
         let suspects: Vec<MemberId> = suspects.map(|member| member.id).collect();
@@ -319,7 +318,7 @@ impl Table {
         suspects
     }
 
-    /// How many of them are suspect.
+    /// Number of suspects.
     pub(crate) fn suspects(&self) -> usize {
         self.suspects
     }
@@ -347,7 +346,7 @@ impl Table {
         }
     }
 
-    /// Changes what the digest and the counts depend on. All such changes go through here.
+    /// Changes a record, with the digest and the counts. All changes of what these cover go through here.
     pub(crate) fn change(&mut self, id: MemberId, change: impl FnOnce(&mut Member)) {
         if self.members.contains_key(&id) {
             self.count(id, false);
@@ -358,19 +357,19 @@ impl Table {
         }
     }
 
-    /// Changes what nothing is counted over: times, evidence, the degraded mark.
+    /// Changes fields that no count covers: times, evidence, the degraded mark.
     pub(crate) fn note(&mut self, id: MemberId, note: impl FnOnce(&mut Member)) {
         if let Some(member) = self.members.get_mut(&id) {
             note(member);
         }
     }
 
-    /// Notes something for every member.
+    /// The same for every member.
     pub(crate) fn note_all(&mut self, mut note: impl FnMut(&mut Member)) {
         self.members.values_mut().for_each(|member| note(member));
     }
 
-    /// Forgets the member that was removed longest ago.
+    /// Drops the member that was removed longest ago.
     pub(crate) fn forget_oldest_removed(&mut self) {
         let oldest = self.iter_removed().min_by_key(|member| member.removed_at);
         if let Some(id) = oldest.map(|member| member.id) {
@@ -406,8 +405,8 @@ mod tests {
     use crate::config::{Config, Profile};
 
     fn member(id: u64) -> Member {
-        let label = Label::own(&Config::new("n", b"a", Profile::Standard));
-        Member::new(MemberId(id), label, Version::first(1))
+        let info = MemberInfo::own(&Config::new("n", b"a", Profile::Standard));
+        Member::new(MemberId(id), info, Version::first(1))
     }
 
     /// ZM-02: equal views have equal digests, whatever the order; the history does not count.
@@ -427,13 +426,13 @@ mod tests {
         assert_eq!((left.live(), left.removed(), left.suspects()), (19, 1, 0));
     }
 
-    /// ZM-05: the ring goes around once and skips those who are gone.
-    /// Everybody keeps one of everybody: what it takes is looked at, before it grows.
+    /// Each member stores one of these for every other member: check its size before it grows.
     #[test]
     fn a_record_is_small() {
         assert_eq!(size_of::<Member>(), 216);
     }
 
+    /// ZM-05: a walk over the ring visits each member once and skips removed ones.
     #[test]
     fn the_ring_goes_around_once() {
         let mut table = Table::default();

@@ -1,54 +1,51 @@
-//! From evidence to verdict: every rule by which one member judges another, in one place.
+//! Verdicts: every rule by which one member judges another, in one place.
 //!
-//! Intuition: you watch a lighthouse that blinks every `heartbeat`. One blink missed is fog, so
-//! you look harder (through every window, and you phone three others who can see it). If by the
-//! `deadline` neither you nor anyone you phoned has seen it, you say so aloud. That is a *report*,
-//! and it is about this lighthouse in this version. When enough people have said so
-//! independently (Theta), it is out, and everybody who hears the same reports agrees.
+//! An observed member sends a beat every `heartbeat`. After 1.5 heartbeats of silence it is probed over all
+//! rails, and three other members (probers) probe it too. If neither the local member nor a prober has
+//! heard it by the `deadline`, the local member *reports* it, in its present version. When enough distinct
+//! members (Theta) have reported the same version, it is failed. All members that hold the same reports
+//! agree.
 //!
-//! Complication: it may be your own eyes. Three ways, three answers.
-//! - *You slept.* A detector that was stopped for a minute sees a minute of darkness everywhere.
-//!   Your own lateness is never held against others: `lateness` moves their clocks on, and after a
-//!   deadline of sleep you speak no verdict for two, and neither keep a report nor take one: what you
-//!   hold, and what lay in your letter box, is as old as your sleep, and passed on it would count anew.
-//! - *You are in the cellar.* If you hear nobody at all, you doubt yourself first, for one more
-//!   deadline; only then do you report (`doubts_itself`). With a single other member in the view
-//!   there is no telling, and you report at once.
-//! - *You sit with a few others in the same cellar.* Two sides of a split each hold the other
-//!   failed. When two meet who hold each other failed, the one of the weaker side yields
-//!   (`yields`) and takes over the other's view with its verdicts, also about lives that began in
-//!   the cellar. What somebody reported whom we hold failed does not count.
+//! The silence may be the fault of the local member. Three cases:
 //!
-//! The lighthouse may also object. A higher minor of the same incarnation refutes every report
-//! against a lower one; it even brings back a member that was held failed, if it comes from the
-//! member before it learns of its death. A member that does learn of it comes back with a higher
-//! incarnation instead.
+//! - *It overslept.* A detector that was stopped for a minute sees a minute of silence everywhere.
+//!   `lateness` moves the silences of the others on by that time. After a deadline of sleep the local
+//!   member makes no verdict for two deadlines, and neither keeps nor takes reports: what it holds, and
+//!   what waited in its sockets, is as old as its sleep, and would count anew if passed on.
+//! - *It is cut off.* If it hears no other member at all, it doubts itself first, for one more deadline,
+//!   and reports only then (`doubts_itself`). With a single other member in the view it reports at once,
+//!   since it cannot tell.
+//! - *It is on one side of a split.* Each side holds the other failed. When two such members meet, the one
+//!   of the weaker side yields (`yields`): it takes over the other's view with its verdicts, also those on
+//!   incarnations that began on its own side. Reports of a member that is held failed do not count.
 //!
+//! The reported member may refute. A higher minor of the same incarnation refutes every report against a
+//! lower one. It even brings back a failed member, if that member sent it before it learned of the verdict.
+//! A member that learns of the verdict comes back with a higher incarnation instead.
 //! | evidence about version v                         | in view at v | verdict                      |
 //! |--------------------------------------------------|--------------|------------------------------|
 //! | any authentic frame of this incarnation          | yes          | silence starts anew          |
-//! | silent 1.5 heartbeats                            | yes          | probe: all rails, helpers    |
-//! | silent a deadline, found so by ourselves         | yes          | own report                   |
-//! | the same, joined less than four deadlines ago    | yes          | nothing yet, unless it has   |
-//! |                                                  |              | agreed to beat to us         |
-//! | unreachable, then silent 1.75 heartbeats         | yes          | own report, if no rank of it |
-//! |                                                  |              | lives that brings it back    |
+//! | silent 1.5 heartbeats                            | yes          | probe: all rails, probers    |
+//! | silent a deadline, observed locally              | yes          | own report                   |
+//! | the same, joined less than four deadlines ago    | yes          | none, unless it has accepted |
+//! |                                                  |              | to send beats                |
+//! | unreachable, then silent 1.75 heartbeats         | yes          | own report, unless a living  |
+//! |                                                  |              | rank may restart its agent   |
 //! | 1 <= distinct reporters of v < threshold         | yes          | `Suspect`                    |
 //! | distinct reporters of v >= threshold             | yes          | `Failed`                     |
 //! | launcher or administrator says failed            | yes          | `Failed`                     |
-//! | goodbye at v or above                            | yes          | `Left`                       |
-//! | report of a version below v                      | yes          | nothing (it was refuted)     |
-//! | report by one who is not in the view, or no more | yes          | nothing (another view)       |
-//! | report held or taken when we have just slept     | yes          | nothing (it is old)          |
-//! | alive at v or below                              | no           | nothing (it is late)         |
+//! | leave at v or above                              | yes          | `Left`                       |
+//! | report of a version below v                      | yes          | none (it was refuted)        |
+//! | report of a member that is not in the view       | yes          | none (another view)          |
+//! | report held or taken just after oversleeping     | yes          | none (it is old)             |
+//! | alive at v or below                              | no           | none (it is late)            |
 //! | alive above v                                    | no           | back in the view             |
 //!
-//! **Small views.** The paper leaves its correction out; ours is: the threshold is Theta, or the
-//! number of members who could report if that is smaller, and at least one. Who could report:
-//! everybody in the view but the accused and those who are suspects themselves. So of two
-//! members one may judge the other, and when half of a view dies at once the dead do not keep
-//! each other alive. Each member applies the rule to the reports it holds; a verdict that comes
-//! from elsewhere with too few reporters counts as those reports and is checked by a probe.
+//! **Small views.** The paper leaves its correction out. Here the threshold is Theta, or the number of
+//! members that could report if that is smaller, and at least one. All members of the view could report,
+//! except the accused and suspects. So of two members one may judge the other, and when half of a view dies
+//! at once, the dead do not keep each other alive. Each member applies the rule to the reports it holds. A
+//! received verdict with too few reporters counts as those reports, and is checked by a probe.
 
 use crate::event::CauseKind;
 use crate::identity::Version;
@@ -57,7 +54,7 @@ use crate::state::NodeState;
 use crate::time::Instant;
 use crate::wire::Strength;
 
-/// Deadlines that one who has just joined has for its first answer.
+/// Deadlines that a member has for its first answer after it has joined.
 const JOINING_DEADLINES: u64 = 4;
 
 /// How news about a member relates to what the table holds.
@@ -65,9 +62,9 @@ const JOINING_DEADLINES: u64 = 4;
 pub(crate) enum Order {
     /// The news wins.
     Newer,
-    /// Both say the same, reporters apart.
+    /// Both are equal, except for their reporters.
     Same,
-    /// The table wins; the sender could learn from it.
+    /// The table wins; the sender holds an older record.
     Older,
 }
 
@@ -93,7 +90,7 @@ pub(crate) fn order(news: (Version, NodeState), held: (Version, NodeState)) -> O
     }
 }
 
-/// How many distinct reporters it takes, when `able` members could report.
+/// The number of distinct reporters that removes a member, when `able` members could report.
 pub(crate) fn threshold(theta: usize, able: usize) -> usize {
     theta.min(able).max(1)
 }
@@ -107,12 +104,12 @@ pub(crate) fn judge(reporters: usize, threshold: usize) -> NodeState {
     }
 }
 
-/// Whether a verdict that came from elsewhere stands on its own.
+/// Whether a received verdict holds without further reports.
 pub(crate) fn stands(cause: CauseKind, reporters: usize, threshold: usize) -> bool {
     cause == CauseKind::Told || reporters >= threshold
 }
 
-/// What silence of this length calls for.
+/// The step that a silence requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Silence {
     Usual,
@@ -120,12 +117,12 @@ pub(crate) enum Silence {
     Report,
 }
 
-/// When silence begins to call for a probe.
+/// When a silence requires a probe.
 pub(crate) fn probe_at(alive_at: Instant, heartbeat_us: u64) -> Instant {
     alive_at.after(heartbeat_us + heartbeat_us / 2)
 }
 
-/// Until when one who joined then, and has not agreed yet to beat to us, is not reported.
+/// Until when a member that joined at `joined_at`, and has not accepted to send beats, is not reported.
 pub(crate) fn joining_until(joined_at: Instant, deadline_us: u64) -> Instant {
     joined_at.after(JOINING_DEADLINES * deadline_us)
 }
@@ -146,7 +143,7 @@ pub(crate) fn silence(
     }
 }
 
-/// Whether a member that hears nobody should doubt itself before it reports others.
+/// Whether a member that hears no other member must doubt itself before it reports others.
 pub(crate) fn doubts_itself(
     now: Instant,
     heard_any: Instant,
@@ -159,8 +156,8 @@ pub(crate) fn doubts_itself(
         && doubted_since.is_none_or(|since| now.since(since) < deadline_us)
 }
 
-/// Whether the side `ours` yields to the side `theirs`: the smaller view does; of two equal ones
-/// the one whose first member comes later on the ring.
+/// Whether the side `ours` yields to the side `theirs`: the smaller view does. Of two equal ones it is the
+/// one whose first member comes later on the ring.
 pub(crate) fn yields(ours: Strength, theirs: Strength) -> bool {
     (ours.live, core::cmp::Reverse(ours.root)) < (theirs.live, core::cmp::Reverse(theirs.root))
 }
@@ -174,7 +171,7 @@ mod tests {
         Version { incarnation, minor }
     }
 
-    /// ZM-09, Algorithm 1 lines 1-15: what beats what.
+    /// ZM-09, Algorithm 1 lines 1-15: precedence.
     #[test]
     fn precedence_of_news() {
         use NodeState::{Alive, Failed, Left, Suspect};
@@ -219,7 +216,7 @@ mod tests {
         }
     }
 
-    /// ZM-06: the threshold, and our rule for small views.
+    /// ZM-06: the threshold, and the rule for small views.
     #[test]
     fn small_views_need_as_many_reporters_as_there_can_be() {
         assert_eq!(threshold(2, 0), 1);
@@ -231,9 +228,9 @@ mod tests {
         assert_eq!(judge(0, 1), NodeState::Alive);
     }
 
-    /// The story of a missed beat at 20/60 ms.
+    /// A missed beat with a heartbeat of 20 ms and a deadline of 60 ms.
     #[test]
-    fn silence_calls_for_a_probe_and_then_for_a_report() {
+    fn silence_requires_a_probe_and_then_a_report() {
         let at = |ms: u64| silence(Instant(ms * 1000), Instant(0), 20_000, 60_000);
         assert_eq!(at(29), Silence::Usual);
         assert_eq!(at(30), Silence::Probe);
@@ -242,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_hears_nobody_waits_one_more_deadline() {
+    fn a_member_that_hears_no_other_waits_one_more_deadline() {
         let doubts = |now_ms: u64, since_ms: Option<u64>, others| {
             let since = since_ms.map(|ms| Instant(ms * 1000));
             doubts_itself(Instant(now_ms * 1000), Instant(0), since, others, 60_000)

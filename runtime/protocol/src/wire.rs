@@ -1,8 +1,8 @@
-//! What members say to each other: the bodies of frames, read and written with checks.
+//! Messages: the bodies of frames, read and written with checks.
 //!
-//! A body is read as a whole before anything in it is believed; what is left over at the end is
-//! an error too. The facts in it are state, not commands: a record as the sender holds it, so
-//! that hearing one twice, or late, does no harm.
+//! A body is read completely before anything of it is used; bytes left over at its end are an error. Facts
+//! are state, not commands: each is a record as the sender holds it, so a duplicate or a late one is
+//! harmless.
 
 use crate::attributes::message::{self, Ask, Section};
 use crate::codec::{Full, Malformed, Reader, Writer};
@@ -17,16 +17,16 @@ use crate::table::{Member, REPORTERS_MAX, Reporters};
 /// Most acknowledgements in one frame.
 pub(crate) const ACKS_MAX: usize = 24;
 
-/// "I observe you": beat to me.
+/// The sender observes the receiver, which sends it beats.
 pub(crate) const ROLE_OBSERVE: u8 = 1;
-/// "You are my neighbour": news both ways.
+/// The sender has the receiver as a neighbour: news in both directions.
 pub(crate) const ROLE_NEIGHBOUR: u8 = 2;
 
 const ROLES: u8 = ROLE_OBSERVE | ROLE_NEIGHBOUR;
-/// A reply repeats, that much higher in the same byte, which roles it answers to.
+/// A reply repeats the requested roles in the same byte, shifted by this.
 pub(crate) const ASKED_SHIFT: u32 = 2;
 
-/// A member's record, on the way.
+/// A member's record, as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeFact<'a> {
     pub(crate) id: MemberId,
@@ -41,7 +41,7 @@ pub(crate) struct NodeFact<'a> {
     pub(crate) reporters: Reporters,
 }
 
-/// One thing known.
+/// A fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fact<'a> {
     Node(NodeFact<'a>),
@@ -50,7 +50,7 @@ pub(crate) enum Fact<'a> {
         incarnation: u64,
         fact: RankFact,
     },
-    /// One report, as the paper spreads it.
+    /// One report, in paper mode.
     Suspicion {
         reporter: MemberId,
         suspect: MemberId,
@@ -64,21 +64,21 @@ pub(crate) enum Fact<'a> {
     },
 }
 
-/// How many live, and who is the first of them: decides which side of a split yields.
+/// The strength of a view: decides which side of a split yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Strength {
     pub(crate) live: u32,
     pub(crate) root: MemberId,
 }
 
-/// "You are held failed", by a view of this weight.
+/// The receiver is held failed, by a view of this strength.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Claim<'a> {
+pub(crate) struct FailureClaim<'a> {
     pub(crate) strength: Strength,
     pub(crate) about: NodeFact<'a>,
 }
 
-impl<'a> Claim<'a> {
+impl<'a> FailureClaim<'a> {
     fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         let strength = Strength {
             live: reader.u32()?,
@@ -97,7 +97,7 @@ impl<'a> Claim<'a> {
     }
 }
 
-/// A body, taken apart.
+/// A body after parsing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message<'a> {
     Beat {
@@ -106,7 +106,7 @@ pub(crate) enum Message<'a> {
         acks: Acks,
     },
     Link {
-        /// In a reply: the roles that were asked for.
+        /// In a reply: the roles that were requested.
         asked: Option<u8>,
         roles: u8,
         want_view: bool,
@@ -116,11 +116,11 @@ pub(crate) enum Message<'a> {
     },
     Probe,
     ProbeReply,
-    Ask {
+    IndirectProbe {
         suspect: MemberId,
         version: Version,
     },
-    Answer {
+    IndirectProbeReply {
         suspect: MemberId,
         version: Version,
         alive: bool,
@@ -134,49 +134,50 @@ pub(crate) enum Message<'a> {
     Ack {
         acks: Acks,
     },
-    /// `boot` if the target came from the bootstrap set, not from the history. With a claim if the
-    /// receiver is held failed.
-    Discover {
+    /// `boot` if the target is a seed, not a member of the history. Has a failure claim if the receiver is
+    /// held failed.
+    Join {
         own: NodeFact<'a>,
         boot: bool,
         parameters: Parameters,
-        claim: Option<Claim<'a>>,
+        failure_claim: Option<FailureClaim<'a>>,
     },
-    /// The answer; `boot` as in the question. Or unasked, to correct what the receiver holds of itself.
+    /// The answer to a `Join`, with its `boot`. Or sent to correct the receiver's record of itself
+    /// (`corrects`).
     View {
         own: NodeFact<'a>,
         boot: bool,
         corrects: bool,
         facts: Vec<Fact<'a>>,
     },
-    /// Names the frame of the receiver that it answers.
-    Claim {
-        claim: Claim<'a>,
+    /// Names the receiver's frame that it answers.
+    FailureClaim {
+        failure_claim: FailureClaim<'a>,
         answers: FrameName,
     },
-    /// The answer to a `Discover` that was for anyone: "repeat it for my present life". Names that frame.
+    /// The answer to a `Join` for anyone: asks to repeat it for the present incarnation. Names that frame.
     Verify {
         own: NodeFact<'a>,
         boot: bool,
         parameters: Parameters,
         answers: FrameName,
     },
-    /// "Your parameters differ from mine."
+    /// The receiver's parameters differ.
     Refusal {
         own: NodeFact<'a>,
         parameters: Parameters,
     },
-    /// "We have one name": from a living member to another, with how long it has had the name. It
-    /// answers to that life of the receiver.
-    Twin {
+    /// Another member uses the local name, which the sender has held for `age_us`. Sent to that incarnation
+    /// of it.
+    NameConflict {
         own: NodeFact<'a>,
         age_us: u64,
-        yours: u64,
+        receiver_incarnation: u64,
     },
     Request {
         asks: Vec<Ask>,
     },
-    /// With `stop` the sender waits to be asked on.
+    /// `stop`: the sender waits for the next request.
     Reply {
         stop: bool,
         sections: Vec<Section<'a>>,
@@ -186,16 +187,16 @@ pub(crate) enum Message<'a> {
     },
 }
 
-/// What the sender holds about a subject, named by a stamp (0: nothing).
+/// What the sender holds about a subject, as a hash (0: nothing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hint {
     pub(crate) subject: Subject,
-    /// The sender lacks what the receiver hinted at.
+    /// The sender requests what the receiver hinted at.
     pub(crate) wanted: bool,
     pub(crate) stamp: u64,
 }
 
-/// Bytes of one hint.
+/// Size of a hint, in bytes.
 pub(crate) const HINT_SIZE: usize = 22;
 
 impl Hint {
@@ -215,7 +216,7 @@ impl Hint {
         })
     }
 
-    /// Suspicions of their own (paper mode) are never hinted at.
+    /// Suspicions (paper mode) have no hints.
     pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), Full> {
         let (tag, rank) = match self.subject {
             Subject::Node(_) | Subject::Suspicion { .. } => (TAG_NODE, 0),
@@ -230,10 +231,10 @@ impl Hint {
     }
 }
 
-/// In an acknowledgement, above every sequence: "this link is lazy for me".
+/// Flag of an acknowledgement, above all sequences: the receiver holds this link lazy.
 pub(crate) const ACK_LAZY: u64 = 1 << 63;
 
-/// Sequences of news frames that arrived.
+/// Sequences of received news frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Acks {
     count: u8,
@@ -241,7 +242,7 @@ pub(crate) struct Acks {
 }
 
 impl Acks {
-    /// Adds one; false when there is no room.
+    /// Adds one; returns false if there is no room.
     pub(crate) fn push(&mut self, sequence: u64) -> bool {
         let at = usize::from(self.count);
         if at == ACKS_MAX {
@@ -276,7 +277,7 @@ impl Acks {
 }
 
 impl<'a> Message<'a> {
-    /// Reads a whole body of this kind.
+    /// Reads a body of this kind.
     pub(crate) fn read(kind: Kind, body: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
         let message = Self::read_kind(kind, &mut reader)?;
@@ -312,11 +313,11 @@ impl<'a> Message<'a> {
             }
             Kind::Probe => Self::Probe,
             Kind::ProbeReply => Self::ProbeReply,
-            Kind::Ask => Self::Ask {
+            Kind::IndirectProbe => Self::IndirectProbe {
                 suspect: MemberId(reader.u64()?),
                 version: read_version(reader)?,
             },
-            Kind::Answer => Self::Answer {
+            Kind::IndirectProbeReply => Self::IndirectProbeReply {
                 suspect: MemberId(reader.u64()?),
                 version: read_version(reader)?,
                 alive: reader.flag()?,
@@ -330,12 +331,12 @@ impl<'a> Message<'a> {
             Kind::Ack => Self::Ack {
                 acks: Acks::read(reader)?,
             },
-            Kind::Discover => Self::Discover {
+            Kind::Join => Self::Join {
                 own: NodeFact::read(reader)?,
                 boot: reader.flag()?,
                 parameters: Parameters::read(reader)?,
-                claim: if reader.flag()? {
-                    Some(Claim::read(reader)?)
+                failure_claim: if reader.flag()? {
+                    Some(FailureClaim::read(reader)?)
                 } else {
                     None
                 },
@@ -346,8 +347,8 @@ impl<'a> Message<'a> {
                 corrects: reader.flag()?,
                 facts: read_facts(reader)?,
             },
-            Kind::Claim => Self::Claim {
-                claim: Claim::read(reader)?,
+            Kind::FailureClaim => Self::FailureClaim {
+                failure_claim: FailureClaim::read(reader)?,
                 answers: FrameName::read(reader)?,
             },
             Kind::Verify => Self::Verify {
@@ -360,10 +361,10 @@ impl<'a> Message<'a> {
                 own: NodeFact::read(reader)?,
                 parameters: Parameters::read(reader)?,
             },
-            Kind::Twin => Self::Twin {
+            Kind::NameConflict => Self::NameConflict {
                 own: NodeFact::read(reader)?,
                 age_us: reader.u64()?,
-                yours: reader.u64()?,
+                receiver_incarnation: reader.u64()?,
             },
             Kind::Request => Self::Request {
                 asks: message::read_asks(reader)?,
@@ -387,8 +388,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Facts up to the end of the body, after their count. The vector grows with what is really
-/// there, never by the count.
+/// Reads the facts at the end of a body, after their count. The vector grows with the facts present, not by
+/// the count.
 fn read_facts<'a>(reader: &mut Reader<'a>) -> Result<Vec<Fact<'a>>, Malformed> {
     let count = reader.u16()?;
     let mut facts = Vec::new();
@@ -480,7 +481,7 @@ fn read_rank(reader: &mut Reader<'_>) -> Result<RankFact, Malformed> {
         },
         sequence: reader.u32()?,
     };
-    // Nothing but an end is handed on from a former life.
+    // Only ends of ranks are kept from a previous incarnation.
     if fact.sequence == 0 && !fact.state.is_end() {
         return Err(Malformed::Value);
     }
@@ -488,7 +489,7 @@ fn read_rank(reader: &mut Reader<'_>) -> Result<RankFact, Malformed> {
 }
 
 impl<'a> NodeFact<'a> {
-    /// The record as the table holds it. `Degraded` is local knowledge and stays at home.
+    /// The record as the table holds it. `Degraded` is local knowledge, and is not sent.
     pub(crate) fn of(member: &'a Member) -> Self {
         Self {
             id: member.id,
@@ -516,7 +517,7 @@ impl<'a> NodeFact<'a> {
         let silent_us = reader.u32()?;
         let name = core::str::from_utf8(reader.short()?).map_err(|_| Malformed::Value)?;
         let group = core::str::from_utf8(reader.short()?).map_err(|_| Malformed::Value)?;
-        // Both are shown to people: nothing that would steer a terminal.
+        // Both are printed: no control characters.
         let printable = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         if group.len() > GROUP_MAX || !printable(group) || !printable(name) {
             return Err(Malformed::Value);

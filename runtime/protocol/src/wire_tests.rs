@@ -1,4 +1,4 @@
-//! Properties of the codec: round trips, cuts, and any bytes at all.
+//! Properties of the codec: round trips, truncation, arbitrary bytes.
 
 use proptest::prelude::*;
 
@@ -10,13 +10,13 @@ const KINDS: [Kind; 17] = [
     Kind::LinkReply,
     Kind::Probe,
     Kind::ProbeReply,
-    Kind::Ask,
-    Kind::Answer,
+    Kind::IndirectProbe,
+    Kind::IndirectProbeReply,
     Kind::News,
     Kind::Ack,
-    Kind::Discover,
+    Kind::Join,
     Kind::View,
-    Kind::Claim,
+    Kind::FailureClaim,
     Kind::Refusal,
     Kind::Request,
     Kind::Reply,
@@ -102,7 +102,7 @@ fn news(facts: &[Fact<'_>], acks: &[u64]) -> Vec<u8> {
 }
 
 proptest! {
-    /// ZM-08: what is written is what is read.
+    /// ZM-08: a message that was written is read back.
     #[test]
     fn news_come_back_as_they_were(
         facts in proptest::collection::vec(fact(), 0..20),
@@ -150,8 +150,8 @@ proptest! {
         prop_assert!(Message::read(Kind::News, &bytes).is_err());
     }
 
-    /// Any bytes, and bytes that begin well, are read or refused; nothing panics, and no
-    /// count makes room for what is not there.
+    /// Arbitrary bytes, also after a valid beginning, are parsed or rejected. Nothing panics, and no count
+    /// allocates for elements that are not there.
     #[test]
     fn any_bytes_are_read_or_refused(
         kind in 0..KINDS.len(), bytes in proptest::collection::vec(any::<u8>(), 0..1500),
@@ -166,8 +166,8 @@ proptest! {
     }
 }
 
-/// A datagram of the smallest size has room for the longest fact behind all acknowledgements, for one
-/// record of a view behind the sender's own, and for a claim in a knock.
+/// The smallest datagram has room for the longest fact after all acknowledgements, for one record of a view
+/// after the sender's own, and for a failure claim in a join request.
 #[test]
 fn the_longest_fact_fits_into_the_smallest_datagram() {
     let fact = NodeFact {
@@ -187,7 +187,7 @@ fn the_longest_fact_fits_into_the_smallest_datagram() {
     let mut buffer = [0; 2000];
     let mut writer = Writer::new(&mut buffer);
     fact.write(&mut writer).unwrap();
-    // The longest head in front of two records: a claim's strength, a boot flag, parameters.
+    // The longest head before two records: the strength of a failure claim, a boot flag, parameters.
     let head = 64;
     assert!(
         head + 2 * writer.used() <= crate::config::MTU_MIN,

@@ -86,7 +86,7 @@ fn an_oversized_frame_is_refused_before_it_is_read() {
     assert_eq!(engine.counters().rejected(Reject::Oversized), 1);
 }
 
-/// What we sent and get back changes nothing, and is no sign of a twin: it is for somebody else.
+/// What we sent and get back changes nothing, and is no name conflict: it is for another member.
 #[test]
 fn our_own_frames_are_known_as_our_own() {
     let mut peer = Peer::new("peer");
@@ -130,7 +130,7 @@ fn an_introduction_at_odds_with_its_head_introduces_nobody() {
     body.extend(parameters(20_000, 60_000, 2, false));
     body.extend(node("stranger", incarnation(9), ALIVE));
     let bytes = stranger.frame(LINK, &body);
-    assert_eq!(give(&mut engine, NOW, &bytes), Err(Reject::Stranger));
+    assert_eq!(give(&mut engine, NOW, &bytes), Err(Reject::UnknownSender));
     // And one that introduces somebody else is malformed.
     let mut body = vec![0, 0];
     body.extend(0_u64.to_le_bytes());

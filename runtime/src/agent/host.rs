@@ -671,7 +671,7 @@ impl Host {
         let address = self.engine.address_of(target)?;
         let word = match target {
             Target::Member(_) => Word::Own,
-            Target::Seed(_) | Target::Stray(_) => Word::Hint,
+            Target::Seed(_) | Target::Address(_) => Word::Hint,
         };
         let before = self.outbox.resolved;
         let peer = self.outbox.peer(&mut self.fabric, address, word)?;

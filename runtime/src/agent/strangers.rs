@@ -9,7 +9,7 @@
 
 use crate::control::unheard::Stranger;
 use muster_fabric::NidList;
-use muster_protocol::{Engine, MemberId, Target, hearsay};
+use muster_protocol::{Engine, MemberId, Target, unverified_sender};
 use std::time::Duration;
 use tracing::warn;
 
@@ -142,7 +142,7 @@ impl Strangers {
 /// Who a frame says that it is from: the name, the address, and whether it should have our key. None if it
 /// names nobody, or somebody who is heard: such a frame was damaged on its way, or somebody lies.
 fn who(engine: &Engine, bytes: &[u8]) -> Option<(String, String, bool)> {
-    let said = hearsay(bytes)?;
+    let said = unverified_sender(bytes)?;
     if is_heard(engine, said.sender) {
         return None;
     }

@@ -438,7 +438,7 @@ fn engine_config(
         KeySource::FromClients => None,
     };
     engine.incarnation = next_incarnation();
-    engine.former = config.former;
+    engine.previous_incarnation = config.former;
     if config.former.is_some() {
         // Of its ranks' MPI: their client, who started us, says so again when it attaches.
         engine.policy = Policy::Stop;

@@ -1,29 +1,26 @@
-//! Gossip inside a message of the application: what a ping says, in half a byte for each participant (BG-03).
-//!
-//! Intuition: a message that goes to the node anyway that is pinged next can take the ping along.
+//! Carried gossip: the content of a ping inside a message of the application, in half a byte for each
+//! participant (BG-03). A message to the node that is pinged next replaces the ping.
 //!
 //! ```text
 //!  0       8      12                                          (N + 1) / 2 bytes
 //!  | clock | list | ages, half a byte each, the lower half first | ...
 //! ```
-//! In a frame of a kind of its own. `list` is the head of the participants' digest. Ages stand in the order of
-//! the participants, 0 to 14; 15 says "older, or never heard of", and counts as never heard of: so whatever was left
-//! out makes nobody young, and a window of a vector is merged like the vector.
+//! It is a frame of its own kind. `list` is the head of the participants' digest. Ages are in the order of
+//! the participants, 0 to 14; 15 means "older, or not known", and counts as not known. So what is left out
+//! makes no member young, and a window of a vector is merged like a vector.
 //!
-//! The rules:
-//!
-//! - Who is pinged next is drawn as ever, and P of an interval after the last ping was due instead of when the next
-//!   one is. A message to that member, from then until the ping is due, carries it; then no ping goes. Without such a
-//!   message the ping goes, to the same member. Messages to others carry nothing: gossip would spread as the
-//!   application's messages do, and two halves of a job that do not talk to each other would hold each other dead,
-//!   with thresholds that are safe where whom one pings is chance. So these stand as they are.
-//! - It is answered like a ping, but for one that is obsolete. That a message took a ping along does not say that the
-//!   other side has it, or will in time, and who only sends into queues that nobody empties would be held dead: so
-//!   after one that is not answered until the next is due, some pings go by the rails.
-//! - A message may lie for long before somebody takes it; its clock is behind by then, and it is obsolete like
-//!   any other. How long it has lain at the receiver's agent is added to its ages.
-//! - It carries no parameters, so for the first cycles, in which these travel, all pings go by themselves. A vector
-//!   that does not fit whole goes by itself always: a part of it for all of it would be a slower gossip.
+//! - The target of the next ping is drawn as ever, a fraction P of an interval after the last ping was due.
+//!   A message to that member, until the ping is due, carries it; then no datagram is sent. Without such a
+//!   message the ping is sent to the same member. Messages to other members carry nothing: gossip would
+//!   spread as the application's messages do, and two halves of a job that do not communicate would hold
+//!   each other failed. The thresholds are safe only for random targets.
+//! - It is answered like a ping, unless it is obsolete. A message that took it may arrive late or never: a
+//!   member that sends only into queues that are not emptied would be held failed. So after one that is not
+//!   answered until the next is due, some pings are sent by the rails.
+//! - A message may wait for long at its receiver; its clock is behind by then, and it is obsolete like any
+//!   other. The time that it waited at the receiver's agent is added to its ages.
+//! - It has no parameters, so all pings of the first cycles, which have them, are datagrams. A vector that
+//!   does not fit completely is always sent as a datagram: a part of it would be a slower gossip.
 
 use super::gossip::NEVER;
 use super::{Age, Exchange, vector};
@@ -34,25 +31,25 @@ use crate::overlay::Phase;
 use crate::reject::Reject;
 use crate::time::Instant;
 
-/// Bytes of the longest frame for a message of the application.
+/// Size of the longest frame for a message of the application.
 pub const GOSSIP_AHEAD_MAX: usize = 112;
 /// Most participants whose ages fit into it.
 pub const GOSSIP_AHEAD_MEMBERS_MAX: usize = (GOSSIP_AHEAD_MAX - FRAME_OVERHEAD - HEAD_SIZE) * 2;
 
 const HEAD_SIZE: usize = 8 + 4;
-/// So many pings go by the rails after a carried one that was not answered. Of nine at most one is lost then, no more
-/// than thresholds allow for; and an answer that comes when the next is carried is no answer to the one before, as
-/// that is obsolete by then.
+/// Pings sent by the rails after a carried one that was not answered. So at most one of nine is lost, as
+/// thresholds allow. An answer that comes when the next one is carried does not count for the one before,
+/// which is obsolete by then.
 const HELD_BACK: u8 = 8;
-/// Says of an age that it is greater than can be told.
+/// An age that is greater than can be sent.
 const OLDER: u8 = 15;
 
-/// What a message carries, taken apart.
+/// A carried ping, parsed.
 #[derive(Debug, PartialEq, Eq)]
 struct Carried {
     clock: u64,
     list: u32,
-    /// What is older than can be told is as old as can be.
+    /// An age greater than can be sent becomes the greatest one.
     ages: Vec<u8>,
 }
 
@@ -85,7 +82,7 @@ impl Carried {
     }
 }
 
-/// What is left of ages that a message has carried.
+/// An age after being carried.
 #[cfg(test)]
 pub(super) fn told(ages: &[u8]) -> Vec<u8> {
     let mut body = vec![0; HEAD_SIZE + ages.len().div_ceil(2)];
@@ -94,7 +91,7 @@ pub(super) fn told(ages: &[u8]) -> Vec<u8> {
 }
 
 impl Age {
-    /// Whom the next ping goes to, if a message to it may carry the ping now.
+    /// The target of the next ping, if a message to it may carry the ping now.
     pub fn draw_ahead(&mut self, now: Instant) -> Option<MemberId> {
         if !self.may_ride(now) {
             return None;
@@ -102,19 +99,19 @@ impl Age {
         if self.ahead.is_none() {
             self.ahead = self.choose();
         }
-        // The first ping to a participant goes by the rails: it has to answer before.
+        // The first ping to a participant is sent by the rails: it must answer before.
         let ahead = self.ahead.filter(|at| self.receivers[*at as usize] != 0);
         ahead.map(|at| self.ids[at as usize])
     }
 
-    /// Writes the next ping for a message of the application to `to`, whom [`Age::draw_ahead`] named, and says
-    /// its size. Say `Input::TrafficTo` when the ping is due and a message has taken it: then none goes. The buffer
-    /// has [`GOSSIP_AHEAD_MAX`] bytes.
+    /// Writes the next ping for a message of the application to `to`, the result of [`Age::draw_ahead`],
+    /// and returns its size. The host reports `Input::TrafficTo` when the ping is due and a message has
+    /// taken it: then no ping is sent. The buffer has [`GOSSIP_AHEAD_MAX`] bytes.
     pub fn write_ahead(&mut self, now: Instant, to: MemberId, buffer: &mut [u8]) -> Option<usize> {
         let key = self.config.key?;
         let receiver = match self.receivers[self.place_of(to).ok()?] {
             0 => return None,
-            life => Receiver::Life(to, life),
+            incarnation => Receiver::Member(to, incarnation),
         };
         let to = self.place_of(to).ok()? as u32;
         if self.ahead != Some(to) || !self.may_ride(now) {
@@ -137,7 +134,7 @@ impl Age {
         Some(frame::seal(&key, header, receiver, buffer, size))
     }
 
-    /// When the next ping goes by itself, if nothing carries it.
+    /// When the next ping is sent as a datagram, if nothing carries it.
     #[must_use]
     pub fn next_ping(&self) -> Instant {
         match self.ping_due {
@@ -146,7 +143,7 @@ impl Age {
         }
     }
 
-    /// From when on the ping after the one that is due may be carried.
+    /// From when on the ping after the next may be carried.
     #[must_use]
     pub fn following_ahead(&self, now: Instant) -> Instant {
         let next = match self.ping_at <= now {
@@ -156,14 +153,14 @@ impl Age {
         Instant(next.0.saturating_sub(self.ahead_us()))
     }
 
-    /// How long before it is due a ping may be carried.
+    /// How long before its time a ping may be carried.
     fn ahead_us(&self) -> u64 {
         let factor = self.config.piggyback_permille.unwrap_or(1000).min(1000);
         self.config.interval_us * u64::from(1000 - factor) / 1000
     }
 
-    /// Whether a message may carry the next ping now. Where a host misses somebody on a rail, that ping has to go by
-    /// the rails.
+    /// Whether a message may carry the next ping now. A ping to a member that the host misses on a rail is
+    /// sent by the rails.
     fn may_ride(&self, now: Instant) -> bool {
         let is_time = !self.ping_due && now.after(self.ahead_us()) >= self.ping_at;
         let fits = self.ids.len() <= GOSSIP_AHEAD_MEMBERS_MAX;
@@ -190,7 +187,7 @@ impl Age {
         }
     }
 
-    /// An answer came: to the ping that a message carries, or has carried last, if it is from there.
+    /// Takes an answer of the target of the present or the last carried ping.
     pub(super) fn hear_answer(&mut self, from: usize) {
         let from = Some(from as u32);
         self.has_answered |= self.ahead == from;
@@ -199,13 +196,13 @@ impl Age {
         }
     }
 
-    /// A ping goes by the rails: answers may be to this one from now on.
+    /// A ping is sent by the rails: answers may be to this one from now on.
     pub(super) fn send_by_rails(&mut self) {
         self.unanswered = None;
         self.held_back = self.held_back.saturating_sub(1);
     }
 
-    /// A message of the application, had so long ago, carried these bytes: gossip of a participant, or nothing.
+    /// Takes the bytes that a message of the application carried: gossip of a participant, or nothing.
     pub(super) fn carried(&mut self, bytes: &[u8], age_us: u64) -> Result<(), Reject> {
         let key = self.config.key.ok_or(Reject::NoKey)?;
         let opened = frame::open(&key, self.own, &[self.config.incarnation], bytes)?;
@@ -213,8 +210,10 @@ impl Age {
         if header.kind != Kind::GossipCarried || opened.is_unaddressed {
             return Err(Reject::Malformed);
         }
-        let place = self.place_of(header.sender).map_err(|_| Reject::Stranger)?;
-        if !is_plausible(header.incarnation, self.lives[place]) {
+        let place = self
+            .place_of(header.sender)
+            .map_err(|_| Reject::UnknownSender)?;
+        if !is_plausible(header.incarnation, self.incarnations[place]) {
             self.counters.incarnations_refused += 1;
             return Err(Reject::Malformed);
         }
@@ -225,24 +224,24 @@ impl Age {
             return Err(Reject::Stopped);
         }
         if message.list != self.list() {
-            // A ping of either side says what differs.
+            // A ping of either side tells the difference.
             return Err(Reject::Parameters);
         }
         if message.ages[place] != 0 {
             return Err(Reject::Malformed);
         }
         self.counters.gossips_carried += 1;
-        let is_life = self.is_newest(place, &header, 0);
-        // To answer an obsolete one would say that it was of use.
-        if !self.admit(&header, place, is_life, message.clock, false) {
+        let is_newest = self.is_newest(place, &header, 0);
+        // An answer to an obsolete one would say that it was useful.
+        if !self.admit(&header, place, is_newest, message.clock, false) {
             return Ok(());
         }
         let mut ages = message.ages;
-        // An answer has what is younger for certain.
+        // An answer certainly has younger ages.
         let least: Vec<u8> = ages.iter().map(|age| OLDER.min(*age)).collect();
         let lain = u8::try_from(age_us / self.config.interval_us).unwrap_or(u8::MAX);
         vector::grow_older(&mut ages, lain);
-        if !is_life {
+        if !is_newest {
             ages[place] = NEVER;
         }
         self.gossip.merge(&ages);
@@ -251,7 +250,7 @@ impl Age {
             let younger = younger.collect();
             self.reply(place, younger);
         }
-        if is_life {
+        if is_newest {
             self.gossip.merge_one(place, lain);
         }
         self.judge_up();
@@ -272,7 +271,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// What was written reads back, but for what is too old to be told; any bytes are read or refused.
+        /// A frame is read back as written, except for ages too old to be sent; any bytes are parsed or
+        /// rejected.
         #[test]
         fn any_bytes_are_read_or_refused(
             clock: u64, list: u32, garbage in proptest::collection::vec(any::<u8>(), 0..100),

@@ -1,9 +1,9 @@
-//! What a participant of age gossip is told at its start, and what all of them must have alike.
+//! Configuration of a participant of age gossip, and what all participants must have in common.
 //!
-//! The participants are a list of NIDs, the same everywhere. Sorted by their text they are the
-//! order of the vector; its SHA-1, the version of the protocol and the interval are what members
-//! compare. A participant is called as its first NID is, unless it is given a name, which then is
-//! part of the list: all have to give it the same one.
+//! The participants are a list of NIDs, equal for all. Sorted by their text they are the order of the
+//! vector. Members compare its SHA-1, the version of the protocol, and the interval. The name of a
+//! participant is its first NID, unless it is given another one, which then is part of the list: all must
+//! give it the same.
 
 use std::collections::BTreeSet;
 
@@ -14,21 +14,21 @@ use crate::config::{ConfigError, MTU_MAX, MTU_MIN};
 use crate::frame::FRAME_OVERHEAD;
 use crate::identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, NAME_MAX};
 
-/// The least interval, in microseconds, unless faster ones are allowed.
+/// Least interval, in microseconds, unless faster ones are allowed.
 pub const INTERVAL_FLOOR_US: u64 = 200_000;
 /// Most participants: their vector of ages fits into one MiB.
 pub const PARTICIPANTS_MAX: usize = 1 << 20;
 
-/// One participant.
+/// A participant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Participant {
     /// Its first NID: `address@net`.
     pub nid: String,
-    /// Where it is reached: all its NIDs, the first one first; opaque but for that.
+    /// Its address: all its NIDs, the first one first; otherwise opaque.
     pub address: String,
-    /// Its cluster: those that a local gossip goes to; empty for none.
+    /// Its group, the target of local gossip; empty for none.
     pub group: String,
-    /// What it is called: its first NID, or the name of its host.
+    /// Its name: its first NID, or the name of its host.
     pub name: String,
 }
 
@@ -45,75 +45,75 @@ impl Participant {
         }
     }
 
-    /// What follows the last @ of the first NID.
+    /// The net of its first NID.
     fn net(&self) -> &str {
         self.nid.rsplit_once('@').map_or("", |(_, net)| net)
     }
 }
 
-/// To whom a ping goes.
+/// The choice of ping targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// To any other participant.
+    /// Any other participant.
     Uniform,
-    /// So many of a thousand to one of the own group, the others to one outside of it.
+    /// A part of all pings to the own group, the others to the rest.
     Local {
         /// The local factor L, in thousandths.
         permille: u16,
     },
 }
 
-/// What follows a ping.
+/// The answer to a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
     /// A lazy reply.
     Reply,
-    /// Nothing.
+    /// None.
     Push,
 }
 
-/// Everything an engine is told at the start.
+/// Configuration of an age engine.
 #[derive(Clone, Debug)]
 pub struct AgeConfig {
-    /// The own first NID, one of the participants'.
+    /// The first NID of the local participant.
     pub own: String,
-    /// Everybody, in any order.
+    /// All participants, in any order.
     pub participants: Vec<Participant>,
-    /// The others are not known yet, and this one is the only participant: gossip does not begin before a
-    /// list takes the place of this configuration.
+    /// The others are not known yet, and `own` is the only participant: gossip does not begin before a list
+    /// replaces this configuration.
     pub is_waiting: bool,
     /// A cycle of gossip, in microseconds.
     pub interval_us: u64,
     /// The estimated round trip of the network, in microseconds.
     pub round_trip_us: u64,
-    /// Whether an interval below [`INTERVAL_FLOOR_US`] is meant.
+    /// Allows an interval below [`INTERVAL_FLOOR_US`].
     pub allow_fast_interval: bool,
-    /// The job's key, if it is known already; else it comes with `Input::Key`.
+    /// The job's key if it is known; `Input::Key` sets it later.
     pub key: Option<[u8; 32]>,
-    /// This life's number: the launch time in nanoseconds, above every earlier one.
+    /// The incarnation: the launch time in nanoseconds, above every earlier one.
     pub incarnation: u64,
-    /// Number of the first frame, above those of a predecessor in the same life.
+    /// Sequence before the first frame, above those of a predecessor with the same incarnation.
     pub first_sequence: u64,
-    /// Decides every random choice of this engine.
+    /// Seed of all random choices.
     pub random_seed: u64,
     /// Largest datagram, in bytes.
     pub mtu: usize,
-    /// Whoever is not alive is so again when it is no older than this.
+    /// A member that is not alive becomes alive when its age is at most this.
     pub up_within: u8,
-    /// Older than this many cycles is suspect.
+    /// A member older than this is suspect.
     pub suspect_after: u8,
-    /// Older than this many cycles is failed.
+    /// A member older than this is failed.
     pub dead_after: u8,
     /// When messages are obsolete, how lazy replies are, what a hop adds.
     pub rules: Rules,
-    /// To whom pings go.
+    /// The choice of ping targets.
     pub choice: Choice,
-    /// Whether the dead are pinged, too: they may have come back.
+    /// Whether failed members are pinged too: they may be back.
     pub pings_dead: bool,
-    /// What follows a ping.
+    /// The answer to a ping.
     pub exchange: Exchange,
-    /// The piggyback factor P, in thousandths: so much of an interval must have passed since the
-    /// last gossip before a message of the application carries another. None: no message does.
+    /// The piggyback factor P, in thousandths of an interval that must have passed since the last gossip
+    /// before a message of the application carries another. `None`: no message does.
     pub piggyback_permille: Option<u16>,
 }
 
@@ -158,7 +158,7 @@ impl AgeConfig {
     /// Checks every value.
     ///
     /// # Errors
-    /// The first value that cannot be. Nothing was changed.
+    /// The first value out of bounds. Nothing was changed.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_participants()?;
         self.check_interval()?;
@@ -190,7 +190,7 @@ impl AgeConfig {
         Ok(())
     }
 
-    /// AG-04: one net for everybody, everybody once, and us among them.
+    /// AG-04: all participants have one net, each is listed once, and the local one is listed.
     fn check_participants(&self) -> Result<(), ConfigError> {
         let count = self.participants.len();
         let least = if self.is_waiting { 1 } else { 2 };
@@ -345,8 +345,7 @@ impl AgeConfig {
     }
 }
 
-/// AG-05: the SHA-1 of the NIDs in their order, each with an end of line; before that its name, if it
-/// has one.
+/// AG-05: the SHA-1 of the NIDs in order, each with an end of line; its name before it, if it has one.
 pub(super) fn digest(sorted: &[Participant]) -> [u8; 20] {
     let mut sha1 = Sha1::new();
     for participant in sorted {
@@ -360,7 +359,7 @@ pub(super) fn digest(sorted: &[Participant]) -> [u8; 20] {
     sha1.finalize().into()
 }
 
-/// A few of them, and how many more there are.
+/// Some of them, and how many more there are.
 fn shortened(names: &[&str]) -> String {
     const SHOWN: usize = 16;
     let shown = names[..names.len().min(SHOWN)].join(", ");
@@ -415,7 +414,7 @@ mod tests {
         assert!(most.dead_after < u8::MAX && most.suspect_after < most.dead_after);
     }
 
-    /// AG-02: the floor is named, and the switch.
+    /// AG-02: the message names the floor and the switch.
     #[test]
     fn a_fast_interval_needs_the_switch() {
         let error = refused(|config| config.interval_us = 199_999);
@@ -437,7 +436,7 @@ mod tests {
         assert!(error.contains("half the estimated round trip"), "{error}");
     }
 
-    /// AG-04: the odd ones are listed; further rails may be anywhere.
+    /// AG-04: the message lists the odd ones; further rails may be on any net.
     #[test]
     fn the_odd_ones_out_are_listed() {
         let error = refused(|config| {
@@ -450,7 +449,7 @@ mod tests {
         assert_eq!(config.check(), Ok(()));
     }
 
-    /// AG-01, AG-04: who is not in the list does not take part, and nobody is in it twice.
+    /// AG-01, AG-04: a member that is not listed is no participant, and none is listed twice.
     #[test]
     fn a_list_that_cannot_be_is_refused_with_a_remedy() {
         let error = refused(|config| config.own = "10.0.0.99@tcp0".to_owned());
@@ -465,7 +464,7 @@ mod tests {
         assert!(error.contains("follow each other"), "{error}");
     }
 
-    /// AG-05: the digest is of the order, not of how the list was written.
+    /// AG-05: the digest depends on the order, not on how the list was written.
     #[test]
     fn equal_lists_have_equal_digests() {
         let mut one = config(9).participants;
@@ -482,7 +481,7 @@ mod tests {
         assert_ne!(digest(&one), digest(&other));
     }
 
-    /// Names are in the list once, as NIDs are.
+    /// Names are listed once, like NIDs.
     #[test]
     fn two_with_one_name_are_refused() {
         let error = refused(|config| {

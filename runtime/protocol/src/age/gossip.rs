@@ -1,48 +1,48 @@
-//! The rules of age gossip without anything around them: a Lamport clock and a vector of ages.
+//! The rules of age gossip: a Lamport clock and a vector of ages.
 //!
-//! No frames, no keys, no time: cycles are told, messages are clocks and ages. The engine puts
-//! these rules on a wire; a study of 65536 members uses them as they are, on a sample of the
-//! columns, since no column of the vectors depends on another one.
+//! No frames, keys or times: inputs are cycles and messages of clocks and ages. The engine adds the wire. A
+//! study of 65536 members uses the rules as they are, on a sample of the columns, since no column of the
+//! vectors depends on another one.
 
 use super::vector;
 
-/// An age of nobody who was ever heard of; also of somebody not heard of for very long.
+/// The age of a member that is not known, or was not heard of for very long.
 pub const NEVER: u8 = u8::MAX;
 
-/// The numbers of the rules.
+/// Parameters of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// A message whose clock is further behind than this is obsolete.
     pub obsolete_after: u64,
-    /// A reply carries what is younger here by at least this, and never by less than 2.
+    /// A reply has the ages that are younger here by at least this, and never by less than 2.
     pub laziness: u8,
-    /// What a hop adds to an age: 1, as the message may have been under way for a cycle; 0 counts
-    /// from the moment at which its member said it lives, as heartbeat times do.
+    /// What a hop adds to an age: 1, since the message may have taken a cycle; 0 counts from the time when
+    /// its member was alive, as heartbeat times do.
     pub hop: u8,
 }
 
-/// Whether what a message says counts.
+/// Whether a message counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// It does, and the clock has been set by it.
+    /// It counts, and the clock was set by it.
     Current,
-    /// It is too old; nothing was changed.
+    /// It is obsolete; nothing was changed.
     Obsolete,
 }
 
-/// The state of one participant.
+/// The state of a participant.
 #[derive(Clone, Debug)]
 pub struct Gossip {
     rules: Rules,
     clock: u64,
     ages: Vec<u8>,
-    /// Our own place, if the vector has one.
+    /// Own place, if the vector has one.
     own: Option<usize>,
 }
 
 impl Gossip {
-    /// One who has heard of nobody: the clock is 0, and every age but its own as old as can be. An
-    /// age of 0 would tell everybody that the dead live.
+    /// A participant that knows no other: the clock is 0, and every age but its own is the greatest. An age
+    /// of 0 would tell all others that failed members live.
     #[must_use]
     pub fn new(participants: usize, own: Option<usize>, rules: Rules) -> Self {
         let mut gossip = Self {
@@ -55,7 +55,7 @@ impl Gossip {
         gossip
     }
 
-    /// AG-06, AG-07: so many cycles begin, of which all but the last were slept through.
+    /// AG-06, AG-07: begins cycles, of which all but the last were overslept.
     pub fn tick(&mut self, cycles: u64) {
         self.clock = self.clock.saturating_add(cycles);
         let cycles = u8::try_from(cycles).unwrap_or(u8::MAX);
@@ -63,8 +63,8 @@ impl Gossip {
         self.be_alive();
     }
 
-    /// AG-06, AG-09: a message with this clock came. Far ahead is no reason to doubt it: whoever
-    /// was restarted is that far behind.
+    /// AG-06, AG-09: takes the clock of a message. A clock far ahead is accepted: a restarted participant
+    /// is that far behind.
     #[must_use]
     pub fn hear_clock(&mut self, clock: u64) -> Freshness {
         if self.clock.saturating_sub(clock) > self.rules.obsolete_after {
@@ -76,7 +76,7 @@ impl Gossip {
         Freshness::Current
     }
 
-    /// AG-07: takes the ages of a ping; they are those of all participants.
+    /// AG-07: takes the ages of a ping, which are those of all participants.
     pub fn merge(&mut self, ages: &[u8]) {
         vector::merge(&mut self.ages, ages, self.rules.hop);
         self.be_alive();
@@ -90,7 +90,7 @@ impl Gossip {
         self.be_alive();
     }
 
-    /// AG-08: whose ages are worth a reply to one who has these, by index.
+    /// AG-08: the indices of ages for a reply to a participant with these ages.
     pub fn younger<'a>(&'a self, theirs: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
         let least = self.rules.laziness.max(2);
         let pairs = self.ages.iter().zip(theirs).enumerate();
@@ -111,7 +111,7 @@ impl Gossip {
         &self.ages
     }
 
-    /// Somebody is known to be gone: as old as can be.
+    /// A member is known to be gone: its age becomes the greatest.
     pub fn bury(&mut self, index: usize) {
         if let Some(age) = self.ages.get_mut(index) {
             *age = NEVER;
@@ -119,7 +119,7 @@ impl Gossip {
         self.be_alive();
     }
 
-    /// Somebody is held to be this old, or younger.
+    /// A member is known to have this age, or less.
     pub fn expect(&mut self, index: usize, age: u8) {
         if let Some(own) = self.ages.get_mut(index) {
             *own = (*own).min(age);
@@ -147,7 +147,7 @@ mod tests {
         hop: 1,
     };
 
-    /// The example of the documents: who has [7, 8, 0, 2] pings one who has [1, 0, 3, 4] (AG-08).
+    /// The example of the documents: a participant with [7, 8, 0, 2] pings one with [1, 0, 3, 4] (AG-08).
     #[test]
     fn the_reply_holds_what_is_younger_by_two() {
         let mut first = Gossip::new(4, Some(1), RULES);
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(first.younger(&ping).collect::<Vec<_>>(), [0, 1]);
     }
 
-    /// AG-06: starts at 0; a message sets it to one more; far ahead is believed.
+    /// AG-06: the clock starts at 0; a message sets it to one more; a clock far ahead is accepted.
     #[test]
     fn the_clock_follows_whoever_is_ahead() {
         let mut gossip = Gossip::new(2, Some(0), RULES);
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(gossip.clock(), u64::MAX);
     }
 
-    /// What came: all ages, those that a message of the application could carry, or those of a reply.
+    /// The messages: all ages, those that a message of the application can carry, or those of a reply.
     #[derive(Clone, Debug)]
     enum Came {
         Whole(Vec<u8>),
@@ -188,9 +188,9 @@ mod tests {
     }
 
     fn message() -> impl Strategy<Value = (u64, Came)> {
-        // Many are of the ages that a message of the application can carry.
+        // Many ages are small enough to be carried.
         let age = prop_oneof![0_u8..20, any::<u8>()];
-        // None is so far ahead that another one becomes obsolete by it.
+        // No clock is so far ahead that it makes another message obsolete.
         (
             100_u64..107,
             proptest::collection::vec(age, 20),
@@ -212,8 +212,8 @@ mod tests {
     }
 
     proptest! {
-        /// BG-03: what a message of the application has carried makes the same of a vector as the whole would, but
-        /// for what is too old to be told, of which it says nothing.
+        /// BG-03: a carried vector has the same effect as the complete one, except for ages too old to be
+        /// sent.
         #[test]
         fn what_was_carried_is_merged_like_the_whole(
             own in proptest::collection::vec(any::<u8>(), 20),
@@ -238,7 +238,7 @@ mod tests {
             }
         }
 
-        /// AG-07, BG-03: within a cycle neither the order of messages nor their repetition matters, however they came.
+        /// AG-07, BG-03: within a cycle neither order nor repetition of messages matters, in either form.
         #[test]
         fn order_and_repetition_change_nothing(
             start in 99_u64..104,

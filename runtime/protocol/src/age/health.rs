@@ -1,22 +1,22 @@
-//! Who is alive: what ages become, and the events of it.
+//! Health: from ages to states and events.
 //!
-//! Younger than the first threshold is alive, older is suspect, older than the second is failed;
-//! whoever gets far younger than the first one has come up, or back. A participant that was never
-//! heard of has no state at all. After this member itself slept, ages say more about its sleep than
-//! about the others: then nobody grows suspect until they had time to be heard of again.
+//! Younger than the first threshold is alive, older is suspect, older than the second is failed. A member
+//! whose age gets far below the first threshold has come up, or is back. A participant that was never heard
+//! of has no state. After the local member has overslept, ages say more about its sleep than about others:
+//! then no member becomes suspect until it had time to be heard of again.
 
 use super::Age;
 use crate::event::{Cause, CauseKind, Event, EventKind};
 use crate::evidence::{Observation, ObservationKind};
 use crate::identity::{MemberId, Version};
-use crate::label::Label;
+use crate::member_info::MemberInfo;
 use crate::state::NodeState;
 use crate::table::{Member, Reporters};
 
 /// Most events waiting for the host.
 const EVENTS_MAX: usize = 65_536;
 
-/// What is known of one participant.
+/// State of one participant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Health {
     Unknown,
@@ -26,9 +26,9 @@ pub(super) enum Health {
 }
 
 impl Age {
-    /// Looks who got younger: after every message.
+    /// Finds members that became younger, after every message.
     pub(super) fn judge_up(&mut self) {
-        // Not just below the threshold: of one who has just died some know from later than others.
+        // Far below the threshold: some members know of a failure later than others.
         let young = self.config.up_within;
         let mut at = 0;
         while let Some(&index) = self.absent.get(at) {
@@ -41,7 +41,7 @@ impl Age {
         }
     }
 
-    /// Looks who got too old: once a cycle.
+    /// Finds members that became too old, once a cycle.
     pub(super) fn judge_down(&mut self) {
         if self.gossip_cycles < self.grace_until {
             return;
@@ -69,8 +69,8 @@ impl Age {
 
     pub(super) fn fail(&mut self, index: usize, cause: CauseKind) {
         self.health[index] = Health::Failed;
-        // Others may tell that it is back before it does so itself, in whatever life.
-        self.lives[index] = 0;
+        // Others may tell of its return first, in any incarnation.
+        self.incarnations[index] = 0;
         let now = self.now;
         self.table.change(self.ids[index], |member| {
             member.state = NodeState::Failed;
@@ -81,8 +81,8 @@ impl Age {
         self.tell(index, EventKind::NodeFailed, cause);
     }
 
-    /// Whoever this is was there when an engine before this one ended: it is suspect until it is heard of,
-    /// and failed at the time it would be. It is as old as can be without anybody taking it for young by us.
+    /// This participant was there when an earlier engine ended: it is suspect until it is heard of, and
+    /// fails at the usual time. Its age is the greatest, so that no other member takes it for young.
     pub fn expect(&mut self, id: MemberId) {
         let Ok(index) = self.place_of(id) else {
             return;
@@ -92,15 +92,16 @@ impl Age {
         }
         self.health[index] = Health::Suspect;
         self.gossip.expect(index, self.config.suspect_after);
-        let label = Label::of_participant(&self.config.participants[index]);
-        let mut member = Member::new(id, label, Version::first(1));
+        let info = MemberInfo::of_participant(&self.config.participants[index]);
+        let mut member = Member::new(id, info, Version::first(1));
         member.joined_at = self.now;
         member.state = NodeState::Suspect;
         member.cause = CauseKind::Silence;
         self.table.insert(member);
     }
 
-    /// A participant runs in this life, as the host knows: frames to it are for that life from the first one on.
+    /// The host knows that a participant runs with this incarnation: frames to it are for that one from the
+    /// first on.
     pub fn know(&mut self, id: MemberId, incarnation: u64) {
         if let Ok(index) = self.place_of(id) {
             self.receivers[index] = incarnation;
@@ -116,15 +117,16 @@ impl Age {
         self.tell(index, kind, CauseKind::Silence);
     }
 
-    /// It is young: for the first time, again, or still.
+    /// A member is young: for the first time, again, or still.
     fn appear(&mut self, index: usize) {
         let before = std::mem::replace(&mut self.health[index], Health::Alive);
         let (id, now) = (self.ids[index], self.now);
         let (kind, cause) = match before {
             Health::Unknown => {
                 let participant = &self.config.participants[index];
-                let label = Label::of_participant(participant);
-                let mut member = Member::new(id, label, Version::first(self.lives[index].max(1)));
+                let info = MemberInfo::of_participant(participant);
+                let mut member =
+                    Member::new(id, info, Version::first(self.incarnations[index].max(1)));
                 member.joined_at = now;
                 self.table.insert(member);
                 (EventKind::NodeUp, CauseKind::Joined)
@@ -151,14 +153,15 @@ impl Age {
         self.tell(index, kind, cause);
     }
 
-    /// A frame of this life came straight from it.
+    /// A frame of this incarnation came from the member itself.
     pub(super) fn heard(&mut self, index: usize, incarnation: u64) {
         let (id, now) = (self.ids[index], self.now);
-        let known = self.lives[index];
+        let known = self.incarnations[index];
         if incarnation > known {
             let is_here = matches!(self.health[index], Health::Alive | Health::Suspect);
             if known != 0 && is_here {
-                // Others may not notice; whoever hears it itself tells that the former life ended.
+                // Others may not notice; a member that hears it directly reports that the previous
+                // incarnation ended.
                 self.fail(index, CauseKind::Superseded);
                 self.absent.retain(|absent| *absent as usize != index);
                 self.absent.push(index as u32);
@@ -170,7 +173,7 @@ impl Age {
                 }
             });
         }
-        self.lives[index] = incarnation;
+        self.incarnations[index] = incarnation;
         self.table.note(id, |member| member.last_heard = now);
     }
 

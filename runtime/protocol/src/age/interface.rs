@@ -1,4 +1,4 @@
-//! What a host can ask of the engine.
+//! Getters of the age engine.
 
 use super::gossip::NEVER;
 use super::{Age, AgeConfig, Participant};
@@ -9,7 +9,7 @@ use crate::overlay::{MemberView, Phase, Target};
 use crate::parameters::Parameter;
 
 impl Age {
-    /// Everybody that was ever heard of, in the order of ids. The engine's own member too.
+    /// All members heard of, in the order of ids, the local one too.
     pub fn members(&self) -> impl Iterator<Item = MemberView<'_>> {
         self.table.iter().map(MemberView::new)
     }
@@ -20,7 +20,7 @@ impl Age {
         self.table.get(id).map(MemberView::new)
     }
 
-    /// The name of a participant, or of one who was refused.
+    /// The name of a participant or of a refused member.
     #[must_use]
     pub fn name_of(&self, id: MemberId) -> Option<&str> {
         if let Some(place) = self.places.get(&id) {
@@ -30,7 +30,7 @@ impl Age {
         (*refused == id && !name.is_empty()).then_some(name)
     }
 
-    /// Where a frame for this target goes.
+    /// The address of a target.
     #[must_use]
     pub fn address_of(&self, target: Target) -> Option<&[u8]> {
         match target {
@@ -39,7 +39,7 @@ impl Age {
                 Some(self.config.participants[place as usize].address.as_bytes())
             }
             Target::Seed(_) => None,
-            Target::Stray(_) => Some(&self.stray),
+            Target::Address(_) => Some(&self.verify_address),
         }
     }
 
@@ -49,7 +49,7 @@ impl Age {
         member.flat_map(|member| member.evidence.iter())
     }
 
-    /// What this engine has done.
+    /// The engine's counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -67,13 +67,13 @@ impl Age {
         Version::first(self.config.incarnation)
     }
 
-    /// How far the engine is in its life.
+    /// The engine's phase.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// How many are alive or suspect, the engine's own member included.
+    /// Number of members alive or suspect, the local one included.
     #[must_use]
     pub fn live(&self) -> usize {
         self.table.live()
@@ -91,20 +91,20 @@ impl Age {
         self.gossip.clock()
     }
 
-    /// The Lamport clock of the last message that counted, if there was one.
+    /// The Lamport clock of the last message that counted.
     #[must_use]
     pub fn message_clock(&self) -> Option<u64> {
         self.message_clock
     }
 
-    /// All participants with their ages, in the order of the vector; no age if never heard of.
+    /// All participants with their ages, in the order of the vector; no age if not known.
     pub fn ages(&self) -> impl Iterator<Item = (&Participant, Option<u8>)> {
         let ages = self.gossip.ages().iter();
         let participants = self.config.participants.iter();
         participants.zip(ages.map(|age| (*age != NEVER).then_some(*age)))
     }
 
-    /// What the engine was told at its start; participants in the order of the vector.
+    /// The configuration; participants in the order of the vector.
     #[must_use]
     pub fn config(&self) -> &AgeConfig {
         &self.config
@@ -116,13 +116,13 @@ impl Age {
         self.digest
     }
 
-    /// Whether gossip goes on.
+    /// Whether gossip runs.
     #[must_use]
     pub fn is_gossiping(&self) -> bool {
         self.is_running
     }
 
-    /// Who made it stop, and the parameter that differs there.
+    /// The member because of which gossip stopped, and the parameter that differs.
     #[must_use]
     pub fn refused(&self) -> Option<(MemberId, Parameter)> {
         self.refused
@@ -130,24 +130,24 @@ impl Age {
             .map(|(id, _, parameter)| (*id, *parameter))
     }
 
-    /// How many cycles began.
+    /// Number of cycles begun.
     #[must_use]
     pub fn cycles(&self) -> u64 {
         self.gossip_cycles
     }
 
-    /// The host cannot promise to be called in time: so much lateness is to be expected.
+    /// Sets a lateness to expect.
     pub fn expect_lateness(&mut self, least_us: u64) {
         self.late_us = least_us;
     }
 
-    /// How late the host said it may be, in microseconds.
+    /// The lateness to expect, in microseconds.
     #[must_use]
     pub fn lateness_us(&self) -> u64 {
         self.late_us
     }
 
-    /// How long a silence has to be before it is a death, in microseconds.
+    /// The silence after which a member is failed, in microseconds.
     #[must_use]
     pub fn deadline_us(&self) -> u64 {
         u64::from(self.config.dead_after) * self.config.interval_us

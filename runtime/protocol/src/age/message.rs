@@ -1,13 +1,13 @@
-//! A gossip on the wire, and one that travels in parts put together again.
+//! Gossip messages on the wire, and messages of several parts put together.
 //!
 //! ```text
 //!  0       8      10      12      13 (if flag 1)                               payload
 //!  | clock | part | parts | flags | interval_us | members | SHA-1 | NID | ...  |
 //! ```
-//! The payload of a ping is ages, one byte each, in the order of the participants; that of a reply
-//! is one number of 32 bits for each entry, the index above, the age in the low byte. Ping and
-//! reply are told apart by the kind in the frame's head. The parts of one message have sequences
-//! in a row, so part and sequence name the message; it counts when all parts are there.
+//! The payload of a ping is one byte for each age, in the order of the participants. The payload of a reply
+//! is one 32-bit number for each entry: the index, and the age in the low byte. The kind in the frame's
+//! header distinguishes them. The parts of one message have consecutive sequences, so part and sequence
+//! name the message. It counts when all parts are there.
 
 use std::collections::VecDeque;
 
@@ -16,20 +16,20 @@ use crate::frame::Header;
 use crate::identity::{ADDRESS_MAX, MemberId};
 use crate::parameters::Parameter;
 
-/// Messages that are being put together at a time: as many receive buffers as a participant has.
+/// Most messages put together at a time: as many as a participant has receive buffers.
 const ASSEMBLIES_MAX: usize = 4;
 /// Most parts of one message: a million entries of a reply in the smallest datagrams.
 const PARTS_MAX: u16 = 8192;
-/// Bytes of a head without parameters.
+/// Size of a head without parameters.
 const HEAD_SIZE: usize = 13;
 
-/// What all participants must have alike, as it travels; the wire version is in every frame.
+/// What all participants must have in common, as sent; the wire version is in every frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parameters<'a> {
     pub(super) interval_us: u32,
     pub(super) members: u32,
     pub(super) digest: [u8; 20],
-    /// The sender's NIDs: one who is not in the receiver's list could not be answered without.
+    /// The sender's NIDs: without them a sender that is not in the receiver's list could not be answered.
     pub(super) address: &'a [u8],
 }
 
@@ -46,7 +46,7 @@ impl Parameters<'_> {
     }
 }
 
-/// One part as it travels.
+/// One part, as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part<'a> {
     pub(super) clock: u64,
@@ -57,7 +57,7 @@ pub(super) struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// Bytes before the payload.
+    /// Size of everything before the payload.
     pub(super) fn head_size(parameters: Option<&Parameters<'_>>) -> usize {
         HEAD_SIZE + parameters.map_or(0, |parameters| 4 + 4 + 20 + 1 + parameters.address.len())
     }
@@ -121,7 +121,7 @@ pub(super) fn entries(payload: &[u8]) -> impl Iterator<Item = (usize, u8)> + '_ 
     })
 }
 
-/// A message of which some parts are missing.
+/// A message with missing parts.
 #[derive(Clone, Debug)]
 struct Assembly {
     sender: MemberId,
@@ -131,23 +131,23 @@ struct Assembly {
     bytes: usize,
 }
 
-/// The messages that are being put together.
+/// The messages with missing parts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Assemblies {
     waiting: VecDeque<Assembly>,
 }
 
-/// What becomes of a part.
+/// The effect of a part.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Joined {
-    /// Others are missing; so many unfinished messages were dropped for it.
+    /// Other parts are missing; this number of incomplete messages was dropped for it.
     Waits { dropped: u64 },
-    /// It was the last one: the payload of the whole.
+    /// It was the last one: the payload of the message.
     Whole(Vec<u8>),
 }
 
 impl Assemblies {
-    /// Takes a part of a message of several; its payload in all has at most `most` bytes.
+    /// Takes a part of a message; its complete payload has at most `most` bytes.
     pub(super) fn take(
         &mut self,
         header: &Header,
@@ -161,7 +161,7 @@ impl Assemblies {
         let at = match self.waiting.iter().position(found) {
             Some(at) if self.waiting[at].first == first => at,
             other => {
-                // A sender's next message ends the one before; a fifth sender the oldest one.
+                // The next message of a sender ends the one before; a fifth sender ends the oldest one.
                 let full = self.waiting.len() == ASSEMBLIES_MAX;
                 if let Some(at) = other.or(full.then_some(0)) {
                     self.waiting.remove(at);
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    /// AG-15: joined whole, whatever the order of the parts.
+    /// AG-15: the parts make the message in any order.
     #[test]
     fn parts_in_any_order_make_the_message() {
         let mut assemblies = Assemblies::default();
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(assemblies.take(&header(1, 11), &part(1, 3, b"b"), 9), whole);
     }
 
-    /// AG-12, AG-15: four at a time; who is torn is dropped whole and counted.
+    /// AG-12, AG-15: four at a time; an incomplete message is dropped and counted.
     #[test]
     fn what_is_never_whole_makes_room() {
         let mut assemblies = Assemblies::default();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     proptest! {
-        /// What was written reads back; any bytes are read or refused.
+        /// A message is read back as written; any bytes are parsed or rejected.
         #[test]
         fn any_bytes_are_read_or_refused(
             clock: u64, members: u32, interval_us: u32, digest: [u8; 20],

@@ -1,21 +1,19 @@
-//! The age engine: one participant of age-vector gossip, behind the same doors as the overlay.
+//! The age engine: one participant of age-vector gossip, with the same interface as the overlay.
 //!
-//! Once a cycle every participant grows all ages by one and pings another one at random with all of
-//! them; who is pinged takes what is younger and answers with what is younger on its side by
-//! enough. A Lamport clock in every message tells which ones are too old to be believed. A member
-//! whose age passes a threshold is suspect, then failed; it is pinged all the same.
+//! Once a cycle every participant increases all ages by one, and pings a random participant with all of
+//! them. The receiver takes younger ages, and replies with its own ages that are sufficiently younger. A
+//! Lamport clock in every message identifies obsolete ones. A member whose age passes a threshold is
+//! suspect, then failed; it is still pinged.
 //!
-//! The doors are here, and what the engine holds. One noun a file: `gossip` (the rules themselves),
-//! `vector` (their loops), `config` (what is told at the start), `message` (on the wire),
-//! `receive` and `send`, `carried` (inside the application's messages), `health` (from ages to
-//! events), `interface` (getters).
+//! This file holds the engine's state and its inputs. Other files: `gossip` (the rules), `vector` (their
+//! loops), `config`, `message` (on the wire), `receive` and `send`, `carried` (inside messages of the
+//! application), `health` (from ages to events), `interface` (getters).
 //!
-//! Named deviations. The first ping to a participant that has not been heard in its present life is
-//! a request for an answer; the ping follows the answer (`Outgoing::Verify`). Ages start at 255,
-//! not 0: a participant that starts would tell everybody that the dead live. Who slept counts the
-//! cycles that it missed, so that what it holds does not rejuvenate, and judges nobody until it can
-//! have heard of them again. A reply is a sign of life of its sender. Ranks and attributes do not
-//! travel.
+//! Deviations. The first ping to a participant that was not heard in its present incarnation is a request
+//! for an answer; the ping follows the answer (`Outgoing::Verify`). Ages start at 255, not 0: with 0 a
+//! starting participant would tell all others that failed members live. A participant that overslept counts
+//! the missed cycles, so that its ages do not look young, and judges no member until it can have heard of
+//! them again. A reply is a sign of life of its sender. Ranks and attributes are not sent.
 
 pub mod carried;
 pub mod config;
@@ -43,7 +41,7 @@ use crate::counters::Counters;
 use crate::event::{CauseKind, Event, EventKind};
 use crate::evidence::ObservationKind;
 use crate::identity::{MemberId, Version};
-use crate::label::Label;
+use crate::member_info::MemberInfo;
 use crate::overlay::{Input, Phase, Told};
 use crate::parameters::Parameter;
 use crate::reject::Reject;
@@ -60,31 +58,32 @@ use send::Outgoing;
 
 /// The age engine of one member.
 ///
-/// Methods come in four families, as the overlay's: `handle` for what happens, `poll_*` for what
-/// follows from it, getters, and `new`.
+/// Four families of methods, as the overlay has: `handle` for inputs, `poll_*` for their results, getters,
+/// and `new`.
 #[derive(Clone, Debug)]
 pub struct Age {
     config: AgeConfig,
     digest: [u8; 20],
     own: MemberId,
-    /// Our own place in the order of the participants.
+    /// Own place in the order of the participants.
     place: usize,
     ids: Vec<MemberId>,
     places: BTreeMap<MemberId, u32>,
-    /// Places of those in our group, and of the others.
+    /// Places of the other members of the own group, and of the rest.
     near: Vec<u32>,
     far: Vec<u32>,
     gossip: Gossip,
     health: Vec<Health>,
-    /// Incarnations that were heard of first hand; 0 for none.
-    lives: Vec<u64>,
+    /// Incarnations heard of at first hand; 0 for none.
+    incarnations: Vec<u64>,
     /// The incarnations that frames are written for; 0 where no frame has come.
     receivers: Vec<u64>,
-    /// The newest message of each that counted as life: its incarnation, and the sequence of its first part.
+    /// The newest message of each that was a sign of life: its incarnation, and the sequence of its first
+    /// part.
     newest: Vec<(u64, u64)>,
-    /// Whom the last ping could only ask for an answer.
+    /// The participant that the last ping could only send a request to.
     requested: Option<u32>,
-    /// Places of those who are not alive, in no order.
+    /// Places of the members that are not alive, in no order.
     absent: Vec<u32>,
     table: Table,
     replay: ReplayGuard,
@@ -92,25 +91,25 @@ pub struct Age {
     rng: ChaCha8Rng,
     outgoing: VecDeque<Outgoing>,
     ping_due: bool,
-    /// Whom the next ping goes to, where it was drawn ahead of its time.
+    /// The target of the next ping, if it was drawn ahead of time.
     ahead: Option<u32>,
-    /// Whether that one has answered since a ping was written for a message to it.
+    /// Whether the target has answered since a ping for it was written ahead.
     has_answered: bool,
-    /// Whom a message has carried the last ping to, without an answer yet.
+    /// The target of the last carried ping that is not answered yet.
     unanswered: Option<u32>,
-    /// So many pings go by the rails before another one may be carried.
+    /// Pings that are sent by the rails before another one may be carried.
     held_back: u8,
-    /// Whom the host misses on a rail: the next ping goes there.
+    /// A participant that the host misses on a rail: target of the next ping.
     asked_for: Option<u32>,
     /// The address of the last frame to a member that is no participant.
-    stray: Vec<u8>,
+    verify_address: Vec<u8>,
     refused: Option<(MemberId, String, Parameter)>,
     events: VecDeque<Event>,
     counters: Counters,
     sequence: u64,
     rank_sequence: u32,
     phase: Phase,
-    /// Whether gossip goes on; cycles stop when it does not.
+    /// Whether gossip runs; no messages are sent otherwise.
     is_running: bool,
     started: bool,
     now: Instant,
@@ -119,22 +118,21 @@ pub struct Age {
     last_gossip: Instant,
     /// Cycles since the engine was made.
     gossip_cycles: u64,
-    /// AG-05: cycles begun since gossip was last started, in which parameters travel. Cycles that were slept through
-    /// sent nothing and do not count.
+    /// AG-05: cycles since the last start of gossip, in which parameters are sent. Cycles overslept sent
+    /// nothing, and do not count.
     parameter_cycles: u64,
     grace_until: u64,
     judge_due: bool,
     /// The clock of the last message that counted.
     message_clock: Option<u64>,
-    /// What the host said of its own lateness.
+    /// The lateness that the host announced.
     late_us: u64,
 }
 
 impl Age {
-    /// An engine that has heard of nobody yet.
+    /// An engine that has heard of no participant yet.
     ///
-    /// # Errors
-    /// The first configuration value that cannot be; no engine was made.
+    /// # Errors The first configuration value out of bounds; no engine was made.
     pub fn new(mut config: AgeConfig) -> Result<Self, ConfigError> {
         config.check()?;
         config.participants.sort();
@@ -152,12 +150,12 @@ impl Age {
             .filter(|at| *at as usize != place)
             .partition(|at| !group.is_empty() && participants[*at as usize].group == *group);
         let mut table = Table::default();
-        let label = Label::of_participant(&participants[place]);
-        table.insert(Member::new(own, label, Version::first(config.incarnation)));
+        let info = MemberInfo::of_participant(&participants[place]);
+        table.insert(Member::new(own, info, Version::first(config.incarnation)));
         let mut health = vec![Health::Unknown; count];
         health[place] = Health::Alive;
-        let mut lives = vec![0; count];
-        lives[place] = config.incarnation;
+        let mut incarnations = vec![0; count];
+        incarnations[place] = config.incarnation;
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&config.random_seed.to_le_bytes());
         seed[8..16].copy_from_slice(&own.0.to_le_bytes());
@@ -171,7 +169,7 @@ impl Age {
             far,
             gossip: Gossip::new(count, Some(place), config.rules),
             health,
-            lives,
+            incarnations,
             absent: (0..count as u32)
                 .filter(|at| *at as usize != place)
                 .collect(),
@@ -190,7 +188,7 @@ impl Age {
             unanswered: None,
             held_back: 0,
             asked_for: None,
-            stray: Vec::new(),
+            verify_address: Vec::new(),
             refused: None,
             events: VecDeque::new(),
             counters: Counters::default(),
@@ -216,7 +214,7 @@ impl Age {
     /// Takes one input at time `now`, which never goes back.
     ///
     /// # Errors
-    /// Why the input was not taken. It changed nothing but a counter; time and cycles went on.
+    /// Why the input was rejected. It changed nothing but a counter; time and cycles went on.
     pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Result<(), Reject> {
         self.advance(now);
         let result = self.take(input);
@@ -236,7 +234,7 @@ impl Age {
         }
         match input {
             Input::Wake => {
-                // Whatever came before this moment has been handed in: now silences can be judged.
+                // All earlier datagrams have been handed in: now silences can be judged.
                 if std::mem::take(&mut self.judge_due) && self.is_running {
                     self.judge_down();
                 }
@@ -269,7 +267,7 @@ impl Age {
             }
             Input::Carried { bytes, age_us } => self.carried(bytes, age_us),
             Input::Told(told) => self.told(told),
-            // The list of participants is the same everywhere: nobody is added on the way.
+            // The list of participants is fixed: no address is added.
             Input::Seed { .. } | Input::Unseed { .. } => Ok(()),
             Input::Address(_) | Input::Policy(_) => Ok(()),
             Input::Key(key) => {
@@ -290,8 +288,8 @@ impl Age {
         }
     }
 
-    /// When to call `handle` with [`Input::Wake`] at the latest. The time of the last `handle` if
-    /// there is something to send or to judge already.
+    /// The latest time for the next `handle` with [`Input::Wake`]. The time of the last `handle` if there
+    /// is something to send or to judge.
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
         if !self.started {
@@ -313,8 +311,9 @@ impl Age {
         self.events.pop_front()
     }
 
-    /// Begins gossip again after [`Age::halt`], or after parameters that differed; parameters then travel again for
-    /// the first cycles (AG-05). An engine that waits for its participants waits on. Does nothing to one that gossips.
+    /// Starts gossip again after [`Age::halt`], or after different parameters. Parameters are then sent
+    /// again for the first cycles (AG-05). An engine that waits for its list goes on waiting. No effect
+    /// while gossip runs.
     pub fn resume_gossip(&mut self) {
         self.refused = None;
         if self.phase == Phase::Running && !self.config.is_waiting && !self.is_running {
@@ -332,7 +331,7 @@ impl Age {
         self.assemblies.clear();
     }
 
-    /// Everybody is let go: the list is about to be replaced.
+    /// Removes all members, because the list is about to be replaced.
     pub fn disband(&mut self) {
         self.halt();
         self.phase = Phase::Stopped;
@@ -349,7 +348,7 @@ impl Age {
         }
     }
 
-    /// Time goes on: the cycles that it brings begin.
+    /// Moves time on: begins the cycles that are due.
     fn advance(&mut self, now: Instant) {
         self.now = self.now.max(now);
         if !self.started {
@@ -360,7 +359,7 @@ impl Age {
             return;
         }
         let interval_us = self.config.interval_us;
-        // Cycles go on while gossip is stopped: what is held gets older.
+        // Cycles go on while gossip is stopped: ages increase.
         if self.now >= self.cycle_at {
             let cycles = self.now.since(self.cycle_at) / interval_us + 1;
             self.cycle_at = self.cycle_at.after(cycles * interval_us);
@@ -382,7 +381,7 @@ impl Age {
         self.parameter_cycles += u64::from(self.is_running);
         if cycles > 1 {
             self.counters.cycles_missed += cycles - 1;
-            // Who is late all the time is forgiven once, not for ever.
+            // A member that is always late is forgiven once, not for ever.
             if !in_grace || cycles > dead {
                 self.grace_until = self.gossip_cycles + cycles.min(dead);
             }
@@ -463,7 +462,7 @@ impl Age {
         }
     }
 
-    /// A number below `bound`, from the engine's own fixed generator.
+    /// A random number below `bound`, from the engine's own generator.
     fn random(&mut self, bound: u64) -> u64 {
         ((u128::from(self.rng.next_u64()) * u128::from(bound)) >> 64) as u64
     }

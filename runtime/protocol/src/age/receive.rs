@@ -1,11 +1,11 @@
-//! A gossip arrives: is it proven, is it new, does its sender agree with us, is it recent.
+//! Receives gossip: checks its proof, its freshness, its parameters and its clock, in this order, then
+//! merges it.
 //!
-//! In this order; nothing is merged before all four. A request that is for anyone may be a recording:
-//! it is answered, and nothing is taken from it. A message that was written before one that has come
-//! already is no sign of life. Parameters are compared as long as they travel, in the first cycles of
-//! either side, one for each participant. A member that finds a difference, in a ping or in a reply,
-//! tells the other side and the application, and stops. While it is stopped for that reason it answers
-//! each ping with other parameters by a refusal: the first one may have been lost.
+//! A request for anyone may be a recording: it is answered, and nothing is taken from it. A message written
+//! before one that has come is no sign of life. Parameters are compared while they are sent, in the first
+//! cycles of either side, one for each participant. A member that finds a difference, in a ping or in a
+//! reply, tells the other side and the application, and stops. While it is stopped for that reason it
+//! answers each ping with other parameters by a refusal: the first one may have been lost.
 
 use super::message::{Joined, Part, entries};
 use super::send::{Outgoing, REPLIES_MAX};
@@ -41,7 +41,7 @@ impl Age {
             return Err(Reject::Own);
         }
         if header.kind == Kind::GossipCarried {
-            // It belongs into a message of the application.
+            // It is only valid inside a message of the application.
             return Err(Reject::Malformed);
         }
         if !matches!(header.kind, Kind::Gossip | Kind::GossipReply) {
@@ -50,7 +50,7 @@ impl Age {
         }
         let part = Part::read(body).map_err(|_| Reject::Malformed)?;
         let place = self.place_of(header.sender);
-        let held = place.map_or(0, |place| self.lives[place]);
+        let held = place.map_or(0, |place| self.incarnations[place]);
         if !is_plausible(header.incarnation, held) {
             self.counters.incarnations_refused += 1;
             return Err(Reject::Malformed);
@@ -66,17 +66,17 @@ impl Age {
         }
         if !self.is_running {
             if self.refused.is_some() && header.kind == Kind::Gossip {
-                self.agree(&header, &part)?;
+                self.check_parameters(&header, &part)?;
             }
             return Err(Reject::Stopped);
         }
-        self.agree(&header, &part)?;
-        let place = place.map_err(|_| Reject::Stranger)?;
-        let is_life = self.is_newest(place, &header, part.part);
+        self.check_parameters(&header, &part)?;
+        let place = place.map_err(|_| Reject::UnknownSender)?;
+        let is_newest = self.is_newest(place, &header, part.part);
         if part.parts == 1 {
-            return self.take_message(&header, place, is_life, part.clock, part.payload);
+            return self.take_message(&header, place, is_newest, part.clock, part.payload);
         }
-        // A reply may have an entry of four bytes for everybody.
+        // A reply may have an entry of four bytes for each participant.
         let most = self.ids.len() * if header.kind == Kind::Gossip { 1 } else { 4 };
         let joined = self.assemblies.take(&header, &part, most);
         match joined.map_err(|_| Reject::Malformed)? {
@@ -85,13 +85,13 @@ impl Age {
                 Ok(())
             }
             Joined::Whole(payload) => {
-                self.take_message(&header, place, is_life, part.clock, &payload)
+                self.take_message(&header, place, is_newest, part.clock, &payload)
             }
         }
     }
 
-    /// A frame for anyone: a request of a participant, or of a member with another list. Returns why nothing of it is
-    /// taken.
+    /// Takes a frame for anyone: a request of a participant, or of a member with another list. Returns why
+    /// nothing of it is taken.
     fn receive_unaddressed(
         &mut self,
         header: &Header,
@@ -106,20 +106,20 @@ impl Age {
         if !self.is_running && !is_refused {
             return Reject::Stopped;
         }
-        let to = Receiver::Life(header.sender, header.incarnation);
+        let to = Receiver::Member(header.sender, header.incarnation);
         match (place, &part.parameters) {
             (Some(place), _) => {
                 let address = self.config.participants[place].address.clone();
                 self.verify(to, address.as_bytes());
             }
             (None, Some(theirs)) => self.verify(to, theirs.address),
-            (None, None) => return Reject::Stranger,
+            (None, None) => return Reject::UnknownSender,
         }
         Reject::Unproven
     }
 
-    /// A participant writes to another member, or to a former life of ours. If no frame of it has come in this life it
-    /// is the next that is pinged.
+    /// Takes a frame for another member or an earlier incarnation. If no frame of its sender has come in
+    /// the present incarnation, the sender is pinged next.
     fn contact_unknown(&mut self, bytes: &[u8]) {
         let sender = frame::sender(bytes).map(|sender| self.place_of(sender));
         if let Some(Ok(place)) = sender
@@ -130,7 +130,7 @@ impl Age {
         }
     }
 
-    /// Whether no message that was written later has come. The parts of a message have sequences in a row.
+    /// Whether no later message has come. The parts of a message have consecutive sequences.
     pub(super) fn is_newest(&mut self, place: usize, header: &Header, part: u16) -> bool {
         let first = header.sequence.saturating_sub(part.into());
         let is_newest = (header.incarnation, first) >= self.newest[place];
@@ -140,8 +140,8 @@ impl Age {
         is_newest
     }
 
-    /// AG-05: compares what a message says of its sender's parameters with ours.
-    fn agree(&mut self, header: &Header, part: &Part<'_>) -> Result<(), Reject> {
+    /// AG-05: compares the parameters in a message with the local ones.
+    fn check_parameters(&mut self, header: &Header, part: &Part<'_>) -> Result<(), Reject> {
         let Some(theirs) = part.parameters else {
             return Ok(());
         };
@@ -151,14 +151,14 @@ impl Age {
         let name = core::str::from_utf8(theirs.address).unwrap_or_default();
         let name = name.split(',').next().unwrap_or_default().to_owned();
         self.refuse(header.sender, &name, parameter);
-        // So that the other side finds out, too. Nothing else is sent any more, so two refusals cannot answer each
-        // other for ever: only a ping is answered by a side that has stopped.
-        let to = Receiver::Life(header.sender, header.incarnation);
+        // Tells the other side. Nothing else is sent any more, and a side that has stopped answers only
+        // pings, so two refusals cannot answer each other for ever.
+        let to = Receiver::Member(header.sender, header.incarnation);
         self.verify(to, theirs.address);
         Err(Reject::Parameters)
     }
 
-    /// Stops, and says why.
+    /// Stops gossip, with the reason.
     fn refuse(&mut self, id: MemberId, name: &str, parameter: Parameter) {
         if !self.is_running {
             return;
@@ -178,28 +178,28 @@ impl Age {
         });
     }
 
-    /// A whole message of a participant.
+    /// Takes a complete message of a participant.
     fn take_message(
         &mut self,
         header: &Header,
         place: usize,
-        is_life: bool,
+        is_newest: bool,
         clock: u64,
         payload: &[u8],
     ) -> Result<(), Reject> {
         let is_ping = header.kind == Kind::Gossip;
         self.check_payload(is_ping, place, payload)?;
         if !is_ping && self.requested == Some(place as u32) {
-            // Now the ping itself can go.
+            // Now the ping itself can be sent.
             self.requested = None;
             let to = place as u32;
             self.outgoing.push_back(Outgoing::Ping { to, part: 0 });
         }
-        if !self.admit(header, place, is_life, clock, is_ping) {
+        if !self.admit(header, place, is_newest, clock, is_ping) {
             return Ok(());
         }
         if is_ping {
-            if is_life {
+            if is_newest {
                 self.gossip.merge(payload);
             } else {
                 let mut others = payload.to_vec();
@@ -217,7 +217,7 @@ impl Age {
                 self.gossip.merge_one(index, age);
             }
         }
-        if is_life {
+        if is_newest {
             self.gossip.merge_one(place, 0);
         }
         self.judge_up();
@@ -229,26 +229,26 @@ impl Age {
         &mut self,
         header: &Header,
         place: usize,
-        is_life: bool,
+        is_newest: bool,
         clock: u64,
         is_ping: bool,
     ) -> bool {
         if self.gossip.hear_clock(clock) == Freshness::Obsolete {
             self.counters.gossips_obsolete += 1;
             if is_ping {
-                // Its clock brings one who has just begun into step.
+                // Its clock sets that of a participant that has just begun.
                 self.reply(place, Vec::new());
             }
             return false;
         }
         self.message_clock = Some(clock);
-        if is_life {
+        if is_newest {
             self.heard(place, header.incarnation);
         }
         true
     }
 
-    /// A ping has an age for everybody, and 0 for its sender; a reply has whole entries of
+    /// A ping has an age for each participant, and 0 for its sender; a reply has complete entries of
     /// participants.
     fn check_payload(&self, is_ping: bool, place: usize, payload: &[u8]) -> Result<(), Reject> {
         let count = self.ids.len();

@@ -236,7 +236,7 @@ fn what_was_carried_has_to_be_sound() {
     // Another list of the same length, an age of the sender that is not 0, and one participant too few.
     let body = size - frame::FRAME_OVERHEAD;
     let mut sequence = world.engine(0).sequence;
-    let to_second = frame::Receiver::Life(MemberId::of(&nid(1)), 1);
+    let to_second = frame::Receiver::Member(MemberId::of(&nid(1)), 1);
     let mut sealed = |change: &dyn Fn(&mut [u8]), body: usize| {
         sequence += 1000;
         let mut changed = buffer;

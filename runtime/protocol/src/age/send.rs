@@ -1,4 +1,4 @@
-//! A gossip leaves: to whom, and written fresh when there is room to send.
+//! Writes gossip frames when a send slot is free.
 
 use super::message::{Parameters, Part, entry};
 use super::{Age, Choice};
@@ -10,24 +10,24 @@ use crate::time::Instant;
 
 use super::health::Health;
 
-/// Most replies that wait to be sent.
+/// Most replies waiting to be sent.
 pub(super) const REPLIES_MAX: usize = 256;
-/// Tries to find somebody who is not dead by chance.
+/// Random draws to find a member that is not failed.
 const TRIES_MAX: usize = 64;
 
-/// What waits to be sent. Ages are written when it is.
+/// A waiting message. Ages are written when it is sent.
 #[derive(Clone, Debug)]
 pub(super) enum Outgoing {
-    /// The rest of a ping, from this part on. To a participant of which no frame has come in its present life it is a
-    /// request, without ages: only after the answer the receiver is known, and can trust the ping.
+    /// The rest of a ping, from this part on. To a participant of which no frame has come in its present
+    /// incarnation it is a request without ages: the answer tells its incarnation.
     Ping { to: u32, part: u16 },
-    /// The ages of these, from this part on.
+    /// The ages of these participants, from this part on.
     Reply {
         to: u32,
         entries: Vec<u32>,
         part: u16,
     },
-    /// Our parameters, and no ages: the answer to a request, and what a member with other parameters is told.
+    /// The local parameters without ages: the answer to a request, and to a member with other parameters.
     Verify { to: Receiver, address: Vec<u8> },
 }
 
@@ -42,7 +42,7 @@ impl Age {
             self.last_gossip = self.now;
             self.send_by_rails();
             self.counters.pings_sent += 1;
-            // Before replies: it is what the cycle is for, and there is one.
+            // Before replies: there is one ping a cycle, and it matters most.
             self.outgoing.push_front(Outgoing::Ping { to, part: 0 });
         }
         let transmit = loop {
@@ -60,9 +60,9 @@ impl Age {
         self.ping_due || !self.outgoing.is_empty()
     }
 
-    /// BG-03: a message of the application goes to `to`. If gossip may ride on it now, writes one into
-    /// `buffer` and returns its size; the receiver's host hands it in as a datagram. Ages that do not
-    /// fit go alone, at their time.
+    /// BG-03: a message of the application goes to `to`. If gossip may be carried by it now, writes one
+    /// into `buffer` and returns its size; the receiver's host hands it in as a datagram. Ages that do not
+    /// fit are sent as a datagram, at their time.
     #[must_use]
     pub fn piggyback(&mut self, now: Instant, to: MemberId, buffer: &mut [u8]) -> Option<usize> {
         self.advance(now);
@@ -105,13 +105,13 @@ impl Age {
         }
     }
 
-    /// Whom the ping that is due goes to.
+    /// The target of the ping that is due.
     fn next_target(&mut self) -> Option<u32> {
         let ahead = self.ahead.take().filter(|_| self.asked_for.is_none());
         ahead.or_else(|| self.choose())
     }
 
-    /// AG-08, BG-01, BG-02: somebody else at random.
+    /// AG-08, BG-01, BG-02: a random other participant.
     pub(super) fn choose(&mut self) -> Option<u32> {
         if let Some(asked) = self.asked_for.take() {
             return Some(asked);
@@ -139,12 +139,12 @@ impl Age {
         None
     }
 
-    /// A participant, and for whom frames to it are.
+    /// A participant, and the receiver of frames to it.
     fn target(&self, to: u32) -> (Target, Receiver) {
         let id = self.ids[to as usize];
         let receiver = match self.receivers[to as usize] {
             0 => Receiver::Anyone,
-            life => Receiver::Life(id, life),
+            incarnation => Receiver::Member(id, incarnation),
         };
         (Target::Member(id), receiver)
     }
@@ -164,11 +164,11 @@ impl Age {
         self.outgoing.push_back(Outgoing::Verify { to, address });
     }
 
-    /// Writes one part, and puts back what is left of the message.
+    /// Writes one part, and puts back the rest of the message.
     fn write(&mut self, outgoing: Outgoing, buffer: &mut [u8]) -> Option<Transmit> {
         let carries = self.carries_parameters() || matches!(outgoing, Outgoing::Verify { .. });
         if let Outgoing::Verify { address, .. } = &outgoing {
-            self.stray.clone_from(address);
+            self.verify_address.clone_from(address);
         }
         if let Outgoing::Ping { to, .. } = &outgoing
             && self.receivers[*to as usize] == 0
@@ -181,16 +181,16 @@ impl Age {
                 let target = self.target(*to);
                 match target.1 {
                     Receiver::Anyone => (Kind::Gossip, target, 0, 1, 0),
-                    Receiver::Life(..) => (Kind::Gossip, target, self.ids.len(), 1, *part),
+                    Receiver::Member(..) => (Kind::Gossip, target, self.ids.len(), 1, *part),
                 }
             }
             Outgoing::Reply { to, entries, part } => {
                 (Kind::GossipReply, self.target(*to), entries.len(), 4, *part)
             }
-            Outgoing::Verify { to, .. } => (Kind::GossipReply, (Target::Stray(0), *to), 0, 4, 0),
+            Outgoing::Verify { to, .. } => (Kind::GossipReply, (Target::Address(0), *to), 0, 4, 0),
         };
         if receiver == Receiver::Anyone && kind != Kind::Gossip {
-            // It failed since it sent what was to be answered.
+            // It failed since it sent the message to be answered.
             return None;
         }
         let room = buffer.len().min(self.config.mtu);

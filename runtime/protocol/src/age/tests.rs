@@ -25,7 +25,7 @@ pub(super) fn nid(number: usize) -> String {
 
 /// For the first of the participants.
 pub(super) fn to_first() -> frame::Receiver {
-    frame::Receiver::Life(MemberId::of(&nid(0)), 1)
+    frame::Receiver::Member(MemberId::of(&nid(0)), 1)
 }
 
 /// As if each of the others, in its first life, had answered already.

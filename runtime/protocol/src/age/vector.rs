@@ -1,29 +1,29 @@
-//! The two loops over whole vectors of ages: growing older, and taking what is younger.
+//! The two loops over whole vectors of ages: increase all ages, and take younger ones.
 //!
-//! An age is one byte and stops at 255. Both loops are plain walks over bytes without a branch or
-//! a bound in them, which the compiler turns into wide registers on every machine; a version with
-//! hand-written instructions would need `unsafe` and is no faster (`muster bench merge`).
+//! An age is one byte and saturates at 255. Both loops are plain walks over bytes without a branch or a
+//! bounds check, which the compiler vectorizes on every machine. Hand-written instructions would need
+//! `unsafe` and are no faster (`muster bench merge`).
 
-/// All ages grow by so many cycles.
+/// Increases all ages by this number of cycles.
 pub fn grow_older(ages: &mut [u8], cycles: u8) {
     for age in ages {
         *age = age.saturating_add(cycles);
     }
 }
 
-/// Takes every age that is younger over there, with `hop` added to it: `min(own, theirs + hop)`.
-/// What is longer on one side is left alone.
+/// Takes every younger age, with `hop` added: `min(own, theirs + hop)`. The longer rest of either side is
+/// ignored.
 pub fn merge(own: &mut [u8], theirs: &[u8], hop: u8) {
     for (own, theirs) in own.iter_mut().zip(theirs) {
         *own = (*own).min(theirs.saturating_add(hop));
     }
 }
 
-/// The same one age after the other, in the words of the rule: what [`merge`] is tested against, and
-/// measured beside.
+/// The same one age after the other, as the rule says it: the reference for tests and measurements of
+/// [`merge`].
 pub fn merge_plainly(own: &mut [u8], theirs: &[u8], hop: u8) {
     for at in 0..own.len().min(theirs.len()) {
-        // Keeps the compiler from doing to this loop what it does to the other one.
+        // Keeps the compiler from vectorizing this loop.
         let older = core::hint::black_box(u16::from(theirs[at]) + u16::from(hop));
         let older = if older > 255 { 255 } else { older as u8 };
         if older < own[at] {
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// AG-07: the fast merge does what the plain one does, at every length and alignment.
+        /// AG-07: the fast merge equals the plain one, at every length and alignment.
         #[test]
         fn the_fast_merge_is_the_plain_one(
             own in proptest::collection::vec(any::<u8>(), 0..700),
@@ -54,7 +54,7 @@ mod tests {
             prop_assert_eq!(&fast[..skip], &own[..skip]);
         }
 
-        /// AG-07, AG-15: an age of one byte stops at 255.
+        /// AG-07, AG-15: an age of one byte saturates at 255.
         #[test]
         fn ages_stop_at_the_top(ages in proptest::collection::vec(any::<u8>(), 0..300), cycles: u8) {
             let mut grown = ages.clone();

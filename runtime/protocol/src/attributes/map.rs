@@ -1,11 +1,11 @@
-//! One member's map: keys with values, in the order in which they were written.
+//! The attributes of one member: keys with values, in the order of writes.
 //!
-//! Every write has a version of its own, one more than the last. So "what is newer than 7" is a
-//! walk over the order from 8 on, and two maps at one version hold the same.
+//! Every write has a version, one above the last. So the changes after version 7 are the entries from 8 on,
+//! and two maps of one version are equal.
 //!
-//! A deleted key stays as a certificate (an entry without a value), or its deletion would be
-//! news nobody tells. Certificates are forgotten; `floor` remembers the newest of them that is.
-//! A replica must have accounted for all deletions up to there (`settled`) to go on from here.
+//! A deleted key stays as a certificate (an entry without a value), so that its deletion can be sent.
+//! Certificates are dropped after some time; `floor` is the version of the newest dropped one. A replica
+//! must have accounted for all deletions up to there (`settled`) to continue from its version.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::time::Instant;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) version: u64,
-    /// `None`: deleted.
+    /// `None` if the key is deleted.
     pub(crate) value: Option<Box<[u8]>>,
 }
 
@@ -24,13 +24,13 @@ pub(crate) struct Entry {
 pub(crate) struct Map {
     entries: BTreeMap<Arc<[u8]>, Entry>,
     order: BTreeMap<u64, Arc<[u8]>>,
-    /// Versions of the certificates, with the time each came.
+    /// Versions of the certificates, with the time of arrival.
     certificates: BTreeMap<u64, Instant>,
-    /// Everything up to here is held.
+    /// All entries up to this version are held.
     pub(crate) version: u64,
-    /// Every deletion up to here is accounted for; at least `version`.
+    /// All deletions up to this version are accounted for; at least `version`.
     pub(crate) settled: u64,
-    /// Certificates up to here may have been forgotten.
+    /// Certificates up to this version may have been dropped.
     pub(crate) floor: u64,
     bytes: usize,
 }
@@ -51,21 +51,21 @@ impl Map {
             .filter_map(|(key, entry)| Some((&**key, entry.value.as_deref()?, entry.version)))
     }
 
-    /// Everything written after this version, certificates too, oldest first.
+    /// All entries after this version, certificates too, oldest first.
     pub(crate) fn newer(&self, version: u64) -> impl Iterator<Item = (&Arc<[u8]>, &Entry)> {
         self.order
             .range(version.saturating_add(1)..)
             .filter_map(|(_, key)| Some((key, self.entries.get(key)?)))
     }
 
-    /// How many bytes the map would have after this write.
+    /// The size of the map after this write, in bytes.
     pub(crate) fn bytes_with(&self, key: &[u8], value: usize) -> usize {
         let old = self.entries.get(key).map_or(0, |entry| cost(key, entry));
         self.bytes - old + ENTRY_COST + key.len() + value
     }
 
-    /// Writes an entry with its version; true if a reader can tell the difference. An entry that
-    /// is not newer than the one held changes nothing.
+    /// Writes an entry with its version. Returns whether a reader sees a difference. An entry that is not
+    /// newer than the one held changes nothing.
     pub(crate) fn write(
         &mut self,
         now: Instant,
@@ -94,7 +94,7 @@ impl Map {
         visible
     }
 
-    /// Forgets certificates whose time is over.
+    /// Drops expired certificates.
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some((_, since)) = self.certificates.first_key_value()
             && now >= since.after(CERTIFICATE_LIFE_US)
@@ -108,14 +108,14 @@ impl Map {
         self.certificates.first_key_value().map(|(_, since)| *since)
     }
 
-    /// Everything up to `version` is held now.
+    /// All entries up to `version` are held now.
     pub(crate) fn advance(&mut self, version: u64) {
         self.version = self.version.max(version);
         self.settled = self.settled.max(self.version);
     }
 
-    /// Jumps above a version that others hold and we do not know: a write of a former worker
-    /// that was lost with it. Nobody goes on from what he has; the certificates have no use.
+    /// Jumps above a version that others hold and this map does not: a write of a former worker that was
+    /// lost with it. No replica can continue from its version then, so the certificates are of no use.
     pub(crate) fn jump(&mut self, version: u64) {
         while !self.certificates.is_empty() {
             self.forget_certificate();
@@ -158,7 +158,7 @@ mod tests {
         map.advance(version);
     }
 
-    /// ZM-11: the order is that of the writes, and a key is in it once.
+    /// ZM-11: the order is that of the writes, and each key is in it once.
     #[test]
     fn newer_is_in_the_order_of_writes() {
         let mut map = Map::default();
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(newer, [(&b"a"[..], 2), (b"c", 3), (b"b", 4)]);
     }
 
-    /// ZM-11: certificates are bounded in number and in life; the floor remembers them.
+    /// ZM-11: certificates are bounded in number and in time; the floor covers the dropped ones.
     #[test]
     fn certificates_are_forgotten_and_the_floor_remembers() {
         let mut map = Map::default();

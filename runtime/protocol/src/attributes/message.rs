@@ -1,7 +1,7 @@
-//! The two kinds of frame of attributes: "what I lack" and "here it is".
+//! Messages about attributes: requests and replies.
 //!
-//! A reply has one section for each map, a section pieces: whole entries, or parts of a long
-//! value. Where a section begins is said in it, so that frames may overtake each other.
+//! A reply has one section for each map. A section has pieces: entries, or parts of a long value. It states
+//! where it begins, so that frames may be reordered.
 
 use std::borrow::Cow;
 
@@ -9,24 +9,24 @@ use crate::attributes::{KEY_MAX, MAP_VERSION_MAX, VALUE_MAX};
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::identity::MemberId;
 
-/// Bytes of a section before its pieces.
+/// Size of a section without its pieces, in bytes.
 pub(crate) const SECTION_SIZE: usize = 8 + 8 + 8 + 8 + 8 + 1 + 2;
-/// Bytes of a piece beside key and value.
+/// Size of a piece without key and value, in bytes.
 pub(crate) const PIECE_SIZE: usize = 8 + 1 + 1 + 4 + 4 + 2;
 
-/// What a member lacks of one map.
+/// The request for one map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) owner: MemberId,
     pub(crate) incarnation: u64,
-    /// Held up to here.
+    /// The version held.
     pub(crate) after: u64,
     /// Deletions are accounted for up to here.
     pub(crate) settled: u64,
-    /// Of the entry with this version so many bytes are there already; 0 if of none.
+    /// Bytes held of the entry with version `partial`; 0 if none.
     pub(crate) partial: u64,
     pub(crate) offset: u32,
-    /// Asked of everybody: who has nothing newer stays silent.
+    /// Sent to all neighbours: a receiver without anything newer does not reply.
     pub(crate) push: bool,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Piece<'a> {
     pub(crate) deleted: bool,
     /// Size of the whole value.
     pub(crate) total: usize,
-    /// Where in it these bytes belong.
+    /// Position of these bytes in it.
     pub(crate) offset: usize,
     pub(crate) bytes: Cow<'a, [u8]>,
 }
@@ -114,20 +114,20 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// Entries of one map that follow each other.
+/// Consecutive entries of one map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Section<'a> {
     pub(crate) owner: MemberId,
     pub(crate) incarnation: u64,
-    /// Nothing lies between this version and the first piece.
+    /// There are no entries between this version and the first piece.
     pub(crate) after: u64,
-    /// The sender holds the map up to here.
+    /// The version that the sender holds.
     pub(crate) goal: u64,
-    /// The sender has forgotten certificates up to here.
+    /// The sender may have dropped certificates up to here.
     pub(crate) floor: u64,
-    /// After the last piece nothing lies up to `goal`.
+    /// There are no entries between the last piece and `goal`.
     pub(crate) complete: bool,
-    /// Not on the wire: the last of its frame, after which the sender waits to be asked on.
+    /// Not sent: the last section of its frame, after which the sender waits for the next request.
     pub(crate) stop: bool,
     pub(crate) pieces: Vec<Piece<'a>>,
 }
@@ -156,7 +156,7 @@ impl<'a> Section<'a> {
         Ok(section)
     }
 
-    /// All but the pieces, with their number to be patched in; returns where that is.
+    /// Writes all but the pieces; returns the position of their number, to be set later.
     pub(crate) fn write_head(&self, writer: &mut Writer<'_>) -> Result<(usize, usize), Full> {
         writer.u64(self.owner.0)?;
         writer.u64(self.incarnation)?;
@@ -183,7 +183,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Bytes it holds, about.
+    /// Its approximate size, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let pieces = self.pieces.iter();
         SECTION_SIZE
@@ -193,7 +193,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The asks of a frame, after their count.
+/// Reads the requests of a frame, after their count.
 pub(crate) fn read_asks(reader: &mut Reader<'_>) -> Result<Vec<Ask>, Malformed> {
     let mut asks = Vec::new();
     for _ in 0..reader.u16()? {
@@ -202,7 +202,7 @@ pub(crate) fn read_asks(reader: &mut Reader<'_>) -> Result<Vec<Ask>, Malformed> 
     Ok(asks)
 }
 
-/// The sections of a frame, after their count.
+/// Reads the sections of a frame, after their count.
 pub(crate) fn read_sections<'a>(reader: &mut Reader<'a>) -> Result<Vec<Section<'a>>, Malformed> {
     let mut sections = Vec::new();
     for _ in 0..reader.u16()? {

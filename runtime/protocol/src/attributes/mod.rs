@@ -1,23 +1,21 @@
-//! Attributes: each member writes a map of keys and values, everybody reads all of them.
+//! Attributes: each member writes a map of keys and values, which all members read.
 //!
-//! Intuition: a notice board in every house. Whoever changes his own notice tells his neighbours
-//! only "mine is at 7 now"; who has less asks for what is newer, and gets just that. Nobody says
-//! anything while nothing changes.
+//! A member that writes its map tells only the new version. A member that holds less requests what is
+//! newer, and gets just that. While nothing changes nothing is sent.
 //!
-//! One noun a file: `map` (one member's keys, in the order of their writes), `replica` (how a map
-//! grows out of frames that may be lost, doubled or overtaken), `store` (all replicas of an
-//! engine, what it asks for and what it was asked for), `message` (the two kinds of frame).
-//! The update stage needs no frame of its own: a map's version is news like any other
-//! (`Subject::Map`), acknowledged and repaired as such. `overlay::attributes` ties it together.
+//! Files: `map` (the keys of one member, in the order of writes), `replica` (a map that is built from
+//! frames that may be lost, duplicated or reordered), `store` (all replicas of an engine, and its requests
+//! and replies), `message` (the two messages). The update stage needs no message of its own: the version of
+//! a map is news (`Subject::Map`), acknowledged and repaired as such. `overlay::attributes` connects them.
 //!
-//! What holds:
-//! - A replica follows its writer's order: what is told has growing versions, and a value that
-//!   travels in parts counts when it is whole. A key that is written twice before it travels is
-//!   told once.
-//! - A deleted key leaves a certificate, which is forgotten after a time; a replica that is
-//!   further behind than that is built anew beside the old one and takes its place when complete.
-//! - Keys, values, maps, all replicas together, and what is under way have bounds.
-//! - A map lives as long as its writer's present life is in the view.
+//! Guarantees:
+//!
+//! - A replica follows the order of writes: reported versions increase, and a value sent in parts counts
+//!   when it is complete. A key that is written twice before it is sent is reported once.
+//! - A deleted key leaves a certificate, which is dropped after some time. A replica that is further behind
+//!   is built anew beside the old one, and replaces it when it is complete.
+//! - Keys, values, maps, all replicas together, and data in transfer are bounded.
+//! - A map exists as long as its writer's present incarnation is in the view.
 
 mod map;
 pub(crate) mod message;
@@ -32,26 +30,25 @@ pub(crate) use store::Store;
 pub const KEY_MAX: usize = 255;
 /// Longest value, in bytes.
 pub const VALUE_MAX: usize = 65_536;
-/// Most bytes of one member's map: keys, values, and [`ENTRY_COST`] for each key.
+/// Largest map of one member, in bytes: keys, values, and [`ENTRY_COST`] for each key.
 pub const MAP_BYTES_MAX: usize = 1 << 20;
-/// What a key costs beside its bytes and those of its value.
+/// Bytes counted for a key beside its name and value.
 pub const ENTRY_COST: usize = 64;
 /// A member whose map has this key is a monitor: suspicions are sent to it at once.
 pub const MONITOR_KEY: &[u8] = b"muster.monitor";
-/// Most monitors that are served, first by id.
+/// Most monitors served, the lowest ids first.
 pub(crate) const MONITORS_MAX: usize = 8;
-/// Most certificates of deleted keys in one map; the oldest is forgotten first.
+/// Most certificates of deleted keys in one map; the oldest is dropped first.
 pub(crate) const CERTIFICATES_MAX: usize = 64;
-/// Most bytes of a map on its way here: values that are to be replaced and those that replace
-/// them may be there at the same time, and certificates that the writer has forgotten already.
+/// Most bytes of a map in transfer: old values and those that replace them may be held at the same time,
+/// and certificates that the writer has dropped.
 pub(crate) const GROWING_BYTES_MAX: usize =
     2 * MAP_BYTES_MAX + CERTIFICATES_MAX * (ENTRY_COST + KEY_MAX);
-/// How long a certificate lives, in microseconds.
+/// How long a certificate is kept, in microseconds.
 pub(crate) const CERTIFICATE_LIFE_US: u64 = 60_000_000;
-/// Map versions lie below this; one beyond is a lie.
+/// Versions of maps are below this; a higher one is rejected.
 pub(crate) const MAP_VERSION_MAX: u64 = 1 << 62;
 
-/// Names the key of an `AttributeChanged` event, for as long as the engine remembers it
-/// (`Overlay::changed_key`).
+/// The key of an `AttributeChanged` event, as long as the engine keeps it (`Overlay::changed_key`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHandle(pub(crate) u64);

@@ -1,12 +1,11 @@
-//! One member's map as another member holds it, growing out of frames.
+//! A replica: one member's map as another member holds it, built from frames.
 //!
-//! Intuition: reading a long letter whose pages may come twice, late, or not at all. We know up
-//! to which page we have read; a page that follows is read at once, one that lies further on is
-//! put aside, one that we have read is thrown away. Who sends the pages does not matter.
+//! Frames may be lost, duplicated or reordered, and come from any member. A section that continues the
+//! version held is taken at once. One that is ahead is put aside. One that is behind is dropped.
 //!
-//! A sender that has forgotten deletions which we never heard of cannot say what changed. Then a
-//! second map is built from nothing beside the first, which stays readable, and takes its place
-//! when it is complete.
+//! A sender that has dropped certificates which this replica has not seen cannot tell all changes. Then a
+//! second map is built from the start. The first stays readable, and is replaced when the second is
+//! complete.
 
 use crate::attributes::message::{Ask, Piece, Section};
 use crate::attributes::{ENTRY_COST, GROWING_BYTES_MAX, Map};
@@ -16,27 +15,27 @@ use crate::time::Instant;
 /// Most sections put aside.
 const STASH_MAX: usize = 32;
 
-/// A key that changed, and the version of the change.
+/// A changed key, and the version of the change.
 pub(crate) type Change = (Box<[u8]>, u64);
 
-/// What a section did.
+/// The effect of a section.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
-    /// Keys that changed, in the order of their versions.
+    /// Changed keys, in the order of their versions.
     pub(crate) changes: Vec<Change>,
-    /// Something of it was new.
+    /// It had something new.
     pub(crate) progress: bool,
-    /// The sender has no more than what is held now.
+    /// The sender has no more than is held now.
     pub(crate) exhausted: bool,
-    /// The sender's window is over and all of it was taken.
+    /// The sender's window is over, and all of it was taken.
     pub(crate) stop: bool,
-    /// The map must be asked for from the start.
+    /// The map must be requested from the start.
     pub(crate) restart: bool,
     /// There is no room for it.
     pub(crate) refused: bool,
 }
 
-/// A value of which some parts are there.
+/// A value of which some parts are held.
 #[derive(Clone, Debug)]
 struct Partial {
     version: u64,
@@ -48,14 +47,14 @@ struct Partial {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replica {
-    /// The life of the writer.
+    /// The incarnation of the writer.
     pub(crate) incarnation: u64,
     pub(crate) map: Map,
-    /// Newest version that was heard of.
+    /// Newest known version.
     pub(crate) known: u64,
     /// There was no room for the rest.
     pub(crate) refused: bool,
-    /// When the oldest certificate came, as it is in the store's list.
+    /// When the oldest certificate came, as in the store's list.
     pub(crate) expiring: Option<Instant>,
     shadow: Option<Map>,
     partial: Option<Partial>,
@@ -70,7 +69,7 @@ impl Replica {
         }
     }
 
-    /// Everything it occupies.
+    /// Its memory, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.map.bytes()
             + self.shadow.as_ref().map_or(0, Map::bytes)
@@ -78,7 +77,7 @@ impl Replica {
             + self.stash.iter().map(Section::bytes).sum::<usize>()
     }
 
-    /// What to ask for.
+    /// The request for what is missing.
     pub(crate) fn ask(&self, owner: MemberId, push: bool) -> Ask {
         let map = self.growing();
         let partial = self.partial.as_ref();
@@ -119,7 +118,7 @@ impl Replica {
         taken
     }
 
-    /// Forgets what is not whole yet.
+    /// Drops incomplete data.
     pub(crate) fn drop_unfinished(&mut self) {
         self.shadow = None;
         self.partial = None;
@@ -142,7 +141,7 @@ impl Replica {
         )
     }
 
-    /// Takes what follows on what is held; true if something before it is missing.
+    /// Takes entries that continue the version held; returns true if something before them is missing.
     fn apply(
         &mut self,
         now: Instant,
@@ -243,7 +242,7 @@ impl Replica {
         Step::Whole
     }
 
-    /// The value under way is whole: now it counts.
+    /// The partial value is complete, and counts now.
     fn write_whole(&mut self, now: Instant, taken: &mut Taken) {
         let Some(partial) = self.partial.take() else {
             return;
@@ -259,7 +258,7 @@ impl Replica {
         }
     }
 
-    /// A complete second map that is not behind the first takes its place.
+    /// Replaces the first map by the second if that is complete and not behind.
     fn finish_shadow(&mut self, taken: &mut Taken) {
         let shadow = self.shadow.take_if(|map| map.version >= self.map.version);
         let Some(shadow) = shadow else {

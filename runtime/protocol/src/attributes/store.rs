@@ -1,9 +1,9 @@
-//! All replicas of one engine, what it asks for, and what it was asked for.
+//! The store: all replicas of one engine, its requests, and its replies.
 //!
-//! A map that is behind has one pending request: to whom it went, which version is hoped for,
-//! and when to ask again. What goes out is written fresh from here when a slot is free; a reply
-//! is a window of so many bytes, after which the asker says how far he has come. So a sender
-//! keeps no state of a transfer beyond its window, and what is lost is asked for again.
+//! A map that is behind has one pending request: the member asked, the wanted version, and the time to ask
+//! again. Frames are written when a slot is free. A reply is a window of bytes, after which the requester
+//! says how far it has come. So a sender keeps no state of a transfer beyond its window, and what is lost
+//! is requested again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,31 +14,31 @@ use crate::codec::{Full, Writer};
 use crate::identity::MemberId;
 use crate::time::Instant;
 
-/// Bytes of replies that one frame of requests allows.
+/// Bytes of replies for one frame of requests.
 const WINDOW_BYTES: usize = 32_768;
 /// Most members served at a time; others ask again.
 const ASKERS_MAX: usize = 64;
-/// Most keys of events that are remembered.
+/// Most keys of events kept.
 const KEYS_MAX: usize = 8192;
-/// The wait for a reply doubles up to this many times.
+/// Most times that the timeout for a reply doubles.
 const BACKOFF_MAX: u32 = 6;
-/// Requests to one member that stay without any answer before everybody is asked.
+/// Unanswered requests to one member before all neighbours are asked.
 const TRIES_MAX: u32 = 2;
-/// Least bytes of a value that are worth a part of their own.
+/// Smallest part of a value, in bytes.
 const PART_MIN: usize = 64;
 
-/// A request that has no answer yet.
+/// A request without a reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
-    /// The version hoped for.
+    /// The wanted version.
     pub(crate) version: u64,
-    /// Who was asked; nobody in particular if everybody was.
+    /// The member asked; `None` if all neighbours were.
     pub(crate) target: Option<MemberId>,
     pub(crate) due: Instant,
     pub(crate) tries: u32,
 }
 
-/// What one asker is still to get of one map.
+/// What one requester still lacks of one map.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     after: u64,
@@ -57,21 +57,21 @@ struct Answers {
 pub(crate) struct Store {
     replicas: BTreeMap<MemberId, Replica>,
     pub(crate) pending: BTreeMap<MemberId, Pending>,
-    /// Maps to ask for, by whom to ask; whether everybody is asked.
+    /// Maps to request, by the member to ask; with whether all neighbours are asked.
     asks: BTreeMap<MemberId, BTreeMap<MemberId, bool>>,
     answers: BTreeMap<MemberId, Answers>,
     served: MemberId,
     pub(crate) monitors: BTreeSet<MemberId>,
     keys: VecDeque<Box<[u8]>>,
     keys_end: u64,
-    /// Maps with certificates to forget, each once, by the time of the oldest.
+    /// Maps with certificates, each once, by the time of the oldest.
     expiring: BTreeSet<(Instant, MemberId)>,
     bytes: usize,
     limit: usize,
 }
 
 impl Store {
-    /// No replicas; all that come may occupy `limit` bytes.
+    /// A store without replicas; all replicas together may use `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             replicas: BTreeMap::new(),
@@ -104,7 +104,7 @@ impl Store {
         self.map(owner).map_or(0, |map| map.version)
     }
 
-    /// The replica of this life; an older life's gives way to an empty one.
+    /// The replica of this incarnation; that of an older one is replaced by an empty one.
     pub(crate) fn open(&mut self, owner: MemberId, incarnation: u64) {
         let held = self.replicas.get(&owner);
         if held.is_none_or(|held| held.incarnation != incarnation) {
@@ -113,8 +113,8 @@ impl Store {
         }
     }
 
-    /// Changes a replica and keeps the count of bytes, the monitors and the certificates in mind.
-    /// The replica is handed over with the bytes that it may occupy.
+    /// Changes a replica, and updates the count of bytes, the monitors and the certificates. `change` gets
+    /// the replica and the bytes that it may use.
     pub(crate) fn change<T>(
         &mut self,
         owner: MemberId,
@@ -139,7 +139,7 @@ impl Store {
         Some(result)
     }
 
-    /// The writer's life is over.
+    /// The incarnation of the writer is over.
     pub(crate) fn forget(&mut self, owner: MemberId) {
         if let Some(replica) = self.replicas.remove(&owner) {
             self.bytes -= replica.bytes();
@@ -152,7 +152,7 @@ impl Store {
         self.asks.remove(&owner);
     }
 
-    /// Maps that were refused for want of room, now that there may be some.
+    /// Maps that were refused for lack of room, if there may be some now.
     pub(crate) fn take_refused(&mut self) -> Vec<(MemberId, u64)> {
         let refused = self.replicas.iter_mut().filter(|(_, held)| held.refused);
         refused
@@ -163,7 +163,7 @@ impl Store {
             .collect()
     }
 
-    /// Nothing is asked for or answered any more.
+    /// Drops all requests and replies.
     pub(crate) fn quiet(&mut self) {
         self.pending.clear();
         self.asks.clear();
@@ -176,7 +176,7 @@ impl Store {
         self.expiring.len()
     }
 
-    /// Forgets certificates whose time is over.
+    /// Drops expired certificates.
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some((since, owner)) = self.expiring.first().copied()
             && now >= since.after(crate::attributes::CERTIFICATE_LIFE_US)
@@ -186,7 +186,7 @@ impl Store {
         }
     }
 
-    /// Remembers the key of an event.
+    /// Keeps the key of an event.
     pub(crate) fn remember(&mut self, key: Box<[u8]>) -> KeyHandle {
         if self.keys.len() == KEYS_MAX {
             self.keys.pop_front();
@@ -202,9 +202,9 @@ impl Store {
         self.keys.get(at).map(|key| &**key)
     }
 
-    // What we lack.
+    // Requests.
 
-    /// Asks one member for what it has of a map, up to `version`.
+    /// Requests the newer entries of a map, up to `version`, from one member.
     pub(crate) fn request(
         &mut self,
         owner: MemberId,
@@ -224,7 +224,7 @@ impl Store {
         );
     }
 
-    /// Asks all of these members.
+    /// Requests them from all of these members.
     pub(crate) fn request_all(
         &mut self,
         owner: MemberId,
@@ -243,7 +243,7 @@ impl Store {
         }
     }
 
-    /// The member that was asked has not answered in time: once more. False if it is enough.
+    /// The member asked did not reply in time: ask again. Returns false if it was asked often enough.
     pub(crate) fn request_again(&mut self, owner: MemberId, now: Instant, wait_us: u64) -> bool {
         let Some(pending) = self.pending.get_mut(&owner) else {
             return true;
@@ -257,7 +257,7 @@ impl Store {
         true
     }
 
-    /// Something came from this member: it is at work on all that it was asked for.
+    /// This member has sent something: it is working on all requests.
     pub(crate) fn heard(&mut self, from: MemberId, due: Instant) {
         for pending in self.pending.values_mut() {
             if pending.target == Some(from) {
@@ -266,7 +266,7 @@ impl Store {
         }
     }
 
-    /// Its window is over, and something of it is still on the way or lost: to be asked for soon.
+    /// The member's window is over, and some of it is late or lost: ask again soon.
     pub(crate) fn hurry(&mut self, from: MemberId, due: Instant) {
         for pending in self.pending.values_mut() {
             if pending.target == Some(from) {
@@ -275,7 +275,7 @@ impl Store {
         }
     }
 
-    /// Its window is over: asks it on for everything that it was asked for.
+    /// The member's window is over: repeat all requests to it.
     pub(crate) fn ask_on(&mut self, from: MemberId) {
         for (owner, pending) in &self.pending {
             if pending.target == Some(from) {
@@ -288,7 +288,7 @@ impl Store {
         !self.asks.is_empty()
     }
 
-    /// Writes requests for one member, as many as fit.
+    /// Writes requests to one member, as many as fit.
     pub(crate) fn write_asks(&mut self, writer: &mut Writer<'_>) -> Result<Option<MemberId>, Full> {
         while let Some((to, mut maps)) = self.asks.pop_first() {
             let count_at = writer.used();
@@ -316,9 +316,9 @@ impl Store {
         Ok(None)
     }
 
-    // What others lack.
+    // Replies.
 
-    /// Notes what a member asks for; false if there is no room for it now.
+    /// Takes a request; returns false if there is no room.
     pub(crate) fn asked(&mut self, from: MemberId, asks: &[Ask]) -> bool {
         if !self.answers.contains_key(&from) && self.answers.len() >= ASKERS_MAX {
             return false;
@@ -351,7 +351,7 @@ impl Store {
         !self.answers.is_empty()
     }
 
-    /// Writes a frame of replies for the next asker in turn.
+    /// Writes a frame of replies for the next requester in turn.
     pub(crate) fn write_answers(
         &mut self,
         writer: &mut Writer<'_>,
@@ -408,7 +408,7 @@ enum Progress {
     Part(Answer),
 }
 
-/// Writes what fits of one map. Nothing was written if it says `Full`.
+/// Writes as much of one map as fits. Nothing was written if it returns `Full`.
 fn write_section(
     writer: &mut Writer<'_>,
     owner: MemberId,
@@ -417,7 +417,7 @@ fn write_section(
 ) -> Result<Progress, Full> {
     let map = &replica.map;
     let before = writer.used();
-    // Who is behind what we have forgotten learns of it from the floor, and asks from the start.
+    // A requester behind the dropped certificates learns of it from the floor, and asks from the start.
     let hopeless = answer.after > 0 && answer.settled < map.floor && map.version > answer.after;
     let head = Section {
         owner,

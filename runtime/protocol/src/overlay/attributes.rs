@@ -1,16 +1,14 @@
 //! Attributes on the overlay: Algorithm 2 of the paper over links that lose datagrams.
 //!
-//! The three stages, and what was done about loss:
-//! - *update*: a map's new version is news on every link, acknowledged and repaired like all
-//!   news; the first after quiet leaves at once, later ones wait for tau. The
-//!   newest version heard of is in the digest of the view, so whoever missed it is found out.
-//! - *request*: whoever holds less asks the one who told, once, and asks again after a time; when
-//!   that one has gone, or has no more either, all neighbours are asked.
-//! - *reply*: what is newer, in the order of writes, a window at a time.
+//! - *Update*: a new version of a map is news on every link, acknowledged and repaired like all news. The
+//!   first change after a quiet time is sent at once, later ones wait for tau. The digest of the view
+//!   includes the newest version known, so a member that missed one is found.
+//! - *Request*: a member that holds less asks the sender of the update, once, and again after a timeout. If
+//!   that member is gone, or has no more either, all neighbours are asked.
+//! - *Reply*: newer entries, in the order of writes, a window at a time.
 //!
-//! Named deviations: a reply may be taken in parts (an entry counts when it is whole), and the
-//! version that was told to the application is always that of the map, because the application
-//! is told at once.
+//! Deviations: a reply may be taken in parts (an entry counts when it is complete), and the version
+//! reported to the application is always that of the map, because the application is told at once.
 
 use crate::attributes::message::{Ask, Section};
 use crate::attributes::{
@@ -31,8 +29,8 @@ use crate::time::Instant;
 use crate::wire::Fact;
 
 impl Overlay {
-    /// The value of a member's attribute, as far as it has reached us. Nothing once the member
-    /// has left the view.
+    /// The value of a member's attribute, as far as it was received; `None` after the member has left the
+    /// view.
     #[must_use]
     pub fn attribute(&self, member: MemberId, key: &[u8]) -> Option<&[u8]> {
         self.attributes.map(member)?.get(key)
@@ -44,13 +42,13 @@ impl Overlay {
         map.into_iter().flat_map(|map| map.iter())
     }
 
-    /// Up to which version a member's attributes are held; 0 if there are none.
+    /// The version up to which a member's attributes are held; 0 if there are none.
     #[must_use]
     pub fn attributes_version(&self, member: MemberId) -> u64 {
         self.attributes.version(member)
     }
 
-    /// What the attributes of all members occupy, in bytes, unfinished ones included.
+    /// Memory of the attributes of all members, in bytes, incomplete ones included.
     #[must_use]
     pub fn attribute_bytes(&self) -> usize {
         self.attributes.bytes()
@@ -67,7 +65,7 @@ impl Overlay {
         self.attributes.monitors.iter().copied()
     }
 
-    /// Writes or deletes an attribute of our own.
+    /// Writes or deletes a local attribute.
     pub(super) fn publish(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), Reject> {
         if key.is_empty() || key.len() > KEY_MAX {
             return Err(Reject::KeyLength);
@@ -105,7 +103,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Our incarnation has changed: the map is the same, everybody's replica starts anew.
+    /// The local incarnation has changed: the map is the same, all replicas start anew.
     pub(super) fn carry_own_attributes(&mut self) {
         let own = self.own;
         let incarnation = self.own_version().incarnation;
@@ -117,7 +115,7 @@ impl Overlay {
         }
     }
 
-    /// Somebody holds a map up to this version. False if it is of a life we have not heard of.
+    /// Takes the version of a map that `from` holds. Returns false if the incarnation is not known yet.
     pub(super) fn merge_map(
         &mut self,
         from: MemberId,
@@ -154,7 +152,7 @@ impl Overlay {
         true
     }
 
-    /// A newer version exists, and `from` has it: ask for it, unless that was done already.
+    /// Requests a newer version from `from`, unless it was requested before.
     fn learn(&mut self, from: MemberId, owner: MemberId, version: u64) {
         let now = self.now;
         self.attributes.change(owner, |replica, _| {
@@ -177,7 +175,7 @@ impl Overlay {
         }
     }
 
-    /// Others hold more of our own map than we do: it was written by a former worker and lost.
+    /// Others hold a newer version of the local map: a former worker wrote it, and it was lost.
     fn jump_above(&mut self, version: u64) {
         let own = self.own;
         self.attributes.open(own, self.own_version().incarnation);
@@ -189,14 +187,14 @@ impl Overlay {
         self.spread(Subject::Map(own), None);
     }
 
-    /// Somebody asks for attributes.
+    /// Takes a request for attributes.
     pub(super) fn asked_attributes(&mut self, from: MemberId, asks: &[Ask]) {
         if !self.attributes.asked(from, asks) {
             self.counters.attribute_requests_dropped += 1;
         }
     }
 
-    /// Attributes arrive.
+    /// Takes a reply with attributes.
     pub(super) fn take_attributes(
         &mut self,
         from: MemberId,
@@ -219,7 +217,7 @@ impl Overlay {
         }
     }
 
-    /// True if it was the end of the sender's window, and all before it was taken too.
+    /// Takes one section. Returns true if it ends the sender's window and all before it was taken.
     fn take_section(&mut self, from: MemberId, section: Section<'_>) -> bool {
         let (now, owner, goal) = (self.now, section.owner, section.goal);
         let in_view = self.table.in_view(owner);
@@ -255,7 +253,7 @@ impl Overlay {
         taken.stop
     }
 
-    /// What is to be done about the rest of a map.
+    /// Decides how to get the rest of a map.
     fn follow_up(&mut self, from: MemberId, owner: MemberId, taken: &Taken) {
         let now = self.now;
         if taken.refused {
@@ -295,7 +293,7 @@ impl Overlay {
         self.attributes.request_all(owner, links, self.now, wait_us);
     }
 
-    /// Requests that are overdue, or went to somebody who has gone.
+    /// Repeats requests that are overdue, or were sent to members that are gone.
     pub(super) fn run_attributes(&mut self) {
         let now = self.now;
         let wait_us = self.ack_wait_us();
@@ -324,7 +322,7 @@ impl Overlay {
         due.unwrap_or(Instant::NEVER)
     }
 
-    /// The writer has left the view, or lives anew.
+    /// Drops the map of a member that has left the view or has a new incarnation.
     pub(super) fn forget_attributes(&mut self, id: MemberId) {
         if id == self.own {
             return;
@@ -337,7 +335,7 @@ impl Overlay {
         }
     }
 
-    /// The fact that tells of a map.
+    /// The fact about a map's version.
     pub(super) fn map_fact(&self, id: MemberId) -> Option<Fact<'static>> {
         let member = self.table.in_view(id)?;
         let replica = self.attributes.get(id)?;
@@ -350,7 +348,7 @@ impl Overlay {
         })
     }
 
-    /// Sends a fact straight to the monitors, beside the links.
+    /// Sends a fact to the monitors directly, beside the links.
     pub(super) fn tell_monitors(&mut self, subject: Subject) {
         let about = match subject {
             Subject::Node(id)
@@ -367,7 +365,7 @@ impl Overlay {
         }
     }
 
-    /// Requests, then replies: what others wait for comes after what keeps us alive.
+    /// Writes requests, then replies: after all frames that failure detection needs.
     pub(super) fn write_attributes(&mut self, body: &mut [u8]) -> Option<Written> {
         let mut writer = Writer::new(body);
         let kind = Kind::Request;
@@ -387,7 +385,7 @@ impl Overlay {
         Some((writer.used(), kind, target, Class::News, Route::Next))
     }
 
-    /// The newest version heard of is part of the view's digest.
+    /// Sets the newest version known, which is part of the view's digest.
     fn note_version(&mut self, owner: MemberId, version: u64) {
         let known = self.table.get(owner).map_or(0, |member| member.attributes);
         if version > known {

@@ -1,47 +1,49 @@
-//! First contact: a request that is for anyone is believed only when it comes again for our present life.
+//! First contact: a join request for anyone counts only when it is repeated for the present incarnation.
 //!
-//! A member that knows only an address of another sends its `Discover` there for anyone. Such a frame may be a
-//! recording: of a member that has died since, or of an earlier run with the same key. So nothing is taken from it. It
-//! is answered by a `Verify`, which is for the life that it names. If that life exists it learns ours from the answer,
-//! and repeats the request for our life alone. No recording from before our life can hold that frame.
+//! A member that knows only the address of another sends its join request there *for anyone*. Such a frame
+//! may be a recording: of a member that has died since, or of an earlier run with the same key. So nothing
+//! is taken from it. It is answered by a `Verify` for the incarnation that it names. If that incarnation
+//! lives, it learns the receiver's from the answer, and repeats the request for that one alone. No
+//! recording from before the receiver's start can hold that frame.
 //!
-//! After our restart other members still write to our former life. Such frames cannot be proven. If one says where its
-//! sender is, and no frame of that sender has come in this life, a request goes there for anyone.
+//! After a restart, other members still write to the previous incarnation. Such frames cannot be
+//! authenticated. If one says where its sender is, and no frame of that sender has come in the present
+//! incarnation, a request for anyone is sent there.
 //!
-//! Not covered: an engine that continues a life (a worker that takes over, or an agent that asks what became of the
-//! one before it). Frames for that life are for it too, and it has no record of which ones have come already.
+//! Not covered: an engine that continues an incarnation (a worker that takes over, or a restart inquiry).
+//! It accepts frames for that incarnation, and has no record of those that have already come.
 
 use crate::frame::{FrameName, Header, Receiver};
-use crate::hearsay::hearsay;
 use crate::identity::MemberId;
 use crate::overlay::Overlay;
 use crate::overlay::interface::{Phase, Target};
 use crate::overlay::outbox::{Intent, Verify};
 use crate::reject::Reject;
 use crate::state::NodeState;
+use crate::unverified::unverified_sender;
 use crate::wire::Message;
 
 impl Overlay {
-    /// A frame for anyone. Returns why nothing of it is taken.
+    /// Takes a frame for anyone. Returns why nothing of it is taken.
     pub(super) fn receive_unaddressed(&mut self, header: Header, message: &Message<'_>) -> Reject {
-        let Message::Discover { own, boot, .. } = message else {
+        let Message::Join { own, boot, .. } = message else {
             return Reject::Malformed;
         };
         if own.version.incarnation != header.incarnation {
             return Reject::Malformed;
         }
         if self.phase != Phase::Running || self.rejoin.is_some() {
-            return Reject::Stranger;
+            return Reject::UnknownSender;
         }
         let sender = header.sender;
         let held = self.table.get(sender);
         let is_failed = held.is_some_and(|member| {
-            let life = (member.version.incarnation, member.state);
-            life == (header.incarnation, NodeState::Failed) && member.address() == own.address
+            let held = (member.version.incarnation, member.state);
+            held == (header.incarnation, NodeState::Failed) && member.address() == own.address
         });
         if is_failed && !self.is_paper() {
-            // The answer to any frame of a member that is held failed.
-            self.claim(header);
+            // The answer to any frame of a failed member.
+            self.send_failure_claim(header);
             return Reject::Unproven;
         }
         let is_due = match held {
@@ -60,17 +62,21 @@ impl Overlay {
         Reject::Unproven
     }
 
-    /// The answer to a request of ours for anyone: it is repeated for that member. `answers` is that request.
+    /// Takes the answer to a request for anyone: the request is repeated for that member. `answers` names
+    /// the request.
     pub(super) fn take_verify(&mut self, from: MemberId, boot: bool, answers: FrameName) {
         if self.is_fresh(answers) {
             let target = Target::Member(from);
-            self.say(Intent::Discover { target, boot });
+            self.say(Intent::Join { target, boot });
         }
     }
 
-    /// A frame for another member, or for a former life of ours: asks its sender for contact, at most once a heartbeat.
+    /// Takes a frame for another member, or for an earlier incarnation: sends a join request to its sender,
+    /// at most once a heartbeat.
     pub(super) fn contact_unknown(&mut self, bytes: &[u8]) {
-        let Some(said) = hearsay(bytes) else { return };
+        let Some(said) = unverified_sender(bytes) else {
+            return;
+        };
         let Some((_, address)) = said.introduction else {
             return;
         };
@@ -79,8 +85,8 @@ impl Overlay {
             return;
         }
         self.contact_at = self.now.after(self.config.heartbeat_us);
-        self.say_to_stray(Receiver::Anyone, address, |slot| Intent::Discover {
-            target: Target::Stray(slot),
+        self.say_to_address(Receiver::Anyone, address, |slot| Intent::Join {
+            target: Target::Address(slot),
             boot: true,
         });
     }

@@ -1,10 +1,9 @@
-//! Deaths that belong together: members of one group that fail within one window.
+//! Correlated failures: members of one group that fail within one window.
 //!
-//! The first death of a group opens its window, which closes four deadlines later, or as soon as
-//! nobody of the group is left. If by then at least two have failed, and at least half of those who
-//! were there, it is told once, with all their names. Each death is told by itself before that, as
-//! ever. A new life that supersedes an old one is no death here, and who is back before the window
-//! closes is not listed.
+//! The first failure in a group opens its window. It closes four deadlines later, or as soon as no member
+//! of the group is left. If at least two members, and at least half of the group, have failed by then, one
+//! event lists them. Each failure has its own event before that. A new incarnation that supersedes an old
+//! one is no failure here, and a member that is back before the window closes is not listed.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,11 +15,11 @@ use crate::state::NodeState;
 use crate::table::Reporters;
 use crate::time::Instant;
 
-/// How long a window is open, in deadlines.
+/// Length of a window, in deadlines.
 pub(super) const WINDOW_DEADLINES: u64 = 4;
-/// Fewer deaths are told by themselves only.
+/// Fewest failures that are correlated.
 const TOGETHER_MIN: usize = 2;
-/// Most lists kept for who asks.
+/// Most lists kept for the host.
 const KEPT_MAX: usize = 16;
 
 /// Members of one group that failed together.
@@ -28,7 +27,7 @@ const KEPT_MAX: usize = 16;
 pub struct GroupFailure {
     /// The group.
     pub group: String,
-    /// Who failed, in ring order.
+    /// The failed members, in ring order.
     pub members: Vec<MemberId>,
     number: u32,
 }
@@ -40,7 +39,7 @@ struct Window {
     failed: BTreeMap<MemberId, Version>,
 }
 
-/// The open windows, and what was told last.
+/// The open windows, and the last lists.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Correlation {
     windows: BTreeMap<Box<str>, Window>,
@@ -49,21 +48,21 @@ pub(super) struct Correlation {
 }
 
 impl Correlation {
-    /// Whom we held failed does not matter any more.
+    /// Drops the windows: another view is taken over.
     pub(super) fn forget(&mut self) {
         self.windows.clear();
     }
 }
 
 impl Overlay {
-    /// The list behind `EventKind::GroupFailed`; the last sixteen are kept.
+    /// The list of an `EventKind::GroupFailed` event; the last sixteen are kept.
     #[must_use]
     pub fn group_failure(&self, number: u32) -> Option<&GroupFailure> {
         let mut told = self.correlation.told.iter();
         told.find(|failure| failure.number == number)
     }
 
-    /// A member failed.
+    /// Notes the failure of a member.
     pub(super) fn correlate(&mut self, id: MemberId, cause: CauseKind) {
         let Some(member) = self.table.get(id) else {
             return;
@@ -107,12 +106,12 @@ impl Overlay {
         until.min().unwrap_or(Instant::NEVER)
     }
 
-    /// The window of a group is over: tells what happened in it, if it was more than chance.
+    /// Closes the window of a group, and reports its failures if they are correlated.
     fn close(&mut self, group: &str) {
         let Some(mut window) = self.correlation.windows.remove(group) else {
             return;
         };
-        // The history may have forgotten it already.
+        // The history may have dropped it.
         let is_gone = |id: MemberId| {
             let member = self.table.get(id);
             planted::on(Fault::GroupUnchecked)

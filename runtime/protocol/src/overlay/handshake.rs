@@ -1,7 +1,7 @@
-//! Making, changing and ending links: requests, replies, base views, and beats as their pulse.
+//! Link handshake: requests, replies, base views, and the digests in beats.
 //!
-//! A request says all that its sender wants of us from now on, a reply all that it may count on;
-//! both may overtake each other, so the last request counts and a reply only to what is asked for.
+//! A request states all roles that its sender wants from now on, a reply all roles that it gets. Either may
+//! be reordered: the last request counts, and a reply counts only if it answers the present request.
 
 use crate::identity::MemberId;
 use crate::link::{Link, Subject};
@@ -12,16 +12,16 @@ use crate::planted::{self, Fault};
 use crate::state::NodeState;
 use crate::wire::{ROLE_NEIGHBOUR, ROLE_OBSERVE};
 
-/// Most links of one member; requests to be a neighbour beyond are refused.
+/// Most links of one member; further requests to be a neighbour are declined.
 const LINKS_MAX: usize = 64;
-/// Requests of any kind make no link beyond. While a zone boots whoever was there first is observed by
-/// most of the others; who is refused asks again, and probes.
+/// Most links made by requests of any kind. In the boot of a zone its first member is observed by most of
+/// the others; a member that is declined asks again, and probes.
 pub(super) const REQUESTED_MAX: usize = 1024;
 /// Beats in a row with another digest before a base view is exchanged again.
 const MISMATCHES_MAX: u32 = 3;
-/// How long the hints of a base view wait at least, in microseconds, on the side with the lower id;
-/// twice that on the other, which then has to name little; longer where acknowledgements take longer.
-/// While a zone boots most links do not last.
+/// How long the hints of a base view wait at least, in microseconds, on the side with the lower id; longer
+/// if acknowledgements take longer. The other side waits twice as long and has little left to name. Most
+/// links do not last while a zone boots.
 const VIEW_PAUSE_US: u64 = 2_000;
 /// Heartbeats between two repairs of one link.
 const REPAIR_BEATS: u64 = 16;
@@ -31,7 +31,7 @@ impl Overlay {
         let (now, same) = (self.now, digest == self.table.digest());
         let is_paper = self.is_paper();
         if same && !is_paper {
-            // The digest is over the view: of those in it nothing needs to be told there.
+            // The digest covers the view: facts about its members need not be sent.
             let table = &self.table;
             if let Some(link) = self.links.get_mut(&from) {
                 link.unmark_all(|subject| match subject {
@@ -44,7 +44,7 @@ impl Overlay {
         }
         let repair_us = REPAIR_BEATS * self.config.heartbeat_us;
         let Some(link) = self.links.get_mut(&from).filter(|link| link.observes) else {
-            // It believes that we observe it. Tell it what we want.
+            // The sender believes that it is observed: send it the wanted roles.
             self.say(Intent::Link {
                 to: from,
                 asked: None,
@@ -67,7 +67,7 @@ impl Overlay {
         }
     }
 
-    /// Requests may overtake each other; only the last word counts.
+    /// Whether this is the newest request of `from`; requests may be reordered.
     pub(super) fn is_latest_request(&mut self, from: MemberId, sequence: u64) -> bool {
         let mut latest = false;
         self.table.note(from, |member| {
@@ -104,7 +104,7 @@ impl Overlay {
         } else if want_view || (fresh && self.differs(digest)) {
             self.give_base_view(from, !want_view);
         }
-        // The way the request came may be the only one that works: answer on all.
+        // The rail of the request may be the only one that works: reply on all.
         let route = if is_new { Route::Next } else { Route::All };
         self.say(Intent::Link {
             to: from,
@@ -114,7 +114,7 @@ impl Overlay {
     }
 
     pub(super) fn take_reply(&mut self, from: MemberId, asked: u8, roles: u8, digest: u64) {
-        // A reply to what we no longer ask for says nothing about what we do ask for.
+        // A reply to an earlier request says nothing about the present one.
         let Some(link) = self
             .links
             .get_mut(&from)
@@ -127,8 +127,8 @@ impl Overlay {
         link.confirmed = Some(roles);
         let declined = link.chose && roles & ROLE_NEIGHBOUR == 0;
         if declined {
-            // It may have answered an earlier request than our last: make it the last word.
-            // Another is asked at the next beat: in a small view nobody else may be willing.
+            // It may have answered an earlier request: send it the present roles. Another member is asked
+            // at the next beat, since in a small view no other may be willing.
             link.chose = false;
             self.say(Intent::Link {
                 to: from,
@@ -147,15 +147,15 @@ impl Overlay {
         }
     }
 
-    /// Whether a new neighbour is to get a base view: unless it has the same view already.
+    /// Whether a new neighbour needs a base view: its digest differs.
     fn differs(&self, digest: u64) -> bool {
         self.is_paper() || digest != self.table.digest()
     }
 
-    /// Everything we know goes to this link; as hints to a new one, which most likely knows most.
+    /// Marks all facts for a link; as hints for a new one, which knows most of them.
     fn give_base_view(&mut self, to: MemberId, as_hints: bool) {
         let (now, is_paper) = (self.now, self.is_paper());
-        let pause_us = VIEW_PAUSE_US.max(self.patience.usual_us());
+        let pause_us = VIEW_PAUSE_US.max(self.ack_rtt.rto_us());
         let hint_at = now.after(pause_us << u32::from(self.own > to));
         let Some(link) = self.links.get_mut(&to) else {
             return;

@@ -1,4 +1,4 @@
-//! The words host and engine use: inputs, transmits, and views of members.
+//! The engine's interface to its host: inputs, transmits, and views of members.
 
 use crate::arrivals::Arrivals;
 use crate::config::Policy;
@@ -13,152 +13,152 @@ use crate::table::{Member, Reporters};
 use crate::time::Instant;
 use crate::verdict;
 
-/// What can happen to an engine.
+/// An input of an engine.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
-    /// The time asked for has come.
+    /// The time of `poll_timeout` has come.
     Wake,
     /// A datagram arrived.
     Datagram {
-        /// All of it.
+        /// The whole datagram.
         bytes: &'a [u8],
     },
-    /// The fabric cannot reach this member: evidence, to be probed, not a verdict.
+    /// The fabric cannot reach this member: a reason to probe it, not a verdict.
     Unreachable(MemberId),
-    /// The fabric misses a member on one of its rails: it is asked for a sign by all of them.
+    /// The fabric misses this member on one of its rails: probe it over all of them.
     Ask(MemberId),
-    /// Some rail of this member is silent while another answers, or that is over. Local.
+    /// A rail of this member became silent while another works, or that has ended. Local knowledge.
     Degraded {
-        /// Whose rail.
+        /// The member.
         member: MemberId,
         /// Whether it is degraded now.
         degraded: bool,
     },
-    /// A rank of this node has had a message from a rank of this member, so long ago.
+    /// A local rank has received a message from a rank of this member.
     TrafficFrom {
-        /// Whose rank sent it.
+        /// The member of the sender.
         member: MemberId,
-        /// How long ago it was had, in microseconds.
+        /// How long ago it was received, in microseconds.
         age_us: u64,
     },
-    /// A rank of this node has sent a message to a rank of this member, so long ago.
+    /// A local rank has sent a message to a rank of this member.
     TrafficTo {
-        /// Whose rank it was sent to.
+        /// The member of the receiver.
         member: MemberId,
         /// How long ago, in microseconds.
         age_us: u64,
     },
-    /// A message of the application to a rank of this node carried these bytes, made over there by
-    /// [`Overlay::write_ahead`].
+    /// A message of the application to a local rank carried bytes written by [`Overlay::write_ahead`] on
+    /// the sender's node.
     Carried {
-        /// All of them.
+        /// All of these bytes.
         bytes: &'a [u8],
-        /// How long ago the message was had, in microseconds.
+        /// How long ago the message was received, in microseconds.
         age_us: u64,
     },
-    /// News from who knows.
+    /// A fact from outside the protocol.
     Told(Told<'a>),
-    /// An address to knock at.
+    /// Adds an address to send join requests to.
     Seed {
-        /// As the fabric reads it, 1 to 255 bytes.
+        /// Opaque, 1 to 255 bytes.
         address: &'a [u8],
     },
-    /// An address that is to be knocked at no more; harmless if it never was.
+    /// Removes such an address; no effect if it is not there.
     Unseed {
         /// As it was given.
         address: &'a [u8],
     },
-    /// The rails of this node have changed, and with them where it is reached.
+    /// The rails of this node have changed, and with them its address.
     Address(&'a [u8]),
     /// The job's key.
     Key([u8; 32]),
-    /// What to do when declared failed, from now on.
+    /// The policy when declared failed, from now on.
     Policy(Policy),
-    /// Write an attribute of this node.
+    /// Writes an attribute of this node.
     Publish {
         /// 1 to 255 bytes.
         key: &'a [u8],
         /// At most 65536 bytes.
         value: &'a [u8],
     },
-    /// Delete an attribute of this node.
+    /// Deletes an attribute of this node.
     Withdraw {
         /// 1 to 255 bytes; `Reject::Unknown` if there is none.
         key: &'a [u8],
     },
-    /// Say goodbye and fall silent.
+    /// Leaves the job.
     Leave {
-        /// Told to everybody.
+        /// Sent to all members.
         exit_code: i32,
     },
 }
 
-/// News from outside the protocol.
+/// A fact from outside the protocol.
 #[derive(Clone, Copy, Debug)]
 pub enum Told<'a> {
-    /// The kernel of this very node, about one of its ranks.
+    /// The state of a local rank, from the kernel.
     Rank {
-        /// Its number in the job.
+        /// The rank's number in the job.
         rank: u32,
-        /// Its state now.
+        /// The rank's state now.
         state: RankState,
-        /// How that is known.
+        /// The evidence for it.
         detail: RankDetail,
     },
-    /// A launcher or an administrator: that node is gone. Believed at once and everywhere.
+    /// A launcher or an administrator says that a node has failed. Accepted at once by all members.
     NodeFailed {
-        /// Its name.
+        /// The node's name.
         name: &'a str,
     },
 }
 
-/// How far an engine is in its life.
+/// The phase of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// A member, or on the way to be one.
     Running,
-    /// Saying goodbye; ends when everybody linked has heard it, or after two deadlines.
+    /// Leaving; ends when all links have acknowledged it, or after two deadlines.
     Leaving,
-    /// Silent for good: left, outcast with policy `Stop`, or its name is taken.
+    /// Stopped for good: left, outcast with policy `Stop`, or its name is held by another member.
     Stopped,
 }
 
-/// A frame that was written into the lent buffer and is to be sent.
+/// A frame in the caller's buffer that is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Transmit {
-    /// To whom; `Overlay::address_of` knows where that is.
+    /// The receiver; `Overlay::address_of` has its address.
     pub target: Target,
-    /// Bytes of the buffer that are the frame.
+    /// Size of the frame in the buffer, in bytes.
     pub size: usize,
-    /// In which lane.
+    /// The lane.
     pub class: Class,
-    /// Over which rails.
+    /// The rails.
     pub route: Route,
 }
 
-/// Where a frame goes.
+/// The receiver of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
-    /// A member that is known.
+    /// A known member.
     Member(MemberId),
-    /// The seed with this index, in the order of configuration and `Input::Seed`.
+    /// The seed with this index, in the order of the configuration and `Input::Seed`.
     Seed(usize),
-    /// Somebody who cannot be reached under its id (it uses the name of another). Ask for the
-    /// address at once: the slot is used again.
-    Stray(usize),
+    /// A slot with the address of a sender that cannot be reached under its id (another member holds its
+    /// name). Get the address at once: the slot is reused.
+    Address(usize),
 }
 
-/// Which lane a frame takes.
+/// The lane of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// May be drained on the receiver's own tick.
+    /// The receiver may drain it at its own next tick.
     Beat,
     /// Wakes the receiver; never waits behind beats.
     News,
 }
 
-/// Which rails a frame takes.
+/// The rails of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Route {
     /// The next healthy rail in turn.
@@ -167,7 +167,7 @@ pub enum Route {
     All,
 }
 
-/// One member as this engine sees it now.
+/// A member as this engine holds it now.
 #[derive(Clone, Copy, Debug)]
 pub struct MemberView<'a> {
     member: &'a Member,
@@ -190,13 +190,13 @@ impl<'a> MemberView<'a> {
         self.member.name()
     }
 
-    /// What it shares with those that may fail together with it; empty for none.
+    /// The name of its group, whose members may fail together; empty if it has none.
     #[must_use]
     pub fn group(&self) -> &'a str {
         self.member.group()
     }
 
-    /// Where it is reached; opaque.
+    /// Its address; opaque.
     #[must_use]
     pub fn address(&self) -> &'a [u8] {
         self.member.address()
@@ -208,7 +208,7 @@ impl<'a> MemberView<'a> {
         self.member.version
     }
 
-    /// Its state, with what the fabric said of its rails.
+    /// Its state; `Degraded` by what the fabric said of its rails.
     #[must_use]
     pub fn state(&self) -> NodeState {
         match self.member.state {
@@ -217,7 +217,7 @@ impl<'a> MemberView<'a> {
         }
     }
 
-    /// The exit code it left with; 0 unless it left.
+    /// Its exit code if it left; 0 otherwise.
     #[must_use]
     pub fn exit_code(&self) -> i32 {
         self.member.exit_code
@@ -229,48 +229,48 @@ impl<'a> MemberView<'a> {
         self.member.cause
     }
 
-    /// Who reported its present version.
+    /// The reporters of its present version.
     #[must_use]
     pub fn reporters(&self) -> Reporters {
         self.member.reporters
     }
 
-    /// When a frame of it last came to us; zero if none ever did.
+    /// When a frame of it was last received; zero if never.
     #[must_use]
     pub fn last_heard(&self) -> Instant {
         self.member.last_heard
     }
 
-    /// How late it says it runs, in microseconds.
+    /// The lateness that it advertises, in microseconds.
     #[must_use]
     pub fn lateness_us(&self) -> u64 {
         self.member.late_us()
     }
 
-    /// What it states about its ranks, by rank number.
+    /// Its ranks, by rank number.
     pub fn ranks(&self) -> impl Iterator<Item = &'a RankFact> + use<'a> {
         self.member.ranks.values()
     }
 }
 
 impl Overlay {
-    /// Everybody known, those who are gone included, in ring order. The engine's own member too.
+    /// All known members in ring order: removed ones and the local member too.
     pub fn members(&self) -> impl Iterator<Item = MemberView<'_>> {
         self.table.iter().map(|member| MemberView { member })
     }
 
-    /// How many are known who are gone.
+    /// How many removed members are known.
     #[must_use]
     pub fn gone(&self) -> usize {
         self.table.removed()
     }
 
-    /// The seeds, from wherever they came.
+    /// The seeds of the configuration and of `Input::Seed`.
     pub fn seeds(&self) -> impl Iterator<Item = &[u8]> {
         self.config.seeds.iter().map(Vec::as_slice)
     }
 
-    /// Whether it has the job's key.
+    /// Whether the engine has the job's key.
     #[must_use]
     pub fn has_key(&self) -> bool {
         self.config.key.is_some()
@@ -282,20 +282,20 @@ impl Overlay {
         self.table.get(id).map(|member| MemberView { member })
     }
 
-    /// The name of a member that is known, or refused.
+    /// The name of a known or refused member.
     #[must_use]
     pub fn name_of(&self, id: MemberId) -> Option<&str> {
         let known = self.table.get(id).map(|member| member.name());
         known.or_else(|| self.refused_name(id))
     }
 
-    /// Where a frame for this target goes.
+    /// The address of a target.
     #[must_use]
     pub fn address_of(&self, target: Target) -> Option<&[u8]> {
         match target {
             Target::Member(id) => self.table.get(id).map(|member| member.address()),
             Target::Seed(index) => self.config.seeds.get(index).map(Vec::as_slice),
-            Target::Stray(slot) => self.outbox.stray(slot),
+            Target::Address(slot) => self.outbox.slot_address(slot),
         }
     }
 
@@ -307,7 +307,7 @@ impl Overlay {
             .flat_map(|member| member.evidence.iter())
     }
 
-    /// What this engine has done.
+    /// The engine's counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -319,19 +319,19 @@ impl Overlay {
         self.own
     }
 
-    /// The engine's own version now.
+    /// The local version now.
     #[must_use]
     pub fn version(&self) -> Version {
         self.own_version()
     }
 
-    /// How far the engine is in its life.
+    /// The engine's phase.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// How many are in the view, the engine's own member included.
+    /// Size of the view, the local member included.
     #[must_use]
     pub fn live(&self) -> usize {
         self.table.live()
@@ -343,33 +343,32 @@ impl Overlay {
         self.table.digest()
     }
 
-    /// What the engine's own record adds to the digest of a view that it is in, as it is now.
+    /// What the local record adds to the digest of a view that contains it.
     #[must_use]
     pub fn own_digest(&self) -> u64 {
         self.table.get(self.own).map_or(0, |own| own.digest())
     }
 
-    /// The host cannot promise to be called in time: so much lateness is to be expected, in
-    /// microseconds, at most one second. Peers are told, and widen their deadlines for this member
-    /// before it is late for the first time.
+    /// Sets a lateness to expect before any is measured, in microseconds, at most one second: the host
+    /// cannot promise to call in time. It is advertised, and peers widen their deadlines for this member.
     pub fn expect_lateness(&mut self, least_us: u64) {
         self.lateness.expect(least_us);
     }
 
-    /// The host has had more to read for so long, in microseconds, without coming to its end: what
-    /// others say may have waited as long. Widens deadlines as lateness does, here and at peers.
+    /// The host has had more to read for `busy_us`, without coming to an end: received frames may have
+    /// waited as long. Widens deadlines as lateness does, here and at peers.
     pub fn strained(&mut self, busy_us: u64) {
         self.lateness.strain(busy_us);
     }
 
-    /// How late the host calls, decaying, in microseconds; widens every deadline.
+    /// The measured lateness of the host, decaying, in microseconds; widens every deadline.
     #[must_use]
     pub fn lateness_us(&self) -> u64 {
         self.lateness.figure_us()
     }
 
-    /// The deadline this engine gives a member now, by how its beats arrive and widened by both
-    /// sides' lateness, in microseconds.
+    /// The present deadline for a member, from the arrivals of its beats and widened by the lateness of
+    /// both sides, in microseconds.
     #[must_use]
     pub fn deadline_us(&self, id: MemberId) -> u64 {
         let theirs_us = self.table.get(id).map_or(0, Member::late_us);
@@ -393,8 +392,8 @@ impl Overlay {
         }
     }
 
-    /// How long a member that has just joined may be silent before it has agreed to beat to us: its
-    /// answer may wait behind those to all others who greet it. 0 once it has agreed.
+    /// How long a member that has just joined may be silent before it has accepted the link: its reply may
+    /// wait behind those to other members. 0 once it has accepted.
     fn joining_us(&self, id: MemberId, link: &Link) -> u64 {
         let member = self.table.get(id).filter(|_| link.confirmed.is_none());
         member.map_or(0, |member| {
@@ -403,20 +402,20 @@ impl Overlay {
         })
     }
 
-    /// How the beats of a member arrive that this engine observes.
+    /// The arrivals of an observed member's beats.
     #[must_use]
     pub fn arrivals(&self, id: MemberId) -> Option<Arrivals> {
         let link = self.links.get(&id).filter(|link| link.observes)?;
         Some(link.arrivals)
     }
 
-    /// Whether this engine has a link with a member, whoever began it.
+    /// Whether there is a link with a member, made by either side.
     #[must_use]
     pub fn is_linked(&self, id: MemberId) -> bool {
         self.links.contains_key(&id)
     }
 
-    /// Those this engine observes: they beat to it.
+    /// The observed members: they send beats to this one.
     pub fn observing(&self) -> impl Iterator<Item = MemberId> {
         self.links
             .iter()
@@ -424,7 +423,7 @@ impl Overlay {
             .map(|(id, _)| *id)
     }
 
-    /// Those this engine beats to.
+    /// The observers: this member sends beats to them.
     pub fn observers(&self) -> impl Iterator<Item = MemberId> {
         self.links
             .iter()

@@ -1,13 +1,13 @@
-//! News into the table: Algorithm 1 of the paper, with the additions named in the module above.
+//! Merges news into the table: Algorithm 1 of the paper, with the additions listed in the parent module.
 //!
-//! Every change of a record happens here and spreads from here: whatever is new to us goes on the
-//! list of every link but the one it came from. Whatever is old goes back to the one who said it.
+//! All changes of records are made here and spread from here. A new fact goes on the list of every link
+//! except the one it came from. The sender of an old fact gets the present record.
 
 use crate::event::{CauseKind, EventKind};
 use crate::evidence::ObservationKind;
 use crate::identity::{MemberId, is_plausible};
-use crate::label::Label;
 use crate::link::Subject;
+use crate::member_info::MemberInfo;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Target;
 use crate::overlay::outbox::Intent;
@@ -19,7 +19,7 @@ use crate::verdict::{self, Order};
 use crate::wire::NodeFact;
 
 impl Overlay {
-    /// Merges what `from` says about a member.
+    /// Merges a record that `from` sent.
     pub(super) fn merge_node(&mut self, from: MemberId, fact: &NodeFact<'_>) {
         let held = self.table.get(fact.id).map_or(0, |m| m.version.incarnation);
         if !is_plausible(fact.version.incarnation, held) {
@@ -36,16 +36,16 @@ impl Overlay {
             return self.admit_unknown(from, fact);
         };
         let subject = Subject::Node(fact.id);
-        if planted::on(Fault::FailedBeatsNewerLife)
+        if planted::on(Fault::FailedBeatsNewerIncarnation)
             && fact.state == NodeState::Failed
             && member.in_view()
         {
             return self.fail(fact.id, fact.cause, fact.reporters, 0, Some(from));
         }
         if fact.state == NodeState::Failed && member.in_view() && self.rejoins_with(from) {
-            // Its record replaces ours, even if ours is of a later life: that began on our side and has
-            // our verdicts. Nobody there reported such a life: it ends by the word of the one who told
-            // us, which others do not take for enough if it is everybody's after all.
+            // Its record replaces the local one, even one of a later incarnation: that began on the old
+            // side and has the verdicts of that side. No member there reported such an incarnation: it ends by
+            // one report, that of `from`, which is not enough for members that have it in their view.
             let reporters = match member.version > fact.version {
                 true => Reporters::from_iter([from]),
                 false => fact.reporters,
@@ -71,16 +71,16 @@ impl Overlay {
     }
 
     pub(super) fn admit_unknown(&mut self, from: MemberId, fact: &NodeFact<'_>) {
-        // A full history has forgotten this very record, perhaps: it is not to push out later ones.
+        // A full history may have dropped this very record: it must not displace later ones.
         let remembers = self.table.removed() < self.config.history_max;
         if (fact.state.in_view() && self.is_full()) || !(fact.state.in_view() || remembers) {
             self.counters.facts_refused += 1;
             return;
         }
-        let mut member = Member::new(fact.id, Label::of(fact), fact.version);
+        let mut member = Member::new(fact.id, MemberInfo::of(fact), fact.version);
         member.vouched_at = self.now;
         if !fact.state.in_view() {
-            // Gone before we came: remembered, so that late news of its life is known as late.
+            // Gone before the local member joined: kept, so that late news of it is known to be late.
             take_end(&mut member, fact, self.now);
             self.table.insert(member);
             self.prune_history();
@@ -115,8 +115,8 @@ impl Overlay {
         }
         match fact.state {
             NodeState::Left => self.left(from, fact),
-            // A verdict about a life we have not seen: the one we have seen is over anyway. It is not
-            // counted again, or a healing split would let in lives of the smaller side.
+            // A verdict on an incarnation not known here: the known one is over anyway. Reporters are not
+            // counted again, or a healing split would admit incarnations from the smaller side.
             NodeState::Failed if fact.version.incarnation > held.incarnation => {
                 self.table
                     .change(fact.id, |member| member.enter(fact.version));
@@ -153,18 +153,18 @@ impl Overlay {
             self.counters.facts_refused += 1;
             return;
         }
-        if self.is_hearsay(from, fact) {
-            return self.question_return(id);
+        if self.is_unconfirmed_restart(from, fact) {
+            return self.query_restart(id);
         }
-        // Back from the dead with a higher version.
+        // A failed or departed member is back with a higher version.
         self.adopt(fact);
         self.joined(from, fact);
     }
 
-    /// That one is back whom we hold failed, says somebody else who has hardly come himself. When a split
-    /// heals, who starts then tells each side of the other, and lives that began on the smaller side
-    /// would be let in with all that they hold.
-    fn is_hearsay(&self, from: MemberId, fact: &NodeFact<'_>) -> bool {
+    /// Whether `from` tells of a restart of a failed member that is not confirmed: `from` itself has only
+    /// just joined. When a split heals, new members tell each side of the other, and incarnations that
+    /// began on the smaller side would be admitted with all their verdicts.
+    fn is_unconfirmed_restart(&self, from: MemberId, fact: &NodeFact<'_>) -> bool {
         let is_new = |member: &Member| self.now < member.joined_at.after(self.config.deadline_us);
         let held = self.table.get(fact.id);
         from != fact.id
@@ -175,17 +175,17 @@ impl Overlay {
             && self.table.in_view(from).is_some_and(is_new)
     }
 
-    /// It shall say so itself: who holds us failed answers the claim in this knock with one of its own,
-    /// and the weaker side yields; anybody else is let in by its answer.
-    fn question_return(&mut self, id: MemberId) {
-        self.counters.returns_questioned += 1;
-        self.say(Intent::Discover {
+    /// Sends a join request to the restarted member. If it holds the local member failed, it answers the
+    /// failure claim with its own, and the weaker side yields. Otherwise its answer admits it.
+    fn query_restart(&mut self, id: MemberId) {
+        self.counters.restarts_queried += 1;
+        self.say(Intent::Join {
             target: Target::Member(id),
             boot: false,
         });
     }
 
-    /// A higher version of somebody in the view.
+    /// Merges a higher version of a member in the view.
     fn renew(&mut self, from: MemberId, fact: &NodeFact<'_>) {
         let id = fact.id;
         let Some(member) = self.table.get(id) else {
@@ -203,7 +203,7 @@ impl Overlay {
                     0,
                 );
             }
-            self.checks.remove(&id);
+            self.indirect_probes.remove(&id);
             self.links.remove(&id);
             self.adopt(fact);
             self.joined(from, fact);
@@ -221,11 +221,11 @@ impl Overlay {
         if let Some(link) = self.links.get_mut(&id) {
             link.heard();
         }
-        self.checks.remove(&id);
+        self.indirect_probes.remove(&id);
         self.spread(Subject::Node(id), Some(from));
     }
 
-    /// Takes over a newer version of a living member; reports against the old one are void.
+    /// Takes a newer version of a living member; reports against the old one are dropped.
     pub(super) fn adopt(&mut self, fact: &NodeFact<'_>) {
         let now = self.now;
         let held = self.table.get(fact.id).map(|member| member.version);
@@ -235,7 +235,7 @@ impl Overlay {
         self.table.change(fact.id, |member| {
             member.enter(fact.version);
             member.state = NodeState::Alive;
-            member.label = Label::of(fact);
+            member.info = MemberInfo::of(fact);
             if !planted::on(Fault::SuspicionLeaks) {
                 member.reporters = Reporters::default();
             }
@@ -260,7 +260,7 @@ impl Overlay {
         self.removed(fact.id, Some(from));
     }
 
-    /// Reports that came with a suspicion or a verdict, about the version we hold.
+    /// Adds the reports of a suspicion or a verdict on the version held.
     fn add_reports(&mut self, from: MemberId, fact: &NodeFact<'_>) {
         let id = fact.id;
         let Some(member) = self
@@ -293,12 +293,12 @@ impl Overlay {
             self.set_reporters(id, reporters, fact.cause, fact.silent_us, Some(from));
         }
         if fact.state == NodeState::Failed {
-            // A verdict with too few reporters for our rule: look for ourselves.
-            self.check(id, None, Some(fact.cause));
+            // A verdict with too few reporters for the local threshold: probe the member.
+            self.start_indirect_probe(id, None, Some(fact.cause));
         }
     }
 
-    /// What `from` said was as new as what we hold: tell it the reports that it lacks, or nothing.
+    /// `from` sent a record as new as the local one: send it missing reports, or nothing.
     fn settle_reports(&mut self, from: MemberId, fact: &NodeFact<'_>) {
         let Some(member) = self.table.get(fact.id) else {
             return;
@@ -322,18 +322,17 @@ impl Overlay {
         }
     }
 
-    /// Whether this member's reports count: nobody's does who is held failed, because its view went
-    /// another way than ours.
+    /// Whether reports of this member count: those of a failed member do not, its view has diverged.
     pub(super) fn may_report(&self, id: MemberId) -> bool {
         self.table.in_view(id).is_some()
     }
 
-    /// Those of the reports that count now: their reporters may have been failed since.
+    /// The reports that count now: reporters may have failed since.
     pub(super) fn that_count(&self, reporters: Reporters) -> Reporters {
         reporters.iter().filter(|by| self.may_report(*by)).collect()
     }
 
-    /// The reports against a member have changed: judge anew.
+    /// Judges a member again after its reports have changed.
     pub(super) fn set_reporters(
         &mut self,
         id: MemberId,
@@ -365,7 +364,7 @@ impl Overlay {
         self.spread(Subject::Node(id), from);
     }
 
-    /// The verdict. `from` is who told it, if it was not decided here.
+    /// Declares a member failed. `from` is the sender of the verdict, if it was not made here.
     pub(super) fn fail(
         &mut self,
         id: MemberId,
@@ -393,7 +392,7 @@ impl Overlay {
     fn removed(&mut self, id: MemberId, from: Option<MemberId>) {
         self.forget_attributes(id);
         self.links.remove(&id);
-        self.checks.remove(&id);
+        self.indirect_probes.remove(&id);
         self.acks.remove(&id);
         self.views.forget(id);
         self.minority.view_changed();
@@ -402,8 +401,8 @@ impl Overlay {
         self.spread(Subject::Node(id), from);
     }
 
-    /// Merges a rank's state. False if the node's life it belongs to has not been heard of yet. Of
-    /// our own ranks others know nothing that we do not, but for what a former life of ours stated.
+    /// Merges a rank's state. Returns false if the incarnation of its node is not known yet. Of local ranks
+    /// other members know only what a previous incarnation stated.
     pub(super) fn merge_rank(
         &mut self,
         from: MemberId,
@@ -462,8 +461,8 @@ impl Overlay {
         self.spread(Subject::Rank(node, fact.rank), from);
     }
 
-    /// Whether what is said of an unknown node is never to be taken: there is no room for the node.
-    /// Else it comes again when the node is known.
+    /// Whether facts about an unknown node are to be dropped, because there is no room for it. Otherwise
+    /// they are retransmitted until the node is known.
     pub(super) fn is_refused(&mut self) -> bool {
         let full = self.is_full();
         self.counters.facts_refused += u64::from(full);
@@ -488,7 +487,7 @@ impl Overlay {
     }
 }
 
-/// Writes into a record how its life ended.
+/// Writes the end of an incarnation into its record.
 fn take_end(member: &mut Member, fact: &NodeFact<'_>, now: Instant) {
     member.state = fact.state;
     member.exit_code = fact.exit_code;
@@ -496,5 +495,5 @@ fn take_end(member: &mut Member, fact: &NodeFact<'_>, now: Instant) {
     member.silent_us = fact.silent_us;
     member.reporters = fact.reporters;
     member.removed_at = now;
-    member.label = Label::of(fact);
+    member.info = MemberInfo::of(fact);
 }

@@ -1,23 +1,22 @@
-//! Which side of a split we are on, and what the policy makes of it.
+//! Minority: which side of a split the local member is on, and what follows by policy.
 //!
-//! The sides are weighed by the rule that decides who yields when they meet again
-//! (`verdict::yields`): the smaller one is the minority; of two equal ones the one whose first member
+//! The sides are compared by the rule that decides which side yields when they meet again
+//! (`verdict::yields`). The smaller side is the minority; of two equal sides, the one whose first member
 //! comes later on the ring.
 //!
-//! **Continue.** Members found silent are failed as ever. Those that fail one after the other, with
-//! less than four deadlines between two of them, are one loss; when the lost outweigh those who are
-//! left, `Minority` is told, and `Majority` when more than half of them all are here again. Half a
-//! view that has died looks just the same.
+//! **Continue.** Silent members are failed as ever. Failures with less than four deadlines from one to the
+//! next are one loss. When the lost members outweigh the remaining ones, `Minority` is reported, and
+//! `Majority` when more than half of all are back. A view of which half has died looks the same.
 //!
-//! **Hold.** Who has reported a suspect turns the reports into a verdict only after it has heard,
-//! since it began to ask, the heavier side of the view; everybody else waits for that verdict. It
-//! asks everybody, suspects too, every half heartbeat, for one deadline. It judges half a heartbeat
-//! after it began, those who have not answered; so a verdict costs that, and two datagrams a member.
-//! A vain attempt is told as `Minority` and repeated four deadlines later while suspects remain; as
-//! the reports are old by then, it takes the whole deadline before anybody is judged. So the smaller
-//! side speaks no verdict: its suspects stay in its view until they answer, or until we learn that
-//! the others hold us failed. Who has just begun, and may not have heard of most, does not ask for
-//! four deadlines. What a launcher or an administrator says needs no majority.
+//! **Hold.** A member that has reported a suspect makes the verdict only after it has heard the heavier
+//! side of the view in a poll. All other members wait for that verdict. The poll asks all members, suspects
+//! too, every half heartbeat, for one deadline. Members without an answer are judged half a heartbeat after
+//! its start; so a verdict costs that time, and two datagrams a member. A failed poll is reported as
+//! `Minority`, and repeated four deadlines later while suspects remain; the reports are old by then, so
+//! members are judged only at the end of that poll. So the smaller side makes no verdicts: its suspects
+//! stay in its view until they answer, or until the local member learns that the others hold it failed. For
+//! four deadlines after its start a member does not poll: it may not have heard of most members. A failure
+//! told by a launcher or an administrator needs no majority.
 
 use std::collections::BTreeSet;
 
@@ -33,44 +32,44 @@ use crate::time::Instant;
 use crate::verdict;
 use crate::wire::Strength;
 
-/// Asking everybody whether they hear us.
+/// A poll of all members.
 #[derive(Clone, Copy, Debug)]
 struct Poll {
     began_at: Instant,
-    /// No verdict before this: a suspect may answer as well as anybody.
+    /// No verdict before this: suspects may answer too.
     ripe_at: Instant,
     round_at: Instant,
     until: Instant,
 }
 
-/// What we know of our side.
+/// State of the local side.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Side {
     poll: Option<Poll>,
-    /// Somebody was heard since the poll was last counted.
+    /// A member was heard since the poll was last counted.
     news: bool,
-    /// How many of the view are here; nothing if it is to be counted anew. Asking about each suspect,
-    /// and after each frame, must not take a walk through the view.
+    /// Members of the view that were heard; `None` if they must be counted again. Cached, since each
+    /// suspect and each frame needs it.
     here: Option<usize>,
-    /// The last poll was in vain: the reports that wait are old.
+    /// The last poll failed: the waiting reports are old.
     vain: bool,
     /// No poll before this.
     again_at: Instant,
-    /// Of how many we were the minority, once that was told.
+    /// Size of the whole when `Minority` was reported; `None` otherwise.
     told: Option<u32>,
-    /// Those that failed in one loss, until when another one belongs to it, and whether it was told.
+    /// The members of one loss, when it ends, and whether it was reported.
     lost: BTreeSet<MemberId>,
     lost_until: Instant,
     lost_told: bool,
 }
 
 impl Side {
-    /// We stood still: what was asked before says nothing about now.
+    /// The local member overslept: the poll is out of date.
     pub(super) fn overslept(&mut self) {
         self.poll = None;
     }
 
-    /// A frame of somebody in the view came, who was last heard then.
+    /// Notes a frame of a member in the view that was last heard at `last_heard`.
     pub(super) fn heard(&mut self, now: Instant, last_heard: Instant) {
         let asked = self.poll.filter(|poll| now > poll.began_at);
         if asked.is_some_and(|poll| last_heard <= poll.began_at) {
@@ -79,14 +78,14 @@ impl Side {
         }
     }
 
-    /// Somebody came into the view, or went.
+    /// A member entered or left the view.
     pub(super) fn view_changed(&mut self) {
         self.here = None;
     }
 }
 
 impl Overlay {
-    /// Whether enough reports against this member make no verdict yet, by policy.
+    /// Whether the policy holds the verdict on this member, for which there are enough reports.
     pub(super) fn must_hold(&mut self, id: MemberId, reporters: Reporters) -> bool {
         if self.config.minority == Minority::Continue || planted::on(Fault::NothingHeld) {
             return false;
@@ -117,7 +116,7 @@ impl Overlay {
         answers || self.now < poll.ripe_at || !self.has_majority()
     }
 
-    /// Whether those who were heard since we asked outweigh the others.
+    /// Whether the members heard since the start of the poll outweigh the others.
     fn has_majority(&mut self) -> bool {
         let Some(poll) = self.minority.poll else {
             return false;
@@ -180,7 +179,7 @@ impl Overlay {
         }
     }
 
-    /// Says when it is over.
+    /// Reports `Majority` when the minority is over.
     fn run_told(&mut self) {
         let Some(of) = self.minority.told else {
             return;
@@ -200,7 +199,7 @@ impl Overlay {
         poll.map_or(Instant::NEVER, |poll| poll.round_at.min(poll.until))
     }
 
-    /// A member was found silent, and failed.
+    /// Notes a member that was found silent and failed.
     pub(super) fn note_lost(&mut self, id: MemberId, cause: CauseKind) {
         let silent = matches!(
             cause,
@@ -228,12 +227,12 @@ impl Overlay {
         }
     }
 
-    /// Our view is only being filled: a majority of it says nothing.
+    /// The view is only being filled: a majority of it means nothing.
     pub(super) fn begin_side(&mut self) {
         self.minority.again_at = self.window();
     }
 
-    /// We take over the view of those who hold us failed.
+    /// The view of members that hold the local member failed is taken over.
     pub(super) fn rejoin_majority(&mut self) {
         self.minority.poll = None;
         self.begin_side();
@@ -248,7 +247,7 @@ impl Overlay {
     }
 
     fn tell_minority(&mut self, reached: usize, of: usize, held: bool) {
-        // A vain attempt that is repeated is no news.
+        // A repeated failure of the poll is not reported again.
         if held && self.minority.told.is_some() {
             return;
         }
@@ -269,7 +268,7 @@ impl Overlay {
     }
 }
 
-/// How many they are, and who is the first of them.
+/// The number of members, and the first of them on the ring.
 fn strength<'a>(members: impl Iterator<Item = &'a Member>) -> Strength {
     let mut side = Strength {
         live: 0,

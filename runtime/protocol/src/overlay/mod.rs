@@ -1,52 +1,56 @@
-//! The overlay engine: one member of one zone, behind four doors.
+//! The overlay engine: one member of one zone.
 //!
-//! The doors are here, and what the engine holds. What goes on behind them, one noun a file: `receive`
-//! (who may say what), `contact` (frames of members that do not know our present life), `agree` (on the
-//! same parameters), `handshake` (links made, changed and ended), `merge` (news into the table), `push`
-//! (how it travels on), `own` (news about ourselves), `claim` (who is held failed is told so, and which
-//! of two yields), `watch` (silence, probes, reports), `helper` (looking after a suspect for others),
-//! `topology` (whom to observe), `neighbours` (the random links), `discover` (finding strangers and
-//! healing splits), `views` (whole views on their way), `send` (writing frames when a slot is free),
-//! `twin` (two of one name), `returning` (what became of a life that broke off), `attributes` (what
-//! members publish), `snapshot` (handing over to another worker), `correlation` (deaths that belong
-//! together), `minority` (which side of a split we are on, and what follows), `paper` (the plain
-//! algorithm, for comparison).
+//! This file holds the engine's state, its inputs and its timers. The rest, one file each:
 //!
-//! Named deviations from the paper's zone membership. For speed: indirect probes before a report;
-//! the first change after quiet leaves at once, only those that follow wait for tau, or for the
-//! acknowledgement of what went before (`patience`), which also widens deadlines. For little
-//! traffic: news goes along a tree, and as a hint over all other links; in views of at most 32
-//! the origin of a death tells everybody directly instead; a new link gets the base view as hints.
-//! For truth: news is acknowledged
-//! and repaired by digests; a verdict from elsewhere counts as the reports it carries; one who
-//! hears nobody doubts itself first; who was declared failed by enough members comes back with a
-//! higher incarnation, not minor, and takes over the others' view; of two sides of a split only
-//! the smaller does so.
+//! - frames: `receive` (checks, then dispatch), `contact` (first contact), `parameter_check` (equal
+//!   parameters), `send` (writing), `outbox` (intents), `interface` (inputs and outputs)
+//! - links: `handshake` (made, changed, ended), `topology` (ring successors), `neighbours` (random links),
+//!   `join` (finding members, healing splits), `views` (whole views for joining members)
+//! - news: `merge` (into the table), `push` (dissemination), `attributes` (what members publish)
+//! - failures: `watch` (silence, probes, reports), `indirect_probe` (for other members), `correlation`
+//!   (failures of one group), `minority` (the smaller side of a split), `traffic` (application messages as
+//!   evidence)
+//! - the local member: `refutation` (facts about it), `failure_claim` (held failed), `restart_inquiry` (its
+//!   previous incarnation), `name_conflict` (another member of its name), `snapshot` (the state for another
+//!   worker)
+//! - `paper` (the plain algorithm, for comparison), `sizes` (bounds of memory)
+//!
+//! Deviations from the paper's zone membership:
+//!
+//! - Speed: indirect probes before a report. The first change after a quiet time is sent at once; those
+//!   that follow wait for tau, or for the acknowledgement of earlier news (`ack_rtt`), which also widens
+//!   deadlines.
+//! - Traffic: news is sent along a tree, and as hints over all other links. In views of at most 32 members
+//!   the origin of a death tells all members directly instead. A new link gets the base view as hints.
+//! - Correctness: news is acknowledged and repaired by digests. A received verdict counts as the reports in
+//!   it. A member that hears no other doubts itself first. A member that enough members declared failed
+//!   comes back with a higher incarnation, not minor, and takes over their view; of two sides of a split
+//!   only the smaller does so.
 
-mod agree;
 mod attributes;
-mod claim;
 mod contact;
 mod correlation;
-mod discover;
+mod failure_claim;
 mod handshake;
-mod helper;
+mod indirect_probe;
 mod interface;
+mod join;
 mod merge;
 mod minority;
+mod name_conflict;
 mod neighbours;
 mod outbox;
-mod own;
 mod paper;
+mod parameter_check;
 mod push;
 mod receive;
-mod returning;
+mod refutation;
+mod restart_inquiry;
 mod send;
 mod sizes;
 mod snapshot;
 mod topology;
 mod traffic;
-mod twin;
 mod views;
 mod watch;
 
@@ -55,16 +59,16 @@ use std::collections::{BTreeMap, VecDeque};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use crate::ack_rtt::AckRtt;
 use crate::attributes::Store;
 use crate::config::{Config, ConfigError, SEEDS_MAX};
 use crate::counters::Counters;
 use crate::event::{Cause, CauseKind, Event, EventKind};
 use crate::evidence::{Observation, ObservationKind};
 use crate::identity::{ADDRESS_MAX, MemberId, Version};
-use crate::label::Label;
 use crate::lateness::Lateness;
 use crate::link::{AckWait, Link, Subject};
-use crate::patience::Patience;
+use crate::member_info::MemberInfo;
 use crate::reject::Reject;
 use crate::replay::ReplayGuard;
 use crate::state::{NodeState, RankFact, RankState};
@@ -73,9 +77,9 @@ use crate::time::Instant;
 use crate::wire::Acks;
 
 pub use correlation::GroupFailure;
-use discover::Rejoin;
-use helper::Check;
+use indirect_probe::IndirectProbe;
 pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
+use join::Rejoin;
 use outbox::{Intent, Outbox};
 pub use sizes::Sizes;
 pub use snapshot::ResumeError;
@@ -87,8 +91,8 @@ const EVENTS_MAX: usize = 65_536;
 
 /// The overlay engine of one member.
 ///
-/// Methods come in four families: `handle` for what happens, `poll_*` for what follows from it
-/// (drain them in the order of the crate's loop), getters for snapshots, and `new`/`resume`.
+/// Four families of methods: `handle` for inputs, `poll_*` for their results (drained in the order of the
+/// crate's loop), getters, and `new`/`resume`.
 #[derive(Clone, Debug)]
 pub struct Overlay {
     config: Config,
@@ -96,12 +100,13 @@ pub struct Overlay {
     phase: Phase,
     table: Table,
     links: BTreeMap<MemberId, Link>,
-    /// Suspects we probe ourselves: for helpers' questions, and to check what we were told.
-    checks: BTreeMap<MemberId, Check>,
+    /// Suspects probed by this member: for other members, and to check reports received.
+    indirect_probes: BTreeMap<MemberId, IndirectProbe>,
     replay: ReplayGuard,
-    /// Our incarnations since this engine began, the present one last: frames for these are for us.
-    lives: Vec<u64>,
-    /// No request to an unproven address before this.
+    /// Incarnations of the local member since this engine began, the present one last: frames for these are
+    /// accepted.
+    incarnations: Vec<u64>,
+    /// No join request to an unauthenticated address before this.
     contact_at: Instant,
     lateness: Lateness,
     rng: ChaCha8Rng,
@@ -109,66 +114,65 @@ pub struct Overlay {
     views: Views,
     /// News frames to acknowledge, by sender.
     acks: BTreeMap<MemberId, Acks>,
-    /// How long acknowledgements take on all links.
-    patience: Patience,
-    /// Until when we wait for what a hint made us ask for.
+    /// Acknowledgement times of all links.
+    ack_rtt: AckRtt,
+    /// Facts that were requested after a hint, and until when the reply is awaited.
     asked: BTreeMap<Subject, Instant>,
     events: VecDeque<Event>,
     counters: Counters,
     /// Sequence of the last frame.
     sequence: u64,
-    /// Which frames are too old to be answered.
-    stale: claim::Stale,
-    /// Sequence of the last own rank fact.
+    /// Own frames that are too old to be answered.
+    stale: failure_claim::StaleFrames,
+    /// Sequence of the last local rank fact.
     rank_sequence: u32,
     started: bool,
     now: Instant,
-    /// The answer to `poll_timeout`, until something is taken in or goes out.
+    /// The result of `poll_timeout`, until the next input or frame.
     timeout: Option<Instant>,
     beat_at: Instant,
-    discover_at: Instant,
-    discover_wait_us: u64,
-    /// Whose turn it is to be knocked at: each comes, however many there are and however rarely.
-    discover_turn: usize,
+    join_at: Instant,
+    join_wait_us: u64,
+    /// The turn of join targets: each target has its turn, however many there are.
+    join_turn: usize,
     topology_dirty: bool,
     /// No change of links before this.
     topology_at: Instant,
     rejoin: Option<Rejoin>,
-    returning: returning::Returning,
-    /// We took over a view, of which datagrams may be lost: the first link asks for it again. Digests
-    /// say nothing about whom it holds failed, and that is what tells the sides of a split apart.
+    restart_inquiry: restart_inquiry::RestartInquiry,
+    /// A view was taken over, and some of its datagrams may be lost: the first link requests it again.
+    /// Digests say nothing about failed members, by which the sides of a split differ.
     lacks_view: bool,
-    /// In paper mode: who reported whom in which version.
+    /// In paper mode: reporters of each suspect, with the version.
     suspicions: BTreeMap<MemberId, BTreeMap<MemberId, Version>>,
     /// Members whose parameters differ.
-    refused: agree::RefusedMembers,
-    /// Last authentic frame from anybody in the view.
+    refused: parameter_check::RefusedMembers,
+    /// Time of the last authentic frame of any member in the view.
     heard_any: Instant,
     doubted_since: Option<Instant>,
-    /// When lasting suspicions are put to the suspects.
+    /// When lasting suspicions are sent to the suspects.
     confront_at: Instant,
-    /// Until when we have slept too much to know better than others.
+    /// Until when the view is out of date because the local member overslept.
     drowsy_until: Instant,
-    /// End of a goodbye.
+    /// End of leaving.
     leave_until: Instant,
     attributes: Store,
     correlation: correlation::Correlation,
     minority: minority::Side,
-    naming: twin::Naming,
+    name_state: name_conflict::NameState,
 }
 
 impl Overlay {
-    /// An engine that knows nobody yet.
+    /// An engine that knows no other member.
     ///
-    /// # Errors
-    /// The first configuration value out of bounds; no engine was made.
+    /// # Errors The first configuration value out of bounds; no engine was made.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         let own = MemberId::of(&config.name);
-        let returning = returning::Returning::of(&config);
-        let version = Version::first(returning.life().unwrap_or(config.incarnation));
+        let restart_inquiry = restart_inquiry::RestartInquiry::of(&config);
+        let version = Version::first(restart_inquiry.incarnation().unwrap_or(config.incarnation));
         let mut table = Table::default();
-        table.insert(Member::new(own, Label::own(&config), version));
+        table.insert(Member::new(own, MemberInfo::own(&config), version));
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&config.random_seed.to_le_bytes());
         seed[8..16].copy_from_slice(&own.0.to_le_bytes());
@@ -178,33 +182,33 @@ impl Overlay {
             phase: Phase::Running,
             table,
             links: BTreeMap::new(),
-            checks: BTreeMap::new(),
+            indirect_probes: BTreeMap::new(),
             replay: ReplayGuard::new(config.members_max + 256, config.heartbeat_us),
-            lives: vec![version.incarnation],
+            incarnations: vec![version.incarnation],
             contact_at: Instant::default(),
             lateness: Lateness::new(config.heartbeat_us),
             rng: ChaCha8Rng::from_seed(seed),
             outbox: Outbox::default(),
             views: Views::default(),
             acks: BTreeMap::new(),
-            patience: Patience::NONE,
+            ack_rtt: AckRtt::NONE,
             asked: BTreeMap::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
             sequence: config.first_sequence,
-            stale: claim::Stale::new(config.first_sequence),
+            stale: failure_claim::StaleFrames::new(config.first_sequence),
             rank_sequence: 0,
             started: false,
             now: Instant::default(),
             timeout: None,
             beat_at: Instant::default(),
-            discover_at: Instant::default(),
-            discover_wait_us: discover::first_wait_us(&config),
-            discover_turn: 0,
+            join_at: Instant::default(),
+            join_wait_us: join::first_wait_us(&config),
+            join_turn: 0,
             topology_dirty: true,
             topology_at: Instant::default(),
             rejoin: None,
-            returning,
+            restart_inquiry,
             lacks_view: false,
             suspicions: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -216,26 +220,24 @@ impl Overlay {
             attributes: Store::new(config.attribute_bytes_max),
             correlation: correlation::Correlation::default(),
             minority: minority::Side::default(),
-            naming: twin::Naming::default(),
+            name_state: name_conflict::NameState::default(),
             config,
         })
     }
 
     /// Takes one input at time `now`, which never goes back.
     ///
-    /// # Errors
-    /// Why the input was not taken. It changed nothing but a counter; time and timers went on.
+    /// # Errors Why the input was rejected. It changed nothing but a counter; time and timers went on.
     pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Result<(), Reject> {
         self.advance(now);
-        // Behind a datagram may wait another, from the very member that seems silent, or with the
-        // very acknowledgement that seems late: both are judged when the host has no more, which it
-        // says with a wake-up.
+        // The next datagram may come from the member that seems silent, or may hold the acknowledgement
+        // that seems late. So both are judged only on a wake-up, when the host has no more datagrams.
         let judges = matches!(input, Input::Wake);
         let result = self.take(input);
         if let Err(reject) = result {
             self.counters.rejected[reject as usize] += 1;
         }
-        // What is told of messages counts for the timers of this moment, so it comes before them.
+        // Traffic counts for the timers of this moment, so all of it must be taken before them.
         let is_traffic = matches!(
             input,
             Input::TrafficFrom { .. } | Input::TrafficTo { .. } | Input::Carried { .. }
@@ -243,7 +245,7 @@ impl Overlay {
         if is_traffic {
             return result;
         }
-        // Most datagrams make nothing due: then looking once when something will be is enough.
+        // Most datagrams make nothing due: no timer is run until the next one is due.
         let is_quiet = !judges && self.phase == Phase::Running;
         if !is_quiet || self.next_timer() <= self.now {
             self.run_timers(judges);
@@ -278,7 +280,7 @@ impl Overlay {
             Input::Address(address) => self.move_to(address),
             Input::Key(key) => {
                 self.config.key = Some(key);
-                self.discover_at = self.now;
+                self.join_at = self.now;
                 Ok(())
             }
             Input::Policy(policy) => {
@@ -294,8 +296,8 @@ impl Overlay {
         }
     }
 
-    /// When to call `handle` with [`Input::Wake`] at the latest. The time of the last `handle` if
-    /// there is something to send already.
+    /// The latest time for the next `handle` with [`Input::Wake`]. The time of the last `handle` if there
+    /// is something to send.
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
         match self.timeout {
@@ -313,14 +315,14 @@ impl Overlay {
         }
     }
 
-    /// Finds out when the host is to come back, and remembers to expect it then.
+    /// Computes the next timeout, and tells `lateness` to expect the host then.
     fn plan(&mut self) {
         let timeout = self.next_timeout();
         self.timeout = Some(timeout);
         self.lateness.ask(timeout.max(self.now));
     }
 
-    /// Nothing is due and nothing waits to be sent.
+    /// Nothing is due and nothing is to be sent.
     fn is_at_rest(&self) -> bool {
         self.timeout.is_some_and(|timeout| timeout > self.now)
     }
@@ -331,17 +333,17 @@ impl Overlay {
         self.events.pop_front()
     }
 
-    /// Time goes on: the first time starts the timers, a late time is found out.
+    /// Moves time on: the first input starts the timers, a late one is measured.
     fn advance(&mut self, now: Instant) {
         let now = now.max(self.now);
         self.now = now;
         if !self.started {
             self.started = true;
-            self.naming.since.get_or_insert(now);
+            self.name_state.since.get_or_insert(now);
             let phase = self.random(self.config.heartbeat_us);
             self.beat_at = now.after(phase);
-            self.discover_at = now;
-            self.discover_turn = self.random(u64::from(u32::MAX)) as usize;
+            self.join_at = now;
+            self.join_turn = self.random(u64::from(u32::MAX)) as usize;
             self.heard_any = now;
             self.begin_side();
             self.grace();
@@ -350,7 +352,7 @@ impl Overlay {
         self.wake();
     }
 
-    /// Finds out whether we come later than we asked for.
+    /// Measures whether the host is late.
     fn wake(&mut self) {
         if let Some(late_us) = self.lateness.woke(self.now) {
             self.counters.own_late += 1;
@@ -381,7 +383,7 @@ impl Overlay {
             self.tick();
         }
         self.run_rejoin();
-        self.run_returning();
+        self.run_restart_inquiry();
         if judges {
             self.run_watch();
         }
@@ -389,8 +391,8 @@ impl Overlay {
         self.run_correlation();
         self.run_links(judges);
         self.run_attributes();
-        if self.now >= self.discover_at {
-            self.run_discovery();
+        if self.now >= self.join_at {
+            self.run_join();
         }
     }
 
@@ -403,8 +405,8 @@ impl Overlay {
         let now = self.now;
         self.asked.retain(|_, until| now < *until);
         self.lateness.decay();
-        self.patience.fade();
-        self.grow_stale();
+        self.ack_rtt.decay();
+        self.advance_stale_frames();
         self.topology_dirty |= self.degree() < self.config.neighbours;
         self.judge_suspects();
         self.attributes.expire(self.now);
@@ -420,9 +422,9 @@ impl Overlay {
             return Instant::NEVER;
         }
         self.beat_at
-            .min(self.discover_at)
+            .min(self.join_at)
             .min(self.next_rejoin_timer())
-            .min(self.returning.next_timer())
+            .min(self.restart_inquiry.next_timer())
             .min(self.next_watch_timer())
             .min(self.next_link_timer())
             .min(self.views.rest_at())
@@ -436,11 +438,11 @@ impl Overlay {
         self.config.heartbeat_us / 2
     }
 
-    /// The same, link by link: longer where acknowledgements take longer.
+    /// The same for each link: longer where acknowledgements take longer.
     fn ack_wait(&self) -> AckWait {
         AckWait {
             least_us: self.ack_wait_us(),
-            others: self.patience,
+            others: self.ack_rtt,
         }
     }
 
@@ -455,7 +457,7 @@ impl Overlay {
             return Err(Reject::Full);
         }
         self.config.seeds.push(address.to_vec());
-        self.discover_at = self.now;
+        self.join_at = self.now;
         Ok(())
     }
 
@@ -539,7 +541,7 @@ impl Overlay {
         self.tell(self.own, kind, CauseKind::Announced, nobody, 0);
     }
 
-    /// Says goodbye to the others.
+    /// Leaves the job and tells the others.
     fn part(&mut self, exit_code: i32) {
         self.table.change(self.own, |own| {
             own.version = own.version.raised();
@@ -556,7 +558,7 @@ impl Overlay {
         }
         self.push_directly(Subject::Node(self.own));
         if let Some(rejoin) = self.rejoin.take() {
-            // Without links yet: who let us in tells the others.
+            // There are no links yet: the member that admitted this one tells the others.
             self.say(Intent::Direct {
                 to: rejoin.with,
                 subject: Subject::Node(self.own),
@@ -565,11 +567,11 @@ impl Overlay {
         }
     }
 
-    /// Falls silent for good.
+    /// Stops for good.
     fn stop(&mut self) {
         self.phase = Phase::Stopped;
         self.links.clear();
-        self.checks.clear();
+        self.indirect_probes.clear();
         self.acks.clear();
         self.outbox = Outbox::default();
         self.views = Views::default();
@@ -622,7 +624,7 @@ impl Overlay {
         });
     }
 
-    /// A number below `bound`, from the engine's own fixed generator.
+    /// A random number below `bound`, from the engine's own generator.
     fn random(&mut self, bound: u64) -> u64 {
         if bound == 0 {
             return 0;

@@ -1,14 +1,13 @@
-//! The random neighbours: approximately a K_r-connected random graph, kept by each for itself.
+//! Random neighbours: an approximately K_r-connected random graph, maintained by each member for itself.
 //!
-//! Intuition: everybody wants at least K_r acquaintances and puts up with at most twice as many.
-//! Whoever has too few asks strangers drawn at random; whoever has enough already declines, and
-//! the next stranger is asked. So no member stays with few for long, none collects many, and
-//! because every want is met by a random draw, the links stay those of a random graph, whose
-//! diameter is logarithmic and which no few deaths can cut.
+//! Each member wants at least K_r neighbours and accepts at most twice as many. A member with too few asks
+//! members drawn at random. A member with enough declines, and the next one is drawn. So no member has few
+//! neighbours for long and none collects many. All links are random draws: the graph stays a random graph,
+//! whose diameter is logarithmic and which few deaths cannot partition.
 //!
-//! Complication: while a zone fills, the first members know only each other and would stay among
-//! themselves. So a choice made when the view was less than half of what it is now is made anew,
-//! one at each change of the view: the old one is given up, a new one is drawn.
+//! While a zone boots, the first members know only each other and would stay connected among themselves. So
+//! a choice made when the view had less than half of its present size is replaced, one at each change of
+//! the view.
 
 use crate::identity::MemberId;
 use crate::link::Link;
@@ -18,7 +17,7 @@ use crate::overlay::outbox::Intent;
 use crate::overlay::topology::ask_again;
 
 impl Overlay {
-    /// How many random neighbours we have, asked or confirmed.
+    /// Number of random neighbours, asked or confirmed.
     pub(super) fn degree(&self) -> usize {
         self.links
             .values()
@@ -26,12 +25,12 @@ impl Overlay {
             .count()
     }
 
-    /// Most random neighbours: who asks beyond is declined.
+    /// Most random neighbours; further requests are declined.
     pub(super) fn degree_max(&self) -> usize {
         2 * self.config.neighbours
     }
 
-    /// Asks strangers until there are enough.
+    /// Asks random members until there are enough neighbours.
     pub(super) fn choose_neighbours(&mut self) {
         let missing = self.config.neighbours.saturating_sub(self.degree());
         if missing == 0 {
@@ -54,7 +53,7 @@ impl Overlay {
         }
     }
 
-    /// Gives up one choice that was made among less than half of those who are here now.
+    /// Replaces one choice that was made when the view had less than half of its present size.
     pub(super) fn renew_neighbours(&mut self) {
         let live = self.table.live();
         let confirmed = |link: &&mut Link| link.confirmed.is_some();
@@ -82,7 +81,7 @@ impl Overlay {
         self.topology_dirty = true;
     }
 
-    /// The members this engine keeps as random neighbours, chosen by either side.
+    /// The random neighbours of the local member, chosen by either side.
     pub fn neighbours(&self) -> impl Iterator<Item = MemberId> {
         self.links
             .iter()

@@ -1,8 +1,8 @@
-//! What is to be said, not yet said: intents of a few words, bounded.
+//! The outbox: a bounded queue of intents, each of which becomes a frame.
 //!
-//! An intent names whom and what kind; the frame is written from the table at the moment it goes,
-//! so that nothing stale is ever sent. Beats and regular news are not here: a flag and a list on
-//! the link are enough for them; nor are whole views (`views`), which are long and can wait.
+//! An intent names a receiver and a kind. The frame is written from the table when it is sent, so its
+//! content is never out of date. Not in the outbox: beats and regular news (a flag and a list on each
+//! link), and whole views (`views`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,19 +11,19 @@ use crate::identity::{MemberId, Version};
 use crate::link::Subject;
 use crate::overlay::interface::{Route, Target};
 
-/// Most intents waiting.
+/// Most intents in the queue.
 pub(super) const OUTBOX_MAX: usize = 8192;
-/// Addresses kept of senders that cannot be reached under their id.
-const STRAYS_MAX: usize = 8;
-/// Most senders of first requests that wait for an answer. In a boot of thousands many come at the same time; a sender
-/// that gets no answer repeats its request.
+/// Slots for addresses of senders that cannot be reached under their id.
+const ADDRESS_SLOTS: usize = 8;
+/// Most waiting `Verify` answers. Thousands may be due when a zone boots; a sender without an answer
+/// repeats its request.
 const VERIFIES_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Intent {
     Link {
         to: MemberId,
-        /// A reply to a request for these roles, else a request.
+        /// In a reply: the roles that were requested.
         asked: Option<u8>,
         route: Route,
     },
@@ -34,12 +34,12 @@ pub(super) enum Intent {
         to: MemberId,
         route: Route,
     },
-    Ask {
+    IndirectProbe {
         to: MemberId,
         suspect: MemberId,
         version: Version,
     },
-    Answer {
+    IndirectProbeReply {
         to: MemberId,
         suspect: MemberId,
         version: Version,
@@ -54,26 +54,26 @@ pub(super) enum Intent {
         subject: Subject,
         route: Route,
     },
-    Discover {
+    Join {
         target: Target,
         boot: bool,
     },
-    /// "You are held failed."
-    Claim {
+    /// The receiver is held failed.
+    FailureClaim {
         to: MemberId,
-        /// The frame of theirs that made us say so.
+        /// The frame of the receiver that this answers.
         answers: FrameName,
     },
-    /// "Your parameters differ from ours."
+    /// The receiver's parameters differ.
     Refuse {
         slot: usize,
     },
-    /// "We have one name": to that life of somebody.
-    Twin {
+    /// Another member uses the local name: sent to this incarnation of it.
+    NameConflict {
         slot: usize,
-        yours: u64,
+        receiver_incarnation: u64,
     },
-    /// The record of our own id's twin, or of an earlier life's successor.
+    /// The record held under the id of a sender that has another address or an earlier incarnation.
     Correct {
         slot: usize,
         about: MemberId,
@@ -83,34 +83,34 @@ pub(super) enum Intent {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outbox {
     intents: VecDeque<Intent>,
-    /// Addresses of senders that cannot be reached under their id (twins of a name).
-    strays: [Stray; STRAYS_MAX],
+    /// For senders that cannot be reached under their id (another member holds the name).
+    address_slots: [AddressSlot; ADDRESS_SLOTS],
     verifies: BTreeMap<MemberId, Verify>,
     /// The receiver of the last `Verify`.
-    verified: Stray,
+    verified: AddressSlot,
 }
 
-/// The answer to a request that was for anyone.
+/// The answer to a request for anyone.
 #[derive(Clone, Debug)]
 pub(super) struct Verify {
     pub(super) address: Vec<u8>,
     pub(super) boot: bool,
-    /// The request, and with it the life of its sender.
+    /// The request, and with it the incarnation of its sender.
     pub(super) request: FrameName,
 }
 
-/// An address that belongs to no member we know, for one frame.
+/// An address that belongs to no known member, for one frame.
 #[derive(Clone, Debug, Default)]
-struct Stray {
+struct AddressSlot {
     address: Vec<u8>,
     to: Option<Receiver>,
-    /// The frame is still to be written.
+    /// The frame is not written yet.
     waits: bool,
 }
 
 impl Outbox {
-    /// Adds one at the end; false if it is full. One that is waiting already is not doubled
-    /// when it is the last.
+    /// Adds an intent at the end; returns false if the queue is full. An intent equal to the last one is
+    /// not added again.
     pub(super) fn push(&mut self, intent: Intent) -> bool {
         if self.intents.back() == Some(&intent) {
             return true;
@@ -122,41 +122,41 @@ impl Outbox {
         true
     }
 
-    /// Adds one that goes to an address that belongs to no member; false if too many of those wait.
-    pub(super) fn push_to_stray(
+    /// Adds an intent for an address that belongs to no member; returns false if no slot is free.
+    pub(super) fn push_to_address(
         &mut self,
         to: Receiver,
         address: &[u8],
         intent: impl Fn(usize) -> Intent,
     ) -> bool {
-        let Some(slot) = self.strays.iter().position(|stray| !stray.waits) else {
+        let Some(slot) = self.address_slots.iter().position(|slot| !slot.waits) else {
             return false;
         };
-        self.strays[slot].address = address.to_vec();
-        self.strays[slot].to = Some(to);
-        self.strays[slot].waits = self.push(intent(slot));
-        self.strays[slot].waits
+        self.address_slots[slot].address = address.to_vec();
+        self.address_slots[slot].to = Some(to);
+        self.address_slots[slot].waits = self.push(intent(slot));
+        self.address_slots[slot].waits
     }
 
-    /// The address kept in this slot.
-    pub(super) fn stray(&self, slot: usize) -> Option<&[u8]> {
+    /// The address in a slot.
+    pub(super) fn slot_address(&self, slot: usize) -> Option<&[u8]> {
         Some(&*self.slot(slot)?.address)
     }
 
-    /// Whom a frame to the address in this slot is for.
-    pub(super) fn stray_receiver(&self, slot: usize) -> Option<Receiver> {
+    /// The receiver of a frame to the address in a slot.
+    pub(super) fn slot_receiver(&self, slot: usize) -> Option<Receiver> {
         self.slot(slot)?.to
     }
 
-    /// The slot behind all strays is that of `Verify`.
-    fn slot(&self, slot: usize) -> Option<&Stray> {
+    /// The slot after all others is that of `Verify`.
+    fn slot(&self, slot: usize) -> Option<&AddressSlot> {
         match slot {
-            STRAYS_MAX => Some(&self.verified),
-            _ => self.strays.get(slot),
+            ADDRESS_SLOTS => Some(&self.verified),
+            _ => self.address_slots.get(slot),
         }
     }
 
-    /// Adds an answer to a request that was for anyone, one for each sender; false if too many wait.
+    /// Adds an answer to a request for anyone, one for each sender; returns false if there are too many.
     pub(super) fn verify(&mut self, to: MemberId, verify: Verify) -> bool {
         if self.verifies.len() >= VERIFIES_MAX && !self.verifies.contains_key(&to) {
             return false;
@@ -165,25 +165,25 @@ impl Outbox {
         true
     }
 
-    /// The next of these answers, and the slot with its address.
+    /// The next of these answers, and the slot of its address.
     pub(super) fn pop_verify(&mut self) -> Option<(Verify, usize)> {
         let (to, mut verify) = self.verifies.pop_first()?;
         self.verified.address = core::mem::take(&mut verify.address);
-        self.verified.to = Some(Receiver::Life(to, verify.request.incarnation));
-        Some((verify, STRAYS_MAX))
+        self.verified.to = Some(Receiver::Member(to, verify.request.incarnation));
+        Some((verify, ADDRESS_SLOTS))
     }
 
     pub(super) fn pop(&mut self) -> Option<Intent> {
         let intent = self.intents.pop_front()?;
         if let Intent::Refuse { slot }
-        | Intent::Twin { slot, .. }
+        | Intent::NameConflict { slot, .. }
         | Intent::Correct { slot, .. }
-        | Intent::Discover {
-            target: Target::Stray(slot),
+        | Intent::Join {
+            target: Target::Address(slot),
             ..
         } = intent
         {
-            self.strays[slot].waits = false;
+            self.address_slots[slot].waits = false;
         }
         Some(intent)
     }

@@ -1,19 +1,18 @@
-//! The plain algorithm of the zone membership paper, selectable for comparison (ZM-08, ZM-09).
+//! Paper mode: the plain algorithm of the zone membership paper, for comparison (ZM-08, ZM-09).
 //!
-//! Intuition: the same letters and the same table, but no judgement of our own. Three kinds of
-//! news (alive, leave, suspicion) go through three procedures; what changed something waits for
-//! tau from the first change on and then goes to every neighbour, the one it came from included.
-//! A member is removed when Theta distinct reporters have accused it, whatever the size of the
-//! view; it objects by raising its minor, at every single accusation; who is removed stays in the
-//! history, and comes back with any higher version.
+//! It uses the same frames and the same table. Three kinds of news (alive, leave, suspicion) go through
+//! three procedures. A change waits for tau, from the first change on, and is then sent to every neighbour,
+//! including the one it came from. A member is removed when Theta distinct reporters have reported it,
+//! whatever the size of the view. It refutes each report by raising its minor. A removed member stays in
+//! the history, and comes back with any higher version.
 //!
-//! What is absent here and present in the default mode: probes and helpers, direct pushes, doubts
-//! about oneself, repair by digests, the rule for small views, claims and outcasts (so a policy of
-//! stopping has no effect), adaptive deadlines. What stays, because the algorithm does not speak
-//! of it: only ring successors are watched; letters are acknowledged and repeated, as a reliable
-//! connection would do it; what is said of a member is its state when the letter is written;
-//! nobody but the member itself decides over its own record; the own lateness is not held against
-//! others.
+//! Not in paper mode: probes and indirect probes, direct pushes, self-doubt, repair by digests, the rule
+//! for small views, failure claims and outcasts (so the policy `Stop` has no effect), adaptive deadlines.
+//!
+//! The algorithm leaves these open, and they are as in the default mode: only ring successors are observed;
+//! news is acknowledged and retransmitted, as a reliable connection would do; a fact is the state at the
+//! time when the frame is written; only a member itself decides over its own record; the local lateness is
+//! not held against others.
 
 use crate::event::{CauseKind, EventKind};
 use crate::evidence::ObservationKind;
@@ -29,7 +28,7 @@ impl Overlay {
         self.config.mode.is_paper()
     }
 
-    /// Time that a link rests after a letter: the default mode's use of tau.
+    /// Time that a link rests after a news frame: the default mode's use of tau.
     pub(super) fn pause_us(&self) -> u64 {
         if self.is_paper() {
             0
@@ -38,7 +37,7 @@ impl Overlay {
         }
     }
 
-    /// Puts a change on the list of every link; the first one sets the clock.
+    /// Puts a change on the list of every link; the first one starts the clock.
     pub(super) fn aggregate(&mut self, subject: Subject) {
         let at = self.now.after(self.config.mode.tau_us());
         for link in self.links.values_mut() {
@@ -47,12 +46,12 @@ impl Overlay {
         }
     }
 
-    /// One record that came with a letter.
+    /// Takes one record of a news frame.
     pub(super) fn process(&mut self, from: MemberId, fact: &NodeFact<'_>) {
         match fact.state {
             NodeState::Left => self.process_leave(from, fact),
             NodeState::Alive => self.process_alive(from, fact),
-            // Removals do not travel here, only the reports that make them.
+            // Removals are not sent in paper mode, only the reports that cause them.
             _ => self.counters.facts_refused += 1,
         }
     }
@@ -102,7 +101,7 @@ impl Overlay {
         }
     }
 
-    /// One report, whoever made it.
+    /// Takes one report, whichever member made it.
     pub(super) fn process_suspicion(
         &mut self,
         reporter: MemberId,
@@ -149,7 +148,7 @@ impl Overlay {
         self.fail(suspect, cause, reporters, silent_us, None);
     }
 
-    /// How long acknowledgements hold up a link: not at all in the plain algorithm.
+    /// How long acknowledgements delay a link: not at all in paper mode.
     pub(super) fn hold(&self) -> AckWait {
         let mut wait = self.ack_wait();
         if self.is_paper() {
@@ -158,7 +157,7 @@ impl Overlay {
         wait
     }
 
-    /// What we see ourselves is a report like any other.
+    /// Takes an observation of the local member as a report like any other.
     pub(super) fn suspect_plainly(&mut self, id: MemberId) {
         if let Some(version) = self.table.in_view(id).map(|member| member.version) {
             self.counters.reports += 1;
@@ -171,14 +170,14 @@ impl Overlay {
         }
     }
 
-    /// A discovery request or its answer: of two who met through the history, both speak up.
+    /// Takes a join request or its answer: two members that met through the history both refute.
     pub(super) fn met(&mut self, boot: bool) {
         if self.is_paper() && !boot {
             self.renew_own(self.own_version().raised());
         }
     }
 
-    /// A record as it travels; `None` if it does not.
+    /// A record as it is sent; `None` if it is not sent.
     pub(super) fn record_of<'a>(&self, member: &'a Member) -> Option<NodeFact<'a>> {
         let mut record = NodeFact::of(member);
         if self.is_paper() {
@@ -192,12 +191,12 @@ impl Overlay {
         Some(record)
     }
 
-    /// Whether an answer to a discovery has this member in it.
+    /// Whether the answer to a join request contains this member.
     pub(super) fn tells_in_view(&self, member: &Member) -> bool {
         !self.is_paper() || member.in_view()
     }
 
-    /// Brings the record of a member in line with the reports against it.
+    /// Updates the state of a member from the reports against it.
     fn mark_suspect(&mut self, id: MemberId) {
         let reports = self
             .suspicions

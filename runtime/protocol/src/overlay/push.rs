@@ -1,27 +1,23 @@
-//! How news travels: pushed along a tree at once, offered on all other links a moment later.
+//! News dissemination: pushed along a tree at once, offered as hints on all other links a moment later.
 //!
-//! Intuition: a rumour needs no more tellings than there are people. Everybody passes news on to
-//! a few friends; to the others it only says "have you heard of X?" a while later, and most have.
-//! Which friends? Those from whom news came first the last time: everybody's first teller makes a
-//! tree that reaches all. This is Plumtree (Leitao, Pereira, Rodrigues 2007) on the links of the
-//! overlay, with two rules:
+//! This is Plumtree (Leitao, Pereira, Rodrigues 2007) on the links of the overlay:
 //!
-//! - A link is *eager* or *lazy*. A letter that brought something new makes its link eager; the
-//!   second in a row that brought nothing makes it lazy. The receiver decides, and its
-//!   acknowledgement says so: both sides agree, and no other message is needed.
-//! - What changes goes at once over the eager links. On a lazy link it is put on the list of
-//!   *hints*, 22 bytes each instead of a record, which go half a millisecond later (on one side a
-//!   whole one) unless the other side has shown meanwhile that it knows. Who lacks what a hint
-//!   names asks for it, and the letter that answers makes the link eager: the tree grows around
-//!   the gap. Hints are not acknowledged; what all of them lose the digests in the beats find.
+//! - A link is *eager* or *lazy*. A news frame with new facts makes its link eager; the second in a row
+//!   without any makes it lazy. The receiver decides, and says so in its acknowledgement: both sides agree
+//!   without another message.
+//! - A change is sent at once over the eager links. On a lazy link its subject is put on the list of
+//!   *hints*: 22 bytes instead of a record, sent half a millisecond later (one millisecond on one of the
+//!   two sides), unless the peer has shown meanwhile that it knows. A receiver that lacks what a hint names
+//!   asks for it, and the reply makes the link eager: this repairs the tree. Hints are not acknowledged;
+//!   digests in the beats find what remains.
 //!
-//! Complications. The tree grew from where earlier news began, and the way along it from
-//! elsewhere can be twice as long as the shortest. But near its origin news that is passed on
-//! over *all* links hardly ever meets itself: so the origin does that, and in a large view those
-//! do it who hear it from the origin. In a small view the origin tells every single member of
-//! deaths, itself, and nobody needs to pass them on at once.
+//! Two additions shorten the way. The tree fits the origin of earlier news; from another origin the way
+//! along it can be twice as long as the shortest. Near the origin, news that is sent over *all* links
+//! hardly ever arrives twice. So the origin sends over all links, and in a large view so do the members
+//! that receive it from the origin. In a small view the origin of a death tells every member directly, and
+//! others do not pass it on at once.
 //!
-//! What this is not: the paper's way (`paper`), which tells all neighbours after tau.
+//! The paper's algorithm is another one (`paper`): it tells all neighbours after tau.
 
 use crate::codec::Writer;
 use crate::frame::Kind;
@@ -36,21 +32,21 @@ use crate::state::{NodeState, RankState};
 use crate::table::mix;
 use crate::wire::{HINT_SIZE, Hint};
 
-/// In views up to this size the origin of a death tells everybody directly.
+/// In views up to this size the origin of a death tells all members directly.
 const DIRECT_MAX: usize = 32;
-/// In views from this size on, those who hear news from its origin pass it on over all links.
+/// In views from this size on, a member that receives news from its origin sends it over all links.
 const WIDE_MIN: usize = 128;
-/// How long hints wait, in microseconds, on the side with the lower id; twice that on the other,
-/// so that one side's are enough.
+/// How long hints wait, in microseconds, on the side with the lower id. The other side waits twice as long,
+/// so that the hints of one side are enough.
 const HINT_PAUSE_US: u64 = 500;
 
-/// Most facts asked for within a heartbeat; of more, the digests will tell.
+/// Most facts requested within a heartbeat; digests find the rest.
 const ASKED_MAX: usize = 8192;
-/// How long who was asked for what it hinted at has time, before another is asked.
+/// How long a peer has to send a requested fact before another peer is asked.
 const ASKED_PAUSE_US: u64 = 2_000;
 
 impl Overlay {
-    /// What has changed goes to all but the one it came from.
+    /// Marks a changed subject on all links but that of `except`, from which it came.
     pub(super) fn spread(&mut self, subject: Subject, except: Option<MemberId>) {
         if planted::on(Fault::LostDirtyMark) {
             return;
@@ -75,7 +71,7 @@ impl Overlay {
         }
     }
 
-    /// Whether the news began with this member: it is about it, or reported by it.
+    /// Whether `member` is the origin of this news: it is about it, or reported by it.
     fn is_origin(&self, member: MemberId, subject: Subject) -> bool {
         match subject {
             Subject::Node(id) => {
@@ -87,7 +83,7 @@ impl Overlay {
         }
     }
 
-    /// Whether the origin of this news tells everybody itself.
+    /// Whether the origin of this news tells all members directly.
     fn is_told_to_all(&self, subject: Subject) -> bool {
         let about = match subject {
             Subject::Node(id) => self
@@ -103,8 +99,8 @@ impl Overlay {
         about && self.table.live() <= DIRECT_MAX
     }
 
-    /// The origin of a death tells everybody in a small view, the monitors in a large one, beside
-    /// the links, at once.
+    /// Tells a death from its origin, beside the links and at once: to all members of a small view, to the
+    /// monitors in a large one.
     pub(super) fn push_directly(&mut self, subject: Subject) {
         if self.is_paper() || self.table.live() > DIRECT_MAX {
             return self.tell_monitors(subject);
@@ -121,15 +117,15 @@ impl Overlay {
         }
     }
 
-    /// A letter came over a link: whether it stays in the tree (or comes into it).
-    pub(super) fn judge_letter(&mut self, from: MemberId, brought_news: bool) -> bool {
+    /// Updates the mode of a link after a news frame; returns whether it is eager.
+    pub(super) fn update_eager(&mut self, from: MemberId, brought_news: bool) -> bool {
         let is_paper = self.is_paper();
         let keeps = is_paper || planted::on(Fault::TreeNeverPruned);
         let link = self.links.get_mut(&from).filter(|_| !keeps);
-        link.is_none_or(|link| link.judge_letter(brought_news))
+        link.is_none_or(|link| link.update_eager(brought_news))
     }
 
-    /// The peer names what it holds, or asks for what we hold.
+    /// Takes hints: the peer names what it holds, or asks for what the local member holds.
     pub(super) fn take_hints(&mut self, from: MemberId, hints: &[Hint]) {
         let now = self.now;
         for hint in hints {
@@ -148,7 +144,7 @@ impl Overlay {
                 link.eager = true;
                 link.mark(hint.subject);
             } else if let Some(until) = until {
-                // Somebody else was asked just now; if it does not answer, this one is.
+                // Another peer was asked just now; ask this one if it does not reply.
                 link.want(hint.subject, *until);
             } else {
                 self.counters.hints_followed += 1;
@@ -159,8 +155,8 @@ impl Overlay {
         }
     }
 
-    /// What we hold about a subject, in 64 bits: the same for those who have nothing to tell each
-    /// other about it. 0 if there is nothing.
+    /// A hash of what is held about a subject: equal if two members have nothing to tell each other about
+    /// it. 0 for nothing.
     fn stamp(&self, subject: Subject) -> u64 {
         let stamp = match subject {
             Subject::Node(id) => self.table.get(id).map(|held| {
@@ -180,7 +176,7 @@ impl Overlay {
         stamp.unwrap_or_default()
     }
 
-    /// Hints for the next link that has some.
+    /// Writes hints for the next link that has some.
     pub(super) fn write_hints(&mut self, body: &mut [u8]) -> Option<Written> {
         let now = self.now;
         let (to, link) = self

@@ -1,15 +1,18 @@
-//! A datagram arrives: is it proven, is it new, is its sender somebody, and what does it say.
+//! Receives a datagram: checks its proof, its freshness and its sender, then takes its message.
 //!
-//! The order matters. Nothing is believed before the tag; nothing is counted as life before the
-//! replay window, and no frame that is older than one that has come; nothing but an introduction is taken from a
-//! stranger, and not even that from a frame that is for anyone (`contact`); and a member that is held
-//! failed is told so instead of being listened to, because what it says about others comes from
-//! a view that went another way.
+//! The order matters:
+//!
+//! - Nothing is taken before the tag is checked.
+//! - Only a frame that passes the replay window, and is newer than all before it, counts as a sign of life.
+//! - From an unknown sender only its own record is taken, and only from a frame for the local member
+//!   (`contact`).
+//! - A failed member gets a failure claim as its answer. Nothing else is taken from it: its view has
+//!   diverged.
 
 use crate::config::MTU_MAX;
 use crate::frame::{self, Header, Kind, Receiver};
 use crate::identity::{MemberId, Version, is_plausible};
-use crate::label::Label;
+use crate::member_info::MemberInfo;
 use crate::overlay::Overlay;
 use crate::overlay::interface::{Phase, Route};
 use crate::overlay::outbox::Intent;
@@ -26,7 +29,7 @@ impl Overlay {
         if bytes.len() > MTU_MAX {
             return Err(Reject::Oversized);
         }
-        let opened = frame::open(&key, self.own, &self.lives, bytes);
+        let opened = frame::open(&key, self.own, &self.incarnations, bytes);
         if opened == Err(Reject::WireVersion)
             && let Some(sender) = frame::other_release(&key, bytes)
         {
@@ -54,14 +57,14 @@ impl Overlay {
         let held = self.table.get(header.sender);
         let held = held.map_or(0, |member| member.version.incarnation);
         if !is_plausible(header.incarnation, held) {
-            // One such frame would keep out all that its sender ever says.
+            // Accepting one such frame would make all later frames of this sender look old.
             self.counters.incarnations_refused += 1;
             return Err(Reject::Malformed);
         }
         if opened.is_unaddressed {
             return Err(self.receive_unaddressed(header, &message));
         }
-        self.keep_door(header, introduction(&message))?;
+        self.reject_held_name(header, introduction(&message))?;
         let (sender, incarnation) = (header.sender, header.incarnation);
         match self
             .replay
@@ -85,7 +88,7 @@ impl Overlay {
         if self.rejoin.is_some() && !(tells_view && self.rejoins_with(header.sender)) {
             return self.receive_rejoining(header.sender, &message);
         }
-        self.agree(header, &message)?;
+        self.check_parameters(header, &message)?;
         self.admit(header, &message)?;
         if self.replay.advances(header.sender, header.sequence) {
             self.heard(header.sender);
@@ -93,12 +96,12 @@ impl Overlay {
         self.dispatch(header, message)
     }
 
-    /// While we take over somebody's view we take nothing from others. Those who ask whether we live
-    /// are told so: on our old side nobody knows why we are silent.
+    /// While the local member takes over a view, frames of other members are rejected. Probes are answered:
+    /// members of its old view do not know why it is silent.
     fn receive_rejoining(&mut self, from: MemberId, message: &Message<'_>) -> Result<(), Reject> {
         let asks = matches!(message, Message::Probe | Message::Link { asked: None, .. });
         if !asks || self.table.in_view(from).is_none() {
-            return Err(Reject::Stranger);
+            return Err(Reject::UnknownSender);
         }
         self.say(Intent::ProbeReply {
             to: from,
@@ -107,10 +110,10 @@ impl Overlay {
         Ok(())
     }
 
-    /// A frame from an earlier life than one we know. If somebody introduces itself with it, it
-    /// may be a twin, or a node whose clock went back: it is shown the record of its id.
+    /// Takes a frame of an earlier incarnation. If it introduces its sender, that may be another member of
+    /// this name, or a node whose clock went back: it is sent the record of its id.
     fn receive_old(&mut self, message: &Message<'_>) -> Reject {
-        if let Message::Discover { own, .. }
+        if let Message::Join { own, .. }
         | Message::Link {
             own, asked: None, ..
         } = message
@@ -120,17 +123,17 @@ impl Overlay {
         Reject::OldIncarnation
     }
 
-    /// Shows somebody the record that we hold of its id.
+    /// Sends the record that is held under the id of `own` to the address in `own`.
     pub(super) fn correct(&mut self, own: &NodeFact<'_>) {
         if self.answer_due(own.id) {
             let about = own.id;
-            let to = Receiver::Life(about, own.version.incarnation);
-            self.say_to_stray(to, own.address, |slot| Intent::Correct { slot, about });
+            let to = Receiver::Member(about, own.version.incarnation);
+            self.say_to_address(to, own.address, |slot| Intent::Correct { slot, about });
         }
     }
 
-    /// Whether who comes under the id of this member may be told what we hold of it: twice a
-    /// heartbeat, so that loss does not hide it for the deadline after which we seem silent.
+    /// Whether an answer to a sender with this id is due: at most twice a heartbeat, so that the loss of
+    /// one does not hide it for a whole deadline.
     pub(super) fn answer_due(&mut self, id: MemberId) -> bool {
         let (now, pause_us) = (self.now, self.config.heartbeat_us / 2);
         let mut due = false;
@@ -144,10 +147,10 @@ impl Overlay {
         due
     }
 
-    /// Decides whether the sender is somebody to listen to; takes its introduction first.
+    /// Takes the sender's own record, then decides whether to accept its message.
     fn admit(&mut self, header: Header, message: &Message<'_>) -> Result<(), Reject> {
         self.follow(header, message);
-        if self.take_mutual_claim(header, message) {
+        if self.take_mutual_failure_claim(header, message) {
             return Err(Reject::Outcast);
         }
         if let Some(own) = introduction(message)
@@ -157,23 +160,23 @@ impl Overlay {
             self.merge_node(header.sender, own);
         }
         let Some(member) = self.table.get(header.sender) else {
-            self.hear_of_the_former(message);
+            self.take_predecessor_claim(message);
             return Err(if self.is_full() {
                 Reject::Full
             } else {
-                Reject::Stranger
+                Reject::UnknownSender
             });
         };
         if header.incarnation > member.version.incarnation {
-            return Err(Reject::Stranger);
+            return Err(Reject::UnknownSender);
         }
         if header.incarnation < member.version.incarnation {
             return Err(self.receive_old(message));
         }
         match member.state {
-            // Strangers in paper mode: they may knock, and that is all.
+            // In paper mode they are unknown senders: only join messages are taken.
             NodeState::Left | NodeState::Failed if self.is_paper() => match message {
-                Message::Discover { .. } | Message::View { .. } | Message::Verify { .. } => Ok(()),
+                Message::Join { .. } | Message::View { .. } | Message::Verify { .. } => Ok(()),
                 _ => Err(Reject::Outcast),
             },
             NodeState::Left => {
@@ -184,27 +187,30 @@ impl Overlay {
             }
             NodeState::Failed => {
                 self.heard(header.sender);
-                self.claim(header);
+                self.send_failure_claim(header);
                 Err(Reject::Outcast)
             }
             _ => Ok(()),
         }
     }
 
-    /// Whoever says the last of its life says where that is now, whatever its version: one that asks what became
-    /// of it ("returning") may have another address, and claims and views have to get there.
+    /// Takes the sender's address from its newest frame, whatever the version: a member with a restart
+    /// inquiry may have another address, and failure claims and views must reach it.
     fn follow(&mut self, header: Header, message: &Message<'_>) {
         let Some(own) = introduction(message) else {
             return;
         };
-        let lives = |member: &Member| member.version.incarnation == header.incarnation;
-        let held = self.table.get(header.sender).filter(|member| lives(member));
+        let is_same = |member: &Member| member.version.incarnation == header.incarnation;
+        let held = self
+            .table
+            .get(header.sender)
+            .filter(|member| is_same(member));
         if held.is_some_and(|held| held.address() != own.address)
             && own.version.incarnation == header.incarnation
             && self.replay.is_latest(header.sender, header.sequence)
         {
             self.table
-                .change(header.sender, |member| member.label = Label::of(own));
+                .change(header.sender, |member| member.info = MemberInfo::of(own));
         }
     }
 
@@ -219,11 +225,11 @@ impl Overlay {
                 self.take_acks(from, acks.as_slice());
                 let late_us = u64::from(late_ms) * 1000;
                 self.table.note(from, |member| member.late_ms = late_ms);
-                // What is no sign of life is no beat whose regularity could tell how long to wait for one.
-                let is_life = self.replay.advances(from, header.sequence);
+                // A frame that is no sign of life says nothing about the regularity of beats.
+                let advances = self.replay.advances(from, header.sequence);
                 let link = self.links.get_mut(&from);
-                if let Some(link) = link.filter(|link| link.observes && is_life) {
-                    // A beat that was left out for the application's messages is no gap.
+                if let Some(link) = link.filter(|link| link.observes && advances) {
+                    // Application messages replaced these beats: they are no gap.
                     let heartbeat_us = self.config.heartbeat_us;
                     let stood_in = core::mem::take(&mut link.stood_in);
                     let excused_us = late_us + u64::from(stood_in) * heartbeat_us;
@@ -256,14 +262,16 @@ impl Overlay {
                 route: Route::All,
             }),
             Message::ProbeReply => {}
-            Message::Ask { suspect, version } => self.asked(from, suspect, version),
-            Message::Answer {
+            Message::IndirectProbe { suspect, version } => {
+                self.take_indirect_probe(from, suspect, version);
+            }
+            Message::IndirectProbeReply {
                 suspect,
                 version,
                 alive,
                 age_us,
             } => {
-                self.answered(from, suspect, version, alive, age_us);
+                self.take_indirect_probe_reply(from, suspect, version, alive, age_us);
             }
             Message::News {
                 want_ack,
@@ -276,11 +284,11 @@ impl Overlay {
                 self.counters.news_duplicates += known as u64;
                 let taken = self.take_facts(from, &facts);
                 if want_ack && taken {
-                    let eager = self.judge_letter(from, 2 * known <= facts.len());
+                    let eager = self.update_eager(from, 2 * known <= facts.len());
                     self.acknowledge(from, header.sequence | if eager { 0 } else { ACK_LAZY });
                 }
                 if want_ack && !self.links.contains_key(&from) {
-                    // It believes in a link that we have given up.
+                    // The sender has a link that was given up here.
                     self.say(Intent::Link {
                         to: from,
                         asked: None,
@@ -289,9 +297,13 @@ impl Overlay {
                 }
             }
             Message::Ack { acks } => self.take_acks(from, acks.as_slice()),
-            Message::Discover { claim, boot, .. } => {
-                if let Some(claim) = claim.filter(|_| !self.is_paper()) {
-                    self.claimed(from, &claim);
+            Message::Join {
+                failure_claim,
+                boot,
+                ..
+            } => {
+                if let Some(failure_claim) = failure_claim.filter(|_| !self.is_paper()) {
+                    self.take_failure_claim(from, &failure_claim);
                 }
                 self.met(boot);
                 if !self.views.add(from, boot) {
@@ -306,14 +318,18 @@ impl Overlay {
             } => {
                 self.met(boot);
                 self.take_facts(from, &facts);
-                self.let_in();
+                self.admit_restart();
                 if !corrects {
                     self.rejoined_with(from);
                 }
             }
-            Message::Claim { claim, .. } if !self.is_paper() => self.claimed(from, &claim),
+            Message::FailureClaim { failure_claim, .. } if !self.is_paper() => {
+                self.take_failure_claim(from, &failure_claim);
+            }
             Message::Verify { boot, answers, .. } => self.take_verify(from, boot, answers),
-            Message::Claim { .. } | Message::Refusal { .. } | Message::Twin { .. } => {}
+            Message::FailureClaim { .. }
+            | Message::Refusal { .. }
+            | Message::NameConflict { .. } => {}
             Message::Hint { hints } if !self.is_paper() => self.take_hints(from, &hints),
             Message::Hint { .. } => {}
             Message::Request { asks } => self.asked_attributes(from, &asks),
@@ -327,7 +343,7 @@ impl Overlay {
         if let Some(link) = self.links.get_mut(&from) {
             for ack in acks {
                 let took_us = link.acked(now, ack & !ACK_LAZY, ack & ACK_LAZY == 0);
-                took_us.into_iter().for_each(|us| self.patience.learn(us));
+                took_us.into_iter().for_each(|us| self.ack_rtt.sample(us));
             }
         }
     }
@@ -335,16 +351,16 @@ impl Overlay {
     fn acknowledge(&mut self, to: MemberId, sequence: u64) {
         let acks = self.acks.entry(to).or_default();
         if !acks.push(sequence) {
-            // Full: the sender repeats what is not acknowledged.
+            // Full: the sender retransmits what is not acknowledged.
             self.counters.acks_dropped += 1;
             return;
         }
         self.say(Intent::Ack { to });
     }
 
-    /// In the order leave, alive, suspicion, ranks: least chance of a false suspicion. False if
-    /// some fact is about a life we have not heard of yet: the frame is not acknowledged then,
-    /// and comes again.
+    /// Takes facts in the order leave, alive, suspicion, ranks, which makes false suspicions least likely.
+    /// Returns false if a fact is about an incarnation not known yet: the frame is then not acknowledged,
+    /// and is retransmitted.
     fn take_facts(&mut self, from: MemberId, facts: &[Fact<'_>]) -> bool {
         let mut taken = true;
         for stage in 0..4 {
@@ -385,16 +401,16 @@ impl Overlay {
         taken
     }
 
-    /// Whether a fact says more than we hold.
+    /// Whether a fact is newer than what the table holds.
     fn is_new(&self, fact: &Fact<'_>) -> bool {
         match fact {
             Fact::Node(node) => self.table.get(node.id).is_none_or(|held| {
                 match verdict::order((node.version, node.state), (held.version, held.state)) {
                     Order::Newer => true,
                     Order::Same => {
-                        let mut unheard = node.reporters.iter();
+                        let mut reporters = node.reporters.iter();
                         held.state == NodeState::Suspect
-                            && unheard.any(|reporter| !held.reporters.contains(reporter))
+                            && reporters.any(|reporter| !held.reporters.contains(reporter))
                     }
                     Order::Older => false,
                 }
@@ -416,7 +432,7 @@ impl Overlay {
     }
 
     pub(super) fn introduce_to(&mut self, to: MemberId) {
-        self.say(Intent::Discover {
+        self.say(Intent::Join {
             target: super::Target::Member(to),
             boot: true,
         });
@@ -429,11 +445,11 @@ impl Overlay {
     }
 }
 
-/// The sender's own record, in the kinds of frame that carry it.
+/// The sender's own record, if this kind of message carries it.
 fn introduction<'a, 'b>(message: &'b Message<'a>) -> Option<&'b NodeFact<'a>> {
     match message {
         Message::Link { own, .. }
-        | Message::Discover { own, .. }
+        | Message::Join { own, .. }
         | Message::View { own, .. }
         | Message::Verify { own, .. }
         | Message::Refusal { own, .. } => Some(own),

@@ -1,10 +1,9 @@
-//! Writing frames when a send slot is free: what others wait for first, what is long last.
+//! Writes frames, one for each free send slot: the most urgent first, long ones last.
 //!
-//! Beats come first: one that waits behind anything makes a busy member look like a dead one. Then
-//! intents, answers to probes among them; the first datagram of a view for each who knocked; news
-//! of the links; hints; the rest of views; attributes. Everything is written fresh from the table
-//! into the caller's buffer. Facts that do not fit into one datagram stay on their list for the
-//! next.
+//! Beats come first, since a delayed beat makes a busy member look dead. Then intents, among them replies
+//! to probes; the first datagram of each view; news of the links; hints; the rest of views; attributes.
+//! Each frame is written from the table into the caller's buffer. Facts that do not fit stay on their list
+//! for the next frame.
 
 use crate::codec::{Full, Writer};
 use crate::frame::{FRAME_OVERHEAD, HEADER_SIZE, Header, Kind, Receiver, TAG_SIZE, seal};
@@ -19,7 +18,7 @@ use crate::time::Instant;
 use crate::wire::{ASKED_SHIFT, Acks, Fact, NodeFact, write_version};
 
 impl Overlay {
-    /// Writes the next frame into `buffer` and says where it goes; `None` when all is said.
+    /// Writes the next frame into `buffer` and returns its receiver; `None` when there is nothing to send.
     /// The buffer has at least `mtu` bytes.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         self.now = self.now.max(now);
@@ -59,14 +58,14 @@ impl Overlay {
         }
     }
 
-    /// To an address that belongs to no member we know.
-    pub(super) fn say_to_stray(
+    /// Queues a frame for an address that belongs to no known member.
+    pub(super) fn say_to_address(
         &mut self,
         to: Receiver,
         address: &[u8],
         intent: impl Fn(usize) -> Intent,
     ) {
-        if !self.outbox.push_to_stray(to, address, intent) {
+        if !self.outbox.push_to_address(to, address, intent) {
             self.counters.outbox_dropped += 1;
         }
     }
@@ -86,7 +85,7 @@ impl Overlay {
                 continue;
             };
             let Some(to) = self.receiver_at(target) else {
-                // Forgotten since it was to be written.
+                // Dropped from the table since it was queued.
                 continue;
             };
             self.sequence += 1;
@@ -106,24 +105,24 @@ impl Overlay {
         }
     }
 
-    /// Whom a frame for this target is for.
+    /// The receiver that a frame for this target is for.
     fn receiver_at(&self, target: Target) -> Option<Receiver> {
         match target {
             Target::Member(id) => self.receiver(id),
             Target::Seed(_) => Some(Receiver::Anyone),
-            Target::Stray(slot) => self.outbox.stray_receiver(slot),
+            Target::Address(slot) => self.outbox.slot_receiver(slot),
         }
     }
 
-    /// The last life of a member that we know of: by its record, or by a frame that has come. A claim of a new life may
-    /// come before its record does.
+    /// The last known incarnation of a member: of its record, or of a frame received. A failure claim of a
+    /// new incarnation may arrive before its record.
     pub(super) fn receiver(&self, id: MemberId) -> Option<Receiver> {
         let recorded = self.table.get(id)?.version.incarnation;
-        let came = self.replay.life(id).unwrap_or_default();
-        Some(Receiver::Life(id, recorded.max(came)))
+        let came = self.replay.incarnation_of(id).unwrap_or_default();
+        Some(Receiver::Member(id, recorded.max(came)))
     }
 
-    /// What goes next; `None` if there is nothing, and inside if there is no longer a need for it.
+    /// Writes the next frame; `None` if there is none, and `Some(None)` if it is no longer needed.
     fn write_next(&mut self, body: &mut [u8]) -> Option<Option<Written>> {
         if let Some(beat) = self.write_beat(body) {
             return Some(Some(beat));
@@ -141,8 +140,8 @@ impl Overlay {
         if news.is_some() {
             return Some(news);
         }
-        let usual_us = self.patience.usual_us();
-        if let Some(view) = self.views.pop_rest(self.now, usual_us) {
+        let rto_us = self.ack_rtt.rto_us();
+        if let Some(view) = self.views.pop_rest(self.now, rto_us) {
             return Some(self.write_view(view, body));
         }
         self.write_attributes(body).map(Some)
@@ -154,7 +153,7 @@ impl Overlay {
         Some((writer.used(), kind, target, Class::News, route))
     }
 
-    /// What members say to each other about the talk itself, and about silence.
+    /// Writes intents about links and silence.
     fn write_short(
         &mut self,
         intent: Intent,
@@ -174,17 +173,17 @@ impl Overlay {
                 (Kind::Probe, Target::Member(to), Route::All)
             }
             Intent::ProbeReply { to, route } => (Kind::ProbeReply, Target::Member(to), route),
-            Intent::Ask {
+            Intent::IndirectProbe {
                 to,
                 suspect,
                 version,
             } => {
-                self.counters.asks_sent += 1;
+                self.counters.indirect_probes_sent += 1;
                 writer.u64(suspect.0).ok()?;
                 write_version(writer, version).ok()?;
-                (Kind::Ask, Target::Member(to), Route::Next)
+                (Kind::IndirectProbe, Target::Member(to), Route::Next)
             }
-            Intent::Answer {
+            Intent::IndirectProbeReply {
                 to,
                 suspect,
                 version,
@@ -196,11 +195,11 @@ impl Overlay {
                 write_version(writer, version).ok()?;
                 writer.u8(u8::from(alive)).ok()?;
                 writer.u32(age_us).ok()?;
-                (Kind::Answer, Target::Member(to), Route::Next)
+                (Kind::IndirectProbeReply, Target::Member(to), Route::Next)
             }
             Intent::Ack { to } => {
                 if self.links.get(&to).is_some_and(|l| l.can_send(self.now)) {
-                    // A letter goes there in a moment, and takes them along.
+                    // A news frame is sent to this member in a moment, and carries the acknowledgements.
                     return None;
                 }
                 let acks = self.acks.remove(&to)?;
@@ -211,7 +210,7 @@ impl Overlay {
         })
     }
 
-    /// What members say to each other about members.
+    /// Writes intents about members.
     fn write_facts(
         &mut self,
         intent: Intent,
@@ -226,35 +225,38 @@ impl Overlay {
                 self.counters.news_sent += 1;
                 (Kind::News, Target::Member(to), route)
             }
-            Intent::Discover { target, boot } => {
-                self.counters.discoveries += 1;
+            Intent::Join { target, boot } => {
+                self.counters.join_requests_sent += 1;
                 self.write_own(writer).ok()?;
                 writer.u8(u8::from(boot)).ok()?;
                 Parameters::of(&self.config).write(writer).ok()?;
                 match target {
                     Target::Member(to) if !boot && !self.is_paper() => {
                         writer.u8(1).ok()?;
-                        self.claim_about(to)?.write(writer).ok()?;
+                        self.failure_claim_about(to)?.write(writer).ok()?;
                     }
                     _ => writer.u8(0).ok()?,
                 }
-                (Kind::Discover, target, Route::All)
+                (Kind::Join, target, Route::All)
             }
-            Intent::Claim { to, answers } => {
-                self.claim_about(to)?.write(writer).ok()?;
+            Intent::FailureClaim { to, answers } => {
+                self.failure_claim_about(to)?.write(writer).ok()?;
                 answers.write(writer).ok()?;
-                (Kind::Claim, Target::Member(to), Route::All)
+                (Kind::FailureClaim, Target::Member(to), Route::All)
             }
             Intent::Refuse { slot } => {
                 self.write_own(writer).ok()?;
                 Parameters::of(&self.config).write(writer).ok()?;
-                (Kind::Refusal, Target::Stray(slot), Route::All)
+                (Kind::Refusal, Target::Address(slot), Route::All)
             }
-            Intent::Twin { slot, yours } => {
+            Intent::NameConflict {
+                slot,
+                receiver_incarnation,
+            } => {
                 self.write_own(writer).ok()?;
                 writer.u64(self.name_age_us()).ok()?;
-                writer.u64(yours).ok()?;
-                (Kind::Twin, Target::Stray(slot), Route::All)
+                writer.u64(receiver_incarnation).ok()?;
+                (Kind::NameConflict, Target::Address(slot), Route::All)
             }
             Intent::Correct { slot, about } => {
                 self.write_own(writer).ok()?;
@@ -262,7 +264,7 @@ impl Overlay {
                 writer.u8(1).ok()?;
                 writer.u16(1).ok()?;
                 self.write_fact(writer, Subject::Node(about)).ok()??;
-                (Kind::View, Target::Stray(slot), Route::All)
+                (Kind::View, Target::Address(slot), Route::All)
             }
             _ => return None,
         })
@@ -274,7 +276,7 @@ impl Overlay {
         writer.u8(u8::from(verify.boot)).ok()?;
         Parameters::of(&self.config).write(&mut writer).ok()?;
         verify.request.write(&mut writer).ok()?;
-        let target = Target::Stray(slot);
+        let target = Target::Address(slot);
         Some((writer.used(), Kind::Verify, target, Class::News, Route::All))
     }
 
@@ -285,7 +287,7 @@ impl Overlay {
         }
     }
 
-    /// A request or a reply; `None` inside if there is no longer anything to ask.
+    /// Writes a link request or a reply; `Ok(None)` if there is nothing to ask any more.
     fn write_link(
         &mut self,
         writer: &mut Writer<'_>,
@@ -306,7 +308,7 @@ impl Overlay {
         Ok(Some(()))
     }
 
-    /// One fact as the table has it now; `None` inside if there is nothing to say any more.
+    /// Writes one fact as the table has it now; `Ok(None)` if there is nothing to tell any more.
     fn write_fact(&self, writer: &mut Writer<'_>, subject: Subject) -> Result<Option<()>, Full> {
         let fact = match subject {
             Subject::Node(id) => self
@@ -340,7 +342,7 @@ impl Overlay {
         }
     }
 
-    /// As many records as fit; the rest follows later. Nothing if nothing is left to tell.
+    /// Writes as many records as fit; the rest follows later. `None` if there are none left.
     fn write_view(&mut self, view: View, body: &mut [u8]) -> Option<Written> {
         let View { to, from, .. } = view;
         let mut writer = Writer::new(body);
@@ -381,7 +383,7 @@ impl Overlay {
         Some((size, Kind::View, target, Class::News, Route::Next))
     }
 
-    /// News for the next link that has some.
+    /// Writes news for the next link that has some.
     fn write_news(&mut self, body: &mut [u8]) -> Option<Written> {
         let to = self
             .links
@@ -443,7 +445,7 @@ impl Overlay {
         let acks = self.acks.remove(&to).unwrap_or_default();
         let size = self.beat_body(body, &acks)?;
         self.counters.beats_sent += 1;
-        // Somebody waits for an acknowledgement.
+        // Acknowledgements wait for this beat.
         let class = if acks.as_slice().is_empty() {
             Class::Beat
         } else {
@@ -452,7 +454,7 @@ impl Overlay {
         Some((size, Kind::Beat, Target::Member(to), class, Route::Next))
     }
 
-    /// What a beat says now; its size.
+    /// Writes the content of a beat; returns its size.
     pub(super) fn beat_body(&self, body: &mut [u8], acks: &Acks) -> Option<usize> {
         let mut writer = Writer::new(body);
         writer.u16((self.lateness.figure_us() / 1000) as u16).ok()?;
@@ -462,5 +464,5 @@ impl Overlay {
     }
 }
 
-/// Size of the body, and where it goes how.
+/// Size of the body, kind, target, lane and rails.
 pub(super) type Written = (usize, Kind, Target, Class, Route);

@@ -1,13 +1,13 @@
-//! How much an engine keeps, and how much it may: for those who check that memory is bounded.
+//! Sizes of an engine's state and their bounds, for tests that memory is bounded.
 
 use crate::link::{FLIGHTS_MAX, Link};
 use crate::overlay::outbox::OUTBOX_MAX;
-use crate::overlay::{EVENTS_MAX, Overlay, handshake, helper, topology, views};
+use crate::overlay::{EVENTS_MAX, Overlay, handshake, indirect_probe, topology, views};
 
-/// Numbers of things kept.
+/// Counts of stored items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
-    /// Members in the view, ourselves included.
+    /// Members in the view, the local member included.
     pub live: usize,
     /// Removed members remembered.
     pub removed: usize,
@@ -19,16 +19,16 @@ pub struct Sizes {
     pub flights: usize,
     /// Replay windows.
     pub replay: usize,
-    /// Intents in the outbox, and views that are being told.
+    /// Intents in the outbox, and receivers of views.
     pub intents: usize,
-    /// Suspects looked after.
-    pub checks: usize,
+    /// Suspects under an indirect probe.
+    pub indirect_probes: usize,
     /// Events waiting for the host.
     pub events: usize,
 }
 
 impl Overlay {
-    /// How much is kept now.
+    /// The present sizes.
     #[must_use]
     pub fn sizes(&self) -> Sizes {
         Sizes {
@@ -39,15 +39,15 @@ impl Overlay {
             flights: self.links.values().map(|link| link.flights()).sum(),
             replay: self.replay.len(),
             intents: self.outbox.len() + self.views.len(),
-            checks: self.checks.len(),
+            indirect_probes: self.indirect_probes.len(),
             events: self.events.len(),
         }
     }
 
-    /// How much may be kept at most, by the configuration and by constants.
+    /// The bounds, from the configuration and from constants.
     #[must_use]
     pub fn limits(&self) -> Sizes {
-        // Requests beyond the bound are refused, own choices are not.
+        // Only requests are bounded; own choices are few.
         let links = handshake::REQUESTED_MAX + topology::OBSERVED_MAX + self.config.neighbours;
         let ranks: usize = self.table.iter().map(|member| member.ranks.len()).sum();
         let records = self.config.members_max + self.config.history_max;
@@ -59,7 +59,7 @@ impl Overlay {
             flights: links * FLIGHTS_MAX,
             replay: self.config.members_max + 256,
             intents: OUTBOX_MAX + views::VIEWS_MAX,
-            checks: helper::CHECKS_MAX,
+            indirect_probes: indirect_probe::INDIRECT_PROBES_MAX,
             events: EVENTS_MAX,
         }
     }

@@ -1,10 +1,10 @@
-//! Handing over to another worker: what an engine knows, in bytes, and an engine from them.
+//! Snapshot: the state of an engine in bytes, for the worker that takes over.
 //!
-//! The new worker continues the same life: same incarnation, next minor, the same table and rank
-//! facts, and it beats at once to those who observed its predecessor, so that they notice a gap
-//! of milliseconds and no death. It accuses nobody by what its predecessor heard: everybody
-//! starts as if just heard. Links, probes and windows are made anew, and of the attributes only our
-//! own are kept: those of others come again.
+//! The new worker continues the same incarnation, with the next minor, the same table and the same rank
+//! facts. It sends beats at once to the observers of its predecessor, which notice a gap of milliseconds
+//! and no failure. It does not judge by what its predecessor heard: the silences of all members begin anew.
+//! Links, probes and replay windows are not in a snapshot; of the attributes only the local ones are, the
+//! others are requested again.
 
 use thiserror::Error;
 
@@ -13,23 +13,22 @@ use crate::attributes::message::read_version;
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::config::{Config, ConfigError};
 use crate::identity::MemberId;
-use crate::label::Label;
 use crate::link::Link;
+use crate::member_info::MemberInfo;
 use crate::overlay::Overlay;
 use crate::table::Member;
 use crate::time::Instant;
 use crate::wire::{Fact, NodeFact};
 
 const SNAPSHOT_VERSION: u8 = 3;
-/// A new worker writes its attributes this far above its predecessor, whose last writes may be
-/// in no snapshot.
+/// Added to the attribute version of the predecessor, whose last writes may be in no snapshot.
 const MAP_VERSION_STEP: u64 = 1 << 24;
 /// Room for the longest fact.
 const FACT_MAX: usize = 512;
-/// Rank facts that the predecessor may have stated after its last snapshot; ours must be newer.
+/// Rank facts that the predecessor may have stated after its last snapshot; later ones must be newer.
 const UNSAVED_FACTS_MAX: u32 = 1 << 14;
 
-/// Why no engine could be made from a snapshot. Start a new one with a higher incarnation.
+/// Why a snapshot was refused. Start a new engine with a higher incarnation.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ResumeError {
     /// The configuration is refused.
@@ -50,7 +49,7 @@ impl From<Malformed> for ResumeError {
 }
 
 impl Overlay {
-    /// Writes what another worker needs after `bytes`' present content.
+    /// Appends the state for another worker to `bytes`.
     pub fn snapshot(&self, bytes: &mut Vec<u8>) {
         bytes.push(SNAPSHOT_VERSION);
         bytes.extend_from_slice(&self.rank_sequence.to_le_bytes());
@@ -79,12 +78,11 @@ impl Overlay {
         }
     }
 
-    /// An engine that continues the life in `snapshot`. Its incarnation wins over the
-    /// configuration's; name, address, key, seeds and timing come from the configuration, whose
-    /// `first_sequence` must be above every sequence the predecessor used.
+    /// An engine that continues the incarnation in `snapshot`. The incarnation comes from the snapshot;
+    /// name, address, key, seeds and timing come from the configuration, whose `first_sequence` must be
+    /// above every sequence of the predecessor.
     ///
-    /// # Errors
-    /// Why not; no engine was made.
+    /// # Errors The reason; no engine was made.
     pub fn resume(mut config: Config, snapshot: &[u8], now: Instant) -> Result<Self, ResumeError> {
         let mut reader = Reader::new(snapshot);
         if reader.u8()? != SNAPSHOT_VERSION {
@@ -104,10 +102,10 @@ impl Overlay {
         if own.id != MemberId::of(&config.name) || own.name != config.name {
             return Err(ResumeError::OtherName);
         }
-        // A life that asks what became of it speaks no louder than it did.
-        let asks = config.former == Some(own.version.incarnation);
+        // During a restart inquiry the minor is not raised.
+        let asks = config.previous_incarnation == Some(own.version.incarnation);
         if !asks {
-            config.former = None;
+            config.previous_incarnation = None;
             config.incarnation = own.version.incarnation;
         }
         let mut engine = Self::new(config)?;
@@ -118,15 +116,15 @@ impl Overlay {
         };
         engine.table.change(engine.own, |own| own.version = version);
         engine.now = now;
-        engine.discover_soon();
-        engine.naming.since = Some(named_since);
+        engine.join_soon();
+        engine.name_state.since = Some(named_since);
         engine.restore_attributes(map_version, &entries);
         while !reader.is_empty() {
             engine.restore(Fact::read(&mut reader)?)?;
         }
         if engine.table.live() > 1 {
-            // Where everybody is in the view nobody is asked: our predecessor was let in.
-            engine.let_in();
+            // All members are in the view, so the predecessor was admitted.
+            engine.admit_restart();
         }
         for id in observers {
             if engine.table.in_view(id).is_some() {
@@ -141,7 +139,7 @@ impl Overlay {
         Ok(engine)
     }
 
-    /// Our own map; everybody else's is asked for anew.
+    /// Restores the local attributes; those of other members are requested again.
     fn snapshot_attributes(&self, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&self.attributes_version(self.own).to_le_bytes());
         let entries: Vec<_> = self.attributes(self.own).collect();
@@ -155,7 +153,7 @@ impl Overlay {
         }
     }
 
-    /// Also a predecessor that had written nothing by its snapshot may have written since.
+    /// The predecessor may have written after a snapshot without any attributes.
     fn restore_attributes(&mut self, version: u64, entries: &[(u64, &[u8], &[u8])]) {
         let (now, own) = (self.now, self.own);
         self.attributes.open(own, self.own_version().incarnation);
@@ -173,7 +171,7 @@ impl Overlay {
     fn restore(&mut self, fact: Fact<'_>) -> Result<(), ResumeError> {
         match fact {
             Fact::Node(fact) if fact.id != self.own => {
-                let mut member = Member::new(fact.id, Label::of(&fact), fact.version);
+                let mut member = Member::new(fact.id, MemberInfo::of(&fact), fact.version);
                 member.state = fact.state;
                 member.cause = fact.cause;
                 member.exit_code = fact.exit_code;

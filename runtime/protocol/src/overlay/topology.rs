@@ -1,8 +1,8 @@
-//! Whom to link with: the ring successors we observe (the random ones are in `neighbours`).
+//! Topology: the ring successors that the local member observes (random links are in `neighbours`).
 //!
-//! The ring finds every death: somebody is always next. When a successor falls silent its own
-//! successor is observed as well, before the verdict: so that of many neighbours on the ring that
-//! die at once, the next is watched while the first is judged.
+//! On a ring every member is observed by another. When a successor falls silent, its own successor is
+//! observed too, before the verdict. So of several ring neighbours that die at once, the next one is
+//! watched while the first is being judged.
 
 use std::collections::BTreeSet;
 
@@ -15,21 +15,21 @@ use crate::overlay::outbox::Intent;
 use crate::planted::{self, Fault};
 use crate::time::Instant;
 
-/// Most members one member observes while some of them are silent.
+/// Most members observed while some of them are silent.
 pub(super) const OBSERVED_MAX: usize = 16;
-/// Least time between two changes of links, in microseconds; longer where acknowledgements take
-/// longer. In a large zone that fills, most links do not last: so fewer are made.
+/// Least time between two changes of links, in microseconds; longer if acknowledgements take longer. Most
+/// links do not last while a large zone boots, so fewer are made.
 const TOPOLOGY_US_MIN: u64 = 1_000;
-/// A neighbour that does not answer so many requests is replaced.
+/// Unanswered requests after which a neighbour is replaced.
 const REQUESTS_MAX: u32 = 8;
 
 impl Overlay {
-    /// Links: requests due, news to send again, and a new topology if the view changed.
+    /// Runs the links: due requests, retransmissions, and a new topology if the view has changed.
     pub(super) fn run_links(&mut self, judges: bool) {
         let is_time = self.rejoin.is_none() && self.now >= self.topology_at;
         if is_time && core::mem::take(&mut self.topology_dirty) {
             if self.table.live() > 1 && !self.is_paper() {
-                let pause_us = TOPOLOGY_US_MIN.max(self.patience.usual_us());
+                let pause_us = TOPOLOGY_US_MIN.max(self.ack_rtt.rto_us());
                 self.topology_at = self.now.after(pause_us.min(self.config.heartbeat_us));
             }
             self.choose_successors();
@@ -68,7 +68,7 @@ impl Overlay {
         }
     }
 
-    /// When a link next has news to send, or to send again.
+    /// When a link has news to send or to retransmit.
     pub(super) fn next_news_timer(&self) -> Instant {
         let wait = self.ack_wait();
         let next = self.links.values().map(|link| {
@@ -81,7 +81,7 @@ impl Overlay {
     pub(super) fn next_link_timer(&self) -> Instant {
         let wanting = self.links.values().filter(|link| link.wants_request());
         let request_at = wanting.map(|link| link.request_at).min();
-        // While we take over a view links wait for its end, which has a timer of its own.
+        // Links wait for the end of a rejoin, which has its own timer.
         let waits = self.rejoin.is_some() && !planted::on(Fault::NoRest);
         let topology_at = if self.topology_dirty && !waits {
             self.topology_at

@@ -1,19 +1,18 @@
-//! What the application's own messages say: they stand for beats.
+//! Application traffic as evidence: messages replace beats, or carry them.
 //!
-//! Intuition: who has just talked to you need not wave as well. A message that a rank of ours has had from a
-//! rank of a member is as good as a beat of it, and a member to which a rank of ours has just sent one
-//! need not get our beat, too.
+//! A message that a local rank has received from a rank of a member counts like a beat of that member. A
+//! beat to a member that a local rank has just sent a message to can be left out.
 //!
-//! Complication: a message may lie long before it is taken, and one that was taken after its sender's death
-//! is no sign of life. So it stands for one beat and no more: it moves the end of a silence to one
-//! heartbeat after the last frame at most, and of two beats in a row one is sent whatever the application
-//! says. What beats carry besides (digests, lateness) comes half as often then; acknowledgements that
-//! wait make their beat go. In paper mode there is none of this.
+//! A message may lie in a queue for long, and one received after its sender's death is no sign of life. So
+//! it replaces one beat and no more: it extends a silence to at most one heartbeat after the last frame,
+//! and of two beats in a row at least one is sent. The rest of a beat (digest, lateness) is then sent half
+//! as often. A beat with acknowledgements to carry is always sent. Paper mode does not use application
+//! traffic.
 //!
-//! Better still, the message carries the beat: written ahead, a part of a heartbeat before it is due, it goes
-//! in the application's own bytes, and the agent over there takes it out of them. It proves itself like any
-//! frame, and brings digest and lateness along. When it was sent nobody knows, and of rails it says nothing:
-//! so it counts for as much as the message that carried it, and no more.
+//! A message can also carry the beat itself. The beat is written ahead, a part of a heartbeat before it is
+//! due, and is taken out of the message by the receiver's agent. It is authenticated like any frame, and
+//! brings digest and lateness. When the message was sent is not known, and it says nothing about the rails.
+//! So it counts as much as the message that carried it.
 
 use crate::frame::{self, FRAME_OVERHEAD, HEADER_SIZE, Header, Kind, TAG_SIZE};
 use crate::identity::MemberId;
@@ -23,13 +22,13 @@ use crate::reject::Reject;
 use crate::time::Instant;
 use crate::wire::{Acks, Message};
 
-/// Bytes of the longest beat written ahead: it carries no acknowledgements.
+/// Size of the longest beat written ahead: it carries no acknowledgements.
 pub const BEAT_AHEAD_MAX: usize = FRAME_OVERHEAD + 2 + 8 + 1;
-/// So many beats in a row are sent, whatever the application says, after the peer has missed one.
+/// Beats in a row that are sent in any case after the peer has missed one.
 const ALL_BEATS: u64 = 64;
 
 impl Overlay {
-    /// A rank of ours has had a message from a rank of this member, so long ago.
+    /// A local rank has received a message from a rank of this member, `age_us` ago.
     pub(super) fn traffic_from(&mut self, id: MemberId, age_us: u64) -> Result<(), Reject> {
         if self.table.in_view(id).is_none() {
             return Err(Reject::Unknown);
@@ -44,7 +43,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// A message says that this member lived then. Whether that is news.
+    /// Takes a message as a sign of life; returns whether it is newer than the last one.
     fn vouch(&mut self, id: MemberId, at: Instant) -> bool {
         let Some(member) = self.table.in_view(id) else {
             return false;
@@ -60,7 +59,7 @@ impl Overlay {
         is_news
     }
 
-    /// A rank of ours has sent a message to a rank of this member, so long ago.
+    /// A local rank has sent a message to a rank of this member, `age_us` ago.
     pub(super) fn traffic_to(&mut self, id: MemberId, age_us: u64) -> Result<(), Reject> {
         let at = Instant(self.now.0.saturating_sub(age_us));
         let link = self.links.get_mut(&id).ok_or(Reject::Unknown)?;
@@ -68,8 +67,8 @@ impl Overlay {
         Ok(())
     }
 
-    /// This member asks for a sign when a beat to it was left out: it does not count the application's
-    /// messages, or has none. It gets all our beats for a while.
+    /// This member asks for a beat although one was left out for it: it does not count application
+    /// messages, or has none. All beats to it are sent for a while.
     pub(super) fn beats_are_missed(&mut self, id: MemberId) {
         let until = self.now.after(ALL_BEATS * self.config.heartbeat_us);
         if let Some(link) = self.links.get_mut(&id).filter(|link| link.left_out) {
@@ -77,8 +76,8 @@ impl Overlay {
         }
     }
 
-    /// Whose beats of this heartbeat the application's messages have replaced: none whose last one was,
-    /// too, nor one that has an acknowledgement to carry.
+    /// Leaves out the beats of this heartbeat that application messages replace. Not left out: the second
+    /// in a row, and one with an acknowledgement to carry.
     pub(super) fn leave_out_beats(&mut self) {
         if self.is_paper() {
             return;
@@ -94,9 +93,9 @@ impl Overlay {
         }
     }
 
-    /// Writes the next beat to a member ahead of its time into `buffer`, for a message of the application, and
-    /// says its size. `None` if that beat has to go by the rails, as every second one does. Say
-    /// `Input::TrafficTo` when a message has taken it: then it is left out. The buffer has
+    /// Writes the next beat to a member ahead of time into `buffer`, for a message of the application.
+    /// Returns its size, or `None` if that beat must go by the rails, as every second one does. The host
+    /// reports `Input::TrafficTo` when a message has taken it: then the beat is left out. The buffer has
     /// [`BEAT_AHEAD_MAX`] bytes.
     pub fn write_ahead(&mut self, now: Instant, to: MemberId, buffer: &mut [u8]) -> Option<usize> {
         let key = self.config.key?;
@@ -119,18 +118,18 @@ impl Overlay {
         Some(frame::seal(&key, header, receiver, buffer, size))
     }
 
-    /// From one beat to the next, in microseconds.
+    /// The heartbeat, in microseconds.
     #[must_use]
     pub fn heartbeat_us(&self) -> u64 {
         self.config.heartbeat_us
     }
 
-    /// How long before it is due a beat may be written ahead.
+    /// How long before its time a beat may be written ahead.
     fn ahead_us(&self) -> u64 {
         self.config.heartbeat_us / 4
     }
 
-    /// When the next beats go.
+    /// When the next beats are due.
     #[must_use]
     pub fn next_beat(&self) -> Instant {
         self.beat_at
@@ -142,11 +141,11 @@ impl Overlay {
         Instant(self.beat_at.0.saturating_sub(self.ahead_us()))
     }
 
-    /// A message of the application, had so long ago, carried these bytes: a beat of somebody in the view, or
+    /// Takes the bytes that a message of the application carried: a beat of a member in the view, or
     /// nothing.
     pub(super) fn carried(&mut self, bytes: &[u8], age_us: u64) -> Result<(), Reject> {
         let key = self.config.key.ok_or(Reject::NoKey)?;
-        let opened = frame::open(&key, self.own, &self.lives, bytes)?;
+        let opened = frame::open(&key, self.own, &self.incarnations, bytes)?;
         if opened.is_unaddressed {
             return Err(Reject::Malformed);
         }
@@ -161,18 +160,18 @@ impl Overlay {
         let member = self.table.in_view(from).filter(|_| from != self.own);
         let is_current = member.is_some_and(|m| m.version.incarnation == header.incarnation);
         if !is_current || self.phase != Phase::Running || self.rejoin.is_some() {
-            return Err(Reject::Stranger);
+            return Err(Reject::UnknownSender);
         }
         self.replay
             .accept(self.now, from, header.incarnation, header.sequence)?;
         self.counters.beats_carried += 1;
         self.table.note(from, |member| member.late_ms = late_ms);
-        // It came before it was due, and the next one comes when it would have come.
+        // It came before it was due; the next one comes when this one would have come.
         let at = Instant(self.now.0.saturating_sub(age_us)).after(self.ahead_us());
         if self.replay.advances(from, header.sequence) {
             self.vouch(from, at);
         } else if let Some(link) = self.links.get_mut(&from) {
-            // Something that was written later came before it: it is no sign of life, and no gap either.
+            // A later beat came before it: no sign of life, and no gap.
             link.stood_in = true;
         }
         self.take_beat(from, digest);

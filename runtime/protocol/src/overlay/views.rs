@@ -1,15 +1,13 @@
-//! Whole views on their way to those who knocked: a datagram each at once, the rest when there is time.
+//! Whole views for members that join: the first datagram of each at once, the rest when there is time.
 //!
-//! Intuition: who asks the way is told the next corner at once, even by a porter with a queue; the
-//! whole town plan comes later. When hundreds start together and know the same door, the whole
-//! plans for all of them would keep that door's owner busy for longer than a deadline, and whoever
-//! waits for a sign of its life would call it dead. So the first datagram of a view holds those that
-//! come next on the ring after the one who knocked, whom it is to observe; it can begin with them,
-//! and hears of the others from them as well.
+//! When hundreds of members join at the same seed, whole views for all of them would take longer than a
+//! deadline, and the members that wait would find the seed silent. So the first datagram of a view holds
+//! the ring successors of its receiver, which it is to observe. The receiver can begin with them, and
+//! learns of the others from them too.
 //!
-//! The rest goes when nothing else is to be said, to each in turn, and at most so many datagrams in
-//! the time that acknowledgements take of late (`patience`): where those are slow, so is this. Who
-//! knocks again gets a first datagram again, and never two views at the same time.
+//! The rest is sent when nothing else is to be sent: one datagram to each receiver in turn, at most
+//! `WINDOW` of them in the time of an acknowledgement (`ack_rtt`). A member that repeats its join request
+//! gets a first datagram again, and never two views at the same time.
 
 use core::ops::Bound;
 use std::collections::BTreeMap;
@@ -17,46 +15,46 @@ use std::collections::BTreeMap;
 use crate::identity::MemberId;
 use crate::time::Instant;
 
-/// Most who are being told a view.
+/// Most receivers of views at the same time.
 pub(super) const VIEWS_MAX: usize = 4096;
-/// Datagrams of views, the first ones not counted, in the time of an acknowledgement.
+/// Datagrams of views, without the first ones, in the time of an acknowledgement.
 const WINDOW: u32 = 32;
-/// The least time that is taken for it, in microseconds.
+/// The least value of that time, in microseconds.
 const WINDOW_US_MIN: u64 = 1_000;
 
-/// What is still to be told to one.
+/// The rest of a view for one receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct View {
     pub(super) to: MemberId,
-    /// The next record is this one's, or that of the next on the ring.
+    /// The next record is that of this member, or of the next one on the ring.
     pub(super) from: MemberId,
-    /// The answer is one to a newcomer, or goes on.
+    /// The view answers a seed request, or is a continuation.
     pub(super) boot: bool,
-    /// Nothing of it was told yet.
+    /// No datagram of it was sent yet.
     pub(super) is_first: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Views {
-    /// Those who were told nothing yet, and whether they boot.
+    /// Receivers without a first datagram, and whether each sent a seed request.
     firsts: BTreeMap<MemberId, bool>,
-    /// Where the others' views go on.
+    /// The next record of the other views.
     rests: BTreeMap<MemberId, MemberId>,
-    /// Who had the last turn.
+    /// The last receiver in turn.
     last: Option<MemberId>,
     left: u32,
     open_at: Instant,
 }
 
 impl Views {
-    /// Somebody knocked; false if there is no room.
+    /// Adds a receiver; returns false if there are too many.
     pub(super) fn add(&mut self, to: MemberId, boot: bool) -> bool {
         let is_known = self.firsts.contains_key(&to) || self.rests.contains_key(&to);
         if !is_known && self.len() >= VIEWS_MAX {
             return false;
         }
         self.rests.remove(&to);
-        // Who does not boot is told so, whatever else it said.
+        // A request that is not a seed request is answered as such, whatever came before.
         self.firsts
             .entry(to)
             .and_modify(|other| *other &= boot)
@@ -64,12 +62,12 @@ impl Views {
         true
     }
 
-    /// A datagram went out, and was not enough: the view goes on with this record.
+    /// A datagram was sent and the view continues with this record.
     pub(super) fn go_on(&mut self, to: MemberId, from: MemberId) {
         self.rests.insert(to, from);
     }
 
-    /// The next view that nothing was told of yet.
+    /// The next view without a first datagram.
     pub(super) fn pop_first(&mut self) -> Option<View> {
         let (to, boot) = self.firsts.pop_first()?;
         Some(View {
@@ -80,14 +78,14 @@ impl Views {
         })
     }
 
-    /// The next view that goes on, if it may; `usual_us` is how long acknowledgements take.
-    pub(super) fn pop_rest(&mut self, now: Instant, usual_us: u64) -> Option<View> {
+    /// The next view that may continue; `rto_us` is the time of an acknowledgement.
+    pub(super) fn pop_rest(&mut self, now: Instant, rto_us: u64) -> Option<View> {
         if now < self.rest_at() {
             return None;
         }
         if now >= self.open_at {
             self.left = WINDOW;
-            self.open_at = now.after(usual_us.max(WINDOW_US_MIN));
+            self.open_at = now.after(rto_us.max(WINDOW_US_MIN));
         }
         self.left -= 1;
         let last = self.last.map_or(Bound::Unbounded, Bound::Excluded);
@@ -108,7 +106,7 @@ impl Views {
         !self.firsts.is_empty()
     }
 
-    /// When a view may go on; never if there is none.
+    /// When a view may continue; never if there is none.
     pub(super) fn rest_at(&self) -> Instant {
         match (self.rests.is_empty(), self.left) {
             (true, _) => Instant::NEVER,
@@ -117,7 +115,7 @@ impl Views {
         }
     }
 
-    /// This one needs no view any more.
+    /// Drops the view for this receiver.
     pub(super) fn forget(&mut self, to: MemberId) {
         self.firsts.remove(&to);
         self.rests.remove(&to);
@@ -136,9 +134,9 @@ mod tests {
         numbers.into_iter().map(MemberId).collect()
     }
 
-    /// ZM-03: a first datagram for each who knocked, however often; then the rest in turns.
+    /// ZM-03: one first datagram for each receiver, however often it asks; then the rest in turns.
     #[test]
-    fn everybody_gets_a_first_datagram_and_the_rest_in_turns() {
+    fn each_receiver_gets_a_first_datagram_and_the_rest_in_turns() {
         let mut views = Views::default();
         for to in ids([3, 1, 2, 1, 3]) {
             assert!(views.add(to, true));
@@ -162,7 +160,7 @@ mod tests {
         assert_eq!((views.rests.len(), views.len()), (2, 3));
     }
 
-    /// No more than a window in the time that an acknowledgement takes.
+    /// At most a window in the time of an acknowledgement.
     #[test]
     fn the_rest_is_paced_by_how_long_acknowledgements_take() {
         let mut views = Views::default();
@@ -181,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_how_many_are_told() {
+    fn receivers_are_bounded() {
         let mut views = Views::default();
         for to in ids(0..VIEWS_MAX as u64) {
             assert!(views.add(to, true));

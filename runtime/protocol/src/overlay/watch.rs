@@ -1,9 +1,10 @@
-//! Watching others: silence, probes, helpers, reports. The rules are in `verdict`.
+//! Watch: silence, probes, indirect probes and reports. The rules are in `verdict`.
 //!
-//! Those we observe beat to us. When one is silent for one and a half heartbeats we ask it
-//! directly over every rail, and ask up to three helpers to look, every half heartbeat, until it
-//! is heard or the deadline is over. A helper probes for one heartbeat and answers *alive* (with
-//! how long ago it heard it) or *silent*, which counts as its report when our deadline is over.
+//! Observed members send beats to the local member. After one and a half heartbeats of silence, the local
+//! member probes the silent one directly over all rails, and asks up to three probers, every half
+//! heartbeat, until it is heard or the deadline is over. A prober probes for one heartbeat and replies
+//! *alive* (with the time since the last frame) or *silent*. *Silent* counts as a report of the prober when
+//! the local deadline is over.
 
 use crate::event::{CauseKind, EventKind};
 use crate::evidence::ObservationKind;
@@ -19,13 +20,13 @@ use crate::table::{Member, Reporters};
 use crate::time::Instant;
 use crate::verdict::{self, Silence};
 
-/// Helpers asked in one round.
-const HELPERS: usize = 3;
-/// Rounds in a heartbeat when there are no helpers.
+/// Probers asked in one round.
+const PROBERS_MAX: usize = 3;
+/// Rounds in a heartbeat when there are no probers.
 const LONELY_ROUNDS: u64 = 8;
 
 impl Overlay {
-    /// An authentic frame of this member's present life came.
+    /// Notes an authentic frame of a member's present incarnation.
     pub(super) fn heard(&mut self, id: MemberId) {
         let now = self.now;
         self.heard_any = now;
@@ -41,7 +42,7 @@ impl Overlay {
         self.found_alive(id);
     }
 
-    /// The fabric cannot reach a member: look at once instead of waiting for its silence.
+    /// The fabric cannot reach a member: probe it at once instead of waiting for its silence.
     pub(super) fn unreachable(&mut self, id: MemberId) -> Result<(), Reject> {
         if id == self.own || self.table.in_view(id).is_none() {
             return Err(Reject::Unknown);
@@ -51,20 +52,20 @@ impl Overlay {
             self.suspect_plainly(id);
             return Ok(());
         }
-        // Living ranks start their node's agent again: then it is a reason to look, and no more.
+        // Living ranks restart their node's agent: then this is a reason to probe, and no more.
         let returns = self.table.get(id).is_some_and(|member| {
             let mut states = member.ranks.values().map(|fact| fact.state);
             states.any(|state| matches!(state, RankState::Alive | RankState::Hung))
         });
         let alive_at = self.table.get(id).map_or(self.now, Member::alive_at);
         if let Some(link) = self.links.get_mut(&id).filter(|link| link.rounds == 0) {
-            // Helpers are asked from now on: what they find is about this.
+            // Probers are asked from now on: their replies are about this silence.
             link.rounds = 1;
             link.round_at = verdict::probe_at(alive_at.max(link.since), self.config.heartbeat_us);
         }
         match returns {
-            true => self.check(id, None, None),
-            false => self.look(id),
+            true => self.start_indirect_probe(id, None, None),
+            false => self.probe_unreachable(id),
         }
         Ok(())
     }
@@ -79,10 +80,10 @@ impl Overlay {
         for id in watched {
             self.watch(id);
         }
-        self.run_checks();
+        self.run_indirect_probes();
     }
 
-    /// One member we observe, at the time now.
+    /// Watches one observed member.
     fn watch(&mut self, id: MemberId) {
         let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
         let Some(member) = self.table.in_view(id) else {
@@ -105,11 +106,11 @@ impl Overlay {
         if silence == Silence::Usual {
             return;
         }
-        // For one who is late the deadline is long, and a helper may have been unlucky at its start.
+        // A late member has a long deadline, and a reply from its start may be wrong by now.
         link.forget_silent(now, self.config.deadline_us);
         if link.rounds == 0 || now >= link.round_at {
             link.rounds += 1;
-            // A silence that goes on after the report is looked at half as often.
+            // After the report, probes are half as frequent.
             let pause_us = if link.reported.is_some() {
                 heartbeat_us
             } else {
@@ -117,12 +118,12 @@ impl Overlay {
             };
             link.round_at = now.after(pause_us);
             self.topology_dirty |= link.rounds == 2;
-            let asked_helpers = self.probe_round(id, version);
-            if !asked_helpers
+            let has_probers = self.probe_round(id, version);
+            if !has_probers
                 && let Some(link) = self.links.get_mut(&id).filter(|l| l.is_unattested())
             {
-                // With nobody to ask, a few lost datagrams would be all the evidence there is. A helper
-                // that was asked and found it silent, too, is more than that.
+                // Without probers the only evidence would be a few lost datagrams. A prober that also found
+                // it silent is stronger evidence.
                 link.round_at = now.after(heartbeat_us / LONELY_ROUNDS);
             }
         }
@@ -147,8 +148,7 @@ impl Overlay {
         }
     }
 
-    /// Asks the silent one over all rails, and helpers: its other observers first. False if there
-    /// are none.
+    /// Probes a silent member over all rails, and asks probers. Returns false if there are none.
     pub(super) fn probe_round(&mut self, id: MemberId, version: Version) -> bool {
         if planted::on(Fault::NoProbes) {
             return true;
@@ -160,45 +160,45 @@ impl Overlay {
             asked: None,
             route: Route::All,
         });
-        self.ask_helpers(id, version)
+        self.request_indirect_probes(id, version)
     }
 
-    /// Asks up to three others to look after it, its other observers first. False if there are none.
-    pub(super) fn ask_helpers(&mut self, id: MemberId, version: Version) -> bool {
+    /// Asks up to three probers, other observers of the member first. Returns false if there are none.
+    pub(super) fn request_indirect_probes(&mut self, id: MemberId, version: Version) -> bool {
         let answered = self
             .links
             .get(&id)
             .map(|link| link.silent)
             .unwrap_or_default();
-        let able = |table: &crate::table::Table, helper: MemberId, own: MemberId| {
-            helper != own
-                && helper != id
-                && !answered.contains(helper)
+        let able = |table: &crate::table::Table, prober: MemberId, own: MemberId| {
+            prober != own
+                && prober != id
+                && !answered.contains(prober)
                 && table
-                    .get(helper)
+                    .get(prober)
                     .is_some_and(|m| m.state == NodeState::Alive)
         };
-        let mut helpers: Vec<MemberId> = self
+        let mut probers: Vec<MemberId> = self
             .table
             .predecessors(id)
             .take(self.config.successors)
             .map(|member| member.id)
-            .filter(|helper| able(&self.table, *helper, self.own))
-            .take(HELPERS - 1)
+            .filter(|prober| able(&self.table, *prober, self.own))
+            .take(PROBERS_MAX - 1)
             .collect();
         let mut others: Vec<MemberId> = self
             .table
             .iter_live()
             .map(|member| member.id)
-            .filter(|helper| able(&self.table, *helper, self.own) && !helpers.contains(helper))
+            .filter(|prober| able(&self.table, *prober, self.own) && !probers.contains(prober))
             .collect();
-        while helpers.len() < HELPERS && !others.is_empty() {
+        while probers.len() < PROBERS_MAX && !others.is_empty() {
             let index = self.random(others.len() as u64) as usize;
-            helpers.push(others.swap_remove(index));
+            probers.push(others.swap_remove(index));
         }
-        let any = !helpers.is_empty();
-        for to in helpers {
-            self.say(Intent::Ask {
+        let any = !probers.is_empty();
+        for to in probers {
+            self.say(Intent::IndirectProbe {
                 to,
                 suspect: id,
                 version,
@@ -207,7 +207,7 @@ impl Overlay {
         any
     }
 
-    /// Whether we hear nobody at all and should look at ourselves first.
+    /// Whether the local member hears no other member, and doubts itself first.
     pub(super) fn doubts_itself(&mut self) -> bool {
         let deadline_us = self.widened_deadline_us(0);
         let others = self.table.live() - 1;
@@ -221,7 +221,7 @@ impl Overlay {
         if doubts && self.doubted_since.is_none() {
             self.doubted_since = Some(self.now);
             self.counters.self_doubts += 1;
-            self.discover_soon();
+            self.join_soon();
             let all: Vec<MemberId> = self.table.iter_live().map(|member| member.id).collect();
             let to = all[self.random(all.len() as u64) as usize];
             if to != self.own {
@@ -231,7 +231,8 @@ impl Overlay {
         doubts
     }
 
-    /// Our own report against a member, with what the helpers found: `found` just now, others before.
+    /// Reports a member, for the local member and for the probers that found it silent; `found` is the last
+    /// of them.
     pub(super) fn report(&mut self, id: MemberId, cause: CauseKind, found: Option<MemberId>) {
         let Some(member) = self.table.in_view(id) else {
             return;
@@ -239,16 +240,16 @@ impl Overlay {
         let before = self.that_count(member.reporters);
         let mut reporters = before;
         let own = reporters.add(self.own);
-        for helper in self
+        for prober in self
             .links
             .get(&id)
             .map(|link| link.silent)
             .unwrap_or_default()
             .iter()
             .chain(found)
-            .filter(|helper| self.may_report(*helper))
+            .filter(|prober| self.may_report(*prober))
         {
-            reporters.add(helper);
+            reporters.add(prober);
         }
         if reporters == before {
             return;
@@ -266,7 +267,7 @@ impl Overlay {
         self.set_reporters(id, reporters, cause, silent_us, None);
         self.push_directly(Subject::Node(id));
         if self.table.in_view(id).is_some() {
-            // The accused hears of it at once, on every rail: it may object.
+            // Tells the reported member at once, on every rail, so that it can refute.
             let subject = Subject::Node(id);
             self.say(Intent::Direct {
                 to: id,
@@ -276,7 +277,7 @@ impl Overlay {
         }
     }
 
-    /// Who can report may have changed: judges all suspects again by the reports at hand.
+    /// Judges all suspects again: the set of members that can report may have changed.
     pub(super) fn judge_suspects(&mut self) {
         if self.table.suspects() == 0 || self.is_paper() {
             self.confront_at = Instant::NEVER;
@@ -312,8 +313,9 @@ impl Overlay {
         }
     }
 
-    /// A suspicion that lasts is put to the suspect itself, which refutes it if it can: others may
-    /// have dropped it, because they hold its reporter failed, and then nobody else would.
+    /// Whether to send lasting suspicions to the suspects, which refute them if they can. Others may have
+    /// dropped the suspicion, because they hold its reporter failed, and then no other member tells the
+    /// suspect.
     fn is_time_to_confront(&mut self) -> bool {
         let due = self.now >= self.confront_at;
         if due || self.confront_at == Instant::NEVER {
@@ -334,14 +336,14 @@ impl Overlay {
             } else if link.rounds == 0 {
                 verdict::probe_at(alive_at, self.config.heartbeat_us)
             } else {
-                // Forgiven since, it is not silent yet.
+                // A forgiven silence has begun anew.
                 let silent_at = verdict::probe_at(alive_at, self.config.heartbeat_us);
                 link.round_at.max(silent_at)
             };
             next = next.min(probe_at);
             if link.reported != Some(member.version) {
                 let report_at = alive_at.after(self.deadline_us(*id));
-                // In doubt about ourselves the rounds are the clock.
+                // During self-doubt the rounds set the time.
                 let report_at = if report_at <= self.now {
                     link.round_at
                 } else {
@@ -350,29 +352,29 @@ impl Overlay {
                 next = next.min(report_at);
             }
         }
-        for check in self.checks.values() {
-            next = next.min(check.next_at());
+        for probe in self.indirect_probes.values() {
+            next = next.min(probe.next_at());
         }
         next
     }
 
-    /// The deadline, widened by our own lateness, by theirs, and by how slow acknowledgements are, at
-    /// most by one second.
+    /// The deadline, widened by the local lateness, by the peer's, and by slow acknowledgements, by at most
+    /// one second.
     pub(super) fn widened_deadline_us(&self, theirs_us: u64) -> u64 {
         let late_us = self.lateness.figure_us() + theirs_us + self.slow_us();
         self.config.deadline_us + late_us.min(crate::lateness::LATE_MAX_US)
     }
 
-    /// By how much acknowledgements take longer than they should: then beats do, too, and a silence
-    /// says less. Who is dead acknowledges nothing, and so does not change this.
+    /// By how much acknowledgements are too slow: then beats are slow too, and a silence says less. A dead
+    /// member acknowledges nothing, and so does not change this.
     fn slow_us(&self) -> u64 {
         if self.is_paper() || planted::on(Fault::NoLatenessShift) {
             return 0;
         }
-        self.patience.usual_us().saturating_sub(self.ack_wait_us())
+        self.ack_rtt.rto_us().saturating_sub(self.ack_wait_us())
     }
 
-    /// How many distinct reporters it takes to remove this member: the rule for small views.
+    /// How many distinct reporters remove this member: the rule for small views.
     pub(super) fn threshold_for(&self, id: MemberId) -> usize {
         let steady = self.table.live() - self.table.suspects();
         let is_steady = self
@@ -382,8 +384,8 @@ impl Overlay {
         verdict::threshold(self.config.theta, steady - usize::from(is_steady))
     }
 
-    /// We overslept: nobody's silence in that time counts. That everybody is probed before being
-    /// judged follows from the deadlines, which the same lateness has widened.
+    /// The local member overslept: silence in that time does not count. All members are probed before they
+    /// are judged, since the same lateness has widened the deadlines.
     pub(super) fn forgive(&mut self, late_us: u64) {
         let now = self.now;
         self.table.note_all(|member| {
@@ -395,10 +397,10 @@ impl Overlay {
             link.arrivals.forget_last();
             link.forgive(now, late_us);
         }
-        for check in self.checks.values_mut() {
-            check.until = check.until.after(late_us);
-            check.probe_at = check.probe_at.min(now);
-            check.answer_at = check.answer_at.after(late_us);
+        for probe in self.indirect_probes.values_mut() {
+            probe.until = probe.until.after(late_us);
+            probe.probe_at = probe.probe_at.min(now);
+            probe.answer_at = probe.answer_at.after(late_us);
         }
         if late_us >= self.config.deadline_us {
             self.drowsy_until = now.after(2 * self.config.deadline_us);
@@ -409,8 +411,8 @@ impl Overlay {
         self.doubted_since = self.doubted_since.map(|at| at.after(late_us).min(now));
     }
 
-    /// What became of our suspicions we slept through. Passed on they would count as if they were of
-    /// today, our own reports among them.
+    /// Drops old suspicions: what became of them is not known, and passed on they would count as new, the
+    /// local reports among them.
     fn forget_suspicions(&mut self) {
         if self.is_paper() || planted::on(Fault::SleeperTellsOn) {
             return;
@@ -425,14 +427,14 @@ impl Overlay {
         }
     }
 
-    /// Whether we slept for a deadline, and woke not two ago: what we hold of others' silence, and what
-    /// lay in our sockets, is as old as our sleep. So we speak no verdict, take no report and pass none
-    /// on, and our view weighs nothing against another's.
+    /// Whether the local member overslept a deadline, less than two deadlines ago: its view, and the frames
+    /// in its sockets, are as old. Until then it makes no verdict, takes no report and passes none on, and
+    /// its view counts as the weakest.
     pub(super) fn is_drowsy(&self) -> bool {
         self.now < self.drowsy_until
     }
 
-    /// Everybody starts anew, as if just heard.
+    /// Restarts all silences now.
     pub(super) fn grace(&mut self) {
         let now = self.now;
         self.table.note_all(|member| member.vouched_at = now);

@@ -52,7 +52,11 @@ fn excesses(engine: &Overlay) -> impl Iterator<Item = (&'static str, usize, usiz
         ("facts on lists", sizes.dirty, limits.dirty),
         ("replay windows", sizes.replay, limits.replay),
         ("intents", sizes.intents, limits.intents),
-        ("checks", sizes.checks, limits.checks),
+        (
+            "indirect probes",
+            sizes.indirect_probes,
+            limits.indirect_probes,
+        ),
         ("events", sizes.events, limits.events),
     ]
     .into_iter()

@@ -68,7 +68,7 @@ impl Zone {
             let to = match transmit.target {
                 Target::Member(id) => self.engines.iter().position(|engine| engine.id() == id),
                 Target::Seed(_) => Some(0),
-                target @ Target::Stray(_) => {
+                target @ Target::Address(_) => {
                     let address = self.engines[sender].address_of(target);
                     let address = address.expect("it was just written");
                     NAMES.iter().position(|name| name.as_bytes() == address)
@@ -124,11 +124,11 @@ fn a_claim_that_comes_after_its_writer_has_died_casts_nobody_out() {
     for writer in [0, 1, 3, 4] {
         zone.still.push(writer);
         zone.run(SECOND);
-        let before = zone.engines[CAST_OUT].counters().claims_questioned;
+        let before = zone.engines[CAST_OUT].counters().failure_claims_requeried;
         for (_, bytes) in claims.iter().filter(|(by, _)| *by == writer) {
             let _ = zone.engines[CAST_OUT].handle(zone.now, Input::Datagram { bytes });
         }
-        told += zone.engines[CAST_OUT].counters().claims_questioned - before;
+        told += zone.engines[CAST_OUT].counters().failure_claims_requeried - before;
         zone.run(SECOND);
         assert_eq!(zone.outcasts(CAST_OUT), outcasts, "{}", NAMES[writer]);
     }

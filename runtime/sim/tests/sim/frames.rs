@@ -33,7 +33,7 @@ fn pass_on(
         let to = match transmit.target {
             Target::Member(id) => engines.iter().position(|engine| engine.id() == id),
             Target::Seed(_) => Some(0),
-            target @ Target::Stray(_) => {
+            target @ Target::Address(_) => {
                 let address = engines[sender].address_of(target).map(<[u8]>::to_vec);
                 let own = |engine: &Overlay| {
                     engine

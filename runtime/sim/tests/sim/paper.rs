@@ -36,7 +36,11 @@ fn the_plain_algorithm_finds_the_dead_without_any_addition() {
     }
     for node in world.running() {
         let counters = world.engine(node).counters();
-        let added = (counters.probes_sent, counters.asks_sent, counters.repairs);
+        let added = (
+            counters.probes_sent,
+            counters.indirect_probes_sent,
+            counters.repairs,
+        );
         assert_eq!(added, (0, 0, 0));
         assert_eq!((counters.self_doubts, counters.outcasts), (0, 0));
     }

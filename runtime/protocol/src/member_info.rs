@@ -1,21 +1,21 @@
-//! A member's name, group and address, one after the other in one piece of memory.
+//! `MemberInfo` is a member's name, group and address, in one allocation.
 //!
-//! Everybody keeps these of everybody: three pieces would take more for the pieces than for the
-//! letters in them.
+//! Every member stores this for every other member; three allocations would cost more than the text in
+//! them.
 
 use crate::age::Participant;
 use crate::config::Config;
 use crate::wire::NodeFact;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Label {
+pub(crate) struct MemberInfo {
     text: Box<[u8]>,
     name_size: u8,
     group_size: u8,
 }
 
-impl Label {
-    /// The bounds of names and groups are far below what is cut off here.
+impl MemberInfo {
+    /// Texts are cut at 255 bytes; the bounds of names and groups are far below.
     fn new(name: &str, group: &str, address: &[u8]) -> Self {
         let cut = |text: &str| text.len().min(usize::from(u8::MAX)) as u8;
         let (name_size, group_size) = (cut(name), cut(group));
@@ -32,12 +32,12 @@ impl Label {
         }
     }
 
-    /// As a record on its way has it.
+    /// From a record received.
     pub(crate) fn of(fact: &NodeFact<'_>) -> Self {
         Self::new(fact.name, fact.group, fact.address)
     }
 
-    /// Of a participant of age gossip.
+    /// From the participant list of age gossip.
     pub(crate) fn of_participant(participant: &Participant) -> Self {
         let Participant {
             name,
@@ -48,7 +48,7 @@ impl Label {
         Self::new(name, group, address.as_bytes())
     }
 
-    /// Our own.
+    /// Of the local member.
     pub(crate) fn own(config: &Config) -> Self {
         Self::new(&config.name, &config.group, &config.address)
     }
@@ -77,16 +77,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_together_comes_apart() {
+    fn parts_are_read_back() {
         for (name, group, address) in [
             ("n", "", &b"a"[..]),
             ("node17", "rack3", b"10.0.0.1@tcp0"),
             ("", "", &[0xff; 255]),
         ] {
-            let label = Label::new(name, group, address);
-            assert_eq!(label.name(), name);
-            assert_eq!(label.group(), group);
-            assert_eq!(label.address(), address);
+            let info = MemberInfo::new(name, group, address);
+            assert_eq!(info.name(), name);
+            assert_eq!(info.group(), group);
+            assert_eq!(info.address(), address);
         }
     }
 }

@@ -101,7 +101,7 @@ impl Zone {
         let mut config = config(at);
         config.address = address.as_bytes().to_vec();
         config.incarnation = LATER;
-        config.former = Some(FIRST);
+        config.previous_incarnation = Some(FIRST);
         config.first_sequence = self.now.0;
         self.members[at] = Some(Overlay::new(config).unwrap());
         at
@@ -182,7 +182,7 @@ fn who_asks_goes_on_asking() {
     let mut snapshot = Vec::new();
     alone.snapshot(&mut snapshot);
     let mut config = config(at);
-    (config.incarnation, config.former) = (LATER + 1, Some(FIRST));
+    (config.incarnation, config.previous_incarnation) = (LATER + 1, Some(FIRST));
     config.first_sequence = zone.now.0;
     let resumed = Overlay::resume(config, &snapshot, zone.now).unwrap();
     zone.members[at] = Some(resumed);
@@ -203,7 +203,7 @@ fn who_was_let_in_begins_the_new_life_also_with_another_worker() {
     let mut snapshot = Vec::new();
     lost.snapshot(&mut snapshot);
     let mut config = config(at);
-    (config.incarnation, config.former) = (LATER, Some(FIRST));
+    (config.incarnation, config.previous_incarnation) = (LATER, Some(FIRST));
     config.first_sequence = zone.now.0;
     let resumed = Overlay::resume(config, &snapshot, zone.now).unwrap();
     zone.members[at] = Some(resumed);

@@ -1,13 +1,13 @@
-//! What others say about ourselves, and what we do about it.
+//! Refutation: takes facts about the local member from others.
 //!
-//! A suspicion is refuted with a higher minor. A verdict that stands makes us an outcast: we say
-//! so to the application and come back with a higher incarnation, or stop.
+//! A suspicion is refuted with a higher minor. A verdict that stands makes the local member an outcast: the
+//! engine tells the application, and then rejoins with a higher incarnation or stops, by policy.
 
 use crate::config::Policy;
 use crate::event::{CauseKind, EventKind};
 use crate::identity::{ADDRESS_MAX, INCARNATION_MAX, MemberId, Version};
-use crate::label::Label;
 use crate::link::Subject;
+use crate::member_info::MemberInfo;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Phase;
 use crate::overlay::outbox::Outbox;
@@ -19,11 +19,11 @@ use crate::table::Reporters;
 use crate::verdict;
 use crate::wire::NodeFact;
 
-/// Own incarnations that frames may be written for: others hear of a new one later.
-const LIVES_MAX: usize = 4;
+/// Most own incarnations that frames are accepted for; the others learn of a new one later.
+const OWN_INCARNATIONS_MAX: usize = 4;
 
 impl Overlay {
-    /// What others say about ourselves. `from` is `None` for what we remember of a former worker.
+    /// Takes a fact about the local member. `from` is `None` for the record of a former worker.
     pub(super) fn merge_own(&mut self, from: Option<MemberId>, fact: &NodeFact<'_>) {
         let own = self.own_version();
         if self.phase != Phase::Running {
@@ -31,19 +31,19 @@ impl Overlay {
         }
         let elsewhere = fact.state.in_view() && self.is_elsewhere(fact);
         if elsewhere && fact.version.incarnation != own.incarnation {
-            // Ours before we moved, or somebody else's: if it lives, it answers.
-            self.address_twin(fact);
+            // The local member before it moved, or another member with this name: if it lives, it answers.
+            self.send_name_conflict(fact);
         }
         if fact.version.incarnation > own.incarnation {
             if elsewhere {
                 return;
             }
-            // A life of this node that we do not remember (its clock went back): stay above it.
+            // An incarnation of this node that was lost (its clock went back): begin a higher one.
             self.renew_own(fact.version.reborn());
             return;
         }
         if fact.version.incarnation < own.incarnation {
-            // Old news of us: the one who tells it could know better.
+            // An old fact: its sender gets the present record.
             if let Some(link) = from.and_then(|from| self.links.get_mut(&from)) {
                 link.mark(Subject::Node(self.own));
             }
@@ -82,8 +82,8 @@ impl Overlay {
         }
     }
 
-    /// Our rails have changed: everybody learns where we are reached now. It is the same life, so a
-    /// higher minor carries it.
+    /// The rails have changed: tells all members the new address with a higher minor of the same
+    /// incarnation.
     pub(super) fn move_to(&mut self, address: &[u8]) -> Result<(), Reject> {
         if address.is_empty() || address.len() > ADDRESS_MAX {
             return Err(Reject::Unknown);
@@ -92,35 +92,34 @@ impl Overlay {
             return Ok(());
         }
         self.config.address = address.to_vec();
-        let label = Label::own(&self.config);
-        self.table.change(self.own, |own| own.label = label);
+        let info = MemberInfo::own(&self.config);
+        self.table.change(self.own, |own| own.info = info);
         if self.phase == Phase::Running {
             self.renew_own(self.own_version().raised());
         }
         Ok(())
     }
 
-    /// Raises the own version and lets everybody know.
+    /// Raises the own version and spreads it.
     pub(super) fn renew_own(&mut self, version: Version) {
         if version.incarnation >= INCARNATION_MAX {
             return self.stop();
         }
         self.table.change(self.own, |own| own.version = version);
-        if !self.lives.contains(&version.incarnation) {
-            if self.lives.len() >= LIVES_MAX {
-                self.lives.remove(0);
+        if !self.incarnations.contains(&version.incarnation) {
+            if self.incarnations.len() >= OWN_INCARNATIONS_MAX {
+                self.incarnations.remove(0);
             }
-            self.lives.push(version.incarnation);
+            self.incarnations.push(version.incarnation);
         }
         self.spread(Subject::Node(self.own), None);
         self.carry_own_attributes();
     }
 
-    /// We were declared failed, by enough members: say so, and follow the policy.
+    /// Enough members declared the local member failed: tells the application and follows the policy.
     ///
-    /// Coming back, we forget whom *we* held failed (our view went another way than theirs) and
-    /// which reports we held, and take over the view of the one who told us before we talk to
-    /// anybody else.
+    /// Before a rejoin the engine forgets which members *it* held failed (the two views diverged) and all
+    /// reports, and takes over the view of the sender before it talks to any other member.
     pub(super) fn outcast(&mut self, from: Option<MemberId>, fact: &NodeFact<'_>) {
         self.counters.outcasts += 1;
         self.tell(
@@ -162,9 +161,9 @@ impl Overlay {
             self.tell(id, EventKind::NodeRecovered, CauseKind::Claimed, nobody, 0);
         }
         self.links.clear();
-        self.checks.clear();
+        self.indirect_probes.clear();
         self.acks.clear();
-        // What waits to be said is of a view that is over.
+        // Waiting messages belong to the old view.
         self.outbox = Outbox::default();
         self.views = Views::default();
         self.correlation.forget();
@@ -172,7 +171,7 @@ impl Overlay {
         self.doubted_since = None;
         self.heard_any = self.now;
         self.topology_dirty = true;
-        self.discover_soon();
+        self.join_soon();
         self.grace();
         self.renew_own(fact.version.max(self.own_version()).reborn());
         if let Some(with) = from {

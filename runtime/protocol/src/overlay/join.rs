@@ -1,13 +1,15 @@
-//! Knocking at doors: how a newcomer finds the others, and how the sides of a split find back.
+//! Join: finds other members at the start, and the other side of a split.
 //!
-//! Targets are, in turn from a random one on (in paper mode at random), the seeds that are not in the view
-//! and the members held failed; to the latter goes a claim with it, so that whoever lives after all learns of its death
-//! and speaks up: with a higher minor if the verdict does not stand by our rules, with a higher
-//! incarnation if it does (the paper raises the minor in both cases). The answer is the
-//! target's whole view. Frequent at first, then rarer, at last every five seconds; a member that
-//! is alone keeps trying more often, and most often when it has just begun: the others may open
-//! their doors a moment after it. Targets do not stay neighbours, and when there is no target
-//! nothing is sent.
+//! The targets of join requests are the seeds that are not in the view and the members that are held
+//! failed. They take turns, beginning with a random one; in paper mode each is drawn at random. A request
+//! to a failed member carries a failure claim. A member that lives after all learns of the verdict from it,
+//! and answers: with a higher minor if the verdict does not stand by the local rules, with a higher
+//! incarnation if it does. (In the paper it raises the minor in both cases.) The reply is the whole view of
+//! the target.
+//!
+//! The pause between requests grows, up to five seconds. A member that is alone sends more often, most
+//! often at its start, since its seeds may start a moment later. Targets do not become neighbours. Without
+//! targets nothing is sent.
 
 use std::collections::BTreeSet;
 
@@ -19,14 +21,15 @@ use crate::overlay::outbox::Intent;
 use crate::state::NodeState;
 use crate::time::Instant;
 
-/// Longest pause between two discoveries.
+/// Longest pause between two join requests.
 const WAIT_MAX_US: u64 = 5_000_000;
 /// Longest pause of a member that is alone, in heartbeats.
 const ALONE_BEATS: u64 = 10;
-/// Doors a member that is alone knocks at each time: most of a long list may be stale.
-const ALONE_KNOCKS: usize = 4;
+/// Most targets in one round of a member that is alone: many entries of a long seed list may be out of
+/// date.
+const ALONE_TARGETS_MAX: usize = 4;
 
-/// The first pause between two discoveries, in microseconds.
+/// The first pause between two rounds, in microseconds.
 pub(super) fn first_wait_us(config: &Config) -> u64 {
     match config.mode {
         Mode::Prompt { .. } => config.heartbeat_us / 4,
@@ -34,7 +37,7 @@ pub(super) fn first_wait_us(config: &Config) -> u64 {
     }
 }
 
-/// Coming back after having been declared failed: whose view we take over first.
+/// The rejoin of a member that was declared failed: the member whose view is taken over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rejoin {
     pub(super) with: MemberId,
@@ -43,54 +46,54 @@ pub(super) struct Rejoin {
 }
 
 impl Overlay {
-    pub(super) fn discover_soon(&mut self) {
-        self.discover_wait_us = 2 * self.config.heartbeat_us;
-        self.discover_at = self.now;
+    pub(super) fn join_soon(&mut self) {
+        self.join_wait_us = 2 * self.config.heartbeat_us;
+        self.join_at = self.now;
     }
 
-    pub(super) fn run_discovery(&mut self) {
+    pub(super) fn run_join(&mut self) {
         let alone = self.table.live() == 1 || self.doubted_since.is_some();
-        let begins = self.discover_wait_us < 2 * self.config.heartbeat_us;
-        let alone = alone || (begins && self.table.live() <= ALONE_KNOCKS);
+        let begins = self.join_wait_us < 2 * self.config.heartbeat_us;
+        let alone = alone || (begins && self.table.live() <= ALONE_TARGETS_MAX);
         if begins && !alone {
-            // The first knocks were answered: the other doors have time.
-            return self.discover_later();
+            // The first requests were answered: the other targets can wait.
+            return self.join_later();
         }
         let cap_us = if alone {
             ALONE_BEATS * self.config.heartbeat_us
         } else {
             WAIT_MAX_US
         };
-        self.discover_wait_us =
-            (self.discover_wait_us + self.discover_wait_us / 2).min(cap_us.min(WAIT_MAX_US));
-        let jitter_us = self.random(self.discover_wait_us / 4);
-        self.discover_at = self.now.after(self.discover_wait_us + jitter_us);
+        self.join_wait_us =
+            (self.join_wait_us + self.join_wait_us / 2).min(cap_us.min(WAIT_MAX_US));
+        let jitter_us = self.random(self.join_wait_us / 4);
+        self.join_at = self.now.after(self.join_wait_us + jitter_us);
         let mut targets = self.seeds_out_of_view();
         let failed = self
             .table
             .iter_removed()
             .filter(|m| m.state == NodeState::Failed || self.is_paper());
         targets.extend(failed.map(|member| (Target::Member(member.id), false)));
-        let knocks = targets.len().min(if alone { ALONE_KNOCKS } else { 1 });
-        for _ in 0..knocks {
+        let count = targets.len().min(if alone { ALONE_TARGETS_MAX } else { 1 });
+        for _ in 0..count {
             let index = match self.is_paper() {
                 true => self.random(targets.len() as u64) as usize,
-                false => self.discover_turn,
+                false => self.join_turn,
             };
-            self.discover_turn = self.discover_turn.wrapping_add(1);
+            self.join_turn = self.join_turn.wrapping_add(1);
             let (target, boot) = targets[index % targets.len()];
-            self.say(Intent::Discover { target, boot });
+            self.say(Intent::Join { target, boot });
         }
     }
 
-    fn discover_later(&mut self) {
-        self.discover_wait_us = 2 * self.config.heartbeat_us;
-        let jitter_us = self.random(self.discover_wait_us / 4);
-        self.discover_at = self.now.after(self.discover_wait_us + jitter_us);
+    fn join_later(&mut self) {
+        self.join_wait_us = 2 * self.config.heartbeat_us;
+        let jitter_us = self.random(self.join_wait_us / 4);
+        self.join_at = self.now.after(self.join_wait_us + jitter_us);
     }
 
-    /// Seeds that need to be knocked at: at the address of somebody in the view we talk anyway, and
-    /// those that we hold failed are to be told so when we knock.
+    /// Seeds that need a join request. A seed with the address of a member in the view needs none. A failed
+    /// member is sent a failure claim with its own request instead.
     fn seeds_out_of_view(&self) -> Vec<(Target, bool)> {
         let seeds = self.config.seeds.iter();
         let mut missing: BTreeSet<&[u8]> = seeds.map(Vec::as_slice).collect();
@@ -107,8 +110,8 @@ impl Overlay {
             .collect()
     }
 
-    /// We were declared failed: for one deadline, or until its view has come, we listen to the
-    /// one who told us and to nobody else, and tell nobody what we hold.
+    /// The local member was declared failed by the view of `with`. Until that view has come, and for at
+    /// most one deadline, it takes frames from `with` only, and sends its own view to no member.
     pub(super) fn rejoin_with(&mut self, with: MemberId) {
         let until = self.now.after(self.config.deadline_us);
         self.rejoin = Some(Rejoin {
@@ -125,7 +128,7 @@ impl Overlay {
         };
         if self.now >= rejoin.until {
             if rejoin.ask_at == Instant::NEVER {
-                // The view that has come is not what we slept through.
+                // The view is up to date again after the time overslept.
                 self.drowsy_until = self.now;
             }
             self.rejoin = None;
@@ -138,12 +141,12 @@ impl Overlay {
         }
     }
 
-    /// Whether it is this member's view that we take over.
+    /// Whether this is the member whose view is taken over.
     pub(super) fn rejoins_with(&self, id: MemberId) -> bool {
         self.rejoin.is_some_and(|rejoin| rejoin.with == id)
     }
 
-    /// A view came. It may have more datagrams: we give them half a heartbeat.
+    /// A view came. More datagrams of it may follow for half a heartbeat.
     pub(super) fn rejoined_with(&mut self, from: MemberId) {
         if let Some(rejoin) = self.rejoin.as_mut().filter(|rejoin| rejoin.with == from) {
             rejoin.until = rejoin

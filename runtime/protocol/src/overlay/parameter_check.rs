@@ -1,4 +1,4 @@
-//! Agreement on the parameters: who differs is refused, told so, and named to the application.
+//! Parameter check: a member whose parameters differ is refused, told so, and named to the application.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,11 @@ use crate::table::Reporters;
 use crate::time::Instant;
 use crate::wire::{Message, NodeFact};
 
-/// Most refused members remembered; those beyond are refused all the same, and named again.
+/// Most refused members remembered. Beyond them members are still refused, and named to the application
+/// again.
 const REFUSED_MAX: usize = 64;
 
-/// A member that is not listened to.
+/// A member whose frames are refused.
 #[derive(Clone, Debug)]
 pub(super) struct Refused {
     name: Box<str>,
@@ -28,13 +29,17 @@ pub(super) struct Refused {
 pub(super) type RefusedMembers = BTreeMap<MemberId, Refused>;
 
 impl Overlay {
-    /// Compares the parameters of one who introduces itself with ours.
-    pub(super) fn agree(&mut self, header: Header, message: &Message<'_>) -> Result<(), Reject> {
+    /// Compares the parameters in a message that introduces its sender with the local ones.
+    pub(super) fn check_parameters(
+        &mut self,
+        header: Header,
+        message: &Message<'_>,
+    ) -> Result<(), Reject> {
         let (own, theirs, is_refusal) = match message {
             Message::Link {
                 own, parameters, ..
             }
-            | Message::Discover {
+            | Message::Join {
                 own, parameters, ..
             }
             | Message::Verify {
@@ -54,13 +59,13 @@ impl Overlay {
         Err(Reject::Parameters)
     }
 
-    /// A frame of another wire version whose proof is right: a member of the job, another release.
+    /// An authentic frame of another wire version: a member of the job that runs another release.
     pub(super) fn refuse_release(&mut self, id: MemberId) {
         let nameless = Box::from("");
         self.note_refused(id, nameless, 0, Parameter::WireVersion);
     }
 
-    /// A frame of age gossip whose proof is right: a member of the job with the other engine.
+    /// An authentic frame of age gossip: a member of the job that runs the other engine.
     pub(super) fn refuse_engine(&mut self, id: MemberId) {
         self.note_refused(id, Box::from(""), 0, Parameter::Protocol);
     }
@@ -76,7 +81,7 @@ impl Overlay {
         self.note_refused(own.id, own.name.into(), incarnation, parameter);
     }
 
-    /// Remembers it, and tells the application once for each life and parameter.
+    /// Remembers a refused member. Tells the application once for each incarnation and parameter.
     fn note_refused(
         &mut self,
         id: MemberId,
@@ -115,7 +120,7 @@ impl Overlay {
         });
     }
 
-    /// Tells it our parameters, at most once a heartbeat.
+    /// Sends the local parameters to a refused member, at most once a heartbeat.
     fn answer_refused(&mut self, own: &NodeFact<'_>) {
         let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
         let Some(refused) = self.refused.get_mut(&own.id) else {
@@ -127,7 +132,7 @@ impl Overlay {
             return;
         }
         refused.answered_at = now;
-        let to = Receiver::Life(own.id, own.version.incarnation);
-        self.say_to_stray(to, own.address, |slot| Intent::Refuse { slot });
+        let to = Receiver::Member(own.id, own.version.incarnation);
+        self.say_to_address(to, own.address, |slot| Intent::Refuse { slot });
     }
 }
