@@ -18,7 +18,7 @@ SLURM_HEADER := $(wildcard $(or $(SLURM_INCLUDE_DIR),/usr/include)/slurm/slurm_v
 WORKSPACE  := --workspace $(if $(SLURM_HEADER),,--exclude muster-slurm)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build slurm-plugin demo check quick check-mpi4py test lint deny bench install dist check-dist check-spack clean \
+.PHONY: help setup build slurm-plugin demo check quick check-mpi4py test lint deny docs bench install dist check-dist check-spack clean \
 	bench-build bench-merge bench-idle bench-detect bench-foca bench-chitchat bench-fast bench-calm \
 	bench-killed bench-client bench-saved bench-noise bench-run bench-local
 
@@ -66,6 +66,9 @@ deny: ## licences, bans and sources of all dependencies (needs cargo-deny)
 	@command -v cargo-deny >/dev/null || { \
 		echo "make deny: cargo-deny is not installed: cargo install cargo-deny --locked" >&2; exit 1; }
 	$(CARGO) deny check
+
+docs: ## the guide as a book, under target/guide/book (needs mdbook)
+	@sh scripts/docs
 
 BENCH      := $(RELEASE)/muster bench
 DETECT     := $(BENCH) detect --members 64

@@ -199,7 +199,7 @@ pub extern "C" fn slurm_spank_init_post_opt(
                 state.agent = Some(agent);
                 state.word = lacks.map(|lacks| format!("node {node}: {lacks}"));
             }
-            Err(why) => state.word = Some(format!("node {node} goes without: {why}")),
+            Err(why) => state.word = Some(format!("node {node} runs without Muster: {why}")),
         }
     })
 }

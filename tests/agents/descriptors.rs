@@ -81,7 +81,7 @@ fn silent_connections_to_a_tcp_rail_leave_descriptors_for_ranks() {
     }
     let log = job.log(1);
     assert!(
-        log.contains("descriptors run out") && log.contains("muster(7)"),
+        log.contains("descriptors run out") && log.contains("muster-rails(7)"),
         "{log}"
     );
 

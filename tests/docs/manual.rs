@@ -212,6 +212,60 @@ fn every_command_has_a_page_and_every_shell_its_completions() {
     }
 }
 
+/// Lines of a help at most, as a terminal of 100 columns shows them; the rest is in a manual page.
+const HELP_LINES_MAX: usize = 40;
+const TERMINAL_COLUMNS: usize = 100;
+
+/// The helps of a command and of all below it, with the words that show them.
+fn helps(words: &[&str]) -> Vec<(String, String)> {
+    let done = Command::new(program("muster"))
+        .args(words)
+        .arg("--help")
+        .output();
+    let help = String::from_utf8(done.expect("muster runs").stdout).expect("text");
+    let listed = help.split("Commands:\n").nth(1).unwrap_or_default();
+    let listed = listed.lines().take_while(|line| line.starts_with("  "));
+    let mut all = Vec::new();
+    for line in listed.filter(|line| !line.starts_with("   ")) {
+        let name = line.split_whitespace().next().expect("a name");
+        if name != "help" {
+            all.extend(helps(&[words, &[name]].concat()));
+        }
+    }
+    all.push((words.join(" "), help));
+    all
+}
+
+#[test]
+fn the_help_of_every_command_fits_on_a_screen() {
+    let all = helps(&[]);
+    assert!(all.len() > 40, "{all:?}");
+    for (words, help) in &all {
+        let height = |line: &str| line.len().div_ceil(TERMINAL_COLUMNS).max(1);
+        let lines: usize = help.lines().map(height).sum();
+        assert!(
+            lines <= HELP_LINES_MAX,
+            "muster {words} --help: {lines} lines\n{help}"
+        );
+    }
+}
+
+/// The page of `muster run`, written by hand, has each of its options.
+#[test]
+fn the_page_of_muster_run_has_every_option() {
+    let page = fs::read_to_string(workspace().join("docs/man/muster-run.1")).expect("the page");
+    let (_, help) = helps(&["run"]).pop().expect("a help");
+    let options = words(&help, "--", |c| c.is_ascii_lowercase() || c == '-');
+    assert!(options.len() > 15, "{options:?}");
+    for option in options {
+        let name = option.trim_start_matches("--");
+        assert!(
+            page.contains(&format!("Fl -{name}")),
+            "muster-run.1: no {option}"
+        );
+    }
+}
+
 /// Everything that this program says of these pages, if there is such a program.
 fn said_by(program: &str, options: &[&str], pages: &[PathBuf]) -> Option<String> {
     let mut command = Command::new(program);

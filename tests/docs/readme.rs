@@ -1,5 +1,5 @@
-//! The README is true: its blocks about a running agent are the output of the commands in them, and
-//! each of its commands works.
+//! The README and the guide are true: their blocks about a running agent are the output of the commands in them, and
+//! each of their commands works.
 //!
 //! Numbers differ from run to run, and who reported first; the rest may not. `MUSTER_README=write` puts
 //! what this run printed in the place of the blocks.
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -28,7 +28,22 @@ const OF_MACHINE: &str = "muster doctor";
 /// Where the order and the number of lines are those of the evidence that came.
 const OF_EVIDENCE: &str = "muster why n4";
 
-/// A block of the README: its command, and what stands below it.
+/// The README and the pages of the guide in the order of its summary, with their texts.
+fn pages() -> Vec<(PathBuf, String)> {
+    let guide = workspace().join("docs/guide/src");
+    let summary = fs::read_to_string(guide.join("SUMMARY.md")).unwrap();
+    let names = summary.split("](").skip(1);
+    let names = names.filter_map(|rest| rest.split_once(')').map(|(name, _)| guide.join(name)));
+    let paths = [workspace().join("README.md")].into_iter().chain(names);
+    let read = |path: PathBuf| (path.clone(), fs::read_to_string(path).expect("a page"));
+    paths.map(read).collect()
+}
+
+fn text() -> String {
+    pages().into_iter().map(|(_, text)| text + "\n").collect()
+}
+
+/// A block of a page: its command, and what stands below it.
 fn blocks(readme: &str) -> Vec<(String, String)> {
     let fenced = readme.split("```").skip(1).step_by(2);
     let shown = fenced.filter_map(|block| {
@@ -137,22 +152,35 @@ fn run(command: &str, directory: &Path) -> (Option<i32>, String, String) {
 }
 
 /// Commands elsewhere that need no cluster; `./app` is a program.
-const ELSEWHERE: [&str; 3] = [
+const ELSEWHERE: [&str; 12] = [
+    "muster --version",
     "muster run --nodes 4 -n 8 -- ./app",
+    "muster run --nodes 4 -n 8 --label -- ./app",
+    "muster run --nodes 4 -n 8 -v -- ./app",
+    "muster run --nodes 4 -n 8 --on-loss=abort -- ./app",
+    "muster run --nodes 4 -n 8 --on-loss=continue -- ./app",
     "muster run -n 2 -- ./a : -n 6 ./b",
     "muster sim run tests/scenarios/zone-all-faults.toml",
+    "muster sim run tests/scenarios/zone-all-faults.toml --seed 7",
+    "muster sim sweep tests/scenarios/zone-all-faults.toml --seeds 20",
+    "muster sim compare --members 16 --loss 0 --seeds 1",
+    "muster sim lamport --members 16 --seeds 1",
 ];
 /// Two members without a job.
 const MEMBERS: [&str; 2] = [
     "musterd --name a --rail 127.0.1.1@udp0 --seed 127.0.1.1@udp0 --print-events plain",
     "musterd --name b --rail 127.0.1.2@udp0 --seed 127.0.1.1@udp0 --print-events plain",
 ];
-
+/// Two participants of age gossip, which name each other by NID.
+const PARTICIPANTS: [&str; 2] = [
+    "musterd --name a --rail 127.0.2.1@udp0 --protocol age --participants 127.0.2.[1-2]@udp0 --print-events plain",
+    "musterd --name b --rail 127.0.2.2@udp0 --protocol age --participants 127.0.2.[1-2]@udp0 --print-events plain",
+];
 /// A job of `muster run` and a simulated world, as the README has them.
 #[test]
 fn the_other_commands_of_the_readme_work() {
     let directory = tempfile::tempdir().unwrap();
-    let readme = fs::read_to_string(workspace().join("README.md")).unwrap();
+    let readme = text();
     let app = ["/usr/bin/true", "/bin/true"].map(Path::new);
     let app = app.into_iter().find(|path| path.exists()).expect("true");
     for name in ["app", "a", "b"] {
@@ -160,7 +188,7 @@ fn the_other_commands_of_the_readme_work() {
     }
     symlink(workspace().join("tests"), directory.path().join("tests")).unwrap();
     for command in ELSEWHERE {
-        assert!(readme.contains(command), "the README has no {command}");
+        assert!(readme.contains(command), "no page has {command}");
         let (code, said, error) = run(command, directory.path());
         assert_eq!(code, Some(0), "{command}: {said}{error}");
     }
@@ -179,28 +207,25 @@ impl Drop for Running {
 #[test]
 fn members_without_a_job_find_each_other_as_the_readme_starts_them() {
     let directory = tempfile::tempdir().unwrap();
-    let readme = fs::read_to_string(workspace().join("README.md")).unwrap();
+    let readme = text();
     let start = |command: &str| {
-        assert!(readme.contains(command), "the README has no {command}");
+        assert!(readme.contains(command), "no page has {command}");
         let mut shell = shell(&format!("exec {command}"), directory.path());
         let mut child = shell.stdout(Stdio::piped()).spawn().expect("sh");
         let output = BufReader::new(child.stdout.take().expect("piped"));
         (Running(child), output.lines().map_while(Result::ok))
     };
-    let (_a, mut first) = start(MEMBERS[0]);
-    assert!(
-        first
-            .next()
-            .is_some_and(|line| line.starts_with("READY a "))
-    );
-    let (_b, mut second) = start(MEMBERS[1]);
-    assert!(
-        second
-            .next()
-            .is_some_and(|line| line.starts_with("READY b "))
-    );
-    assert!(first.any(|line| line.starts_with("UP b ")));
-    assert!(second.any(|line| line.starts_with("UP a ")));
+    for ([a, b], [first_name, second_name]) in [
+        (MEMBERS, ["a", "b"]),
+        (PARTICIPANTS, ["127.0.2.1@udp0", "127.0.2.2@udp0"]),
+    ] {
+        let (_a, mut first) = start(a);
+        assert!(first.next().is_some_and(|line| line.starts_with("READY ")));
+        let (_b, mut second) = start(b);
+        assert!(second.next().is_some_and(|line| line.starts_with("READY ")));
+        assert!(first.any(|line| line.starts_with(&format!("UP {second_name} "))));
+        assert!(second.any(|line| line.starts_with(&format!("UP {first_name} "))));
+    }
 }
 
 #[test]
@@ -236,8 +261,8 @@ fn what_the_readme_shows_is_what_the_commands_print() {
     for member in &members[..3] {
         member.wait_for(&["DOWN n4".into()]);
     }
-    let path = workspace().join("README.md");
-    let mut readme = fs::read_to_string(&path).unwrap();
+    let mut pages = pages();
+    let readme = text();
     let shown = blocks(&readme);
     assert_eq!(
         shown
@@ -259,11 +284,13 @@ fn what_the_readme_shows_is_what_the_commands_print() {
                 "{command}: {error}"
             );
             if write {
-                readme = readme.replacen(
-                    &format!("$ {command}\n{block}"),
-                    &format!("$ {command}\n{printed}"),
-                    1,
+                let (before, after) = (
+                    format!("$ {command}\n{block}"),
+                    format!("$ {command}\n{printed}"),
                 );
+                for (_, page) in &mut pages {
+                    *page = page.replacen(&before, &after, 1);
+                }
                 break;
             }
             let (wanted, found) = (essence(&command, &block), essence(&command, &printed));
@@ -272,12 +299,14 @@ fn what_the_readme_shows_is_what_the_commands_print() {
             }
             assert!(
                 Instant::now() < end,
-                "{command}:\n{printed}\nREADME:\n{block}\n{wanted:?}\n{found:?}"
+                "{command}:\n{printed}\npage:\n{block}\n{wanted:?}\n{found:?}"
             );
         }
     }
     if write {
-        fs::write(&path, &readme).unwrap();
+        for (path, page) in &pages {
+            fs::write(path, page).unwrap();
+        }
     }
     let all = commands(&readme);
     assert!(all.len() > 15, "{all:?}");
@@ -305,9 +334,9 @@ const APP: &str = "#!/bin/sh\necho RAN\n";
 
 #[test]
 fn the_commands_for_slurm_work() {
-    let readme = fs::read_to_string(workspace().join("README.md")).unwrap();
+    let readme = text();
     for command in [PLUGIN, SRUN, SBATCH, RUN] {
-        assert!(readme.contains(command), "the README has no {command}");
+        assert!(readme.contains(command), "no page has {command}");
     }
     // Built, too.
     plugin(&program("musterd"));

@@ -545,7 +545,7 @@ fn what_cannot_run_is_refused() {
             &["--nodes", "4", "-n", "9", "--ppn", "2"],
             "true",
             2,
-            "-n 9 is not --ppn 2",
+            "-n 9 contradicts --ppn 2",
         ),
         (&["--nodes", "0"], "true", 2, "it is below 1"),
         (&["-n", "0"], "true", 2, "it is below 1"),

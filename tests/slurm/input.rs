@@ -51,9 +51,9 @@ fn texts(output: &Output) -> (String, String) {
 fn assert_told(said: &[String], node: usize, words: &[&str]) {
     let told: Vec<&String> = said
         .iter()
-        .filter(|line| line.contains("goes without"))
+        .filter(|line| line.contains("runs without Muster"))
         .collect();
-    let place = format!("node n{node} goes without: ");
+    let place = format!("node n{node} runs without Muster: ");
     assert!(told.len() == 1 && told[0].contains(&place), "{said:#?}");
     assert!(
         words.iter().all(|word| told[0].contains(word)),
@@ -195,7 +195,8 @@ fn a_plugin_that_does_not_fit_is_left_out() {
         cluster.set_plugins(&(line.trim_end().replace(&own, &other) + " default=on\n"));
         let said = hostnames(&cluster, "n[1-4]", &[], &[]);
         assert!(
-            said.iter().all(|line| !line.contains("goes without")),
+            said.iter()
+                .all(|line| !line.contains("runs without Muster")),
             "{said:#?}"
         );
         // srun does not know the option, and says so before there is a step.

@@ -8,56 +8,69 @@ use crate::config::{
     read_key_file, seeds_of_hosts, standing_key,
 };
 use crate::doorman::{Place, base_directory};
-use clap::{ArgMatches, Parser, ValueEnum};
+use clap::{ArgAction, ArgMatches, Parser, ValueEnum};
 use muster_fabric::PORT_DEFAULT;
 use std::path::{Path, PathBuf};
 
-/// The Muster agent: one per node and job. Clients start it by themselves, a scheduler as a step of
-/// the job (--serve, or no argument at all where MUSTER_JOB is set); by hand it is started as a
-/// member without a job, for servers, tests and measurements.
+/// The Muster agent: one per node and job.
+///
+/// Clients start it by themselves, a scheduler as a step of the job (--serve, or no argument at all where MUSTER_JOB is
+/// set); by hand it is started as a member without a job, for servers, tests and measurements.
 #[derive(Parser, Debug)]
-#[command(name = "musterd", version)]
+#[command(name = "musterd", version, disable_help_flag = true)]
 pub(super) struct Args {
+    /// Print help; musterd(8) has more.
+    #[arg(short, long, display_order = 1000, action = ArgAction::HelpShort)]
+    help: Option<bool>,
     /// Name of this member, unique in its job [default: the host's name].
     #[arg(long, env = "MUSTER_NODE")]
     name: Option<String>,
     /// What this node shares with those that may fail together with it, such as a rack.
     #[arg(long, default_value = "", env = "MUSTER_GROUP")]
     group: String,
-    /// What the smaller side of a split does: continue, or hold (condemn nobody); the same in the
-    /// whole job.
+    /// What the smaller side of a split does: continue, or hold (declare no failures).
+    ///
+    /// Must be identical on all nodes.
     #[arg(long, default_value = "continue", env = "MUSTER_MINORITY")]
     minority: String,
-    /// A network interface to use: ADDRESS[:PORT]@NET or INTERFACE[:PORT]@NET; repeat it
-    /// for more rails [default: every interface that is up, without bridges and tunnels].
+    /// A rail, ADDRESS[:PORT]@NET or INTERFACE[:PORT]@NET; repeat it for more.
+    ///
+    /// Default: every interface that is up, without bridges and tunnels.
     #[arg(long = "rail", value_name = "ADDR@NET", env = "MUSTER_RAILS")]
     rails: Vec<String>,
-    /// File with rails, peers, policy and limits in YAML, as muster export writes it; --rail is used
-    /// in place of its rails.
+    /// File with rails, peers, policy and limits, as muster export writes it.
+    ///
+    /// --rail is used in place of its rails.
     #[arg(long, value_name = "FILE", env = "MUSTER_CONFIG")]
     config: Option<PathBuf>,
     /// The address of a member to join; repeat it for more.
     #[arg(long = "seed", value_name = "ADDR@NET", env = "MUSTER_SEEDS")]
     seeds: Vec<String>,
-    /// The hosts of the job, as in n[1-4],x7: the agents there are joined, at the port and on the net
-    /// of the first rail.
+    /// The hosts of the job, as in n[1-4],x7.
+    ///
+    /// The agents there are joined, at the port and on the net of the first rail.
     #[arg(long, value_name = "LIST", env = "MUSTER_HOSTS")]
     hosts: Option<String>,
-    /// The port of rails that name none [default: any where no rail is given, else 7741; in a job whose
-    /// agents find each other by PMIx or MPI, the first of 7741, 7745 and so on up to 7993 that is free].
+    /// The port of rails that name none.
+    ///
+    /// Default: any where no rail is given, else 7741; in a job whose agents find each other by PMIx or MPI, the first
+    /// of 7741, 7745 and so on up to 7993 that is free.
     #[arg(long, env = "MUSTER_PORT")]
     port: Option<u16>,
     /// Timing: fast (10/40 ms), standard (20/60 ms) or quiet (200/1000 ms).
     #[arg(long, default_value = "standard", env = "MUSTER_PROFILE")]
     profile: String,
-    /// The engine: overlay, or age (age-vector gossip among the participants of a list); the same in
-    /// the whole job.
+    /// The engine: overlay, or age (age-vector gossip).
+    ///
+    /// Must be identical on all nodes.
     #[arg(long, default_value = "overlay", env = "MUSTER_PROTOCOL")]
     protocol: Protocol,
-    /// NIDs of all participants of age gossip, this node's among them: a list, ranges such as
-    /// 192.168.[1-2].[1-128/2]@o2ib0, or file:PATH; GROUP=NIDS puts them into a group; repeat it for
-    /// more [default: the first rails of --hosts]. Or who tells them: server:HOST:PORT (muster gossip
-    /// serve), or seeds:N, which are N nodes in all that PMIx, MPI or --seed make known.
+    /// Participants of age gossip: NIDs, file:PATH, server:HOST:PORT or seeds:N.
+    ///
+    /// NIDs of all participants, this node's among them: a list, ranges such as 192.168.[1-2].[1-128/2]@o2ib0, or
+    /// file:PATH; GROUP=NIDS puts them into a group; repeat it for more. Default: the first rails of --hosts.
+    /// server:HOST:PORT is a gossip server that tells them (muster gossip serve); seeds:N are N nodes in all that PMIx,
+    /// MPI or --seed make known.
     #[arg(long, value_name = "NIDS", env = "MUSTER_PARTICIPANTS")]
     participants: Vec<String>,
     /// A cycle of age gossip, in milliseconds.
@@ -69,21 +82,27 @@ pub(super) struct Args {
     /// Allow a cycle of age gossip below 200 ms.
     #[arg(long, env = "MUSTER_ALLOW_FAST_INTERVAL")]
     allow_fast_interval: bool,
-    /// The part of pings of age gossip that stay in the own group, as in 0.9 [default: groups do not
-    /// matter].
+    /// The part of pings of age gossip that stay in the own group, as in 0.9.
+    ///
+    /// Default: groups do not matter.
     #[arg(long, value_name = "L", env = "MUSTER_LOCAL")]
     local: Option<String>,
-    /// Directory for the state of age gossip as files, in a directory of this node [default: none].
+    /// Directory for the state of age gossip as files [default: none].
+    ///
+    /// Each node has a directory in it.
     #[arg(long, value_name = "DIR", env = "MUSTER_GOSSIP_STATE")]
     gossip_state: Option<PathBuf>,
-    /// Run in the foreground without a job and print one line for each change of view.
+    /// Run without a job and print one line for each change of view.
+    ///
+    /// In the foreground.
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["job", "serve", "dir", "while_input"])]
     print_events: Option<EventFormat>,
-    /// Serve the job that MUSTER_JOB names to clients on this node, in the foreground, until asked to
-    /// end.
+    /// Serve the job that MUSTER_JOB names to clients on this node.
+    ///
+    /// In the foreground, until asked to end.
     #[arg(long, conflicts_with = "job")]
     serve: bool,
-    /// With --serve: stay while standard input is open, then until the clients have gone.
+    /// With --serve: end when standard input closes and the clients have gone.
     ///
     /// Whoever writes there may say how tasks of this node have ended, in lines `ended RANK PID signal NUMBER` or
     /// `ended RANK PID exit CODE`: of those that never came to the agent nobody else knows.
@@ -92,23 +111,28 @@ pub(super) struct Args {
     /// File with the job key: 64 hexadecimal digits, mode 0600; - is standard input.
     #[arg(long, value_name = "FILE", env = "MUSTER_KEY_FILE")]
     key_file: Option<PathBuf>,
-    /// Serve the job with this key to clients on this node (started by the clients).
+    /// Serve the job with this key (used by clients).
     #[arg(long, requires = "dir")]
     job: Option<String>,
     /// Directory of the job's lock and socket on this node.
     #[arg(long, requires = "job")]
     dir: Option<PathBuf>,
-    /// With --job: in the place of an agent that was lost, for clients whose MPI is told of failures (given by
-    /// the clients).
+    /// With --job: replace an agent that was lost (used by clients).
+    ///
+    /// For clients whose MPI is told of failures.
     #[arg(long, requires = "job")]
     again: bool,
     /// How long to stay after the last client has gone, in milliseconds.
     #[arg(long, default_value = "2000", env = "MUSTER_LINGER_MS")]
     linger_ms: String,
-    /// Directory for the journal: each event a line of JSON, in a file of this job and node.
+    /// Directory for the journal [default: none].
+    ///
+    /// Each event is a line of JSON, in a file of this job and node.
     #[arg(long, value_name = "DIR", env = "MUSTER_JOURNAL")]
     journal: Option<PathBuf>,
-    /// Bound of the journal's file in KiB; the part before it is kept, too.
+    /// Bound of the journal's file in KiB.
+    ///
+    /// The part before it is kept, too.
     #[arg(
         long,
         value_name = "KB",
@@ -116,8 +140,9 @@ pub(super) struct Args {
         env = "MUSTER_JOURNAL_KB"
     )]
     journal_kb: String,
-    /// Directory for a second control socket, at which other users may ask, and change nothing
-    /// [default: none; they may not].
+    /// Directory for a control socket at which other users may ask [default: none].
+    ///
+    /// They may change nothing.
     #[arg(long, value_name = "DIR", env = "MUSTER_READABLE_IN")]
     readable_in: Option<PathBuf>,
     /// Seed of the agent's random choices [default: drawn, and logged].

@@ -109,8 +109,8 @@ impl Descriptors {
                     limit = self.limit,
                     unserved = self.unserved,
                     "descriptors run out, for TCP connections to this node's rails that bring no message; a new \
-                     worker takes over and closes them. Let no other hosts connect to the rails' ports: see Ports \
-                     and firewalls in muster(7)"
+                     worker takes over and closes them. Let no other hosts connect to the rails' ports: see \
+                     muster-rails(7)"
                 );
                 return true;
             }

@@ -19,9 +19,10 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Chooses an agent of this node.
 #[derive(Args)]
 pub(crate) struct AgentArgs {
-    /// The agent's control socket, or the directory that it is in, or that of its job, such as
-    /// /tmp/muster-run-PID [default: an agent of the job MUSTER_JOB, such as run-PID, else of the
-    /// only job of this user on this node].
+    /// The agent's control socket or its directory [default: by MUSTER_JOB].
+    ///
+    /// Or the directory of its job, such as /tmp/muster-run-PID. Default: an agent of the job MUSTER_JOB, such as
+    /// run-PID, else of the only job of this user on this node.
     #[arg(long, value_name = "PATH", env = "MUSTER_CONTROL")]
     agent: Option<PathBuf>,
 }

@@ -30,10 +30,11 @@ enum Command {
     Stop(ShowArgs),
     /// Show parameters, clock, and each participant's age and state.
     Status(ShowArgs),
-    /// Be the gossip server at which participants find each other, until ended: whoever is told
-    /// server:HOST:PORT joins here, and when all have come each is told all of them. It keeps the list in memory: one
-    /// that is started again waits for all to come again. So it has to be there whenever an agent may start; agents
-    /// that run, and those that replace a worker which crashed, need none.
+    /// Serve as the gossip server at which participants find each other, until ended.
+    ///
+    /// An agent with server:HOST:PORT joins here, and when all have come each is told all of them. The server keeps the
+    /// list in memory: one that is started again waits for all to come again. So it is required whenever an agent may
+    /// start; agents that run, and those that replace a worker which crashed, need none.
     Serve(ServeArgs),
 }
 
@@ -52,9 +53,10 @@ struct ServeArgs {
 
 #[derive(Args)]
 struct InitArgs {
-    /// NIDs of all participants, this node's among them: lists, ranges such as
-    /// 192.168.[1-2].[1-128/2]@o2ib0, or file:PATH; GROUP=NIDS puts them into a group. Or server:HOST:PORT
-    /// alone: the gossip server that tells them (gossip serve).
+    /// NIDs of all participants, file:PATH, or server:HOST:PORT.
+    ///
+    /// This node's NID is among them: lists, ranges such as 192.168.[1-2].[1-128/2]@o2ib0, or file:PATH; GROUP=NIDS
+    /// puts them into a group. Or server:HOST:PORT alone: the gossip server that tells them (gossip serve).
     #[arg(required = true, value_name = "NIDS")]
     participants: Vec<String>,
     /// A cycle, in milliseconds.

@@ -64,7 +64,7 @@ pub(super) fn choose(mut found: Vec<PathBuf>, wanted: &str) -> Result<PathBuf, C
         true => "choose one with --agent PATH, or a job with MUSTER_JOB=NAME",
         false => "choose one with --agent PATH",
     };
-    Err(CliError::new("which agent", format!("there are several:\n  {list}")).hint(hint))
+    Err(CliError::new("several agents run here", format!("choose one:\n  {list}")).hint(hint))
 }
 
 /// What tells agents apart: their job's name, or the socket of one without a job.
@@ -305,7 +305,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let two = ["a", "b"].map(|node| agent(place.path(), "servers", node, 2, false));
         let said = choose(two.to_vec(), "servers").unwrap_err().to_string();
-        assert!(said.contains("there are several"), "{said}");
+        assert!(said.contains("several agents run here"), "{said}");
         assert!(
             said.ends_with("hint: choose one with --agent PATH"),
             "{said}"

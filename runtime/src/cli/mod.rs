@@ -52,7 +52,7 @@ mod yaml;
 
 use crate::config::{forget_values, refusal, strange_settings};
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
@@ -61,8 +61,17 @@ use std::sync::OnceLock;
 
 /// Failure detection and membership for HPC jobs.
 #[derive(Parser)]
-#[command(name = "muster", version, about, arg_required_else_help = true)]
+#[command(
+    name = "muster",
+    version,
+    about,
+    arg_required_else_help = true,
+    disable_help_flag = true
+)]
 struct Cli {
+    /// Print help; the manual page has more.
+    #[arg(short, long, global = true, display_order = 1000, action = ArgAction::HelpShort)]
+    help: Option<bool>,
     #[command(subcommand)]
     command: Command,
 }

@@ -89,6 +89,7 @@ struct SetArgs {
     #[arg(long, value_parser = number)]
     pause_max_us: Option<u64>,
     /// Without an acknowledgement for so long a bulk message goes by another path, in microseconds.
+    ///
     /// Each time-out is shorter than the next: transport, retry, reply, upper. The agent keeps them; it sends
     /// no bulk messages itself.
     #[arg(long, value_parser = number)]

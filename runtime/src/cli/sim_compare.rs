@@ -162,7 +162,12 @@ pub(crate) fn main(args: &CompareArgs) -> Result<(), CliError> {
                 if !wanted(name) {
                     continue;
                 }
-                let found = measure(args, (*members as usize, *loss), contender, quiet_us);
+                let found = measure(
+                    args,
+                    (*members as usize, *loss),
+                    (name, contender),
+                    quiet_us,
+                );
                 let row = Row::of(name, *members as usize, *loss, &found);
                 if is_text {
                     println!("{}", row.line());
@@ -193,7 +198,7 @@ pub(crate) fn main(args: &CompareArgs) -> Result<(), CliError> {
 fn measure(
     args: &CompareArgs,
     (members, loss): (usize, u32),
-    contender: Contender,
+    (name, contender): (&str, Contender),
     quiet_us: u64,
 ) -> Vec<Compared> {
     let mut network = Network::with_round_trip(args.round_trip_us);
@@ -210,9 +215,7 @@ fn measure(
         let since = Instant::now();
         let found = compare(&setting, seed, thread_cpu_ns);
         let took = since.elapsed().as_secs_f64();
-        eprintln!(
-            "{contender:?}, {members} members, loss {loss} %, seed {seed}: {took:.1} s to simulate"
-        );
+        eprintln!("{name}, {members} members, loss {loss} %, seed {seed}: {took:.1} s to simulate");
         found
     });
     found.collect()

@@ -160,6 +160,8 @@ fn measure(sizes: &[usize], seeds: &[u64]) -> Found {
         .collect();
     let mut found = vec![vec![LamportFound::default(); CONDITIONS.len()]; sizes.len()];
     let (next, results) = (AtomicUsize::new(0), Mutex::new(&mut found));
+    // What is said while it runs, since it takes minutes.
+    let done = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..cores() {
             scope.spawn(|| {
@@ -172,6 +174,9 @@ fn measure(sizes: &[usize], seeds: &[u64]) -> Found {
                     let all = runs.reduce(|all, one| all.and(&one)).unwrap_or_default();
                     if let Ok(mut found) = results.lock() {
                         found[size][at] = all;
+                        let count = done.fetch_add(1, Ordering::Relaxed) + 1;
+                        let (of, members, what) = (jobs.len(), sizes[size], CONDITIONS[at].name);
+                        eprintln!("{count} of {of} parts done: {members} participants, {what}");
                     }
                 }
             });

@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 /// Options of `muster top`.
 #[derive(Args)]
 pub(crate) struct TopArgs {
-    /// Seconds between two pictures, and over which rates are taken.
+    /// Seconds between two refreshes, and over which rates are taken.
     #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = delay)]
     delay: f64,
-    /// Pictures [default: on a terminal no end, else one].
+    /// Number of refreshes [default: unlimited on a terminal, else 1].
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     number: Option<u64>,
     /// Rows of members: those that are not alive first.

@@ -73,7 +73,7 @@ fn value(error: &Error, command: &Command, words: &[OsString]) -> Option<Refusal
     let why = match error.source() {
         _ if given.is_empty() => "it is empty".to_owned(),
         Some(cause) => reason(cause, &given, &accepted),
-        None => "it is none of the words that are known".to_owned(),
+        None => "unknown value".to_owned(),
     };
     Some(Refusal {
         what: format!("{} {given:?}", place.name),
@@ -388,7 +388,7 @@ mod tests {
             ),
             (
                 &["--state=dead"],
-                "--state \"dead\": it is none of the words that are known\nhint: give alive, failed or left",
+                "--state \"dead\": unknown value\nhint: give alive, failed or left",
             ),
             (&["--nonsense"], "nothing"),
         ] {

@@ -55,7 +55,7 @@ impl Layout {
             (Some(ranks), Some(each)) if ranks as usize == each as usize * count => ranks as usize,
             (Some(ranks), Some(each)) => {
                 return wrong(format!(
-                    "-n {ranks} is not --ppn {each} on {count} nodes; give one of the two"
+                    "-n {ranks} contradicts --ppn {each} on {count} nodes; give only one"
                 ));
             }
         };
@@ -139,7 +139,7 @@ mod tests {
     fn what_does_not_fit_is_refused_with_its_numbers() {
         for (nodes, ranks, each, words) in [
             (named(4), Some(3), None, "3 ranks on 4 nodes"),
-            (named(4), Some(9), Some(2), "-n 9 is not --ppn 2 on 4"),
+            (named(4), Some(9), Some(2), "-n 9 contradicts --ppn 2 on 4"),
             (vec![], None, None, "0 nodes"),
             (named(1), Some(65_537), None, "65537 ranks"),
             (named(2), Some(8193), None, "4097 ranks on one node"),

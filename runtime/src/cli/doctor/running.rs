@@ -320,7 +320,7 @@ impl Silence<'_> {
                 "{at} hears {members} over other rails, and not {since} from {nids}{more} ({here} here)"
             ),
             "open the ports of the rail in the firewall between them (udp: UDP P and P+1, TCP P+1; tcp: TCP P, P+1 and \
-             P+3; P is 7741 if it is not set; muster(7)); see cable, switch and route of that interface",
+             P+3; P is 7741 if it is not set; muster-rails(7)); see cable, switch and route of that interface",
         )
     }
 }

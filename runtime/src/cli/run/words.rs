@@ -84,7 +84,7 @@ const FOREIGN: [(&[&str], &str); 16] = [
             "--mpi",
             "--overlap",
         ],
-        "leave it out: nothing has to be said of it",
+        "not needed; remove it",
     ),
 ];
 
