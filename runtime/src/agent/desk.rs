@@ -51,7 +51,7 @@ impl Desk {
             let events = journal
                 .clone()
                 .map(|journal| Arc::new(journal) as Arc<dyn EventSource>);
-            Control::open(path, others.as_deref(), events)
+            Control::open(path, others.as_deref(), events.as_ref())
                 .inspect_err(|cause| warn!(path = %path.display(), %cause, "no control socket"))
                 .ok()
         };

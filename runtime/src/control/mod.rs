@@ -139,7 +139,7 @@ impl Control {
     pub(crate) fn open(
         path: &Path,
         others: Option<&Path>,
-        journal: Option<Arc<dyn EventSource>>,
+        journal: Option<&Arc<dyn EventSource>>,
     ) -> io::Result<Self> {
         if stream::is_anybody_there(path, PATIENCE) {
             return Err(io::ErrorKind::AddrInUse.into());
@@ -153,7 +153,7 @@ impl Control {
             bell: Arc::clone(&bell),
             board: Arc::clone(&board),
             unanswered: Arc::clone(&unanswered),
-            journal: journal.clone(),
+            journal: journal.cloned(),
             others,
         };
         let (listener, socket) = listen(path)?;
