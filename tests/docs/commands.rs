@@ -27,7 +27,7 @@ const BY_OTHERS: [(&str, &str); 20] = [
     ("make check-dist", "sh scripts/check-dist"),
     ("make check", "sh scripts/check"),
     ("make install", "\"scripts/install\""),
-    ("make slurm-plugin", "\"muster-slurm\""),
+    ("make slurm-plugin", "-p muster-slurm"),
     ("make dist", "sh scripts/dist"),
     ("echo 'optional", "const PLUGIN"),
     ("spack repo add", "repo add"),

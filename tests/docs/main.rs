@@ -1,5 +1,5 @@
-//! Documents: every command of the README and the guide runs, links resolve, the manual pages are complete, the rules of
-//! the house hold.
+//! Documents: every command of the README and the guide runs, links resolve, the manual pages are complete, the rules
+//! of the house hold.
 
 mod commands;
 mod links;

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excused_gap_and_one_that_was_slept_through_do_not_count() {
+    fn excused_and_overslept_gaps_do_not_count() {
         let (mut arrivals, mut now) = (after([20_000; 30]), Instant(1_600_000));
         let before = arrivals;
         now = now.after(500_000);

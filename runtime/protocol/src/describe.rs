@@ -1,16 +1,14 @@
-//! A frame in words, for traces: what it says and about whom.
-//!
-//! Nothing is proven here and nothing decided: the tag is not looked at.
+//! Describes frames as text, for traces. The tag is not checked.
 
 use crate::frame::{self, HEADER_SIZE, TAG_SIZE};
 use crate::identity::{MemberId, Version};
 use crate::wire::{Fact, Message, NodeFact};
 
-/// Most facts written out.
+/// Most facts in a description.
 const FACTS_MAX: usize = 6;
 
-/// What a frame says, and the members it is about (its sender apart).
-/// `None` if it cannot be read.
+/// The description of a frame, and the members it is about, without its sender. `None` if it cannot be
+/// parsed.
 #[must_use]
 pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
     let header = frame::peek(bytes)?;
@@ -27,13 +25,13 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
             } else {
                 "link request"
             };
-            format!("{word}, roles {roles}; I am {}", node(&own, &mut about))
+            format!("{word}, roles {roles}; from {}", node(&own, &mut about))
         }
-        Message::Probe => "are you alive?".to_owned(),
-        Message::ProbeReply => "I am alive".to_owned(),
+        Message::Probe => "probe".to_owned(),
+        Message::ProbeReply => "probe reply".to_owned(),
         Message::IndirectProbe { suspect, version } => {
             about.push(suspect);
-            format!("is {suspect:?} {} alive?", short(version))
+            format!("indirect probe of {suspect:?} {}", short(version))
         }
         Message::IndirectProbeReply {
             suspect,
@@ -44,10 +42,10 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
             about.push(suspect);
             let word = if alive { "alive" } else { "silent" };
             let version = short(version);
-            format!("{suspect:?} {version} is {word}, heard {age_us} us ago")
+            format!("indirect probe reply: {suspect:?} {version} is {word}, heard {age_us} us ago")
         }
         Message::News { facts, .. } => format!("news: {}", all(&facts, &mut about)),
-        Message::Ack { .. } => "acknowledged".to_owned(),
+        Message::Ack { .. } => "acknowledgement".to_owned(),
         Message::Join {
             own, failure_claim, ..
         } => {
@@ -55,9 +53,9 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
             match failure_claim {
                 Some(failure_claim) => {
                     let about = node(&failure_claim.about, &mut about);
-                    format!("knock: I am {own}; you are held {about}")
+                    format!("join from {own}; the receiver is held {about}")
                 }
-                None => format!("knock: I am {own}"),
+                None => format!("join from {own}"),
             }
         }
         Message::View { facts, .. } => format!("view: {}", all(&facts, &mut about)),
@@ -66,27 +64,26 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
             answers,
         } => {
             let about = node(&failure_claim.about, &mut about);
-            let (life, frame) = (answers.incarnation, answers.sequence);
-            format!("you are held {about}; answers frame {frame} of v{life}")
-        }
-        Message::Verify { own, .. } => format!("say it to me: I am {}", node(&own, &mut about)),
-        Message::Refusal { own, .. } => {
+            let (incarnation, frame) = (answers.incarnation, answers.sequence);
             format!(
-                "refused: I am {}, with other parameters",
-                node(&own, &mut about)
+                "failure claim: the receiver is held {about}; answers frame {frame} of v{incarnation}"
             )
+        }
+        Message::Verify { own, .. } => format!("verify from {}", node(&own, &mut about)),
+        Message::Refusal { own, .. } => {
+            format!("refusal from {}: parameters differ", node(&own, &mut about))
         }
         Message::NameConflict { own, age_us, .. } => {
             let own = node(&own, &mut about);
-            format!("name conflict, held for {age_us} us, sent by {own}")
+            format!("name conflict: {own} has held the name for {age_us} us")
         }
         Message::Hint { hints } => {
             about.extend(hints.iter().map(|hint| hint.subject.member()));
             let wanted = hints.iter().filter(|hint| hint.wanted).count();
-            format!("hints at {} facts, asks for {wanted}", hints.len() - wanted)
+            format!("hints at {} facts, requests {wanted}", hints.len() - wanted)
         }
-        Message::Request { asks } => format!("asks for {} maps", asks.len()),
-        Message::Reply { sections, .. } => format!("gives of {} maps", sections.len()),
+        Message::Request { asks } => format!("requests {} maps", asks.len()),
+        Message::Reply { sections, .. } => format!("parts of {} maps", sections.len()),
     };
     Some((text, about))
 }

@@ -525,7 +525,7 @@ mod tests {
 
     /// Facts that the peer has shown to know are not sent again, even if the frame with them was lost.
     #[test]
-    fn what_the_peer_knows_is_not_repeated() {
+    fn facts_known_to_the_peer_are_not_repeated() {
         let mut link = Link::new(Instant(0));
         link.mark(A);
         link.mark(B);
@@ -570,7 +570,7 @@ mod tests {
     /// ZM-08: the first change after a quiet time is sent at once; those that follow within the pause wait
     /// for its end, and are sent together.
     #[test]
-    fn what_follows_the_first_change_waits_for_the_end_of_the_pause() {
+    fn changes_after_the_first_wait_for_the_end_of_the_pause() {
         let mut link = Link::new(Instant(0));
         link.mark(A);
         assert!(link.can_send(Instant(50)));

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_life_starts_a_new_window_and_the_old_life_is_over() {
+    fn a_new_incarnation_starts_a_new_window_and_ends_the_old_one() {
         let mut guard = ReplayGuard::new(4, PAUSE_US);
         assert_eq!(guard.accept(NOW, SENDER, 1, 5000), Ok(()));
         assert_eq!(guard.accept(NOW, SENDER, 2, 1), Ok(()));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_do_not_grow_the_table() {
+    fn unknown_senders_do_not_grow_the_table() {
         let mut guard = ReplayGuard::new(4, PAUSE_US);
         for id in 0..100 {
             assert_eq!(guard.accept(NOW, MemberId(id), 1, 1), Ok(()));

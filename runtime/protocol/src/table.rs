@@ -426,7 +426,7 @@ mod tests {
         assert_eq!((left.live(), left.removed(), left.suspects()), (19, 1, 0));
     }
 
-    /// Each member stores one of these for every other member: check its size before it grows.
+    /// ZM-05: each member stores one of these for every other member: check its size before it grows.
     #[test]
     fn a_record_is_small() {
         assert_eq!(size_of::<Member>(), 216);

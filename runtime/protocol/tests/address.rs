@@ -1,11 +1,11 @@
-//! A member whose rails change goes on under the same name: others learn where it is reached now.
+//! A member whose rails change keeps its name: others learn its new address.
 
 use muster_protocol::{
     Config, EventKind, Input, Instant, MemberId, NodeState, Overlay, Profile, Reject, Target,
 };
 use std::collections::BTreeMap;
 
-/// Engines by their addresses, and a network that loses nothing.
+/// Engines by address, and a network without loss.
 struct Net {
     now: Instant,
     engines: BTreeMap<Vec<u8>, Overlay>,
@@ -29,7 +29,7 @@ impl Net {
         }
     }
 
-    /// One millisecond: everybody is woken, and whatever is sent arrives.
+    /// One millisecond: all engines are woken, and all frames arrive.
     fn step(&mut self) {
         self.now = Instant(self.now.0 + 1000);
         let mut under_way = Vec::new();
@@ -55,8 +55,8 @@ impl Net {
     }
 }
 
-/// ZM-01: the id is the name, so a node keeps its place when its rails change, and nobody holds it
-/// failed for it. cfg-020.
+/// ZM-01: the id is the name, so a node keeps its place when its rails change, and is not failed for it.
+/// cfg-020.
 #[test]
 fn others_learn_of_a_new_address_and_nobody_is_held_failed() {
     let mut net = Net::new(&["n1", "n2", "n3"]);
@@ -74,7 +74,7 @@ fn others_learn_of_a_new_address_and_nobody_is_held_failed() {
         "a higher minor carries the address"
     );
     assert_eq!(moved.version().incarnation, before.incarnation);
-    // The same again is no news.
+    // The same address again changes nothing.
     let version = moved.version();
     moved.handle(at, Input::Address(b"elsewhere")).unwrap();
     assert_eq!(moved.version(), version);
@@ -103,28 +103,28 @@ fn an_address_that_cannot_travel_is_refused() {
     assert_eq!(engine.version(), version);
 }
 
-/// A seed that is taken back is knocked at no more.
+/// A removed seed gets no more join requests.
 #[test]
 fn a_seed_that_is_taken_back_is_left_alone() {
     let mut net = Net::new(&["n1"]);
     let engine = net.engines.get_mut(b"n1".as_slice()).unwrap();
-    let knocks = |engine: &mut Overlay, from: u64| {
+    let requests = |engine: &mut Overlay, from: u64| {
         let mut buffer = vec![0; 1472];
-        let mut knocks = 0;
+        let mut requests = 0;
         for ms in from..from + 2000 {
             let now = Instant(ms * 1000);
             engine.handle(now, Input::Wake).unwrap();
             while let Some(transmit) = engine.poll_transmit(now, &mut buffer) {
-                knocks += usize::from(engine.address_of(transmit.target) == Some(b"door"));
+                requests += usize::from(engine.address_of(transmit.target) == Some(b"seed"));
             }
         }
-        knocks
+        requests
     };
-    let address = b"door".as_slice();
+    let address = b"seed".as_slice();
     engine.handle(Instant(1), Input::Seed { address }).unwrap();
-    assert!(knocks(engine, 1) > 0);
+    assert!(requests(engine, 1) > 0);
     engine
         .handle(Instant(2_500_000), Input::Unseed { address })
         .unwrap();
-    assert_eq!(knocks(engine, 3000), 0);
+    assert_eq!(requests(engine, 3000), 0);
 }

@@ -1,5 +1,4 @@
-//! Attributes between two engines that talk directly: what a worker's death between a write and
-//! its snapshot does.
+//! Attributes between two engines: the effect of a worker's death between a write and its snapshot.
 
 use muster_protocol::{Config, Input, Instant, Overlay, Profile, Target};
 
@@ -32,7 +31,7 @@ impl Pair {
         pair
     }
 
-    /// So many milliseconds, in which every frame arrives.
+    /// Some milliseconds, in which every frame arrives.
     fn run(&mut self, steps: u64) {
         let mut buffer = vec![0; 2000];
         for _ in 0..steps {
@@ -71,8 +70,8 @@ impl Pair {
     }
 }
 
-/// ZM-11: writes that died with a worker, but had reached others, are taken back there; the next
-/// write is not mistaken for one of them.
+/// ZM-11: writes that were lost with a worker, but had reached others, are taken back there. The next write
+/// is not mistaken for one of them.
 #[test]
 fn writes_that_died_with_a_worker_are_taken_back() {
     let mut pair = Pair::new();
@@ -105,7 +104,7 @@ fn writes_that_died_with_a_worker_are_taken_back() {
     assert_eq!(versions[0], versions[1]);
 }
 
-/// A worker without a snapshot of its writes stays above what the others hold of it.
+/// A worker without a snapshot of its writes continues above what the others hold.
 #[test]
 fn a_worker_that_remembers_no_write_stays_above_what_others_hold() {
     let mut pair = Pair::new();

@@ -1,5 +1,5 @@
-//! Frames that should do no harm: of another job, another release, too long, our own, at odds with
-//! themselves, and the lies of a member that has the key.
+//! Harmless frames: of another job, another release, too long, the engine's own, inconsistent ones, and
+//! false facts of a member that has the key.
 
 use muster_protocol::{
     Config, EventKind, Input, Instant, MTU_MAX, MemberId, NodeState, Overlay, Parameter, Phase,
@@ -11,7 +11,7 @@ use common::{ALIVE, KEY, LINK, NEWS, Peer, REFUSAL, give, node, node_fact, param
 
 const NOW: Instant = Instant(1_000_000);
 
-/// An engine that has met `peer`.
+/// An engine that knows `peer`.
 fn engine(peer: &mut Peer) -> Overlay {
     let mut config = Config::new("own", b"own", Profile::Standard);
     config.key = Some(KEY);
@@ -51,15 +51,15 @@ fn a_frame_of_another_job_costs_a_counter() {
 fn another_release_is_named_if_it_has_the_key() {
     let mut peer = Peer::new("peer");
     let mut engine = engine(&mut peer);
-    let mut stranger = Peer::new("stranger");
+    let mut sender = Peer::new("unknown");
     for _ in 0..2 {
-        let mut bytes = stranger.introduction(0);
+        let mut bytes = sender.introduction(0);
         bytes[2] = 77;
         assert_eq!(give(&mut engine, NOW, &bytes), Err(Reject::WireVersion));
         assert_eq!(events(&mut engine), [], "the proof is wrong now");
     }
     for time in 0..2 {
-        let mut bytes = stranger.introduction(0);
+        let mut bytes = sender.introduction(0);
         bytes.truncate(bytes.len() - 16);
         bytes[2] = 77;
         let bytes = sealed(bytes);
@@ -71,7 +71,7 @@ fn another_release_is_named_if_it_has_the_key() {
         assert_eq!(told.len(), usize::from(time == 0));
         assert!(
             told.iter()
-                .all(|(kind, id, _)| (*kind, *id) == (refused, stranger.id))
+                .all(|(kind, id, _)| (*kind, *id) == (refused, sender.id))
         );
     }
     assert_eq!(engine.live(), 2);
@@ -86,7 +86,7 @@ fn an_oversized_frame_is_refused_before_it_is_read() {
     assert_eq!(engine.counters().rejected(Reject::Oversized), 1);
 }
 
-/// What we sent and get back changes nothing, and is no name conflict: it is for another member.
+/// An own frame that comes back changes nothing, and is no name conflict: it is for another member.
 #[test]
 fn our_own_frames_are_known_as_our_own() {
     let mut peer = Peer::new("peer");
@@ -99,7 +99,7 @@ fn our_own_frames_are_known_as_our_own() {
     assert_eq!((engine.live(), events(&mut engine).len()), (2, 0));
 }
 
-/// Two versions of one member in one letter, in either order: the higher one counts.
+/// Two versions of one member in one frame, in either order: the higher one counts.
 #[test]
 fn of_contradictory_versions_the_higher_one_counts() {
     let facts = [
@@ -109,8 +109,8 @@ fn of_contradictory_versions_the_higher_one_counts() {
     for order in [[0, 1], [1, 0]] {
         let mut peer = Peer::new("peer");
         let mut engine = engine(&mut peer);
-        let letter = peer.news(&order.map(|index: usize| facts[index].clone()));
-        assert_eq!(give(&mut engine, NOW, &letter), Ok(()));
+        let bytes = peer.news(&order.map(|index: usize| facts[index].clone()));
+        assert_eq!(give(&mut engine, NOW, &bytes), Ok(()));
         let held = engine.member(MemberId::of("s")).unwrap();
         assert_eq!(
             (held.version(), held.state()),
@@ -119,30 +119,30 @@ fn of_contradictory_versions_the_higher_one_counts() {
     }
 }
 
-/// A head that claims another life than the introduction under it introduces nobody.
+/// An introduction with another incarnation than the frame's header introduces no member.
 #[test]
-fn an_introduction_at_odds_with_its_head_introduces_nobody() {
+fn an_introduction_that_contradicts_its_header_is_rejected() {
     let mut peer = Peer::new("peer");
     let mut engine = engine(&mut peer);
-    let mut stranger = Peer::new("stranger");
+    let mut sender = Peer::new("unknown");
     let mut body = vec![0, 0];
     body.extend(0_u64.to_le_bytes());
     body.extend(parameters(20_000, 60_000, 2, false));
-    body.extend(node("stranger", incarnation(9), ALIVE));
-    let bytes = stranger.frame(LINK, &body);
+    body.extend(node("unknown", incarnation(9), ALIVE));
+    let bytes = sender.frame(LINK, &body);
     assert_eq!(give(&mut engine, NOW, &bytes), Err(Reject::UnknownSender));
-    // And one that introduces somebody else is malformed.
+    // And one that introduces another member is malformed.
     let mut body = vec![0, 0];
     body.extend(0_u64.to_le_bytes());
     body.extend(parameters(20_000, 60_000, 2, false));
     body.extend(node("victim", incarnation(1), ALIVE));
-    let bytes = stranger.frame(LINK, &body);
+    let bytes = sender.frame(LINK, &body);
     assert_eq!(give(&mut engine, NOW, &bytes), Err(Reject::Malformed));
     assert_eq!(engine.live(), 2);
 }
 
-/// A member that lies about another's incarnation: one lie costs the other one life, which it
-/// takes back with the next; no lie takes it the numbers it needs for that.
+/// A false incarnation of another member: each costs that member one incarnation, which it replaces by the
+/// next. None uses up the numbers that it needs.
 #[test]
 fn a_lie_about_anothers_incarnation_does_bounded_harm() {
     let mut liar = Peer::new("liar");
@@ -165,9 +165,9 @@ fn a_lie_about_anothers_incarnation_does_bounded_harm() {
     assert_eq!(engine.live(), 3);
 }
 
-/// The same lie about ourselves: we raise our incarnation, and are never driven to the end of it.
+/// The same about the local member: it raises its incarnation, and never reaches the last one.
 #[test]
-fn a_lie_about_ourselves_does_not_end_us() {
+fn a_false_own_incarnation_does_not_stop_the_engine() {
     let mut liar = Peer::new("liar");
     let mut engine = engine(&mut liar);
     let lie = |liar: &mut Peer, incarnation| {
@@ -185,7 +185,7 @@ fn a_lie_about_ourselves_does_not_end_us() {
     assert_eq!(engine.phase(), Phase::Running);
 }
 
-/// Links on request are bounded, whatever is asked for; who is refused is counted, and told.
+/// Requested links are bounded; a member that is declined is counted, and told.
 #[test]
 fn no_number_of_observers_makes_links_without_end() {
     let mut peer = Peer::new("peer");
@@ -203,22 +203,22 @@ fn no_number_of_observers_makes_links_without_end() {
     assert_eq!(engine.live(), 2 + asked);
 }
 
-/// Acknowledgements that nobody fetches are bounded, and what is dropped is counted.
+/// Acknowledgements that are not sent are bounded; dropped ones are counted.
 #[test]
 fn acknowledgements_that_do_not_fit_are_counted() {
     let mut peer = Peer::new("peer");
     let mut engine = engine(&mut peer);
     for _ in 0..30 {
-        let letter = peer.frame(NEWS, &[1, 0, 0, 0]);
-        assert_eq!(give(&mut engine, NOW, &letter), Ok(()));
+        let bytes = peer.frame(NEWS, &[1, 0, 0, 0]);
+        assert_eq!(give(&mut engine, NOW, &bytes), Ok(()));
     }
     assert_eq!(engine.counters().acks_dropped, 30 - 24);
 }
 
-/// Answers to addresses that belong to no member wait in a few places; one that waits is not sent to
-/// another address.
+/// Answers to addresses that belong to no member wait in a few slots; a waiting one is not sent to another
+/// address.
 #[test]
-fn answers_to_strangers_are_bounded() {
+fn answers_to_unknown_senders_are_bounded() {
     let mut peer = Peer::new("peer");
     let mut engine = engine(&mut peer);
     for number in 0..20 {

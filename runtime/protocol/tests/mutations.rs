@@ -1,6 +1,5 @@
-//! Frames of a real zone, changed at random and sealed again with the right key: what a member that
-//! has gone mad, or lies, could send. Nothing panics, nothing grows beyond its limit, and everything
-//! that is asked for comes to an end.
+//! Frames of a real zone, changed at random and sealed again with the right key: what a faulty or lying
+//! member could send. Nothing panics, nothing grows beyond its bound, and sending comes to an end.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +10,14 @@ use muster_protocol::{
 mod common;
 use common::{KEY, mark, sealed, sealed_for};
 
-/// Bytes of the proof at a frame's end, and where the sequence number is.
+/// Size of the tag at a frame's end, and position of the sequence number.
 const TAG: usize = 16;
 const SEQUENCE: usize = 20;
-/// Where the mark of the receiver is.
+/// Position of the field `to`.
 const TO: usize = 28;
 const MEMBERS_MAX: usize = 24;
 const HISTORY_MAX: usize = 24;
-/// More than any engine may want to send at one time.
+/// More than any engine may send at one time.
 const TRANSMITS_MAX: usize = 20_000;
 
 fn engine(name: &str, incarnation: u64) -> Overlay {
@@ -31,7 +30,7 @@ fn engine(name: &str, incarnation: u64) -> Overlay {
     Overlay::new(config).unwrap()
 }
 
-/// Takes everything the engine wants to say; addresses and frames.
+/// Takes all frames of the engine, with their addresses.
 fn drain(engine: &mut Overlay, now: Instant) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut buffer = vec![0; 2000];
     let mut frames = Vec::new();
@@ -47,7 +46,7 @@ fn drain(engine: &mut Overlay, now: Instant) -> Vec<(Vec<u8>, Vec<u8>)> {
     frames
 }
 
-/// What the members of a small zone say to each other: joins, ranks, attributes, a death, a leave.
+/// The frames of the members of a small zone: joins, ranks, attributes, a death, a leave.
 fn recorded() -> Vec<Vec<u8>> {
     let names = ["a", "b", "c", "d"];
     let mut engines: Vec<Overlay> = names.iter().map(|name| engine(name, 1)).collect();
@@ -89,7 +88,7 @@ fn recorded() -> Vec<Vec<u8>> {
                 if let Some(to) = to.filter(|to| *to != from && (*to != 2 || step <= 1_500)) {
                     let _ = engines[to].handle(now, Input::Datagram { bytes: &bytes });
                 }
-                // Those of one sender, so that a single engine can be their receiver.
+                // Those of one sender, so that one engine can be their receiver.
                 if from != 1 {
                     frames.push(bytes);
                 }
@@ -103,7 +102,7 @@ fn recorded() -> Vec<Vec<u8>> {
     frames
 }
 
-/// A small generator of fixed algorithm (xorshift), so that a seed says everything.
+/// A small generator with a fixed algorithm (xorshift), determined by its seed.
 struct Chance(u64);
 
 impl Chance {
@@ -119,9 +118,9 @@ impl Chance {
     }
 }
 
-/// One change somewhere in a frame without its proof.
+/// One change somewhere in a frame without its tag.
 fn mutate(bytes: &mut Vec<u8>, others: &[Vec<u8>], chance: &mut Chance) {
-    // Mostly behind the head, which has few values that are believed.
+    // Mostly after the header, in which few values are valid.
     let from = if chance.below(8) == 0 {
         0
     } else {
@@ -175,7 +174,7 @@ fn mad_frames_with_the_right_key_do_bounded_harm() {
         println!("seed {seed}");
         let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut victim = engine("b", 1);
-        let (mut lives, mut taken, mut refused) = (1, 0, 0);
+        let (mut incarnation, mut taken, mut refused) = (1, 0, 0);
         let mut reasons = BTreeMap::new();
         let mut now = Instant(20_000_000);
         for round in 0..8_000_u64 {
@@ -184,23 +183,23 @@ fn mad_frames_with_the_right_key_do_bounded_harm() {
             for _ in 0..chance.below(4) {
                 mutate(&mut bytes, &frames, &mut chance);
             }
-            // Most are new: a replayed one would not be read.
+            // Most are new: a replayed one would not be parsed.
             if chance.below(8) > 0 && bytes.len() >= SEQUENCE + 8 {
                 let sequence = 1_000_000 + round;
                 bytes[SEQUENCE..SEQUENCE + 8].copy_from_slice(&sequence.to_le_bytes());
             }
-            // A few are for anyone, and a few for nobody.
+            // A few are for anyone, and a few for no member.
             let to = match chance.below(16) {
                 0 => 0,
                 1 => 7,
-                _ => mark("b", lives),
+                _ => mark("b", incarnation),
             };
             if bytes.len() >= TO + 4 {
                 bytes[TO..TO + 4].copy_from_slice(&to.to_le_bytes());
             }
             let bytes = match to {
                 0 => sealed(bytes),
-                _ => sealed_for(bytes, "b", lives),
+                _ => sealed_for(bytes, "b", incarnation),
             };
             match victim.handle(now, Input::Datagram { bytes: &bytes }) {
                 Ok(()) => taken += 1,
@@ -215,21 +214,21 @@ fn mad_frames_with_the_right_key_do_bounded_harm() {
                 assert!(victim.live() <= MEMBERS_MAX);
                 assert!(victim.members().count() <= MEMBERS_MAX + HISTORY_MAX);
             }
-            // A lie about its name may stop it, and one about the others' lives makes it deaf to
-            // them: a new life goes on.
+            // A false fact about its name may stop it, and one about incarnations of others makes it reject
+            // their frames: continue with a new incarnation.
             if victim.phase() == Phase::Stopped || round % 200 == 199 {
                 tally(&victim, &mut reasons);
-                lives += 1;
-                victim = engine("b", lives);
+                incarnation += 1;
+                victim = engine("b", incarnation);
             }
         }
         tally(&victim, &mut reasons);
-        println!("{lives} lives, {taken} taken, {refused} refused: {reasons:?}");
+        println!("{incarnation} incarnations, {taken} taken, {refused} refused: {reasons:?}");
         assert!(taken > 500 && refused > 500);
     }
 }
 
-/// Adds up why frames were refused.
+/// Counts why frames were rejected.
 fn tally(engine: &Overlay, reasons: &mut BTreeMap<&'static str, u64>) {
     for reject in Reject::ALL {
         *reasons.entry(reject.name()).or_default() += engine.counters().rejected(reject);

@@ -1,6 +1,6 @@
-//! The paper mode against a slow transcription of the paper's first algorithm: the same streams
-//! of alive, leave and suspicion, through real frames, must give the same view, the same history
-//! and the same notifications in the same order. Rows ZM-08 and ZM-09.
+//! Paper mode against a slow transcription of the paper's first algorithm: the same sequences of alive,
+//! leave and suspicion, as real frames, must give the same view, the same history, and the same
+//! notifications in the same order. Rows ZM-08 and ZM-09.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const START: Instant = Instant(1_000_000);
 const SUBJECTS: [&str; 4] = ["s0", "s1", "s2", "s3"];
 const REPORTERS: [&str; 5] = ["r0", "r1", "r2", "r3", "r4"];
 
-/// What a user is notified of.
+/// A notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notice {
     Join(MemberId, Version),
@@ -34,7 +34,7 @@ enum News {
     Suspicion(&'static str, &'static str, Version),
 }
 
-/// The oracle: plain maps and the procedures, nothing kept that could be computed.
+/// The oracle: plain maps and the procedures, without any cached results.
 #[derive(Debug)]
 struct Oracle {
     own: MemberId,
@@ -104,19 +104,19 @@ impl Oracle {
         self.notices.push(Notice::Leave(p, v));
     }
 
-    /// A letter: all that left, then all that live, then all reports.
-    fn letter(&mut self, letter: &[News]) {
-        for news in letter {
+    /// A news frame: first all that left, then all that live, then all reports.
+    fn frame(&mut self, frame: &[News]) {
+        for news in frame {
             if let News::Leave(p, v) = news {
                 self.leave(MemberId::of(p), *v);
             }
         }
-        for news in letter {
+        for news in frame {
             if let News::Alive(p, v) = news {
                 self.alive(MemberId::of(p), *v);
             }
         }
-        for news in letter {
+        for news in frame {
             if let News::Suspicion(r, s, v) = news {
                 self.suspicion(MemberId::of(r), MemberId::of(s), *v);
             }
@@ -132,7 +132,7 @@ fn fact(news: &News) -> Vec<u8> {
     }
 }
 
-/// An engine in paper mode whose own timers are far away, and who was introduced to `peer`.
+/// An engine in paper mode whose timers are far away, and which knows `peer`.
 fn engine(theta: usize, peer: &mut Peer, roles: u8) -> Overlay {
     let mut config = Config::new("own", b"own", Profile::Standard);
     config.mode = Mode::Paper { tau_us: TAU_US };
@@ -184,7 +184,7 @@ proptest! {
     #[test]
     fn the_engine_and_the_transcription_agree(
         theta in 1..5_usize,
-        letters in prop::collection::vec(prop::collection::vec(news(), 0..6), 0..30),
+        frames in prop::collection::vec(prop::collection::vec(news(), 0..6), 0..30),
     ) {
         let mut peer = Peer::new("peer");
         let mut engine = engine(theta, &mut peer, 0);
@@ -199,10 +199,10 @@ proptest! {
             suspicions: BTreeMap::new(),
             notices: Vec::new(),
         };
-        for letter in &letters {
-            let facts: Vec<Vec<u8>> = letter.iter().map(fact).collect();
+        for frame in &frames {
+            let facts: Vec<Vec<u8>> = frame.iter().map(fact).collect();
             give(&mut engine, START, &peer.news(&facts)).unwrap();
-            oracle.letter(letter);
+            oracle.frame(frame);
             let members: Vec<_> = engine.members().filter(|member| member.id() != own).collect();
             let (inside, outside): (Vec<_>, Vec<_>) =
                 members.iter().partition(|member| member.state().in_view());
@@ -221,7 +221,7 @@ proptest! {
     }
 }
 
-/// ZM-08: what changes waits for tau from the first change on, and then leaves in one letter.
+/// ZM-08: changes wait for tau from the first change on, and are then sent in one frame.
 #[test]
 fn news_waits_for_tau_from_the_first_change_on() {
     let mut peer = Peer::new("peer");
@@ -240,14 +240,14 @@ fn news_waits_for_tau_from_the_first_change_on() {
     give(&mut engine, second, &news).unwrap();
     let to_peer = |engine: &mut Overlay, at| {
         let mut buffer = vec![0; 2000];
-        let mut letters = 0;
+        let mut frames = 0;
         while let Some(transmit) = engine.poll_transmit(at, &mut buffer) {
             let to = muster_protocol::Target::Member(MemberId::of("peer"));
-            letters += usize::from(buffer[3] == NEWS && transmit.target == to);
+            frames += usize::from(buffer[3] == NEWS && transmit.target == to);
         }
-        letters
+        frames
     };
-    // The acknowledgement of the base view never came; it is repeated after half a heartbeat.
+    // The acknowledgement of the base view never came; it is retransmitted after half a heartbeat.
     assert_eq!(to_peer(&mut engine, second), 0);
     assert_eq!(engine.poll_timeout(), first.after(TAU_US));
     engine.handle(first.after(TAU_US), Input::Wake).unwrap();

@@ -1,8 +1,8 @@
-//! Releases side by side: frames of the wire version before, as they were written then, are refused and their sender
-//! is named (bck-030); frames of this version, as they were written when it began, are still read.
+//! Releases side by side: recorded frames of the previous wire version are rejected, and their sender is
+//! named (bck-030); recorded frames of this version are still parsed.
 //!
-//! Whoever changes the format raises `frame::WIRE_VERSION` and adds a file of its frames; the others stay.
-// The frames of releases are a file; what is tested reads none.
+//! A change of the format raises `frame::WIRE_VERSION` and adds a file of its frames; the others stay.
+// Frames of releases are in a file; the code under test reads none.
 #![allow(clippy::disallowed_methods)]
 
 use muster_protocol::age::Participant;
@@ -17,7 +17,7 @@ use std::path::Path;
 const NOW: Instant = Instant(1_000_000);
 const KEY: [u8; 32] = [7; 32];
 
-/// The frames of a wire version, one a kind.
+/// The frames of a wire version, one of each kind.
 fn frames(version: u8) -> Vec<Vec<u8>> {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/frames");
     let place = place.join(format!("wire-{version}.txt"));
@@ -42,12 +42,12 @@ fn overlay() -> Overlay {
     engine
 }
 
-/// Who wrote a frame.
+/// The sender of a frame.
 fn writer(frame: &[u8]) -> MemberId {
     MemberId(u64::from_le_bytes(frame[4..12].try_into().unwrap()))
 }
 
-/// What was refused, each sender once.
+/// The refused senders, each once.
 fn refused(events: impl Iterator<Item = (EventKind, MemberId)>, frames: &[Vec<u8>]) {
     let named: Vec<MemberId> = events
         .map(|(kind, id)| {
@@ -61,7 +61,7 @@ fn refused(events: impl Iterator<Item = (EventKind, MemberId)>, frames: &[Vec<u8
     assert_eq!(named.into_iter().collect::<BTreeSet<_>>(), writers);
 }
 
-/// bck-030: nothing of a member of the release before is believed, and it is said who it is.
+/// bck-030: nothing of a member of the previous release is taken, and it is named.
 #[test]
 fn a_member_of_the_release_before_is_refused_and_named() {
     let frames = frames(WIRE_VERSION - 1);
@@ -75,7 +75,7 @@ fn a_member_of_the_release_before_is_refused_and_named() {
     refused(events.map(|event| (event.kind, event.member)), &frames);
 }
 
-/// The other engine does so as well, and stops with the first.
+/// The other engine does so too, and stops at the first.
 #[test]
 fn age_gossip_refuses_the_release_before() {
     let frames = frames(WIRE_VERSION - 1);
@@ -96,7 +96,7 @@ fn age_gossip_refuses_the_release_before() {
     refused(events.map(|event| (event.kind, event.member)), &frames[..1]);
 }
 
-/// A format that changed without a new version is taken for damage here, and would be by members out there.
+/// A changed format without a new version is rejected as damage here, and would be by other members.
 #[test]
 fn frames_of_this_version_are_read_as_they_were_written_first() {
     let mut engine = overlay();
@@ -120,7 +120,8 @@ fn frames_of_this_version_are_read_as_they_were_written_first() {
     );
 }
 
-/// Writes the file for a new wire version: the first frame of each kind that each of three members sends to a fourth.
+/// Writes the file for a new wire version: the first frame of each kind that each of three members sends to
+/// a fourth.
 #[test]
 #[ignore = "writes a file, for a new wire version: cargo test -p muster-protocol --test releases -- --ignored"]
 fn write_the_frames_of_this_version() {
@@ -170,7 +171,7 @@ fn write_the_frames_of_this_version() {
     }
     let mut text = format!(
         "# Frames of wire version {WIRE_VERSION}, the first of each kind that each of three members of the \
-         overlay sent to a fourth: kind and bytes.\n# Their names are a, b and c, and it is own, in life 1; \
+         overlay sent to a fourth: kind and bytes.\n# Their names are a, b and c, and it is own, incarnation 1; \
          the job's key is 32 times 07.\n"
     );
     for ((kind, _), bytes) in first {

@@ -1,4 +1,4 @@
-//! Whose reports count, and when.
+//! Which reports count, and when.
 
 use muster_protocol::{
     Config, EventKind, Input, Instant, MemberId, NodeState, Overlay, Profile, Version,
@@ -16,7 +16,7 @@ const TOLD: u8 = 5;
 /// A record with a cause and reporters.
 fn reported(name: &str, state: u8, cause: u8, reporters: &[&str]) -> Vec<u8> {
     let mut fact = node_fact(name, Version::first(1), state);
-    // Behind tag, id, version, state and exit code.
+    // After tag, id, version, state and exit code.
     fact[1 + 8 + 12 + 1 + 4] = cause;
     fact.pop();
     fact.push(reporters.len() as u8);
@@ -26,8 +26,8 @@ fn reported(name: &str, state: u8, cause: u8, reporters: &[&str]) -> Vec<u8> {
     fact
 }
 
-/// ZM-06: a report stops to count when its reporter is held failed: its view went another way. Then as
-/// many others must have found the suspect silent as if it had never spoken.
+/// ZM-06: a report ceases to count when its reporter is held failed, since its view has diverged. Then as
+/// many others must have found the suspect silent as without it.
 #[test]
 fn a_report_counts_as_long_as_its_reporter_does() {
     let mut config = Config::new("own", b"own", Profile::Standard);
@@ -54,8 +54,9 @@ fn a_report_counts_as_long_as_its_reporter_does() {
     assert_eq!(hear(report(&["c"])), (NodeState::Failed, 2));
 }
 
-/// Whoever slept for a deadline has missed what became of the reports that it holds, its own among them, and
-/// what lies in its sockets is as old. Passed on, two such would make a verdict where the suspect is heard.
+/// A member that overslept a deadline does not know what became of the reports that it holds, its own among
+/// them, and the frames in its sockets are as old. If it passed them on, two such members would make a
+/// verdict on a member that is heard.
 #[test]
 fn a_sleeper_passes_no_reports_on() {
     let mut config = Config::new("own", b"own", Profile::Standard);
@@ -75,7 +76,7 @@ fn a_sleeper_passes_no_reports_on() {
     let report = |by: &str| reported("suspect", SUSPECT, SILENCE, &[by]);
     assert_eq!(give(&mut engine, NOW, &peer.news(&[report("a")])), Ok(()));
     assert_eq!(suspect(&engine), (NodeState::Suspect, 1));
-    // Everything is said, and then it is stopped for five seconds.
+    // All is sent, and then it is stopped for five seconds.
     let mut buffer = vec![0; 1472];
     while engine.poll_transmit(NOW, &mut buffer).is_some() {}
     let woke = NOW.after(5_000_000);
@@ -89,7 +90,7 @@ fn a_sleeper_passes_no_reports_on() {
         told.ends_with(&[EventKind::NodeSuspect, EventKind::NodeRecovered]),
         "{told:?}"
     );
-    // Awake for as long as it doubts what it knows, it takes reports again.
+    // When its view is up to date again, it takes reports.
     let awake = (1..=20).map(|beat| woke.after(beat * 10_000));
     for now in awake {
         engine.handle(now, Input::Wake).unwrap();

@@ -1,4 +1,5 @@
-//! An agent in the place of one that broke off asks what became of that life before it begins its own (ZM-04).
+//! Restart inquiry: an agent that replaces one that broke off asks what became of the previous incarnation
+//! (ZM-04).
 
 use muster_protocol::{
     Config, EventKind, Input, Instant, MemberId, NodeState, Overlay, Phase, Policy, Profile, Target,
@@ -8,7 +9,7 @@ const NAMES: [&str; 3] = ["n1", "n2", "n3"];
 const FIRST: u64 = 1_000;
 const LATER: u64 = 2_000;
 
-/// Members that hear each other at once; `None` for one that has gone.
+/// Members that hear each other at once; `None` for one that is gone.
 struct Zone {
     now: Instant,
     members: Vec<Option<Overlay>>,
@@ -25,7 +26,7 @@ fn config(at: usize) -> Config {
 }
 
 impl Zone {
-    /// So many that have found each other.
+    /// A zone of members that have found each other.
     fn booted(count: usize) -> Self {
         let members = (0..count).map(|at| Some(Overlay::new(config(at)).unwrap()));
         let mut zone = Self {
@@ -89,7 +90,7 @@ impl Zone {
         panic!("it does not come: {:?}", self.events);
     }
 
-    /// Another one comes in the place of the last, which knows of its life only that it was.
+    /// A member restarts in the place of the last one; it knows only the previous incarnation.
     fn come_back(&mut self) -> usize {
         let at = self.members.len() - 1;
         self.come_back_at(NAMES[at])
@@ -119,10 +120,11 @@ fn held(zone: &Zone, by: usize, about: usize) -> Option<NodeState> {
         .map(|member| member.state())
 }
 
-/// The others held its life failed before it came: it is told so, whichever of two has the first place on the
-/// ring, and nobody lets it in; also at another address, where its port was taken meanwhile. Row ZM-04.
+/// The others held the previous incarnation failed before the restart: it is told so, whichever of two is
+/// first on the ring, and is not admitted; also at another address, where its port was taken meanwhile. Row
+/// ZM-04.
 #[test]
-fn a_life_that_was_held_failed_stays_so_for_the_one_in_its_place() {
+fn a_failed_incarnation_stays_failed_after_a_restart() {
     for (count, address) in [(2, "n2"), (3, "n3"), (2, "moved"), (3, "moved")] {
         let mut zone = Zone::booted(count);
         let at = count - 1;
@@ -140,9 +142,10 @@ fn a_life_that_was_held_failed_stays_so_for_the_one_in_its_place() {
     }
 }
 
-/// It came before anybody missed the one before it: a new life begins, in which its ranks are told of again.
+/// The restart came before the previous incarnation was missed: a new incarnation begins, and its ranks are
+/// reported again.
 #[test]
-fn a_life_that_was_not_missed_is_followed_by_the_next() {
+fn an_incarnation_that_was_not_missed_is_followed_by_the_next() {
     for address in ["n3", "moved"] {
         comes_back_before_it_is_missed(address);
     }
@@ -160,7 +163,7 @@ fn comes_back_before_it_is_missed(address: &str) {
     zone.run(1_000);
     assert!((0..3).all(|by| is_back(&zone, by)));
     assert!(!zone.told(at, at, EventKind::Outcast));
-    // The end of the first life and the begin of the next.
+    // The end of the first incarnation and the begin of the next.
     for by in 0..at {
         assert!(zone.told(by, at, EventKind::NodeFailed) && zone.told(by, at, EventKind::NodeUp));
     }
@@ -168,9 +171,9 @@ fn comes_back_before_it_is_missed(address: &str) {
     assert!(digests.iter().all(|digest| *digest == digests[0]));
 }
 
-/// The same of a worker that was lost meanwhile, and where nobody else is there.
+/// The same with a worker that was lost meanwhile, and without other members.
 #[test]
-fn who_asks_goes_on_asking() {
+fn a_requester_asks_again() {
     let mut zone = Zone::booted(3);
     zone.members[2] = None;
     zone.run_until(|zone| (0..2).all(|by| held(zone, by, 2) == Some(NodeState::Failed)));
@@ -192,9 +195,9 @@ fn who_asks_goes_on_asking() {
     zone.run_until(|zone| zone.told(at, at, EventKind::Outcast));
 }
 
-/// A worker is lost between the greeting and the begin of the new life: the one after it has been let in, too. ZM-04.
+/// A worker is lost between the admission and the new incarnation: the next worker is admitted too. ZM-04.
 #[test]
-fn who_was_let_in_begins_the_new_life_also_with_another_worker() {
+fn an_admitted_member_begins_the_new_incarnation_also_with_another_worker() {
     let mut zone = Zone::booted(3);
     let at = zone.come_back();
     zone.run_until(|zone| zone.members[at].as_ref().unwrap().live() == 3);

@@ -1,4 +1,4 @@
-//! BG-03: the application's own messages stand for beats: how many are saved, and that nothing is harmed.
+//! BG-03: the application's messages replace beats: how many are saved, and that no detection suffers.
 
 use muster_protocol::{
     BEAT_AHEAD_MAX, Config, EventKind, Input, Instant, MemberId, NodeState, Overlay, Profile,
@@ -41,7 +41,7 @@ impl Pair {
         pair
     }
 
-    /// Lets time pass; `talk` is asked in each step what the applications have done.
+    /// Lets time pass; in each step `talk` returns what the applications have done.
     fn run(&mut self, for_us: u64, mut talk: impl FnMut(&mut Self, u64)) {
         for step in 0..for_us / STEP_US {
             self.now = self.now.after(STEP_US);
@@ -73,7 +73,7 @@ impl Pair {
         }
     }
 
-    /// A message of the application from `from` to the other, as both agents hear of it.
+    /// A message of the application from `from` to the other, as both agents are told of it.
     fn message(&mut self, from: usize, is_counted: bool) {
         let (sender, receiver) = (MemberId::of(NAMES[from]), MemberId::of(NAMES[1 - from]));
         if !self.dead[from] {
@@ -81,7 +81,7 @@ impl Pair {
                 member: receiver,
                 age_us: 0,
             };
-            // Refused once the other is held failed.
+            // Rejected once the other is held failed.
             let _ = self.engines[from].handle(self.now, sent);
         }
         if is_counted {
@@ -93,7 +93,7 @@ impl Pair {
         }
     }
 
-    /// The beat that `from` writes ahead, in the last quarter of a heartbeat, told as taken.
+    /// The beat that `from` writes ahead, in the last quarter of a heartbeat, reported as taken.
     fn beat_ahead(&mut self, from: usize) -> Option<Vec<u8>> {
         let to = MemberId::of(NAMES[1 - from]);
         let engine = &mut self.engines[from];
@@ -125,7 +125,7 @@ impl Pair {
         self.engines.iter().map(probes).sum()
     }
 
-    /// How long after its death, which comes now, `b` is declared failed by `a`.
+    /// How long after its death, which is now, `b` is declared failed by `a`.
     fn detection_us(&mut self, talk: impl FnMut(&mut Self, u64)) -> u64 {
         self.dead[1] = true;
         let died_at = self.now;
@@ -134,7 +134,7 @@ impl Pair {
     }
 }
 
-/// Both talk every few milliseconds, as far as they live.
+/// Both talk every few milliseconds while they live.
 fn chat(pair: &mut Pair, step: u64) {
     if step.is_multiple_of(3) {
         for from in (0..2).filter(|from| !pair.dead[*from]).collect::<Vec<_>>() {
@@ -156,7 +156,7 @@ fn half_of_the_beats_are_saved_and_nobody_is_probed() {
     busy.run(2_000_000, chat);
     let sent = busy.beats() - before;
     assert!(usual >= 196, "{usual} beats in 2 s, two members");
-    // Some carry acknowledgements, and go.
+    // Some carry acknowledgements, and are sent.
     assert!(sent <= usual * 3 / 5, "{sent} beats of {usual}");
     assert_eq!(busy.probes(), probes, "nobody looks like a silent one");
     assert_eq!(busy.failed_at, None);
@@ -174,7 +174,7 @@ fn detection_is_unharmed() {
         let mut busy = Pair::new();
         busy.run(1_000_000 + pause_us, chat);
         let busy_us = busy.detection_us(chat);
-        // Silence begins with the last sign of life, whatever it was: a beat at its death at the latest.
+        // Silence begins with the last sign of life: a beat at its death at the latest.
         assert!(
             busy_us <= usual_us + HEARTBEAT_US,
             "{busy_us} us, and {usual_us} us in silence"
@@ -186,18 +186,19 @@ fn detection_is_unharmed() {
     }
 }
 
-/// What a dead member sent before its death, and is taken after it, delays its end by one heartbeat at most.
+/// A message that a member sent before its death, and that is received after it, delays the verdict by one
+/// heartbeat at most.
 #[test]
-fn messages_of_the_dead_keep_nobody_alive() {
+fn messages_of_failed_members_keep_no_member_alive() {
     let mut pair = Pair::new();
     pair.run(1_000_000, chat);
     let late_us = pair.detection_us(|pair, _| pair.message(1, true));
     assert!(late_us <= 85_000 + HEARTBEAT_US, "{late_us} us");
 }
 
-/// An agent whose ranks do not say what they receive misses beats, asks, and gets them all for a while.
+/// A member that does not count messages misses beats, asks, and gets all of them for a while.
 #[test]
-fn who_does_not_count_messages_gets_its_beats() {
+fn a_member_that_does_not_count_messages_gets_its_beats() {
     let mut pair = Pair::new();
     let before = pair.beats();
     pair.run(2_000_000, |pair, step| {
@@ -216,7 +217,7 @@ fn carry_beats(pair: &mut Pair, step: u64) {
     if step.is_multiple_of(3) {
         for from in (0..2).filter(|from| !pair.dead[*from]).collect::<Vec<_>>() {
             if let Some(bytes) = pair.beat_ahead(from) {
-                // Nobody who is dead listens, nor to one who is held dead.
+                // A dead member does not receive, nor does a member from one that it holds failed.
                 let _ = pair.carry(1 - from, &bytes);
             }
         }
@@ -260,10 +261,10 @@ fn carried_beats_delay_no_detection() {
     }
 }
 
-/// A beat that lay in a message over its writer's death delays the end by one heartbeat at most, and one
-/// that is taken still later helps nobody.
+/// A beat in a message at its writer's death delays the verdict by one heartbeat at most; one that is
+/// received still later has no effect.
 #[test]
-fn a_beat_taken_late_keeps_nobody_alive() {
+fn a_beat_taken_late_keeps_no_member_alive() {
     for late_ms in (10..400).step_by(30) {
         let mut pair = Pair::new();
         pair.run(1_000_000, carry_beats);
@@ -282,7 +283,7 @@ fn a_beat_taken_late_keeps_nobody_alive() {
     }
 }
 
-/// What is no beat of a member, whole and for the first time, changes nothing.
+/// Bytes that are not a whole new beat of a member change nothing.
 #[test]
 fn only_a_fresh_beat_of_a_member_is_taken() {
     let mut pair = Pair::new();
@@ -302,7 +303,7 @@ fn only_a_fresh_beat_of_a_member_is_taken() {
     assert_eq!(pair.carry(0, &beat), Ok(()));
     assert_eq!(pair.carry(0, &beat), Err(Reject::Duplicate));
     assert_eq!(pair.engines[0].counters().beats_carried, 1);
-    // Another frame of the protocol, however true, has no business in a message.
+    // Another frame of the protocol, however authentic, is invalid in a message.
     let mut buffer = [0; 2048];
     pair.engines[1]
         .handle(pair.now, Input::Ask(MemberId::of("a")))

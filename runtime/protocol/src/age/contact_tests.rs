@@ -1,4 +1,5 @@
-//! First contact of two participants, and what an outsider can play to them: recordings, of this run or an earlier one.
+//! First contact of two participants, and recordings that an outsider plays to them, of this run or an
+//! earlier one.
 
 use super::tests::{INTERVAL_US, World, config, nid};
 use super::{Age, AgeConfig};
@@ -9,8 +10,9 @@ use crate::parameters::Parameter;
 use crate::reject::Reject;
 use crate::time::Instant;
 
-/// AG-05: the first cycles are those after a start. Two engines that were initialised, waited for longer than
-/// parameters travel, and were started then, find out as well; so they do after a stop and another start.
+/// AG-05: the first cycles are counted from a start. Two engines that were initialised, waited for longer
+/// than parameters are sent, and were started then, find the difference as well; also after a stop and
+/// another start.
 #[test]
 fn parameters_travel_after_every_start() {
     let parameter = Parameter::Interval;
@@ -39,8 +41,8 @@ fn parameters_travel_after_every_start() {
     }
 }
 
-/// AG-05: a difference that is found in a reply stops both sides too, even if the first refusal is lost; and nobody
-/// is declared failed for it.
+/// AG-05: a difference found in a reply stops both sides, even if the first refusal is lost. No member is
+/// declared failed for it.
 #[test]
 fn a_difference_in_a_reply_is_told_to_the_other_side() {
     let mut right = Age::new(config(0, 2)).unwrap();
@@ -49,7 +51,7 @@ fn a_difference_in_a_reply_is_told_to_the_other_side() {
     let mut wrong = Age::new(other).unwrap();
     let mut now = Instant(0);
     let mut buffer = [0; 1500];
-    // The right one has gossiped for long: its pings say nothing of parameters.
+    // The right one has gossiped for long: its pings have no parameters.
     for _ in 0..20 {
         now = now.after(INTERVAL_US);
         right.handle(now, Input::Wake).unwrap();
@@ -64,14 +66,14 @@ fn a_difference_in_a_reply_is_told_to_the_other_side() {
     assert_eq!(ask(&mut right, now, &mut wrong), Err(Reject::Unproven));
     assert_eq!(ask(&mut wrong, now, &mut right), Err(Reject::Parameters));
     assert!(!right.is_gossiping());
-    // The refusal is lost. The next ping brings another one, although the right one has stopped.
+    // The refusal is lost. The next ping causes another one, although the right one has stopped.
     assert!(right.poll_transmit(now, &mut [0; 1500]).is_some());
     assert!(wrong.is_gossiping());
     wrong.ping_due = true;
     assert_eq!(ask(&mut wrong, now, &mut right), Err(Reject::Unproven));
     assert_eq!(ask(&mut right, now, &mut wrong), Err(Reject::Parameters));
     assert!(!wrong.is_gossiping());
-    // What the wrong one answers ends there.
+    // The answer of the wrong one ends there.
     assert_eq!(ask(&mut wrong, now, &mut right), Err(Reject::Stopped));
     assert!(right.poll_transmit(now, &mut [0; 1500]).is_none());
     let refused = EventKind::Refused {
@@ -86,8 +88,8 @@ fn a_difference_in_a_reply_is_told_to_the_other_side() {
     }
 }
 
-/// AG-06: an outsider has recorded an earlier run with the same key, in which all lived, and plays it to one that is
-/// alone in a later run. Nobody comes up, and no gossip stops.
+/// AG-06: an outsider has recorded an earlier run with the same key, in which all members lived, and plays
+/// it to a member that is alone in a later run. No member comes up, and no gossip stops.
 #[test]
 fn a_recording_of_an_earlier_run_raises_nobody() {
     let count = 6;
@@ -106,7 +108,7 @@ fn a_recording_of_an_earlier_run_raises_nobody() {
         world.run(1);
         let _ = world.input(0, Input::Datagram { bytes });
         world.drain(0);
-        // As its own messages had carried them.
+        // Carried by its own messages.
         let _ = world.input(0, Input::Carried { bytes, age_us: 0 });
     }
     assert_eq!(world.events, []);
@@ -122,7 +124,7 @@ fn a_recording_of_an_earlier_run_raises_nobody() {
     assert!(rejected(Reject::Misdirected) > 0 && rejected(Reject::Unproven) > 0);
 }
 
-/// AG-10: what a dead participant had sent to others keeps it alive with nobody, nor do repetitions.
+/// AG-10: frames that a dead participant had sent to others keep it alive at no member, nor do repetitions.
 #[test]
 fn frames_to_others_keep_nobody_alive() {
     let count = 6;
@@ -151,8 +153,8 @@ fn frames_to_others_keep_nobody_alive() {
     }
 }
 
-/// A participant that starts anew at once is known in its new life, by all and soon: frames for its former life make
-/// it ask their senders.
+/// A restarted participant is soon known in its new incarnation by all: a member that gets a frame for its
+/// previous incarnation sends a request to the sender.
 #[test]
 fn a_quick_restart_is_known_to_all() {
     let count = 16;

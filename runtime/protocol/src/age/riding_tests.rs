@@ -1,5 +1,5 @@
-//! Gossip that rides on messages of the application, from the engine's doors (BG-03): a host lays out what
-//! is written ahead, messages take it along, and what is not taken goes by itself.
+//! Carried gossip through the engine's interface (BG-03): a host offers what is written ahead, messages
+//! take it, and the rest is sent as datagrams.
 
 use super::carried::{GOSSIP_AHEAD_MAX, GOSSIP_AHEAD_MEMBERS_MAX};
 use super::tests::{INTERVAL_US, KEY, World, acquaint, config, nid};
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 /// Steps of a cycle.
 const STEPS: u64 = 40;
 
-/// What a host has laid out for a member, and whether a message has taken it.
+/// What a host offers for a member, and whether a message has taken it.
 #[derive(Clone, Default)]
 struct Parcel {
     to: Option<MemberId>,
@@ -30,17 +30,17 @@ fn riders(count: usize, permille: u16) -> World {
     }))
 }
 
-/// What becomes of what messages have taken along.
+/// The fate of what messages have taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     HandedOver,
-    /// The program on the other side throws it away.
+    /// The receiver's program drops it.
     Dropped,
-    /// It lies in MPI's queue for so many cycles.
+    /// It waits in MPI's queue for this many cycles.
     Late(u64),
 }
 
-/// Goes on for some cycles; `talk` says who sends a message to whom in each step.
+/// Runs for some cycles; `talk` returns the senders and receivers of messages in each step.
 fn ride(world: &mut World, cycles: u64, talk: impl Fn(&World) -> Vec<(usize, usize)>) {
     ride_to(Fate::HandedOver, world, cycles, talk);
 }
@@ -78,7 +78,7 @@ fn ride_to(
     }
 }
 
-/// What the host of this engine does in a step.
+/// The host of this engine, in one step.
 fn step_of(world: &mut World, own: usize, parcel: &mut Parcel) {
     let now = world.now;
     if world.engine(own).next_ping() <= now {
@@ -106,7 +106,7 @@ fn step_of(world: &mut World, own: usize, parcel: &mut Parcel) {
     }
 }
 
-/// A message takes along what is for its receiver.
+/// A message takes what is offered for its receiver.
 fn take_along(parcel: &mut Parcel, to: usize) -> Option<Vec<u8>> {
     let is_there = parcel.to == Some(MemberId::of(&nid(to))) && !parcel.is_taken;
     parcel.is_taken |= is_there;
@@ -121,7 +121,7 @@ fn hand_over(world: &mut World, to: usize, bytes: &[u8]) {
     }
 }
 
-/// Everybody has a message for everybody all the time.
+/// All members send messages to all others all the time.
 fn all_to_all(world: &World) -> Vec<(usize, usize)> {
     let count = world.engines.len();
     let others = |own| (0..count).filter(move |to| *to != own);
@@ -133,22 +133,22 @@ fn sum(world: &World, of: impl Fn(&Age) -> u64) -> u64 {
     world.engines.iter().flatten().map(of).sum()
 }
 
-/// Pings that went, and those that were carried.
+/// Pings sent, and pings carried.
 fn pings(world: &World) -> (u64, u64) {
     let sent = sum(world, |one| one.counters().pings_sent);
     let carried = sum(world, |one| one.counters().gossips_piggybacked);
     (sent, carried)
 }
 
-/// Two nodes of which each sends one message in every cycle, at all moments of it alike: the part 1 - P of the
-/// pings is carried, the others go, and in each cycle there is one or the other (BG-03).
+/// Two nodes that each send one message in every cycle, at all times in it alike: the part 1 - P of the
+/// pings is carried, the others are sent, and each cycle has one or the other (BG-03).
 #[test]
 fn pings_fall_by_what_p_says() {
     for permille in [0, 250, 500, 750, 1000] {
         let mut world = riders(2, permille);
         let cycles = 400;
         ride(&mut world, cycles, |world| {
-            // How long before its ping somebody talks walks through the cycle.
+            // The time of the message before its ping moves through the cycle.
             let talks = |own: &usize| {
                 let engine = world.engines[*own].as_ref().expect("it runs");
                 let left_us = engine.next_ping().since(world.now);
@@ -174,8 +174,8 @@ fn pings_fall_by_what_p_says() {
     }
 }
 
-/// Eight nodes of which each talks to one other all the time: a seventh of the pings is carried, the others
-/// go where chance sends them; nobody is suspected, and one who dies is found everywhere (BG-03).
+/// Eight nodes that each talk to one other all the time: a seventh of the pings is carried, the others go
+/// to random members. No member is suspected, and a dead one is found everywhere (BG-03).
 #[test]
 fn who_talks_to_one_gossips_with_all() {
     let count = 8;
@@ -200,8 +200,8 @@ fn who_talks_to_one_gossips_with_all() {
     }
 }
 
-/// What was carried is believed as a ping is: once, from a participant, of the same list, and not when it lay for long.
-/// BG-03.
+/// BG-03: carried gossip is accepted like a ping: once, from a participant with the same list, and not if
+/// it is late.
 #[test]
 fn what_was_carried_has_to_be_sound() {
     let mut world = riders(2, 750);
@@ -221,7 +221,7 @@ fn what_was_carried_has_to_be_sound() {
         }
     };
     let bytes = &buffer[..size];
-    // By a datagram it makes no sense.
+    // As a datagram it is invalid.
     assert_eq!(
         world.input(1, Input::Datagram { bytes }),
         Err(Reject::Malformed)
@@ -258,7 +258,7 @@ fn what_was_carried_has_to_be_sound() {
     assert_eq!(refused, Err(Reject::Parameters));
     assert_eq!(carried(&mut world, &not_there), Err(Reject::Malformed));
     assert_eq!(carried(&mut world, &too_few), Err(Reject::Malformed));
-    // A message that somebody took out late: its clock is behind.
+    // A message that was received late: its clock is behind.
     world.engines[0] = None;
     ride(&mut world, 30, |_| vec![]);
     assert_eq!(world.told(1, EventKind::NodeFailed, 0), 1);
@@ -268,8 +268,8 @@ fn what_was_carried_has_to_be_sound() {
     assert_eq!(world.told(1, EventKind::NodeUp, 0), 1, "it stays dead");
 }
 
-/// Messages that are never handed over on the other side, or late, take pings along all the same: nobody is failed,
-/// as eight of nine go by the rails then, and who dies is found (BG-03).
+/// BG-03: messages that are never delivered, or late, take pings too. No member is failed, since eight of
+/// nine are sent by the rails then, and a dead one is found.
 #[test]
 fn pings_that_messages_swallow_fail_nobody() {
     for count in [2, 8] {
@@ -292,7 +292,7 @@ fn pings_that_messages_swallow_fail_nobody() {
     }
 }
 
-/// Of more participants than fit nothing is written ahead: a part of a vector is no ping.
+/// With more participants than fit nothing is written ahead: a part of a vector is no ping.
 #[test]
 fn a_vector_that_does_not_fit_goes_by_itself() {
     for (count, fits) in [
@@ -306,7 +306,7 @@ fn a_vector_that_does_not_fit_goes_by_itself() {
         .unwrap();
         acquaint(&mut engine);
         let (mut buffer, mut written) = ([0; 1500], 0);
-        // Before the first cycles are over, parameters travel.
+        // Parameters are sent until the first cycles are over.
         let cycles = count as u64 + 20;
         for cycle in 1..cycles {
             let now = crate::time::Instant(INTERVAL_US * cycle);

@@ -1,5 +1,5 @@
-//! Whole engines in a small world: every datagram arrives in the cycle in which it was sent, unless a
-//! test stalls or loses it.
+//! Tests of whole age engines in a small world: every datagram arrives in the cycle in which it was sent,
+//! unless a test delays or loses it.
 
 use proptest::prelude::*;
 
@@ -23,12 +23,12 @@ pub(super) fn nid(number: usize) -> String {
     format!("10.0.{}.{}@tcp0", number / 250, number % 250 + 1)
 }
 
-/// For the first of the participants.
+/// The first participant.
 pub(super) fn to_first() -> frame::Receiver {
     frame::Receiver::Member(MemberId::of(&nid(0)), 1)
 }
 
-/// As if each of the others, in its first life, had answered already.
+/// State in which each of the others, in its first incarnation, has answered already.
 pub(super) fn acquaint(engine: &mut Age) {
     engine.receivers.fill(1);
 }
@@ -42,13 +42,13 @@ pub(super) fn config(own: usize, count: usize) -> AgeConfig {
     }
 }
 
-/// Some engines, of which some may be down.
+/// Some engines, some of which may be down.
 pub(super) struct World {
     pub(super) now: Instant,
     pub(super) engines: Vec<Option<Age>>,
     pub(super) events: Vec<(usize, EventKind, MemberId)>,
     frames: u64,
-    /// Of them those to engines that are down.
+    /// Datagrams to engines that are down.
     lost: u64,
     recording: Option<Vec<Vec<u8>>>,
 }
@@ -83,7 +83,7 @@ impl World {
         self.engines[index].as_mut().expect("it runs")
     }
 
-    /// Goes on until the engines have had so many cycles more.
+    /// Runs until the engines have had this many cycles more.
     pub(super) fn run(&mut self, cycles: u64) {
         let end = self.now.after(cycles * INTERVAL_US);
         loop {
@@ -147,8 +147,8 @@ impl World {
     }
 }
 
-/// AG-06, AG-07, AG-10: everybody comes up everywhere; a dead one is suspect, then failed, everywhere
-/// and once; it is pinged all the same, and comes back.
+/// AG-06, AG-07, AG-10: all members come up everywhere; a dead one is suspect, then failed, everywhere and
+/// once. It is still pinged, and comes back.
 #[test]
 fn a_member_comes_up_dies_and_returns() {
     let count = 16;
@@ -161,14 +161,14 @@ fn a_member_comes_up_dies_and_returns() {
     world.events.clear();
     world.run(40);
     for index in (0..count).filter(|index| *index != 5) {
-        // Somebody's younger word may clear it once more.
+        // A younger age of another member may clear it once more.
         assert!(world.told(index, EventKind::NodeSuspect, 5) >= 1);
         assert_eq!(world.told(index, EventKind::NodeFailed, 5), 1);
     }
     let five = MemberId::of(&nid(5));
     let is_five = |(.., about): &(usize, EventKind, MemberId)| *about == five;
     assert!(world.events.iter().all(is_five), "nobody else was accused");
-    // A new life, whose clock is far behind and who has heard of nobody.
+    // A new incarnation, whose clock is far behind and which knows no member.
     let again = AgeConfig {
         incarnation: 2,
         ..config(5, count)
@@ -189,10 +189,10 @@ fn a_member_comes_up_dies_and_returns() {
     assert!(obsolete.sum::<u64>() > 0, "its first pings were behind");
 }
 
-/// An engine that takes over from one before it misses those who died in between, tells of nobody who
-/// lives, and makes nobody young at the others.
+/// An engine that takes over from an earlier one finds members that died in between, does not report living
+/// ones, and makes no member young for others.
 #[test]
-fn who_is_expected_is_missed() {
+fn an_expected_member_is_missed() {
     let count = 8;
     let mut world = World::of(count);
     world.run(12);
@@ -221,7 +221,7 @@ fn who_is_expected_is_missed() {
     assert_eq!(world.engine(2).live(), count - 1);
 }
 
-/// Participants that are called by names are known and told by them.
+/// Participants with names are known and reported by them.
 #[test]
 fn participants_may_have_names() {
     let named = |own| {
@@ -237,7 +237,7 @@ fn participants_may_have_names() {
     assert!(world.events.contains(&(0, EventKind::NodeUp, id)));
     assert_eq!(world.engine(0).name_of(id), Some("n1"));
     assert_eq!(world.engine(0).id(), MemberId::of("n0"));
-    // Who calls one of them otherwise has another list.
+    // A participant that gives another one a different name has another list.
     let mut other = named(1);
     "m1".clone_into(&mut other.participants[1].name);
     let mut world = World::new([named(0), other]);
@@ -278,7 +278,7 @@ fn replies_are_shorter_the_lazier() {
     assert!(least < 32.0 && most < least, "{least} {most}");
 }
 
-/// AG-05: who differs and who finds out both stop, before anything is merged, and name the parameter.
+/// AG-05: both sides of a difference stop, before anything is merged, and name the parameter.
 #[test]
 fn different_parameters_stop_both_sides() {
     type Change = fn(&mut AgeConfig);
@@ -305,11 +305,11 @@ fn different_parameters_stop_both_sides() {
         world.run(20);
         assert_eq!(world.frames, frames, "silent since");
     }
-    // A stranger with a list of its own is answered, too, at the address that it gives.
-    let mut stranger = config(2, 2);
-    stranger.participants.push(Participant::new(&nid(2)));
-    stranger.check().unwrap();
-    let mut world = World::new([config(0, 2), config(1, 2), stranger]);
+    // A member with a list of its own is answered, too, at the address that it gives.
+    let mut unlisted = config(2, 2);
+    unlisted.participants.push(Participant::new(&nid(2)));
+    unlisted.check().unwrap();
+    let mut world = World::new([config(0, 2), config(1, 2), unlisted]);
     world.run(30);
     assert!(
         world.events.contains(&(
@@ -328,7 +328,7 @@ fn different_parameters_stop_both_sides() {
     );
 }
 
-/// AG-05: parameters travel in as many cycles as there are participants, and no longer.
+/// AG-05: parameters are sent in as many cycles as there are participants, and no longer.
 #[test]
 fn parameters_travel_in_the_first_cycles() {
     let mut engine = Age::new(config(0, 8)).unwrap();
@@ -345,7 +345,7 @@ fn parameters_travel_in_the_first_cycles() {
     assert_eq!(long, 8, "{sizes:?}");
 }
 
-/// AG-15: a vector that exceeds a datagram travels in parts, and so does a reply.
+/// AG-15: a vector that exceeds a datagram is sent in parts, and so is a reply.
 #[test]
 fn a_vector_of_several_datagrams_is_joined() {
     let count = 2_600;
@@ -400,7 +400,7 @@ fn the_local_factor_keeps_pings_in_the_group() {
     }
 }
 
-/// AG-13, BG-01: a reply is told from a ping by its header; where gossip is pushed there is none.
+/// AG-13, BG-01: the header distinguishes replies and pings; with push gossip there are no replies.
 #[test]
 fn a_ping_is_answered_by_a_frame_of_another_kind_or_not_at_all() {
     let now = Instant(10 * INTERVAL_US);
@@ -432,7 +432,7 @@ fn a_ping_is_answered_by_a_frame_of_another_kind_or_not_at_all() {
     }
 }
 
-/// BG-01: without pings of the dead only those in the list are pinged; with them (AG-10) all are.
+/// BG-01: without pings of failed members only listed ones are pinged; with them (AG-10) all are.
 #[test]
 fn only_the_listed_are_pinged_unless_the_dead_are_as_well() {
     let count = 6;
@@ -451,7 +451,7 @@ fn only_the_listed_are_pinged_unless_the_dead_are_as_well() {
         world.engines[5] = None;
         world.run(40);
         for index in 0..5 {
-            // An old word that arrives late may have cleared it once more.
+            // A late message may have cleared it once more.
             assert!(world.told(index, EventKind::NodeFailed, 5) >= 1);
         }
         let (frames, lost) = (world.frames, world.lost);
@@ -462,8 +462,8 @@ fn only_the_listed_are_pinged_unless_the_dead_are_as_well() {
     }
 }
 
-/// BG-01, BG-03: between P and 1 of an interval after the last gossip an application's message carries one;
-/// then none goes alone, and the receiver takes it as it takes any other.
+/// BG-01, BG-03: between P and 1 of an interval after the last gossip a message of the application carries
+/// one. Then no datagram is sent, and the receiver takes it like any other.
 #[test]
 fn gossip_rides_on_messages_of_the_application() {
     let mut world = World::new((0..4).map(|own| AgeConfig {
@@ -504,15 +504,15 @@ fn gossip_rides_on_messages_of_the_application() {
     assert!(world.engine(1).member(first).is_some());
 }
 
-/// Own lateness is never held against others: after a stop of a minute nobody is accused.
+/// The local lateness is never held against others: after a stop of a minute no member is reported.
 #[test]
-fn who_slept_accuses_nobody() {
+fn a_member_that_overslept_reports_no_member() {
     let mut world = World::of(16);
     world.run(12);
     let sleeper = world.engines[3].take();
     world.run(3);
     world.events.clear();
-    // Long enough to be failed, and to hold everybody failed by age.
+    // Long enough to be failed, and to hold all others failed by age.
     world.run(300);
     assert_eq!(world.told(7, EventKind::NodeFailed, 3), 1);
     world.engines[3] = sleeper;
@@ -526,7 +526,8 @@ fn who_slept_accuses_nobody() {
     assert_eq!(world.engine(3).live(), 16);
 }
 
-/// A vector of another length, one whose sender is not of age 0, and entries of nobody are refused.
+/// A vector of another length, one whose sender is not of age 0, and entries of unlisted members are
+/// rejected.
 #[test]
 fn what_cannot_be_is_refused() {
     let mut liar = Age::new(config(1, 4)).unwrap();
@@ -536,7 +537,7 @@ fn what_cannot_be_is_refused() {
     acquaint(&mut liar);
     let mut buffer = [0; 1500];
     liar.asked_for = Some(0);
-    // Its own age is the second one: after head and parameters.
+    // The sender's age is the second one: after head and parameters.
     let size = liar.poll_transmit(now, &mut buffer).unwrap().size;
     let body = size - frame::FRAME_OVERHEAD;
     let own_age = frame::HEADER_SIZE + body - 4 + 1;
@@ -576,8 +577,8 @@ fn what_cannot_be_is_refused() {
     );
 }
 
-/// AG-06, AG-09: a clock far ahead is believed; after it one far behind is not, whatever ages it brings; and a
-/// message with greater ages than an earlier one makes nobody older.
+/// AG-06, AG-09: a clock far ahead is accepted; after it one far behind is not, whatever its ages; and a
+/// message with greater ages than an earlier one makes no member older.
 #[test]
 fn clocks_may_leap_and_ages_do_not_go_back() {
     let mut engine = Age::new(config(0, 3)).unwrap();
@@ -618,7 +619,7 @@ fn clocks_may_leap_and_ages_do_not_go_back() {
     assert_eq!(engine.gossip.ages(), [0, 1, 6]);
     assert_eq!(ping(&mut engine, far + 1, [9, 0, 2]), Ok(()));
     assert_eq!(engine.gossip.ages(), [0, 1, 3]);
-    // Not even who says that we are old makes us so.
+    // A message with a great age of the local member does not make it old.
     assert_eq!(ping(&mut engine, u64::MAX, [255, 0, 255]), Ok(()));
     assert_eq!(
         (engine.clock(), engine.gossip.ages()),
@@ -626,7 +627,7 @@ fn clocks_may_leap_and_ages_do_not_go_back() {
     );
 }
 
-/// Members of two engines do not talk past each other in silence.
+/// Members with different engines find out.
 #[test]
 fn the_overlay_and_the_age_engine_refuse_each_other() {
     let mut age = Age::new(config(0, 2)).unwrap();
@@ -635,11 +636,11 @@ fn the_overlay_and_the_age_engine_refuse_each_other() {
     config.seeds = vec![b"y".to_vec()];
     let mut overlay = crate::Overlay::new(config).unwrap();
     let now = Instant(10 * INTERVAL_US);
-    let (mut gossip, mut knock) = ([0; 1500], [0; 1500]);
+    let (mut gossip, mut join) = ([0; 1500], [0; 1500]);
     age.ping_due = true;
     let gossip_size = age.poll_transmit(now, &mut gossip).unwrap().size;
     overlay.handle(now, Input::Wake).unwrap();
-    let knock_size = overlay.poll_transmit(now, &mut knock).unwrap().size;
+    let join_size = overlay.poll_transmit(now, &mut join).unwrap().size;
     let refused = overlay.handle(
         now,
         Input::Datagram {
@@ -650,7 +651,7 @@ fn the_overlay_and_the_age_engine_refuse_each_other() {
     let refused = age.handle(
         now,
         Input::Datagram {
-            bytes: &knock[..knock_size],
+            bytes: &join[..join_size],
         },
     );
     assert_eq!(refused, Err(Reject::Parameters));
@@ -661,7 +662,7 @@ fn the_overlay_and_the_age_engine_refuse_each_other() {
     assert_eq!(age.poll_event().map(|event| event.kind), Some(protocol));
 }
 
-/// A message under way, with the number of relays that brought its word of the dead one.
+/// A message in transit, with the number of relays since the last frame of the dead member.
 struct Stalled {
     due: u64,
     to: usize,
@@ -673,9 +674,9 @@ struct Stalled {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// AG-09, AG-10, BG-03: with a tenth of the datagrams stalled for up to 60 cycles, and a third of all messages
-    /// carried by the application's, what anybody holds of a dead member is never younger than its death, less one
-    /// threshold for each relay.
+    /// AG-09, AG-10, BG-03: with a tenth of the datagrams stalled for up to 60 cycles, and a third of all
+    /// messages carried by the application's, the age of a dead member is nowhere less than the time since
+    /// its death, less one threshold for each relay.
     #[test]
     fn stalled_datagrams_rejuvenate_by_a_threshold_a_hop_at_most(seed: u64, count in 8_usize..40) {
         let log2 = u64::from(super::config::log2(count));
@@ -692,7 +693,7 @@ proptest! {
         let death = 40;
         for cycle in 0..160_u64 {
             let alive = |node: usize| node != 0 || cycle < death;
-            // In an order of its own in every cycle.
+            // In a different order in every cycle.
             let mut order: Vec<usize> = (0..count).filter(|node| alive(*node)).collect();
             order.sort_by_cached_key(|_| draw(u64::MAX));
             for node in order {

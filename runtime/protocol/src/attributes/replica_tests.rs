@@ -1,5 +1,4 @@
-//! A replica that is fed frames which are lost, doubled and overtaken, against the map they
-//! come from.
+//! A replica that gets lost, duplicated and reordered frames, against the map that they come from.
 
 use proptest::prelude::*;
 
@@ -16,7 +15,7 @@ const FRAME: usize = 700;
 #[derive(Clone, Debug)]
 enum Act {
     Write(u8, Option<usize>),
-    /// An exchange: which of its frames come, and in which order.
+    /// An exchange: which of its frames arrive, and in which order.
     Exchange(Vec<u8>),
 }
 
@@ -40,7 +39,7 @@ fn write(store: &mut Store, key: u8, length: Option<usize>) {
     });
 }
 
-/// The writer's answer to what the reader lacks, as frames.
+/// The writer's reply to the reader's request, as frames.
 fn frames(writer: &mut Store, reader: &mut Store) -> Vec<Vec<u8>> {
     let version = writer.version(OWNER);
     reader.request(OWNER, version, OWNER, NOW);
@@ -85,8 +84,8 @@ fn same(writer: &Store, reader: &Store) -> bool {
 }
 
 proptest! {
-    /// ZM-11: any writes, any exchanges in between with frames lost, doubled and overtaken:
-    /// what is told has growing versions, and undisturbed exchanges make the maps equal.
+    /// ZM-11: any writes, and any exchanges in between with frames lost, duplicated and reordered: reported
+    /// versions increase, and complete exchanges make the maps equal.
     #[test]
     fn any_order_of_frames_gives_the_writers_map(steps in steps()) {
         let (mut writer, mut reader) = (Store::new(1 << 22), Store::new(1 << 22));
@@ -118,8 +117,8 @@ proptest! {
     }
 }
 
-/// A key that is written and deleted for ever leaves one entry in the list of what is to be forgotten,
-/// and none when its map is gone.
+/// A key that is written and deleted for ever leaves one entry in the list of certificates to drop, and
+/// none when its map is gone.
 #[test]
 fn certificates_are_listed_once_for_each_map() {
     let mut store = Store::new(1 << 22);

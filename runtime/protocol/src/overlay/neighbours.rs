@@ -36,16 +36,16 @@ impl Overlay {
         if missing == 0 {
             return;
         }
-        let mut strangers: Vec<MemberId> = self
+        let mut candidates: Vec<MemberId> = self
             .table
             .iter_live()
             .map(|member| member.id)
             .filter(|id| *id != self.own && !self.links.contains_key(id))
             .collect();
         let (now, live) = (self.now, self.table.live());
-        for _ in 0..missing.min(strangers.len()) {
-            let index = self.random(strangers.len() as u64) as usize;
-            let id = strangers.swap_remove(index);
+        for _ in 0..missing.min(candidates.len()) {
+            let index = self.random(candidates.len() as u64) as usize;
+            let id = candidates.swap_remove(index);
             let link = self.links.entry(id).or_insert_with(|| Link::new(now));
             link.chose = true;
             link.chose_among = live;

@@ -1,11 +1,11 @@
-//! What the tests of the whole engine share: frames written byte by byte, as a peer writes them.
+//! Shared by the tests of the whole engine: frames written byte by byte, as a peer writes them.
 #![allow(dead_code)]
 
 use muster_protocol::{Input, Instant, MemberId, Overlay, Reject, Version};
 
 pub(crate) const KEY: [u8; 32] = [9; 32];
 pub(crate) const WIRE_VERSION: u8 = 5;
-/// The name of the engine that is written to.
+/// The name of the engine under test.
 pub(crate) const OWN: &str = "own";
 pub(crate) const LINK: u8 = 2;
 pub(crate) const NEWS: u8 = 8;
@@ -13,13 +13,13 @@ pub(crate) const REFUSAL: u8 = 13;
 pub(crate) const ALIVE: u8 = 1;
 pub(crate) const LEFT: u8 = 5;
 
-/// Somebody who writes frames of its own making.
+/// A sender that writes its own frames.
 pub(crate) struct Peer {
     pub(crate) id: MemberId,
     pub(crate) name: String,
     pub(crate) version: Version,
     pub(crate) sequence: u64,
-    /// The life of `OWN` that it writes to.
+    /// The incarnation of `OWN` that it writes to.
     pub(crate) to: u64,
     /// Heartbeat, deadline, Theta, mode, minority.
     pub(crate) parameters: Vec<u8>,
@@ -51,7 +51,7 @@ impl Peer {
         sealed_for(bytes, OWN, self.to)
     }
 
-    /// "I am here", with these roles.
+    /// An introduction, with these roles.
     pub(crate) fn introduction(&mut self, roles: u8) -> Vec<u8> {
         let mut body = vec![roles, 0];
         body.extend(0_u64.to_le_bytes());
@@ -60,7 +60,7 @@ impl Peer {
         self.frame(LINK, &body)
     }
 
-    /// A letter with these facts, each with its tag.
+    /// A news frame with these facts, each with its tag.
     pub(crate) fn news(&mut self, facts: &[Vec<u8>]) -> Vec<u8> {
         let mut body = vec![0, 0];
         body.extend((facts.len() as u16).to_le_bytes());
@@ -69,7 +69,7 @@ impl Peer {
     }
 }
 
-/// Parameters as they travel.
+/// Parameters, as sent.
 pub(crate) fn parameters(
     heartbeat_us: u32,
     deadline_us: u32,
@@ -82,14 +82,14 @@ pub(crate) fn parameters(
     bytes
 }
 
-/// Adds the proof, for anyone.
+/// Appends the tag, for anyone.
 pub(crate) fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let tag = blake3::keyed_hash(&KEY, &bytes);
     bytes.extend(&tag.as_bytes()[..16]);
     bytes
 }
 
-/// Adds the proof, for a life of the member of this name.
+/// Appends the tag, for an incarnation of the member of this name.
 pub(crate) fn sealed_for(mut bytes: Vec<u8>, name: &str, incarnation: u64) -> Vec<u8> {
     let mut hasher = blake3::Hasher::new_keyed(&KEY);
     hasher.update(&bytes);
@@ -99,7 +99,7 @@ pub(crate) fn sealed_for(mut bytes: Vec<u8>, name: &str, incarnation: u64) -> Ve
     bytes
 }
 
-/// What stands in a frame's head for a life of the member of this name.
+/// The field `to` for an incarnation of the member of this name.
 pub(crate) fn mark(name: &str, incarnation: u64) -> u32 {
     let mixed = mix(MemberId::of(name).0 ^ mix(incarnation));
     (mixed as u32).max(1)
@@ -149,12 +149,12 @@ pub(crate) fn suspicion_fact(reporter: &str, suspect: &str, at: Version) -> Vec<
     bytes
 }
 
-/// Hands a frame in.
+/// Hands in a frame.
 pub(crate) fn give(engine: &mut Overlay, at: Instant, bytes: &[u8]) -> Result<(), Reject> {
     engine.handle(at, Input::Datagram { bytes })
 }
 
-/// The kinds of all frames the engine wants to send now.
+/// The kinds of all frames that the engine sends now.
 pub(crate) fn kinds_sent(engine: &mut Overlay, at: Instant) -> Vec<u8> {
     let mut buffer = vec![0; 2000];
     let mut kinds = Vec::new();
