@@ -158,7 +158,7 @@ fn a_death_is_followed_waited_for_and_judged() {
         "{error}"
     );
     let (code, _, error) = admin.run(&["wait", "n7", "--timeout", "0"]);
-    assert!(code == Some(5) && error.contains("not n7"), "{error}");
+    assert!(code == Some(5) && error.contains("unknown: n7"), "{error}");
 
     // Not followed: what is there, and the end. From a number on, only what is behind it.
     let all = admin.ask(&["events"]);

@@ -250,6 +250,15 @@ fn the_help_of_every_command_fits_on_a_screen() {
     }
 }
 
+/// That of the agent has long lines, since each option names its variable.
+#[test]
+fn the_help_of_the_agent_is_short() {
+    let done = Command::new(program("musterd")).arg("--help").output();
+    let help = String::from_utf8(done.expect("musterd runs").stdout).expect("text");
+    let lines = help.lines().count();
+    assert!((20..=HELP_LINES_MAX).contains(&lines), "{lines}: {help}");
+}
+
 /// The page of `muster run`, written by hand, has each of its options.
 #[test]
 fn the_page_of_muster_run_has_every_option() {

@@ -71,6 +71,8 @@ struct Standing {
     /// Those that will hardly come any more: failed or left where they should live.
     lost: Vec<String>,
     missing: Vec<String>,
+    /// Names of those that the agent does not know.
+    unknown: Vec<String>,
 }
 
 /// Runs it.
@@ -148,8 +150,10 @@ impl Wanted {
             reached: Vec::new(),
             lost: Vec::new(),
             missing: self.names.clone(),
+            unknown: self.names.clone(),
         };
         for (name, state) in states {
+            standing.unknown.retain(|unknown| *unknown != name);
             if !self.names.is_empty() && !self.names.contains(&name) {
                 continue;
             }
@@ -192,9 +196,17 @@ impl Wanted {
     }
 
     fn late(&self, standing: &Standing, seconds: u64) -> CliError {
-        let mut why = format!("{} after {seconds} s", standing.reached.len());
-        if !standing.missing.is_empty() {
-            why += &format!("; not {}", self.folded(&standing.missing));
+        let (count, state) = (standing.reached.len(), self.state.word());
+        let mut why = format!("timed out after {seconds} s with {count} {state}");
+        let (unknown, mut others) = (&standing.unknown, standing.missing.clone());
+        others.retain(|name| !unknown.contains(name));
+        for (names, what) in [
+            (&others, format!("not {state}")),
+            (unknown, "unknown".into()),
+        ] {
+            if !names.is_empty() {
+                why += &format!("; {what}: {}", self.folded(names));
+            }
         }
         CliError::timed_out(self.what(), why).hint("muster members")
     }
