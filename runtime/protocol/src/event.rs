@@ -103,7 +103,7 @@ pub enum CauseKind {
     /// The fabric's rails changed.
     Rails = 9,
     /// Members of another view hold the local member failed.
-    Claimed = 10,
+    FailureClaim = 10,
 }
 
 impl CauseKind {
@@ -120,7 +120,7 @@ impl CauseKind {
             7 => Self::Refuted,
             8 => Self::Superseded,
             9 => Self::Rails,
-            10 => Self::Claimed,
+            10 => Self::FailureClaim,
             _ => return None,
         })
     }

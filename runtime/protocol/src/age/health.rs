@@ -78,7 +78,7 @@ impl Age {
             member.removed_at = now;
         });
         self.observe(index, ObservationKind::Failed(cause));
-        self.tell(index, EventKind::NodeFailed, cause);
+        self.emit(index, EventKind::NodeFailed, cause);
     }
 
     /// This participant was there when an earlier engine ended: it is suspect until it is heard of, and
@@ -114,7 +114,7 @@ impl Age {
             member.cause = CauseKind::Silence;
         });
         self.observe(index, ObservationKind::Reported(CauseKind::Silence));
-        self.tell(index, kind, CauseKind::Silence);
+        self.emit(index, kind, CauseKind::Silence);
     }
 
     /// A member is young: for the first time, again, or still.
@@ -150,7 +150,7 @@ impl Age {
             _ => ObservationKind::Joined,
         };
         self.observe(index, observed);
-        self.tell(index, kind, cause);
+        self.emit(index, kind, cause);
     }
 
     /// A frame of this incarnation came from the member itself.
@@ -177,7 +177,7 @@ impl Age {
         self.table.note(id, |member| member.last_heard = now);
     }
 
-    pub(super) fn tell(&mut self, index: usize, kind: EventKind, cause: CauseKind) {
+    pub(super) fn emit(&mut self, index: usize, kind: EventKind, cause: CauseKind) {
         let id = self.ids[index];
         let version = self.table.get(id).map(|member| member.version);
         let silent_us =

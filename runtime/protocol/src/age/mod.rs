@@ -278,7 +278,7 @@ impl Age {
             Input::Leave { exit_code } => {
                 self.phase = Phase::Stopped;
                 self.halt();
-                self.tell(
+                self.emit(
                     self.place,
                     EventKind::NodeLeft { exit_code },
                     CauseKind::Announced,
@@ -339,7 +339,7 @@ impl Age {
             let is_here = matches!(self.health[index], Health::Alive | Health::Suspect);
             if index != self.place && is_here {
                 self.health[index] = Health::Failed;
-                self.tell(
+                self.emit(
                     index,
                     EventKind::NodeLeft { exit_code: 0 },
                     CauseKind::Announced,
@@ -408,7 +408,7 @@ impl Age {
         };
         self.table.note(id, |member| member.degraded = degraded);
         self.observe(at, kind);
-        self.tell(at, event, CauseKind::Rails);
+        self.emit(at, event, CauseKind::Rails);
         Ok(())
     }
 
@@ -440,7 +440,7 @@ impl Age {
                 self.table.change(self.own, |own| {
                     own.ranks.insert(rank, fact);
                 });
-                self.tell(
+                self.emit(
                     self.place,
                     EventKind::RankChanged { fact },
                     CauseKind::Announced,

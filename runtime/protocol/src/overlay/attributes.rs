@@ -99,7 +99,7 @@ impl Overlay {
         });
         self.note_version(own, version);
         self.spread(Subject::Map(own), None);
-        self.tell_change(own, key.into(), version);
+        self.emit_change(own, key.into(), version);
         Ok(())
     }
 
@@ -248,7 +248,7 @@ impl Overlay {
         }
         self.follow_up(from, owner, &taken);
         for (key, version) in taken.changes {
-            self.tell_change(owner, key, version);
+            self.emit_change(owner, key, version);
         }
         taken.stop
     }
@@ -349,7 +349,7 @@ impl Overlay {
     }
 
     /// Sends a fact to the monitors directly, beside the links.
-    pub(super) fn tell_monitors(&mut self, subject: Subject) {
+    pub(super) fn send_to_monitors(&mut self, subject: Subject) {
         let about = match subject {
             Subject::Node(id)
             | Subject::Rank(id, _)
@@ -360,7 +360,7 @@ impl Overlay {
         for to in monitors {
             if to != self.own && to != about {
                 let route = Route::All;
-                self.say(Intent::Direct { to, subject, route });
+                self.enqueue(Intent::Direct { to, subject, route });
             }
         }
     }
@@ -394,10 +394,10 @@ impl Overlay {
         }
     }
 
-    fn tell_change(&mut self, owner: MemberId, key: Box<[u8]>, version: u64) {
+    fn emit_change(&mut self, owner: MemberId, key: Box<[u8]>, version: u64) {
         let key = self.attributes.remember(key);
         let kind = EventKind::AttributeChanged { key, version };
         let nobody = Reporters::default();
-        self.tell(owner, kind, CauseKind::Announced, nobody, 0);
+        self.emit(owner, kind, CauseKind::Announced, nobody, 0);
     }
 }

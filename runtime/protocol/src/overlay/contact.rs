@@ -67,7 +67,7 @@ impl Overlay {
     pub(super) fn take_verify(&mut self, from: MemberId, boot: bool, answers: FrameName) {
         if self.is_fresh(answers) {
             let target = Target::Member(from);
-            self.say(Intent::Join { target, boot });
+            self.enqueue(Intent::Join { target, boot });
         }
     }
 
@@ -85,7 +85,7 @@ impl Overlay {
             return;
         }
         self.contact_at = self.now.after(self.config.heartbeat_us);
-        self.say_to_address(Receiver::Anyone, address, |slot| Intent::Join {
+        self.enqueue_to_address(Receiver::Anyone, address, |slot| Intent::Join {
             target: Target::Address(slot),
             boot: true,
         });

@@ -129,7 +129,7 @@ impl Overlay {
         let to = header.sender;
         let failed = self.table.get(to).map(|member| member.state) == Some(NodeState::Failed);
         if failed && self.answer_due(to) {
-            self.say(Intent::FailureClaim {
+            self.enqueue(Intent::FailureClaim {
                 to,
                 answers: header.name(),
             });
@@ -153,7 +153,7 @@ impl Overlay {
     /// changes of the view, perhaps its own removal: for two more deadlines it counts as the weakest.
     pub(super) fn asserted_strength(&self) -> Strength {
         let strength = self.strength();
-        if self.is_drowsy() {
+        if self.has_overslept() {
             return Strength {
                 live: 0,
                 ..strength

@@ -45,7 +45,7 @@ impl Overlay {
         let repair_us = REPAIR_BEATS * self.config.heartbeat_us;
         let Some(link) = self.links.get_mut(&from).filter(|link| link.observes) else {
             // The sender believes that it is observed: send it the wanted roles.
-            self.say(Intent::Link {
+            self.enqueue(Intent::Link {
                 to: from,
                 asked: None,
                 route: Route::Next,
@@ -86,7 +86,7 @@ impl Overlay {
         }
         if is_new && self.links.len() >= REQUESTED_MAX {
             self.counters.links_refused += 1;
-            return self.say(Intent::Link {
+            return self.enqueue(Intent::Link {
                 to: from,
                 asked: Some(roles),
                 route: Route::Next,
@@ -106,7 +106,7 @@ impl Overlay {
         }
         // The rail of the request may be the only one that works: reply on all.
         let route = if is_new { Route::Next } else { Route::All };
-        self.say(Intent::Link {
+        self.enqueue(Intent::Link {
             to: from,
             asked: Some(roles),
             route,
@@ -130,7 +130,7 @@ impl Overlay {
             // It may have answered an earlier request: send it the present roles. Another member is asked
             // at the next beat, since in a small view no other may be willing.
             link.chose = false;
-            self.say(Intent::Link {
+            self.enqueue(Intent::Link {
                 to: from,
                 asked: None,
                 route: Route::Next,

@@ -64,7 +64,7 @@ impl Overlay {
         if !agrees || !state.in_view() {
             // The requester holds another version, or the suspect is not in the view: answer with the
             // record.
-            self.say(Intent::Direct {
+            self.enqueue(Intent::Direct {
                 to: from,
                 subject: Subject::Node(suspect),
                 route: Route::Next,
@@ -76,7 +76,7 @@ impl Overlay {
             return;
         }
         if self.now.since(last_heard) < self.config.heartbeat_us / 2 {
-            self.say(Intent::IndirectProbeReply {
+            self.enqueue(Intent::IndirectProbeReply {
                 to: from,
                 suspect,
                 version,
@@ -158,7 +158,7 @@ impl Overlay {
     pub(super) fn found_alive(&mut self, id: MemberId) {
         if let Some(probe) = self.indirect_probes.remove(&id) {
             for to in probe.requesters {
-                self.say(Intent::IndirectProbeReply {
+                self.enqueue(Intent::IndirectProbeReply {
                     to,
                     suspect: id,
                     version: probe.version,
@@ -242,7 +242,7 @@ impl Overlay {
                 requesters = core::mem::take(&mut probe.requesters);
             }
             for to in requesters {
-                self.say(Intent::IndirectProbeReply {
+                self.enqueue(Intent::IndirectProbeReply {
                     to,
                     suspect: id,
                     version,
@@ -283,12 +283,12 @@ impl Overlay {
         let is_new = |member: &Member| member.last_heard == Instant::default();
         if self.table.get(id).is_some_and(is_new) {
             // A member that does not know the local member does not answer it: introduce it first.
-            self.say(Intent::Link {
+            self.enqueue(Intent::Link {
                 to: id,
                 asked: None,
                 route: Route::All,
             });
         }
-        self.say(Intent::Probe { to: id });
+        self.enqueue(Intent::Probe { to: id });
     }
 }

@@ -82,7 +82,7 @@ impl Overlay {
             };
             self.join_turn = self.join_turn.wrapping_add(1);
             let (target, boot) = targets[index % targets.len()];
-            self.say(Intent::Join { target, boot });
+            self.enqueue(Intent::Join { target, boot });
         }
     }
 
@@ -129,7 +129,7 @@ impl Overlay {
         if self.now >= rejoin.until {
             if rejoin.ask_at == Instant::NEVER {
                 // The view is up to date again after the time overslept.
-                self.drowsy_until = self.now;
+                self.overslept_until = self.now;
             }
             self.rejoin = None;
             self.topology_dirty = true;

@@ -98,7 +98,7 @@ impl Overlay {
         self.table.note(fact.id, |member| member.joined_at = now);
         self.observe(fact.id, from, ObservationKind::Joined);
         let reporters = Reporters::from_iter([from]);
-        self.tell(fact.id, EventKind::NodeUp, CauseKind::Joined, reporters, 0);
+        self.emit(fact.id, EventKind::NodeUp, CauseKind::Joined, reporters, 0);
         self.spread(Subject::Node(fact.id), Some(from));
         if fact.state == NodeState::Suspect {
             self.add_reports(from, fact);
@@ -179,7 +179,7 @@ impl Overlay {
     /// failure claim with its own, and the weaker side yields. Otherwise its answer admits it.
     fn query_restart(&mut self, id: MemberId) {
         self.counters.restarts_queried += 1;
-        self.say(Intent::Join {
+        self.enqueue(Intent::Join {
             target: Target::Member(id),
             boot: false,
         });
@@ -195,7 +195,7 @@ impl Overlay {
         let reborn = fact.version.incarnation > member.version.incarnation;
         if reborn {
             if !planted::on(Fault::EndNotTold) {
-                self.tell(
+                self.emit(
                     id,
                     EventKind::NodeFailed,
                     CauseKind::Superseded,
@@ -216,7 +216,7 @@ impl Overlay {
         if was_suspect {
             self.observe(id, id, ObservationKind::Refuted);
             let nobody = Reporters::default();
-            self.tell(id, EventKind::NodeRecovered, CauseKind::Refuted, nobody, 0);
+            self.emit(id, EventKind::NodeRecovered, CauseKind::Refuted, nobody, 0);
         }
         if let Some(link) = self.links.get_mut(&id) {
             link.heard();
@@ -256,7 +256,7 @@ impl Overlay {
         let kind = EventKind::NodeLeft {
             exit_code: fact.exit_code,
         };
-        self.tell(fact.id, kind, CauseKind::Announced, Reporters::default(), 0);
+        self.emit(fact.id, kind, CauseKind::Announced, Reporters::default(), 0);
         self.removed(fact.id, Some(from));
     }
 
@@ -282,7 +282,7 @@ impl Overlay {
         {
             return self.fail(id, fact.cause, reporters, fact.silent_us, Some(from));
         }
-        let is_stale = self.is_drowsy() && !planted::on(Fault::SleeperTellsOn);
+        let is_stale = self.has_overslept() && !planted::on(Fault::SleeperTellsOn);
         if reporters != before && !is_stale {
             for reporter in reporters
                 .iter()
@@ -343,7 +343,7 @@ impl Overlay {
     ) {
         let mut state = verdict::judge(reporters.len(), self.threshold_for(id));
         if state == NodeState::Failed {
-            if !self.is_drowsy() && !self.must_hold(id, reporters) {
+            if !self.has_overslept() && !self.must_hold(id, reporters) {
                 return self.fail(id, cause, reporters, silent_us, from);
             }
             state = NodeState::Suspect;
@@ -359,7 +359,7 @@ impl Overlay {
             member.silent_us = silent_us;
         });
         if state == NodeState::Suspect && !was_suspect {
-            self.tell(id, EventKind::NodeSuspect, cause, reporters, silent_us);
+            self.emit(id, EventKind::NodeSuspect, cause, reporters, silent_us);
         }
         self.spread(Subject::Node(id), from);
     }
@@ -383,7 +383,7 @@ impl Overlay {
             member.answered_at = Instant::default();
         });
         self.observe(id, from.unwrap_or(self.own), ObservationKind::Failed(cause));
-        self.tell(id, EventKind::NodeFailed, cause, reporters, silent_us);
+        self.emit(id, EventKind::NodeFailed, cause, reporters, silent_us);
         self.correlate(id, cause);
         self.removed(id, from);
         self.note_lost(id, cause);
@@ -457,7 +457,7 @@ impl Overlay {
             member.ranks.insert(fact.rank, fact);
         });
         let reporters = Reporters::from_iter([node]);
-        self.tell(node, EventKind::RankChanged { fact }, cause, reporters, 0);
+        self.emit(node, EventKind::RankChanged { fact }, cause, reporters, 0);
         self.spread(Subject::Rank(node, fact.rank), from);
     }
 

@@ -162,7 +162,7 @@ impl Overlay {
                 self.minority.again_at = self.window();
                 let here = |member: &&Member| self.is_here(member, poll);
                 let reached = self.table.iter_live().filter(here).count();
-                self.tell_minority(reached, self.table.live(), true);
+                self.emit_minority(reached, self.table.live(), true);
             }
             self.minority.poll = None;
             return;
@@ -174,7 +174,7 @@ impl Overlay {
             let members = self.table.iter_live().filter(silent);
             let silent: Vec<MemberId> = members.map(|member| member.id).collect();
             for to in silent {
-                self.say(Intent::Probe { to });
+                self.enqueue(Intent::Probe { to });
             }
         }
     }
@@ -190,7 +190,7 @@ impl Overlay {
             Minority::Continue => of,
         };
         if 2 * reached as u32 > of {
-            self.tell_majority(of);
+            self.emit_majority(of);
         }
     }
 
@@ -223,7 +223,7 @@ impl Overlay {
         if !self.minority.lost_told && verdict::yields(self.strength(), lost) {
             self.minority.lost_told = true;
             let live = self.table.live();
-            self.tell_minority(live, live + lost.live as usize, false);
+            self.emit_minority(live, live + lost.live as usize, false);
         }
     }
 
@@ -238,7 +238,7 @@ impl Overlay {
         self.begin_side();
         self.minority.lost.clear();
         if self.minority.told.is_some() {
-            self.tell_majority(self.table.live() as u32);
+            self.emit_majority(self.table.live() as u32);
         }
     }
 
@@ -246,7 +246,7 @@ impl Overlay {
         self.now.after(WINDOW_DEADLINES * self.config.deadline_us)
     }
 
-    fn tell_minority(&mut self, reached: usize, of: usize, held: bool) {
+    fn emit_minority(&mut self, reached: usize, of: usize, held: bool) {
         // A repeated failure of the poll is not reported again.
         if held && self.minority.told.is_some() {
             return;
@@ -256,15 +256,15 @@ impl Overlay {
         self.counters.minorities += 1;
         let kind = EventKind::Minority { reached, of, held };
         let nobody = Reporters::default();
-        self.tell(self.own, kind, CauseKind::Silence, nobody, 0);
+        self.emit(self.own, kind, CauseKind::Silence, nobody, 0);
     }
 
-    fn tell_majority(&mut self, of: u32) {
+    fn emit_majority(&mut self, of: u32) {
         self.minority.told = None;
         let reached = (self.table.live() - self.table.suspects()) as u32;
         let kind = EventKind::Majority { reached, of };
         let nobody = Reporters::default();
-        self.tell(self.own, kind, CauseKind::Joined, nobody, 0);
+        self.emit(self.own, kind, CauseKind::Joined, nobody, 0);
     }
 }
 

@@ -153,7 +153,7 @@ pub struct Overlay {
     /// When lasting suspicions are sent to the suspects.
     confront_at: Instant,
     /// Until when the view is out of date because the local member overslept.
-    drowsy_until: Instant,
+    overslept_until: Instant,
     /// End of leaving.
     leave_until: Instant,
     attributes: Store,
@@ -215,7 +215,7 @@ impl Overlay {
             heard_any: Instant::default(),
             doubted_since: None,
             confront_at: Instant::NEVER,
-            drowsy_until: Instant::default(),
+            overslept_until: Instant::default(),
             leave_until: Instant::NEVER,
             attributes: Store::new(config.attribute_bytes_max),
             correlation: correlation::Correlation::default(),
@@ -465,7 +465,7 @@ impl Overlay {
         if id == self.own || self.table.in_view(id).is_none() {
             return Err(Reject::Unknown);
         }
-        self.say(Intent::Probe { to: id });
+        self.enqueue(Intent::Probe { to: id });
         Ok(())
     }
 
@@ -481,7 +481,7 @@ impl Overlay {
         };
         self.table.note(id, |member| member.degraded = degraded);
         self.observe(id, self.own, kind);
-        self.tell(id, event, CauseKind::Rails, Reporters::default(), 0);
+        self.emit(id, event, CauseKind::Rails, Reporters::default(), 0);
         Ok(())
     }
 
@@ -538,7 +538,7 @@ impl Overlay {
         self.part(exit_code);
         let kind = EventKind::NodeLeft { exit_code };
         let nobody = Reporters::default();
-        self.tell(self.own, kind, CauseKind::Announced, nobody, 0);
+        self.emit(self.own, kind, CauseKind::Announced, nobody, 0);
     }
 
     /// Leaves the job and tells the others.
@@ -559,7 +559,7 @@ impl Overlay {
         self.push_directly(Subject::Node(self.own));
         if let Some(rejoin) = self.rejoin.take() {
             // There are no links yet: the member that admitted this one tells the others.
-            self.say(Intent::Direct {
+            self.enqueue(Intent::Direct {
                 to: rejoin.with,
                 subject: Subject::Node(self.own),
                 route: Route::All,
@@ -578,7 +578,7 @@ impl Overlay {
         self.attributes.quiet();
     }
 
-    fn tell(
+    fn emit(
         &mut self,
         member: MemberId,
         kind: EventKind,

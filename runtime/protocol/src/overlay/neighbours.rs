@@ -69,7 +69,7 @@ impl Overlay {
         link.chose = false;
         ask_again(link, self.now);
         if link.roles() == 0 {
-            self.say(Intent::Link {
+            self.enqueue(Intent::Link {
                 to: id,
                 asked: None,
                 route: Route::Next,

@@ -73,7 +73,7 @@ impl Overlay {
         let was_suspect = member.state == NodeState::Suspect;
         if fact.version.incarnation > member.version.incarnation {
             let nobody = Reporters::default();
-            self.tell(id, EventKind::NodeFailed, CauseKind::Superseded, nobody, 0);
+            self.emit(id, EventKind::NodeFailed, CauseKind::Superseded, nobody, 0);
             self.links.remove(&id);
             self.adopt(fact);
             self.joined(from, fact);
@@ -85,7 +85,7 @@ impl Overlay {
         if was_suspect && !self.suspicions.contains_key(&id) {
             self.observe(id, id, ObservationKind::Refuted);
             let nobody = Reporters::default();
-            self.tell(id, EventKind::NodeRecovered, CauseKind::Refuted, nobody, 0);
+            self.emit(id, EventKind::NodeRecovered, CauseKind::Refuted, nobody, 0);
         }
     }
 
@@ -139,7 +139,7 @@ impl Overlay {
         if reporters.len() < self.config.theta {
             self.mark_suspect(suspect);
             if !was_suspect {
-                self.tell(suspect, EventKind::NodeSuspect, cause, reporters, silent_us);
+                self.emit(suspect, EventKind::NodeSuspect, cause, reporters, silent_us);
             }
             return;
         }
@@ -162,7 +162,7 @@ impl Overlay {
         if let Some(version) = self.table.in_view(id).map(|member| member.version) {
             self.counters.reports += 1;
             self.process_suspicion(self.own, id, version);
-            self.tell_monitors(Subject::Suspicion {
+            self.send_to_monitors(Subject::Suspicion {
                 suspect: id,
                 reporter: self.own,
                 version,

@@ -133,6 +133,6 @@ impl Overlay {
         }
         refused.answered_at = now;
         let to = Receiver::Member(own.id, own.version.incarnation);
-        self.say_to_address(to, own.address, |slot| Intent::Refuse { slot });
+        self.enqueue_to_address(to, own.address, |slot| Intent::Refuse { slot });
     }
 }

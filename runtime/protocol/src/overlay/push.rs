@@ -103,12 +103,12 @@ impl Overlay {
     /// monitors in a large one.
     pub(super) fn push_directly(&mut self, subject: Subject) {
         if self.is_paper() || self.table.live() > DIRECT_MAX {
-            return self.tell_monitors(subject);
+            return self.send_to_monitors(subject);
         }
         let others: Vec<MemberId> = self.table.iter_live().map(|member| member.id).collect();
         for to in others {
             if to != self.own && to != subject.member() && !self.links.contains_key(&to) {
-                self.say(Intent::Direct {
+                self.enqueue(Intent::Direct {
                     to,
                     subject,
                     route: Route::Next,

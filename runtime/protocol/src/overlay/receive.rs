@@ -103,7 +103,7 @@ impl Overlay {
         if !asks || self.table.in_view(from).is_none() {
             return Err(Reject::UnknownSender);
         }
-        self.say(Intent::ProbeReply {
+        self.enqueue(Intent::ProbeReply {
             to: from,
             route: Route::All,
         });
@@ -128,7 +128,7 @@ impl Overlay {
         if self.answer_due(own.id) {
             let about = own.id;
             let to = Receiver::Member(about, own.version.incarnation);
-            self.say_to_address(to, own.address, |slot| Intent::Correct { slot, about });
+            self.enqueue_to_address(to, own.address, |slot| Intent::Correct { slot, about });
         }
     }
 
@@ -257,7 +257,7 @@ impl Overlay {
             } => {
                 self.take_reply(from, asked, roles, digest);
             }
-            Message::Probe => self.say(Intent::ProbeReply {
+            Message::Probe => self.enqueue(Intent::ProbeReply {
                 to: from,
                 route: Route::All,
             }),
@@ -289,7 +289,7 @@ impl Overlay {
                 }
                 if want_ack && !self.links.contains_key(&from) {
                     // The sender has a link that was given up here.
-                    self.say(Intent::Link {
+                    self.enqueue(Intent::Link {
                         to: from,
                         asked: None,
                         route: Route::Next,
@@ -355,7 +355,7 @@ impl Overlay {
             self.counters.acks_dropped += 1;
             return;
         }
-        self.say(Intent::Ack { to });
+        self.enqueue(Intent::Ack { to });
     }
 
     /// Takes facts in the order leave, alive, suspicion, ranks, which makes false suspicions least likely.
@@ -432,7 +432,7 @@ impl Overlay {
     }
 
     pub(super) fn introduce_to(&mut self, to: MemberId) {
-        self.say(Intent::Join {
+        self.enqueue(Intent::Join {
             target: super::Target::Member(to),
             boot: true,
         });

@@ -122,10 +122,10 @@ impl Overlay {
     /// reports, and takes over the view of the sender before it talks to any other member.
     pub(super) fn outcast(&mut self, from: Option<MemberId>, fact: &NodeFact<'_>) {
         self.counters.outcasts += 1;
-        self.tell(
+        self.emit(
             self.own,
             EventKind::Outcast,
-            CauseKind::Claimed,
+            CauseKind::FailureClaim,
             fact.reporters,
             fact.silent_us,
         );
@@ -144,7 +144,7 @@ impl Overlay {
                     member.state = NodeState::Alive;
                     member.reporters = Reporters::default();
                 });
-                self.tell(
+                self.emit(
                     id,
                     EventKind::NodeUp,
                     CauseKind::Joined,
@@ -158,7 +158,13 @@ impl Overlay {
         }
         for id in self.table.drop_suspicions() {
             let nobody = Reporters::default();
-            self.tell(id, EventKind::NodeRecovered, CauseKind::Claimed, nobody, 0);
+            self.emit(
+                id,
+                EventKind::NodeRecovered,
+                CauseKind::FailureClaim,
+                nobody,
+                0,
+            );
         }
         self.links.clear();
         self.indirect_probes.clear();

@@ -52,14 +52,14 @@ impl Overlay {
                     .any(|link| link.beat_due || self.now >= link.send_at().min(link.hint_at())))
     }
 
-    pub(super) fn say(&mut self, intent: Intent) {
+    pub(super) fn enqueue(&mut self, intent: Intent) {
         if !self.outbox.push(intent) {
             self.counters.outbox_dropped += 1;
         }
     }
 
     /// Queues a frame for an address that belongs to no known member.
-    pub(super) fn say_to_address(
+    pub(super) fn enqueue_to_address(
         &mut self,
         to: Receiver,
         address: &[u8],

@@ -56,7 +56,7 @@ impl Overlay {
         }
         for (to, tries) in requests {
             let route = if tries > 1 { Route::All } else { Route::Next };
-            self.say(Intent::Link {
+            self.enqueue(Intent::Link {
                 to,
                 asked: None,
                 route,
@@ -130,7 +130,7 @@ impl Overlay {
                 link.heard();
                 ask_again(link, now);
                 if link.roles() == 0 {
-                    self.say(Intent::Link {
+                    self.enqueue(Intent::Link {
                         to: id,
                         asked: None,
                         route: Route::Next,

@@ -155,7 +155,7 @@ impl Overlay {
         }
         self.observe(id, self.own, ObservationKind::Probed);
         self.counters.probes_sent += 1;
-        self.say(Intent::Link {
+        self.enqueue(Intent::Link {
             to: id,
             asked: None,
             route: Route::All,
@@ -198,7 +198,7 @@ impl Overlay {
         }
         let any = !probers.is_empty();
         for to in probers {
-            self.say(Intent::IndirectProbe {
+            self.enqueue(Intent::IndirectProbe {
                 to,
                 suspect: id,
                 version,
@@ -225,7 +225,7 @@ impl Overlay {
             let all: Vec<MemberId> = self.table.iter_live().map(|member| member.id).collect();
             let to = all[self.random(all.len() as u64) as usize];
             if to != self.own {
-                self.say(Intent::Probe { to });
+                self.enqueue(Intent::Probe { to });
             }
         }
         doubts
@@ -269,7 +269,7 @@ impl Overlay {
         if self.table.in_view(id).is_some() {
             // Tells the reported member at once, on every rail, so that it can refute.
             let subject = Subject::Node(id);
-            self.say(Intent::Direct {
+            self.enqueue(Intent::Direct {
                 to: id,
                 subject,
                 route: Route::All,
@@ -298,13 +298,13 @@ impl Overlay {
             let reporters = self.that_count(member.reporters);
             let threshold = self.threshold_for(id);
             if verdict::judge(reporters.len(), threshold) == NodeState::Failed
-                && !self.is_drowsy()
+                && !self.has_overslept()
                 && !self.must_hold(id, reporters)
             {
                 self.fail(id, cause, reporters, silent_us, None);
                 self.push_directly(Subject::Node(id));
             } else if confronts {
-                self.say(Intent::Direct {
+                self.enqueue(Intent::Direct {
                     to: id,
                     subject: Subject::Node(id),
                     route: Route::All,
@@ -403,7 +403,7 @@ impl Overlay {
             probe.answer_at = probe.answer_at.after(late_us);
         }
         if late_us >= self.config.deadline_us {
-            self.drowsy_until = now.after(2 * self.config.deadline_us);
+            self.overslept_until = now.after(2 * self.config.deadline_us);
             self.minority.overslept();
             self.forget_suspicions();
         }
@@ -419,7 +419,7 @@ impl Overlay {
         }
         self.table.drop_suspicions().into_iter().for_each(|id| {
             let nobody = Reporters::default();
-            self.tell(id, EventKind::NodeRecovered, CauseKind::Refuted, nobody, 0);
+            self.emit(id, EventKind::NodeRecovered, CauseKind::Refuted, nobody, 0);
         });
         for link in self.links.values_mut() {
             self.topology_dirty |= link.rounds > 1;
@@ -430,8 +430,8 @@ impl Overlay {
     /// Whether the local member overslept a deadline, less than two deadlines ago: its view, and the frames
     /// in its sockets, are as old. Until then it makes no verdict, takes no report and passes none on, and
     /// its view counts as the weakest.
-    pub(super) fn is_drowsy(&self) -> bool {
-        self.now < self.drowsy_until
+    pub(super) fn has_overslept(&self) -> bool {
+        self.now < self.overslept_until
     }
 
     /// Restarts all silences now.
