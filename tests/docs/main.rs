@@ -6,3 +6,4 @@ mod links;
 mod manual;
 mod readme;
 mod tidy;
+mod words;

@@ -102,12 +102,12 @@ impl<T> Receiver<T> {
         self.take(None)
     }
 
-    /// Waits for an item for at most `patience`.
+    /// Waits for an item for at most `timeout`.
     ///
     /// # Errors
     /// None came; with `Disconnected` none will come.
-    pub fn recv_timeout(&self, patience: Duration) -> Result<T, RecvTimeoutError> {
-        let end = Instant::now().checked_add(patience);
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
+        let end = Instant::now().checked_add(timeout);
         let own = thread::current();
         loop {
             match self.take(Some(&own)) {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_with_its_patience() {
+    fn a_wait_ends_with_its_timeout() {
         let (_sender, receiver) = queue::<u32>(1).unwrap();
         let answer = receiver.recv_timeout(Duration::from_millis(1));
         assert_eq!(answer, Err(RecvTimeoutError::Timeout));
