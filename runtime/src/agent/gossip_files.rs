@@ -25,7 +25,7 @@ const HISTORY_BYTES_MAX: usize = 1 << 20;
 
 /// The loop's end of it.
 pub(super) struct GossipFiles {
-    tray: Sender<Moment>,
+    queue: Sender<Moment>,
     due_us: u64,
     last: Option<Key>,
 }
@@ -54,16 +54,16 @@ impl GossipFiles {
     pub(super) fn start(directory: &Path) -> Option<Self> {
         // Of several, only the newest counts: room for one.
         let directory = directory.to_owned();
-        let started = queue(1).and_then(|(tray, moments)| {
+        let started = queue(1).and_then(|(moments_in, moments)| {
             std::thread::Builder::new()
                 .name("muster-gossip".into())
                 .stack_size(256 << 10)
                 .spawn(move || write_all(&directory, moments))?;
-            Ok(tray)
+            Ok(moments_in)
         });
         match started {
-            Ok(tray) => Some(Self {
-                tray,
+            Ok(queue) => Some(Self {
+                queue,
                 due_us: 0,
                 last: None,
             }),
@@ -87,7 +87,7 @@ impl GossipFiles {
             return;
         }
         self.due_us = now_us + PAUSE_US;
-        match self.tray.try_send(Moment::of(age)) {
+        match self.queue.try_send(Moment::of(age)) {
             Ok(()) => self.last = Some(key),
             // It writes the one before: this one is tried again.
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}

@@ -23,13 +23,13 @@
 //!
 //! A datagram never goes back: what step 1 causes leaves in steps 5 and 6.
 
-use super::account::account;
 use super::changes::Begun;
 use super::descriptors::{Descriptors, Renewals};
 use super::desk::Desk;
 use super::drops::Drops;
 use super::gossip;
 use super::job::Job;
+use super::journal_record::journal_record;
 use super::log;
 use super::outbox::{Outbox, Word};
 use super::printer;
@@ -493,9 +493,9 @@ impl Host {
             }
             if let Some(journal) = &self.desk.journal
                 && !self.job.as_ref().is_some_and(|job| job.is_known(&event))
-                && let Some(line) = account(&self.engine, &event)
+                && let Some(line) = journal_record(&self.engine, &event)
             {
-                journal.note(line);
+                journal.record(line);
             }
             self.snapshot_due_us
                 .get_or_insert(monotonic_ns() / 1000 + SNAPSHOT_INTERVAL_US);

@@ -4,7 +4,7 @@
 //! how much was dropped: what happened last is what somebody will look for. The process with the loop
 //! writes through a tray.
 
-use super::tray::Tray;
+use super::log_writer::LogWriter;
 use crate::config::{check_log, strange_settings};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Where lines are written.
 static SINK: OnceLock<Mutex<Box<dyn Write + Send>>> = OnceLock::new();
 /// Where lines are dropped instead, once this process has a loop.
-static TRAY: OnceLock<Tray> = OnceLock::new();
+static WRITER: OnceLock<LogWriter> = OnceLock::new();
 
 /// The variable that says where to: `stderr`, `journald` or `file`.
 const PLACE: &str = "MUSTER_LOG_TO";
@@ -57,31 +57,31 @@ pub(super) fn in_job(path: &Path) {
 /// From now on lines of this process are written by a thread of their own: its loop begins. Children
 /// that it forks would have no such thread.
 pub(super) fn in_own_thread() {
-    match Tray::start(Sink) {
-        Ok(tray) => _ = TRAY.set(tray),
+    match LogWriter::start(Sink) {
+        Ok(writer) => _ = WRITER.set(writer),
         Err(cause) => tracing::warn!(%cause, "no thread for the log: the loop writes it"),
     }
 }
 
 /// Before an end: waits a moment for lines that are still to be written.
 pub(super) fn drain() {
-    if let Some(tray) = TRAY.get() {
-        tray.drain(PATIENCE);
+    if let Some(writer) = WRITER.get() {
+        writer.flush(PATIENCE);
     }
 }
 
 /// Lines that could not be written fast enough.
 pub(super) fn lost() -> u64 {
-    TRAY.get().map_or(0, Tray::lost)
+    WRITER.get().map_or(0, LogWriter::lost)
 }
 
-/// Takes lines to the tray if there is one, else to where they are written.
+/// Queues lines for the log writer, if it runs; else it writes them itself.
 struct Way;
 
 impl Write for Way {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        match TRAY.get() {
-            Some(tray) => tray.put(line),
+        match WRITER.get() {
+            Some(writer) => writer.write(line),
             None => Sink.write_all(line)?,
         }
         Ok(line.len())

@@ -4,7 +4,6 @@
 //! the worker of a keeper that serves a job's ranks. The agent moves bytes and facts between
 //! rooms; it never finds a verdict itself.
 
-mod account;
 mod args;
 mod attributes;
 mod changes;
@@ -19,9 +18,11 @@ mod host;
 mod job;
 mod job_key;
 mod job_size;
+mod journal_record;
 mod keeper;
 mod life;
 mod log;
+mod log_writer;
 mod missing;
 mod origin;
 mod outbox;
@@ -41,7 +42,6 @@ mod starter;
 mod status;
 mod strangers;
 mod traffic;
-mod tray;
 mod worker;
 
 use crate::config::{forget_values, refusal};

@@ -1,4 +1,4 @@
-//! The journal's file: lines are appended, and before it grows over its bound it becomes the part before.
+//! The journal's file. A file that would grow above its bound is renamed to `.1` first, and replaces the one there.
 
 use super::JournalPlace;
 use crate::sys::process::user_id;
@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(super) struct JournalFile {
     place: JournalPlace,
-    /// None: it is to be opened, or opened again.
+    /// None: the next append opens it.
     file: Option<File>,
-    /// A line was written in part, and is to be ended before the next one.
+    /// The last line was written in part; the next append ends it first.
     is_torn: bool,
 }
 
@@ -31,8 +31,10 @@ impl JournalFile {
         &self.place.path
     }
 
-    /// Appends whole lines; true if the file was begun anew for it. After an error nothing is certain but
-    /// that the next lines begin on a line of their own.
+    /// Appends whole lines. True if the file was rotated before.
+    ///
+    /// # Errors
+    /// The system call's. A part of the lines may be written; the next append begins on a line of its own.
     pub(super) fn append(&mut self, lines: &str) -> io::Result<bool> {
         let mut file = match self.file.take() {
             Some(file) => file,
@@ -61,15 +63,15 @@ impl JournalFile {
     }
 }
 
-/// The part before.
+/// The path of the older part.
 pub(crate) fn before(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".1");
     name.into()
 }
 
-/// Appending: a worker that follows another one goes on in its file. In a directory that users share another
-/// one may have put something of this name there: a link, a pipe, a file of his own.
+/// Opens for appending, as a worker continues the file of the one before it. In a shared directory the name may be a
+/// link, a pipe or a file that another user has made: each is refused.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -83,7 +85,7 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// All of it, or how much of it and why not more.
+/// Writes all bytes; the error holds how many were written.
 fn write(file: &mut File, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
     let mut written = 0;
     while written < bytes.len() {

@@ -1,11 +1,10 @@
-//! What an agent has concluded, line by line: kept for who asks later, and told to who listens now.
+//! The journal records the events of an agent, one line each, and sends them to clients that ask for events.
 //!
-//! Intuition: a scribe at a desk of its own. The host loop drops a note in the tray and goes on; the
-//! scribe numbers and dates it, keeps the last ones in mind, writes it to the job's file if there is
-//! one, and reads it out to everybody who follows. A full tray, a full disk, a follower that does not
-//! listen: each costs a count, is said once, and never costs the loop anything.
+//! The loop queues an event and continues. A thread numbers and dates it, keeps the last ones in memory, appends it
+//! to the job's file if there is one, and sends it to all followers. A full queue, a full disk and a follower that
+//! does not read are counted and logged once; none of them delays the loop.
 //!
-//! A line is one JSON object; the file is JSON Lines, of two parts at most, so its size has a bound.
+//! A line is one JSON object. The file is JSON Lines in at most two parts, so its size is bounded.
 
 mod file;
 mod readers;
@@ -23,10 +22,10 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::{info, warn};
 
-/// Notes in the tray, which costs 16 bytes for each, used or not.
-const TRAY_MAX: usize = 4096;
-/// How often followers that have gone without a word are looked for.
-const ROUND: Duration = Duration::from_secs(10);
+/// Entries in the queue. Each takes 16 bytes, used or not.
+const QUEUE_MAX: usize = 4096;
+/// How often followers are probed that may have gone without closing their connection.
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Where the lines of an agent are written to.
 #[derive(Clone, Debug)]
@@ -37,10 +36,10 @@ pub(crate) struct JournalPlace {
     pub(crate) bytes_max: u64,
 }
 
-/// Held by the loop and by the control socket's threads.
+/// The queue's end of the loop and of the control socket's threads.
 #[derive(Clone)]
 pub(crate) struct Journal {
-    tray: Sender<Box<Note>>,
+    queue: Sender<Box<Entry>>,
     counts: Arc<Counts>,
     /// Why the first line could not be written.
     failure: Option<Arc<str>>,
@@ -49,16 +48,16 @@ pub(crate) struct Journal {
 /// What was lost, and why.
 #[derive(Debug, Default)]
 struct Counts {
-    tray_full: AtomicU64,
+    queue_full: AtomicU64,
     lines_unwritten: AtomicU64,
     rotations: AtomicU64,
     followers_lost: AtomicU64,
 }
 
-enum Note {
-    /// Something happened.
+enum Entry {
+    /// An event.
     Line(Value),
-    /// Somebody wants to read.
+    /// A client that asks for events.
     Reader {
         stream: UnixStream,
         request: EventRequest,
@@ -66,11 +65,11 @@ enum Note {
 }
 
 impl Journal {
-    /// Puts the scribe to work, for the agent of this node. Without a thread for it there is no journal,
-    /// and everything else goes on.
+    /// Starts the journal of this node's agent. `None` if there is no thread for it; the agent runs without a journal
+    /// then.
     pub(crate) fn start(node: &str, job: &str, place: Option<JournalPlace>) -> Option<Self> {
         let counts = Arc::new(Counts::default());
-        let mut scribe = Scribe {
+        let mut writer = Writer {
             counts: Arc::clone(&counts),
             readers: Readers::new(node),
             file: place.map(JournalFile::new),
@@ -78,19 +77,19 @@ impl Journal {
             failure: None,
             unwritten: 0,
         };
-        scribe.write(json!({ "event": "journal-opened", "node": node, "job": job,
+        writer.write(json!({ "event": "journal-opened", "node": node, "job": job,
             "release": protocol::RELEASE }));
-        let failure = scribe.failure.as_deref().map(Arc::from);
-        let started = queue(TRAY_MAX).and_then(|(tray, notes)| {
+        let failure = writer.failure.as_deref().map(Arc::from);
+        let started = queue(QUEUE_MAX).and_then(|(entries_in, entries)| {
             std::thread::Builder::new()
                 .name("muster-journal".into())
                 .stack_size(256 << 10)
-                .spawn(move || scribe.work(&notes))?;
-            Ok(tray)
+                .spawn(move || writer.run(&entries))?;
+            Ok(entries_in)
         });
         match started {
-            Ok(tray) => Some(Self {
-                tray,
+            Ok(queue) => Some(Self {
+                queue,
                 counts,
                 failure,
             }),
@@ -101,14 +100,14 @@ impl Journal {
         }
     }
 
-    /// Drops a note; never waits.
-    pub(crate) fn note(&self, line: Value) {
-        if self.tray.try_send(Box::new(Note::Line(line))).is_err() {
-            self.counts.tray_full.fetch_add(1, Ordering::Relaxed);
+    /// Queues an event. It does not wait; an event that finds the queue full is dropped and counted.
+    pub(crate) fn record(&self, line: Value) {
+        if self.queue.try_send(Box::new(Entry::Line(line))).is_err() {
+            self.counts.queue_full.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Why its file could not be written when it began.
+    /// Why its file could not be written at the start.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -117,7 +116,7 @@ impl Journal {
     pub(crate) fn counters(&self) -> [(&'static str, u64); 4] {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         [
-            ("journal_tray_full", read(&self.counts.tray_full)),
+            ("journal_queue_full", read(&self.counts.queue_full)),
             (
                 "journal_lines_unwritten",
                 read(&self.counts.lines_unwritten),
@@ -131,12 +130,12 @@ impl Journal {
 impl EventSource for Journal {
     /// The client gets the lines with a higher number that are still kept and, if it follows, all later ones.
     fn read(&self, stream: UnixStream, request: EventRequest) -> bool {
-        let note = Note::Reader { stream, request };
-        self.tray.try_send(Box::new(note)).is_ok()
+        let entry = Entry::Reader { stream, request };
+        self.queue.try_send(Box::new(entry)).is_ok()
     }
 }
 
-struct Scribe {
+struct Writer {
     counts: Arc<Counts>,
     readers: Readers,
     file: Option<JournalFile>,
@@ -147,11 +146,11 @@ struct Scribe {
     unwritten: u64,
 }
 
-impl Scribe {
-    fn work(mut self, notes: &Receiver<Box<Note>>) {
+impl Writer {
+    fn run(mut self, entries: &Receiver<Box<Entry>>) {
         loop {
-            match notes.recv_timeout(ROUND) {
-                Ok(note) => self.take(*note),
+            match entries.recv_timeout(PROBE_INTERVAL) {
+                Ok(entry) => self.take(*entry),
                 Err(RecvTimeoutError::Timeout) => {
                     let lost = self.readers.keep_alive();
                     self.lost(lost);
@@ -161,10 +160,10 @@ impl Scribe {
         }
     }
 
-    fn take(&mut self, note: Note) {
-        match note {
-            Note::Line(line) => self.write(line),
-            Note::Reader { stream, request } => {
+    fn take(&mut self, entry: Entry) {
+        match entry {
+            Entry::Line(line) => self.write(line),
+            Entry::Reader { stream, request } => {
                 if !self.readers.serve(stream, request) {
                     self.lost(1);
                 }
@@ -186,7 +185,7 @@ impl Scribe {
         line["time"] = rfc3339(unix_us).into();
         let text = format!("{line}\n");
         self.write_file(&text);
-        let lost = self.readers.tell(self.seq, text);
+        let lost = self.readers.send(self.seq, text);
         self.lost(lost);
     }
 
@@ -304,7 +303,7 @@ mod tests {
     #[test]
     fn who_follows_hears_what_was_and_what_comes() {
         let journal = Journal::start("n1", "j", None).unwrap();
-        journal.note(json!({ "event": "node-up", "member": "n2" }));
+        journal.record(json!({ "event": "node-up", "member": "n2" }));
         let (ours, theirs) = UnixStream::pair().unwrap();
         assert!(journal.read(theirs, reading(1, true)));
         let heard = lines(&ours, 2);
@@ -313,7 +312,7 @@ mod tests {
             (&heard[1]["seq"], &heard[1]["member"]),
             (&2.into(), &"n2".into())
         );
-        journal.note(json!({ "event": "node-failed", "member": "n2" }));
+        journal.record(json!({ "event": "node-failed", "member": "n2" }));
         assert_eq!(lines(&ours, 1)[0]["event"], "node-failed");
         // Who does not follow is at the end then.
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -335,7 +334,7 @@ mod tests {
         };
         let journal = Journal::start("n1", "j", Some(place)).unwrap();
         for _ in 0..3 {
-            journal.note(json!({ "event": "node-up", "member": "n2" }));
+            journal.record(json!({ "event": "node-up", "member": "n2" }));
         }
         let (ours, theirs) = UnixStream::pair().unwrap();
         assert!(journal.read(theirs, reading(0, false)));
@@ -354,7 +353,7 @@ mod tests {
         };
         let journal = Journal::start("n1", "j", Some(place)).unwrap();
         std::fs::create_dir(path.parent().unwrap()).unwrap();
-        journal.note(json!({ "event": "node-up", "member": "n2" }));
+        journal.record(json!({ "event": "node-up", "member": "n2" }));
         let end = Instant::now() + Duration::from_secs(30);
         let text = loop {
             match std::fs::read_to_string(&path) {

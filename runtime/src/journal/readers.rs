@@ -1,4 +1,4 @@
-//! Those who read a journal through the control socket, and what of it is kept for them.
+//! Clients that read the journal through the control socket, and the lines that are kept for them.
 
 use crate::control::{EventRequest, protocol};
 use serde_json::json;
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 /// Bytes of lines that are kept in memory: some 400 events.
 const KEPT_BYTES_MAX: usize = 128 << 10;
-/// Followers at one time: so many of the agent's own user, and so many others, who are not in their way;
-/// of one other user some of these.
+/// Followers at one time: this many of the agent's own user and this many of all other users together; of one other
+/// user, fewer.
 const FOLLOWERS_MAX: usize = 16;
 const FOLLOWERS_OF_ANOTHER_MAX: usize = 4;
-/// How long one reader may take for what was kept: the others wait for it.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long one client may take to read the kept lines: the others wait meanwhile.
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The readers.
 pub(super) struct Readers {
@@ -24,7 +24,7 @@ pub(super) struct Readers {
     followers: Vec<Follower>,
 }
 
-/// One who is told what comes.
+/// A client that gets future lines, too.
 struct Follower {
     stream: UnixStream,
     other_user: Option<u32>,
@@ -40,9 +40,9 @@ impl Readers {
         }
     }
 
-    /// Tells everybody who follows, and keeps the line. How many have lost it, and go.
-    pub(super) fn tell(&mut self, seq: u64, line: String) -> usize {
-        let lost = self.say(line.as_bytes());
+    /// Sends a line to all followers and keeps it. Returns how many followers were dropped.
+    pub(super) fn send(&mut self, seq: u64, line: String) -> usize {
+        let lost = self.send_to_followers(line.as_bytes());
         self.kept_bytes += line.len();
         self.kept.push_back((seq, line));
         while self.kept_bytes > KEPT_BYTES_MAX
@@ -53,18 +53,18 @@ impl Readers {
         lost
     }
 
-    /// A blank line for everybody who follows: who has gone is found out by it.
+    /// Sends a blank line to all followers, which finds those that have gone. Returns how many were dropped.
     pub(super) fn keep_alive(&mut self) -> usize {
-        self.say(b"\n")
+        self.send_to_followers(b"\n")
     }
 
-    /// Gives a reader what was kept behind number `since`. False if it does not take it.
-    pub(super) fn serve(&mut self, mut stream: UnixStream, reading: EventRequest) -> bool {
+    /// Sends the kept lines with a number above `since`. False if the client does not read them.
+    pub(super) fn serve(&mut self, mut stream: UnixStream, request: EventRequest) -> bool {
         let EventRequest {
             since,
             follow,
             other_user,
-        } = reading;
+        } = request;
         if follow && self.crowd(other_user).is_some() {
             self.keep_alive();
         }
@@ -100,7 +100,7 @@ impl Readers {
         true
     }
 
-    /// Those who leave no room for one more of this user.
+    /// The followers that leave no room for one more of this user.
     fn crowd(&self, other_user: Option<u32>) -> Option<String> {
         let count =
             |alike: &dyn Fn(&&Follower) -> bool| self.followers.iter().filter(alike).count();
@@ -118,8 +118,8 @@ impl Readers {
         }
     }
 
-    /// Who cannot take it at once has stopped listening.
-    fn say(&mut self, bytes: &[u8]) -> usize {
+    /// Drops each follower whose socket does not take the bytes at once: it has stopped reading.
+    fn send_to_followers(&mut self, bytes: &[u8]) -> usize {
         let before = self.followers.len();
         let takes = |one: &mut Follower| {
             let took = one.stream.write(bytes);
@@ -131,7 +131,7 @@ impl Readers {
 }
 
 fn write_by(stream: &mut UnixStream, mut bytes: &[u8]) -> io::Result<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + READ_TIMEOUT;
     while !bytes.is_empty() {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -165,7 +165,7 @@ mod tests {
         let line = format!("{}\n", "x".repeat(1 << 12));
         // It reads nothing: its buffer is full some time, whatever its size.
         let lost: usize = (1..)
-            .map(|seq| readers.tell(seq, line.clone()))
+            .map(|seq| readers.send(seq, line.clone()))
             .find(|lost| *lost > 0)
             .unwrap();
         assert_eq!((lost, readers.followers.len()), (1, 0));

@@ -1,9 +1,8 @@
-//! The tray between the loop and its log: lines are dropped into it, and a thread of its own writes them.
+//! `LogWriter` writes the agent's log on a thread of its own.
 //!
-//! Whoever writes to a file waits while the disk is busy with what others write, and whoever writes to a
-//! pipe or a terminal waits for its reader, perhaps for ever. A loop that waits there is silent to
-//! everybody, and is held dead for having had something to say. So the loop never writes: a full tray costs
-//! lines, which are counted, and the log says how many are missing.
+//! A write to a file may wait for a busy disk, and a write to a pipe or a terminal for its reader, without a limit. A
+//! loop that waits there sends no heartbeats, and its node is found failed. So the loop only queues lines. Lines that
+//! find the queue full are dropped and counted, and the log states how many are missing.
 
 use crate::sys::priority_queue::{Receiver, Sender, queue};
 use std::io::{self, Write};
@@ -11,26 +10,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Lines in the tray, which costs 24 bytes for each, used or not.
+/// Lines in the queue. Each takes 24 bytes, used or not.
 const LINES_MAX: usize = 1024;
 
 enum Entry {
     Line(Box<[u8]>),
-    /// Say so when everything before this has been written.
-    End(Sender<()>),
+    /// Asks for a message when all entries before this one are written.
+    Flush(Sender<()>),
 }
 
-/// The end at which lines are dropped in.
-pub(super) struct Tray {
+/// The loop's end of the queue.
+pub(super) struct LogWriter {
     entries: Sender<Entry>,
     lost: Arc<AtomicU64>,
 }
 
-impl Tray {
-    /// Puts a thread to work that writes to `sink` until all trays of it are gone.
+impl LogWriter {
+    /// Starts a thread that writes to `sink` until the writer is dropped.
     ///
     /// # Errors
-    /// There can be no more threads.
+    /// No thread or no queue could be made.
     pub(super) fn start(sink: impl Write + Send + 'static) -> io::Result<Self> {
         let (entries, taken) = queue(LINES_MAX)?;
         let lost = Arc::new(AtomicU64::new(0));
@@ -42,31 +41,31 @@ impl Tray {
         Ok(Self { entries, lost })
     }
 
-    /// Drops a line in; never waits.
-    pub(super) fn put(&self, line: &[u8]) {
+    /// Queues a line. It does not wait.
+    pub(super) fn write(&self, line: &[u8]) {
         if self.entries.try_send(Entry::Line(line.into())).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Waits until all that was dropped in has been written, but no longer than `patience`.
-    pub(super) fn drain(&self, patience: Duration) {
+    /// Waits until all queued lines are written, for at most `timeout`.
+    pub(super) fn flush(&self, timeout: Duration) {
         let Ok((done, written)) = queue(1) else {
             return;
         };
-        // A tray that is full is not being emptied: there is nothing to wait for.
-        if self.entries.try_send(Entry::End(done)).is_ok() {
-            let _ = written.recv_timeout(patience);
+        // A full queue is not being emptied: a wait would be in vain.
+        if self.entries.try_send(Entry::Flush(done)).is_ok() {
+            let _ = written.recv_timeout(timeout);
         }
     }
 
-    /// Lines that found the tray full.
+    /// Lines that found the queue full.
     pub(super) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 }
 
-/// What cannot be written is nowhere to be told: the next line may find a disk with room again.
+/// The thread. A failed write is not reported: there is no other place for it, and the next one may succeed.
 fn write_all(entries: Receiver<Entry>, lost: &AtomicU64, mut sink: impl Write) {
     let mut told = 0;
     for entry in entries {
@@ -77,9 +76,9 @@ fn write_all(entries: Receiver<Entry>, lost: &AtomicU64, mut sink: impl Write) {
         }
         match entry {
             Entry::Line(line) => _ = sink.write_all(&line),
-            Entry::End(done) => {
+            Entry::Flush(done) => {
                 let _ = sink.flush();
-                // Whoever asked may have lost patience.
+                // The loop may have stopped waiting.
                 let _ = done.try_send(());
             }
         }
@@ -91,7 +90,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{self, channel};
 
-    /// Writes a line when it is told to, as a slow disk does.
+    /// Writes a line only when the test allows it, as a slow disk does.
     struct Slow {
         begun: mpsc::Sender<()>,
         may_go_on: mpsc::Receiver<()>,
@@ -123,17 +122,17 @@ mod tests {
             may_go_on,
             written,
         };
-        let tray = Tray::start(sink).unwrap();
-        tray.put(b"first");
+        let log = LogWriter::start(sink).unwrap();
+        log.write(b"first");
         has_begun.recv().unwrap();
-        // The thread is stuck in it: this would never come back if it waited.
+        // The thread is blocked in its write: a queue that waited would never return.
         for number in 0..LINES_MAX + 3 {
-            tray.put(number.to_string().as_bytes());
+            log.write(number.to_string().as_bytes());
         }
-        assert_eq!(tray.lost(), 3);
+        assert_eq!(log.lost(), 3);
         drop(go_on);
-        tray.drain(Duration::from_secs(60));
-        drop(tray);
+        log.flush(Duration::from_secs(60));
+        drop(log);
         let lines: Vec<String> = lines.iter().collect();
         assert_eq!(lines[0], "first");
         assert!(lines[1..].concat().starts_with("3 lines were dropped"));

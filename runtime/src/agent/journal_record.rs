@@ -1,4 +1,5 @@
-//! An event as a line of the journal: everything in words, since who reads it has no engine to ask.
+//! `journal_record` makes a line of the journal from an event. Names stand for ids: a reader of the journal has no
+//! engine.
 
 use crate::control::{cause_word, tell_rank};
 use crate::journal::unix_us_now;
@@ -6,8 +7,8 @@ use crate::sys::clock::monotonic_ns;
 use muster_protocol::{Engine, Event, EventKind, MemberId, RankState as State, Reporters};
 use serde_json::{Value, json};
 
-/// The line; none for what the journal leaves out: attributes, which applications may write often.
-pub(super) fn account(engine: &Engine, event: &Event) -> Option<Value> {
+/// The line; none for attributes, which the journal leaves out because applications may write them often.
+pub(super) fn journal_record(engine: &Engine, event: &Event) -> Option<Value> {
     let name_of = |id: MemberId| engine.name_of(id).unwrap_or("?").to_owned();
     let mut line = json!({
         "event": word(&event.kind)?,
