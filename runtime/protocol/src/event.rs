@@ -102,8 +102,8 @@ pub enum CauseKind {
     Superseded = 8,
     /// The fabric's rails changed.
     Rails = 9,
-    /// Members of another view hold the local member failed.
-    FailureClaim = 10,
+    /// Another member says so: that the local member is held failed, or that its name is in use.
+    Claimed = 10,
 }
 
 impl CauseKind {
@@ -120,7 +120,7 @@ impl CauseKind {
             7 => Self::Refuted,
             8 => Self::Superseded,
             9 => Self::Rails,
-            10 => Self::FailureClaim,
+            10 => Self::Claimed,
             _ => return None,
         })
     }

@@ -386,7 +386,7 @@ fn cause(event: &Event) -> Cause {
         CauseKind::Joined | CauseKind::Superseded => Cause::Joined,
         CauseKind::Silence | CauseKind::Rails => Cause::Silence,
         CauseKind::Unreachable | CauseKind::Unanswered => Cause::Unreachable,
-        CauseKind::Told | CauseKind::FailureClaim => Cause::Told,
+        CauseKind::Told | CauseKind::Claimed => Cause::Told,
         CauseKind::Announced => Cause::Announced,
         CauseKind::Refuted => Cause::Refuted,
     }

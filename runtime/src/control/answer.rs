@@ -244,6 +244,6 @@ pub(crate) fn cause_word(cause: CauseKind) -> &'static str {
         CauseKind::Refuted => "refuted",
         CauseKind::Superseded => "a newer life",
         CauseKind::Rails => "rails",
-        CauseKind::FailureClaim => "failure claim by others",
+        CauseKind::Claimed => "claimed by others",
     }
 }

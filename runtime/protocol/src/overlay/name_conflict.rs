@@ -107,13 +107,13 @@ impl Overlay {
         let nobody = Reporters::default();
         if self.name_age_us() < age_us.saturating_add(self.config.deadline_us) {
             let kind = EventKind::NameTaken;
-            self.emit(self.own, kind, CauseKind::FailureClaim, nobody, 0);
+            self.emit(self.own, kind, CauseKind::Claimed, nobody, 0);
             return self.part(0);
         }
         if self.name_state.reported != Some(own.version.incarnation) {
             self.name_state.reported = Some(own.version.incarnation);
             let kind = EventKind::NameClaimed;
-            self.emit(self.own, kind, CauseKind::FailureClaim, nobody, 0);
+            self.emit(self.own, kind, CauseKind::Claimed, nobody, 0);
         }
     }
 

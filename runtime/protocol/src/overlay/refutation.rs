@@ -125,7 +125,7 @@ impl Overlay {
         self.emit(
             self.own,
             EventKind::Outcast,
-            CauseKind::FailureClaim,
+            CauseKind::Claimed,
             fact.reporters,
             fact.silent_us,
         );
@@ -158,13 +158,7 @@ impl Overlay {
         }
         for id in self.table.drop_suspicions() {
             let nobody = Reporters::default();
-            self.emit(
-                id,
-                EventKind::NodeRecovered,
-                CauseKind::FailureClaim,
-                nobody,
-                0,
-            );
+            self.emit(id, EventKind::NodeRecovered, CauseKind::Claimed, nobody, 0);
         }
         self.links.clear();
         self.indirect_probes.clear();
