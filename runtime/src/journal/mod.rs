@@ -268,8 +268,8 @@ mod tests {
 
     /// Reads so many lines; blank ones are to see whether we are there.
     fn lines(stream: &UnixStream, count: usize) -> Vec<Value> {
-        let patience = Some(Duration::from_secs(30));
-        stream.set_read_timeout(patience).unwrap();
+        let timeout = Some(Duration::from_secs(30));
+        stream.set_read_timeout(timeout).unwrap();
         let lines = BufReader::new(stream).lines().map(Result::unwrap);
         let lines = lines.filter(|line| !line.is_empty());
         lines

@@ -162,7 +162,7 @@ mod tests {
 
     /// AG-06: the clock starts at 0; a message sets it to one more; a clock far ahead is accepted.
     #[test]
-    fn the_clock_follows_whoever_is_ahead() {
+    fn the_clock_follows_the_one_ahead() {
         let mut gossip = Gossip::new(2, Some(0), RULES);
         assert_eq!(gossip.clock(), 0);
         gossip.tick(1);

@@ -17,7 +17,7 @@ const STEPS: u64 = 40;
 
 /// What a host offers for a member, and whether a message has taken it.
 #[derive(Clone, Default)]
-struct Parcel {
+struct Piggyback {
     to: Option<MemberId>,
     bytes: Vec<u8>,
     is_taken: bool,
@@ -52,17 +52,17 @@ fn ride_to(
     talk: impl Fn(&World) -> Vec<(usize, usize)>,
 ) {
     let mut queue = VecDeque::new();
-    let mut parcels = vec![Parcel::default(); world.engines.len()];
+    let mut piggybacks = vec![Piggyback::default(); world.engines.len()];
     for step in 0..cycles * STEPS {
         world.now = world.now.after(INTERVAL_US / STEPS);
-        for (own, parcel) in parcels.iter_mut().enumerate() {
+        for (own, piggyback) in piggybacks.iter_mut().enumerate() {
             if world.engines[own].is_some() {
-                step_of(world, own, parcel);
+                step_of(world, own, piggyback);
             }
         }
         for (from, to) in talk(world) {
             if world.engines[from].is_some() && world.engines[to].is_some() {
-                let taken = take_along(&mut parcels[from], to);
+                let taken = take_along(&mut piggybacks[from], to);
                 let after = match fate {
                     Fate::HandedOver => 0,
                     Fate::Dropped => continue,
@@ -79,26 +79,26 @@ fn ride_to(
 }
 
 /// The host of this engine, in one step.
-fn step_of(world: &mut World, own: usize, parcel: &mut Parcel) {
+fn step_of(world: &mut World, own: usize, piggyback: &mut Piggyback) {
     let now = world.now;
     if world.engine(own).next_ping() <= now {
-        if let Some(member) = parcel.to.take().filter(|_| parcel.is_taken) {
+        if let Some(member) = piggyback.to.take().filter(|_| piggyback.is_taken) {
             let age_us = 0;
             world
                 .input(own, Input::TrafficTo { member, age_us })
                 .unwrap();
         }
-        *parcel = Parcel::default();
+        *piggyback = Piggyback::default();
     }
     world.input(own, Input::Wake).unwrap();
     world.drain(own);
-    if parcel.to.is_some() {
+    if piggyback.to.is_some() {
         return;
     }
     if let Some(to) = world.engine(own).draw_ahead(now) {
         let mut buffer = [0; GOSSIP_AHEAD_MAX];
         let size = world.engine(own).write_ahead(now, to, &mut buffer).unwrap();
-        *parcel = Parcel {
+        *piggyback = Piggyback {
             to: Some(to),
             bytes: buffer[..size].to_vec(),
             is_taken: false,
@@ -107,10 +107,10 @@ fn step_of(world: &mut World, own: usize, parcel: &mut Parcel) {
 }
 
 /// A message takes what is offered for its receiver.
-fn take_along(parcel: &mut Parcel, to: usize) -> Option<Vec<u8>> {
-    let is_there = parcel.to == Some(MemberId::of(&nid(to))) && !parcel.is_taken;
-    parcel.is_taken |= is_there;
-    is_there.then(|| parcel.bytes.clone())
+fn take_along(piggyback: &mut Piggyback, to: usize) -> Option<Vec<u8>> {
+    let is_there = piggyback.to == Some(MemberId::of(&nid(to))) && !piggyback.is_taken;
+    piggyback.is_taken |= is_there;
+    is_there.then(|| piggyback.bytes.clone())
 }
 
 fn hand_over(world: &mut World, to: usize, bytes: &[u8]) {
@@ -313,8 +313,8 @@ fn a_vector_that_does_not_fit_goes_by_itself() {
             engine.handle(now, Input::Wake).unwrap();
             while engine.poll_transmit(now, &mut buffer).is_some() {}
             if let Some(to) = engine.draw_ahead(now) {
-                let mut parcel = [0; GOSSIP_AHEAD_MAX];
-                let size = engine.write_ahead(now, to, &mut parcel).unwrap();
+                let mut piggyback = [0; GOSSIP_AHEAD_MAX];
+                let size = engine.write_ahead(now, to, &mut piggyback).unwrap();
                 assert!(size <= GOSSIP_AHEAD_MAX && cycle > count as u64);
                 written += 1;
             }
