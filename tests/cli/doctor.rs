@@ -336,10 +336,10 @@ fn agents_with_different_keys_are_named() {
         "{table}"
     );
     let value: Value = serde_json::from_str(&members("json")).unwrap();
-    let unheard = &value["unheard"];
-    assert_eq!(unheard["another_key"][0]["name"], "n2", "{value}");
+    let unreachable = &value["unreachable"];
+    assert_eq!(unreachable["another_key"][0]["name"], "n2", "{value}");
     assert!(
-        unheard["frames_of_another_key"].as_u64() > Some(0),
+        unreachable["frames_of_another_key"].as_u64() > Some(0),
         "{value}"
     );
     let logged = fs::read_to_string(&log).unwrap();
@@ -370,7 +370,7 @@ fn agents_with_different_keys_are_named() {
     first.wait_for(&["UP n2".to_owned()]);
     second.wait_for(&["UP n1".to_owned()]);
     let value: Value = serde_json::from_str(&members("json")).unwrap();
-    let left = value["unheard"]["another_key"].as_array().unwrap();
+    let left = value["unreachable"]["another_key"].as_array().unwrap();
     assert!(left.iter().all(|one| one["name"] == "n3"), "{value}");
 }
 

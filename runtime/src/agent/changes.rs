@@ -1,6 +1,6 @@
 //! The side door, from the loop's side: questions answered and changes made, between two turns.
 //!
-//! A change is a step from one document to the next, which was judged at the door already; it is put in force as
+//! A change is a step from one document to the next, which a control thread has validated; it is put in force as
 //! a whole or not at all; then
 //! everybody who must know is told: the loop's own descriptors, the other members (the node's address
 //! has changed with its rails), the ranks, and the worker after this one.
@@ -12,7 +12,7 @@ use super::rails::Opened;
 use super::slice::Slice;
 use crate::config::{Change, RailsDocument, SEEDS_MAX};
 use crate::control::{
-    Control, Judged, Made, Pending, Question, Reply, Request, Sources, answer, done,
+    Control, Made, Pending, Question, Reply, Request, Sources, Validated, answer, done,
 };
 use crate::sys::clock::monotonic_ns;
 use muster_fabric::{HealthState, Nid, NidList, PeerHandle, Transport};
@@ -65,11 +65,11 @@ impl Host {
             };
             let Pending {
                 request,
-                judged,
+                validated,
                 reply,
                 ..
             } = pending;
-            let made = self.made(judged);
+            let made = self.made(validated);
             let value = match request {
                 Request::Ask(question) => self.answer_question(&question),
                 Request::Change(change) => {
@@ -88,23 +88,23 @@ impl Host {
         }
     }
 
-    /// What was made of a request at the door, if it was of what is in force.
-    fn made(&self, judged: Option<Judged>) -> Result<Option<Made>, String> {
-        let Some(judged) = judged else {
+    /// The result of a validation, if it was against the configuration in force.
+    fn made(&self, validated: Option<Validated>) -> Result<Option<Made>, String> {
+        let Some(validated) = validated else {
             return Ok(None);
         };
         let control = self.desk.control.as_ref();
-        match control.is_some_and(|control| control.still_holds(&judged)) {
-            true => Ok(Some(judged.made)),
+        match control.is_some_and(|control| control.is_current(&validated)) {
+            true => Ok(Some(validated.made)),
             false => Err("something else was changed at the same moment; ask again".into()),
         }
     }
 
-    /// Tells the door what is in force.
-    pub(super) fn hang_up(&self) {
+    /// Publishes the configuration in force to the control threads.
+    pub(super) fn publish_config(&self) {
         if let Some(control) = &self.desk.control {
             let gossips_at = self.engine.age().map(|_| self.fabric.local_nids());
-            control.hang_up(self.rails.document(), self.rails.open(), gossips_at);
+            control.publish_config(self.rails.document(), self.rails.open(), gossips_at);
         }
     }
 
@@ -132,7 +132,7 @@ impl Host {
             missing: &missing,
             choice: &self.rails.choice(),
             agent: &counters,
-            strangers: &self.strangers.now(now.0, &self.engine),
+            unauthenticated: &self.unauthenticated.now(now.0, &self.engine),
             node: self.desk.node(),
             job: self.desk.job(),
             now,
@@ -150,7 +150,7 @@ impl Host {
                 begun.change
             )),
             (None, Ok(Some(Made::Document(next)))) => Ok(next),
-            (None, Ok(_)) => Err(format!("{change}: nobody has judged it; ask again")),
+            (None, Ok(_)) => Err(format!("{change}: it was not validated; ask again")),
             (None, Err(why)) => Err(why),
         };
         let since_us = monotonic_ns() / 1000;
@@ -329,7 +329,7 @@ impl Host {
 
     /// What is judged by from now on, and what a worker after this one opens.
     fn leave_to_next(&mut self) {
-        self.hang_up();
+        self.publish_config();
         if let Some(job) = &mut self.job {
             let address = self.fabric.local_nids().to_string();
             job.set_rails(&address, self.rails.document(), self.rails.open());

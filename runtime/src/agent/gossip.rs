@@ -61,7 +61,7 @@ impl Host {
             }
             GossipCommand::Init { .. } => {
                 let Some(Made::Gossip(gossip, config)) = made else {
-                    return Err("nobody has judged it; ask again".into());
+                    return Err("it was not validated; ask again".into());
                 };
                 // Where others tell who takes part, this node stays in its group.
                 let own = engine.config().participants.iter();

@@ -40,8 +40,8 @@ use super::service::Watchdog;
 use super::signals::Signals;
 use super::slice::{LocalWork, Slice};
 use super::status::{RAILS_KEY, Status};
-use super::strangers::Strangers;
 use super::traffic::Parcels;
+use super::unauthenticated::UnauthenticatedSenders;
 use crate::control::Control;
 use crate::journal::Journal;
 use crate::sys::clock::monotonic_ns;
@@ -120,7 +120,7 @@ pub(super) struct Host {
     /// Beats for messages of the ranks to carry.
     pub(super) parcels: Parcels,
     /// Who knocks with another key.
-    pub(super) strangers: Strangers,
+    pub(super) unauthenticated: UnauthenticatedSenders,
     /// Messages that no rail took.
     pub(super) drops: Drops,
     /// Whether the loop finds some, and whether this turn did anything.
@@ -196,7 +196,7 @@ impl Host {
             indirect: BTreeSet::new(),
             told_failing: BTreeMap::new(),
             parcels: Parcels::default(),
-            strangers: Strangers::default(),
+            unauthenticated: UnauthenticatedSenders::default(),
             drops: Drops::default(),
             rest: Rest::default(),
             worked: false,
@@ -214,7 +214,7 @@ impl Host {
             snapshot_due_us: Some(0),
             kept_version,
         };
-        host.hang_up();
+        host.publish_config();
         Ok(host)
     }
 
@@ -298,7 +298,7 @@ impl Host {
         let (mut more, mut came) = (true, false);
         for _ in 0..ARRIVAL_ROUNDS_MAX {
             let now_ns = monotonic_ns();
-            let (engine, strangers) = (&mut self.engine, &mut self.strangers);
+            let (engine, unauthenticated) = (&mut self.engine, &mut self.unauthenticated);
             let mut deliver = |arrival: Arrival<'_>| {
                 came = true;
                 let input = Input::Datagram {
@@ -309,7 +309,7 @@ impl Host {
                 let authentic = match engine.handle(instant(now_ns), input) {
                     Ok(()) | Err(Reject::Duplicate | Reject::Outcast) => true,
                     Err(Reject::Forged) => {
-                        strangers.note(now_ns / 1000, engine, arrival.bytes);
+                        unauthenticated.note(now_ns / 1000, engine, arrival.bytes);
                         false
                     }
                     Err(_) => false,

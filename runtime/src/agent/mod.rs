@@ -40,8 +40,8 @@ mod signals;
 mod slice;
 mod starter;
 mod status;
-mod strangers;
 mod traffic;
+mod unauthenticated;
 mod worker;
 
 use crate::config::{forget_values, refusal};

@@ -4,7 +4,7 @@ use super::CliError;
 use super::agents::{self, AgentArgs};
 use super::paint;
 use super::show::{Shape, array, asked, print_answer, text};
-use crate::control::story::{failed_ranks, ranges};
+use crate::control::explanation::{failed_ranks, ranges};
 use crate::control::{Question, ask};
 use clap::Args;
 use muster_fabric::fold;

@@ -6,7 +6,7 @@ use super::names;
 use super::paint;
 use super::show::{Shape, ShowArgs, TIMEOUT_MAX_S, asked, text};
 use super::yaml::Yaml;
-use crate::control::story::after_failure;
+use crate::control::explanation::after_failure;
 use crate::control::{Followed, Follower};
 use clap::Args;
 use muster_fabric::fold;

@@ -5,7 +5,7 @@ use super::CliError;
 use super::agents::{no_agent, run_of};
 use super::show::{array, text};
 use crate::cli::run::emulate::PREFIX;
-use crate::control::story::ranges;
+use crate::control::explanation::ranges;
 use crate::control::{Question, ask};
 use muster_fabric::fold;
 use serde_json::Value;

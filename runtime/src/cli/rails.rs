@@ -3,7 +3,7 @@
 use super::CliError;
 use super::show::{ShowArgs, align, array, change, show, text};
 use crate::config::{Change, Limit, RailEntry};
-use crate::control::story::ranges;
+use crate::control::explanation::ranges;
 use crate::control::{Question, Request};
 use clap::{Args, Subcommand};
 use muster_fabric::{Net, Nid};

@@ -6,8 +6,8 @@ use super::agents::{self, AgentArgs};
 use super::names;
 use super::paint;
 use super::yaml::Yaml;
-use crate::control::story::{self, ranges};
-use crate::control::unheard::obstacles;
+use crate::control::explanation::{self, ranges};
+use crate::control::unreachable::obstacles;
 use crate::control::{AskError, Question, Request, request};
 use clap::{Args, ValueEnum};
 use muster_fabric::{by_number, fold};
@@ -119,7 +119,7 @@ fn folded_table(answer: &Value) -> String {
     let mut states: BTreeMap<(&str, String), Vec<&Value>> = BTreeMap::new();
     for member in array(answer, "members") {
         let (state, cause) = (text(member, "state"), text(member, "cause"));
-        let cause = match state == "left" && !story::failed_ranks(member).is_empty() {
+        let cause = match state == "left" && !explanation::failed_ranks(member).is_empty() {
             true => format!("{cause}, after a rank failed"),
             false => cause.to_owned(),
         };
@@ -146,7 +146,7 @@ fn folded_table(answer: &Value) -> String {
 pub(crate) fn why(args: &WhyArgs) -> Result<(), CliError> {
     let question = Question::Why(names::one("why", &args.name)?);
     show(&args.show, &question, |member| {
-        text(member, "story").to_owned()
+        text(member, "explanation").to_owned()
     })
 }
 
@@ -250,9 +250,9 @@ fn members_table(answer: &Value) -> String {
         rows.push([
             format!("{}{marker}", text(member, "name")),
             text(member, "state").to_owned(),
-            story::ranks(member),
+            explanation::ranks(member),
             heard,
-            story::known(member),
+            explanation::known(member),
             text(member, "address").to_owned(),
         ]);
     }

@@ -7,7 +7,7 @@ use super::CliError;
 use super::agents::{self, AgentArgs};
 use super::paint;
 use super::show::{Shape, align, array, asked, asked_again, note_unwatched, print_answer, text};
-use crate::control::{AskError, Question, ask, story};
+use crate::control::{AskError, Question, ask, explanation};
 use clap::Args;
 use muster_fabric::by_number;
 use serde_json::{Value, json};
@@ -174,10 +174,10 @@ fn draw(picture: &Value, coloured: bool) -> String {
         rows.push([
             format!("{}{marker}", text(member, "name")),
             text(member, "state").to_owned(),
-            story::ranks(member),
+            explanation::ranks(member),
             ms("heard_ms_ago"),
             ms("deadline_ms"),
-            story::known(member),
+            explanation::known(member),
         ]);
     }
     text_out += &paint::table(&align(&rows), &paint::STATES, coloured);

@@ -15,7 +15,7 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 /// Longest answer, in bytes.
 const ANSWER_MAX: usize = 64 << 20;
 /// The key of a text for people.
-const STORY: &str = "\"story\":\"";
+const EXPLANATION: &str = "\"explanation\":\"";
 /// How an answer begins that refuses.
 const REFUSAL: &str = "{\"error\":\"";
 
@@ -76,7 +76,9 @@ impl Client {
             .ok_or_else(|| self.no_such_node(node))?;
         let answer = self.control(&format!("why {name}"))?;
         // Quotes inside of texts are escaped, so this is found as a key only.
-        let story = answer.split_once(STORY).map_or("", |(_, story)| story);
+        let story = answer
+            .split_once(EXPLANATION)
+            .map_or("", |(_, story)| story);
         Ok(plain(story))
     }
 }

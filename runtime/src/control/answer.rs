@@ -1,7 +1,7 @@
 //! The answers: what the engine and the fabric know, as JSON with a named schema.
 
 use super::Question;
-use super::{metrics, rails, rank, story, unheard};
+use super::{explanation, metrics, rails, rank, unreachable};
 use crate::config::RailsDocument;
 use muster_fabric::{Fabric, Nid};
 use muster_protocol::{
@@ -24,7 +24,7 @@ pub(crate) struct Sources<'a> {
     /// What neither engine nor fabric counts.
     pub(crate) agent: &'a [(&'static str, u64)],
     /// Who knocks with another key.
-    pub(crate) strangers: &'a [unheard::Stranger],
+    pub(crate) unauthenticated: &'a [unreachable::UnauthenticatedSender],
     pub(crate) node: &'a str,
     pub(crate) job: &'a str,
     pub(crate) now: Instant,
@@ -78,7 +78,7 @@ fn members(known: &Sources<'_>) -> Value {
         "alive": engine.live(),
         "outcast": is_outcast(engine),
         "members": members,
-        "unheard": unheard::value(engine, known.strangers),
+        "unreachable": unreachable::value(engine, known.unauthenticated),
     })
 }
 
@@ -132,7 +132,7 @@ fn why(engine: &Engine, name: &str, now: Instant) -> Value {
         .collect();
     value["schema"] = "muster/why/v1".into();
     value["evidence"] = evidence.into();
-    value["story"] = story::tell(&value).into();
+    value["explanation"] = explanation::explain(&value).into();
     value
 }
 

@@ -1,6 +1,6 @@
 //! Following an agent's events, from the side of who asks.
 
-use super::{AskError, PATIENCE, Request, marked, trust_in};
+use super::{AskError, Request, TIMEOUT, marked, trust_in};
 use crate::sys::stream;
 use serde_json::Value;
 use std::io::{self, Read};
@@ -35,7 +35,7 @@ impl Follower {
     /// Asks the agent at `path` for what came behind event `since`, and for what comes if it follows.
     pub(crate) fn open(path: &Path, since: u64, follow: bool) -> Result<Self, AskError> {
         let request = marked(&Request::Events { since, follow });
-        let stream = stream::say(path, request.as_bytes(), PATIENCE, trust_in(path));
+        let stream = stream::say(path, request.as_bytes(), TIMEOUT, trust_in(path));
         let failed = |cause| AskError::of(path, cause);
         let mut follower = Self {
             path: path.to_owned(),
@@ -43,7 +43,7 @@ impl Follower {
             unread: Vec::new(),
             head: Value::Null,
         };
-        let end = Instant::now() + 2 * PATIENCE;
+        let end = Instant::now() + 2 * TIMEOUT;
         let head = match follower.line(Some(end)).map_err(failed)? {
             Line::Text(text) => AskError::check(path, text.as_bytes())?,
             Line::Late => return Err(failed(io::ErrorKind::TimedOut.into())),

@@ -3,42 +3,41 @@
 //! Each of a few server threads accepts a connection, checks the user, reads the request, puts it into a queue for
 //! the host loop, waits for the answer and writes it. The loop answers from what it knows at that moment and makes a
 //! change between two of its turns. It waits neither for a slow reader nor for the validation of a change, which is
-//! the server thread's ([`judge`]). Only the agent's own user and root are served. Where the site opens a second
-//! socket, other users may ask there and change nothing; [`askers`] limits the connections of each user. Requests
+//! the server thread's ([`validator`]). Only the agent's own user and root are served. Where the site opens a second
+//! socket, other users may ask there and change nothing; [`admission`] limits the connections of each user. Requests
 //! for events are passed to the journal and never reach the loop.
 //!
 //! A request is one line. Behind the line `import` follows a document, to the end of what is said.
 //! [`protocol`] has the version that both sides name.
 
+mod admission;
 mod answer;
-mod askers;
 mod events;
+pub(crate) mod explanation;
 mod follow;
-mod judge;
 mod listen;
 mod metrics;
 pub(crate) mod protocol;
 mod question;
 mod rails;
 mod rank;
-pub(crate) mod story;
-pub(crate) mod unheard;
+pub(crate) mod unreachable;
+mod validator;
 
 pub(crate) use answer::{Sources, answer, cause_word, done, state_word};
 pub(crate) use follow::{Followed, Follower};
-pub(crate) use judge::{Judged, Made};
 pub(crate) use listen::name_for_all;
 pub use question::{GossipCommand, Question, Request, RequestError};
 pub(crate) use rank::{MINUS, tell_rank};
+pub(crate) use validator::{Made, Validated};
 
 use crate::config::{Change, DOCUMENT_MAX, RailsDocument};
 use crate::sys::descriptor::EventFd;
 use crate::sys::priority_queue::{Receiver, Sender, queue};
 use crate::sys::process::user_id;
 use crate::sys::stream::{self, Trust};
-use askers::Askers;
+use admission::Admission;
 pub(crate) use events::{EventRequest, EventSource};
-use judge::Board;
 use listen::{Socket, listen, listen_for_all};
 use muster_fabric::{Nid, NidList};
 use rustix::net::sockopt::socket_peercred;
@@ -55,6 +54,7 @@ use std::sync::mpsc::TrySendError;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use tracing::warn;
+use validator::ConfigSnapshot;
 
 /// Clients that are served at a time: at the door of the agent's user, where the others wait in the socket's
 /// queue, and at the door for all.
@@ -64,14 +64,14 @@ const OTHERS_SERVED_MAX: usize = 6;
 const WAITING_MAX: usize = OWN_SERVED_MAX + OTHERS_SERVED_MAX;
 /// What a document is announced with.
 const IMPORT: &str = "import";
-/// The kind of a refusal because of who asks.
+/// Kind of a refusal because of the client's user.
 const DENIED: &str = "not allowed";
-/// The kind of a refusal because of what else its user asks: nothing was done, and it may ask again.
+/// Kind of a refusal because of other requests of the same user: nothing was done, and the client may ask again.
 const BUSY: &str = "busy";
 /// How long a client may take to ask or to read, and the loop to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// How long another user's client may take to ask.
-const OTHERS_PATIENCE: Duration = Duration::from_millis(500);
+const OTHERS_TIMEOUT: Duration = Duration::from_millis(500);
 /// Pause of a client that was told to ask again.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// Pause after a connection that could not be accepted.
@@ -82,11 +82,11 @@ const ANSWER_MAX: usize = 64 << 20;
 /// An answer of fewer bytes needs no more memory than there is for it at first.
 const ANSWER_TYPICAL: usize = 32 << 10;
 
-/// A request at the window.
+/// A request that waits for the loop.
 pub(crate) struct Pending {
     pub(crate) request: Request,
-    /// What was made of it.
-    pub(crate) judged: Option<Judged>,
+    /// The result of its validation.
+    pub(crate) validated: Option<Validated>,
     pub(crate) reply: Reply,
     /// The first to set it decides: the loop, which then serves the request, or the server thread, which
     /// then says that nobody will.
@@ -102,34 +102,34 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Answers. A client that has lost patience gets nothing.
+    /// Answers. A client that has lost timeout gets nothing.
     pub(crate) fn send(mut self, answer: Value) {
         append(answer, &mut self.buffer);
         let _ = self.answers.try_send(self.buffer);
     }
 }
 
-/// The loop's end of the door.
+/// The loop's side of the control socket.
 pub(crate) struct Control {
     _socket: Socket,
-    window: Receiver<Pending>,
-    bell: Arc<EventFd>,
-    board: Arc<Board>,
+    requests: Receiver<Pending>,
+    wakeup: Arc<EventFd>,
+    config: Arc<ConfigSnapshot>,
     unanswered: Arc<AtomicU64>,
-    /// The door for all, if there is one.
+    /// The socket for other users, if there is one.
     _others: Option<Socket>,
 }
 
-/// Who takes requests at one door.
+/// The control threads' side of one socket.
 struct Server {
     listener: UnixListener,
-    window: Sender<Pending>,
-    bell: Arc<EventFd>,
-    board: Arc<Board>,
+    requests: Sender<Pending>,
+    wakeup: Arc<EventFd>,
+    config: Arc<ConfigSnapshot>,
     unanswered: Arc<AtomicU64>,
     journal: Option<Arc<dyn EventSource>>,
-    /// Those of other users who are served, if they may ask here.
-    others: Option<Askers>,
+    /// Limits the clients of other users, if these may ask here.
+    others: Option<Admission>,
 }
 
 impl Control {
@@ -141,17 +141,17 @@ impl Control {
         others: Option<&Path>,
         journal: Option<&Arc<dyn EventSource>>,
     ) -> io::Result<Self> {
-        if stream::is_anybody_there(path, PATIENCE) {
+        if stream::is_anybody_there(path, TIMEOUT) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
-        let (bell, board) = (Arc::new(EventFd::new()?), Arc::<Board>::default());
+        let (wakeup, config) = (Arc::new(EventFd::new()?), Arc::<ConfigSnapshot>::default());
         let unanswered = Arc::<AtomicU64>::default();
-        let (window, requests) = queue(WAITING_MAX)?;
+        let (queue_in, requests) = queue(WAITING_MAX)?;
         let server = |listener, others| Server {
             listener,
-            window: window.clone(),
-            bell: Arc::clone(&bell),
-            board: Arc::clone(&board),
+            requests: queue_in.clone(),
+            wakeup: Arc::clone(&wakeup),
+            config: Arc::clone(&config),
             unanswered: Arc::clone(&unanswered),
             journal: journal.cloned(),
             others,
@@ -160,7 +160,7 @@ impl Control {
         server(listener, None).start(OWN_SERVED_MAX)?;
         let open_others = |path: &Path| {
             let (listener, socket) = listen_for_all(path)?;
-            server(listener, Some(Askers::default())).start(OTHERS_SERVED_MAX)?;
+            server(listener, Some(Admission::default())).start(OTHERS_SERVED_MAX)?;
             Ok(socket)
         };
         let others = others.and_then(|path| {
@@ -172,9 +172,9 @@ impl Control {
         });
         Ok(Self {
             _socket: socket,
-            window: requests,
-            bell,
-            board,
+            requests,
+            wakeup,
+            config,
             unanswered,
             _others: others,
         })
@@ -182,38 +182,38 @@ impl Control {
 
     /// Readable when somebody asks.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.wakeup.as_fd()
     }
 
-    /// Says what is in force from now on; `gossips_at` are the node's rails if it runs age gossip.
-    pub(crate) fn hang_up(
+    /// Publishes the configuration in force; `gossips_at` are the node's rails if it runs age gossip.
+    pub(crate) fn publish_config(
         &self,
         document: &RailsDocument,
         open: &[Nid],
         gossips_at: Option<NidList>,
     ) {
-        self.board.hang(document, open, gossips_at);
+        self.config.publish(document, open, gossips_at);
     }
 
-    /// How many who came got no answer, or not all of it.
+    /// Number of clients that got no answer, or not all of it.
     pub(crate) fn unanswered(&self) -> u64 {
         self.unanswered.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing has changed since this was judged.
-    pub(crate) fn still_holds(&self, judged: &Judged) -> bool {
-        self.board.still_holds(judged)
+    /// Whether the configuration is the one that this was validated against.
+    pub(crate) fn is_current(&self, validated: &Validated) -> bool {
+        self.config.is_current(validated)
     }
 
     /// Makes the descriptor readable again: not all requests were taken.
     pub(crate) fn look_again(&self) {
-        self.bell.raise();
+        self.wakeup.raise();
     }
 
     /// The next request that somebody still waits for, if there is one.
     pub(crate) fn take(&self) -> Option<Pending> {
-        self.bell.drain();
-        iter::from_fn(|| self.window.try_recv().ok()).find(Pending::is_ours)
+        self.wakeup.drain();
+        iter::from_fn(|| self.requests.try_recv().ok()).find(Pending::is_ours)
     }
 }
 
@@ -259,11 +259,7 @@ impl Server {
     fn serve_one(&self, client: UnixStream) -> io::Result<()> {
         let peer = socket_peercred(&client)?.uid.as_raw();
         let is_trusted = may_ask(peer, user_id());
-        let patience = if is_trusted {
-            PATIENCE
-        } else {
-            OTHERS_PATIENCE
-        };
+        let timeout = if is_trusted { TIMEOUT } else { OTHERS_TIMEOUT };
         let _place = match (is_trusted, &self.others) {
             (true, _) => None,
             (false, Some(others)) => match others.enter(peer) {
@@ -271,18 +267,18 @@ impl Server {
                 // It may not have said anything yet, and hears the answer all the same.
                 None => {
                     self.unanswered.fetch_add(1, Ordering::Relaxed);
-                    return write(&client, askers::refusal(peer));
+                    return write(&client, admission::refusal(peer));
                 }
             },
             (false, None) => {
                 // Hung up on before it has said everything, it would not hear the answer.
-                let end = Instant::now() + patience;
+                let end = Instant::now() + timeout;
                 let mut unread = Vec::new();
                 while unread.len() <= LINE_MAX && more(&client, &mut unread, end)? {}
                 return write(&client, denial(peer, ""));
             }
         };
-        let request = match read(&client, patience)? {
+        let request = match read(&client, timeout)? {
             Ok(request) => request,
             Err(refusal) => return write(&client, refusal),
         };
@@ -297,8 +293,8 @@ impl Server {
             };
             return self.hand_on(client, request);
         }
-        match self.board.judge(&request, PATIENCE) {
-            Ok(judged) => write_text(&client, &self.ask_loop(request, judged)?),
+        match self.config.validate(&request, TIMEOUT) {
+            Ok(validated) => write_text(&client, &self.ask_loop(request, validated)?),
             Err(why) => write(&client, refusal(&why)),
         }
     }
@@ -323,18 +319,18 @@ impl Server {
         }
     }
 
-    fn ask_loop(&self, request: Request, judged: Option<Judged>) -> io::Result<String> {
+    fn ask_loop(&self, request: Request, validated: Option<Validated>) -> io::Result<String> {
         let (answers, answer) = queue(1)?;
         let buffer = String::with_capacity(ANSWER_TYPICAL);
         let reply = Reply { buffer, answers };
         let decided = Arc::new(AtomicBool::new(false));
         let pending = Pending {
             request,
-            judged,
+            validated,
             reply,
             decided: Arc::clone(&decided),
         };
-        match self.window.try_send(pending) {
+        match self.requests.try_send(pending) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
                 return Ok(text(refusal(
@@ -346,15 +342,15 @@ impl Server {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
         }
-        self.bell.raise();
-        let answered = answer.recv_timeout(PATIENCE);
+        self.wakeup.raise();
+        let answered = answer.recv_timeout(TIMEOUT);
         if answered.is_err() && !decided.swap(true, Ordering::AcqRel) {
             return Ok(text(refusal(
                 "the agent had no time for it and has done nothing; ask again",
             )));
         }
         // What the loop has begun it ends, and what has become of it must not be guessed here.
-        let answered = answered.or_else(|_| answer.recv_timeout(PATIENCE));
+        let answered = answered.or_else(|_| answer.recv_timeout(TIMEOUT));
         answered.map_err(|_| io::ErrorKind::TimedOut.into())
     }
 }
@@ -374,8 +370,8 @@ fn may_ask(peer: u32, own: u32) -> bool {
 
 /// Takes a request, or says what is wrong with it. However slowly it comes, the server thread has others to
 /// serve.
-fn read(client: &UnixStream, patience: Duration) -> io::Result<Result<Request, Value>> {
-    let end = Instant::now() + patience;
+fn read(client: &UnixStream, timeout: Duration) -> io::Result<Result<Request, Value>> {
+    let end = Instant::now() + timeout;
     let (line, mut heard) = match read_line(client, end)? {
         Ok(said) => said,
         Err(why) => return Ok(Err(refusal(&why))),
@@ -447,7 +443,7 @@ fn append(mut answer: Value, text: &mut String) {
 
 /// However slowly it is read, the server thread has others to serve.
 fn write_text(mut client: &UnixStream, text: &str) -> io::Result<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let mut unsaid = text.as_bytes();
     while !unsaid.is_empty() {
         client.set_write_timeout(Some(left(end)?))?;
@@ -543,7 +539,7 @@ pub fn ask(path: &Path, question: &Question) -> Result<Value, AskError> {
 pub fn request(path: &Path, request: &Request) -> Result<Value, AskError> {
     let said = marked(request);
     let trust = trust_in(path);
-    let end = Instant::now() + 2 * PATIENCE;
+    let end = Instant::now() + 2 * TIMEOUT;
     loop {
         let left = left(end).map_err(|cause| AskError::of(path, cause))?;
         let text = stream::ask(path, said.as_bytes(), ANSWER_MAX, left, trust)

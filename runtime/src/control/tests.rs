@@ -58,7 +58,7 @@ fn a_document_goes_through_the_door() {
     let change = Request::Change(Change::Replace(Box::new(document)));
     let asked = change.clone();
     let asking = std::thread::spawn(move || insist(&path, &asked));
-    hang_up(&control);
+    publish_config(&control);
     assert_eq!(answer_one(&control, &json!({})), change);
     assert!(asking.join().unwrap().is_ok());
     let (_directory, path, control) = door();
@@ -72,11 +72,11 @@ fn a_document_goes_through_the_door() {
 }
 
 /// On one rail, with age gossip.
-fn hang_up(control: &Control) {
+fn publish_config(control: &Control) {
     let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n      - nid: 10.0.0.1@udp0\n";
     let own: NidList = "10.0.0.1@udp0".parse().unwrap();
     let document = RailsDocument::import(text).unwrap();
-    control.hang_up(&document, own.as_slice(), Some(own.clone()));
+    control.publish_config(&document, own.as_slice(), Some(own.clone()));
 }
 
 /// What cannot be done is refused by the server thread alone, whatever it stands for: the loop never hears of it. A
@@ -84,7 +84,7 @@ fn hang_up(control: &Control) {
 #[test]
 fn what_is_wrong_with_a_change_is_found_before_the_loop_has_it() {
     let (directory, path, control) = door();
-    hang_up(&control);
+    publish_config(&control);
     let fifo = directory.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).unwrap();
     let gossip = format!("gossip init 200 1 safe - file:{}", fifo.display());
@@ -124,19 +124,19 @@ fn what_is_wrong_with_a_change_is_found_before_the_loop_has_it() {
     }
 }
 
-/// Of two changes of the same state the second is judged anew.
+/// Of two changes of the same state the second is validated anew.
 #[test]
 fn what_was_judged_holds_until_something_changes() {
     let (_directory, path, control) = door();
     let change = Request::Change("peers add 10.0.0.[2-3]@udp0".parse().unwrap());
     let asking = std::thread::spawn(move || insist(&path, &change));
-    hang_up(&control);
+    publish_config(&control);
     let pending = take_one(&control);
-    let judged = pending.judged.expect("the document after it");
-    assert!(control.still_holds(&judged));
-    assert!(matches!(&judged.made, Made::Document(next) if next.peers.len() == 2));
-    hang_up(&control);
-    assert!(!control.still_holds(&judged));
+    let validated = pending.validated.expect("the document after it");
+    assert!(control.is_current(&validated));
+    assert!(matches!(&validated.made, Made::Document(next) if next.peers.len() == 2));
+    publish_config(&control);
+    assert!(!control.is_current(&validated));
     pending.reply.send(json!({}));
     assert!(asking.join().unwrap().is_ok());
 }

@@ -122,7 +122,7 @@ pub(super) fn version_seen(directory: &Path, by: &str, name: &str) -> Option<(u6
 /// What one member knows of another, and from whom, for people.
 pub(super) fn story(directory: &Path, by: &str, name: &str) -> Option<String> {
     let answer = ask_member(directory, by, &Question::Why(name.to_owned()))?;
-    answer["story"].as_str().map(str::to_owned)
+    answer["explanation"].as_str().map(str::to_owned)
 }
 
 /// How often a member's loop ran for so long that it lost its real-time priority; none of other systems.

@@ -4,8 +4,8 @@ use super::{Finding, Level};
 use crate::cli::CliError;
 use crate::cli::agents::{self, AgentArgs};
 use crate::cli::show::{array, text};
-use crate::control::story::ranges;
-use crate::control::unheard::{Obstacle, obstacles};
+use crate::control::explanation::ranges;
+use crate::control::unreachable::{Obstacle, obstacles};
 use crate::control::{AskError, Followed, Follower, Question, ask};
 use muster_fabric::fold;
 use rustix::process::Pid;
@@ -47,7 +47,7 @@ pub(super) fn look(args: &AgentArgs, listen_ms: u64) -> Result<(Vec<Finding>, Va
         findings.push(priority(about));
         findings.extend(cores(about, &affinity));
         findings.extend(refused(path, text(about, "node")));
-        findings.extend(unheard(path));
+        findings.extend(unreachable(path));
     }
     let matrix = listen(&asked_ones, listen_ms, &mut findings);
     findings.extend(firewall(&matrix));
@@ -135,7 +135,7 @@ fn cores(about: &Value, affinity: &dyn Fn(i32) -> Option<Vec<u64>>) -> Option<Fi
 }
 
 /// Who is not heard at all, as far as the agent knows why.
-fn unheard(path: &Path) -> Vec<Finding> {
+fn unreachable(path: &Path) -> Vec<Finding> {
     // An agent that ends meanwhile is found by those who listen.
     let Ok(members) = ask(path, &Question::Members) else {
         return Vec::new();

@@ -3,7 +3,7 @@
 use super::apart::Apart;
 use super::entry::Entry;
 use crate::cli::events::known;
-use crate::control::story::ranges;
+use crate::control::explanation::ranges;
 use muster_fabric::fold;
 use std::collections::{BTreeMap, BTreeSet};
 

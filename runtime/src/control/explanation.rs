@@ -1,18 +1,18 @@
-//! What is known about a member, told for people: the same words from the command and from the C API.
+//! Explanation of a member's state as text. The command `muster why` and the C API print the same text.
 
 use muster_fabric::fold;
 use serde_json::Value;
 use std::fmt::Write as _;
 
 /// A line with the state, one with the ranks if it has some, and one for each observation.
-pub(super) fn tell(member: &Value) -> String {
+pub(super) fn explain(member: &Value) -> String {
     let text = |key: &str| member[key].as_str().unwrap_or("-");
-    let mut story = String::new();
+    let mut lines = String::new();
     if member["rank"].is_object() {
-        story = of_rank(&member["rank"]);
+        lines = of_rank(&member["rank"]);
     }
     let _ = writeln!(
-        story,
+        lines,
         "{} is {}: {}",
         text("name"),
         text("state"),
@@ -22,7 +22,7 @@ pub(super) fn tell(member: &Value) -> String {
         .as_array()
         .is_some_and(|ranks| !ranks.is_empty())
     {
-        let _ = writeln!(story, "ranks {}", ranks(member));
+        let _ = writeln!(lines, "ranks {}", ranks(member));
     }
     for seen in member["evidence"].as_array().into_iter().flatten() {
         let text = |key: &str| seen[key].as_str().unwrap_or("-");
@@ -31,7 +31,7 @@ pub(super) fn tell(member: &Value) -> String {
             .as_str()
             .map_or(String::new(), |cause| format!(" ({cause})"));
         let _ = writeln!(
-            story,
+            lines,
             "{:>12.3} s ago  {}{cause}, says {}; version {}.{}",
             ms / 1000.0,
             text("what"),
@@ -40,24 +40,24 @@ pub(super) fn tell(member: &Value) -> String {
             seen["minor"],
         );
     }
-    story
+    lines
 }
 
 /// `rank 3 on n2 is failed: kernel futex, signal 9`
 fn of_rank(rank: &Value) -> String {
     let text = |key: &str| rank[key].as_str().unwrap_or("-");
     let (node, state) = (text("node"), text("state"));
-    let mut story = format!(
+    let mut lines = format!(
         "rank {} on {node} is {state}: {}",
         rank["rank"],
         text("cause")
     );
     for (key, word) in [("signal", "signal"), ("exit_code", "exit code")] {
         if let Some(number) = rank[key].as_i64() {
-            let _ = write!(story, ", {word} {number}");
+            let _ = write!(lines, ", {word} {number}");
         }
     }
-    story + "\n"
+    lines + "\n"
 }
 
 /// Cause and reporters in a few words, and that ranks had failed on a node that left.
@@ -175,34 +175,34 @@ mod tests {
             known(&left(&["left", "failed"])),
             "announced, after rank 1 failed"
         );
-        let story = tell(&left(&["failed", "failed", "left", "failed"]));
+        let lines = explain(&left(&["failed", "failed", "left", "failed"]));
         assert!(
-            story.starts_with("n1 is left: announced, after ranks 0-1,3 failed\n"),
-            "{story}"
+            lines.starts_with("n1 is left: announced, after ranks 0-1,3 failed\n"),
+            "{lines}"
         );
     }
 
     #[test]
-    fn the_story_lists_the_evidence() {
+    fn the_lines_lists_the_evidence() {
         let member = json!({ "name": "n2", "state": "suspect", "cause": "silence on every rail",
             "reporters": ["n3", "n1", "n2"], "evidence": [{ "ms_ago": 1500.0, "what": "was reported",
             "cause": "silence on every rail", "by": "n1", "incarnation": 7, "minor": 1 }] });
-        let story = tell(&member);
+        let lines = explain(&member);
         assert!(
-            story.starts_with("n2 is suspect: silence on every rail, by n[1-3]\n"),
-            "{story}"
+            lines.starts_with("n2 is suspect: silence on every rail, by n[1-3]\n"),
+            "{lines}"
         );
         let mut of_rank = member;
         of_rank["rank"] = json!({ "rank": 5, "node": "n2", "state": "failed", "cause": "kernel futex",
             "signal": 9 });
-        let whole = tell(&of_rank);
+        let whole = explain(&of_rank);
         assert_eq!(
             whole,
-            format!("rank 5 on n2 is failed: kernel futex, signal 9\n{story}")
+            format!("rank 5 on n2 is failed: kernel futex, signal 9\n{lines}")
         );
         assert!(
-            story.contains("1.500 s ago") && story.contains("says n1"),
-            "{story}"
+            lines.contains("1.500 s ago") && lines.contains("says n1"),
+            "{lines}"
         );
     }
 }

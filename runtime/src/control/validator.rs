@@ -1,10 +1,9 @@
-//! Changes, judged at the door: what can be wrong with one is found by the server thread, and the loop meets only
-//! what is good.
+//! Validates changes before the loop gets them.
 //!
-//! Intuition: who builds asks for the permit at the counter, with the plan that hangs there, and does not stop
-//! the workers for it. The loop hangs up a copy of what is in force after each change of its own. A server thread reads
-//! the words, however many names they stand for, makes the document after the change, and hands on both with
-//! the number of the copy. If another one hangs there by then, the change is refused and can be asked for again.
+//! The loop publishes a snapshot of the configuration after each change of its own. A control thread reads the request,
+//! makes the document after the change from that snapshot, and hands both on with the snapshot's number. If the loop
+//! has published another snapshot by then, it refuses the change, and the client can ask again. So the loop, which
+//! must not wait, only gets changes that are valid.
 
 use super::{GossipCommand, Request};
 use crate::config::{GossipConfig, RailsDocument};
@@ -13,7 +12,7 @@ use muster_protocol::AgeConfig;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What is in force.
+/// A configuration that is in force.
 struct InForce {
     number: u64,
     document: RailsDocument,
@@ -23,20 +22,20 @@ struct InForce {
     gossips_at: Option<NidList>,
 }
 
-/// Where the loop hangs it up.
+/// The last configuration that the loop has published.
 #[derive(Default)]
-pub(super) struct Board {
-    hangs: Mutex<Option<Arc<InForce>>>,
+pub(super) struct ConfigSnapshot {
+    current: Mutex<Option<Arc<InForce>>>,
     is_new: Condvar,
 }
 
-/// What was made of a request before the loop has it.
-pub(crate) struct Judged {
+/// The result of validating a request.
+pub(crate) struct Validated {
     number: u64,
     pub(crate) made: Made,
 }
 
-/// What the loop is to put in force.
+/// What the loop puts in force.
 pub(crate) enum Made {
     /// The document after a change.
     Document(RailsDocument),
@@ -44,12 +43,17 @@ pub(crate) enum Made {
     Gossip(Box<GossipConfig>, Option<Box<AgeConfig>>),
 }
 
-impl Board {
-    pub(super) fn hang(&self, document: &RailsDocument, open: &[Nid], gossips_at: Option<NidList>) {
+impl ConfigSnapshot {
+    pub(super) fn publish(
+        &self,
+        document: &RailsDocument,
+        open: &[Nid],
+        gossips_at: Option<NidList>,
+    ) {
         let (document, open) = (document.clone(), open.to_vec());
-        let mut hangs = self.hangs.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = hangs.as_ref().map_or(0, |before| before.number + 1);
-        *hangs = Some(Arc::new(InForce {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = current.as_ref().map_or(0, |before| before.number + 1);
+        *current = Some(Arc::new(InForce {
             number,
             document,
             open,
@@ -58,34 +62,34 @@ impl Board {
         self.is_new.notify_all();
     }
 
-    /// Whether nothing has changed since this was judged.
-    pub(super) fn still_holds(&self, judged: &Judged) -> bool {
-        let hangs = self.hangs.lock().unwrap_or_else(PoisonError::into_inner);
-        hangs
+    /// Whether the configuration is the one that this was validated against.
+    pub(super) fn is_current(&self, validated: &Validated) -> bool {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current
             .as_ref()
-            .is_some_and(|now| now.number == judged.number)
+            .is_some_and(|now| now.number == validated.number)
     }
 
-    /// What hangs there; an agent that has only just begun may need a moment.
-    fn read(&self, patience: Duration) -> Option<Arc<InForce>> {
-        let hangs = self.hangs.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_bare = |hangs: &mut Option<_>| hangs.is_none();
-        let waited = self.is_new.wait_timeout_while(hangs, patience, is_bare);
+    /// The last configuration. An agent that has just started may not have published one yet.
+    fn read(&self, timeout: Duration) -> Option<Arc<InForce>> {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_none = |current: &mut Option<_>| current.is_none();
+        let waited = self.is_new.wait_timeout_while(current, timeout, is_none);
         waited.unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    /// Judges a request; there is nothing to judge of one that changes neither rails nor participants.
+    /// Validates a request. `None` if it changes neither rails nor participants.
     ///
     /// # Errors
-    /// Why it cannot be done.
-    pub(super) fn judge(
+    /// The reason why the change is not possible.
+    pub(super) fn validate(
         &self,
         request: &Request,
-        patience: Duration,
-    ) -> Result<Option<Judged>, String> {
+        timeout: Duration,
+    ) -> Result<Option<Validated>, String> {
         let in_force = || {
             let why = "the agent has only just begun, and has done nothing; ask again";
-            self.read(patience).ok_or_else(|| why.to_owned())
+            self.read(timeout).ok_or_else(|| why.to_owned())
         };
         match request {
             Request::Change(change) => {
@@ -93,17 +97,17 @@ impl Board {
                 let next = change.onto(&now.document, &now.open);
                 let made = Made::Document(next.map_err(|error| error.to_string())?);
                 let number = now.number;
-                Ok(Some(Judged { number, made }))
+                Ok(Some(Validated { number, made }))
             }
             Request::Gossip(command @ GossipCommand::Init { .. }) => {
                 let now = in_force()?;
-                // The loop says that there is no age gossip here.
+                // The loop refuses it: there is no age gossip on this node.
                 let Some(own) = &now.gossips_at else {
                     return Ok(None);
                 };
                 let made = gossip(command, own)?;
                 let number = now.number;
-                Ok(made.map(|made| Judged { number, made }))
+                Ok(made.map(|made| Validated { number, made }))
             }
             _ => Ok(None),
         }
@@ -121,7 +125,7 @@ fn gossip(command: &GossipCommand, own: &NidList) -> Result<Option<Made>, String
     else {
         return Ok(None);
     };
-    // A file of the agent's machine may have no end, and nobody has to be told what is in it.
+    // A file on the agent's machine may be endless, and the client may not have the right to read it.
     if let Some(file) = participants.iter().find(|word| word.starts_with("file:")) {
         return Err(format!(
             "{file:?}: a running agent opens no files for who asks; write what is in it instead, as muster gossip \

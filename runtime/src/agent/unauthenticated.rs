@@ -7,7 +7,7 @@
 //! decided by it, it takes bounded room and time, and the log has one line a minute at most, about somebody
 //! whom it has not named yet.
 
-use crate::control::unheard::Stranger;
+use crate::control::unreachable::UnauthenticatedSender;
 use muster_fabric::NidList;
 use muster_protocol::{Engine, MemberId, Target, unverified_sender};
 use std::time::Duration;
@@ -42,9 +42,9 @@ impl Known {
             || is_heard(engine, MemberId::of(&self.name))
     }
 
-    fn describe(&self, now_us: u64) -> Stranger {
+    fn describe(&self, now_us: u64) -> UnauthenticatedSender {
         let ago = |at_us| Duration::from_micros(now_us.saturating_sub(at_us));
-        Stranger {
+        UnauthenticatedSender {
             name: self.name.clone(),
             address: self.address.clone(),
             expected: self.expected,
@@ -56,13 +56,13 @@ impl Known {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(super) struct Strangers {
+pub(super) struct UnauthenticatedSenders {
     known: Vec<Known>,
     look_us: u64,
     line_us: u64,
 }
 
-impl Strangers {
+impl UnauthenticatedSenders {
     /// A frame came whose proof is wrong.
     pub(super) fn note(&mut self, now_us: u64, engine: &Engine, bytes: &[u8]) {
         if now_us < self.look_us {
@@ -91,7 +91,7 @@ impl Strangers {
     }
 
     /// Those who knock in vain now.
-    pub(super) fn now(&self, now_us: u64, engine: &Engine) -> Vec<Stranger> {
+    pub(super) fn now(&self, now_us: u64, engine: &Engine) -> Vec<UnauthenticatedSender> {
         let known = self.known.iter();
         let known = known.filter(|one| !one.is_over(now_us, engine));
         known.map(|one| one.describe(now_us)).collect()
@@ -215,21 +215,21 @@ mod tests {
         panic!("it sends nothing for ten seconds");
     }
 
-    fn hear(strangers: &mut Strangers, now_us: u64, engine: &mut Engine, bytes: &[u8]) {
+    fn hear(senders: &mut UnauthenticatedSenders, now_us: u64, engine: &mut Engine, bytes: &[u8]) {
         let refused = engine.handle(Instant(now_us), Input::Datagram { bytes });
         assert_eq!(refused, Err(Reject::Forged));
-        strangers.note(now_us, engine, bytes);
+        senders.note(now_us, engine, bytes);
     }
 
     #[test]
     fn whoever_has_an_address_of_the_list_is_expected_and_of_the_others_the_last_is_known() {
         let mut own = engine(1, 1, &["10.1.0.2@udp1", "10.0.0.1@udp0"]);
-        let mut strangers = Strangers::default();
+        let mut senders = UnauthenticatedSenders::default();
         for (number, second) in (2..6).zip(1..) {
             let now_us = second * 1_000_000;
-            hear(&mut strangers, now_us, &mut own, &knock(number));
+            hear(&mut senders, now_us, &mut own, &knock(number));
         }
-        let known = strangers.now(5_000_000, &own);
+        let known = senders.now(5_000_000, &own);
         let known: Vec<_> = known
             .iter()
             .map(|one| {
@@ -246,7 +246,7 @@ mod tests {
             known,
             [("n2", "10.1.0.2@udp1", true, 4), ("n5", of_n5, false, 1)]
         );
-        assert_eq!(strangers.now(5_000_000 + FORGET_US, &own), []);
+        assert_eq!(senders.now(5_000_000 + FORGET_US, &own), []);
     }
 
     /// Whoever reaches the port can say anything: it costs bounded room, and a line a minute.
@@ -257,18 +257,18 @@ mod tests {
             .collect();
         let seeds: Vec<&str> = seeds.iter().map(String::as_str).collect();
         let mut own = engine(1, 1, &seeds);
-        let mut strangers = Strangers::default();
+        let mut senders = UnauthenticatedSenders::default();
         let mut lines = 0;
         let knocks: Vec<Vec<u8>> = (2..400).map(knock).collect();
         for (bytes, at) in knocks.iter().cycle().zip(0..40_000_u64) {
             let now_us = at * 10_000;
-            hear(&mut strangers, now_us, &mut own, bytes);
-            lines += u64::from(strangers.line_us == now_us + LINE_PAUSE_US);
+            hear(&mut senders, now_us, &mut own, bytes);
+            lines += u64::from(senders.line_us == now_us + LINE_PAUSE_US);
         }
         assert!(
-            strangers.known.len() <= EXPECTED_MAX + 1,
+            senders.known.len() <= EXPECTED_MAX + 1,
             "{}",
-            strangers.known.len()
+            senders.known.len()
         );
         assert!((1..=7).contains(&lines), "{lines} lines in 400 s");
     }
@@ -276,11 +276,11 @@ mod tests {
     #[test]
     fn one_who_was_let_in_and_what_is_no_frame_are_not_named() {
         let mut own = engine(1, 1, &["10.0.0.2@udp0"]);
-        let mut strangers = Strangers::default();
-        strangers.note(0, &own, b"no frame");
-        assert_eq!(strangers.now(0, &own), []);
-        hear(&mut strangers, 1_000_000, &mut own, &knock(2));
-        assert_eq!(strangers.now(1_000_000, &own).len(), 1);
+        let mut senders = UnauthenticatedSenders::default();
+        senders.note(0, &own, b"no frame");
+        assert_eq!(senders.now(0, &own), []);
+        hear(&mut senders, 1_000_000, &mut own, &knock(2));
+        assert_eq!(senders.now(1_000_000, &own).len(), 1);
         // The same with our key, as if it had been started anew: a request for anyone, our answer to it, and the
         // request for us.
         let mut again = engine(2, 1, &["10.0.0.1@udp0"]);
@@ -300,6 +300,6 @@ mod tests {
             own.handle(Instant(2_100_000), Input::Datagram { bytes: &proven }) == Ok(())
         });
         assert!(is_taken);
-        assert_eq!(strangers.now(2_100_000, &own), []);
+        assert_eq!(senders.now(2_100_000, &own), []);
     }
 }

@@ -1,8 +1,8 @@
-//! Who is not heard, and why: what else nobody would say of two that never meet.
+//! Reasons why two agents never become members of one job.
 //!
-//! A frame without the job's proof is dropped, and whoever sent it is not answered. So each side says what it
-//! can know: this one that it rejects somebody's frames, that one that it knocks and nobody answers, or that
-//! it has no key yet. The same words go under the table of members and into the doctor's findings.
+//! A frame that is not authenticated with the job key is dropped and not answered. So each side reports what it can
+//! know: that it rejects frames of a sender, that its join requests are not answered, or that it has no key yet. `muster
+//! members` prints these findings below its table, and `muster doctor` among its own.
 
 use muster_fabric::NidList;
 use muster_protocol::{Engine, Reject};
@@ -14,32 +14,32 @@ const NAMED_MAX: usize = 4;
 /// Seeds in an answer.
 const SEEDS_MAX: usize = 64;
 
-/// Somebody whose frames prove another key. All of it but the times is hearsay.
+/// A sender of frames with another key. Everything but the times is what it states itself, and not verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stranger {
+pub(crate) struct UnauthenticatedSender {
     pub(crate) name: String,
     /// Its NIDs.
     pub(crate) address: String,
     /// It was a member, or has an address of the bootstrap list: it should have our key.
     pub(crate) expected: bool,
-    /// Since when it knocks in vain.
+    /// Time since its first rejected frame.
     pub(crate) since: Duration,
-    /// When it did last.
+    /// Time since its last rejected frame.
     pub(crate) last: Duration,
 }
 
-/// Something that keeps others from being heard.
+/// A reason why other agents are not reached, and the remedy.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Obstacle {
-    /// Somebody is missing who should be there.
+    /// An expected member is missing.
     pub(crate) is_error: bool,
     pub(crate) found: String,
     pub(crate) remedy: String,
 }
 
-/// What the engine knows of it.
-pub(super) fn value(engine: &Engine, strangers: &[Stranger]) -> Value {
-    let peer = |one: &Stranger| {
+/// The findings of this agent as JSON.
+pub(super) fn value(engine: &Engine, senders: &[UnauthenticatedSender]) -> Value {
+    let peer = |one: &UnauthenticatedSender| {
         json!({
             "name": one.name,
             "address": one.address,
@@ -51,13 +51,13 @@ pub(super) fn value(engine: &Engine, strangers: &[Stranger]) -> Value {
     json!({
         "has_key": engine.has_key(),
         "frames_of_another_key": engine.counters().rejected(Reject::Forged),
-        "another_key": strangers.iter().map(peer).collect::<Vec<_>>(),
-        "unanswered": unanswered(engine, strangers),
+        "another_key": senders.iter().map(peer).collect::<Vec<_>>(),
+        "unanswered": unanswered(engine, senders),
     })
 }
 
-/// Doors at which one that is alone knocks, and behind which nobody was ever heard.
-fn unanswered(engine: &Engine, strangers: &[Stranger]) -> Vec<String> {
+/// Addresses that this agent, if it is alone, asks to join and that never answered.
+fn unanswered(engine: &Engine, senders: &[UnauthenticatedSender]) -> Vec<String> {
     // Of those whose parameters differ an event says so, and they do answer.
     let is_refused = engine.counters().rejected(Reject::Parameters) > 0;
     if engine.live() > 1 || !engine.has_key() || is_refused {
@@ -66,7 +66,7 @@ fn unanswered(engine: &Engine, strangers: &[Stranger]) -> Vec<String> {
     let nids = |text: &[u8]| str::from_utf8(text).ok()?.parse::<NidList>().ok();
     let members = engine.members().map(|one| one.address());
     let known: Vec<NidList> = members
-        .chain(strangers.iter().map(|one| one.address.as_bytes()))
+        .chain(senders.iter().map(|one| one.address.as_bytes()))
         .filter_map(nids)
         .collect();
     let is_known = |seed: &NidList| {
@@ -78,42 +78,43 @@ fn unanswered(engine: &Engine, strangers: &[Stranger]) -> Vec<String> {
     seeds.map(|seed| seed.to_string()).collect()
 }
 
-/// The same from an answer about members, in words.
+/// The same findings as text, from an answer to `members`.
 pub(crate) fn obstacles(members: &Value) -> Vec<Obstacle> {
-    let unheard = &members["unheard"];
+    let found = &members["unreachable"];
     let node = members["self"].as_str().unwrap_or("this node");
     // That explains all the rest, and no firewall is to blame.
     if members["outcast"] == true {
         return vec![outcast(node)];
     }
-    let strangers = unheard["another_key"]
+    let senders = found["another_key"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);
     let of = |expected: bool| {
-        let of = strangers.iter().filter(|one| one["expected"] == expected);
+        let of = senders.iter().filter(|one| one["expected"] == expected);
         of.collect::<Vec<_>>()
     };
-    let doors = unheard["unanswered"].as_array().into_iter().flatten();
-    let doors: Vec<String> = doors.filter_map(Value::as_str).map(str::to_owned).collect();
-    let keyless = (unheard["has_key"] == false).then(|| without_key(node));
+    let addresses = found["unanswered"].as_array().into_iter().flatten();
+    let addresses: Vec<String> = addresses
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
+    let keyless = (found["has_key"] == false).then(|| without_key(node));
     let rejected = [true, false]
         .into_iter()
         .filter_map(|expected| rejected(node, expected, &of(expected)));
-    let alone = (!doors.is_empty()).then(|| alone(node, &doors));
+    let alone = (!addresses.is_empty()).then(|| alone(node, &addresses));
     keyless.into_iter().chain(rejected).chain(alone).collect()
 }
 
 const ONE_KEY: &str = "give both one key (--key-file or MUSTER_KEY_FILE with the same content; where there is none, it \
     is the file key in each one's MUSTER_DIR), and start the one that had the wrong key anew";
 
-fn rejected(node: &str, expected: bool, strangers: &[&Value]) -> Option<Obstacle> {
+fn rejected(node: &str, expected: bool, senders: &[&Value]) -> Option<Obstacle> {
     let text = |one: &Value, key: &str| one[key].as_str().unwrap_or("-").to_owned();
-    let names = strangers.iter();
+    let names = senders.iter();
     let names = names.map(|one| format!("{} ({})", text(one, "name"), text(one, "address")));
     let names = some_of(&names.collect::<Vec<_>>());
-    let last = strangers
-        .iter()
-        .filter_map(|one| one["last_ms_ago"].as_u64());
+    let last = senders.iter().filter_map(|one| one["last_ms_ago"].as_u64());
     let last_s = last.min()? as f64 / 1000.0;
     let found = format!(
         "frames from {names} are rejected at {node}: they prove another job key; the last came {last_s:.1} s ago"
@@ -154,10 +155,10 @@ fn outcast(node: &str) -> Obstacle {
     }
 }
 
-fn alone(node: &str, doors: &[String]) -> Obstacle {
+fn alone(node: &str, addresses: &[String]) -> Obstacle {
     Obstacle {
         is_error: false,
-        found: format!("{node} is alone: nobody answers at {}", some_of(doors)),
+        found: format!("{node} is alone: nobody answers at {}", some_of(addresses)),
         remedy: "see that an agent runs there; that it has the same key, since one with another gives no answer (its \
                  own muster doctor says so); and that the firewall lets the ports of the rail pass, P and P+1 (7741 \
                  and 7742)"
@@ -177,8 +178,8 @@ fn some_of(all: &[String]) -> String {
 mod tests {
     use super::*;
 
-    fn members(unheard: &Value) -> Value {
-        json!({ "self": "n1", "unheard": unheard })
+    fn members(unreachable: &Value) -> Value {
+        json!({ "self": "n1", "unreachable": unreachable })
     }
 
     fn stranger(number: u64, expected: bool) -> Value {
@@ -222,8 +223,8 @@ mod tests {
 
     #[test]
     fn an_outcast_is_told_so_and_not_to_look_at_its_firewall() {
-        let unheard = json!({ "has_key": true, "another_key": [stranger(7, true)], "unanswered": ["a@udp0"] });
-        let mut members = members(&unheard);
+        let unreachable = json!({ "has_key": true, "another_key": [stranger(7, true)], "unanswered": ["a@udp0"] });
+        let mut members = members(&unreachable);
         members["outcast"] = true.into();
         let found = obstacles(&members);
         assert_eq!(found.len(), 1, "{found:?}");

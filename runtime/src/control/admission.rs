@@ -1,7 +1,7 @@
-//! How many clients of one other user are served at the door for all at a time.
+//! `Admission` limits how many clients of one other user are served at a time on the socket for other users.
 //!
-//! Each client that is served holds one thread, and one that says nothing holds it for as long as it may take
-//! to ask. Without this bound the silent clients of one user would hold all of them.
+//! Each client takes a thread until it has asked or its time is over. Without the limit, silent clients of one user
+//! would take all threads.
 
 use super::BUSY;
 use serde_json::{Value, json};
@@ -10,26 +10,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Clients of one user that are served at a time: a third of the threads.
 pub(super) const OF_ONE_USER_MAX: usize = 2;
 
-/// Those who are served: the user of each.
+/// The user of each client that is served.
 #[derive(Debug, Default)]
-pub(super) struct Askers(Mutex<Vec<u32>>);
+pub(super) struct Admission(Mutex<Vec<u32>>);
 
 /// A connection that is served, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Asker<'a> {
-    askers: &'a Askers,
+pub(super) struct Admitted<'a> {
+    admission: &'a Admission,
     user: u32,
 }
 
-impl Askers {
-    /// One more client of this user; none if as many are served as may be.
-    pub(super) fn enter(&self, user: u32) -> Option<Asker<'_>> {
+impl Admission {
+    /// Admits one more client of this user; none if the limit is reached.
+    pub(super) fn enter(&self, user: u32) -> Option<Admitted<'_>> {
         let mut served = self.served();
         if served.iter().filter(|one| **one == user).count() >= OF_ONE_USER_MAX {
             return None;
         }
         served.push(user);
-        Some(Asker { askers: self, user })
+        Some(Admitted {
+            admission: self,
+            user,
+        })
     }
 
     fn served(&self) -> MutexGuard<'_, Vec<u32>> {
@@ -37,16 +40,16 @@ impl Askers {
     }
 }
 
-impl Drop for Asker<'_> {
+impl Drop for Admitted<'_> {
     fn drop(&mut self) {
-        let mut served = self.askers.served();
+        let mut served = self.admission.served();
         if let Some(at) = served.iter().position(|one| *one == self.user) {
             served.swap_remove(at);
         }
     }
 }
 
-/// What a client hears for whom there is no room.
+/// The answer to a client that is not admitted.
 pub(super) fn refusal(user: u32) -> Value {
     let why = format!(
         "{OF_ONE_USER_MAX} clients of uid {user} are served at this moment, and no more at a time; ask again"
@@ -60,12 +63,12 @@ mod tests {
 
     #[test]
     fn each_user_has_its_own_room() {
-        let askers = Askers::default();
-        let first: Vec<_> = (0..OF_ONE_USER_MAX).map(|_| askers.enter(7)).collect();
-        assert!(first.iter().all(Option::is_some) && askers.enter(7).is_none());
-        let other = askers.enter(8);
+        let admission = Admission::default();
+        let first: Vec<_> = (0..OF_ONE_USER_MAX).map(|_| admission.enter(7)).collect();
+        assert!(first.iter().all(Option::is_some) && admission.enter(7).is_none());
+        let other = admission.enter(8);
         assert!(other.is_some());
         drop(first);
-        assert!(askers.enter(7).is_some() && askers.served().as_slice() == [8]);
+        assert!(admission.enter(7).is_some() && admission.served().as_slice() == [8]);
     }
 }
