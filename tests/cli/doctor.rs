@@ -361,7 +361,7 @@ fn agents_with_different_keys_are_named() {
         &answer,
         "keys",
         "warning",
-        &["n3 (127.73.7.3", "nobody who is expected here"],
+        &["n3 (127.73.7.3", "their sender is not expected here"],
     );
     third.kill();
     second.kill();
@@ -387,7 +387,7 @@ fn an_agent_that_nobody_answers_is_named() {
     let first = start(1);
     let answer = await_finding(directory.path(), "keys");
     let words = [
-        "n1 is alone: nobody answers at 127.73.8.2",
+        "n1 is alone: no answer from 127.73.8.2",
         "an agent runs there",
         "firewall",
     ];

@@ -140,8 +140,8 @@ fn evidence(engine: &Engine, observation: &Observation, now: Instant) -> Value {
     let (what, cause) = match observation.kind {
         ObservationKind::Joined => ("joined", None),
         ObservationKind::Probed => ("was silent and probed", None),
-        ObservationKind::Vouched => ("was found alive by a helper", None),
-        ObservationKind::FoundSilent => ("was found silent by a helper", None),
+        ObservationKind::Vouched => ("was found alive by an indirect probe", None),
+        ObservationKind::FoundSilent => ("was found silent by an indirect probe", None),
         ObservationKind::Reported(cause) => ("was reported", Some(cause)),
         ObservationKind::Refuted => ("refuted the reports", None),
         ObservationKind::Failed(cause) => ("was declared failed", Some(cause)),

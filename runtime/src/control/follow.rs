@@ -1,4 +1,4 @@
-//! Following an agent's events, from the side of who asks.
+//! The client side of following an agent's events.
 
 use super::{AskError, Request, TIMEOUT, marked, trust_in};
 use crate::sys::stream;
@@ -16,23 +16,23 @@ pub(crate) struct Follower {
     path: PathBuf,
     stream: UnixStream,
     unread: Vec<u8>,
-    /// What the agent said first: who it is, and how many events it does not have any more.
+    /// The agent's first line: its name, and how many of the requested events it no longer has.
     pub(crate) head: Value,
 }
 
-/// What a wait for the next event came to.
+/// The result of a wait for the next event.
 #[derive(Debug)]
 pub(crate) enum Followed {
     /// An event.
     Event(Value),
     /// None came in time.
     Late,
-    /// The agent has ended, or said all that it has.
+    /// The agent has ended, or has sent all events that were asked for.
     Ended,
 }
 
 impl Follower {
-    /// Asks the agent at `path` for what came behind event `since`, and for what comes if it follows.
+    /// Asks the agent at `path` for the events after number `since` and, if `follow`, for future ones.
     pub(crate) fn open(path: &Path, since: u64, follow: bool) -> Result<Self, AskError> {
         let request = marked(&Request::Events { since, follow });
         let stream = stream::say(path, request.as_bytes(), TIMEOUT, trust_in(path));

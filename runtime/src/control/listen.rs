@@ -1,5 +1,5 @@
-//! The control sockets in the file system: the agent's own, and the one for all in a directory where everybody
-//! may write.
+//! The control sockets in the file system: the one of the agent's user, and the one for other users, in a directory
+//! where all users may write.
 
 use crate::sys::process::user_id;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -10,18 +10,18 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-/// How names of sockets for all begin and end; between them are the user and the directory.
+/// How names of sockets for other users begin and end. The user and the agent directory are between them.
 const PREFIX: &str = "muster-";
 const SUFFIX: &str = ".control";
-/// That everybody may write there, and that only an owner may take its files away.
+/// Mode bits of a directory: all users may write; only the owner of a file may remove it.
 const FOR_ALL: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
-/// A path with our socket at it. It is taken away when this is dropped.
+/// A socket in the file system. Dropping it removes the file.
 #[derive(Debug)]
 pub(super) struct Socket {
     path: PathBuf,
-    /// Device and inode of our socket: somebody else's may be at the path by now.
+    /// Device and inode of the socket: by now another one may be at the path.
     identity: (u64, u64),
 }
 
@@ -52,7 +52,7 @@ pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, Socket)> {
     bind(path, ".new", 0o600)
 }
 
-/// Listens at `path`, for everybody. Another user may have taken the name: its file is replaced where the system
+/// Listens at `path`, for all users. Another user may have taken the name: its file is replaced where the system
 /// permits that; where it does not the error says whose it is. A directory in which anybody may replace the
 /// socket later is refused.
 pub(super) fn listen_for_all(path: &Path) -> io::Result<(UnixListener, Socket)> {
@@ -60,13 +60,13 @@ pub(super) fn listen_for_all(path: &Path) -> io::Result<(UnixListener, Socket)> 
     let found = fs::metadata(directory)?;
     if found.mode() & FOR_ALL != 0 && found.mode() & STICKY == 0 {
         let why = format!(
-            "everybody may replace files in {}: it has mode {:o}; chmod +t it",
+            "all users may replace files in {}: it has mode {:o}; chmod +t it",
             directory.display(),
             found.mode() & 0o7777
         );
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
-    // Nobody may know the name before it is bound: a file of another user there could not be taken away.
+    // The name must be unknown before it is bound: a file that another user made there could not be removed.
     let mut random = [0; 4];
     getrandom(&mut random, GetRandomFlags::empty())?;
     let ending = format!(".{:08x}", u32::from_ne_bytes(random));
@@ -83,8 +83,8 @@ pub(super) fn listen_for_all(path: &Path) -> io::Result<(UnixListener, Socket)> 
     })
 }
 
-/// Binds under another name first, so that nobody finds the socket without its mode. Nothing stays behind a
-/// failure.
+/// Binds under another name first, so that the socket never has this name without its mode. A failure leaves no
+/// file.
 fn bind(path: &Path, ending: &str, mode: u32) -> io::Result<(UnixListener, Socket)> {
     let mut fresh: OsString = path.into();
     fresh.push(ending);

@@ -1,4 +1,4 @@
-//! All figures as OpenMetrics text, for Prometheus and whoever reads what it reads.
+//! All figures as OpenMetrics text, for Prometheus and other readers of that format.
 //!
 //! One exposition is one agent: every sample carries its node and its job. Families stand together,
 //! counters end with `_total`, and the text ends with `# EOF`, as the format has it.

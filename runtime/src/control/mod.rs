@@ -7,7 +7,7 @@
 //! socket, other users may ask there and change nothing; [`admission`] limits the connections of each user. Requests
 //! for events are passed to the journal and never reach the loop.
 //!
-//! A request is one line. Behind the line `import` follows a document, to the end of what is said.
+//! A request is one line. After the line `import` a document follows, to the end of the stream.
 //! [`protocol`] has the version that both sides name.
 
 mod admission;
@@ -56,13 +56,13 @@ use thiserror::Error;
 use tracing::warn;
 use validator::ConfigSnapshot;
 
-/// Clients that are served at a time: at the door of the agent's user, where the others wait in the socket's
-/// queue, and at the door for all.
+/// Clients that are served at a time: on the socket of the agent's user, where further ones wait in the socket's
+/// queue, and on the socket for other users.
 const OWN_SERVED_MAX: usize = 3;
 const OTHERS_SERVED_MAX: usize = 6;
-/// Questions that wait for the loop at one time: there is room for all who are served.
+/// Requests that wait for the loop: one of each client that is served.
 const WAITING_MAX: usize = OWN_SERVED_MAX + OTHERS_SERVED_MAX;
-/// What a document is announced with.
+/// The line before a document.
 const IMPORT: &str = "import";
 /// Kind of a refusal because of the client's user.
 const DENIED: &str = "not allowed";
@@ -88,8 +88,8 @@ pub(crate) struct Pending {
     /// The result of its validation.
     pub(crate) validated: Option<Validated>,
     pub(crate) reply: Reply,
-    /// The first to set it decides: the loop, which then serves the request, or the server thread, which
-    /// then says that nobody will.
+    /// Set by the loop when it begins to serve the request, or by the control thread when its time is over; the first
+    /// one decides whether the request is served.
     decided: Arc<AtomicBool>,
 }
 
@@ -133,9 +133,11 @@ struct Server {
 }
 
 impl Control {
-    /// Opens the door at `path`, and one at `others` for users that may only ask. A socket that a dead
-    /// agent left there is replaced, that of a living one is not (`AddrInUse`). Without the second one the
-    /// first serves all the same.
+    /// Opens the control socket at `path`, and one at `others` for other users, who may only ask. A socket that a dead
+    /// agent has left is replaced; the second socket is optional.
+    ///
+    /// # Errors
+    /// `AddrInUse`: a living agent has the socket. Others: the system call failed.
     pub(crate) fn open(
         path: &Path,
         others: Option<&Path>,
@@ -166,7 +168,7 @@ impl Control {
         let others = others.and_then(|path| {
             let refused = |cause: &io::Error| {
                 let path = path.display();
-                warn!(%path, %cause, "no door for other users; name another directory with MUSTER_READABLE_IN");
+                warn!(%path, %cause, "no control socket for other users; name another directory with MUSTER_READABLE_IN");
             };
             open_others(path).inspect_err(refused).ok()
         });
@@ -180,7 +182,7 @@ impl Control {
         })
     }
 
-    /// Readable when somebody asks.
+    /// Readable when a request waits.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.wakeup.as_fd()
     }
@@ -210,7 +212,7 @@ impl Control {
         self.wakeup.raise();
     }
 
-    /// The next request that somebody still waits for, if there is one.
+    /// The next request whose client still waits, if there is one.
     pub(crate) fn take(&self) -> Option<Pending> {
         self.wakeup.drain();
         iter::from_fn(|| self.requests.try_recv().ok()).find(Pending::is_ours)
@@ -243,8 +245,7 @@ impl Server {
     fn serve(&self) {
         loop {
             match self.listener.accept() {
-                // A client that is slow, gone or somebody else's concerns nobody but itself; that it got no answer
-                // is counted.
+                // The failure of one client does not concern the others. It is counted.
                 Ok((client, _)) => {
                     if self.serve_one(client).is_err() {
                         self.unanswered.fetch_add(1, Ordering::Relaxed);
@@ -337,7 +338,7 @@ impl Server {
                     "the agent has too many questions waiting; ask again",
                 )));
             }
-            // The loop has ended: there is nobody who could answer, and whoever asked is told so by the silence.
+            // The loop has ended. The client sees that its connection is closed.
             Err(TrySendError::Disconnected(_)) => {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
@@ -368,8 +369,8 @@ fn may_ask(peer: u32, own: u32) -> bool {
     peer == own || peer == 0
 }
 
-/// Takes a request, or says what is wrong with it. However slowly it comes, the server thread has others to
-/// serve.
+/// Reads a request, or says what is wrong with it. It waits for at most `timeout` in all: the thread serves other
+/// clients, too.
 fn read(client: &UnixStream, timeout: Duration) -> io::Result<Result<Request, Value>> {
     let end = Instant::now() + timeout;
     let (line, mut heard) = match read_line(client, end)? {
@@ -416,7 +417,7 @@ fn read_line(client: &UnixStream, end: Instant) -> io::Result<Result<(String, Ve
     Ok(Ok((line, heard)))
 }
 
-/// Reads on; false at the end of what is said.
+/// Reads more bytes; false at the end of the stream.
 fn more(mut client: &UnixStream, heard: &mut Vec<u8>, end: Instant) -> io::Result<bool> {
     client.set_read_timeout(Some(left(end)?))?;
     let mut buffer = [0; 4096];
@@ -441,7 +442,7 @@ fn append(mut answer: Value, text: &mut String) {
     let _ = writeln!(text, "{answer}");
 }
 
-/// However slowly it is read, the server thread has others to serve.
+/// Writes an answer. It waits for at most [`TIMEOUT`] in all: the thread serves other clients, too.
 fn write_text(mut client: &UnixStream, text: &str) -> io::Result<()> {
     let end = Instant::now() + TIMEOUT;
     let mut unsaid = text.as_bytes();
@@ -471,54 +472,54 @@ fn refusal(why: &str) -> Value {
 /// Why a request got no answer.
 #[derive(Debug, Error)]
 pub enum AskError {
-    /// Nobody is at this door.
+    /// No agent accepts connections on this socket.
     #[error("no agent answers at {path} ({cause})")]
     NoAgent {
-        /// The door.
+        /// The control socket.
         path: PathBuf,
         /// The system's answer.
         cause: io::Error,
     },
-    /// It was asked, and gave no answer in time or hung up. What it was asked for may have been done.
+    /// The agent accepted the connection but did not answer in time, or closed it. It may have done what was asked.
     #[error(
         "the agent at {path} gives no answer ({cause}); what it was asked for may have been done"
     )]
     NoAnswer {
-        /// The door.
+        /// The control socket.
         path: PathBuf,
         /// The system's answer.
         cause: io::Error,
     },
-    /// The agent is somebody else's.
+    /// The agent belongs to another user.
     #[error("the agent at {path} says: {why}")]
     Denied {
-        /// The door.
+        /// The control socket.
         path: PathBuf,
-        /// Its words.
+        /// The agent's answer.
         why: String,
     },
     /// The agent is of another release.
     #[error("the agent at {path} cannot be asked: {why}")]
     Skewed {
-        /// The door.
+        /// The control socket.
         path: PathBuf,
         /// Both versions.
         why: String,
     },
-    /// The agent serves as many of this user's clients as it does at a time, and has done nothing.
+    /// The agent serves the maximum number of this user's clients. It has done nothing.
     #[error("the agent at {path} says: {why}")]
     Busy {
-        /// The door.
+        /// The control socket.
         path: PathBuf,
-        /// Its words.
+        /// The agent's answer.
         why: String,
     },
-    /// The agent refused or did not understand.
+    /// The agent refused the request or did not understand it.
     #[error("the agent at {path} says: {why}")]
     Refused {
-        /// The door.
+        /// The control socket.
         path: PathBuf,
-        /// Its words.
+        /// The agent's answer.
         why: String,
     },
 }
@@ -556,7 +557,7 @@ pub fn request(path: &Path, request: &Request) -> Result<Value, AskError> {
     }
 }
 
-/// What is said at the door.
+/// The request as it is sent.
 fn marked(request: &Request) -> String {
     let (mark, version) = (protocol::MARK, protocol::PROTOCOL);
     format!(

@@ -1,5 +1,5 @@
-//! Tests of the door for all, with threads that are other users: one that took the name first, and one that
-//! opens connections and says nothing.
+//! Tests of the socket for other users, with threads that run as other users: one took the name first, one opens
+//! connections and sends nothing.
 
 #[path = "../../../tests/lib/skipped.rs"]
 mod skipped;
@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::mpsc::{self, channel};
 
 const NOBODY: u32 = 65_534;
-const SOMEBODY: u32 = 65_533;
+const OTHER_USER: u32 = 65_533;
 const THIRD: u32 = 65_532;
 /// Connections that say nothing. One by one, each for as long as it may take, they would take minutes.
 const SILENT: usize = 200;
@@ -30,7 +30,7 @@ fn as_user<T: Send>(user: u32, act: impl FnOnce() -> T + Send) -> Option<T> {
     })
 }
 
-/// A directory where everybody may write; nothing where this process cannot become another user.
+/// A directory where all users may write; none where this process cannot become another user.
 fn common() -> Option<tempfile::TempDir> {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), Permissions::from_mode(0o1777)).unwrap();
@@ -41,7 +41,7 @@ fn common() -> Option<tempfile::TempDir> {
     Some(directory)
 }
 
-/// A door for all of the user whose name this is, taken by `nobody`, who says to everybody that all is well.
+/// A socket at the name of another user's, bound by `nobody`, that answers each client that all is well.
 fn squat(directory: &Path, user: u32) -> PathBuf {
     let path = directory.join(format!("muster-{user}-n1.control"));
     let listener = as_user(NOBODY, || {
@@ -61,7 +61,7 @@ fn squat(directory: &Path, user: u32) -> PathBuf {
 #[test]
 fn what_another_user_says_under_an_agents_name_is_not_believed() {
     let Some(directory) = common() else { return };
-    let path = squat(directory.path(), SOMEBODY);
+    let path = squat(directory.path(), OTHER_USER);
     let asked = as_user(THIRD, || ask(&path, &Question::Members)).unwrap();
     let followed = as_user(THIRD, || Follower::open(&path, 0, false).err()).unwrap();
     // Root is not taken in either.
@@ -85,12 +85,12 @@ fn what_another_user_says_under_an_agents_name_is_not_believed() {
 }
 
 #[test]
-fn a_name_that_another_user_has_taken_is_said_and_costs_the_second_door_alone() {
+fn a_name_that_another_user_has_taken_is_reported_and_costs_the_second_socket_only() {
     let Some(directory) = common() else { return };
-    let path = squat(directory.path(), SOMEBODY);
+    let path = squat(directory.path(), OTHER_USER);
     let own = tempfile::tempdir().unwrap();
     fs::set_permissions(own.path(), Permissions::from_mode(0o777)).unwrap();
-    as_user(SOMEBODY, || {
+    as_user(OTHER_USER, || {
         let why = listen_for_all(&path).unwrap_err().to_string();
         let whole = "a file of uid 65534 is there and cannot be replaced";
         assert!(
@@ -103,12 +103,12 @@ fn a_name_that_another_user_has_taken_is_said_and_costs_the_second_door_alone() 
         assert!(control._others.is_none());
     });
     assert_eq!(fs::metadata(&path).unwrap().uid(), NOBODY);
-    // Root may replace it, and so may who has the directory.
+    // Root and the owner of the directory may replace it.
     let (_listener, _socket) = listen_for_all(&path).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().uid(), 0);
 }
 
-/// Answers whatever comes until nobody is left who asks.
+/// Answers all requests until the asking thread is done.
 fn answer_until(control: &Control, over: &mpsc::Receiver<Result<Value, AskError>>) -> Value {
     let end = Instant::now() + Duration::from_secs(120);
     while Instant::now() < end {
@@ -149,7 +149,7 @@ fn silent_connections_of_one_user_are_not_in_the_way_of_others() {
         });
         answer_until(&control, &over)
     };
-    assert_eq!(ask_as(SOMEBODY)["name"], "n3");
+    assert_eq!(ask_as(OTHER_USER)["name"], "n3");
     assert!(control.unanswered() > 0, "most were told to ask again");
     // They are not served for long either: their user's next question has an answer, too.
     drop(silent);

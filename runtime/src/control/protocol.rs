@@ -1,8 +1,8 @@
 //! The protocol of the control socket, and what each side says of its version.
 //!
-//! A request line begins with `muster/1 `; every answer carries `protocol` and `release`. Whoever meets
-//! another number understands nothing else, and says both. A line without the mark is a person's, by
-//! hand, and is taken as of the agent's own version. The manual page is `muster-protocol(7)`.
+//! A request line begins with `muster/1 `; every answer carries `protocol` and `release`. Each side that sees another
+//! version states both and does nothing else. A line without the mark comes from a person and counts as the agent's own
+//! version. The manual page is `muster-protocol(7)`.
 
 pub(crate) use crate::doorman::control_socket::{MARK, PROTOCOL};
 use serde_json::Value;
@@ -24,7 +24,7 @@ pub(crate) fn unmark(line: &str) -> Result<&str, String> {
     }
 }
 
-/// Writes into an answer who gives it.
+/// Writes protocol version and release into an answer.
 pub(crate) fn stamp(answer: &mut Value) {
     answer["protocol"] = PROTOCOL.into();
     answer["release"] = RELEASE.into();

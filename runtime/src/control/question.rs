@@ -1,4 +1,4 @@
-//! What can be said at the door: questions and changes, each one line of text.
+//! Requests to an agent: questions and changes, each one line of text.
 
 use crate::config::{Change, ChangeError};
 use muster_fabric::Net;
@@ -78,7 +78,7 @@ impl fmt::Display for GossipCommand {
 /// A question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Everybody known, with state, ranks and evidence.
+    /// All known members, with state, ranks and evidence.
     Members,
     /// What is known about one member, and from whom.
     Why(String),
@@ -128,7 +128,7 @@ pub enum Question {
 }
 
 impl Question {
-    /// The peers, as many as are shown if nobody says how many.
+    /// The peers, up to the default number.
     #[must_use]
     pub fn peers() -> Question {
         Question::Peers {

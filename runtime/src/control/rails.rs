@@ -1,4 +1,4 @@
-//! Answers about rails: what is open, who is reached over it, by which rules, and why this way now.
+//! Answers about rails: which are open, which peers they reach, the policy, and why a path is selected.
 
 use crate::config::{RailsDocument, switch_word};
 use muster_fabric::{

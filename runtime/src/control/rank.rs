@@ -1,4 +1,4 @@
-//! What is known of a rank, in words: in events, and in the answer to who asks why.
+//! The state of a rank in words: in events, and in the answer to `why`.
 
 use super::answer::{member, rank_word};
 use crate::board::Cause;
@@ -50,7 +50,7 @@ fn kernel_word(cause: Cause) -> &'static str {
     }
 }
 
-/// The rank of this number: on which node, in which state, and how that is known. None if nobody states it.
+/// The rank of this number: on which node, in which state, and how that is known. None if no node states it.
 pub(super) fn find(engine: &Engine, number: u32, now: Instant) -> Option<(MemberId, Value)> {
     let mut found: Option<(MemberId, RankFact, bool)> = None;
     for view in engine.members() {

@@ -4,7 +4,7 @@ use super::*;
 use std::fs;
 use std::net::Shutdown;
 
-fn door() -> (tempfile::TempDir, PathBuf, Control) {
+fn open_control() -> (tempfile::TempDir, PathBuf, Control) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control");
     let control = Control::open(&path, None, None).unwrap();
@@ -26,7 +26,7 @@ fn take_one(control: &Control) -> Pending {
     let deadline = Duration::from_secs(30);
     loop {
         let is_there = crate::sys::poll::readable(&[control.descriptor()], Some(deadline));
-        assert!(is_there.unwrap()[0], "nobody asks");
+        assert!(is_there.unwrap()[0], "no request came");
         if let Some(pending) = control.take() {
             return pending;
         }
@@ -41,7 +41,7 @@ fn answer_one(control: &Control, value: &Value) -> Request {
 
 #[test]
 fn a_question_is_answered_by_the_loop() {
-    let (_directory, path, control) = door();
+    let (_directory, path, control) = open_control();
     let why = Request::Ask(Question::Why("n3".into()));
     let asked = why.clone();
     let asking = std::thread::spawn(move || insist(&path, &asked));
@@ -49,10 +49,10 @@ fn a_question_is_answered_by_the_loop() {
     assert_eq!(asking.join().unwrap().unwrap()["name"], "n3");
 }
 
-/// A document goes through the door whole, and one that is wrong does not: line and column.
+/// A document is taken whole; a wrong one is refused with line and column.
 #[test]
-fn a_document_goes_through_the_door() {
-    let (_directory, path, control) = door();
+fn a_document_is_taken_whole() {
+    let (_directory, path, control) = open_control();
     let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n      - nid: 10.0.0.1@udp0\n";
     let document = RailsDocument::import(text).unwrap();
     let change = Request::Change(Change::Replace(Box::new(document)));
@@ -61,7 +61,7 @@ fn a_document_goes_through_the_door() {
     publish_config(&control);
     assert_eq!(answer_one(&control, &json!({})), change);
     assert!(asking.join().unwrap().is_ok());
-    let (_directory, path, control) = door();
+    let (_directory, path, control) = open_control();
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.write_all(b"import\nversion: 1\nnest: []\n").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
@@ -83,7 +83,7 @@ fn publish_config(control: &Control) {
 /// file that has no end is not even opened.
 #[test]
 fn what_is_wrong_with_a_change_is_found_before_the_loop_has_it() {
-    let (directory, path, control) = door();
+    let (directory, path, control) = open_control();
     publish_config(&control);
     let fifo = directory.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).unwrap();
@@ -127,7 +127,7 @@ fn what_is_wrong_with_a_change_is_found_before_the_loop_has_it() {
 /// Of two changes of the same state the second is validated anew.
 #[test]
 fn what_was_judged_holds_until_something_changes() {
-    let (_directory, path, control) = door();
+    let (_directory, path, control) = open_control();
     let change = Request::Change("peers add 10.0.0.[2-3]@udp0".parse().unwrap());
     let asking = std::thread::spawn(move || insist(&path, &change));
     publish_config(&control);
@@ -149,7 +149,7 @@ fn only_the_agents_user_and_root_are_served() {
 
 #[test]
 fn nonsense_is_refused_and_does_not_reach_the_loop() {
-    let (_directory, path, control) = door();
+    let (_directory, path, control) = open_control();
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.write_all(b"dance\n").unwrap();
     let mut text = String::new();
@@ -158,10 +158,10 @@ fn nonsense_is_refused_and_does_not_reach_the_loop() {
     assert!(control.take().is_none());
 }
 
-/// Whatever is said at the door, of any length, is refused or hung up on; the server thread stays.
+/// Any bytes of any length are refused, or the connection is closed; the thread continues.
 #[test]
-fn mad_questions_leave_the_door_open() {
-    let (_directory, path, control) = door();
+fn random_requests_do_not_end_the_service() {
+    let (_directory, path, control) = open_control();
     let mut state: u64 = 0x5eed;
     for round in 0..300_usize {
         let bytes: Vec<u8> = (0..round * 7)
@@ -189,7 +189,7 @@ fn mad_questions_leave_the_door_open() {
 }
 
 #[test]
-fn without_an_agent_the_door_is_named() {
+fn without_an_agent_the_socket_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control");
     let error = ask(&path, &Question::Members).unwrap_err();
@@ -200,7 +200,7 @@ fn without_an_agent_the_door_is_named() {
 /// "Nothing was changed" stays true.
 #[test]
 fn what_was_refused_for_want_of_time_is_not_done_later() {
-    let (_directory, path, control) = door();
+    let (_directory, path, control) = open_control();
     let refused = request(&path, &Request::Zero).unwrap_err();
     assert!(
         matches!(&refused, AskError::Refused { why, .. } if why.contains("has done nothing")),
@@ -212,7 +212,7 @@ fn what_was_refused_for_want_of_time_is_not_done_later() {
 /// What the loop has begun is not called undone: of its end nothing is known.
 #[test]
 fn what_was_begun_and_does_not_end_has_no_answer() {
-    let (_directory, path, control) = door();
+    let (_directory, path, control) = open_control();
     let asked = path.clone();
     let asking = std::thread::spawn(move || insist(&asked, &Request::Zero));
     let begun = take_one(&control);
@@ -230,7 +230,7 @@ fn what_was_begun_and_does_not_end_has_no_answer() {
 }
 
 #[test]
-fn the_door_of_a_dead_agent_is_replaced_and_ours_is_taken_away() {
+fn the_socket_of_a_dead_agent_is_replaced_and_the_own_one_removed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control");
     // As if its agent had been killed: its socket is still there.
@@ -246,13 +246,13 @@ fn the_door_of_a_dead_agent_is_replaced_and_ours_is_taken_away() {
 }
 
 #[test]
-fn the_door_of_a_living_agent_is_left_alone() {
-    let (_directory, path, control) = door();
+fn the_socket_of_a_living_agent_is_not_touched() {
+    let (_directory, path, control) = open_control();
     let refused = Control::open(&path, None, None)
         .err()
         .map(|cause| cause.kind());
     assert_eq!(refused, Some(io::ErrorKind::AddrInUse));
-    // Somebody else has taken the path meanwhile, all the same.
+    // Another process has taken the path meanwhile.
     fs::remove_file(&path).unwrap();
     let _other = UnixListener::bind(&path).unwrap();
     drop(control);

@@ -127,7 +127,7 @@ fn rejected(node: &str, expected: bool, senders: &[&Value]) -> Option<Obstacle> 
         },
         false => Obstacle {
             is_error: false,
-            found: found + ", from nobody who is expected here",
+            found: found + ", and their sender is not expected here",
             remedy: format!(
                 "if it is of this job, {ONE_KEY}; if not, take the address of {node} out of its seeds"
             ),
@@ -138,7 +138,7 @@ fn rejected(node: &str, expected: bool, senders: &[&Value]) -> Option<Obstacle> 
 fn without_key(node: &str) -> Obstacle {
     Obstacle {
         is_error: false,
-        found: format!("{node} has no job key yet, and hears nobody"),
+        found: format!("{node} has no job key yet, and accepts no frames"),
         remedy: "see whether the job's rank 0 has come to its agent: it brings the key to all; or name a file that has \
                  it, with MUSTER_KEY_FILE"
             .to_owned(),
@@ -158,7 +158,7 @@ fn outcast(node: &str) -> Obstacle {
 fn alone(node: &str, addresses: &[String]) -> Obstacle {
     Obstacle {
         is_error: false,
-        found: format!("{node} is alone: nobody answers at {}", some_of(addresses)),
+        found: format!("{node} is alone: no answer from {}", some_of(addresses)),
         remedy: "see that an agent runs there; that it has the same key, since one with another gives no answer (its \
                  own muster doctor says so); and that the firewall lets the ports of the rail pass, P and P+1 (7741 \
                  and 7742)"
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_should_be_there_is_an_error_and_many_are_one() {
+    fn a_missing_member_is_an_error_and_many_are_one() {
         let all: Vec<Value> = (2..9).map(|number| stranger(number, true)).collect();
         let found = obstacles(&members(&json!({ "has_key": true, "another_key": all })));
         assert_eq!(found.len(), 1);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_is_expected_and_no_key_and_no_answer_are_warnings() {
+    fn an_unexpected_sender_no_key_and_no_answer_are_warnings() {
         let one = [stranger(7, false)];
         let found = obstacles(&members(
             &json!({ "has_key": false, "another_key": one, "unanswered": ["a@udp0"] }),
@@ -213,12 +213,12 @@ mod tests {
             .collect();
         assert_eq!(found.len(), 3);
         assert!(found.iter().all(|(is_error, _)| !is_error));
-        assert_eq!(found[0].1, "n1 has no job key yet, and hears nobody");
+        assert_eq!(found[0].1, "n1 has no job key yet, and accepts no frames");
         assert!(
-            found[1].1.ends_with("from nobody who is expected here"),
+            found[1].1.ends_with("their sender is not expected here"),
             "{found:?}"
         );
-        assert_eq!(found[2].1, "n1 is alone: nobody answers at a@udp0");
+        assert_eq!(found[2].1, "n1 is alone: no answer from a@udp0");
     }
 
     #[test]

@@ -128,7 +128,7 @@ fn gossip(command: &GossipCommand, own: &NidList) -> Result<Option<Made>, String
     // A file on the agent's machine may be endless, and the client may not have the right to read it.
     if let Some(file) = participants.iter().find(|word| word.starts_with("file:")) {
         return Err(format!(
-            "{file:?}: a running agent opens no files for who asks; write what is in it instead, as muster gossip \
+            "{file:?}: a running agent opens no files for a client; write what is in it instead, as muster gossip \
              init does"
         ));
     }
