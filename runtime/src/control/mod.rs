@@ -168,7 +168,7 @@ impl Control {
         let others = others.and_then(|path| {
             let refused = |cause: &io::Error| {
                 let path = path.display();
-                warn!(%path, %cause, "no control socket for other users; name another directory with MUSTER_READABLE_IN");
+                warn!(%path, %cause, "no socket for other users; name another directory with MUSTER_READABLE_IN");
             };
             open_others(path).inspect_err(refused).ok()
         });

@@ -1,8 +1,8 @@
 //! Reasons why two agents never become members of one job.
 //!
 //! A frame that is not authenticated with the job key is dropped and not answered. So each side reports what it can
-//! know: that it rejects frames of a sender, that its join requests are not answered, or that it has no key yet. `muster
-//! members` prints these findings below its table, and `muster doctor` among its own.
+//! know: that it rejects frames of a sender, that its join requests are not answered, or that it has no key yet.
+//! `muster members` prints these findings below its table, and `muster doctor` among its own.
 
 use muster_fabric::NidList;
 use muster_protocol::{Engine, Reject};
