@@ -1,11 +1,10 @@
-//! Those whose frames prove another key: who they say they are, and since when they knock in vain.
+//! Senders of frames with another key: what they state about themselves, and since when their frames are rejected.
 //!
-//! Two agents with different keys never meet, and nothing would say why: a frame without the job's proof
-//! costs a counter and no more. People are told here of those who would be expected, by what the frame says
-//! of its sender: known members, and those at an address of the bootstrap list. Of anybody else only the last
-//! one is remembered. All of it is hearsay, which whoever reaches a rail's port can make up; so nothing is
-//! decided by it, it takes bounded room and time, and the log has one line a minute at most, about somebody
-//! whom it has not named yet.
+//! Two agents with different keys never become members of one job, and each drops the frames of the other. This file
+//! records known members and senders at an address of the bootstrap list, since these are expected; of all others it
+//! records the last one. What a frame states about its sender is unverified, as any process can send to a rail's port.
+//! So no decision depends on it, its memory and time are bounded, and the log gets at most one line a minute, about a
+//! sender that it has not named yet.
 
 use crate::control::unreachable::UnauthenticatedSender;
 use muster_fabric::NidList;
@@ -19,7 +18,7 @@ const EXPECTED_MAX: usize = 64;
 const LOOK_PAUSE_US: u64 = 50_000;
 /// Between two lines in the log, at least.
 const LINE_PAUSE_US: u64 = 60_000_000;
-/// Who has been silent for so long has given up: nobody knocks that rarely.
+/// A sender that was silent for so long has given up: join requests come more often.
 const FORGET_US: u64 = 600_000_000;
 
 /// One of them.
@@ -90,7 +89,7 @@ impl UnauthenticatedSenders {
         }
     }
 
-    /// Those who knock in vain now.
+    /// The senders whose frames are rejected now.
     pub(super) fn now(&self, now_us: u64, engine: &Engine) -> Vec<UnauthenticatedSender> {
         let known = self.known.iter();
         let known = known.filter(|one| !one.is_over(now_us, engine));
@@ -197,8 +196,8 @@ mod tests {
         Overlay::new(config).unwrap().into()
     }
 
-    /// What it says when it knocks.
-    fn knock(number: usize) -> Vec<u8> {
+    /// Its join request.
+    fn join_request(number: usize) -> Vec<u8> {
         next_frame(&mut engine(number, 2, &["10.0.0.1@udp0"]), 1000)
     }
 
@@ -227,7 +226,7 @@ mod tests {
         let mut senders = UnauthenticatedSenders::default();
         for (number, second) in (2..6).zip(1..) {
             let now_us = second * 1_000_000;
-            hear(&mut senders, now_us, &mut own, &knock(number));
+            hear(&mut senders, now_us, &mut own, &join_request(number));
         }
         let known = senders.now(5_000_000, &own);
         let known: Vec<_> = known
@@ -259,8 +258,8 @@ mod tests {
         let mut own = engine(1, 1, &seeds);
         let mut senders = UnauthenticatedSenders::default();
         let mut lines = 0;
-        let knocks: Vec<Vec<u8>> = (2..400).map(knock).collect();
-        for (bytes, at) in knocks.iter().cycle().zip(0..40_000_u64) {
+        let requests: Vec<Vec<u8>> = (2..400).map(join_request).collect();
+        for (bytes, at) in requests.iter().cycle().zip(0..40_000_u64) {
             let now_us = at * 10_000;
             hear(&mut senders, now_us, &mut own, bytes);
             lines += u64::from(senders.line_us == now_us + LINE_PAUSE_US);
@@ -279,7 +278,7 @@ mod tests {
         let mut senders = UnauthenticatedSenders::default();
         senders.note(0, &own, b"no frame");
         assert_eq!(senders.now(0, &own), []);
-        hear(&mut senders, 1_000_000, &mut own, &knock(2));
+        hear(&mut senders, 1_000_000, &mut own, &join_request(2));
         assert_eq!(senders.now(1_000_000, &own).len(), 1);
         // The same with our key, as if it had been started anew: a request for anyone, our answer to it, and the
         // request for us.
