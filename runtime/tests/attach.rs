@@ -58,7 +58,9 @@ fn what_the_agent_writes_is_read_and_events_raise_the_descriptor() {
         (client.my_rank().unwrap(), client.my_node().unwrap()),
         (Some(4), Some(0))
     );
-    assert_eq!(client.rank_state(4).unwrap(), RankState::Alive);
+    // The agent states the rank after it has answered the client.
+    let alive = client.wait_rank(4, &[RankState::Alive], DEADLINE);
+    assert_eq!(alive.unwrap(), Some(RankState::Alive));
     assert_eq!(client.rank_node(4).unwrap(), Some(0));
     assert_eq!(client.rank_count().unwrap(), 5);
     assert_eq!(client.next_event().unwrap(), None);

@@ -230,8 +230,8 @@ fn serve(
                 rank: Some(rank), ..
             } = request
             {
-                board.set_rank_state(rank, RankState::Alive);
                 board.set_rank_node(rank, 0);
+                board.set_rank_state(rank, RankState::Alive);
             }
             let _ = sender.send(Seen::Request(request));
         }
